@@ -1,0 +1,57 @@
+# Two commands matter: `make demo` and `make test`. Both set up everything first, once.
+PYTHON ?= python3.11
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.set-up
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check fmt lint types fast golden bench lock clean
+
+help:  ## list the commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+
+setup: $(STAMP)  ## make .venv with the locked packages; does nothing when it is up to date
+
+$(STAMP): requirements.lock pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "Penstock needs Python 3.11 or newer: '$(PYTHON)' was not found. Try: make PYTHON=python3 setup"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "setting up $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+demo: setup  ## run the campaign-views program and draw its picture
+	@$(BIN)/penstock demo
+
+test: setup check  ## everything: formatting, lint, types, all tests
+	$(BIN)/pytest -n 2 -m slow
+
+check: setup lint types fast  ## formatting, lint, types and the fast tests (under two minutes)
+
+fmt: setup  ## format the code and mend what lint can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: setup  ## formatting, lint, and the direction of imports
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/python tools/layers.py
+
+types: setup  ## strict typing
+	$(BIN)/mypy
+
+fast: setup  ## the fast tests
+	$(BIN)/pytest -n 2 -m "not slow"
+
+golden: setup  ## write the golden files again after an intended change
+	$(BIN)/pytest -q tests/golden --update-golden
+
+bench: setup  ## the benchmarks, quick form
+	$(BIN)/penstock bench graphs --quick
+
+lock: setup  ## choose versions again and write requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --group dev --universal --generate-hashes --upgrade \
+	  --no-emit-index-url --no-header --quiet -o requirements.lock
+
+clean:  ## remove .venv and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,0 +1,1 @@
+"""Penstock: stream processing in Python, on Spark or in process."""

@@ -1,0 +1,46 @@
+"""Find the line of the user's program that called us, so that every error can name it."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+from types import CodeType, FrameType
+
+from penstock.errors import Where
+
+_OURS = str(Path(__file__).parent)
+
+
+def called_from() -> Where | None:
+    """The nearest frame outside this package, or None when there is none (an interactive shell)."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    return Where(_shorten(frame.f_code.co_filename), frame.f_lineno)
+
+
+def defined_at(function: object) -> Where | None:
+    """Where a user's function was written; None for builtins and C functions."""
+    plain = inspect.unwrap(function) if callable(function) else function
+    plain = getattr(plain, "func", plain)  # functools.partial
+    code = getattr(plain, "__code__", None) or getattr(type(plain).__call__, "__code__", None)
+    if not isinstance(code, CodeType):
+        return None
+    return Where(_shorten(code.co_filename), code.co_firstlineno)
+
+
+def name_of(function: object) -> str:
+    """A user's function by name, for errors and explain(): `clean`, `<lambda>`, `Scorer`."""
+    plain = getattr(function, "func", function)
+    return str(getattr(plain, "__qualname__", None) or type(plain).__qualname__)
+
+
+def _shorten(file: str) -> str:
+    """The path as the user would type it: relative when it lies below the working folder."""
+    try:
+        return str(Path(file).relative_to(Path.cwd()))
+    except ValueError:
+        return file

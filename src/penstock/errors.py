@@ -1,0 +1,108 @@
+"""What goes wrong, said so that it can be mended.
+
+Every error that a user can cause is a `PenstockError`: the fact first, then where (the step and the
+user's own file and line), then a detail and a hint, each only if it helps. The fields stay readable,
+so that the command line and the dashboard need not take the text apart. Imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A place in the user's program: the line that wrote a step, or that defined a function."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+class PenstockError(Exception):
+    """Anything that Penstock refuses, or that stopped a run."""
+
+    def __init__(
+        self,
+        fact: str,
+        *,
+        step: str | None = None,
+        where: Where | None = None,
+        detail: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(fact)
+        self.fact = fact
+        self.step = step
+        self.where = where
+        self.detail = detail
+        self.hint = hint
+
+    def at(self, step: str | None, where: Where | None) -> PenstockError:
+        """Fill in the place, unless an inner one is already known, and give the error back."""
+        self.step = self.step or step
+        self.where = self.where or where
+        return self
+
+    def __str__(self) -> str:
+        place = ", ".join(
+            part
+            for part in (f'step "{self.step}"' if self.step else "", str(self.where) if self.where else "")
+            if part
+        )
+        lines = [self.fact]
+        lines += [
+            f"  {label:<8}{text}"
+            for label, text in (("where:", place), ("detail:", self.detail), ("hint:", self.hint))
+            if text
+        ]
+        return "\n".join(lines)
+
+
+class GraphError(PenstockError):
+    """The graph is put together wrongly: names, sinks, branches, merges, routing."""
+
+
+class SchemaError(PenstockError):
+    """A column or a type is not what a step needs."""
+
+
+class TimeError(PenstockError):
+    """Event time, durations, windows or watermarks do not fit together."""
+
+
+class FunctionError(PenstockError):
+    """A user's function raised, or gave back something that is not a row of its schema."""
+
+
+class ConnectorError(PenstockError):
+    """A reader or a writer could not do its work."""
+
+
+class CheckpointError(PenstockError):
+    """Saved state is missing, damaged, foreign, or does not fit the graph."""
+
+
+class EngineError(PenstockError):
+    """An engine failed for a reason of its own."""
+
+
+class NotSupported(PenstockError):
+    """This engine, or this build, cannot do what was asked; the hint names what can."""
+
+
+def nearest_first(wanted: str, available: Iterable[str]) -> list[str]:
+    """The available names, most alike first: what an error about an unknown name should list.
+
+    >>> nearest_first("pricee", ["ad_id", "price"])
+    ['price', 'ad_id']
+    """
+
+    def unlike(name: str) -> float:
+        return -difflib.SequenceMatcher(None, wanted.lower(), name.lower()).ratio()
+
+    return sorted(available, key=lambda name: (unlike(name), name))
