@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from pathlib import Path
@@ -10,12 +11,13 @@ from types import CodeType, FrameType
 from penstock.errors import Where
 
 _OURS = str(Path(__file__).parent)
+_APPS = str(Path(__file__).parent / "apps")  # programs that ship with the package are users of it
 
 
 def called_from() -> Where | None:
     """The nearest frame outside this package, or None when there is none (an interactive shell)."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_OURS):
+    while frame is not None and _is_ours(frame.f_code.co_filename):
         frame = frame.f_back
     if frame is None:
         return None
@@ -38,6 +40,11 @@ def name_of(function: object) -> str:
     return str(getattr(plain, "__qualname__", None) or type(plain).__qualname__)
 
 
+def _is_ours(file: str) -> bool:
+    return file.startswith(_OURS) and not file.startswith(_APPS)
+
+
+@functools.lru_cache(maxsize=256)
 def _shorten(file: str) -> str:
     """The path as the user would type it: relative when it lies below the working folder."""
     try:

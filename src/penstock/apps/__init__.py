@@ -1,0 +1,1 @@
+"""Whole programs that come with Penstock; `penstock demo` runs the first of them."""

@@ -1,0 +1,115 @@
+"""On what a benchmark ran: processor, memory, versions, commit.
+
+Only facts that help to judge a figure; nothing that names the machine, its user or a folder.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+PACKAGES = ("penstock", "pyarrow", "numpy")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The machine, as far as it matters to a figure; load is that of the minute before the first round."""
+
+    cpu: str
+    cores: int
+    memory_bytes: int
+    system: str
+    load: float | None
+
+    def same_hardware(self, other: Machine) -> bool:
+        """Whether figures of the two may be set side by side."""
+        return (self.cpu, self.cores, self.system.split()[0]) == (
+            other.cpu,
+            other.cores,
+            other.system.split()[0],
+        )
+
+    @property
+    def busy(self) -> bool:
+        """Whether others were using a good part of the cores when the benchmark began."""
+        return self.load is not None and self.load > self.cores / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The version of the code that ran; dirty when the tree held changes that no commit has."""
+
+    id: str
+    dirty: bool
+
+
+def this_machine() -> Machine:
+    """The facts of the machine we run on."""
+    return Machine(
+        cpu=_cpu(),
+        cores=usable_cores(),
+        memory_bytes=memory_bytes(),
+        system=f"{platform.system()} {platform.release()}",
+        load=round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+    )
+
+
+def usable_cores() -> int:
+    """The cores this process may use, which a container can make fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def memory_bytes() -> int:
+    """Physical memory; 0 where the system does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return 0
+
+
+def versions() -> dict[str, str]:
+    """Python and the packages that a figure depends on."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def commit_of(folder: Path = Path(__file__).parents[1]) -> Commit | None:
+    """The commit of the code in a folder; None when it is not tracked (an installed package)."""
+    # An installed copy may lie inside somebody else's repository: then that commit is not ours to report.
+    if _git(folder, "ls-files", "--error-unmatch", ".") is None:
+        return None
+    commit = _git(folder, "rev-parse", "HEAD")
+    changes = _git(folder, "status", "--porcelain")
+    return Commit(commit, dirty=bool(changes)) if commit else None
+
+
+def _git(folder: Path, *words: str) -> str | None:
+    git = shutil.which("git")
+    if git is None:
+        return None
+    # No optional locks: reading the state must not disturb a commit being made at the same time.
+    command = [git, "-C", str(folder), "--no-optional-locks", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (fixed words, no shell)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _cpu() -> str:
+    listing = Path("/proc/cpuinfo")
+    if listing.exists():
+        for line in listing.read_text(errors="replace").splitlines():
+            if line.startswith(("model name", "Model")):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine() or sys.platform

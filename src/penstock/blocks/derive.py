@@ -1,0 +1,197 @@
+"""From a graph to its building blocks: which rule places which operator, in what order.
+
+Operators are placed in the order in which they were written, except that merges wait until nothing else
+can be done. So every branch that can end in a sink has ended by then, and a merge is refused only if an
+end that is still to be read, and that would have to take part, does not.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+
+from penstock.blocks.derivation import Applied, Derivation, Node
+from penstock.blocks.edges import Edge, edges_of
+from penstock.blocks.functions import Composition, Function, Kind, Operator, Splitting
+from penstock.blocks.matryoshka import Matryoshka, out_card
+from penstock.blocks.multipipe import merge, merge_independent, split
+from penstock.blocks.operations import Growth, add, chain, create, growth
+from penstock.blocks.refusal import refused
+from penstock.blocks.rightmost import combine_with_last
+from penstock.blocks.sites import Site, mergeable, replace_branches
+from penstock.blocks.terms import Seq
+
+_NO_SPLITS: Mapping[str, str] = {}
+
+
+def derive(
+    nodes: Sequence[Node],
+    *,
+    splits: Mapping[str, str] = _NO_SPLITS,
+    composition: Composition = "combined",
+) -> Derivation:
+    """The term of a graph by WindFlow's rules, with every step taken.
+
+    `splits` gives the name of a splitting function to the operators that have one; any other operator
+    with several readers copies its rows to each, or sends them by tag where `.late`, `.errors` or a port
+    is read. Time grows with the number of operators, however deep the term nests.
+    """
+    return _Builder(nodes, splits, composition).run()
+
+
+class _Builder:
+    """One derivation under way.
+
+    `_ready` holds operators to place and the site they grow on (None: a new one), `_arrived` the ends
+    that wait at each merge, `_merges` the merges all of whose ends have arrived.
+    """
+
+    def __init__(self, nodes: Sequence[Node], splits: Mapping[str, str], composition: Composition) -> None:
+        self._nodes, self._splits, self._composition = nodes, splits, composition
+        self._edges = edges_of(nodes)
+        self._root = Site(None, "")
+        self._steps: list[Applied] = []
+        self._ready: list[tuple[int, Site | None]] = []
+        self._arrived: dict[int, dict[int, Site]] = {}
+        self._merges: deque[int] = deque()
+        self._unread = frozenset(
+            node.op.name
+            for node in nodes
+            if not self._edges.readers[node.op.name] and node.op.kind is not Kind.SNK
+        )
+
+    def run(self) -> Derivation:
+        self._ready = [(place, None) for place, inputs in enumerate(self._edges.inputs) if not inputs]
+        while self._ready or self._merges:
+            if self._ready:
+                place, site = heapq.heappop(self._ready)
+                self._grow(place, site)
+            else:
+                self._merge_first()
+        terms = tuple(site.term() for _, site in sorted(self._root.branches.items()))
+        return Derivation(terms, tuple(self._steps), self._edges.feedback)
+
+    def _grow(self, place: int, site: Site | None) -> None:
+        """create, add or chain; what a split put at the start of a branch is already there."""
+        node = self._nodes[place]
+        if site is None:
+            site = self._root.put(Site(create(node.op), node.op.name), place)
+            self._applied("create", node.op, _degree(node.op.n))
+        elif site.tip != node.op.name:
+            m = _matryoshka(site)
+            rule = growth(m, node.op, chain=node.chain)
+            self._applied(rule, node.op, _why(m, node, rule))
+            extend = chain if node.chain else add
+            site.m, site.tip = extend(m, node.op, composition=self._composition), node.op.name
+        self._hand_on(node, site)
+
+    def _hand_on(self, node: Node, site: Site) -> None:
+        """Send an operator's rows on: to nobody, to one reader, or through a split to several."""
+        readers = self._edges.readers[node.op.name]
+        if not readers:
+            site.close()
+        elif len(readers) > 1:
+            self._split(node, site, readers)
+        else:
+            if node.op.name in self._splits or readers[0].branch != "out":
+                function = self._splitting(node, readers)
+                site.m = combine_with_last(_matryoshka(site), Seq(function))
+                self._applied("split", node.op, f"one branch is read, so {function} filters")
+            self._arrive(readers[0], site)
+
+    def _arrive(self, edge: Edge, site: Site) -> None:
+        """An end reaches its reader, which is placed once all its inputs are there."""
+        n_inputs = len(self._edges.inputs[edge.consumer])
+        if n_inputs == 1:
+            heapq.heappush(self._ready, (edge.consumer, site))
+            return
+        ends = self._arrived.setdefault(edge.consumer, {})
+        ends[edge.port] = site
+        if len(ends) == n_inputs:
+            self._merges.append(edge.consumer)
+
+    def _split(self, node: Node, site: Site, readers: list[Edge]) -> None:
+        """split: one branch per reader, with a relay where the reader merges several inputs."""
+        function = self._splitting(node, readers)
+        twins = Counter((edge.branch, edge.consumer) for edge in readers)
+        ops = [
+            self._relay(node, edge, twins[edge.branch, edge.consumer] > 1)
+            if self._merges_inputs(edge)
+            else self._nodes[edge.consumer].op
+            for edge in readers
+        ]
+        made = split(_matryoshka(site), function, ops, composition=self._composition)
+        self._applied("split", node.op, f"{function} to {_listed([op.name for op in ops])}")
+        site.m = made.stem
+        for slot, (edge, op, branch) in enumerate(zip(readers, ops, made.branches, strict=True)):
+            self._applied(
+                "create", op, "a relay into a merge" if self._merges_inputs(edge) else _degree(op.n)
+            )
+            self._arrive(edge, site.put(Site(branch, op.name), slot))
+
+    def _merges_inputs(self, edge: Edge) -> bool:
+        return len(self._edges.inputs[edge.consumer]) > 1
+
+    def _relay(self, node: Node, edge: Edge, numbered: bool) -> Operator:
+        """The operator of a branch that goes straight from a split into a merge."""
+        name = f"{node.op.name}.{edge.branch}>{self._nodes[edge.consumer].op.name}"
+        return Operator(f"{name}[{edge.port}]" if numbered else name, Kind.ID, node.op.n)
+
+    def _splitting(self, node: Node, readers: list[Edge]) -> Function:
+        """The paper's f_s: the user's function, or a copy to each reader, or by tag."""
+        if node.op.name in self._splits:
+            return Function(self._splits[node.op.name], Splitting.FUNCTION)
+        if all(edge.branch == "out" for edge in readers):
+            return Function("copy", Splitting.COPY)
+        return Function("tag", Splitting.TAG)
+
+    def _merge_first(self) -> None:
+        """Apply the first merge that a rule covers; what does not fit yet goes to the end of the line."""
+        for _ in range(len(self._merges)):
+            place = self._merges.popleft()
+            ends = [end for _, end in sorted(self._arrived[place].items())]
+            found = mergeable(ends)
+            if found is not None:
+                self._merge(place, *found)
+                return
+            self._merges.append(place)
+        place = min(self._merges)
+        raise refused(self._nodes[place], [end for _, end in sorted(self._arrived[place].items())])
+
+    def _merge(self, place: int, parent: Site, chosen: list[Site]) -> None:
+        """merge-ind or merge, in the place of what it merges."""
+        node = self._nodes[place]
+        rule = merge_independent if parent is self._root else merge
+        made = rule(
+            [branch.term() for branch in chosen], node.op, composition=self._composition, unread=self._unread
+        )
+        name = "merge-ind" if parent is self._root else "merge"
+        tips = _listed([end.tip for _, end in sorted(self._arrived[place].items())])
+        if made.left_out:
+            name, tips = f"{name}, leaving closed branches", f"{tips}; left: {_listed(made.left_out)}"
+        self._applied(name, node.op, tips)
+        site = Site(made.out, node.op.name, made.inputs)
+        replace_branches(parent, chosen, site)
+        self._hand_on(node, site)
+
+    def _applied(self, rule: str, op: Operator, detail: str) -> None:
+        self._steps.append(Applied(str(rule), op.name, detail))
+
+
+def _matryoshka(site: Site) -> Matryoshka:
+    assert site.m is not None, "only the root has no Matryoshka, and nothing grows on it"
+    return site.m
+
+
+def _why(m: Matryoshka, node: Node, rule: Growth) -> str:
+    asked = "chain asked, " if node.chain and rule is not Growth.CHAIN else ""
+    return f"{asked}{node.op.distribution} from {out_card(m)} to {node.op.n}"
+
+
+def _degree(n: int) -> str:
+    return f"{n} replicas" if n > 1 else ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

@@ -1,0 +1,88 @@
+"""Terms for reading: in one line as the paper writes them, and as an indented tree.
+
+Both walk a stack, so that a chain of 10,000 key-by steps prints like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from penstock.blocks.terms import A2A, Comb, Container, FanOut, Pipe, Seq, Term
+
+_DEEPEST = 20  # beyond this the depth is a number, or the indents alone would fill the memory
+
+
+def notation(term: Term) -> str:
+    """The paper's notation, e.g. `A2A([Pipe(Comb(Seq(src), Seq(D_keyby)))], [Pipe(Seq(win))]^2)`."""
+    text: list[str] = []
+    todo: list[str | Term] = [term]
+    while todo:
+        piece = todo.pop()
+        if isinstance(piece, str):
+            text.append(piece)
+        else:
+            todo.extend(reversed(list(_written(piece))))
+    return "".join(text)
+
+
+def tree(term: Term) -> str:
+    """One line per parallel block and per node, indented by nesting."""
+    lines: list[str] = []
+    todo: list[tuple[Term, int, str, int]] = [(term, 0, "", 1)]
+    while todo:
+        block, depth, label, copies = todo.pop()
+        if isinstance(block, Container) and len(block.blocks) == 1:
+            todo.append((block.blocks[0], depth, label, copies * block.copies))
+            continue
+        lines.append(_indent(depth) + label + _title(block) + (f" ^{copies}" if copies > 1 else ""))
+        todo.extend(reversed([(part, depth + 1, side, 1) for part, side in _children(block)]))
+    return "\n".join(lines)
+
+
+def _written(term: Term) -> Iterator[str | Term]:
+    """The notation of one block, with the blocks inside left to be written in their turn."""
+    match term:
+        case Seq(function):
+            yield f"Seq({function})"
+        case Comb(first, second):
+            yield from ("Comb(", first, ", ", second, ")")
+        case FanOut(first, outs):
+            yield from ("Comb◀(", first, ", {", *_between(", ", outs), "})")
+        case Pipe(steps):
+            yield from ("Pipe(", *_between(" • ", steps), ")")
+        case A2A(left, right):
+            nested = term.inner is not None
+            yield from ("A2A(", *_bracketed(left), ", ", *([right] if nested else _bracketed(right)), ")")
+        case Container(blocks):
+            yield from blocks if term.single else _bracketed(term)
+
+
+def _bracketed(side: Container) -> Iterator[str | Term]:
+    """A container that counts as one even when it holds a single block."""
+    yield from ("[", *_between(", ", side.blocks), "]")
+    if side.copies > 1:
+        yield f"^{side.copies}"
+
+
+def _between(mark: str, terms: Sequence[Term]) -> Iterator[str | Term]:
+    for place, term in enumerate(terms):
+        if place:
+            yield mark
+        yield term
+
+
+def _indent(depth: int) -> str:
+    return "  " * depth if depth <= _DEEPEST else "  " * _DEEPEST + f"({depth}) "
+
+
+def _title(block: Term) -> str:
+    if isinstance(block, Container):
+        return f"{len(block.blocks)} side by side"
+    return type(block).__name__ if isinstance(block, A2A | Pipe) else notation(block)
+
+
+def _children(block: Term) -> list[tuple[Term, str]]:
+    """The lines below: nodes are written whole, so nothing stands below them."""
+    if isinstance(block, A2A):
+        return [(block.left, "from "), (block.right, "to ")]
+    return [(part, "") for part in block.parts] if isinstance(block, Container | Pipe) else []

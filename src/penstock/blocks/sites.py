@@ -1,0 +1,123 @@
+"""The MultiPipes under construction: where each open end lies, so that every rule applies in place.
+
+A site is one Matryoshka with what is around it: what was merged into it on the left, and the branches
+it was split into on the right. The root is no site of the program; its branches are the independent
+MultiPipes. Sites know their parents, so a merge climbs from its inputs instead of searching from the
+top. Invariant: `n_open` is the number of branches in which some end is still to be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from penstock.blocks.matryoshka import Matryoshka
+from penstock.blocks.multipipe import merged_term, split_term
+from penstock.blocks.terms import PBB
+
+
+class Site:
+    """A Matryoshka and its surroundings; `tip` is what errors call its right end."""
+
+    __slots__ = ("branches", "inputs", "m", "n_open", "open", "parent", "slot", "tip")
+
+    def __init__(self, m: Matryoshka | None, tip: str, inputs: tuple[PBB, ...] = ()) -> None:
+        self.m = m
+        self.tip = tip
+        self.inputs = inputs
+        self.parent: Site | None = None
+        self.slot = 0  # the place among the parent's branches
+        self.branches: dict[int, Site] = {}
+        self.n_open = 0
+        self.open = True
+
+    def put(self, branch: Site, slot: int) -> Site:
+        """Give this site one more open branch."""
+        branch.parent, branch.slot = self, slot
+        self.branches[slot] = branch
+        self.n_open += 1
+        return branch
+
+    def close(self) -> None:
+        """Nothing more is read here, and so perhaps in nothing around it."""
+        site: Site | None = self
+        while site is not None:
+            site.open = False
+            site = site.parent
+            if site is not None:
+                site.n_open -= 1
+                if site.n_open or site.parent is None:
+                    return
+
+    def open_branches(self) -> list[Site]:
+        """The branches that still go on."""
+        return [branch for branch in self.branches.values() if branch.open]
+
+    def open_ends(self) -> Iterator[Site]:
+        """Every end below that is still to be read, from left to right."""
+        todo = [self]
+        while todo:
+            site = todo.pop()
+            if not site.branches and site.open:
+                yield site
+            todo.extend(reversed(site.open_branches()))
+
+    def term(self) -> PBB:
+        """The building block of this site and of everything in it."""
+        done: list[PBB] = []
+        todo: list[tuple[Site, bool]] = [(self, False)]
+        while todo:
+            site, ready = todo.pop()
+            if ready or not site.branches:
+                done.append(site._assembled([done.pop() for _ in site.branches]))
+            else:
+                todo.append((site, True))
+                todo.extend((branch, False) for _, branch in sorted(site.branches.items()))
+        return done.pop()
+
+    def _assembled(self, branches: list[PBB]) -> PBB:
+        assert self.m is not None, "the root has no term"
+        core = self.m.term()
+        if branches:
+            core = split_term(core, branches)
+        return merged_term(self.inputs, core) if self.inputs else core
+
+
+def maximal(ends: Sequence[Site]) -> list[Site]:
+    """The largest sites all of whose open ends are among the given ones.
+
+    It stops at a site that holds all of them, so a merge of every branch of a split yields that split.
+    """
+    roots = dict.fromkeys(ends)
+    todo = list(ends)
+    full: dict[Site, list[Site]] = {}
+    while todo and len(roots) > 1:
+        site = todo.pop()
+        if site.parent is None:
+            continue
+        covered = full.setdefault(site.parent, [])
+        covered.append(site)
+        if len(covered) == site.parent.n_open:
+            for branch in covered:
+                del roots[branch]
+            roots[site.parent] = None
+            todo.append(site.parent)
+    return list(roots)
+
+
+def mergeable(ends: Sequence[Site]) -> tuple[Site, list[Site]] | None:
+    """The branches that a rule lets merge, and the split (or the root) they belong to; else None."""
+    roots = maximal(ends)
+    if len(roots) == 1:
+        return roots[0], sorted(roots[0].open_branches(), key=lambda branch: branch.slot)
+    parent = roots[0].parent
+    if parent is None or any(root.parent is not parent for root in roots):
+        return None
+    return parent, sorted(roots, key=lambda branch: branch.slot)
+
+
+def replace_branches(parent: Site, chosen: Sequence[Site], merged: Site) -> None:
+    """Put what was merged in the place of its branches."""
+    for branch in chosen:
+        del parent.branches[branch.slot]
+    parent.n_open -= len(chosen)
+    parent.put(merged, chosen[0].slot)

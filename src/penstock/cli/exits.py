@@ -1,0 +1,58 @@
+"""What the exit codes mean, for scripts, and which error gives which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+
+import typer
+
+from penstock.bench import BenchError, WayFailed
+from penstock.cli import screen
+from penstock.errors import GraphError, NotSupported, PenstockError, SchemaError, TimeError
+
+
+class Code(IntEnum):
+    """How a command ended."""
+
+    FINE = 0
+    FAILED = 1
+    WRONG = 2
+    NOT_HELD = 3
+    INTERRUPTED = 130
+
+
+MEANING = {
+    Code.FINE: "fine",
+    Code.FAILED: "a run failed, or doctor found something broken",
+    Code.WRONG: "wrong usage, or a mistake in the program found before it ran",
+    Code.NOT_HELD: "a benchmark's claim did not hold, or --fail-on found what it looks for",
+    Code.INTERRUPTED: "stopped by Ctrl-C",
+}
+
+# Raised while a program is put together: nothing has run yet, so the program is what to change.
+BEFORE_THE_RUN = (GraphError, SchemaError, TimeError, NotSupported, BenchError)
+
+
+def epilog() -> str:
+    """The table of exit codes as it stands under every `--help`."""
+    rows = "\n".join(f"  {code.value:<5}{meaning}" for code, meaning in MEANING.items())
+    return f"\b\nExit codes:\n{rows}"
+
+
+def code_of(error: PenstockError) -> Code:
+    """The exit code of an error whose moment is not known better."""
+    if isinstance(error, BEFORE_THE_RUN) and not isinstance(error, WayFailed):
+        return Code.WRONG
+    return Code.FAILED
+
+
+@contextmanager
+def ending_with(code: Code) -> Iterator[None]:
+    """Whatever Penstock refuses in here is shown without a traceback and ends the command with this code."""
+    try:
+        yield
+    except PenstockError as error:
+        screen.show_error(error)
+        raise typer.Exit(code) from error

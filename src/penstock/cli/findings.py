@@ -1,0 +1,174 @@
+"""What `penstock doctor` looks at: each finding is ok, absent (optional) or broken (needed)."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from penstock.bench import this_machine
+
+OLDEST_PYTHON = (3, 11)
+OLDEST_JAVA = 17  # what Spark 4 asks for
+
+State = Literal["ok", "absent", "broken"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at; the hint is a line that one can type."""
+
+    name: str
+    state: State
+    detail: str
+    hint: str | None = None
+
+
+def examine() -> list[Finding]:
+    """Look at everything."""
+    wanted = metadata.requires("penstock") or []
+    return [
+        python(),
+        *needed_packages(wanted),
+        *extras(wanted),
+        java(),
+        *engines(),
+        machine(),
+        temporary_folder(),
+    ]
+
+
+def python(version: tuple[int, ...] = sys.version_info[:3]) -> Finding:
+    """Python itself."""
+    told = ".".join(map(str, version))
+    if version < OLDEST_PYTHON:
+        return Finding("python", "broken", f"{told}: too old", "install Python 3.11 or newer")
+    return Finding("python", "ok", f"{told} ({platform.python_implementation()})")
+
+
+def needed_packages(wanted: Iterable[str]) -> list[Finding]:
+    """The packages without which nothing works."""
+    return [_package(line) for line in wanted if "extra ==" not in line]
+
+
+def extras(wanted: Iterable[str]) -> list[Finding]:
+    """Each extra: whether all of its packages are here, else the line that installs them."""
+    packages: dict[str, list[str]] = {}
+    for line in wanted:
+        extra = re.search(r"extra == ['\"]([\w-]+)['\"]", line)
+        if extra:
+            packages.setdefault(extra[1], []).append(_name_of(line))
+    return [_extra(extra, names) for extra, names in packages.items()]
+
+
+def java() -> Finding:
+    """Java, which only Spark needs."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    hint = f"Spark needs Java {OLDEST_JAVA} or newer; penstock[spark] brings one along"
+    if found is None:
+        where = "JAVA_HOME holds none" if home else "not found"
+        return Finding("java", "absent", where, hint)
+    told = java_version(_output_of(found, "-version"))
+    if told is None:
+        return Finding("java", "absent", "found, but it does not say its version", hint)
+    if told < OLDEST_JAVA:
+        return Finding("java", "absent", f"version {told}: too old", hint)
+    return Finding("java", "ok", f"version {told}")
+
+
+def java_version(output: str) -> int | None:
+    """The feature version in what `java -version` prints: 21 from "21.0.2", 8 from "1.8.0_292"."""
+    found = re.search(r'version "(?:1\.)?(\d+)', output)
+    return int(found[1]) if found else None
+
+
+def engines() -> list[Finding]:
+    """The engines that are registered, each loaded to see that it can be."""
+    found = []
+    for entry in sorted(metadata.entry_points(group="penstock.engines"), key=lambda entry: entry.name):
+        try:
+            entry.load()
+        except Exception as error:  # whatever it raises is the finding
+            found.append(Finding(f"engine {entry.name}", "broken", f"{type(error).__name__}: {error}"))
+        else:
+            found.append(Finding(f"engine {entry.name}", "ok", "loads"))
+    return found or [
+        Finding("engines", "broken", "none is registered", "pip install --force-reinstall penstock")
+    ]
+
+
+def machine() -> Finding:
+    """Cores and memory."""
+    facts = this_machine()
+    return Finding(
+        "machine", "ok", f"{facts.cores} cores, {facts.memory_bytes / 2**30:.1f} GiB, {facts.system}"
+    )
+
+
+def temporary_folder() -> Finding:
+    """A place for intermediate files."""
+    try:
+        with tempfile.TemporaryFile() as file:
+            file.write(b"penstock")
+    except OSError as error:
+        return Finding(
+            "temp folder", "broken", f"not writable: {error.strerror}", "set TMPDIR to one that is"
+        )
+    free = shutil.disk_usage(tempfile.gettempdir()).free
+    return Finding("temp folder", "ok", f"writable, {free / 2**30:.1f} GiB free")
+
+
+def _package(requirement: str) -> Finding:
+    name = _name_of(requirement)
+    least = re.search(r">=\s*([\d.]+)", requirement)
+    hint = f'pip install "{requirement.partition(";")[0].strip()}"'
+    try:
+        version = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return Finding(name, "broken", "not installed", hint)
+    if least and _numbers(version) < _numbers(least[1]):
+        return Finding(name, "broken", f"{version}: older than {least[1]}", hint)
+    return Finding(name, "ok", version)
+
+
+def _extra(extra: str, names: list[str]) -> Finding:
+    missing = [name for name in names if not _is_installed(name)]
+    if missing:
+        return Finding(
+            f"extra {extra}", "absent", f"missing {', '.join(missing)}", f'pip install "penstock[{extra}]"'
+        )
+    return Finding(f"extra {extra}", "ok", ", ".join(f"{name} {metadata.version(name)}" for name in names))
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+def _name_of(requirement: str) -> str:
+    return re.split(r"[\s\[<>=!~;(]", requirement, maxsplit=1)[0]
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(digits) for digits in re.findall(r"\d+", version)[:3])
+
+
+def _output_of(*command: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)  # noqa: S603 (no shell)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout + done.stderr

@@ -1,0 +1,109 @@
+"""Run a user's file and find the graph it builds.
+
+The file runs as the module `__penstock__`, so that its `if __name__ == "__main__":` part does not run.
+It stays in `sys.modules` afterwards: annotations of its classes are looked up there. A mistake in it is
+shown with the user's own frames of the traceback and none of ours.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+
+import typer
+
+import penstock as ps
+from penstock.cli import screen
+from penstock.cli.exits import Code
+from penstock.errors import GraphError, PenstockError, nearest_first
+
+RUN_NAME = "__penstock__"
+
+
+def load_graph(file: Path, wanted: str | None = None) -> ps.PipeGraph:
+    """The graph at the top level of a file; with several, the one whose variable or name is `wanted`."""
+    return choose(graphs_in(execute(file)), wanted, file)
+
+
+def execute(file: Path) -> ModuleType:
+    """Run a file from top to bottom and give back its module."""
+    _require_python_file(file)
+    module = ModuleType(RUN_NAME)
+    module.__file__ = str(file)
+    sys.modules[RUN_NAME] = module
+    sys.path.insert(0, str(file.resolve().parent))  # as `python FILE.py` does
+    try:
+        loader = SourceFileLoader(RUN_NAME, str(file))
+        code = loader.source_to_code(file.read_bytes(), str(file))
+        exec(code, module.__dict__)  # noqa: S102 (running the user's own file is what was asked for)
+    except PenstockError:
+        raise
+    except SystemExit as stopped:
+        raise GraphError(
+            f'"{file}" ended itself (exit code {stopped.code}) before its graph could be used',
+            hint='put what calls sys.exit() below: if __name__ == "__main__":',
+        ) from None
+    except Exception as error:
+        screen.note(_users_traceback(error, file))
+        raise typer.Exit(Code.WRONG) from error
+    return module
+
+
+def graphs_in(module: ModuleType) -> dict[str, ps.PipeGraph]:
+    """The graphs at a module's top level by the first variable that holds each."""
+    found: dict[str, ps.PipeGraph] = {}
+    for variable, value in vars(module).items():
+        if isinstance(value, ps.PipeGraph) and not any(value is other for other in found.values()):
+            found[variable] = value
+    return found
+
+
+def choose(graphs: dict[str, ps.PipeGraph], wanted: str | None, file: Path) -> ps.PipeGraph:
+    """The only graph, or the wanted one."""
+    if not graphs:
+        raise GraphError(
+            f'"{file}" has no graph at its top level',
+            detail="a graph made inside a function is not found",
+            hint='write: graph = ps.PipeGraph("name")',
+        )
+    told = {variable: f'{variable} ("{graph.name}")' for variable, graph in graphs.items()}
+    if wanted is None:
+        if len(graphs) == 1:
+            return next(iter(graphs.values()))
+        raise GraphError(
+            f'"{file}" has {len(graphs)} graphs: {", ".join(told.values())}',
+            hint=f"choose one, such as --graph {next(iter(graphs))}",
+        )
+    matching = [graph for variable, graph in graphs.items() if wanted in (variable, graph.name)]
+    if len(matching) == 1:
+        return matching[0]
+    listed = ", ".join(told[variable] for variable in nearest_first(wanted, graphs))
+    count = "no graph" if not matching else f"{len(matching)} graphs"
+    raise GraphError(f'"{file}" has {count} named "{wanted}"', detail=f"graphs: {listed}")
+
+
+def _require_python_file(file: Path) -> None:
+    if not file.exists():
+        nearby = nearest_first(file.name, (other.name for other in _siblings(file)))
+        raise GraphError(
+            f'there is no file "{file}"',
+            detail=f"Python files there: {', '.join(nearby[:5])}" if nearby else None,
+            hint=f"did you mean {file.parent / nearby[0]}?" if nearby else "name a file that builds a graph",
+        )
+    if file.is_dir() or file.suffix != ".py":
+        raise GraphError(f'"{file}" is not a Python file', hint="name a file that ends in .py")
+
+
+def _siblings(file: Path) -> list[Path]:
+    return sorted(file.parent.glob("*.py")) if file.parent.is_dir() else []
+
+
+def _users_traceback(error: Exception, file: Path) -> str:
+    """The traceback from the first frame in the user's file on; a syntax error needs no frame at all."""
+    told = traceback.TracebackException.from_exception(error)
+    first = next((at for at, frame in enumerate(told.stack) if frame.filename == str(file)), len(told.stack))
+    told.stack = traceback.StackSummary.from_list(told.stack[first:])
+    return "".join(told.format()).rstrip("\n")

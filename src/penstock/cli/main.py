@@ -1,0 +1,72 @@
+"""The `penstock` command: puts the commands together and turns errors into exit codes."""
+
+from __future__ import annotations
+
+import sys
+from importlib import metadata
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from penstock.cli import bench, demo, doctor, explain, run, screen
+from penstock.cli.exits import Code, code_of, epilog
+from penstock.errors import PenstockError
+
+
+class Commands(TyperGroup):
+    """The commands, with one place where whatever they raise becomes text and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            screen.note("interrupted")
+            raise typer.Exit(Code.INTERRUPTED) from None
+        except PenstockError as error:
+            screen.show_error(error)
+            raise typer.Exit(code_of(error)) from error
+
+
+app = typer.Typer(
+    name="penstock",
+    cls=Commands,
+    help="Stream processing in Python: run, explain and measure Penstock programs.\n\n"
+    "\b\nExamples:\n"
+    "  penstock demo                     see it work\n"
+    "  penstock run views.py             run the graph in a file\n"
+    "  penstock explain views.py         print its schema, blocks and plan\n"
+    "  penstock bench graphs --quick     measure",
+    epilog=epilog(),
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (demo, run, explain, bench, doctor):
+    command.add_to(app)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        screen.say(f"penstock {metadata.version('penstock')}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """The entry point of the `penstock` script."""
+    try:
+        app(prog_name="penstock")
+    except KeyboardInterrupt:  # pressed before a command had begun
+        sys.exit(Code.INTERRUPTED)

@@ -1,0 +1,82 @@
+"""Terminals: what is printed where, in colour only where somebody looks at it.
+
+Results go to standard output, everything else (progress, notes, errors) to standard error. Rich leaves
+colours out when the stream is no terminal or NO_COLOR is set. Consoles are made when needed, because
+tests and pipes exchange the streams.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from penstock.errors import PenstockError
+
+PIPE_WIDTH = 120  # where there is no terminal to ask, tables may be this wide
+
+
+def out() -> Console:
+    """Where results go."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+
+
+def err() -> Console:
+    """Where everything else goes."""
+    return Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else PIPE_WIDTH)
+
+
+def say(text: str) -> None:
+    """Print plain text as a result: no markup is read, no line is broken."""
+    out().print(Text(text), soft_wrap=True)
+
+
+def note(text: str) -> None:
+    """Tell something beside the result."""
+    err().print(Text(text), soft_wrap=True)
+
+
+def say_json(value: object) -> None:
+    """Print a value as JSON, for scripts."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+
+
+def show_error(error: PenstockError) -> None:
+    """Print an error in the library's own form: the fact, then where, detail and hint."""
+    fact, _, rest = str(error).partition("\n")
+    text = Text.assemble((f"{type(error).__name__}: ", "bold red"), fact)
+    if rest:
+        text.append(f"\n{rest}")
+    err().print(text, soft_wrap=True)
+
+
+@contextmanager
+def progress(total: int) -> Iterator[ProgressBar]:
+    """A bar on standard error while something long runs; nothing at all when that is no terminal."""
+    bar = Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=err(),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
+    with bar:
+        yield ProgressBar(bar, total)
+
+
+class ProgressBar:
+    """The bar that `progress` shows."""
+
+    def __init__(self, bar: Progress, total: int) -> None:
+        self._bar, self._task = bar, bar.add_task("", total=total)
+
+    def move(self, done: int, total: int, doing: str) -> None:
+        """Say how far it is, and with what it goes on."""
+        self._bar.update(self._task, completed=done, total=total, description=doing)

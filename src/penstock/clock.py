@@ -1,0 +1,42 @@
+"""The clock comes in through an interface, so that tests and simulations can hold it."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Wall-clock time in microseconds since 1970, UTC."""
+
+    def now(self) -> int:
+        """The time now."""
+
+
+class WallClock:
+    """The machine's clock."""
+
+    def now(self) -> int:
+        """The time now."""
+        return time.time_ns() // 1_000
+
+
+class ManualClock:
+    """A clock that stands still until it is moved: for tests.
+
+    >>> clock = ManualClock(1_000)
+    >>> clock.advance(500)
+    >>> clock.now()
+    1500
+    """
+
+    def __init__(self, now: int = 0) -> None:
+        self._now = now
+
+    def now(self) -> int:
+        """The time now."""
+        return self._now
+
+    def advance(self, us: int) -> None:
+        """Move the clock forward by microseconds (or back: engines must stand that too)."""
+        self._now += us

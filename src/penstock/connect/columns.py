@@ -1,0 +1,140 @@
+"""Python rows and foreign columns, turned into batches of a schema.
+
+Rows are dicts, dataclass instances or named tuples. A missing key is null, because that is how optional
+fields look in practice; a key that the schema does not know is a mistake and fails its row. May assume
+canonical schemas.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+
+from penstock.errors import SchemaError, nearest_first
+from penstock.expr.failure import RowFailure
+from penstock.expr.types import canonical_batch, from_plain, from_python
+
+_Given = TypeVar("_Given")
+
+
+def fields_of(row: object) -> Mapping[str, object] | None:
+    """The row's values by column name, or None when it is not a row."""
+    if isinstance(row, Mapping):
+        return row
+    if dataclasses.is_dataclass(row) and not isinstance(row, type):
+        return {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
+    if isinstance(row, tuple) and hasattr(row, "_fields"):
+        return dict(zip(row._fields, row, strict=True))
+    return None
+
+
+def plain_row(row: object, schema: pa.Schema) -> list[object]:
+    """The row's plain values in schema order; RowFailure when it does not fit."""
+    fields = fields_of(row)
+    if fields is None:
+        raise RowFailure(f"{type(row).__name__} {row!r:.80} is not a dict, dataclass or NamedTuple")
+    unknown = [name for name in fields if name not in schema.names]
+    if unknown:
+        known = ", ".join(nearest_first(str(unknown[0]), schema.names))
+        raise RowFailure(f"{unknown[0]!r} is not a column; the columns are {known}")
+    return [plain_value(fields.get(field.name), field) for field in schema]
+
+
+def plain_value(value: object, field: pa.Field) -> object:
+    """One value of a column; RowFailure names the column."""
+    try:
+        return from_python(value, field.type)
+    except RowFailure as failure:
+        raise RowFailure(f'column "{field.name}": {failure.reason}') from None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Gathered:
+    """Rows that fit, where they stood among those given, and the failures of those that do not."""
+
+    rows: pa.RecordBatch
+    positions: list[int]
+    failures: list[tuple[int, str]]
+
+
+def gather(
+    given: Iterable[_Given],
+    schema: pa.Schema,
+    plain: Callable[[_Given, pa.Schema], Sequence[object]] = plain_row,
+) -> Gathered:
+    """Turn rows into columns, setting aside those for which `plain` fails."""
+    good: list[Sequence[object]] = []
+    positions: list[int] = []
+    failures: list[tuple[int, str]] = []
+    for position, row in enumerate(given):
+        try:
+            good.append(plain(row, schema))
+            positions.append(position)
+        except RowFailure as failure:
+            failures.append((position, failure.reason))
+    columns = list(zip(*good, strict=True)) or [() for _ in schema]
+    arrays = [from_plain(values, field.type) for values, field in zip(columns, schema, strict=True)]
+    return Gathered(pa.RecordBatch.from_arrays(arrays, schema=schema), positions, failures)
+
+
+def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
+    """No rows of the schema."""
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+
+
+def joined(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """The batches as one."""
+    if not batches:
+        return empty_batch(schema)
+    try:
+        return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    except pa.ArrowInvalid as problem:
+        raise SchemaError(
+            "a batch holds more than 2 GiB of one column",
+            detail=str(problem),
+            hint="cut smaller batches: batch=1_000_000",
+        ) from problem
+
+
+def unlike(given: pa.Schema, schema: pa.Schema) -> str | None:
+    """Why columns `given` cannot be read as `schema`: the first column that is missing or of another type."""
+    for field in schema:
+        if field.name not in given.names:
+            there = ", ".join(nearest_first(field.name, given.names))
+            return f'it has no column "{field.name}"; its columns are {there}'
+        found = given.field(field.name).type
+        if found != field.type:
+            return f'its column "{field.name}" is {found}, not {field.type}'
+    return None
+
+
+def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The schema's columns out of a foreign batch, cast where no value changes; SchemaError otherwise."""
+    missing = [name for name in schema.names if name not in batch.schema.names]
+    if missing:
+        raise SchemaError(
+            f'there is no column "{missing[0]}"',
+            detail="the columns are " + ", ".join(nearest_first(missing[0], batch.schema.names)),
+            hint="name only columns that exist in schema=",
+        )
+    picked = batch.select(schema.names)
+    nothing = [i for i, field in enumerate(picked.schema) if pa.types.is_null(field.type)]
+    for i in nothing:  # a column without any value takes the declared type
+        picked = picked.set_column(i, schema.field(i), pa.nulls(picked.num_rows, schema.field(i).type))
+    picked = canonical_batch(picked)
+    arrays = [_cast(column, field) for column, field in zip(picked.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
+    try:
+        return column if column.type == field.type else column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
+        raise SchemaError(
+            f'column "{field.name}" of type {column.type} cannot be read as {field.type}',
+            detail=str(problem),
+            hint=f'declare "{field.name}" as {column.type}',
+        ) from problem

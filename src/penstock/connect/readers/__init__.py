@@ -1,0 +1,1 @@
+"""Where rows come from; users reach these as `penstock.read`."""

@@ -1,0 +1,152 @@
+"""What all file readers share: the listing, one schema for all files, row numbers, and the cut.
+
+A format knows how to take the schema of a file, whether another file fits it, and how to read one file into
+pieces. Files are listed again at the start of every run, so a run sees what is there when it begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from penstock.connect.cuts import Piece, by_files, by_rows, checked_size
+from penstock.connect.protocol import Delivery, SourceBatch
+from penstock.connect.readers.listing import Paths, listed, shown
+from penstock.errors import ConnectorError
+from penstock.expr.declared import declared_schema
+
+
+class FileFormat(Protocol):
+    """One kind of file."""
+
+    @property
+    def name(self) -> str:
+        """Such as `csv`."""
+
+    @property
+    def keeps_raw(self) -> bool:
+        """Whether rows can be bad one by one."""
+
+    def schema_of(self, file: Path) -> pa.Schema | None:
+        """The file's own schema; None when it is too empty to tell."""
+
+    def misfit(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
+        """Why the file cannot be read with the schema, or None. Extra columns matter only undeclared."""
+
+    def pieces(self, file: Path, schema: pa.Schema, declared: bool) -> Iterator[Piece]:
+        """The file's rows, numbered from 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileReader:
+    """Files of one format with one schema. `like` is the file that gave it; None when it was declared."""
+
+    format: FileFormat
+    paths: Paths
+    columns: pa.Schema
+    like: Path | None
+    batch: int | None
+    files: int
+
+    @property
+    def schema(self) -> pa.Schema:
+        """As declared, or as the first file has it."""
+        return self.columns
+
+    @property
+    def bounded(self) -> bool:
+        """The listing ends."""
+        return True
+
+    @property
+    def delivery(self) -> Delivery:
+        """Files can be read again."""
+        return Delivery.EXACTLY_ONCE
+
+    @property
+    def keeps_raw(self) -> bool:
+        """True for text formats."""
+        return self.format.keeps_raw
+
+    def batches(self) -> Iterator[SourceBatch]:
+        """List the files and read them in order."""
+        pieces = self._pieces(listed(self.paths))
+        if self.batch is None:
+            return by_files(pieces, self.columns, self.files)
+        return by_rows((piece for piece in pieces if piece is not None), self.columns, self.batch)
+
+    def describe(self) -> str:
+        """Such as `parquet events/ (3 files)`."""
+        n_files = len(listed(self.paths))
+        return f"{self.format.name} {shown(self.paths)} ({n_files} file{'s' * (n_files != 1)})"
+
+    def check(self, file: Path) -> None:
+        """ConnectorError unless the file can be read with the schema."""
+        if reason := self.format.misfit(file, self.columns, self.like is None):
+            other = "the declared schema" if self.like is None else f'"{self.like}"'
+            raise ConnectorError(
+                f'"{file}" does not fit {other}',
+                detail=reason,
+                hint="read the files apart, or name the columns they share in schema=",
+            )
+
+    def _pieces(self, files: list[Path]) -> Iterator[Piece | None]:
+        """The rows of all files, numbered through; None ends a file."""
+        start = 0
+        for file in files:
+            self.check(file)
+            end = start
+            for piece in self.format.pieces(file, self.columns, self.like is None):
+                yield shifted(piece, start)
+                end = start + piece.end
+            start = end
+            yield None
+
+
+def file_reader(
+    file_format: FileFormat, paths: Paths, schema: object, batch: int | None, files: int | None
+) -> FileReader:
+    """A reader whose schema is settled and whose files, as they are now, all fit it."""
+    if batch is not None and files is not None:
+        raise ConnectorError(f"batch={batch} and files={files} both cut batches", hint="give one of them")
+    found = listed(paths)
+    like = None
+    if schema is None:
+        columns, like = _first_schema(file_format, found, paths)
+    else:
+        columns = declared_schema(schema)
+    reader = FileReader(
+        file_format, paths, columns, like, checked_size("batch", batch), checked_size("files", files) or 1
+    )
+    for file in found:
+        reader.check(file)
+    return reader
+
+
+def unreadable(file: Path, problem: Exception) -> ConnectorError:
+    """The error for a file that cannot be read at all."""
+    reason = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
+    return ConnectorError(
+        f'"{file}" cannot be read: {reason}',
+        hint="check that it exists and is whole, or leave it out of the path",
+    )
+
+
+def shifted(piece: Piece, by: int) -> Piece:
+    """The piece with row numbers moved on."""
+    bad = tuple((number + by, each) for number, each in piece.bad)
+    return replace(piece, numbers=piece.numbers + by, bad=bad, start=piece.start + by, end=piece.end + by)
+
+
+def _first_schema(file_format: FileFormat, found: list[Path], paths: Paths) -> tuple[pa.Schema, Path]:
+    for file in found:
+        if (columns := file_format.schema_of(file)) is not None:
+            return columns, file
+    raise ConnectorError(
+        f'"{shown(paths)}" holds no rows to take a schema from',
+        hint='say the types: schema={"price": "float64", …}',
+    )

@@ -1,0 +1,138 @@
+"""Read rows lazily from a Python iterable, or from a callable that makes one.
+
+Only a callable, or something that can be iterated again, can be read by a second run: a one-shot iterator is
+used up. Nothing here survives a crash by itself, so delivery is at most once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.caller import defined_at, name_of
+from penstock.connect.columns import gather
+from penstock.connect.cuts import Piece, checked_size, together
+from penstock.connect.protocol import BadRow, Delivery, SourceBatch
+from penstock.errors import ConnectorError, PenstockError
+from penstock.expr.declared import declared_schema
+
+DEFAULT_BATCH = 1_000
+"""Rows per batch of a lazy source: results wait for the end of a batch, so not too many."""
+
+
+class IterableReader:
+    """Rows pulled from an iterable; rows that do not fit the schema are bad rows of their batch."""
+
+    def __init__(
+        self,
+        source: Iterable[object] | Callable[[], Iterable[object]],
+        schema: pa.Schema,
+        batch: int,
+        bounded: bool,
+    ) -> None:
+        self._source, self._schema, self._batch, self._bounded = source, schema, batch, bounded
+        self._used_up = False
+
+    @property
+    def schema(self) -> pa.Schema:
+        """As declared."""
+        return self._schema
+
+    @property
+    def bounded(self) -> bool:
+        """As declared."""
+        return self._bounded
+
+    @property
+    def delivery(self) -> Delivery:
+        """Rows taken from an iterator cannot be asked for again."""
+        return Delivery.AT_MOST_ONCE
+
+    @property
+    def keeps_raw(self) -> bool:
+        """A row that does not fit is kept as its repr."""
+        return True
+
+    def batches(self) -> Iterator[SourceBatch]:
+        """Rows from the beginning, as they come."""
+        given = fresh(self)
+        start = 0
+        while taken := list(islice(given, self._batch)):
+            yield together([piece_of(taken, self._schema, start)], self._schema)
+            start += len(taken)
+
+    def describe(self) -> str:
+        """Such as `iterable read_sensor`."""
+        return f"iterable {shown(self._source)}"
+
+    def take(self) -> Iterable[object]:
+        """The rows of a new run; a one-shot iterator gives them once."""
+        if callable(self._source):
+            return self._source()
+        if isinstance(self._source, Iterator):
+            if self._used_up:
+                raise ConnectorError(
+                    f"{shown(self._source)} was used up by an earlier run",
+                    detail="an iterator gives its rows once",
+                    hint="give a function that makes a new one: ps.read.iterable(lambda: …, schema=…)",
+                )
+            self._used_up = True
+        return self._source
+
+
+def iterable(
+    source: Iterable[object] | Callable[[], Iterable[object]],
+    *,
+    schema: object,
+    batch: int | None = None,
+    bounded: bool = True,
+) -> IterableReader:
+    """Read rows lazily, `batch` at a time (default 1,000).
+
+    A function that returns a new iterable can be read by every run, a one-shot iterator only by the first.
+    `bounded=False` says that it never ends.
+    """
+    if not callable(source) and not isinstance(source, Iterable):
+        raise ConnectorError(
+            f"{type(source).__name__} {source!r:.80} cannot be iterated",
+            hint="give an iterable of rows, or a function that returns one",
+        )
+    return IterableReader(
+        source, declared_schema(schema), checked_size("batch", batch) or DEFAULT_BATCH, bounded
+    )
+
+
+def fresh(reader: IterableReader) -> Iterator[object]:
+    """The rows of a new run; what goes wrong in the user's code names it, and how far it came."""
+    n_given = 0
+    try:
+        for each in reader.take():
+            yield each
+            n_given += 1
+    except PenstockError:
+        raise
+    except Exception as problem:
+        raise ConnectorError(
+            f"{reader.describe()} raised {type(problem).__name__} after {n_given} rows: {problem}",
+            where=defined_at(reader._source) if callable(reader._source) else None,
+            hint="mend the function, or catch the exception in it",
+        ) from problem
+
+
+def piece_of(given: list[object], schema: pa.Schema, start: int) -> Piece:
+    """Rows as they were given, from row number `start` on; those that do not fit are bad."""
+    gathered = gather(given, schema)
+    bad = tuple(
+        (start + at, BadRow(f"{given[at]!r:.1000}", reason, f"row {start + at}"))
+        for at, reason in gathered.failures
+    )
+    numbers = np.array(gathered.positions, np.int64) + start
+    return Piece(gathered.rows, numbers, bad, start, start + len(given))
+
+
+def shown(source: object) -> str:
+    """The source by name, or by type."""
+    return name_of(source) if callable(source) else type(source).__name__

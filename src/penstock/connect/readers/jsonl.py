@@ -1,0 +1,186 @@
+"""Read files with one JSON object per line.
+
+Times and dates are ISO 8601 strings, binary is base64, decimals are strings or numbers, and floats may also
+be NaN and Infinity, bare or as strings: all that `penstock.write.jsonl` writes. A missing field is null. A
+field outside a declared schema is ignored; outside a schema taken from the first file, it makes a bad row,
+because nobody said that it may be left out.
+
+Lines are parsed by Python's json: pyarrow.json ends the whole process on a line that is just `null`.
+"""
+
+from __future__ import annotations
+
+import binascii
+import json
+from base64 import b64decode
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as kind
+
+from penstock.connect.columns import gather, plain_value
+from penstock.connect.cuts import Piece
+from penstock.connect.infer import infer_schema
+from penstock.connect.iso import parse_date, parse_time
+from penstock.connect.protocol import BadRow
+from penstock.connect.readers.files import FileReader, file_reader
+from penstock.connect.readers.listing import Paths
+from penstock.connect.readers.textfile import Chunk, as_text, chunks
+from penstock.errors import ConnectorError, SchemaError, nearest_first
+from penstock.expr.failure import RowFailure
+
+_SPECIAL = ("NaN", "Infinity", "-Infinity")
+
+
+@dataclass(frozen=True, slots=True)
+class Jsonl:
+    """JSON lines."""
+
+    name: str = "jsonl"
+    keeps_raw: bool = True
+
+    def schema_of(self, file: Path) -> pa.Schema | None:
+        """From all values of the file's first 8 MiB; None without a single row."""
+        first = next(chunks(file), None)
+        if first is None:
+            return None
+        rows = []
+        for _, raw in _lines(first):
+            try:
+                rows.append(_object(raw))
+            except RowFailure:
+                continue  # reading it again will make it a bad row
+        try:
+            return infer_schema(rows) if rows else None
+        except SchemaError as problem:
+            raise ConnectorError(
+                f'"{file}": {problem.fact}', detail=problem.detail, hint=problem.hint
+            ) from problem
+
+    def misfit(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
+        """Fields are judged row by row."""
+        return None
+
+    def pieces(self, file: Path, schema: pa.Schema, declared: bool) -> Iterator[Piece]:
+        """One row per line; blank lines are none."""
+        exact = any(_holds_decimal(field.type) for field in schema)
+
+        def plain(raw: bytes, schema: pa.Schema) -> list[object]:
+            return _plain(_object(raw, exact), schema, declared)
+
+        start = 0
+        for chunk in chunks(file):
+            lines = list(_lines(chunk))
+            gathered = gather([raw for _, raw in lines], schema, plain)
+            bad = tuple(
+                (start + at, BadRow(as_text(lines[at][1]), reason, f"{file}:{lines[at][0]}"))
+                for at, reason in gathered.failures
+            )
+            numbers = np.array(gathered.positions, np.int64) + start
+            yield Piece(gathered.rows, numbers, bad, start, start + len(lines))
+            start += len(lines)
+
+
+def jsonl(
+    path: Paths, *, schema: object = None, batch: int | None = None, files: int | None = None
+) -> FileReader:
+    """Read JSON lines: a file, a folder, a glob, or a list of these; `.gz` is unpacked.
+
+    One file is one batch, unless `files=` says how many are, or `batch=` how many rows. Lines that are not a
+    row of the schema are bad rows, with their text and `file:line`.
+    """
+    return file_reader(Jsonl(), path, schema, batch, files)
+
+
+def _lines(chunk: Chunk) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not blank, with their numbers."""
+    for number, raw in enumerate(chunk.text.split(b"\n"), start=chunk.line):
+        if raw.strip():
+            yield number, raw
+
+
+def _object(raw: bytes, exact: bool = False) -> dict[str, object]:
+    try:
+        parsed = json.loads(raw.decode(), parse_float=Decimal if exact else None)
+    except UnicodeDecodeError as problem:
+        raise RowFailure(f"byte {problem.start + 1} of the line is not UTF-8") from None
+    except (ValueError, RecursionError) as problem:
+        raise RowFailure(f"malformed JSON: {problem}") from None
+    if not isinstance(parsed, dict):
+        raise RowFailure(f"{type(parsed).__name__} {parsed!r:.80} is not a JSON object")
+    return parsed
+
+
+def _plain(fields: dict[str, object], schema: pa.Schema, declared: bool) -> list[object]:
+    if not declared:
+        for name in fields:
+            if name not in schema.names:
+                known = ", ".join(nearest_first(name, schema.names))
+                raise RowFailure(f"field {name!r} is not in the first file's schema; its columns are {known}")
+    return [_column(fields.get(field.name), field) for field in schema]
+
+
+def _column(value: object, field: pa.Field) -> object:
+    try:
+        decoded = _decoded(value, field.type)
+    except RowFailure as failure:
+        raise RowFailure(f'column "{field.name}": {failure.reason}') from None
+    return plain_value(decoded, field)
+
+
+def _decoded(value: object, type: pa.DataType) -> object:
+    """A JSON value as the Python value that the type takes; what fits no rule is left as it is."""
+    if isinstance(value, str):
+        for test, decode in _FROM_TEXT:
+            if test(type):
+                return decode(value)
+    if isinstance(value, Decimal) and kind.is_floating(type):
+        return float(value)
+    if isinstance(value, int | float) and not isinstance(value, bool) and kind.is_decimal(type):
+        return _decimal(str(value))
+    if kind.is_list(type) and isinstance(value, list):
+        return [_decoded(each, type.value_type) for each in value]
+    if kind.is_struct(type) and isinstance(value, dict):
+        return {field.name: _decoded(value.get(field.name), field.type) for field in type}
+    return value
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        raise RowFailure(f"{text!r:.80} is not a decimal number") from None
+
+
+def _float(text: str) -> float:
+    if text not in _SPECIAL:
+        raise RowFailure(f"{text!r:.80} is a string, not a number")
+    return float(text)
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise RowFailure(f"{text!r:.80} is not base64") from None
+
+
+_FROM_TEXT: tuple[tuple[Callable[[pa.DataType], bool], Callable[[str], object]], ...] = (
+    (kind.is_timestamp, parse_time),
+    (kind.is_date32, parse_date),
+    (kind.is_binary, _bytes),
+    (kind.is_decimal, _decimal),
+    (kind.is_floating, _float),
+)
+
+
+def _holds_decimal(type: pa.DataType) -> bool:
+    if kind.is_list(type):
+        return _holds_decimal(type.value_type)
+    if kind.is_struct(type):
+        return any(_holds_decimal(field.type) for field in type)
+    return bool(kind.is_decimal(type))

@@ -1,0 +1,82 @@
+"""Read parquet files. A damaged file stops the run: its rows cannot be told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.connect.columns import fitted, unlike
+from penstock.connect.cuts import Piece
+from penstock.connect.readers.files import FileReader, file_reader, unreadable
+from penstock.connect.readers.listing import Paths
+from penstock.errors import ConnectorError, SchemaError
+from penstock.expr.types import canonical_schema
+
+_ROWS_AT_A_TIME = 131_072
+
+
+@dataclass(frozen=True, slots=True)
+class Parquet:
+    """The parquet format."""
+
+    name: str = "parquet"
+    keeps_raw: bool = False
+
+    def schema_of(self, file: Path) -> pa.Schema | None:
+        """As the footer says, in canonical types."""
+        try:
+            return canonical_schema(_footer(file))
+        except SchemaError as problem:
+            raise _named(file, problem) from problem
+
+    def misfit(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
+        """Declared columns must exist and are cast while reading; else files must have equal columns."""
+        if declared:
+            missing = [name for name in schema.names if name not in (names := _footer(file).names)]
+            return f'it has no column "{missing[0]}"; its columns are {", ".join(names)}' if missing else None
+        own = self.schema_of(file)
+        assert own is not None, "a parquet file always has a schema"
+        extra = [name for name in own.names if name not in schema.names]
+        return unlike(own, schema) or (f'it has one more column, "{extra[0]}"' if extra else None)
+
+    def pieces(self, file: Path, schema: pa.Schema, declared: bool) -> Iterator[Piece]:
+        """Only the columns of the schema are read from disk."""
+        import pyarrow.parquet as pq
+
+        start = 0
+        try:
+            with pq.ParquetFile(file) as opened:
+                for batch in opened.iter_batches(_ROWS_AT_A_TIME, columns=schema.names):
+                    yield Piece.whole(fitted(batch, schema), start)
+                    start += batch.num_rows
+        except SchemaError as problem:
+            raise _named(file, problem) from problem
+        except (OSError, pa.ArrowException) as problem:
+            raise unreadable(file, problem) from problem
+
+
+def parquet(
+    path: Paths, *, schema: object = None, batch: int | None = None, files: int | None = None
+) -> FileReader:
+    """Read parquet files: a file, a folder, a glob, or a list of these.
+
+    One file is one batch, unless `files=` says how many are, or `batch=` how many rows. With `schema=`, only
+    its columns are read.
+    """
+    return file_reader(Parquet(), path, schema, batch, files)
+
+
+def _footer(file: Path) -> pa.Schema:
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_schema(file)
+    except (OSError, pa.ArrowException) as problem:
+        raise unreadable(file, problem) from problem
+
+
+def _named(file: Path, problem: SchemaError) -> ConnectorError:
+    return ConnectorError(f'"{file}": {problem.fact}', detail=problem.detail, hint=problem.hint)

@@ -1,0 +1,1 @@
+"""Where rows go; users reach these as `penstock.write`."""

@@ -1,0 +1,96 @@
+"""Print rows as an aligned table, a batch at a time.
+
+What rows hold is data, not commands: characters that a terminal would obey are shown as escapes.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TextIO
+from unicodedata import combining, east_asian_width
+
+import pyarrow as pa
+import pyarrow.types as kind
+
+from penstock.connect.cuts import checked_size
+from penstock.connect.protocol import Delivery
+from penstock.connect.writers.staged import StagedOutput
+
+_WIDEST = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Console:
+    """A writer that prints; at most `limit` rows of a run, the others are counted."""
+
+    limit: int | None
+    stream: TextIO | None
+
+    @property
+    def delivery(self) -> Delivery:
+        """A crash after printing and before the commit prints again."""
+        return Delivery.AT_LEAST_ONCE
+
+    @property
+    def accepts_updates(self) -> bool:
+        """Every row is printed, with `final` saying which."""
+        return True
+
+    def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> StagedOutput:
+        """Begin to count rows against the limit."""
+        printer = _Printer(sink, self.limit, self.stream or sys.stdout)
+        return StagedOutput(printer.show, printer.end)
+
+    def describe(self) -> str:
+        """For explain()."""
+        return "console" if self.limit is None else f"console (first {self.limit} rows)"
+
+
+class _Printer:
+    def __init__(self, sink: str, limit: int | None, stream: TextIO) -> None:
+        self._sink, self._limit, self._stream = sink, limit, stream
+        self._n_printed = self._n_held_back = 0
+
+    def show(self, batch: int, rows: pa.RecordBatch) -> None:
+        left = rows.num_rows if self._limit is None else self._limit - self._n_printed
+        shown = rows.slice(0, left)
+        self._n_printed += shown.num_rows
+        self._n_held_back += rows.num_rows - shown.num_rows
+        if shown.num_rows:
+            print(aligned(shown), file=self._stream, flush=True)
+
+    def end(self) -> None:
+        if self._n_held_back:
+            print(f"{self._sink}: {self._n_held_back} more rows", file=self._stream, flush=True)
+            self._n_held_back = 0
+
+
+def console(*, limit: int | None = 100, stream: TextIO | None = None) -> Console:
+    """Print rows as a table: the first `limit` of a run (None: all), to standard output or `stream`."""
+    return Console(checked_size("limit", limit), stream)
+
+
+def aligned(rows: pa.RecordBatch) -> str:
+    """The rows under their column names, numbers to the right."""
+    columns = [_column(name, array) for name, array in zip(rows.schema.names, rows.columns, strict=True)]
+    return "\n".join("  ".join(cells).rstrip() for cells in zip(*columns, strict=True))
+
+
+def _column(name: str, array: pa.Array) -> list[str]:
+    right = kind.is_integer(array.type) or kind.is_floating(array.type) or kind.is_decimal(array.type)
+    cells = [_cell(name), *(_cell(value) for value in array.to_pylist())]
+    wide = max(map(_width, cells))
+    pads = [" " * (wide - _width(cell)) for cell in cells]
+    return [pad + cell if right else cell + pad for cell, pad in zip(cells, pads, strict=True)]
+
+
+def _cell(value: object) -> str:
+    text = "null" if value is None else str(value)
+    safe = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+    return safe if len(safe) <= _WIDEST else safe[: _WIDEST - 1] + "…"
+
+
+def _width(text: str) -> int:
+    """Columns on a terminal: wide characters take two, combining ones none."""
+    return sum(0 if combining(each) else 1 + (east_asian_width(each) in "WF") for each in text)

@@ -1,0 +1,209 @@
+"""A folder of files, each batch in one file, exactly once.
+
+    out/part-00000007.parquet        a committed batch; one without rows has no file
+    out/.part-00000008.parquet.tmp   a batch being written; readers skip it, the next run removes it
+    out/_penstock/manifest.json      whose output this is, and the last batch that is committed
+    out/_penstock/lock               held while a run writes
+
+To commit is to finish the hidden file, sync it, rename it (the batch is now visible, whole), and then note
+the number. A crash before the rename leaves nothing visible, a crash after it leaves a file whose number says
+that it is done: either way, committing the number again is right. The note is for those who move finished
+files away: a batch they took is not written a second time. Invariant: batches commit in rising order.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from penstock.connect.protocol import Delivery
+from penstock.connect.writers.manifest import FolderLock, Manifest, sync_folder
+from penstock.errors import ConnectorError
+
+_PART = re.compile(r"part-\d{8,}\.\w+")
+_STAGED = re.compile(r"\.part-\d{8,}\.\w+\.tmp")
+
+
+class Sheet(Protocol):
+    """A file being written."""
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Append rows."""
+
+    def finish(self) -> None:
+        """Write what is buffered and close."""
+
+
+class SheetFormat(Protocol):
+    """One kind of file."""
+
+    @property
+    def name(self) -> str:
+        """Such as `csv`: also the suffix of the files."""
+
+    def check(self, schema: pa.Schema) -> None:
+        """SchemaError for columns that the format cannot hold."""
+
+    def begin(self, file: Path, schema: pa.Schema) -> Sheet:
+        """Create the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class FolderWriter:
+    """A writer of files into a folder."""
+
+    format: SheetFormat
+    folder: Path
+    overwrite: bool
+
+    @property
+    def delivery(self) -> Delivery:
+        """See the module's docstring."""
+        return Delivery.EXACTLY_ONCE
+
+    @property
+    def accepts_updates(self) -> bool:
+        """A file that is visible does not change."""
+        return False
+
+    def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> FolderOutput:
+        """Begin an output. `resume` continues that of the same sink after a restart from a checkpoint."""
+        self.format.check(schema)
+        with naming(self.folder):
+            _make_folder(self.folder)
+            lock = FolderLock(self.folder)
+            try:
+                manifest = self._settled(Manifest(self.format.name, sink, _columns(schema)), resume)
+            except BaseException:
+                lock.release()
+                raise
+        return FolderOutput(self.format, self.folder, schema, manifest, lock)
+
+    def describe(self) -> str:
+        """Such as `jsonl late/`."""
+        return f"{self.format.name} {self.folder}/"
+
+    def _settled(self, ours: Manifest, resume: bool) -> Manifest:
+        """The manifest to go on with; the folder is cleared of what a crash or an earlier run left."""
+        theirs = Manifest.load(self.folder)
+        entries = [entry for entry in self.folder.iterdir() if entry.name != "_penstock"]
+        foreign = [e.name for e in entries if not e.name.startswith(".") and not _PART.fullmatch(e.name)]
+        parts = [entry for entry in entries if _PART.fullmatch(entry.name)]
+        if foreign or (parts and theirs is None):
+            raise self._refused(
+                f'holds "{(foreign or [parts[0].name])[0]}", which is no output of this graph', False
+            )
+        for entry in entries:
+            if _STAGED.fullmatch(entry.name):
+                entry.unlink()
+        if resume and theirs is not None:
+            if not theirs.same_output(ours):
+                raise self._refused(theirs.difference(ours), False)
+            return theirs
+        if (parts or (theirs is not None and theirs.committed is not None)) and not self.overwrite:
+            raise self._refused("holds the output of an earlier run", True)
+        for part in parts:
+            part.unlink()
+        ours.save(self.folder)
+        return ours
+
+    def _refused(self, why: str, ours: bool) -> ConnectorError:
+        over = f"write to another folder, or start over: ps.write.{self.format.name}(…, overwrite=True)"
+        return ConnectorError(
+            f'"{self.folder}" {why}', hint=over if ours else "write to another folder, or empty this one"
+        )
+
+
+class FolderOutput:
+    """One run's way into a folder."""
+
+    def __init__(
+        self, file_format: SheetFormat, folder: Path, schema: pa.Schema, manifest: Manifest, lock: FolderLock
+    ) -> None:
+        self._format, self._folder, self._schema = file_format, folder, schema
+        self._manifest, self._lock = manifest, lock
+        self._sheets: dict[int, Sheet] = {}
+
+    def write(self, batch: int, rows: pa.RecordBatch) -> None:
+        """Append to the batch's hidden file."""
+        if not rows.num_rows or self._is_committed(batch):
+            return
+        with naming(self._folder):
+            if batch not in self._sheets:
+                self._sheets[batch] = self._format.begin(self._staged(batch), self._schema)
+            self._sheets[batch].add(rows)
+
+    def commit(self, batch: int) -> None:
+        """Show the batch's file, unless it has been shown."""
+        sheet = self._sheets.pop(batch, None)
+        if sheet is None:
+            return
+        with naming(self._folder):
+            sheet.finish()
+            _sync(self._staged(batch))
+            self._staged(batch).replace(self._folder / self._part(batch))
+            sync_folder(self._folder)
+            self._manifest = self._manifest.with_committed(batch)
+            self._manifest.save(self._folder)
+
+    def close(self) -> None:
+        """Remove what was not committed, and let others write here."""
+        try:
+            with naming(self._folder):
+                for batch, sheet in self._sheets.items():
+                    sheet.finish()
+                    self._staged(batch).unlink(missing_ok=True)
+        finally:
+            self._sheets.clear()
+            self._lock.release()
+
+    def _is_committed(self, batch: int) -> bool:
+        noted = self._manifest.committed
+        return (noted is not None and batch <= noted) or (self._folder / self._part(batch)).exists()
+
+    def _part(self, batch: int) -> str:
+        return f"part-{batch:08d}.{self._format.name}"
+
+    def _staged(self, batch: int) -> Path:
+        return self._folder / f".{self._part(batch)}.tmp"
+
+
+@contextmanager
+def naming(folder: Path) -> Iterator[None]:
+    """Turn what the operating system refuses into an error that names the folder."""
+    try:
+        yield
+    except OSError as problem:
+        raise ConnectorError(
+            f'"{folder}" cannot be written: {problem.strerror or problem}',
+            hint="check its permissions and the space on its disk, or write to another folder",
+        ) from problem
+
+
+def folder_writer(file_format: SheetFormat, path: str | os.PathLike[str], overwrite: bool) -> FolderWriter:
+    """A writer of the format into the folder."""
+    return FolderWriter(file_format, Path(path), overwrite)
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in schema)
+
+
+def _make_folder(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise ConnectorError(
+            f'"{folder}" is a file, and output needs a folder', hint=f'write to "{folder}.out/"'
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _sync(file: Path) -> None:
+    with file.open("rb") as written:
+        os.fsync(written.fileno())

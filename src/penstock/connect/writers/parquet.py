@@ -1,0 +1,50 @@
+"""Write parquet files into a folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import pyarrow as pa
+
+from penstock.connect.writers.folder import FolderWriter, folder_writer
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetFiles:
+    """The parquet format, as Arrow writes it; every type of a row fits."""
+
+    name: str = "parquet"
+
+    def check(self, schema: pa.Schema) -> None:
+        """Nothing to refuse."""
+
+    def begin(self, file: Path, schema: pa.Schema) -> ParquetSheet:
+        """Create the file."""
+        return ParquetSheet(file, schema)
+
+
+class ParquetSheet:
+    """A parquet file being written; each addition is a row group."""
+
+    def __init__(self, file: Path, schema: pa.Schema) -> None:
+        import pyarrow.parquet as pq
+
+        self._writer = pq.ParquetWriter(file, schema)
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Append rows."""
+        self._writer.write_batch(rows)
+
+    def finish(self) -> None:
+        """Write the footer."""
+        self._writer.close()
+
+
+def parquet(path: str | PathLike[str], *, overwrite: bool = False) -> FolderWriter:
+    """Write parquet files into a folder, one per batch that has rows, exactly once.
+
+    A folder with an earlier run's output is refused, unless `overwrite=True` starts it over.
+    """
+    return folder_writer(ParquetFiles(), path, overwrite)

@@ -1,0 +1,115 @@
+"""The seam between a plan and what runs it.
+
+An engine says what it cannot do before it starts, then carries a plan's batches. `start` gives a run
+that goes by itself; `session` gives one that is fed by hand, which the public test harness drives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+
+from penstock.clock import Clock
+from penstock.connect.protocol import SourceBatch
+from penstock.events import EventSink
+from penstock.plan.accounts import Accounts
+from penstock.plan.plan import Plan
+from penstock.plan.step import Ref
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Something in a plan that an engine cannot do: which step, why, and what to do instead."""
+
+    step: str
+    reason: str
+    instead: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What a run is given beside its plan.
+
+    checkpoint  folder for state and positions; None keeps nothing
+    until       stop after so many rounds of batches; None runs to the end of the sources
+    drain       close all windows at the end of the sources; False keeps them for the next run
+    master      where to run, for engines that can run elsewhere
+    engine      the engine's own options object (LocalOptions, SparkOptions)
+    """
+
+    checkpoint: str | None = None
+    until: int | None = None
+    drain: bool = True
+    master: str | None = None
+    engine: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a finished run says of itself.
+
+    outcome    "drained", or "stopped" when it was stopped before the sources ended
+    batches    rounds of source batches that went through
+    accounts   step -> what became of its rows
+    collected  the tables that were asked for in hand
+    """
+
+    outcome: str
+    batches: int
+    accounts: Mapping[str, Accounts]
+    collected: Mapping[Ref, pa.Table] = field(default_factory=dict)
+
+
+class Run(Protocol):
+    """A run under way."""
+
+    def wait(self, timeout: float | None = None) -> RunResult:
+        """Block until the run is over; raises what stopped it, TimeoutError if it takes longer (seconds)."""
+
+    def stop(self) -> None:
+        """Ask the run to stop after the batch at hand; `wait` then returns."""
+
+    def metrics(self) -> Mapping[str, Accounts]:
+        """The accounts so far."""
+
+
+class Session(Protocol):
+    """A run fed by hand: one `push` is one round of batches."""
+
+    def push(self, batches: Mapping[str, SourceBatch]) -> None:
+        """Take one batch per named source, all the way through."""
+
+    def promise(self, watermark: int) -> None:
+        """Move every source's watermark to a time in microseconds, as an empty round."""
+
+    def take(self, ref: Ref) -> pa.Table:
+        """Rows that left on a collected port since the last take."""
+
+    def end(self) -> RunResult:
+        """End all sources and drain."""
+
+    def metrics(self) -> Mapping[str, Accounts]:
+        """The accounts so far."""
+
+
+class Engine(Protocol):
+    """Something that runs plans."""
+
+    @property
+    def name(self) -> str:
+        """What `run(engine=...)` calls it."""
+
+    def gaps(self, plan: Plan) -> Sequence[Gap]:
+        """What it cannot do in this plan; empty when it runs as written."""
+
+    def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> Run:
+        """Begin a run."""
+
+    def session(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> Session:
+        """Begin a run fed by hand."""
+
+    def explain(self, plan: Plan) -> Sequence[str]:
+        """The engine's choices and why, one line each, for `graph.explain()`."""

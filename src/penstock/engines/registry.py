@@ -1,0 +1,43 @@
+"""Find an engine by name: ours, and any that another package offers as a `penstock.engines` entry point."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
+
+from penstock.errors import EngineError, NotSupported, nearest_first
+
+if TYPE_CHECKING:
+    from penstock.engines.protocol import Engine
+
+GROUP = "penstock.engines"
+OURS = {"reference": "penstock.engines.reference.engine:ReferenceEngine"}
+PLANNED = {
+    "spark": "Structured Streaming through PySpark",
+    "local": "the in-process engine",
+}
+
+
+def find(name: str) -> Engine:
+    """The engine of that name; an error that lists the others if there is none."""
+    if name in OURS:
+        module, _, attribute = OURS[name].partition(":")
+        engine: Engine = getattr(import_module(module), attribute)()
+        return engine
+    for offered in entry_points(group=GROUP, name=name):
+        found: Engine = offered.load()()
+        return found
+    if name in PLANNED:
+        raise NotSupported(
+            f'this version has no "{name}" engine yet ({PLANNED[name]})',
+            hint=f'run it on the reference engine: engine="reference" (available: {", ".join(available())})',
+        )
+    raise EngineError(
+        f'there is no engine "{name}"', detail=f"available: {', '.join(nearest_first(name, available()))}"
+    )
+
+
+def available() -> list[str]:
+    """The names of the engines that can be found here."""
+    return sorted({*OURS, *(offered.name for offered in entry_points(group=GROUP))})

@@ -1,0 +1,106 @@
+"""What happens in a run, as typed data: log, metrics, dashboard and tests read one stream of events.
+
+Counted per batch, never per row, and free when nobody listens. Imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened, and when (microseconds since 1970 by the run's clock)."""
+
+    at: int
+
+    def to_dict(self) -> dict[str, object]:
+        """The event as plain data, with its kind: one JSON object per line makes a log."""
+        return {"event": type(self).__name__, **asdict(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted(Event):
+    """A run began."""
+
+    graph: str
+    engine: str
+    steps: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDone(Event):
+    """A round of source batches went all the way through."""
+
+    batch: int
+    rows_in: Mapping[str, int]
+    rows_out: Mapping[str, int]
+    took_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkMoved(Event):
+    """A source's watermark advanced; None stands for the end of the stream."""
+
+    step: str
+    watermark: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RowsLate(Event):
+    """Rows came after all their windows had left."""
+
+    step: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowsErrored(Event):
+    """Rows were skipped or dead-lettered; one reason of them as an example."""
+
+    step: str
+    rows: int
+    policy: str
+    example: str
+
+
+@dataclass(frozen=True, slots=True)
+class StateSaved(Event):
+    """A consistent snapshot was committed."""
+
+    batch: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleDecided(Event):
+    """Threads or replicas were changed, and why."""
+
+    step: str
+    replicas_before: int
+    replicas_after: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepFailed(Event):
+    """A step stopped the run."""
+
+    step: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded(Event):
+    """A run is over: "drained", "stopped" or "failed"."""
+
+    outcome: str
+    batches: int
+
+
+EventSink = Callable[[Event], None]
+
+
+def nobody(event: Event) -> None:
+    """The sink of a run that nobody watches."""

@@ -1,0 +1,110 @@
+"""The expression language: frozen nodes, one type rule each, and the same answer on every engine.
+
+What a row's expression gives, in short (each family's file has the details):
+
+| matter | rule |
+|---|---|
+| null | arithmetic, comparison and functions of null are null; `&` and `|` are three-valued |
+| failure | overflow, division by zero, a cast or JSON that does not fit: the row fails, the batch does not |
+| where it stops | `False & failed` is False, `True | failed` is True; `when` looks only at what it asks and takes, `coalesce` and `fill_null` not past the first value; all else fails, `is_null` too |
+| integers | the wider operand's type; an int literal takes the other's type if it fits, else int64 |
+| floats | int with float is float64; float32 stays with float32 and with literals that fit; `/ ** sqrt` always, `// % round` for floats, give float64 |
+| `//` and `%` | towards minus infinity, the sign of the divisor, as in Python; a zero divisor fails, floats too |
+| `**`, sqrt | IEEE 754: NaN or infinity, never a failure |
+| order | NaN equals NaN and is greatest, -0.0 equals 0.0; text by code points; unlike kinds do not compare |
+| time | always UTC; timestamp - timestamp is int64 microseconds; + and - take "10 s" or a timedelta; Monday is weekday 0 |
+| text | code points; lower and upper change A-Z only; patterns are literal |
+| casts | only those on which engines agree exactly: see `cast.py` |
+| hash | Spark's xxhash64, seed 42 |
+| decimal | compared, chosen and cast to float64; no arithmetic |
+
+`resolve` makes a typed program of an expression; a lowering follows it line by line, dispatching on the
+node's class: `lower_python` for the reference engine, `lower_arrow` in process.
+"""
+
+from penstock.expr.arithmetic import Absolute as Absolute
+from penstock.expr.arithmetic import Add as Add
+from penstock.expr.arithmetic import Ceil as Ceil
+from penstock.expr.arithmetic import Divide as Divide
+from penstock.expr.arithmetic import Floor as Floor
+from penstock.expr.arithmetic import FloorDivide as FloorDivide
+from penstock.expr.arithmetic import Modulo as Modulo
+from penstock.expr.arithmetic import Multiply as Multiply
+from penstock.expr.arithmetic import Negate as Negate
+from penstock.expr.arithmetic import Power as Power
+from penstock.expr.arithmetic import Round as Round
+from penstock.expr.arithmetic import Sqrt as Sqrt
+from penstock.expr.arithmetic import Subtract as Subtract
+from penstock.expr.arrow import Evaluated as Evaluated
+from penstock.expr.arrow import lower_arrow as lower_arrow
+from penstock.expr.cast import Cast as Cast
+from penstock.expr.cast import cast_target as cast_target
+from penstock.expr.columns import Column as Column
+from penstock.expr.columns import Field as Field
+from penstock.expr.columns import Literal as Literal
+from penstock.expr.columns import col as col
+from penstock.expr.columns import lift as lift
+from penstock.expr.columns import lit as lit
+from penstock.expr.comparison import Between as Between
+from penstock.expr.comparison import Equal as Equal
+from penstock.expr.comparison import Greater as Greater
+from penstock.expr.comparison import GreaterEqual as GreaterEqual
+from penstock.expr.comparison import IsIn as IsIn
+from penstock.expr.comparison import Less as Less
+from penstock.expr.comparison import LessEqual as LessEqual
+from penstock.expr.comparison import NotEqual as NotEqual
+from penstock.expr.comparison import is_in_values as is_in_values
+from penstock.expr.conditional import Case as Case
+from penstock.expr.conditional import When as When
+from penstock.expr.conditional import when as when
+from penstock.expr.failure import RowFailure as RowFailure
+from penstock.expr.hashing import Hash as Hash
+from penstock.expr.hashing import hash as hash
+from penstock.expr.json import JsonValue as JsonValue
+from penstock.expr.json import json_target as json_target
+from penstock.expr.logic import And as And
+from penstock.expr.logic import Not as Not
+from penstock.expr.logic import Or as Or
+from penstock.expr.node import Node as Node
+from penstock.expr.node import Sees as Sees
+from penstock.expr.null import Coalesce as Coalesce
+from penstock.expr.null import FillNull as FillNull
+from penstock.expr.null import IsNan as IsNan
+from penstock.expr.null import IsNotNull as IsNotNull
+from penstock.expr.null import IsNull as IsNull
+from penstock.expr.null import coalesce as coalesce
+from penstock.expr.python import lower_python as lower_python
+from penstock.expr.program import Line as Line
+from penstock.expr.program import resolve as resolve
+from penstock.expr.program import type_of as type_of
+from penstock.expr.string import Concat as Concat
+from penstock.expr.string import Contains as Contains
+from penstock.expr.string import EndsWith as EndsWith
+from penstock.expr.string import Length as Length
+from penstock.expr.string import ListItem as ListItem
+from penstock.expr.string import ListLength as ListLength
+from penstock.expr.string import Lower as Lower
+from penstock.expr.string import Replace as Replace
+from penstock.expr.string import Slice as Slice
+from penstock.expr.string import Split as Split
+from penstock.expr.string import StartsWith as StartsWith
+from penstock.expr.string import Strings as Strings
+from penstock.expr.string import Strip as Strip
+from penstock.expr.string import Upper as Upper
+from penstock.expr.string import concat as concat
+from penstock.expr.surface import Expr as Expr
+from penstock.expr.time import Epoch as Epoch
+from penstock.expr.time import FromEpoch as FromEpoch
+from penstock.expr.time import Shift as Shift
+from penstock.expr.time import TimePart as TimePart
+from penstock.expr.time import Times as Times
+from penstock.expr.time import Truncate as Truncate
+from penstock.expr.time import from_epoch as from_epoch
+from penstock.expr.time import shift_micros as shift_micros
+from penstock.expr.types import canonical as canonical
+from penstock.expr.types import canonical_batch as canonical_batch
+from penstock.expr.types import canonical_schema as canonical_schema
+from penstock.expr.types import from_plain as from_plain
+from penstock.expr.types import from_python as from_python
+from penstock.expr.types import to_plain as to_plain
+from penstock.expr.types import to_python as to_python

@@ -1,0 +1,241 @@
+"""Arithmetic. Integers keep the wider operand's type and fail the row when they overflow.
+
+`/` is true division and float64; `//` and `%` round towards minus infinity, as in Python; a zero divisor
+fails the row, whatever the type. `+ - *` of float32 stay float32; all else on floats is float64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+import pyarrow.types as kind
+
+from penstock.errors import SchemaError
+from penstock.expr.node import method, operand
+from penstock.expr.signature import FLOAT64, INT64, Operand, Signature, common, is_numeric, need
+from penstock.expr.surface import Expr
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Arithmetic(Expr):
+    """Two operands and an operator between them."""
+
+    left: Expr
+    right: Expr
+    operator: ClassVar[str]
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """Both operands, and the result, have the wider operand's type."""
+        met = self._meet(operands)
+        return Signature((met, met), met)
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """As typed, with parentheses where Python needs them: (a + b) * 2."""
+        left, right = _as_operands(self, self.left, self.right, parts)
+        return f"{left} {self.operator} {right}"
+
+    def _meet(self, operands: tuple[Operand, ...]) -> pa.DataType:
+        for each in operands:
+            need(self, each, is_numeric, "numbers", _hint(each))
+        return common(self, operands, "cast one of them")
+
+
+class Add(Arithmetic):
+    """Left plus right."""
+
+    __slots__ = ()
+    operator = "+"
+    binds = 5
+
+
+class Subtract(Arithmetic):
+    """Left minus right; of two timestamps the microseconds between them, as int64."""
+
+    __slots__ = ()
+    operator = "-"
+    binds = 5
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """Numbers as in every arithmetic; two timestamps give int64."""
+        if not any(kind.is_timestamp(each.type) for each in operands):
+            return Arithmetic.signature(self, operands)
+        moment = common(self, operands, 'take a duration away with - "10 s" or - timedelta(seconds=10)')
+        return Signature((moment, moment), INT64)
+
+
+class Multiply(Arithmetic):
+    """Left times right."""
+
+    __slots__ = ()
+    operator = "*"
+    binds = 6
+
+
+class Divide(Arithmetic):
+    """Left divided by right, as float64; a zero divisor fails the row."""
+
+    __slots__ = ()
+    operator = "/"
+    binds = 6
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """Everything as float64."""
+        self._meet(operands)
+        return Signature((FLOAT64, FLOAT64), FLOAT64)
+
+
+class FloorDivide(Arithmetic):
+    """The whole quotient, towards minus infinity; a zero divisor fails the row."""
+
+    __slots__ = ()
+    operator = "//"
+    binds = 6
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """Integers keep the wider type; floats are float64."""
+        return _floats_as_float64(self._meet(operands), 2)
+
+
+class Modulo(Arithmetic):
+    """What `//` leaves over, with the sign of the divisor; a zero divisor fails the row."""
+
+    __slots__ = ()
+    operator = "%"
+    binds = 6
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """Integers keep the wider type; floats are float64."""
+        return _floats_as_float64(self._meet(operands), 2)
+
+
+class Power(Arithmetic):
+    """Left to the power of right, as float64 and by IEEE 754: never fails, may be NaN or infinite."""
+
+    __slots__ = ()
+    operator = "**"
+    binds = 8
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """Everything as float64."""
+        self._meet(operands)
+        return Signature((FLOAT64, FLOAT64), FLOAT64)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Negate(Expr):
+    """The value with the other sign; the least integer has no such value and fails the row."""
+
+    child: Expr
+    binds: ClassVar[int] = 7
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """The type stays."""
+        need(self, operands[0], is_numeric, "a number", _hint(operands[0]))
+        return Signature((operands[0].type,), operands[0].type)
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """As typed: -col("a")."""
+        return f"-{operand(self.child, self.child.alone(parts[0]), self.binds)}"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class NumberFunction(Expr):
+    """A function of one number, written as a method."""
+
+    child: Expr
+    name: ClassVar[str]
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """The type stays."""
+        need(self, operands[0], is_numeric, "a number", _hint(operands[0]))
+        return Signature((operands[0].type,), operands[0].type)
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """As typed: col("a").abs()."""
+        return method(self.child, parts[0], f"{self.name}()")
+
+
+class Absolute(NumberFunction):
+    """The value without its sign; the least integer has none and fails the row."""
+
+    __slots__ = ()
+    name = "abs"
+
+
+class Floor(NumberFunction):
+    """The greatest whole number that is not greater."""
+
+    __slots__ = ()
+    name = "floor"
+
+
+class Ceil(NumberFunction):
+    """The least whole number that is not less."""
+
+    __slots__ = ()
+    name = "ceil"
+
+
+class Sqrt(NumberFunction):
+    """The square root as float64; NaN for a negative number, as IEEE 754 has it."""
+
+    __slots__ = ()
+    name = "sqrt"
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """Everything as float64."""
+        NumberFunction.signature(self, operands)
+        return Signature((FLOAT64,), FLOAT64)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Round(Expr):
+    """To the nearest number of `digits` decimals, halves to even: rint(x * 10**digits) / 10**digits."""
+
+    child: Expr
+    digits: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.digits, bool) or not isinstance(self.digits, int) or not 0 <= self.digits <= 15:
+            raise SchemaError(
+                f"round to {self.digits!r} digits is not defined", hint="give 0 to 15 digits: .round(2)"
+            )
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """Integers stay as they are; floats are float64, because few float32 have short decimals."""
+        need(self, operands[0], is_numeric, "a number", _hint(operands[0]))
+        return _floats_as_float64(operands[0].type, 1)
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """As typed: col("a").round(2)."""
+        return method(self.child, parts[0], f"round({self.digits or ''})")
+
+
+def _floats_as_float64(met: pa.DataType, operands: int) -> Signature:
+    type = FLOAT64 if kind.is_floating(met) else met
+    return Signature((type,) * operands, type)
+
+
+def _as_operands(node: Expr, left: Expr, right: Expr, parts: tuple[str, ...]) -> tuple[str, str]:
+    """Both operands' text; equal precedence groups to the left, except that ** groups to the right."""
+    to_the_right = isinstance(node, Power)
+    return (
+        operand(left, parts[0], node.binds + to_the_right),
+        operand(right, parts[1], node.binds + (not to_the_right)),
+    )
+
+
+def _hint(wrong: Operand) -> str:
+    if kind.is_string(wrong.type):
+        return 'join text with concat(a, b); make a number of it with .cast("float64")'
+    if kind.is_decimal(wrong.type):
+        return f'decimals have no arithmetic yet; use {wrong.node}.cast("float64")'
+    if kind.is_boolean(wrong.type):
+        return f'count with {method(wrong.node, str(wrong.node), "cast")}("int64")'
+    if kind.is_timestamp(wrong.type):
+        return 'shift a time with + "10 s" or + timedelta(seconds=10); get a number with .dt.epoch("us")'
+    if kind.is_date32(wrong.type):
+        return 'get a number with .dt.epoch("d"), or shift it as .cast("timestamp") + "1 d"'
+    return "use columns of numbers"

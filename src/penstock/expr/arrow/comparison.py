@@ -1,0 +1,89 @@
+"""Comparison on arrays: everything follows from `equal` and `less`, which know the place of NaN."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kind
+
+from penstock.expr.arrow.evaluated import nothing
+from penstock.expr.arrow.rule import Function, rule
+from penstock.expr.comparison import (
+    Between,
+    Equal,
+    Greater,
+    GreaterEqual,
+    IsIn,
+    Less,
+    LessEqual,
+    NotEqual,
+)
+from penstock.expr.program import Line
+from penstock.expr.signature import BOOL, converted
+from penstock.expr.values import from_plain
+
+
+def equal(a: pa.Array, b: pa.Array) -> pa.BooleanArray:
+    """Whether both are equal; NaN equals NaN."""
+    same = pc.equal(a, b)
+    return pc.or_(same, pc.and_(pc.is_nan(a), pc.is_nan(b))) if kind.is_floating(a.type) else same
+
+
+def less(a: pa.Array, b: pa.Array) -> pa.BooleanArray:
+    """Whether a comes before b; everything but NaN comes before NaN."""
+    before = pc.less(a, b)
+    if not kind.is_floating(a.type):
+        return before
+    return pc.or_(before, pc.and_(pc.invert(pc.is_nan(a)), pc.is_nan(b)))
+
+
+@rule.register
+def _equal(node: Equal, line: Line) -> Function:
+    return equal
+
+
+@rule.register
+def _not_equal(node: NotEqual, line: Line) -> Function:
+    return lambda a, b: pc.invert(equal(a, b))
+
+
+@rule.register
+def _less(node: Less, line: Line) -> Function:
+    return less
+
+
+@rule.register
+def _less_equal(node: LessEqual, line: Line) -> Function:
+    return lambda a, b: pc.invert(less(b, a))
+
+
+@rule.register
+def _greater(node: Greater, line: Line) -> Function:
+    return lambda a, b: less(b, a)
+
+
+@rule.register
+def _greater_equal(node: GreaterEqual, line: Line) -> Function:
+    return lambda a, b: pc.invert(less(a, b))
+
+
+@rule.register
+def _between(node: Between, line: Line) -> Function:
+    return lambda a, low, high: pc.and_(pc.invert(less(a, low)), pc.invert(less(high, a)))
+
+
+@rule.register
+def _is_in(node: IsIn, line: Line) -> Function:
+    type = line.operands[0]
+    wanted = _one_zero(from_plain([converted(value.value, type) for value in node.values], type))
+
+    def found(array: pa.Array) -> pa.BooleanArray:
+        hits = pc.is_in(_one_zero(array), value_set=wanted)
+        return pc.if_else(array.is_valid(), hits, nothing(BOOL)) if array.null_count else hits
+
+    return found
+
+
+def _one_zero(array: pa.Array) -> pa.Array:
+    """Arrow looks floats up by their bits; adding 0.0 turns -0.0 into 0.0."""
+    return pc.add(array, pa.scalar(0.0, array.type)) if kind.is_floating(array.type) else array

@@ -1,0 +1,92 @@
+"""What a batch of values is while an expression is computed: an array, and which rows failed.
+
+A failed row is null in the array, so Arrow's kernels hand failures on as they hand on nulls. This file is
+also the way to NumPy and back. Assumes canonical types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kind
+
+Mask = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """One value per row; `failed` is None when no row failed, else true (never null) where one did."""
+
+    values: pa.Array
+    failed: pa.BooleanArray | None = None
+
+
+def numbers(array: pa.Array) -> Numbers:
+    """The values as NumPy has them, times as the integers below them, zero in place of null."""
+    if kind.is_temporal(array.type):
+        array = array.view(pa.int32() if kind.is_date32(array.type) else pa.int64())
+    if array.null_count:
+        array = pc.fill_null(array, pa.scalar(0).cast(array.type))
+    return array.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]  # pyarrow is untyped
+
+
+def built(
+    values: Numbers, type: pa.DataType, inputs: Sequence[pa.Array], failed: Mask | None = None
+) -> Evaluated:
+    """NumPy values as an array of `type`: null where an input is, null and failed where the mask says so."""
+    missing: Mask | None = None
+    for array in inputs:
+        if array.null_count:
+            nulls = array.is_null().to_numpy(zero_copy_only=False)
+            missing = nulls if missing is None else missing | nulls
+    if failed is not None and missing is not None:
+        failed = failed & ~missing
+    if failed is None or not failed.any():
+        return Evaluated(_array(values, type, missing))
+    missing = failed if missing is None else missing | failed
+    return Evaluated(_array(values, type, missing), pa.array(failed))
+
+
+def failing(values: pa.Array, good: pa.BooleanArray) -> Evaluated:
+    """The values where `good` is true; failed where it is false, null where it is null."""
+    if good.false_count == 0:
+        return Evaluated(values)
+    return Evaluated(pc.if_else(good, values, nothing(values.type)), pc.fill_null(pc.invert(good), False))
+
+
+def either(*flags: pa.BooleanArray | None) -> pa.BooleanArray | None:
+    """Where any of the flags is true; None when none can be."""
+    found: pa.BooleanArray | None = None
+    for flag in flags:
+        if flag is not None:
+            found = flag if found is None else pc.or_(found, flag)
+    return found
+
+
+def without_failed(evaluated: Evaluated) -> Evaluated:
+    """The same with null in the failed rows, and without flags when no row failed."""
+    if evaluated.failed is None or evaluated.failed.true_count == 0:
+        return Evaluated(evaluated.values)
+    null = nothing(evaluated.values.type)
+    return Evaluated(pc.if_else(evaluated.failed, null, evaluated.values), evaluated.failed)
+
+
+def nothing(type: pa.DataType) -> pa.Scalar:
+    """The null of a type."""
+    return pa.scalar(None, type)
+
+
+def _array(values: Numbers, type: pa.DataType, missing: Mask | None) -> pa.Array:
+    stored = type
+    if kind.is_temporal(type):
+        stored = pa.int32() if kind.is_date32(type) else pa.int64()
+    width = np.dtype(stored.to_pandas_dtype())
+    array = pa.array(values.astype(width, copy=False), stored, mask=missing, from_pandas=False)
+    return array if stored is type else array.view(type)

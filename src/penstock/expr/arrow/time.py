@@ -1,0 +1,103 @@
+"""Dates and timestamps on arrays: integer arithmetic, and NumPy's calendar, which has no first or last year."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as kind
+
+from penstock.expr.arrow.arithmetic import product_of, sum_of
+from penstock.expr.arrow.evaluated import Evaluated, Numbers, built, numbers
+from penstock.expr.arrow.rule import Function, rule
+from penstock.expr.program import Line
+from penstock.expr.time import UNITS, Epoch, FromEpoch, Shift, TimePart, Truncate
+
+DAY = UNITS["d"]
+_PER_UNIT = {"hour": (3_600_000_000, 24), "minute": (60_000_000, 60), "second": (1_000_000, 60)}
+
+
+def months_of(days: Numbers) -> Numbers:
+    """Months since January 1970, as int64."""
+    return days.astype("M8[D]").astype("M8[M]").astype(np.int64)
+
+
+def first_day_of(months: Numbers) -> Numbers:
+    """The first day of a month since January 1970, in days since 1970."""
+    return months.astype("M8[M]").astype("M8[D]").astype(np.int64)
+
+
+@rule.register
+def _time_part(node: TimePart, line: Line) -> Function:
+    is_date = kind.is_date32(line.operands[0])
+
+    def part(times: pa.Array) -> Evaluated:
+        counts = numbers(times).astype(np.int64, copy=False)
+        if node.part in _PER_UNIT:
+            length, modulus = _PER_UNIT[node.part]
+            return built(counts // length % modulus, line.type, [times])
+        return built(_date_part(node.part, counts if is_date else counts // DAY), line.type, [times])
+
+    return part
+
+
+@rule.register
+def _epoch(node: Epoch, line: Line) -> Function:
+    length = 1 if kind.is_date32(line.operands[0]) else UNITS[node.unit]
+    return lambda times: built(numbers(times) // length, line.type, [times])
+
+
+@rule.register
+def _from_epoch(node: FromEpoch, line: Line) -> Function:
+    return lambda counts: scaled(counts, UNITS[node.unit], line.type)
+
+
+@rule.register
+def _truncate(node: Truncate, line: Line) -> Function:
+    if (
+        node.micros >= 1 << 63
+    ):  # longer than time: everything since 1970 begins there, all before is out of range
+        return lambda times: built(np.zeros(len(times)), line.type, [times], numbers(times) < 0)
+    length = np.int64(node.micros)
+
+    def truncated(times: pa.Array) -> Evaluated:
+        counts = numbers(times)
+        beyond = counts % length
+        values, failed = sum_of(counts, -beyond)
+        return built(values, line.type, [times], failed)
+
+    return truncated
+
+
+@rule.register
+def _shift(node: Shift, line: Line) -> Function:
+    if abs(node.micros) >= 1 << 63:  # far, but two of them still meet: take half twice
+        half = node.micros // 2
+        return lambda times: _shifted(times, [half, node.micros - half], line.type)
+    return lambda times: _shifted(times, [node.micros], line.type)
+
+
+def scaled(counts: pa.Array, length: int, type: pa.DataType) -> Evaluated:
+    """The counts times a length in microseconds; beyond 64 bits the row fails."""
+    given = numbers(counts).astype(np.int64, copy=False)
+    with np.errstate(all="ignore"):
+        values, failed = product_of(given, np.full(len(given), length, dtype=np.int64))
+    return built(values, type, [counts], failed)
+
+
+def _shifted(times: pa.Array, shifts: list[int], type: pa.DataType) -> Evaluated:
+    counts = numbers(times)
+    failed = np.zeros(len(counts), dtype=np.bool_)
+    for shift in shifts:
+        with np.errstate(all="ignore"):
+            counts, over = sum_of(counts, np.int64(shift) + np.zeros_like(counts))
+        failed |= over
+    return built(counts, type, [times], failed)
+
+
+def _date_part(part: str, days: Numbers) -> Numbers:
+    if part == "weekday":
+        return (days + 3) % 7  # 1970 began on a Thursday
+    months = months_of(days)
+    if part == "year":
+        return months // 12 + 1970
+    return months % 12 + 1 if part == "month" else days - first_day_of(months) + 1

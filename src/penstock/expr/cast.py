@@ -1,0 +1,113 @@
+"""Casts, only those on which all engines can agree to the last bit; what does not fit fails the row.
+
+- int to int: in range. int to float: the nearest float64 (float32 through it). bool to number: 1 and 0.
+- float to int: towards zero; NaN and out of range fail. decimal to float64: the nearest.
+- text to int: `[+-]?digits`, in range. text to float: decimal digits with `.` and `e`, or NaN, Infinity.
+- text to bool: true and false in any case; back: true, false. int to text: decimal digits.
+- text to date: YYYY-MM-DD. text to timestamp: a date, then `T` or a space, HH:MM, :SS, up to nine decimals
+  (rounded down to six), then Z or ±HH:MM (UTC if missing); back in one fixed form, for the years 1 to 9999.
+- date to timestamp: midnight; back: rounded down. A zone is only a label: casting to another keeps the instant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.types as kind
+
+from penstock.errors import SchemaError
+from penstock.expr.declared import declared_type
+from penstock.expr.node import method
+from penstock.expr.signature import Operand, Signature, is_numeric
+from penstock.expr.surface import Expr
+
+Kind = Callable[[pa.DataType], bool]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Cast(Expr):
+    """The value as another type."""
+
+    child: Expr
+    type: pa.DataType
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """From any type that the rules know, to the type named."""
+        given = operands[0].type
+        if kind.is_null(given):
+            return Signature((self.type,), self.type)
+        if not castable(given, self.type):
+            raise SchemaError(
+                f"{self} cannot turn {given} into {self.type}",
+                detail="only casts on which all engines agree exist",
+                hint=_hint(given, self.type),
+            )
+        return Signature((given,), self.type)
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """As typed: col("a").cast("int64")."""
+        return method(self.child, parts[0], f'cast("{type_name(self.type)}")')
+
+
+def castable(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether there is a rule from one type to the other."""
+    if given == wanted:
+        return True
+    if kind.is_decimal128(given) and kind.is_decimal128(wanted):
+        whole = wanted.precision - wanted.scale >= given.precision - given.scale
+        return bool(wanted.scale >= given.scale and whole)
+    return any(left(given) and right(wanted) for left, right in _RULES)
+
+
+_RULES: tuple[tuple[Kind, Kind], ...] = (
+    (is_numeric, is_numeric),
+    (kind.is_boolean, is_numeric),
+    (kind.is_boolean, kind.is_string),
+    (kind.is_signed_integer, kind.is_string),
+    (kind.is_timestamp, kind.is_string),
+    (kind.is_date32, kind.is_string),
+    (kind.is_string, is_numeric),
+    (kind.is_string, kind.is_boolean),
+    (kind.is_string, kind.is_timestamp),
+    (kind.is_string, kind.is_date32),
+    (kind.is_string, kind.is_binary),
+    (kind.is_date32, kind.is_timestamp),
+    (kind.is_timestamp, kind.is_date32),
+    (kind.is_timestamp, kind.is_timestamp),
+    (kind.is_decimal128, kind.is_float64),
+)
+
+
+def cast_target(type: pa.DataType | str) -> pa.DataType:
+    """The type to cast to, from its name or itself."""
+    return declared_type(type)
+
+
+def type_name(type: pa.DataType) -> str:
+    """The type as one would name it in cast()."""
+    if kind.is_timestamp(type):
+        return f"timestamp[us, {type.tz}]" if type.tz else "timestamp"
+    if kind.is_date32(type):
+        return "date"
+    return str(type)
+
+
+def _hint(given: pa.DataType, wanted: pa.DataType) -> str:
+    if kind.is_floating(given) and kind.is_string(wanted):
+        return "engines print floats differently; round and cast to int64 first, or print in a row function"
+    if kind.is_boolean(wanted):
+        return "ask a question instead, for example != 0"
+    if is_numeric(given) and (kind.is_timestamp(wanted) or kind.is_date32(wanted)):
+        return 'say the unit: from_epoch(col("t"), "ms")'
+    if (kind.is_timestamp(given) or kind.is_date32(given)) and is_numeric(wanted):
+        return 'say the unit: .dt.epoch("us"), or .dt.epoch("d") for a date'
+    if kind.is_decimal(given):
+        return 'go through .cast("float64")'
+    return f"from {given} one can cast to {', '.join(_targets(given)) or 'nothing else'}"
+
+
+def _targets(given: pa.DataType) -> list[str]:
+    names = ("bool", "int64", "float64", "string", "binary", "date", "timestamp")
+    return [name for name in names if castable(given, declared_type(name))]

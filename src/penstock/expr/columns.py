@@ -1,0 +1,179 @@
+"""Columns, literals and fields of structs: the leaves of every expression."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as kind
+
+from penstock.errors import SchemaError, nearest_first
+from penstock.expr.declared import declared_type
+from penstock.expr.failure import RowFailure
+from penstock.expr.node import method
+from penstock.expr.signature import Operand, Signature
+from penstock.expr.surface import Expr
+from penstock.expr.values import days_of, from_python, integer_range, microseconds_of, to_python, unwrapped
+
+_LITERALS = "a literal is None, bool, int, float, str, bytes, Decimal, datetime or date"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Column(Expr):
+    """The value of one column."""
+
+    name: str
+
+    def reads(self) -> frozenset[str]:
+        """Its name."""
+        return frozenset((self.name,))
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """As typed: col("a")."""
+        return f"col({quoted(self.name)})"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Literal(Expr):
+    """One plain value for every row; `free` when it may take the type of what it meets."""
+
+    value: object
+    type: pa.DataType
+    free: bool
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """Its own type."""
+        return Signature((), self.type)
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """As typed: 1, "view", or lit(1, "int8") where the type was said."""
+        shown = _shown(self.value, self.type)
+        return shown if self.free else f'lit({shown}, "{self.type}")'
+
+    def alone(self, text: str) -> str:
+        """A bare literal is no expression in Python, so it stands as lit(1)."""
+        return f"lit({text})" if self.free else text
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Field(Expr):
+    """One field of a struct."""
+
+    child: Expr
+    name: str
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """The field's type."""
+        (struct,) = operands
+        if not kind.is_struct(struct.type):
+            raise SchemaError(
+                f"{self} needs a struct, and {self.child} is {struct.type}", hint=f"use {self.child}"
+            )
+        names = [field.name for field in struct.type]
+        if self.name not in names:
+            near = nearest_first(self.name, names)
+            raise SchemaError(
+                f'{self.child} has no field "{self.name}"',
+                detail="its fields are " + ", ".join(near),
+                hint=f"use {method(self.child, str(self.child), f'field({quoted(near[0])})')}"
+                if near
+                else None,
+            )
+        return Signature((struct.type,), struct.type.field(self.name).type)
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """As typed: col("user").field("id")."""
+        return method(self.child, parts[0], f"field({quoted(self.name)})")
+
+
+def col(name: str) -> Expr:
+    """The column of that name.
+
+    >>> col("price") * 2
+    col("price") * 2
+    """
+    if not isinstance(name, str) or not name:
+        raise SchemaError(f"{name!r} cannot name a column", hint='name it by a string: col("price")')
+    return Column(name)
+
+
+def lit(value: object, type: pa.DataType | str | None = None) -> Expr:
+    """The same value for every row; without a type it takes that of the column it meets, if it fits.
+
+    >>> lit(1, "int8")
+    lit(1, "int8")
+    """
+    if isinstance(value, Expr):
+        raise SchemaError(f"{value} is already an expression", hint=f"use it as it is: {value}")
+    if type is None:
+        return _untyped(unwrapped(value) if isinstance(value, np.generic) else value)
+    wanted = declared_type(type)
+    try:
+        return Literal(from_python(value, wanted), wanted, free=False)
+    except RowFailure as failure:
+        raise SchemaError(failure.reason, hint="give a value of the type, or leave the type out") from None
+
+
+def lift(value: object) -> Expr:
+    """The expression itself, or the literal of a Python value."""
+    return value if isinstance(value, Expr) else lit(value)
+
+
+def _untyped(value: object) -> Literal:
+    if isinstance(value, int) and not isinstance(value, bool):
+        low, high = integer_range(pa.int64())
+        if not low <= value <= high:
+            raise SchemaError(f"{value} does not fit in int64", hint=f"use a float: {value!r}.0")
+    if isinstance(value, datetime):
+        return Literal(microseconds_of(value), pa.timestamp("us", "UTC" if value.tzinfo else None), free=True)
+    if isinstance(value, date):
+        return Literal(days_of(value), pa.date32(), free=True)
+    if isinstance(value, Decimal):
+        return Literal(value, _decimal_type(value), free=True)
+    for python_type, type in _BY_TYPE:
+        if isinstance(value, python_type):
+            return Literal(value, type, free=True)
+    raise SchemaError(f"{value!r:.80} cannot be a literal", detail=_LITERALS, hint=_hint_for(value))
+
+
+_BY_TYPE: tuple[tuple[type, pa.DataType], ...] = (
+    (type(None), pa.null()),
+    (bool, pa.bool_()),
+    (int, pa.int64()),
+    (float, pa.float64()),
+    (str, pa.string()),
+    (bytes, pa.binary()),
+)
+
+
+def _decimal_type(value: Decimal) -> pa.DataType:
+    _, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int) or len(digits) + max(exponent, 0) > 38 or -exponent > 38:
+        raise SchemaError(f"{value} does not fit in a decimal of 38 digits", hint="use a float")
+    scale = max(-exponent, 0)
+    return pa.decimal128(max(len(digits) + max(exponent, 0), scale, 1), scale)
+
+
+def _hint_for(value: object) -> str:
+    if isinstance(value, list | tuple | set | frozenset):
+        return "to compare with several values use .is_in([...])"
+    return "compute it in a row function instead"
+
+
+def _shown(value: object, type: pa.DataType) -> str:
+    if isinstance(value, str):
+        return quoted(value)
+    try:
+        return repr(to_python(value, type))
+    except RowFailure:  # a time that datetime cannot show
+        return repr(value)
+
+
+def quoted(text: str) -> str:
+    """The text in double quotes, escaped as Python and JSON both read it."""
+    return (
+        '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t") + '"'
+    )

@@ -1,0 +1,101 @@
+"""What every expression node is: frozen data that knows its children, its text and its type rule.
+
+Nodes are dataclasses; a field that holds an expression, or a tuple of them, holds children. How values
+are computed is not here: the lowerings dispatch on the node's class.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import TYPE_CHECKING, ClassVar
+
+from penstock.expr import walk
+
+if TYPE_CHECKING:
+    from penstock.expr.signature import Operand, Signature
+    from penstock.expr.surface import Expr
+
+
+class Sees(enum.Enum):
+    """Which inputs a node judges itself; the others it hands on untouched."""
+
+    VALUES = "null if an input is null, failed if an input failed"
+    NULLS = "failed if an input failed; nulls are its own business"
+    FAILURES = "nulls and failures are its own business"
+
+
+class Node:
+    """The part of an expression that is not operators and methods."""
+
+    __slots__ = ()
+    sees: ClassVar[Sees] = Sees.VALUES
+    # How tightly the printed form binds, as in Python: a looser child is put in parentheses.
+    binds: ClassVar[int] = 10
+
+    def children(self) -> tuple[Expr, ...]:
+        """The expressions that this one is made of, in order."""
+        found: list[Expr] = []
+        for _, value in self._fields():
+            found += [
+                each for each in (value if isinstance(value, tuple) else (value,)) if isinstance(each, Node)
+            ]
+        return tuple(found)
+
+    def own_fields(self) -> tuple[str, ...]:
+        """The fields that are not expressions, in a form that can be compared."""
+        return tuple(f"{name}={value!r}" for name, value in self._fields() if not _holds_nodes(value))
+
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns it reads, sorted, each once."""
+        found: set[str] = set()
+        for node in walk.post_order(self):
+            found |= node.reads()
+        return tuple(sorted(found))
+
+    def reads(self) -> frozenset[str]:
+        """The columns that this very node reads, without its children."""
+        return frozenset()
+
+    def same_as(self, other: Node) -> bool:
+        """Whether the other expression is built in the same way (`==` builds a comparison instead)."""
+        return walk.same(self, other)
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """The types that the children are brought to, and the type of the result; SchemaError if none fit."""
+        raise NotImplementedError(type(self).__name__)
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """The expression as one would type it inside a larger one, given the text of its children."""
+        raise NotImplementedError(type(self).__name__)
+
+    def alone(self, text: str) -> str:
+        """The text where nothing around it makes clear that it is an expression; only literals differ."""
+        return text
+
+    def __str__(self) -> str:
+        return self.alone(walk.fold(self, lambda node, parts: node.text(parts)))
+
+    __repr__ = __str__
+    __hash__ = object.__hash__
+
+    def _fields(self) -> list[tuple[str, object]]:
+        names = [field.name for field in dataclasses.fields(self)]  # type: ignore[arg-type]  # nodes are dataclasses
+        return [(name, getattr(self, name)) for name in names]
+
+
+def _holds_nodes(value: object) -> bool:
+    return isinstance(value, Node) or (
+        isinstance(value, tuple) and bool(value) and isinstance(value[0], Node)
+    )
+
+
+def method(receiver: Node, text: str, call: str) -> str:
+    """The text of a method call, `col("a").abs()`, with the receiver in parentheses where it needs them."""
+    shown = receiver.alone(text)
+    return f"({shown}).{call}" if receiver.binds < 10 and shown == text else f"{shown}.{call}"
+
+
+def operand(child: Node, text: str, binds: int) -> str:
+    """The text of an operator's operand, in parentheses when it binds less tightly."""
+    return f"({text})" if child.binds < binds else text

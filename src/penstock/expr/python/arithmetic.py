@@ -1,0 +1,148 @@
+"""Literals and arithmetic in plain Python, whose integers are exact and whose // and % are the definition."""
+
+from __future__ import annotations
+
+import math
+
+import pyarrow as pa
+import pyarrow.types as kind
+
+from penstock.expr.arithmetic import (
+    Absolute,
+    Add,
+    Ceil,
+    Divide,
+    Floor,
+    FloorDivide,
+    Modulo,
+    Multiply,
+    Negate,
+    Power,
+    Round,
+    Sqrt,
+    Subtract,
+)
+from penstock.expr.columns import Field, Literal
+from penstock.expr.failure import RowFailure
+from penstock.expr.program import Line
+from penstock.expr.python.rule import Function, rule
+from penstock.expr.values import integer_range
+
+
+@rule.register
+def _literal(node: Literal, line: Line) -> Function:
+    return lambda: node.value
+
+
+@rule.register
+def _field(node: Field, line: Line) -> Function:
+    return lambda struct: struct[node.name]
+
+
+@rule.register
+def _add(node: Add, line: Line) -> Function:
+    return lambda a, b: in_range(a + b, line.type)
+
+
+@rule.register
+def _subtract(node: Subtract, line: Line) -> Function:
+    return lambda a, b: in_range(a - b, line.type)
+
+
+@rule.register
+def _multiply(node: Multiply, line: Line) -> Function:
+    return lambda a, b: in_range(a * b, line.type)
+
+
+@rule.register
+def _divide(node: Divide, line: Line) -> Function:
+    return lambda a, b: a / _divisor(b)
+
+
+@rule.register
+def _floor_divide(node: FloorDivide, line: Line) -> Function:
+    return lambda a, b: in_range(a // _divisor(b), line.type)
+
+
+@rule.register
+def _modulo(node: Modulo, line: Line) -> Function:
+    return lambda a, b: a % _divisor(b)
+
+
+@rule.register
+def _power(node: Power, line: Line) -> Function:
+    return _ieee_power
+
+
+@rule.register
+def _negate(node: Negate, line: Line) -> Function:
+    return lambda a: in_range(-a, line.type)
+
+
+@rule.register
+def _absolute(node: Absolute, line: Line) -> Function:
+    return lambda a: in_range(abs(a), line.type)
+
+
+@rule.register
+def _floor(node: Floor, line: Line) -> Function:
+    return lambda a: _whole(a, math.floor)
+
+
+@rule.register
+def _ceil(node: Ceil, line: Line) -> Function:
+    return lambda a: _whole(a, math.ceil)
+
+
+@rule.register
+def _sqrt(node: Sqrt, line: Line) -> Function:
+    return lambda a: math.nan if a < 0 else math.sqrt(a)
+
+
+@rule.register
+def _round(node: Round, line: Line) -> Function:
+    if kind.is_signed_integer(line.type):
+        return lambda a: a
+    scale = 10.0**node.digits
+
+    def rounded(a: float) -> float:
+        scaled = a * scale
+        # A float of 2**52 or more is whole already, and one that overflows has no decimals to lose.
+        return _whole(scaled, round) / scale if abs(scaled) < 2.0**52 else a
+
+    return rounded
+
+
+def in_range(value: int | float, type: pa.DataType) -> int | float:
+    """The value itself, or RowFailure when it is an integer beyond its type."""
+    if isinstance(value, int):
+        low, high = integer_range(type)
+        if not low <= value <= high:
+            raise RowFailure(f"{value} overflows {type}")
+    return value
+
+
+def _divisor(value: int | float) -> int | float:
+    if value == 0:
+        raise RowFailure("division by zero")
+    return value
+
+
+def _whole(value: float, function: Function) -> float:
+    """The function's whole number as a float of the same sign, zero included; NaN and infinity stay."""
+    if isinstance(value, int) or not math.isfinite(value):
+        return value
+    return math.copysign(float(function(value)), value)
+
+
+def _ieee_power(base: float, exponent: float) -> float:
+    """IEEE 754's pow, where Python would raise."""
+    odd = exponent % 2 == 1
+    try:
+        return math.pow(base, exponent)
+    except OverflowError:
+        return -math.inf if base < 0 and odd else math.inf
+    except ValueError:  # zero to a negative power, or a negative number to a fraction
+        if base != 0:
+            return math.nan
+        return math.copysign(math.inf, base) if odd else math.inf

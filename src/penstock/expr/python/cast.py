@@ -1,0 +1,149 @@
+"""Casts in plain Python, by the rules listed in `expr/cast.py`."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.types as kind
+
+from penstock.expr.cast import Cast
+from penstock.expr.failure import RowFailure
+from penstock.expr.program import Line
+from penstock.expr.python.arithmetic import in_range
+from penstock.expr.python.rule import Function, rule
+from penstock.expr.python.time import DAY, calendar
+from penstock.expr.signature import is_numeric
+from penstock.expr.values import WIDE, days_of
+
+_INT = re.compile(r"[+-]?[0-9]+")
+_FLOAT = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|NaN|[+-]?Infinity")
+_DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
+_MOMENT = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})"
+    r"(?:[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?"
+)
+
+
+@rule.register
+def _cast(node: Cast, line: Line) -> Function:
+    given, wanted = line.operands[0], line.type
+    if given == wanted:
+        return lambda value: value
+    convert = _from_text(wanted) if kind.is_string(given) else _from_value(given, wanted)
+    return lambda value: convert(value, wanted)
+
+
+def _from_text(wanted: pa.DataType) -> Function:
+    for test, convert in _FROM_TEXT:
+        if test(wanted):
+            return convert
+    raise AssertionError(f"no cast from string to {wanted}")
+
+
+def _from_value(given: pa.DataType, wanted: pa.DataType) -> Function:
+    if kind.is_string(wanted):
+        return (
+            _date_text
+            if kind.is_date32(given)
+            else _moment_text
+            if kind.is_timestamp(given)
+            else _simple_text
+        )
+    if kind.is_timestamp(given):
+        return lambda value, _: value // DAY if kind.is_date32(wanted) else value
+    if kind.is_date32(given):
+        return lambda value, _: in_range(value * DAY, wanted)
+    if kind.is_signed_integer(wanted):
+        return _whole_number
+    if kind.is_decimal128(wanted):
+        return lambda value, _: value.quantize(Decimal(1).scaleb(-wanted.scale), context=WIDE)
+    assert is_numeric(wanted)
+    return lambda value, _: float(value)
+
+
+def _whole_number(value: float, wanted: pa.DataType) -> int | float:
+    if not math.isfinite(value):
+        raise RowFailure(f"{value} cannot become {wanted}")
+    return in_range(int(value), wanted)
+
+
+def _simple_text(value: int, wanted: pa.DataType) -> str:
+    return str(value).lower()
+
+
+def _date_text(days: int, wanted: pa.DataType) -> str:
+    year, month, day, _ = calendar(days)
+    if not 1 <= year <= 9999:
+        raise RowFailure(f"year {year} has no text of four digits")
+    return f"{year:04}-{month:02}-{day:02}"
+
+
+def _moment_text(value: int, wanted: pa.DataType) -> str:
+    days, rest = divmod(value, DAY)
+    seconds, fraction = divmod(rest, 1_000_000)
+    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{fraction:06}"
+    return f"{_date_text(days, wanted)}T{clock}"
+
+
+def _int_of(text: str, wanted: pa.DataType) -> int | float:
+    if not _INT.fullmatch(text):
+        raise _unreadable(text, wanted)
+    # Python refuses to parse thousands of digits; all but the last twenty must be zeros to be in range.
+    sign, digits = ("-" if text[0] == "-" else ""), text.lstrip("+-").lstrip("0")
+    if len(digits) > 20:
+        raise RowFailure(f"{text:.40} overflows {wanted}")
+    return in_range(int(sign + (digits or "0")), wanted)
+
+
+def _float_of(text: str, wanted: pa.DataType) -> float:
+    if not _FLOAT.fullmatch(text):
+        raise _unreadable(text, wanted)
+    return float(text)
+
+
+def _bool_of(text: str, wanted: pa.DataType) -> bool:
+    if not re.fullmatch("true|false", text, re.IGNORECASE | re.ASCII):
+        raise _unreadable(text, wanted)
+    return len(text) == 4
+
+
+def _day_of(text: str, wanted: pa.DataType) -> int:
+    parts = _DATE.fullmatch(text)
+    try:
+        year, month, day = (int(part) for part in parts.groups()) if parts else (0, 0, 0)
+        return days_of(date(year, month, day))
+    except ValueError:
+        raise _unreadable(text, wanted) from None
+
+
+def _moment_of(text: str, wanted: pa.DataType) -> int:
+    parts = _MOMENT.fullmatch(text)
+    if parts is None:
+        raise _unreadable(text, wanted)
+    day, hour, minute, second, fraction, zone = parts.groups(default="")
+    clock = [int(part or 0) for part in (hour, minute, second)]
+    offset = [int(part) for part in (zone[1:3], zone[4:6])] if len(zone) == 6 else [0, 0]
+    if clock[0] > 23 or clock[1] > 59 or clock[2] > 59 or offset[0] > 23 or offset[1] > 59:
+        raise _unreadable(text, wanted)
+    minutes = clock[0] * 60 + clock[1] - (offset[0] * 60 + offset[1]) * (-1 if zone[:1] == "-" else 1)
+    seconds = minutes * 60 + clock[2]
+    return _day_of(day, wanted) * DAY + seconds * 1_000_000 + int(fraction[:6].ljust(6, "0"))
+
+
+def _unreadable(text: str, wanted: pa.DataType) -> RowFailure:
+    return RowFailure(f"{text!r:.80} cannot be read as {wanted}")
+
+
+_FROM_TEXT: tuple[tuple[Callable[[pa.DataType], bool], Function], ...] = (
+    (kind.is_signed_integer, _int_of),
+    (kind.is_floating, _float_of),
+    (kind.is_boolean, _bool_of),
+    (kind.is_date32, _day_of),
+    (kind.is_timestamp, _moment_of),
+    (kind.is_binary, lambda text, _: text.encode()),
+)

@@ -1,0 +1,41 @@
+"""The hash in plain Python: bytes by the rules of `expr/hashing.py`, hashed by the xxhash library."""
+
+from __future__ import annotations
+
+import math
+import struct
+
+import pyarrow as pa
+import pyarrow.types as kind
+import xxhash
+
+from penstock.expr.hashing import SEED, Hash
+from penstock.expr.program import Line
+from penstock.expr.python.rule import Function, rule
+
+
+@rule.register
+def _hash(node: Hash, line: Line) -> Function:
+    types = line.operands
+
+    def hashed(*values: object) -> int:
+        state = SEED
+        for value, type in zip(values, types, strict=True):
+            if value is not None:
+                state = xxhash.xxh64_intdigest(bytes_of(value, type), state)
+        return state - (1 << 64) if state >= 1 << 63 else state
+
+    return hashed
+
+
+def bytes_of(value: object, type: pa.DataType) -> bytes:
+    """The bytes that stand for a plain value."""
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, float):
+        normal = math.nan if math.isnan(value) else value + 0.0  # -0.0 + 0.0 is 0.0
+        return struct.pack("<f" if kind.is_float32(type) else "<d", normal)
+    assert isinstance(value, int)
+    return value.to_bytes(8 if type.bit_width == 64 else 4, "little", signed=True)

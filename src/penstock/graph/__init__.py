@@ -1,0 +1,1 @@
+"""What people write: PipeGraph, MultiPipe and its verbs."""

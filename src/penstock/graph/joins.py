@@ -1,0 +1,175 @@
+"""Verbs that bring things together by key and time: key_by, window, join, join_table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from penstock.caller import called_from
+from penstock.connect.protocol import Reader
+from penstock.errors import GraphError
+from penstock.expr import Expr
+from penstock.graph.place import placed
+from penstock.graph.verbs import Verbs
+from penstock.graph.windowed import WindowedPipe
+from penstock.operators.op import OUT, Op, Parallelism
+from penstock.operators.static_join import StaticJoin
+from penstock.operators.window import Sliding, WindowSpec
+from penstock.operators.window_join import LEFT, RIGHT, WindowJoin
+from penstock.plan.step import Ref
+from penstock.timing.duration import Duration
+
+if TYPE_CHECKING:
+    from penstock.graph.multipipe import MultiPipe
+
+
+class Joins(Verbs):
+    """Rows that belong together."""
+
+    __slots__ = ()
+
+    def key_by(self, *names: str, **columns: Expr) -> MultiPipe:
+        """Group rows by columns for the steps that follow; `key_by(hour=col("ts").dt.hour())` computes one."""
+        from penstock.graph.multipipe import MultiPipe
+
+        pipe: Any = self.map(columns) if columns else self  # type: ignore[attr-defined]
+        key = (*names, *columns)
+        with placed(None, called_from()):
+            if not key:
+                raise GraphError("key_by needs a column", hint='key_by("user"), key_by("region", "user")')
+            pipe.stream.require(*key)
+        return MultiPipe(pipe.graph, pipe.feeds, replace(pipe.stream, key=key))
+
+    def window(
+        self,
+        window: WindowSpec | None = None,
+        *,
+        lateness: Duration = "0 s",
+        early: Duration | None = None,
+        partial: bool = False,
+        pattern: str = "auto",
+        name: str | None = None,
+        parallelism: Parallelism = None,
+        batch_size: int | None = None,
+        on_error: str = "fail",
+        **windows: WindowSpec,
+    ) -> WindowedPipe:
+        """Group rows into windows; end it with `.aggregate(...)` or `.apply(fn)`.
+
+        Several windows by name share the work: `window(fast=ps.tumbling("1 s"), slow=ps.tumbling("1 h"))`
+        gives results with a column `window`.
+
+        lateness  how long after its end a window still takes rows in; it leaves only then
+        early     give unfinished results so often, by the clock; adds a column `final`
+        partial   let count windows that are not full leave at the end
+        pattern   "auto", "keyed", "parallel", "paned" or "map_reduce": how the work is spread
+        """
+        with placed(name, called_from()):
+            if (window is None) == (not windows):
+                raise GraphError(
+                    "window takes one window, or several by name",
+                    hint='window(ps.tumbling("10 s")), or window(fast=..., slow=...)',
+                )
+        return WindowedPipe(
+            self,
+            window if window is not None else windows,
+            pattern=pattern,
+            name=name,
+            options={
+                "lateness": lateness,
+                "early": early,
+                "partial": partial,
+                "parallelism": parallelism,
+                "batch_size": batch_size,
+                "on_error": on_error,
+            },
+        )
+
+    def join(
+        self,
+        right: MultiPipe,
+        *,
+        on: object,
+        within: Duration | tuple[Duration, Duration] | None = None,
+        window: Sliding | None = None,
+        how: str = "inner",
+        layout: str | tuple[int, int] = "auto",
+        suffix: str | None = None,
+        lateness: Duration = "0 s",
+        name: str | None = None,
+        parallelism: Parallelism = None,
+        on_error: str = "fail",
+    ) -> MultiPipe:
+        """Pair rows of two streams that are close in time and fulfil a predicate.
+
+        on      a column name (equality), `ps.equal("a", "b")`, `ps.band("x", 10)`, a function of
+                (left, right), or a list of these that must all hold
+        within  how far apart in time: "5 min", or (how much older the left may be, the right)
+        window  instead: `ps.tumbling("10 s")` pairs rows of the same window
+        layout  (m, n) workers; "auto" chooses
+        """
+        from penstock.graph.multipipe import MultiPipe
+
+        def make() -> Op:
+            return WindowJoin(
+                on,
+                within,
+                window,
+                layout,
+                how,
+                suffix,
+                lateness,
+                name=name,
+                parallelism=parallelism,
+                on_error=on_error,
+            )
+
+        with placed(name, called_from()):
+            if not isinstance(right, MultiPipe):
+                raise GraphError(
+                    f"join takes another pipe, and got {type(right).__name__}", hint="for tables: join_table"
+                )
+            inputs = (self.as_input(LEFT, self.graph), right.as_input(RIGHT, self.graph))
+        step = self.graph.steps.add(make, stem=WindowJoin.verb, name=name, inputs=inputs, fuse=False)
+        return MultiPipe(self.graph, (Ref(step, OUT),))
+
+    def join_table(
+        self,
+        table: object,
+        *,
+        on: str | Sequence[str],
+        how: str = "inner",
+        name: str | None = None,
+        parallelism: Parallelism = None,
+        batch_size: int | None = None,
+        on_error: str = "fail",
+    ) -> MultiPipe:
+        """Add the columns of the table row with the same key: an Arrow, pandas or Polars table, rows, or a reader.
+
+        The table is read once, at the start. Two table rows with one key are an error.
+        """
+
+        def make() -> Op:
+            given = isinstance(table, Reader)
+            columns = (on,) if isinstance(on, str) else tuple(on)
+            op = StaticJoin(
+                table if isinstance(table, Reader) else _reader(table),
+                columns,
+                how,
+                name=name,
+                parallelism=parallelism,
+                batch_size=batch_size,
+                on_error=on_error,
+            )
+            if not given and set(columns) <= set(op.table.schema.names):
+                op.load()  # what is already in memory is checked before anything runs
+            return op
+
+        return self._then(make, stem=StaticJoin.verb, name=name)
+
+
+def _reader(table: object) -> Reader:
+    from penstock import read
+
+    return read.rows(table) if isinstance(table, (list, tuple)) else read.table(table)

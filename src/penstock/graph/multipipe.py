@@ -1,0 +1,132 @@
+"""MultiPipe: a point in the graph that rows pass, with one verb per operator.
+
+A MultiPipe never changes. A verb adds a step and gives the pipe behind it; using one pipe twice sends
+every row both ways. The verbs are kept by topic in `transforms.py`, `joins.py` and `flows.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock.errors import GraphError
+from penstock.graph.flows import Flows
+from penstock.graph.joins import Joins
+from penstock.graph.transforms import Transforms
+from penstock.operators.op import ERRORS, IN, LATE, OUT, Op
+from penstock.operators.sink import Sink
+from penstock.operators.stream import Stream
+from penstock.operators.window_join import LATE_RIGHT
+from penstock.plan.step import Input, Ref
+
+if TYPE_CHECKING:
+    from penstock.engines.protocol import Engine
+    from penstock.graph.pipegraph import PipeGraph
+
+
+class MultiPipe(Transforms, Joins, Flows):
+    """A stream in the making; see the verbs for what can be done with it."""
+
+    __slots__ = ("_feeds", "_graph", "_stream")
+
+    def __init__(self, graph: PipeGraph, feeds: tuple[Ref, ...], stream: Stream | None = None) -> None:
+        self._graph = graph
+        self._feeds = feeds
+        first = feeds[0]
+        self._stream = stream or graph.steps[first.step].outputs.get(first.port)
+
+    @property
+    def graph(self) -> PipeGraph:
+        """The graph this pipe belongs to."""
+        return self._graph
+
+    @property
+    def feeds(self) -> tuple[Ref, ...]:
+        """The output ports that flow here; several when pipes were merged."""
+        return self._feeds
+
+    @property
+    def stream(self) -> Stream:
+        """Columns, time and key of the rows here."""
+        if self._stream is None:
+            step = self._feeds[0].step
+            raise GraphError(
+                f'nothing comes after sink "{step}"',
+                step=step,
+                hint="put the verb on the pipe before the sink",
+            )
+        return self._stream
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows here."""
+        return self.stream.schema
+
+    @property
+    def late(self) -> MultiPipe:
+        """Rows that came too late for the step that made this pipe."""
+        return self._side(
+            LATE, "only windows, joins, accumulate and steps with state= on timed streams have late rows"
+        )
+
+    @property
+    def late_right(self) -> MultiPipe:
+        """Rows of the right side that came too late for the join that made this pipe."""
+        return self._side(LATE_RIGHT, "only joins have late rows of a right side")
+
+    @property
+    def errors(self) -> MultiPipe:
+        """Rows that failed in the step that made this pipe, with the reason."""
+        return self._side(ERRORS, 'a step sends failed rows there when it is given on_error="dead_letter"')
+
+    def add(self, op: Op) -> MultiPipe:
+        """Add an operator object as a stage of its own."""
+        return self._then(lambda: op, stem=op.verb, name=op.name, fuse=False)
+
+    def chain(self, op: Op) -> MultiPipe:
+        """Fuse an operator object with the step before it where the rules allow, else add it."""
+        return self._then(lambda: op, stem=op.verb, name=op.name, fuse=True)
+
+    def collect(self, engine: str | Engine = "local", **options: Any) -> pa.Table:
+        """Run what is upstream of this pipe, write no sink, and give the rows as a table."""
+        (table,) = self._graph.collect(self, engine=engine, **options)
+        return table
+
+    def as_input(self, port: str, graph: PipeGraph, *, control: bool = False) -> Input:
+        """This pipe as what feeds a port of a step of `graph`."""
+        if self._graph is not graph:
+            raise GraphError(
+                f'a pipe of graph "{self._graph.name}" cannot feed a step of graph "{graph.name}"',
+                hint="build both in one PipeGraph",
+            )
+        return Input(port, self._feeds, self.stream, control)
+
+    def _then(
+        self, make: Callable[[], Op], *, stem: str, name: str | None, fuse: bool | None = None
+    ) -> MultiPipe:
+        """The pipe behind a new step."""
+        inputs = (self.as_input(IN, self._graph),)
+        step = self._graph.steps.add(make, stem=stem, name=name, inputs=inputs, fuse=fuse)
+        made = self._graph.steps[step]
+        port = OUT if OUT in made.outputs or isinstance(made.op, Sink) else next(iter(made.outputs))
+        return MultiPipe(self._graph, (Ref(step, port),))
+
+    def _side(self, port: str, who: str) -> MultiPipe:
+        if len(self._feeds) > 1:
+            raise GraphError(
+                f"a merged pipe has no .{port} of its own", hint=f"take .{port} before the merge"
+            )
+        step = self._graph.steps[self._feeds[0].step]
+        if port not in step.outputs:
+            raise GraphError(
+                f'step "{step.name}" has no .{port}', step=step.name, where=step.where, detail=who
+            )
+        return MultiPipe(self._graph, (Ref(step.name, port),))
+
+    def __repr__(self) -> str:
+        columns = (
+            ", ".join(f"{field.name}: {field.type}" for field in self._stream.schema) if self._stream else "-"
+        )
+        return f"MultiPipe({' + '.join(map(str, self._feeds))}: {columns})"

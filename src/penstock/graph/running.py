@@ -1,0 +1,101 @@
+"""From a plan to a run: find the engine by name, refuse what it cannot do, start it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock.clock import Clock, WallClock
+from penstock.errors import CheckpointError, EngineError, NotSupported
+from penstock.events import EventSink, nobody
+from penstock.plan.plan import Plan
+from penstock.plan.step import Ref
+
+if TYPE_CHECKING:
+    from penstock.engines.protocol import Engine, Run, RunOptions, RunResult
+
+
+def engine_named(engine: str | Engine) -> Engine:
+    """The engine itself; a name is looked up among the installed ones."""
+    from penstock.engines.registry import find
+
+    return find(engine) if isinstance(engine, str) else engine
+
+
+def options_for(
+    *, master: str | None, checkpoint: str | None, until: int | None, drain: bool, options: object
+) -> RunOptions:
+    """The run's options as one frozen object."""
+    from penstock.engines.protocol import RunOptions
+
+    if until is not None and until < 0:
+        raise EngineError(f"until={until} is not a number of batches", hint="use until=10")
+    return RunOptions(checkpoint=checkpoint, until=until, drain=drain, master=master, engine=options)
+
+
+def start(
+    plan: Plan,
+    engine: str | Engine,
+    options: RunOptions,
+    *,
+    clock: Clock | None = None,
+    events: EventSink | None = None,
+) -> Run:
+    """Start a plan on an engine, or say what the engine cannot do in it."""
+    chosen = engine_named(engine)
+    refuse_gaps(chosen, plan)
+    if options.checkpoint is not None:
+        _need_names(plan)
+    return chosen.start(plan, clock=clock or WallClock(), events=events or nobody, options=options)
+
+
+def refuse_gaps(engine: Engine, plan: Plan) -> None:
+    """Raise the first thing that the engine cannot do, before anything runs."""
+    for gap in engine.gaps(plan):
+        raise NotSupported(
+            f"the {engine.name} engine cannot do this: {gap.reason}",
+            step=gap.step,
+            where=plan[gap.step].where,
+            hint=gap.instead,
+        )
+
+
+def wait(run: Run) -> RunResult:
+    """Wait for the end; Ctrl-C stops the run before it goes on up."""
+    try:
+        return run.wait()
+    except KeyboardInterrupt:
+        run.stop()
+        raise
+
+
+def collect(
+    plan: Plan, wanted: Sequence[tuple[Ref, ...]], engine: str | Engine, options: Mapping[str, Any]
+) -> tuple[pa.Table, ...]:
+    """Run a plan and give the collected ports as tables; a merged pipe is its feeds one after the other."""
+    clock, events = options.get("clock"), options.get("events")
+    asked = options_for(
+        master=options.get("master"),
+        checkpoint=None,
+        until=options.get("until"),
+        drain=options.get("drain", True),
+        options=options.get("options"),
+    )
+    result = wait(start(plan, engine, asked, clock=clock, events=events))
+    return tuple(pa.concat_tables([result.collected[ref] for ref in feeds]) for feeds in wanted)
+
+
+def _need_names(plan: Plan) -> None:
+    from penstock.operators.windows import Windows
+
+    for step in plan:
+        if (step.op.stateful or isinstance(step.op, Windows)) and step.op.name is None:
+            raise CheckpointError(
+                f'step "{step.name}" keeps state and was not named',
+                step=step.name,
+                where=step.where,
+                detail="a checkpoint finds state by the step's name, and made-up names move when the graph changes",
+                hint='give it a name of its own: name="views"',
+            )

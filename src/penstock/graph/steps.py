@@ -1,0 +1,120 @@
+"""The steps of a graph under construction: names them, places them, and types what flows out of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from penstock.caller import called_from
+from penstock.errors import GraphError, nearest_first
+from penstock.graph.place import placed
+from penstock.graph.routes import Placement, may_fuse, placement_after, route
+from penstock.operators.op import Degree, Op
+from penstock.operators.stream import Stream
+from penstock.plan.step import Input, Ref, Step
+
+
+class Steps:
+    """An ordered, append-only collection of steps; iterating gives the steps themselves."""
+
+    def __init__(self, *, fuse: bool) -> None:
+        self._fuse = fuse
+        self._steps: dict[str, Step] = {}
+        self._after: dict[str, Placement] = {}
+        self._used: dict[str, int] = {}
+
+    def add(
+        self,
+        make: Callable[[], Op],
+        *,
+        stem: str,
+        name: str | None,
+        inputs: tuple[Input, ...],
+        fuse: bool | None = None,
+    ) -> str:
+        """Make an operator, check it against its inputs, and keep it as a step; gives the step's name.
+
+        `fuse` None leaves fusing to the graph's own setting and the rules.
+        """
+        where = called_from()
+        label = name or self._fresh(stem)
+        with placed(label, where):
+            if label in self._steps:
+                raise GraphError(
+                    f'there are two steps named "{label}"',
+                    detail=f"the first one is at {self._steps[label].where}",
+                    hint="give one of them another name=",
+                )
+            op = make()
+            inputs = _rekeyed(op, inputs)
+            streams = {given.port: given.stream for given in inputs}
+            outputs = op.outputs(streams)
+            up = inputs[0].stream if inputs else next(iter(outputs.values()))
+            at = self.placement(inputs[0].feeds) if inputs else Placement(Degree(1, 1))
+            if len([given for given in inputs if not given.control]) > 1:
+                at = replace(at, merged=True)
+            routing, degree = route(op, up, at)
+            fused = (self._fuse if fuse is None else fuse) and may_fuse(op, routing, degree, at)
+        self._steps[label] = Step(label, op, inputs, outputs, degree, routing, fused, where)
+        first = next(iter(outputs.values()), up)
+        self._after[label] = placement_after(op, first, up, routing, degree, at)
+        return label
+
+    def feed_back(self, target: str, port: str, feeds: tuple[Ref, ...], stream: Stream) -> None:
+        """Close a loop: feed a control port of an earlier step."""
+        step = self._steps.get(target)
+        if step is None:
+            names = ", ".join(nearest_first(target, self._steps)[:12])
+            raise GraphError(f'there is no step "{target}"', detail=f"the steps are {names}")
+        if port not in _control_ports(step.op):
+            able = ", ".join(_control_ports(step.op)) or "none"
+            raise GraphError(
+                f'port "{port}" of step "{target}" cannot close a loop',
+                detail=f"only a control port can, since its rows change state and push nothing; it has {able}",
+                hint='declare it in the operator: control = ("limit",)',
+            )
+        added = Input(port, feeds, stream, control=True)
+        self._steps[target] = replace(step, inputs=(*step.inputs, added))
+
+    def placement(self, feeds: tuple[Ref, ...]) -> Placement:
+        """Where rows are on a pipe; a merged pipe is spread like its first feed."""
+        first = self._after[feeds[0].step]
+        return first if len(feeds) == 1 else Placement(first.degree, None, merged=True)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names in order."""
+        return tuple(self._steps)
+
+    def __getitem__(self, name: str) -> Step:
+        return self._steps[name]
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(tuple(self._steps.values()))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._steps
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def _fresh(self, stem: str) -> str:
+        while True:
+            number = self._used[stem] = self._used.get(stem, 0) + 1
+            label = stem if number == 1 else f"{stem}-{number}"
+            if label not in self._steps:
+                return label
+
+
+def _control_ports(op: Op) -> tuple[str, ...]:
+    return tuple(getattr(getattr(op, "operator", None), "control", ()))
+
+
+def _rekeyed(op: Op, inputs: tuple[Input, ...]) -> tuple[Input, ...]:
+    """An operator object may bring its own key: `Map(fn, state=list, key="user")`."""
+    if op.key is None or not inputs:
+        return inputs
+    assert isinstance(op.key, tuple), "made so by Op.__post_init__"
+    first = inputs[0]
+    first.stream.require(*op.key)
+    return (replace(first, stream=replace(first.stream, key=op.key)), *inputs[1:])

@@ -1,0 +1,65 @@
+"""A pipe cut into windows, waiting to be told what to make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import GraphError
+from penstock.operators.aggregates import Aggregate
+from penstock.operators.op import Op
+from penstock.operators.window import WindowSpec
+from penstock.operators.windows import PATTERNS
+
+if TYPE_CHECKING:
+    from penstock.graph.multipipe import MultiPipe
+    from penstock.graph.verbs import Verbs
+
+
+class WindowedPipe:
+    """What `pipe.window(...)` gives: end it with `.aggregate(...)` or `.apply(fn)`."""
+
+    def __init__(
+        self,
+        pipe: Verbs,
+        windows: WindowSpec | Mapping[str, WindowSpec],
+        *,
+        pattern: str,
+        name: str | None,
+        options: Mapping[str, Any],
+    ) -> None:
+        self._pipe = pipe
+        self._windows = windows
+        self._pattern = pattern
+        self._name = name
+        self._options = options
+
+    def aggregate(
+        self, aggregates: Mapping[str, Aggregate] | None = None, /, **named: Aggregate
+    ) -> MultiPipe:
+        """One row per key and window: `aggregate(views=ps.count(), revenue=ps.sum("price"))`."""
+        return self._step(aggregates={**(aggregates or {}), **named})
+
+    def apply(self, function: Callable[..., Any], *, schema: object = None) -> MultiPipe:
+        """Call `fn(rows)`, or `fn(rows, window)`, on all the rows of a window, in order of time.
+
+        It gives one row, several, or None; key and window columns are added to each. `window` has
+        `start`, `end`, `index`, `label` and `key`.
+        """
+        return self._step(apply=function, schema=schema)
+
+    def _step(self, **what: Any) -> MultiPipe:
+        def make() -> Op:
+            if self._pattern != "auto" and self._pattern not in PATTERNS:
+                names = ", ".join(f'"{name}"' for name in ("auto", *PATTERNS))
+                raise GraphError(f"pattern={self._pattern!r} is unknown", hint=f"use one of {names}")
+            operator = PATTERNS["keyed" if self._pattern == "auto" else self._pattern]
+            return operator(self._windows, name=self._name, **what, **self._options)
+
+        return self._pipe._then(make, stem="window", name=self._name)
+
+    def __getattr__(self, name: str) -> Any:
+        raise GraphError(
+            f"a windowed pipe has no .{name}",
+            hint="end the window first: .aggregate(n=ps.count()) or .apply(fn)",
+        )

@@ -1,0 +1,25 @@
+"""The operators: frozen descriptions of what each step does, with the rule that types its outputs."""
+
+from penstock.operators.accumulator import Accumulator as Accumulator
+from penstock.operators.filter import Filter as Filter
+from penstock.operators.flat_map import FlatMap as FlatMap
+from penstock.operators.map import Map as Map
+from penstock.operators.map import Select as Select
+from penstock.operators.op import Degree as Degree
+from penstock.operators.op import OnError as OnError
+from penstock.operators.op import Op as Op
+from penstock.operators.op import Routing as Routing
+from penstock.operators.process import Operator as Operator
+from penstock.operators.process import Process as Process
+from penstock.operators.sink import Sink as Sink
+from penstock.operators.source import Source as Source
+from penstock.operators.split import Relay as Relay
+from penstock.operators.split import Split as Split
+from penstock.operators.static_join import StaticJoin as StaticJoin
+from penstock.operators.stream import Stream as Stream
+from penstock.operators.window_join import WindowJoin as WindowJoin
+from penstock.operators.windows import KeyedWindows as KeyedWindows
+from penstock.operators.windows import MapReduceWindows as MapReduceWindows
+from penstock.operators.windows import PanedWindows as PanedWindows
+from penstock.operators.windows import ParallelWindows as ParallelWindows
+from penstock.operators.windows import Windows as Windows

@@ -1,0 +1,91 @@
+"""Accumulator: a state per key that every row moves on; the new state goes out (WindFlow, 2.1)."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+
+from penstock.errors import GraphError, SchemaError
+from penstock.expr.declared import declared_schema
+from penstock.operators.function import RowFunction, row_function
+from penstock.operators.op import IN, OUT, Op
+from penstock.operators.state import late_port
+from penstock.operators.stream import Stream, columns, join_columns
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator(Op):
+    """`state = fn(row, state)`, beginning with `init`; one row out per row in: the key and the state.
+
+    A state that is a plain value needs a schema of one column, e.g. `schema={"count": "int64"}`.
+    """
+
+    function: object
+    init: object
+    schema: object = None
+
+    kind: ClassVar[str] = "A"
+    verb: ClassVar[str] = "accumulate"
+    chainable: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        Op.__post_init__(self)
+        made = row_function(self.function, schema=self.schema)
+        if made.schema is None:
+            made = dataclasses.replace(made, schema=_of_init(self.init))
+        object.__setattr__(self, "function", made)
+
+    @property
+    def how(self) -> RowFunction:
+        """The function, checked."""
+        assert isinstance(self.function, RowFunction), "made so by __post_init__"
+        return self.function
+
+    @property
+    def stateful(self) -> bool:
+        """Always."""
+        return True
+
+    @property
+    def state_schema(self) -> pa.Schema:
+        """The columns of the state."""
+        if self.how.schema is None:
+            raise SchemaError(
+                f"accumulate({self.how.name}) has no schema for its state",
+                where=self.how.where,
+                hint='say accumulate(fn, init, schema={"count": "int64"}), or let fn return a dataclass',
+            )
+        return self.how.schema
+
+    def new_state(self) -> object:
+        """The state of a key that is seen for the first time: a copy of its own."""
+        return copy.deepcopy(self.init)
+
+    def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
+        """The key columns and the state's columns, still keyed."""
+        up = inputs[IN]
+        if not up.key:
+            raise GraphError(
+                "accumulate needs a key", hint='say whose state it is: .key_by("word") before it'
+            )
+        key = columns(*((name, up.schema.field(name).type) for name in up.key))
+        schema = join_columns(
+            [("the key", key), ("the state", self.state_schema)], hint="give the state's column another name"
+        )
+        return {OUT: Stream(schema, up.time, up.key), **late_port(up), **self.errors_port(up)}
+
+    def describe(self) -> str:
+        """The function."""
+        return f"accumulate {self.how}"
+
+
+def _of_init(init: object) -> pa.Schema | None:
+    kind = type(init)
+    if dataclasses.is_dataclass(kind) or (isinstance(init, tuple) and hasattr(init, "_fields")):
+        return declared_schema(kind)
+    return None

@@ -1,0 +1,85 @@
+"""Any associative function: lift each row, combine the parts, lower the result."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from penstock.caller import defined_at, name_of
+from penstock.errors import FunctionError, SchemaError
+from penstock.expr.declared import declared_type
+from penstock.operators.aggregates.base import Aggregate
+from penstock.operators.stream import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Fold(Aggregate):
+    """`lower(combine(... combine(zero, lift(row 1)) ..., lift(row n)))`.
+
+    `combine` must be associative and `zero` neutral: parts are combined in any grouping, and in any
+    order too unless `commutative=False`.
+    """
+
+    lift: Callable[[Any], Any]
+    combine: Callable[[Any, Any], Any]
+    zero: Any
+    lower: Callable[[Any], Any] | None
+    columns: tuple[str, ...] | None
+    result: pa.DataType | None
+    commutative: bool
+
+    label: ClassVar[str] = "fold"
+
+    def type(self, up: Stream) -> pa.DataType:
+        """As declared."""
+        up.require(*(self.columns or ()))
+        if self.result is None:
+            raise SchemaError(
+                f"fold {name_of(self.combine)} has no result type",
+                where=defined_at(self.lower or self.combine),
+                hint='say type="float64", or annotate what lower (or combine) returns',
+            )
+        return self.result
+
+    def __str__(self) -> str:
+        return f"fold({name_of(self.combine)})"
+
+
+def fold(
+    lift: Callable[[Any], Any],
+    combine: Callable[[Any, Any], Any],
+    zero: Any,
+    lower: Callable[[Any], Any] | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    type: object = None,
+    commutative: bool = True,
+) -> Fold:
+    """Aggregate with functions of your own.
+
+    lift(row)      one row as a part: a number or a tuple of numbers
+    combine(a, b)  two parts as one; must be associative
+    zero           the part of no rows
+    lower(part)    the result; the part itself if left out
+    columns        the columns that lift reads: rows with a null in one of them are skipped
+    type           the result's type, unless `lower` (or `combine`) is annotated with it
+    commutative    False when the order of rows matters: they are folded in order (time, seq)
+    """
+    for what, fn in (("lift", lift), ("combine", combine), ("lower", lower)):
+        if fn is not None and not callable(fn):
+            raise FunctionError(f"fold's {what} is {fn!r}, not a function")
+    given = type if type is not None else _annotated(lower or combine)
+    result = None if given is None else declared_type(given)
+    read = None if columns is None else tuple(columns)
+    return Fold(None, lift, combine, zero, lower, read, result, commutative)
+
+
+def _annotated(fn: Callable[..., Any]) -> object:
+    try:
+        return typing.get_type_hints(fn).get("return")
+    except (NameError, TypeError, AttributeError):
+        return None

@@ -1,0 +1,31 @@
+"""The least value and how many rows have it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+
+from penstock.expr import Expr
+from penstock.operators.aggregates.base import ORDERED, Aggregate, aggregated, is_ordered
+from penstock.operators.stream import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class MinCount(Aggregate):
+    """The least value and the number of rows that have it, as a struct; null when there are none."""
+
+    label: ClassVar[str] = "min_count"
+
+    def type(self, up: Stream) -> pa.DataType:
+        """struct<value, count>."""
+        found = self.value_type(up)
+        if not is_ordered(found):
+            raise self.refuse(found, ORDERED)
+        return pa.struct([pa.field("value", found), pa.field("count", pa.int64())])
+
+
+def min_count(value: str | Expr) -> MinCount:
+    """The smallest value of a column or an expression, and how many rows have it."""
+    return MinCount(aggregated(value))

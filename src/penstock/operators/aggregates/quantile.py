@@ -1,0 +1,39 @@
+"""A value that a given share of the values do not exceed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+
+from penstock.errors import SchemaError
+from penstock.expr import Expr
+from penstock.operators.aggregates.base import Aggregate, aggregated, is_number
+from penstock.operators.stream import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Quantile(Aggregate):
+    """An estimate of a quantile, by a mergeable sketch (KLL, k 200), judged by its rank error."""
+
+    q: float = 0.5
+
+    label: ClassVar[str] = "quantile"
+    exact: ClassVar[bool] = False
+
+    def type(self, up: Stream) -> pa.DataType:
+        """Always float64."""
+        found = self.value_type(up)
+        if not is_number(found):
+            raise self.refuse(found, "integers and floats")
+        return pa.float64()
+
+
+def quantile(value: str | Expr, q: float) -> Quantile:
+    """About the value below which the share `q` of a column or an expression lies; 0.5 is the median."""
+    if not 0 <= q <= 1:
+        raise SchemaError(
+            f"quantile {q!r} is not a share", hint="use a number from 0 to 1: 0.5 is the median"
+        )
+    return Quantile(aggregated(value), q)

@@ -1,0 +1,162 @@
+"""The three kinds of function a step can take: expressions, batch functions, row functions.
+
+An expression is data that each engine runs natively. A batch function works on a whole RecordBatch. A
+row function is any callable on a `Row`. The schema of what a function gives is declared, by annotation
+or by `schema=`; it is never found by running the function.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.caller import defined_at, name_of
+from penstock.errors import FunctionError, SchemaError, Where
+from penstock.expr import Expr, type_of
+from penstock.expr.declared import declared_schema
+from penstock.operators.stream import Stream, with_columns
+
+
+@dataclass(frozen=True, slots=True)
+class Expressions:
+    """Columns to add or replace, in order, all computed from the row as it came."""
+
+    columns: tuple[tuple[str, Expr], ...]
+
+    def types(self, schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
+        """The new columns and their types."""
+        return [(name, type_of(expr, schema)) for name, expr in self.columns]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}={expr}" for name, expr in self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFunction:
+    """A function from RecordBatch to RecordBatch (or, in a filter, to a boolean array)."""
+
+    call: Callable[[pa.RecordBatch], Any]
+    schema: pa.Schema | None
+    name: str
+    where: Where | None
+
+    def __str__(self) -> str:
+        return f"batch function {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class RowFunction:
+    """A function of one row (and, where the step keeps state, of the state of its key)."""
+
+    call: Callable[..., Any]
+    schema: pa.Schema | None
+    name: str
+    where: Where | None
+
+    def __str__(self) -> str:
+        return f"row function {self.name}"
+
+
+Function = Expressions | BatchFunction | RowFunction
+
+
+def batch(fn: Callable[[pa.RecordBatch], Any], *, schema: object = None) -> BatchFunction:
+    """Mark a function as working on whole batches: RecordBatch in, RecordBatch out.
+
+    The output has as many rows as the input in `map`, any number in `flat_map`; in `filter` the
+    function gives a boolean array. `schema=` declares the columns of the output.
+    """
+    if not callable(fn):
+        raise FunctionError(f"{fn!r} is not a function", hint="ps.batch(fn, schema=...) takes a callable")
+    declared = None if schema is None else declared_schema(schema)
+    return BatchFunction(fn, declared, name_of(fn), defined_at(fn))
+
+
+def row_function(fn: object, *, schema: object = None, each: bool = False) -> RowFunction:
+    """A row function with its schema, from `schema=` or from the return annotation.
+
+    `each=True`: the function gives an iterable of rows, so the annotation is `Iterable[Row]`.
+    """
+    if not callable(fn):
+        raise FunctionError(
+            f"{fn!r} is neither an expression nor a function",
+            hint='use col("a") * 2, ps.batch(fn), or a function of a row',
+        )
+    declared = declared_schema(schema) if schema is not None else _annotated(fn, each=each)
+    return RowFunction(fn, declared, name_of(fn), defined_at(fn))
+
+
+def need_schema(function: BatchFunction | RowFunction, verb: str) -> pa.Schema:
+    """The declared schema, or the error that says how to declare one."""
+    if function.schema is not None:
+        return function.schema
+    kind = "ps.batch(fn, schema=...)" if isinstance(function, BatchFunction) else f"{verb}(fn, schema=...)"
+    raise SchemaError(
+        f"{function} has no schema",
+        where=function.where,
+        detail="what a function gives is declared, never found by running it",
+        hint=f'annotate its return type with a dataclass, or say {kind}, e.g. schema={{"total": "float64"}}',
+    )
+
+
+def need_bool(expr: Expr, schema: pa.Schema, what: str) -> None:
+    """Check that an expression is a predicate."""
+    found = type_of(expr, schema)
+    if not pa.types.is_boolean(found):
+        raise SchemaError(
+            f"{what} must be true or false, and {expr} is {found}",
+            hint=f"compare it with something: {expr} > 0",
+        )
+
+
+def keep_key(up: Stream, changed: Iterable[str], schema: pa.Schema) -> Stream:
+    """The stream after a map: still keyed when the key columns were left alone."""
+    down = up.with_schema(schema)
+    return down.unkeyed() if set(changed) & set(up.key) else down
+
+
+def expressions(columns: Mapping[str, object], verb: str) -> Expressions:
+    """Checked expressions from `map(x=expr)`; plain values become literals."""
+    from penstock.expr import lit
+
+    if not columns:
+        raise FunctionError(
+            f"{verb} has nothing to do", hint=f'give a function or columns: {verb}(total=col("a") * 2)'
+        )
+    for name, value in columns.items():
+        if callable(value) and not isinstance(value, Expr):
+            raise FunctionError(
+                f"column {name!r} is given a function, and only expressions make single columns",
+                where=defined_at(value),
+                hint=f"return whole rows: {verb}(fn, schema=...)",
+            )
+    return Expressions(tuple((n, v if isinstance(v, Expr) else lit(v)) for n, v in columns.items()))
+
+
+def widened(up: Stream, function: Expressions) -> Stream:
+    """The stream with the expressions' columns added or replaced."""
+    schema = with_columns(up.schema, function.types(up.schema))
+    return keep_key(up, (name for name, _ in function.columns), schema)
+
+
+def _annotated(fn: Callable[..., Any], *, each: bool) -> pa.Schema | None:
+    target = fn if hasattr(fn, "__code__") or hasattr(fn, "func") else type(fn).__call__
+    try:
+        given = typing.get_type_hints(getattr(target, "func", target)).get("return")
+    except (NameError, TypeError):
+        return None
+    if each and typing.get_origin(given) in (list, tuple, Iterable, Iterator, Generator):
+        given = typing.get_args(given)[0]
+    return declared_schema(given) if _is_row_type(given) else None
+
+
+def _is_row_type(given: object) -> bool:
+    return isinstance(given, type) and (
+        hasattr(given, "__dataclass_fields__")
+        or (issubclass(given, tuple) and hasattr(given, "_fields"))
+        or typing.is_typeddict(given)
+    )

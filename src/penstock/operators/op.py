@@ -1,0 +1,156 @@
+"""The base of every operator: its options, its ports, and the rule that types its outputs.
+
+An operator is a frozen description. It knows no engine: `outputs` says what flows out for what flows
+in, and raises for every mistake that can be seen before a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+import pyarrow as pa
+
+from penstock.errors import GraphError, SchemaError
+from penstock.operators.stream import Stream
+
+IN, OUT, LATE, ERRORS = "in", "out", "late", "errors"
+ERROR_COLUMNS = (("error", pa.string()), ("error_step", pa.string()))
+
+
+class Routing(StrEnum):
+    """How rows reach the replicas of an operator."""
+
+    FORWARD = "forward"
+    KEY_BY = "key_by"
+    BROADCAST = "broadcast"
+    REBALANCE = "rebalance"
+    COMPLEX = "complex"
+
+
+class OnError(StrEnum):
+    """What becomes of a row that a function, an expression or a reader could not handle."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+    DEAD_LETTER = "dead_letter"
+
+
+@dataclass(frozen=True, slots=True)
+class Degree:
+    """How many replicas an operator has: fixed when least == most, else elastic between them."""
+
+    least: int
+    most: int
+
+    @property
+    def elastic(self) -> bool:
+        """Whether the number of replicas may change while the graph runs."""
+        return self.least != self.most
+
+    def __str__(self) -> str:
+        return f"{self.least}..{self.most}" if self.elastic else str(self.least)
+
+
+Parallelism = int | tuple[int, int] | str | None
+AUTO_MOST = 64
+"""The upper end of parallelism="auto"; engines stop earlier, at the machine's cores."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """An operator and its options."""
+
+    name: str | None = None
+    parallelism: Parallelism = None
+    batch_size: int | None = None
+    key: str | tuple[str, ...] | None = None
+    routing: str | None = None
+    on_error: str = OnError.FAIL
+
+    kind: ClassVar[str] = "M"
+    """The operator's acronym in WindFlow's Table 1, or ours beyond it."""
+    verb: ClassVar[str] = "step"
+    """What the step is called when the user gives no name."""
+    chainable: ClassVar[bool] = True
+    """Whether the operator may be fused with the one before it."""
+
+    def __post_init__(self) -> None:
+        degree(self.parallelism)
+        if self.batch_size is not None and (isinstance(self.batch_size, bool) or self.batch_size < 1):
+            raise GraphError(f"batch_size={self.batch_size!r} is not a number of rows", hint="use 1 or more")
+        object.__setattr__(self, "on_error", _member(OnError, self.on_error, "on_error"))
+        if self.routing is not None:
+            object.__setattr__(self, "routing", _member(Routing, self.routing, "routing"))
+        if isinstance(self.key, str):
+            object.__setattr__(self, "key", (self.key,))
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """The input ports."""
+        return (IN,)
+
+    @property
+    def stateful(self) -> bool:
+        """Whether rows of one key must meet in one replica."""
+        return False
+
+    @property
+    def own_routing(self) -> Routing | None:
+        """The distribution that the operator itself demands; None leaves it to the pipe."""
+        if self.stateful:
+            return Routing.KEY_BY
+        return Routing(self.routing) if self.routing is not None else None
+
+    def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
+        """The streams that leave, by port. Raises what is wrong with the inputs."""
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        """One line for explain()."""
+        return self.verb
+
+    def errors_port(self, up: Stream) -> dict[str, Stream]:
+        """The `errors` port, if rows are dead-lettered: the row as it came, the reason and the step."""
+        if self.on_error != OnError.DEAD_LETTER:
+            return {}
+        return {ERRORS: Stream(error_schema(up.schema), up.time)}
+
+
+def error_schema(schema: pa.Schema) -> pa.Schema:
+    """The columns of dead-lettered rows."""
+    for name, _ in ERROR_COLUMNS:
+        if name in schema.names:
+            raise SchemaError(
+                f'dead-lettered rows get a column "{name}", and the input has one already',
+                hint='rename it before this step, or use on_error="skip"',
+            )
+    fields = [field.with_nullable(True) for field in schema]
+    return pa.schema(fields + [pa.field(name, type_) for name, type_ in ERROR_COLUMNS])
+
+
+def degree(parallelism: Parallelism) -> Degree | None:
+    """The Degree that was asked for; None when the pipe decides."""
+    match parallelism:
+        case None:
+            return None
+        case "auto":
+            return Degree(1, AUTO_MOST)
+        case int(n) if n >= 1 and not isinstance(n, bool):
+            return Degree(n, n)
+        case (int(least), int(most)) if 1 <= least <= most:
+            return Degree(least, most)
+    raise GraphError(
+        f"parallelism={parallelism!r} is not a number of replicas",
+        hint='use 4, a range such as (1, 8), or "auto"',
+    )
+
+
+def _member(options: type[StrEnum], value: str, what: str) -> StrEnum:
+    try:
+        return options(value)
+    except ValueError:
+        names = ", ".join(f'"{option}"' for option in options if option != Routing.COMPLEX)
+        raise GraphError(f"{what}={value!r} is unknown", hint=f"use one of {names}") from None

@@ -1,0 +1,150 @@
+"""Process: an operator with its own driver loop and any number of ports (C-Stream, 3).
+
+The user's class says which ports it has and what flows out, and its `process` co-routine waits for
+rows, takes them, and pushes rows, in the order that suits it. Waiting suspends; nothing blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar, Protocol
+
+import pyarrow as pa
+
+from penstock.errors import GraphError, SchemaError
+from penstock.expr.declared import declared_schema
+from penstock.operators.op import OUT, Op, Routing
+from penstock.operators.row import Row
+from penstock.operators.stream import Stream
+
+
+class Availability(Enum):
+    """What a wait came back with."""
+
+    DONE = "done"
+    """The rows asked for are there."""
+    OVER = "over"
+    """They can no longer come: a port has closed with fewer."""
+
+
+class InputPort(Protocol):
+    """One input of a running operator."""
+
+    def __len__(self) -> int:
+        """Rows waiting."""
+
+    @property
+    def closed(self) -> bool:
+        """No more rows will come; those waiting can still be taken."""
+
+    def pop(self) -> Row:
+        """Take the oldest row; IndexError when none waits."""
+
+    def peek(self) -> Row:
+        """Look at the oldest row without taking it; IndexError when none waits."""
+
+
+class OutputPort(Protocol):
+    """One output of a running operator."""
+
+    async def push(self, row: object) -> None:
+        """Send a row (dict, dataclass, NamedTuple), or a RecordBatch of rows; waits for room."""
+
+
+class Context(Protocol):
+    """What a running operator sees: its ports by name, and the waits."""
+
+    inputs: Mapping[str, InputPort]
+    outputs: Mapping[str, OutputPort]
+
+    async def wait_for_all(self, wanted: Mapping[str, int]) -> Availability:
+        """Wait until every port has so many rows, or one of them never will."""
+
+    async def wait_for_any(self, wanted: Mapping[str, int]) -> Availability:
+        """Wait until some port has so many rows, or none of them ever will."""
+
+    @property
+    def shutdown_requested(self) -> bool:
+        """Whether the run is being stopped: finish soon."""
+
+
+class Operator:
+    """Base of operators with a driver loop of their own.
+
+    inputs   names of the input ports
+    outputs  output port -> schema (anything `schema=` takes); leave out and override `schemas` when
+             what flows out depends on what flows in
+    control  names of ports that may be fed from downstream; their rows are handled by `on_control`
+
+    A copy of the object runs per replica and per run, so attributes are private state.
+    """
+
+    inputs: ClassVar[tuple[str, ...]] = ("in",)
+    outputs: ClassVar[Mapping[str, Any]] = {}
+    control: ClassVar[tuple[str, ...]] = ()
+
+    def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, Any]:
+        """The schema of every output port."""
+        return self.outputs
+
+    async def process(self, ctx: Context) -> None:
+        """The driver loop: runs until it returns or its inputs are over."""
+        raise NotImplementedError
+
+    def on_control(self, port: str, row: Row) -> None:
+        """A row came in on a control port: change state; nothing can be pushed from here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process(Op):
+    """Run an `Operator` of the user's as a step."""
+
+    operator: Operator
+
+    kind: ClassVar[str] = "P"
+    verb: ClassVar[str] = "process"
+    chainable: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        Op.__post_init__(self)
+        if not isinstance(self.operator, Operator):
+            hint = (
+                "give an object, not the class" if isinstance(self.operator, type) else "subclass ps.Operator"
+            )
+            raise GraphError(f"{self.operator!r} is not an operator with its own loop", hint=hint)
+        if type(self.operator).process is Operator.process:
+            raise GraphError(
+                f"{type(self.operator).__name__} has no driver loop",
+                hint="write async def process(self, ctx)",
+            )
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """The data ports, then the control ports."""
+        return tuple(self.operator.inputs) + tuple(self.operator.control)
+
+    @property
+    def own_routing(self) -> Routing | None:
+        """Several ports meet in one operator: a distribution of its own."""
+        if len(self.operator.inputs) > 1:
+            return Routing.COMPLEX
+        return Routing(self.routing) if self.routing is not None else None
+
+    def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
+        """As the operator declares; time is of the type the inputs have."""
+        data = {name: inputs[name] for name in self.operator.inputs}
+        declared = self.operator.schemas({name: stream.schema for name, stream in data.items()})
+        if not declared:
+            raise SchemaError(
+                f"{type(self.operator).__name__} declares no outputs",
+                hint=f'add outputs = {{"{OUT}": {{"total": "float64"}}}} to the class',
+            )
+        times = {stream.time for stream in data.values()}
+        time = times.pop() if len(times) == 1 else None
+        return {port: Stream(declared_schema(schema), time) for port, schema in declared.items()}
+
+    def describe(self) -> str:
+        """The operator's class."""
+        return f"process {type(self.operator).__name__}"

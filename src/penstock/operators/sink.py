@@ -1,0 +1,38 @@
+"""Sink: where rows leave the graph. Nothing comes after it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from penstock.connect.protocol import Writer
+from penstock.errors import GraphError
+from penstock.operators.op import Op
+from penstock.operators.stream import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Sink(Op):
+    """Write rows out."""
+
+    writer: Writer
+
+    kind: ClassVar[str] = "SNK"
+    verb: ClassVar[str] = "sink"
+
+    def __post_init__(self) -> None:
+        Op.__post_init__(self)
+        if not isinstance(self.writer, Writer):
+            raise GraphError(
+                f"a sink writes to a writer, and got {type(self.writer).__name__}",
+                hint="use ps.write.memory(), ps.write.parquet(...), ps.write.jsonl(...), ...",
+            )
+
+    def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
+        """Nothing leaves a sink."""
+        return {}
+
+    def describe(self) -> str:
+        """The writer."""
+        return f"write {self.writer.describe()}, {self.writer.delivery}"

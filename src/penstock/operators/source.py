@@ -1,0 +1,179 @@
+"""Source: where rows come from, when they happened, and how late they may be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from penstock.connect.protocol import Reader
+from penstock.errors import GraphError, TimeError
+from penstock.expr import Expr, col, type_of
+from penstock.operators.op import ERRORS, OUT, OnError, Op, error_schema
+from penstock.operators.stream import Stream
+from penstock.timing.column import TimeType, time_type
+from penstock.timing.duration import Duration, micros, spell
+
+
+@dataclass(frozen=True, slots=True)
+class IngestTime:
+    """Time is when a batch arrived, by the run's clock."""
+
+    def __str__(self) -> str:
+        return "ingest time"
+
+
+@dataclass(frozen=True, slots=True)
+class Yielded:
+    """Watermarks are what the generator yields, and nothing else."""
+
+
+def ingest_time() -> IngestTime:
+    """Use the arrival of a batch as the time of its rows: `source(reader, time=ps.ingest_time())`."""
+    return IngestTime()
+
+
+def yielded() -> Yielded:
+    """Let the source's own `ps.Watermark(t)` be the only watermark: `watermark=ps.yielded()`."""
+    return Yielded()
+
+
+WatermarkRule = Expr | Callable[[pa.RecordBatch], Any] | Yielded | None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTime:
+    """A source's time, resolved: durations in microseconds.
+
+    column     the time column; None for ingest time
+    delay      how far behind the greatest time seen a row may come; None when only `rule` counts
+    rule       the source's own watermark: an expression, a function of a batch, or yielded
+    """
+
+    column: str | None
+    type: TimeType
+    delay: int | None
+    rule: WatermarkRule
+    idle: int | None
+    max_future: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Source(Op):
+    """Read rows into the graph."""
+
+    reader: Reader
+    time: str | IngestTime | None = None
+    time_unit: str | None = None
+    delay: Duration | None = None
+    idle: Duration | None = None
+    watermark: str | Expr | Callable[[pa.RecordBatch], Any] | Yielded | None = None
+    max_future: Duration | None = None
+
+    kind: ClassVar[str] = "SRC"
+    verb: ClassVar[str] = "source"
+
+    def __post_init__(self) -> None:
+        Op.__post_init__(self)
+        if not isinstance(self.reader, Reader):
+            raise GraphError(
+                f"a source reads from a reader, and got {type(self.reader).__name__}",
+                hint="use ps.read.rows([...]), ps.read.table(...), ps.read.parquet(...), ...",
+            )
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """A source has no input."""
+        return ()
+
+    def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
+        """The reader's columns, and its time."""
+        resolved = self.resolved()
+        schema = self.reader.schema
+        out = {OUT: Stream(schema, resolved.type if resolved else None)}
+        if self.on_error == OnError.DEAD_LETTER:
+            out[ERRORS] = Stream(self._errors_schema(schema))
+        return out
+
+    def resolved(self) -> SourceTime | None:
+        """The source's time in microseconds; None when it has none."""
+        if self.time is None:
+            self._refuse_time_options()
+            return None
+        schema = self.reader.schema
+        if isinstance(self.time, IngestTime):
+            column, type_ = None, TimeType(pa.timestamp("us", "UTC"), "us")
+        else:
+            Stream(schema).require(self.time)
+            column = self.time
+            type_ = time_type(schema.field(self.time).type, self.time_unit, self.time)
+        unit = type_.step if type_.counts_units else None
+        return SourceTime(
+            column=column,
+            type=type_,
+            delay=self._delay(unit),
+            rule=self._rule(schema, type_),
+            idle=_optional(self.idle, unit, "idle"),
+            max_future=_optional(self.max_future, unit, "max_future"),
+        )
+
+    def describe(self) -> str:
+        """The reader, the time and the delay."""
+        resolved = self.resolved()
+        text = f"read {self.reader.describe()}"
+        if resolved is None:
+            return f"{text}; no event time"
+        late = "" if resolved.delay is None else f", delay {spell(resolved.delay)}"
+        return f"{text}; time {resolved.column or 'of arrival'} ({resolved.type}){late}"
+
+    def _delay(self, unit: int | None) -> int | None:
+        if self.delay is None:
+            if isinstance(self.time, IngestTime):
+                return 0
+            if self.watermark is None:
+                raise TimeError(
+                    "a source with time= needs delay=",
+                    detail="the delay says how far behind the latest row another one may still come",
+                    hint='delay="0 s" for sorted input, delay="2 s" for rows up to two seconds out of order',
+                )
+            return None
+        if isinstance(self.watermark, Yielded):
+            raise TimeError("delay= and watermark=ps.yielded() contradict each other", hint="leave delay out")
+        return _optional(self.delay, unit, "delay")
+
+    def _rule(self, schema: pa.Schema, type_: TimeType) -> WatermarkRule:
+        rule = self.watermark
+        if isinstance(rule, str):
+            Stream(schema).require(rule)
+            rule = col(rule)
+        if isinstance(rule, Expr):
+            found = type_of(rule, schema)
+            if found != type_.type:
+                raise TimeError(
+                    f"watermark {rule} is {found}, and time is {type_.type}",
+                    hint="cast it to the type of time",
+                )
+        elif rule is not None and not isinstance(rule, Yielded) and not callable(rule):
+            raise TimeError(f"watermark={rule!r} is not a column, an expression or a function")
+        return rule
+
+    def _refuse_time_options(self) -> None:
+        for what in ("time_unit", "delay", "idle", "watermark", "max_future"):
+            if getattr(self, what) is not None:
+                raise TimeError(f"{what}= says nothing without time=", hint='name the time column: time="ts"')
+
+    def _errors_schema(self, schema: pa.Schema) -> pa.Schema:
+        if self.reader.keeps_raw and "raw" not in schema.names:
+            schema = schema.append(pa.field("raw", pa.string()))
+        return error_schema(schema)
+
+
+def _optional(duration: Duration | None, unit: int | None, what: str) -> int | None:
+    if duration is None:
+        return None
+    us = micros(duration, unit=unit, what=what)
+    if us < 0:
+        raise TimeError(f"{what} {duration!r} is negative")
+    return us

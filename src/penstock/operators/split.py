@@ -1,0 +1,90 @@
+"""Split: send each row to one branch, to several, or to none (WindFlow, 2.2.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+
+from penstock.errors import GraphError, SchemaError
+from penstock.expr import Expr, type_of
+from penstock.operators.function import RowFunction, need_bool, row_function
+from penstock.operators.op import IN, OUT, Op
+from penstock.operators.stream import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Split(Op):
+    """Branches "0" to "n-1" by an index, or named branches by a predicate each.
+
+    A row of several branches is copied; a row of none, or of a branch that nobody reads, is counted
+    as unrouted.
+    """
+
+    function: object = None
+    branches: int | Mapping[str, Expr] = 0
+
+    kind: ClassVar[str] = "SPLIT"
+    verb: ClassVar[str] = "split"
+
+    def __post_init__(self) -> None:
+        Op.__post_init__(self)
+        if len(self.names) < 2:
+            raise GraphError(
+                f"a split has two branches or more, and got {len(self.names)}",
+                hint="write pipe.split(fn, 2) or pipe.split(view=..., click=...); for one branch use filter",
+            )
+        if self.function is not None and not isinstance(self.function, Expr | RowFunction):
+            object.__setattr__(self, "function", row_function(self.function))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The branches in order."""
+        if isinstance(self.branches, int):
+            return tuple(str(index) for index in range(self.branches))
+        return tuple(self.branches)
+
+    @property
+    def predicates(self) -> Mapping[str, Expr] | None:
+        """The predicate of each named branch; None when one function gives the index."""
+        return None if isinstance(self.branches, int) else self.branches
+
+    @property
+    def how(self) -> Expr | RowFunction | None:
+        """The function that gives the index or indexes, checked."""
+        assert self.function is None or isinstance(self.function, Expr | RowFunction), "by __post_init__"
+        return self.function
+
+    def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
+        """The input, once per branch."""
+        up = inputs[IN]
+        for name, predicate in (self.predicates or {}).items():
+            if not isinstance(predicate, Expr):
+                raise GraphError(f'branch "{name}" is given {predicate!r}, not an expression')
+            need_bool(predicate, up.schema, f'branch "{name}"')
+        if isinstance(self.how, Expr) and not pa.types.is_integer(type_of(self.how, up.schema)):
+            raise SchemaError(
+                f"a split needs the index of a branch, and {self.how} is {type_of(self.how, up.schema)}",
+                hint='name the branches instead: pipe.split(view=col("type") == "view", rest=...)',
+            )
+        return {**dict.fromkeys(self.names, up), **self.errors_port(up)}
+
+    def describe(self) -> str:
+        """What decides."""
+        if self.predicates is not None:
+            return "split " + ", ".join(f"{name}: {predicate}" for name, predicate in self.predicates.items())
+        return f"split {len(self.names)} ways by {self.how}"
+
+
+@dataclass(frozen=True, slots=True)
+class Relay(Op):
+    """Pass rows on unchanged: what stands where streams meet and part again with nothing between."""
+
+    kind: ClassVar[str] = "ID"
+    verb: ClassVar[str] = "relay"
+
+    def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
+        """The input."""
+        return {OUT: inputs[IN]}

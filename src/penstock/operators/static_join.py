@@ -1,0 +1,104 @@
+"""StaticJoin: look every row up in a table that does not change (AIR, 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+
+from penstock.connect.protocol import Reader
+from penstock.errors import ConnectorError, GraphError, SchemaError
+from penstock.expr.types import to_plain
+from penstock.operators.op import IN, OUT, Op
+from penstock.operators.stream import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class StaticJoin(Op):
+    """Add the columns of the table row with the same key.
+
+    A stream row without a table row is dropped and counted as unmatched (how="inner"), or passed on
+    with nulls (how="left"). Null keys match nothing.
+    """
+
+    table: Reader
+    on: str | tuple[str, ...]
+    how: str = "inner"
+
+    kind: ClassVar[str] = "SJ"
+    verb: ClassVar[str] = "join_table"
+
+    def __post_init__(self) -> None:
+        Op.__post_init__(self)
+        on = (self.on,) if isinstance(self.on, str) else tuple(self.on)
+        object.__setattr__(self, "on", on)
+        if self.how not in ("inner", "left"):
+            raise GraphError(f"how={self.how!r} is unknown", hint='use "inner" or "left"')
+        if not self.table.bounded:
+            raise GraphError("a joined table must end", hint="use join() for two streams")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns to look up by."""
+        assert isinstance(self.on, tuple), "made so by __post_init__"
+        return self.on
+
+    def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
+        """The stream's columns, then the table's other columns; still keyed."""
+        up = inputs[IN]
+        up.require(*self.columns)
+        table = Stream(self.table.schema)
+        table.require(*self.columns)
+        for name in self.columns:
+            found, wanted = table.schema.field(name).type, up.schema.field(name).type
+            if found != wanted:
+                raise SchemaError(
+                    f'column "{name}" is {wanted} in the stream and {found} in the table',
+                    hint="cast one of them",
+                )
+        clash = [field.name for field in self.added if field.name in up.columns]
+        if clash:
+            raise SchemaError(
+                f'the stream and the table both have a column "{clash[0]}"',
+                hint="rename or drop it on one side before the join",
+            )
+        return {OUT: up.with_schema(pa.schema(list(up.schema) + list(self.added))), **self.errors_port(up)}
+
+    @property
+    def added(self) -> tuple[pa.Field, ...]:
+        """The table's columns that are not looked up by."""
+        return tuple(
+            field.with_nullable(True) for field in self.table.schema if field.name not in self.columns
+        )
+
+    def load(self) -> pa.Table:
+        """Read the table; a key that comes twice is an error, whoever reads it."""
+        batches = []
+        for batch in self.table.batches():
+            if batch.bad:
+                raise ConnectorError(
+                    f"the joined table has a bad row at {batch.bad[0].place}", detail=batch.bad[0].error
+                )
+            batches.append(batch.rows)
+        loaded = pa.Table.from_batches(batches, self.table.schema)
+        refuse_twice(loaded, self.columns)
+        return loaded
+
+    def describe(self) -> str:
+        """The table and the columns."""
+        return f"{self.how} join with table {self.table.describe()} on {', '.join(self.columns)}"
+
+
+def refuse_twice(table: pa.Table, names: Sequence[str]) -> None:
+    """Raise a SchemaError if two rows of a table have one key (null keys match nothing, so may repeat)."""
+    seen: set[tuple[object, ...]] = set()
+    keys: Iterable[tuple[object, ...]] = zip(
+        *(to_plain(table[name].combine_chunks()) for name in names), strict=True
+    )
+    for key in keys:
+        if key in seen and None not in key:
+            text = ", ".join(f"{name}={value!r}" for name, value in zip(names, key, strict=True))
+            raise SchemaError(f"the joined table has two rows with {text}", hint="keep one row per key")
+        seen.add(key)

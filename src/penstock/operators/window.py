@@ -1,0 +1,103 @@
+"""Windows as people write them; `resolve` turns them into microseconds once the time column is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.errors import TimeError
+from penstock.timing.column import TimeType
+from penstock.timing.duration import Duration, micros, spell
+from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow, Window
+
+
+@dataclass(frozen=True, slots=True)
+class Sliding:
+    """Windows of one size that start at regular times."""
+
+    size: Duration
+    every: Duration
+
+    def __str__(self) -> str:
+        return (
+            f"tumbling {self.size}" if self.size == self.every else f"sliding {self.size} every {self.every}"
+        )
+
+    def resolve(self, time: TimeType) -> Window:
+        """The window in microseconds."""
+        size = _length(self.size, time, "window size")
+        every = _length(self.every, time, "window slide")
+        return TimeWindow(size, every)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Windows that last as long as rows keep coming."""
+
+    gap: Duration
+
+    def __str__(self) -> str:
+        return f"session with gap {self.gap}"
+
+    def resolve(self, time: TimeType) -> Window:
+        """The window in microseconds."""
+        return SessionWindow(_length(self.gap, time, "session gap"))
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Windows of a number of rows."""
+
+    size: int
+    every: int
+
+    def __str__(self) -> str:
+        return f"count {self.size}" + ("" if self.size == self.every else f" every {self.every}")
+
+    def resolve(self, time: TimeType) -> Window:
+        """The window, whatever the time column is."""
+        return CountWindow(self.size, self.every)
+
+
+WindowSpec = Sliding | Session | Counted
+
+
+def tumbling(size: Duration) -> Sliding:
+    """Windows of `size`, one after the other: [0, size), [size, 2 size), ..."""
+    return Sliding(size, size)
+
+
+def sliding(size: Duration, every: Duration) -> Sliding:
+    """Windows of `size` that start `every` so often. `every` longer than `size` leaves gaps (hopping)."""
+    return Sliding(size, every)
+
+
+def session(gap: Duration) -> Session:
+    """Windows of rows at most `gap` apart; a window ends `gap` after its last row."""
+    return Session(gap)
+
+
+def count_window(size: int, every: int | None = None) -> Counted:
+    """Windows of `size` rows per key, a new one `every` rows (`size` unless said), in order of time."""
+    step = size if every is None else every
+    for what, value in (("size", size), ("slide", step)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise TimeError(
+                f"a count window with {what} {value!r} holds no rows",
+                hint="use ps.count_window(100, every=10)",
+            )
+    return Counted(size, step)
+
+
+def _length(duration: Duration, time: TimeType, what: str) -> int:
+    us = micros(duration, unit=time.step if time.counts_units else None, what=what)
+    if us <= 0:
+        raise TimeError(
+            f"{what} {duration!r} is not longer than zero", hint='use a duration such as ps.tumbling("10 s")'
+        )
+    if us % time.step:
+        raise TimeError(
+            f"{what} {spell(us)} is not a whole number of {time.unit}, the unit of the time column",
+            detail="window bounds are given in the time column's own type",
+            hint="use a multiple of the unit, or cast the time column to a timestamp before the source's time=",
+        )
+    return us

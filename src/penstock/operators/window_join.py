@@ -1,0 +1,164 @@
+"""WindowJoin: pairs of rows of two streams, close in time, for which a predicate holds (DP-Join, 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+
+from penstock.errors import GraphError, SchemaError, TimeError
+from penstock.operators.op import ERRORS, OUT, OnError, Op, Routing, error_schema
+from penstock.operators.predicate import Equal, Term, terms
+from penstock.operators.stream import Stream
+from penstock.operators.window import Sliding
+from penstock.timing.duration import Duration, micros, spell
+from penstock.timing.windows import TimeWindow
+
+LEFT, RIGHT = "left", "right"
+LATE_LEFT, LATE_RIGHT = "late", "late_right"
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedJoin:
+    """A join in microseconds.
+
+    older_left   how much older the left row of a pair may be
+    older_right  how much older the right row of a pair may be
+    window       instead: the tumbling window both must lie in
+    """
+
+    older_left: int
+    older_right: int
+    window: TimeWindow | None
+    lateness: int
+
+
+@dataclass(frozen=True, slots=True)
+class WindowJoin(Op):
+    """Join two streams on any predicate.
+
+    within   how far apart in time a pair may be: one duration, or (older left, older right)
+    window   instead of within: pair rows of the same tumbling window (AIR's Join)
+    layout   workers as (m, n): m parts of the left by n parts of the right; "auto" chooses
+    how      "inner", "left", "right" or "full": which rows without a partner leave too
+    suffix   what a right column is given when the left has one of its name
+    """
+
+    on: object
+    within: Duration | tuple[Duration, Duration] | None = None
+    window: Sliding | None = None
+    layout: str | tuple[int, int] = "auto"
+    how: str = "inner"
+    suffix: str | None = None
+    lateness: Duration = "0 s"
+
+    kind: ClassVar[str] = "WJ"
+    verb: ClassVar[str] = "join"
+    chainable: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        Op.__post_init__(self)
+        object.__setattr__(self, "on", terms(self.on))
+        if self.how not in ("inner", "left", "right", "full"):
+            raise GraphError(f"how={self.how!r} is unknown", hint='use "inner", "left", "right" or "full"')
+        if (self.within is None) == (self.window is None):
+            raise TimeError(
+                "a join needs within= or window=",
+                detail="two endless streams can only be joined inside a bound of time",
+                hint='write within="5 min", or window=ps.tumbling("10 s")',
+            )
+        if self.layout != "auto" and not _is_layout(self.layout):
+            raise GraphError(f"layout={self.layout!r} is not m x n workers", hint='use (2, 3) or "auto"')
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """The predicate's parts, all of which must hold."""
+        assert isinstance(self.on, tuple), "made so by __post_init__"
+        return self.on
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """Two inputs."""
+        return (LEFT, RIGHT)
+
+    @property
+    def own_routing(self) -> Routing | None:
+        """Each row goes to a row or a column of the worker grid."""
+        return Routing.COMPLEX
+
+    def resolved(self, left: Stream, right: Stream) -> ResolvedJoin:
+        """The join in microseconds."""
+        time = left.require_time("the left side of a join")
+        other = right.require_time("the right side of a join")
+        if time != other:
+            raise TimeError(
+                f"the left side's time is {time} and the right side's is {other}",
+                hint="use one type of time for both",
+            )
+        unit = time.step if time.counts_units else None
+        lateness = micros(self.lateness, unit=unit, what="lateness")
+        if self.window is not None:
+            window = self.window.resolve(time)
+            if not isinstance(window, TimeWindow) or window.size != window.every:
+                raise TimeError("a join's window must be tumbling", hint='write window=ps.tumbling("10 s")')
+            return ResolvedJoin(window.size, window.size, window, lateness)
+        assert self.within is not None, "one of the two, by __post_init__"
+        bounds = self.within if isinstance(self.within, tuple) else (self.within, self.within)
+        older_left, older_right = (micros(bound, unit=unit, what="within") for bound in bounds)
+        if older_left < 0 or older_right < 0 or lateness < 0:
+            raise TimeError(f"within={self.within!r} is negative", hint='write within="5 min"')
+        return ResolvedJoin(older_left, older_right, None, lateness)
+
+    def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
+        """The columns of both; a column they are equal on comes once."""
+        left, right = inputs[LEFT], inputs[RIGHT]
+        self.resolved(left, right)
+        for term in self.terms:
+            term.check(left, right)
+        schema = pa.schema(list(left.schema) + [field for _, field in self.right_columns(left, right)])
+        out = {OUT: Stream(schema, left.time), LATE_LEFT: left.unkeyed(), LATE_RIGHT: right.unkeyed()}
+        if self.on_error == OnError.DEAD_LETTER:
+            out[ERRORS] = Stream(error_schema(schema), left.time)
+        return out
+
+    def right_columns(self, left: Stream, right: Stream) -> list[tuple[str, pa.Field]]:
+        """(name on the right, field in the result) of every right column that is passed on."""
+        once = {term.right for term in self.terms if isinstance(term, Equal) and term.left == term.right}
+        taken = set(left.columns)
+        passed = []
+        for field in right.schema:
+            if field.name in once:
+                continue
+            name = field.name
+            if name in taken and self.suffix:
+                name += self.suffix
+            if name in taken:
+                raise SchemaError(
+                    f'both sides have a column "{name}"',
+                    hint='rename one with .select(...), or give the join suffix="_right"',
+                )
+            taken.add(name)
+            passed.append((field.name, pa.field(name, field.type)))
+        return passed
+
+    def describe(self) -> str:
+        """The predicate and the bound."""
+        bound = (
+            f"in one window: {self.window}" if self.window is not None else f"within {_bounds(self.within)}"
+        )
+        return f"{self.how} join on {' and '.join(map(str, self.terms))} {bound}"
+
+
+def _bounds(within: object) -> str:
+    parts = within if isinstance(within, tuple) else (within,)
+    return ", ".join(spell(micros(part)) if not isinstance(part, int) else str(part) for part in parts)
+
+
+def _is_layout(layout: object) -> bool:
+    return (
+        isinstance(layout, tuple)
+        and len(layout) == 2
+        and all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in layout)
+    )

@@ -1,0 +1,217 @@
+"""The windowed operators: one meaning, four ways to spread the work (WindFlow, 2.1).
+
+Keyed windows send all rows of a key to one replica; parallel windows deal whole windows to replicas;
+paned windows aggregate panes first and windows from panes; map-reduce windows cut each window into
+parts and combine them. The answer is the same for all four and for any degree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+
+from penstock.errors import GraphError, SchemaError, TimeError
+from penstock.operators.aggregates import Aggregate
+from penstock.operators.function import RowFunction, need_schema, row_function
+from penstock.operators.op import IN, LATE, OUT, Op, Routing
+from penstock.operators.stream import Stream, columns, join_columns
+from penstock.operators.window import WindowSpec
+from penstock.timing.duration import Duration, micros, spell
+from penstock.timing.windows import CountWindow, Window
+
+WINDOW, START, END, INDEX, FINAL = "window", "window_start", "window_end", "window_index", "final"
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedWindows:
+    """Windows in microseconds: labelled when there are several on one stream."""
+
+    windows: tuple[tuple[str | None, Window], ...]
+    lateness: int
+    early: int | None
+
+    @property
+    def labelled(self) -> bool:
+        """Whether results say which window they are of."""
+        return self.windows[0][0] is not None
+
+    @property
+    def counted(self) -> bool:
+        """Whether results carry the index of a count window."""
+        return any(isinstance(window, CountWindow) for _, window in self.windows)
+
+
+@dataclass(frozen=True, slots=True)
+class Windows(Op):
+    """Group rows into windows per key, and aggregate them or apply a function to their rows.
+
+    windows     one specification, or several by name, which share slices
+    aggregates  name -> aggregate
+    apply       a function of the window's rows, in order, instead of aggregates
+    lateness    how long after its end a window still takes rows in
+    early       give unfinished results so often, by the clock; adds the column `final`
+    partial     let a count window that is not full leave at the end of the stream
+    """
+
+    windows: WindowSpec | Mapping[str, WindowSpec]
+    aggregates: Mapping[str, Aggregate] | None = None
+    apply: object = None
+    schema: object = None
+    lateness: Duration = "0 s"
+    early: Duration | None = None
+    partial: bool = False
+
+    verb: ClassVar[str] = "window"
+    pattern: ClassVar[str] = "keyed"
+    chainable: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        Op.__post_init__(self)
+        if not self.windows or not all(isinstance(spec, WindowSpec) for _, spec in self.named()):
+            raise TimeError(
+                f"{self.windows!r} is not a window", hint='use ps.tumbling("10 s"), ps.sliding(...), ...'
+            )
+        if (self.apply is None) == (not self.aggregates):
+            raise GraphError(
+                "a window step needs aggregates or a function",
+                hint="end it with .aggregate(n=ps.count()) or .apply(fn)",
+            )
+        for name, aggregate in (self.aggregates or {}).items():
+            if not isinstance(aggregate, Aggregate):
+                raise GraphError(
+                    f'"{name}" is given {aggregate!r}, not an aggregate', hint=f'write {name}=ps.sum("price")'
+                )
+        if self.apply is not None:
+            object.__setattr__(self, "apply", row_function(self.apply, schema=self.schema, each=True))
+
+    def named(self) -> tuple[tuple[str | None, WindowSpec], ...]:
+        """The windows with their labels; one alone has none."""
+        if isinstance(self.windows, Mapping):
+            return tuple(self.windows.items())
+        return ((None, self.windows),)
+
+    @property
+    def function(self) -> RowFunction | None:
+        """The function to apply, checked."""
+        return self.apply if isinstance(self.apply, RowFunction) else None
+
+    @property
+    def own_routing(self) -> Routing | None:
+        """Rows of a key meet; without a key all rows are one group."""
+        return Routing.KEY_BY
+
+    def resolved(self, up: Stream) -> ResolvedWindows:
+        """The windows in microseconds, once the time column is known."""
+        time = up.require_time("a window")
+        unit = time.step if time.counts_units else None
+        windows = tuple((label, spec.resolve(time)) for label, spec in self.named())
+        early = None if self.early is None else micros(self.early, what="early")
+        lateness = micros(self.lateness, unit=unit, what="lateness")
+        if lateness < 0 or (early is not None and early <= 0):
+            raise TimeError(
+                "lateness and early cannot be negative", hint='use lateness="1 s", early="200 ms"'
+            )
+        return ResolvedWindows(windows, lateness, early)
+
+    def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
+        """Key, window bounds, results; and the rows that came too late."""
+        up = inputs[IN]
+        resolved = self.resolved(up)
+        if self.partial and not resolved.counted:
+            raise TimeError(
+                "partial=True is for count windows", hint="time and session windows leave as they are"
+            )
+        schema = join_columns(
+            [
+                ("the key", columns(*((name, up.schema.field(name).type) for name in up.key))),
+                ("the window", window_columns(resolved, up)),
+                ("the results", self._results(up)),
+                ("early results", columns((FINAL, pa.bool_())) if resolved.early else columns()),
+            ],
+            hint="give the result another name",
+        )
+        return {OUT: Stream(schema, up.time, up.key), LATE: up.unkeyed(), **self.errors_port(up)}
+
+    def _results(self, up: Stream) -> pa.Schema:
+        if self.function is not None:
+            return need_schema(self.function, "apply")
+        results = []
+        for name, aggregate in (self.aggregates or {}).items():
+            try:
+                results.append((name, aggregate.type(up)))
+            except SchemaError as wrong:
+                wrong.detail = wrong.detail or f"in {name}={aggregate}"
+                raise
+        return columns(*results)
+
+    def describe(self) -> str:
+        """The windows and what is made of them."""
+        specs = ", ".join(f"{label}: {spec}" if label else str(spec) for label, spec in self.named())
+        what = self.function or ", ".join(f"{n}={a}" for n, a in (self.aggregates or {}).items())
+        late = micros(self.lateness, unit=1) if isinstance(self.lateness, int) else micros(self.lateness)
+        return f"{self.pattern} windows {specs}: {what}" + (f"; lateness {spell(late)}" if late else "")
+
+
+def window_columns(resolved: ResolvedWindows, up: Stream) -> pa.Schema:
+    """The columns that say which window a result is of."""
+    time = up.require_time("a window").type
+    label = [(WINDOW, pa.string())] if resolved.labelled else []
+    index = [(INDEX, pa.int64())] if resolved.counted else []
+    return columns(*label, (START, time), (END, time), *index)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedWindows(Windows):
+    """All rows of a key go to one replica, which keeps the key's windows."""
+
+    kind: ClassVar[str] = "KW"
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelWindows(Windows):
+    """Whole windows, also of one key, are dealt to replicas; a row goes to all replicas that need it."""
+
+    kind: ClassVar[str] = "PW"
+    pattern: ClassVar[str] = "parallel"
+
+    @property
+    def own_routing(self) -> Routing | None:
+        """By window, not by key."""
+        return Routing.COMPLEX
+
+
+@dataclass(frozen=True, slots=True)
+class PanedWindows(Windows):
+    """Panes are aggregated in parallel (PLQ), windows are put together from panes (WLQ)."""
+
+    kind: ClassVar[str] = "PAW"
+    pattern: ClassVar[str] = "paned"
+
+    @property
+    def own_routing(self) -> Routing | None:
+        """By pane, not by key."""
+        return Routing.COMPLEX
+
+
+@dataclass(frozen=True, slots=True)
+class MapReduceWindows(Windows):
+    """Every window is cut into parts that replicas aggregate, and the parts are combined."""
+
+    kind: ClassVar[str] = "MRW"
+    pattern: ClassVar[str] = "map_reduce"
+
+    @property
+    def own_routing(self) -> Routing | None:
+        """Round robin inside each window."""
+        return Routing.COMPLEX
+
+
+PATTERNS: dict[str, type[Windows]] = {
+    "keyed": KeyedWindows,
+    "parallel": ParallelWindows,
+    "paned": PanedWindows,
+    "map_reduce": MapReduceWindows,
+}

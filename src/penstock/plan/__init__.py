@@ -1,0 +1,1 @@
+"""The checked plan, its accounts, its text and its picture."""

@@ -1,0 +1,91 @@
+"""The checks that need the whole graph: sinks, dead letters, early results, merges that no rule covers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from penstock.errors import GraphError
+from penstock.operators.filter import Filter
+from penstock.operators.op import ERRORS, OnError
+from penstock.operators.sink import Sink
+from penstock.operators.windows import FINAL, Windows
+from penstock.plan.plan import Plan
+from penstock.plan.shape import derivation
+from penstock.plan.step import Ref, Step
+
+
+def checked_plan(
+    graph: str, steps: Iterable[Step], *, collects: tuple[Ref, ...] = (), composition: str = "combined"
+) -> Plan:
+    """The plan of what the sinks need, or of what the collected ports need; raises what is wrong."""
+    everything = tuple(steps)
+    by_name = {step.name: step for step in everything}
+    wanted = [ref.step for ref in collects] or [step.name for step in everything if isinstance(step.op, Sink)]
+    if not wanted:
+        raise GraphError(
+            f'graph "{graph}" has no sink, so nothing would come of it',
+            detail=f"its steps are {', '.join(by_name)}" if by_name else "it has no steps at all",
+            hint="end a pipe with .sink(ps.write.memory()), or take rows in hand with pipe.collect()",
+        )
+    needed = _upstream(wanted, by_name)
+    plan = Plan(graph, tuple(step for step in everything if step.name in needed), collects)
+    for step in plan:
+        _refuse_lost_letters(step, plan)
+        _refuse_early(step, plan)
+    derivation(plan.steps, composition=composition)  # raises a merge that no rule covers
+    return plan
+
+
+def _upstream(wanted: Iterable[str], by_name: Mapping[str, Step]) -> set[str]:
+    needed: set[str] = set()
+    waiting = list(wanted)
+    while waiting:
+        name = waiting.pop()
+        if name not in needed:
+            needed.add(name)
+            waiting += [ref.step for ref in by_name[name].feeds]
+    return needed
+
+
+def _refuse_lost_letters(step: Step, plan: Plan) -> None:
+    if (
+        step.op.on_error == OnError.DEAD_LETTER
+        and not plan.collects
+        and not plan.is_read(Ref(step.name, ERRORS))
+    ):
+        raise GraphError(
+            f'dead-lettered rows of step "{step.name}" go nowhere',
+            step=step.name,
+            where=step.where,
+            hint=f'give them a sink: graph["{step.name}"].errors.sink(...), or use on_error="skip" to count them only',
+        )
+
+
+def _refuse_early(step: Step, plan: Plan) -> None:
+    if not isinstance(step.op, Windows) or step.op.early is None:
+        return
+    for reader in _reached_by_early(step.name, plan):
+        below = plan[reader].op
+        if isinstance(below, Sink) and not below.writer.accepts_updates:
+            raise GraphError(
+                f'early results of step "{step.name}" reach sink "{reader}", which cannot take updates',
+                step=step.name,
+                where=step.where,
+                detail=f"it writes {below.writer.describe()}",
+                hint='keep only final results before it, .filter(col("final")), or use a sink that accepts updates',
+            )
+
+
+def _reached_by_early(name: str, plan: Plan) -> set[str]:
+    """The steps below a window that may see results that are not final."""
+    below: set[str] = set()
+    waiting = [name]
+    while waiting:
+        step = plan[waiting.pop()]
+        if isinstance(step.op, Filter) and str(step.op.how) == f'col("{FINAL}")':
+            continue
+        for reader in (who for port in step.outputs for who, _ in plan.readers(Ref(step.name, port))):
+            if reader not in below:
+                below.add(reader)
+                waiting.append(reader)
+    return below

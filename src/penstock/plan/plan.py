@@ -1,0 +1,63 @@
+"""The plan: a checked graph, step by step in an order in which every step comes after what feeds it.
+
+Engines lower a plan and nothing else. It holds only the steps that some sink (or some collected pipe)
+needs; `unread` names the output ports that nobody reads, so that engines can count what goes there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from penstock.operators.sink import Sink
+from penstock.operators.source import Source
+from penstock.plan.step import Ref, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an engine runs.
+
+    graph     the graph's name
+    steps     in order: feeds first
+    collects  output ports whose rows are wanted in hand, beside the sinks
+    """
+
+    graph: str
+    steps: tuple[Step, ...]
+    collects: tuple[Ref, ...] = ()
+    _by_name: Mapping[str, Step] = field(init=False, repr=False, compare=False)
+    _readers: Mapping[Ref, tuple[tuple[str, str], ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_name", {step.name: step for step in self.steps})
+        readers: dict[Ref, list[tuple[str, str]]] = {}
+        for step in self.steps:
+            for given in step.inputs:
+                for ref in given.feeds:
+                    readers.setdefault(ref, []).append((step.name, given.port))
+        object.__setattr__(self, "_readers", {ref: tuple(who) for ref, who in readers.items()})
+
+    def __getitem__(self, name: str) -> Step:
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[Step]:
+        return iter(self.steps)
+
+    @property
+    def sources(self) -> tuple[Step, ...]:
+        """The steps that read, in the order they were written: this ranks rows of equal time."""
+        return tuple(step for step in self.steps if isinstance(step.op, Source))
+
+    @property
+    def sinks(self) -> tuple[Step, ...]:
+        """The steps that write."""
+        return tuple(step for step in self.steps if isinstance(step.op, Sink))
+
+    def readers(self, ref: Ref) -> tuple[tuple[str, str], ...]:
+        """(step, port) of everyone who reads an output port."""
+        return self._readers.get(ref, ())
+
+    def is_read(self, ref: Ref) -> bool:
+        """Whether rows on this port go anywhere."""
+        return ref in self._readers or ref in self.collects

@@ -1,0 +1,1 @@
+"""Operators as state machines that every engine carries batches to."""

@@ -1,0 +1,129 @@
+"""Feed a pipe by hand and look at what comes out: the way to test a streaming program without streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import date, datetime
+from typing import Any
+
+from penstock import read
+from penstock.clock import Clock, ManualClock
+from penstock.connect.protocol import SourceBatch
+from penstock.engines.protocol import Engine, RunOptions, RunResult, Session
+from penstock.errors import EngineError, nearest_first
+from penstock.events import EventSink, nobody
+from penstock.expr import from_python
+from penstock.graph.multipipe import MultiPipe
+from penstock.graph.running import engine_named, refuse_gaps
+from penstock.operators.op import ERRORS, LATE
+from penstock.operators.source import Source
+from penstock.plan.accounts import Accounts
+from penstock.plan.step import Ref
+
+
+class Harness:
+    """Runs what is upstream of a pipe, one batch at a time.
+
+    >>> import penstock as ps
+    >>> from penstock.testing import Harness
+    >>> graph = ps.PipeGraph("counts")
+    >>> events = graph.source(ps.read.rows([], schema={"t": int}), time="t", time_unit="s", delay="0 s")
+    >>> counts = events.window(ps.tumbling("10 s")).aggregate(n=ps.count())
+    >>> harness = Harness(counts, engine="reference")
+    >>> harness.push([{"t": 1}, {"t": 12}])
+    >>> harness.take()
+    [{'window_start': 0, 'window_end': 10, 'n': 1}]
+    >>> harness.push([{"t": 2}])
+    >>> harness.late()
+    [{'t': 2}]
+    """
+
+    def __init__(
+        self,
+        pipe: MultiPipe,
+        *,
+        engine: str | Engine = "local",
+        clock: Clock | None = None,
+        events: EventSink = nobody,
+    ) -> None:
+        self.clock: Clock = clock or ManualClock()
+        self._pipe = pipe
+        self._plan = pipe.graph.plan(pipe, *_sides(pipe))
+        chosen = engine_named(engine)
+        refuse_gaps(chosen, self._plan)
+        self._session: Session = chosen.session(
+            self._plan, clock=self.clock, events=events, options=RunOptions()
+        )
+
+    def push(self, rows: Iterable[object], *, source: str | None = None) -> None:
+        """One batch of rows (dicts, dataclasses or NamedTuples) for one source; the only one if not named."""
+        name = self._source(source)
+        self._session.push({name: self._batch(name, rows)})
+
+    def push_all(self, rows: Mapping[str, Iterable[object]]) -> None:
+        """One round: a batch for each named source at once."""
+        self._session.push({self._source(name): self._batch(name, some) for name, some in rows.items()})
+
+    def watermark(self, time: int | datetime | date) -> None:
+        """Say that no row before `time` will come any more, on any source; `time` as in the time column."""
+        self._session.promise(self._micros(time))
+
+    def take(self) -> list[dict[str, Any]]:
+        """Rows that left the pipe since the last take."""
+        taken = [row for ref in self._pipe.feeds for row in self._session.take(ref).to_pylist()]
+        return [dict(row) for row in taken]
+
+    def late(self) -> list[dict[str, Any]]:
+        """Rows that went to the pipe's `.late` since the last look."""
+        return self._side(LATE)
+
+    def errors(self) -> list[dict[str, Any]]:
+        """Rows that went to the pipe's `.errors` since the last look."""
+        return self._side(ERRORS)
+
+    def end(self) -> RunResult:
+        """End every source: all windows close."""
+        return self._session.end()
+
+    @property
+    def accounts(self) -> Mapping[str, Accounts]:
+        """What became of every row so far, by step."""
+        return self._session.metrics()
+
+    def _side(self, port: str) -> list[dict[str, Any]]:
+        for ref in self._plan.collects:
+            if ref.port == port:
+                return [dict(row) for row in self._session.take(ref).to_pylist()]
+        raise EngineError(f"the pipe under test has no .{port}")
+
+    def _source(self, name: str | None) -> str:
+        names = [step.name for step in self._plan.sources]
+        if name is None and len(names) == 1:
+            return names[0]
+        if name not in names:
+            told = ", ".join(nearest_first(name or "", names))
+            raise EngineError(f"which source? {name!r} is none of {told}", hint="push(rows, source=...)")
+        return name
+
+    def _batch(self, name: str, rows: Iterable[object]) -> SourceBatch:
+        op = self._plan[name].op
+        assert isinstance(op, Source), "sources are steps with a Source"
+        batch: SourceBatch = next(iter(read.batches([list(rows)], schema=op.reader.schema).batches()))
+        return batch
+
+    def _micros(self, time: int | datetime | date) -> int:
+        for step in self._plan.sources:
+            stream = next(iter(step.outputs.values()))
+            if stream.time is not None:
+                value = time if isinstance(time, int) else from_python(time, stream.time.type)
+                assert isinstance(value, int), "times are integers inside"
+                return stream.time.micros(value)
+        raise EngineError("no source of this pipe has event time, so there is no watermark to move")
+
+
+def _sides(pipe: MultiPipe) -> list[MultiPipe]:
+    """The pipe's own `.late` and `.errors`, where it has them, so that they can be looked at."""
+    if len(pipe.feeds) > 1:
+        return []
+    graph, step = pipe.graph, pipe.graph.steps[pipe.feeds[0].step]
+    return [MultiPipe(graph, (Ref(step.name, port),)) for port in (LATE, ERRORS) if port in step.outputs]

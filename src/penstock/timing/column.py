@@ -1,0 +1,74 @@
+"""The time column: how its values and microseconds turn into each other.
+
+Rows carry their time as microseconds since 1970 apart from their columns, so a map may drop or change
+the time column without changing when the row happened. Results return in the input's type and unit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from penstock.errors import TimeError
+
+LIMIT = 2**61
+"""Times beyond this many microseconds from 1970 are row errors: sums of two times must stay in int64."""
+
+_INT_UNITS = {"ns": None, "us": 1, "ms": 1_000, "s": 1_000_000}
+
+
+@dataclass(frozen=True, slots=True)
+class TimeType:
+    """Type of a time column. `unit` is "us" for timestamps, "day" for dates, and as declared for int64."""
+
+    type: pa.DataType
+    unit: str
+
+    @property
+    def step(self) -> int:
+        """Microseconds between two neighbouring values (1 for nanoseconds, which are floored)."""
+        return {"ns": 1, "us": 1, "ms": 1_000, "s": 1_000_000, "day": 86_400_000_000}[self.unit]
+
+    @property
+    def counts_units(self) -> bool:
+        """Whether a bare int is a duration here: only for int64 columns."""
+        return bool(pa.types.is_int64(self.type))
+
+    def micros(self, value: int) -> int:
+        """A value of the column in microseconds; nanoseconds are floored."""
+        return value // 1_000 if self.unit == "ns" else value * self.step
+
+    def value(self, us: int) -> int:
+        """Microseconds as a value of the column, floored to its unit."""
+        return us * 1_000 if self.unit == "ns" else us // self.step
+
+    def __str__(self) -> str:
+        return f"{self.type} in {self.unit}" if self.counts_units else str(self.type)
+
+
+def time_type(type_: pa.DataType, unit: str | None, column: str) -> TimeType:
+    """The TimeType of a column, or a TimeError that says which columns can be time."""
+    if pa.types.is_int64(type_):
+        if unit is None:
+            raise TimeError(
+                f'time column "{column}" is int64 and has no unit',
+                hint='say what it counts: time_unit="s", "ms", "us" or "ns"',
+            )
+        if unit not in _INT_UNITS:
+            raise TimeError(f"time_unit {unit!r} is unknown", hint='use "s", "ms", "us" or "ns"')
+        return TimeType(type_, unit)
+    if unit is not None:
+        raise TimeError(
+            f'time_unit={unit!r} does not go with time column "{column}" of type {type_}',
+            detail="a timestamp or date says its own unit",
+            hint="leave time_unit out",
+        )
+    if pa.types.is_timestamp(type_):
+        return TimeType(type_, "us")
+    if pa.types.is_date32(type_):
+        return TimeType(type_, "day")
+    raise TimeError(
+        f'column "{column}" of type {type_} cannot be time',
+        hint="use a timestamp, a date, or an int64 with time_unit=",
+    )

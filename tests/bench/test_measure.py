@@ -1,0 +1,168 @@
+"""The runner times what it should, checks every answer, and leaves the interpreter as it was."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from penstock.bench import BenchError, Case, Cell, Claim, Progress, Way, Workload, WrongAnswer, measure
+from penstock.bench.measure import order_of_round
+from tests.bench.sorting import ScriptedClock, sorting
+
+
+def counting(*ways: Way) -> Workload:
+    return Workload("counting", "count", (Case("three", lambda seed: [1, 2, 3]),), ways, oracle=len)
+
+
+def noting(name: str, note: Callable[[list[int]], None]) -> Way:
+    """A way that counts rightly and leaves a note."""
+
+    def run(data: list[int]) -> int:
+        note(data)
+        return len(data)
+
+    return Way(name, run)
+
+
+def test_each_way_gets_the_time_that_passed_while_it_ran() -> None:
+    clock = ScriptedClock()
+    result = measure(sorting(clock), rounds=3, warm_up=1, clock=clock)
+    assert {one.cell: one.samples_ns for one in result.figures} == {
+        Cell("few", "built-in"): (100, 100, 100),
+        Cell("few", "insertion"): (300, 300, 300),
+        Cell("many", "built-in"): (1_000, 1_000, 1_000),
+        Cell("many", "insertion"): (3_000, 3_000, 3_000),
+    }
+
+
+def test_warm_up_rounds_are_kept_apart_and_checked_too() -> None:
+    clock = ScriptedClock()
+    first = measure(sorting(clock), rounds=3, warm_up=2, clock=clock).figures[0]
+    assert (first.warm_up_ns, first.checks) == ((100, 100), 5)
+
+
+def test_ways_are_interleaved_and_each_round_starts_one_later() -> None:
+    seen: list[str] = []
+
+    def way(name: str) -> Way:
+        return noting(name, lambda data: seen.append(name))
+
+    measure(counting(way("a"), way("b"), way("c")), rounds=4, warm_up=0)
+    assert "".join(seen) == "abc" + "bca" + "cab" + "abc"
+
+
+def test_order_of_round_keeps_every_way_exactly_once() -> None:
+    ways = [Way(name, len) for name in "abcd"]
+    for round_number in range(9):
+        assert sorted(way.name for way in order_of_round(ways, round_number)) == list("abcd")
+
+
+def test_setup_runs_before_every_run_and_outside_the_clock() -> None:
+    clock = ScriptedClock()
+    copies: list[list[int]] = []
+
+    def copy(data: list[int]) -> list[int]:
+        clock.pass_by(1_000_000)
+        copies.append(list(data))
+        return copies[-1]
+
+    def empty(data: list[int]) -> int:
+        n = len(data)
+        data.clear()
+        clock.pass_by(7)
+        return n
+
+    result = measure(counting(Way("empty", empty, setup=copy)), rounds=3, warm_up=0, clock=clock)
+    assert result.figures[0].samples_ns == (7, 7, 7)
+    assert copies == [[], [], []]
+
+
+def test_a_wrong_answer_stops_the_measurement_and_names_the_way() -> None:
+    answers = iter([3, 3, 4])
+    with pytest.raises(WrongAnswer) as caught:
+        measure(counting(Way("right", len), Way("tired", lambda data: next(answers))), rounds=5, warm_up=0)
+    assert caught.value.fact == 'way "tired" gave a wrong answer on case "three" of "counting"'
+    assert caught.value.detail == "expected 3, got 4"
+
+
+def test_a_long_wrong_answer_is_shown_shortened() -> None:
+    with pytest.raises(WrongAnswer) as caught:
+        measure(counting(Way("long", lambda data: "x" * 5_000)), rounds=1, warm_up=0)
+    assert len(caught.value.detail or "") < 300
+
+
+def test_a_way_that_raises_is_named_with_its_case_and_the_cause() -> None:
+    def broken(data: list[int]) -> int:
+        raise ValueError("no such luck")
+
+    with pytest.raises(BenchError) as caught:
+        measure(counting(Way("broken", broken)), rounds=1)
+    assert caught.value.fact == 'way "broken" failed on case "three" of workload "counting"'
+    assert caught.value.detail == "ValueError: no such luck"
+
+
+def test_a_way_with_its_own_oracle_is_held_to_that_one() -> None:
+    result = measure(counting(Way("length", len), Way("total", sum, oracle=lambda data: 6)), rounds=1)
+    assert [one.cell.way for one in result.figures] == ["length", "total"]
+
+
+@pytest.mark.parametrize("stays_on", [True, False])
+def test_the_collector_is_off_while_timing_unless_the_workload_wants_it_on(stays_on: bool) -> None:
+    seen: list[bool] = []
+    way = noting("look", lambda data: seen.append(gc.isenabled()))
+    measure(replace(counting(way), collector=stays_on), rounds=2, warm_up=0)
+    assert (seen, gc.isenabled()) == ([stays_on, stays_on], True)
+
+
+def test_the_collector_comes_back_after_a_failing_way() -> None:
+    with pytest.raises(BenchError):
+        measure(counting(Way("broken", lambda data: 1 / 0)), rounds=1)
+    assert gc.isenabled()
+
+
+def test_the_same_seed_gives_the_same_data_and_another_seed_other_data() -> None:
+    seen: list[int] = []
+    case = Case("seeded", lambda seed: [seed])
+    way = noting("note", lambda data: seen.append(data[0]))
+    for seed in (5, 5, 6):
+        measure(replace(counting(way), cases=(case,)), rounds=1, warm_up=0, seed=seed)
+    assert seen == [5, 5, 6]
+
+
+def test_progress_counts_every_run_of_every_case() -> None:
+    seen: list[Progress] = []
+    clock = ScriptedClock()
+    measure(sorting(clock), rounds=2, warm_up=1, clock=clock, on_progress=seen.append)
+    assert [one.done for one in seen] == list(range(12))
+    assert {one.total for one in seen} == {12}
+    assert seen[-1].cell.case == "many"
+
+
+def test_quick_and_full_differ_in_rounds() -> None:
+    clock = ScriptedClock()
+    quick = measure(sorting(clock), size="quick", clock=clock)
+    full = measure(sorting(clock), size="full", clock=clock)
+    assert (quick.rounds, full.rounds) == (5, 15)
+
+
+@pytest.mark.parametrize(("rounds", "warm_up"), [(0, 1), (3, -1)])
+def test_rounds_that_measure_nothing_are_refused(rounds: int, warm_up: int) -> None:
+    with pytest.raises(BenchError, match=f"{rounds} rounds after {warm_up} warm-up rounds measure nothing"):
+        measure(counting(Way("length", len)), rounds=rounds, warm_up=warm_up)
+
+
+@pytest.mark.parametrize(("factor", "held"), [(3, True), (5, True), (6, False)])
+def test_a_ratio_claim_is_held_against_the_medians(factor: int, held: bool) -> None:
+    clock = ScriptedClock()
+    (verdict,) = measure(sorting(clock, factor=factor), rounds=3, clock=clock).verdicts
+    assert (verdict.measured, verdict.held) == (factor, held)
+
+
+def test_a_claim_without_a_second_cell_is_a_limit_in_seconds() -> None:
+    clock = ScriptedClock()
+    claim = Claim("many numbers in under 2 us", Cell("many", "insertion"), at_most=2e-6)
+    (verdict,) = measure(replace(sorting(clock), claims=(claim,)), rounds=3, clock=clock).verdicts
+    assert (verdict.measured, verdict.held) == (3e-6, False)

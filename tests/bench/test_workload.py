@@ -1,0 +1,82 @@
+"""A workload whose names do not fit together cannot be made, and workloads are found by name."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from penstock.bench import BenchError, Case, Cell, Claim, Way, Workload, available, find
+
+CASE = Case("few", lambda seed: [seed])
+WAY = Way("length", len)
+
+
+def test_a_workload_without_ways_is_refused() -> None:
+    with pytest.raises(BenchError, match='workload "w" has no way'):
+        Workload("w", "about", (CASE,), (), oracle=len)
+
+
+def test_a_workload_without_cases_is_refused() -> None:
+    with pytest.raises(BenchError, match='workload "w" has no case'):
+        Workload("w", "about", (), (WAY,), oracle=len)
+
+
+def test_two_ways_of_one_name_are_refused() -> None:
+    with pytest.raises(BenchError, match='has two ways named "length"'):
+        Workload("w", "about", (CASE,), (WAY, WAY), oracle=len)
+
+
+@pytest.mark.parametrize(
+    ("cell", "fact"), [(Cell("fwe", "length"), 'case "fwe"'), (Cell("few", "lenght"), 'way "lenght"')]
+)
+def test_a_claim_about_an_unknown_cell_is_refused_and_names_the_nearest(cell: Cell, fact: str) -> None:
+    with pytest.raises(BenchError) as caught:
+        Workload("w", "about", (CASE,), (WAY,), oracle=len, claims=(Claim("it is quick", cell, 1),))
+    assert fact in caught.value.fact
+    assert caught.value.hint in ('did you mean "few"?', 'did you mean "length"?')
+
+
+def test_the_second_cell_of_a_claim_must_exist_as_well() -> None:
+    claim = Claim("it is quick", Cell("few", "length"), 1, over=Cell("few", "width"))
+    with pytest.raises(BenchError, match='about way "width", which it does not have'):
+        Workload("w", "about", (CASE,), (WAY,), oracle=len, claims=(claim,))
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A package of two workloads, `lengths` and `widths`."""
+    folder = tmp_path / "tiny_workloads"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    source = (
+        "from penstock.bench import Case, Way, Workload\n"
+        "def workload(size):\n"
+        "    cases = (Case(size, lambda seed: [seed]),)\n"
+        "    return Workload('{0}', 'about', cases, (Way('length', len),), oracle=len)\n"
+    )
+    for name in ("lengths", "widths"):
+        (folder / f"{name}.py").write_text(source.format(name))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in [name for name in sys.modules if name.startswith("tiny_workloads")]:
+        monkeypatch.delitem(sys.modules, name)
+    return importlib.import_module("tiny_workloads")
+
+
+def test_workloads_are_listed_by_file_name(package: ModuleType) -> None:
+    assert available(package) == ["lengths", "widths"]
+
+
+def test_a_workload_is_found_by_name_and_made_at_the_size_asked_for(package: ModuleType) -> None:
+    assert find("widths", "quick", package).cases[0].name == "quick"
+
+
+def test_an_unknown_workload_lists_the_known_ones_nearest_first(package: ModuleType) -> None:
+    with pytest.raises(BenchError) as caught:
+        find("width", "quick", package)
+    assert caught.value.fact == 'there is no workload "width"'
+    assert caught.value.detail == "workloads: widths, lengths"
+    assert caught.value.hint == "try: penstock bench widths --quick"

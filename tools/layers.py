@@ -1,0 +1,112 @@
+"""Check that imports point one way.
+
+Each room may import the rooms listed for it, and heavy libraries stay in the rooms that own them. An
+import inside a function counts too, unless the pair is listed in LAZY with its reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent.parent / "src" / "penstock"
+
+GROUND = {"errors", "caller", "clock", "events"}
+ROOMS: dict[str, set[str]] = {
+    "errors": set(),
+    "events": set(),
+    "clock": set(),
+    "caller": {"errors"},
+    "timing": {"errors"},
+    "blocks": {"errors"},
+    "expr": {"errors", "caller", "timing"},
+    "connect": GROUND | {"expr"},
+    "read": {"connect"},
+    "write": {"connect"},
+    "operators": GROUND | {"timing", "expr", "connect"},
+    "plan": GROUND | {"timing", "expr", "blocks", "connect", "operators"},
+    "graph": GROUND | {"timing", "expr", "blocks", "connect", "operators", "plan"},
+    "kernels": {"timing"},
+    "stages": GROUND | {"timing", "expr", "operators", "kernels"},
+    "engines": GROUND | {"timing", "expr", "blocks", "connect", "operators", "plan", "stages"},
+    "testing": GROUND | {"timing", "expr", "connect", "operators", "plan", "graph", "engines", "read", "write"},
+    "apps": {"penstock"},
+    "bench": {"penstock", "errors"},
+    "cli": {"penstock", "errors", "bench", "apps"},
+}
+LAZY = {
+    ("graph", "engines"): "run() finds engines by name; types only otherwise",
+    ("graph", "read"): "join_table takes a table as it is",
+    ("cli", "engines"): "doctor lists what is installed",
+}
+OWNERS = {
+    "pyspark": {"engines/spark"},
+    "numba": {"kernels"},
+    "typer": {"cli"},
+    "rich": {"cli", "bench"},
+    "starlette": {"dashboard"},
+    "confluent_kafka": {"connect"},
+    "hypothesis": {"testing"},
+    "pytest": {"testing"},
+}
+
+
+def faults(package: Path = PACKAGE) -> Iterator[str]:
+    """Every import that points the wrong way, as `file:line: what`."""
+    for file in sorted(package.rglob("*.py")):
+        path = file.relative_to(package)
+        room = path.parts[0].removesuffix(".py")
+        if room == "__init__":
+            continue
+        for node, lazy in _imports(ast.parse(file.read_text(encoding="utf-8"))):
+            for name in _names(node):
+                wrong = _wrong(room, path, name, lazy=lazy)
+                if wrong:
+                    yield f"{file.relative_to(package.parent.parent)}:{node.lineno}: {wrong}"
+
+
+def _wrong(room: str, path: Path, name: str, *, lazy: bool) -> str | None:
+    top, _, rest = name.partition(".")
+    if top != "penstock":
+        owners = OWNERS.get(top)
+        if owners is not None and not any(str(path).startswith(owner) for owner in owners):
+            return f"{top} may only be imported in {', '.join(sorted(owners))}"
+        return None
+    target = rest.split(".")[0] or "penstock"
+    if target == room or target in ROOMS.get(room, set()):
+        return None
+    if lazy and (room, target) in LAZY:
+        return None
+    return f"{room} must not import {target}"
+
+
+def _imports(tree: ast.Module) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """(import, whether it is inside a function or only for types)."""
+    waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
+    while waiting:
+        node, lazy = waiting.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node, lazy
+        inside = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or _is_typing_block(node)
+        waiting += [(child, inside) for child in ast.iter_child_nodes(node)]
+
+
+def _is_typing_block(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def _names(node: ast.Import | ast.ImportFrom) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if node.module == "penstock":
+        return [f"penstock.{alias.name}" if alias.name in ROOMS else "penstock" for alias in node.names]
+    return [node.module or "penstock"]
+
+
+if __name__ == "__main__":
+    found = list(faults())
+    for line in found:
+        sys.stderr.write(line + "\n")
+    sys.exit(1 if found else 0)
