@@ -31,7 +31,7 @@ ROOMS: dict[str, set[str]] = {
     "kernels": {"timing"},
     "stages": GROUND | {"timing", "expr", "operators", "kernels"},
     "engines": GROUND | {"timing", "expr", "blocks", "connect", "operators", "plan", "stages"},
-    "testing": GROUND | {"timing", "expr", "connect", "operators", "plan", "graph", "engines", "read", "write"},
+    "testing": GROUND | {"timing", "expr", "connect", "operators", "plan", "graph", "engines", "read"},
     "apps": {"penstock"},
     "bench": {"penstock", "errors"},
     "cli": {"penstock", "errors", "bench", "apps"},

@@ -53,3 +53,30 @@ def split_functions(nodes: list[Node]) -> st.SearchStrategy[dict[str, str]]:
     """A splitting function for some of the operators."""
     names = [node.op.name for node in nodes if node.op.kind is not Kind.SNK]
     return st.dictionaries(st.sampled_from(names), st.just("by"), max_size=2)
+
+
+@st.composite
+def nested_splits(draw: st.DrawFn) -> list[Node]:
+    """Splits in splits, where each branch ends in a sink or merges with all that go on beside it."""
+    nodes = [Node(Operator("source", Kind.SRC, 1, Distribution.NONE))]
+    last = _grow_nested(draw, nodes, "source", depth=3)
+    if last is not None:
+        nodes.append(Node(Operator("end", Kind.SNK), (Input(last),)))
+    return nodes
+
+
+def _grow_nested(draw: st.DrawFn, nodes: list[Node], last: str, depth: int) -> str | None:
+    """Add a split and what follows; the name of what goes on, or None if every branch has ended."""
+    if not depth or not draw(st.integers(0, 3)):
+        return last
+    going_on: list[str] = []
+    for _ in range(draw(st.integers(2, 3))):
+        name = f"step{len(nodes)}"
+        kind = draw(st.sampled_from([Kind.M, Kind.M, Kind.SNK]))
+        nodes.append(Node(Operator(name, kind), (Input(last),)))
+        end = _grow_nested(draw, nodes, name, depth - 1) if kind is Kind.M else None
+        going_on += [end] if end is not None else []
+    if not going_on:
+        return None
+    nodes.append(Node(Operator(f"step{len(nodes)}", Kind.M), tuple(Input(name) for name in going_on)))
+    return nodes[-1].op.name

@@ -38,6 +38,13 @@ def test_a_chain_of_operators_is_created_added_and_chained() -> None:
     )
 
 
+def test_the_derivation_says_why_an_operator_was_not_fused() -> None:
+    derived = derive([source("s"), step("total", Kind.A, "s", chain=True)])
+    assert str(derived.steps[1]) == (
+        "add-direct   total  (chain asked, forward from 1 to 1, A is never fused)"
+    )
+
+
 def test_the_graph_of_the_papers_third_figure() -> None:
     #  SRC1 - OP1 = OP2 \        / OP5 - SNK1
     #                     OP4 --
@@ -54,7 +61,8 @@ def test_the_graph_of_the_papers_third_figure() -> None:
         step("snk2", SNK, Input("op4", "right"), n=2),
     ]
     assert notation(derive(nodes, splits={"op4": "side"}).term) == (
-        "A2A([A2A([Pipe(Seq(src1) • Comb(Seq(op1), Seq(D_keyby)))]^2, [Pipe(Comb(Seq(op2), Seq(D_keyby)))]^2),"
+        "A2A([A2A([Pipe(Seq(src1) • Comb(Seq(op1), Seq(D_keyby)))]^2,"
+        " [Pipe(Comb(Seq(op2), Seq(D_keyby)))]^2),"
         " [Pipe(Seq(src2) • Comb(Seq(op3), Seq(D_keyby)))]^2],"
         " [A2A([Pipe(Comb(Seq(op4), Comb◀(Seq(S_side), {Seq(D_forward), Seq(D_forward)})))]^2,"
         " [[Pipe(Seq(op5) • Seq(snk1))]^2, [Pipe(Seq(snk2))]^2])])"
@@ -114,8 +122,8 @@ def test_a_branch_from_a_split_straight_into_a_merge_gets_a_relay_of_the_produce
 
 def test_a_pipe_may_be_joined_with_itself() -> None:
     nodes = [source("s"), step("j", Kind.WJ, "s", "s", routing=Distribution.COMPLEX)]
-    assert "Seq(s.out>j[0])" in text(nodes)
-    assert "Seq(s.out>j[1])" in text(nodes)
+    assert "Seq(s.out>j#0)" in text(nodes)
+    assert "Seq(s.out>j#1)" in text(nodes)
 
 
 def test_a_merge_of_a_whole_pipe_with_part_of_another_leaves_closed_branches() -> None:
@@ -250,7 +258,7 @@ def test_two_steps_of_one_name_are_refused() -> None:
 def test_an_unknown_producer_is_refused_with_the_steps_there_are_nearest_first() -> None:
     with pytest.raises(GraphError, match='"k" reads "viws", which is no step of this graph') as caught:
         derive([source("src"), step("views", M, "src"), step("k", SNK, "viws")])
-    assert caught.value.hint == 'steps are "views", "k", "src"'
+    assert caught.value.hint == 'steps are "views", "src", "k"'
 
 
 def test_nothing_follows_a_sink() -> None:

@@ -136,7 +136,7 @@ class _Builder:
     def _relay(self, node: Node, edge: Edge, numbered: bool) -> Operator:
         """The operator of a branch that goes straight from a split into a merge."""
         name = f"{node.op.name}.{edge.branch}>{self._nodes[edge.consumer].op.name}"
-        return Operator(f"{name}[{edge.port}]" if numbered else name, Kind.ID, node.op.n)
+        return Operator(f"{name}#{edge.port}" if numbered else name, Kind.ID, node.op.n)
 
     def _splitting(self, node: Node, readers: list[Edge]) -> Function:
         """The paper's f_s: the user's function, or a copy to each reader, or by tag."""
@@ -185,8 +185,10 @@ def _matryoshka(site: Site) -> Matryoshka:
 
 
 def _why(m: Matryoshka, node: Node, rule: Growth) -> str:
+    """What decided the rule, and that fusion was asked for where it was not given."""
     asked = "chain asked, " if node.chain and rule is not Growth.CHAIN else ""
-    return f"{asked}{node.op.distribution} from {out_card(m)} to {node.op.n}"
+    never = f", {node.op.kind} is never fused" if asked and rule is Growth.DIRECT else ""
+    return f"{asked}{node.op.distribution} from {out_card(m)} to {node.op.n}{never}"
 
 
 def _degree(n: int) -> str:

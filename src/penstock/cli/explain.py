@@ -16,7 +16,7 @@ ABOUT = (
     'The file is run, except for what stands below: if __name__ == "__main__".\n\n'
     "\b\nExamples:\n"
     "  penstock explain views.py\n"
-    "  penstock explain views.py --graph totals\n"
+    "  penstock explain views.py --graph totals --engine reference\n"
     "  penstock explain views.py --json"
 )
 
@@ -32,13 +32,15 @@ def explain(
     graph: Annotated[
         str | None, typer.Option(help="Which graph, by variable or by name.", metavar="NAME")
     ] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="Show this engine's choices as well.", metavar="NAME")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
     """Print what a graph is."""
     with ending_with(Code.WRONG):
         chosen = load_graph(file, graph)
-        text = str(chosen.explain())
-    if json:
-        screen.say_json({"graph": chosen.name, "explain": text})
-    else:
-        screen.say(text)
+        if json:
+            screen.say_json(chosen.explain_dict(engine))
+        else:
+            screen.say(chosen.explain(engine))

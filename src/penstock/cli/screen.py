@@ -56,7 +56,7 @@ def show_error(error: PenstockError) -> None:
 
 
 @contextmanager
-def progress(total: int) -> Iterator[ProgressBar]:
+def progress(total: int | None) -> Iterator[ProgressBar]:
     """A bar on standard error while something long runs; nothing at all when that is no terminal."""
     bar = Progress(
         TextColumn("{task.description}", markup=False),
@@ -74,9 +74,9 @@ def progress(total: int) -> Iterator[ProgressBar]:
 class ProgressBar:
     """The bar that `progress` shows."""
 
-    def __init__(self, bar: Progress, total: int) -> None:
+    def __init__(self, bar: Progress, total: int | None) -> None:
         self._bar, self._task = bar, bar.add_task("", total=total)
 
-    def move(self, done: int, total: int, doing: str) -> None:
+    def move(self, done: int, total: int | None, doing: str) -> None:
         """Say how far it is, and with what it goes on."""
         self._bar.update(self._task, completed=done, total=total, description=doing)

@@ -1,22 +1,23 @@
 """The expression language: frozen nodes, one type rule each, and the same answer on every engine.
 
-What a row's expression gives, in short (each family's file has the details):
+What an expression gives, in short; each family's file has the details:
 
-| matter | rule |
-|---|---|
-| null | arithmetic, comparison and functions of null are null; `&` and `|` are three-valued |
-| failure | overflow, division by zero, a cast or JSON that does not fit: the row fails, the batch does not |
-| where it stops | `False & failed` is False, `True | failed` is True; `when` looks only at what it asks and takes, `coalesce` and `fill_null` not past the first value; all else fails, `is_null` too |
-| integers | the wider operand's type; an int literal takes the other's type if it fits, else int64 |
-| floats | int with float is float64; float32 stays with float32 and with literals that fit; `/ ** sqrt` always, `// % round` for floats, give float64 |
-| `//` and `%` | towards minus infinity, the sign of the divisor, as in Python; a zero divisor fails, floats too |
-| `**`, sqrt | IEEE 754: NaN or infinity, never a failure |
-| order | NaN equals NaN and is greatest, -0.0 equals 0.0; text by code points; unlike kinds do not compare |
-| time | always UTC; timestamp - timestamp is int64 microseconds; + and - take "10 s" or a timedelta; Monday is weekday 0 |
-| text | code points; lower and upper change A-Z only; patterns are literal |
-| casts | only those on which engines agree exactly: see `cast.py` |
-| hash | Spark's xxhash64, seed 42 |
-| decimal | compared, chosen and cast to float64; no arithmetic |
+- **Null**: arithmetic, comparison and functions of null are null; `&` and `|` are three-valued.
+- **Failure**: overflow, division by zero, a cast or JSON that does not fit fail the row, not the batch.
+  `False & failed` is False and `True | failed` is True; `when` fails only by what it asks and takes,
+  `coalesce` and `fill_null` not by what comes after the first value; all else fails, `is_null` too.
+- **Integers**: the wider operand's type; an int literal takes the other's type if it fits, else int64.
+- **Floats**: int with float is float64; float32 stays with float32 and with literals that fit.
+  `/`, `**` and `sqrt` always give float64, and so do `//`, `%` and `round` of floats.
+- **`//` and `%`**: towards minus infinity, with the sign of the divisor, as in Python. A zero divisor
+  fails the row, for floats too. `**` and `sqrt` follow IEEE 754: NaN or infinity, never a failure.
+- **Order**: NaN equals NaN and is greatest, -0.0 equals 0.0; text by code points; unlike kinds do not compare.
+- **Time**: always UTC; a timestamp less a timestamp is int64 microseconds; `+` and `-` take "10 s" or a
+  timedelta; Monday is weekday 0; parts and counts are int64.
+- **Text**: code points; `lower` and `upper` change A to Z only; patterns are literal.
+- **Casts**: only those on which engines agree exactly, listed in `cast.py`.
+- **Hash**: Spark's xxhash64 with seed 42.
+- **Decimal**: compared, chosen, and cast to float64; no arithmetic.
 
 `resolve` makes a typed program of an expression; a lowering follows it line by line, dispatching on the
 node's class: `lower_python` for the reference engine, `lower_arrow` in process.
@@ -73,10 +74,10 @@ from penstock.expr.null import IsNan as IsNan
 from penstock.expr.null import IsNotNull as IsNotNull
 from penstock.expr.null import IsNull as IsNull
 from penstock.expr.null import coalesce as coalesce
-from penstock.expr.python import lower_python as lower_python
 from penstock.expr.program import Line as Line
 from penstock.expr.program import resolve as resolve
 from penstock.expr.program import type_of as type_of
+from penstock.expr.python import lower_python as lower_python
 from penstock.expr.string import Concat as Concat
 from penstock.expr.string import Contains as Contains
 from penstock.expr.string import EndsWith as EndsWith

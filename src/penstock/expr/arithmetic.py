@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.errors import SchemaError
-from penstock.expr.node import method, operand
+from penstock.expr.node import is_whole, method, operand
 from penstock.expr.signature import FLOAT64, INT64, Operand, Signature, common, is_numeric, need
 from penstock.expr.surface import Expr
 
@@ -198,7 +198,7 @@ class Round(Expr):
     digits: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.digits, bool) or not isinstance(self.digits, int) or not 0 <= self.digits <= 15:
+        if not is_whole(self.digits) or not 0 <= self.digits <= 15:
             raise SchemaError(
                 f"round to {self.digits!r} digits is not defined", hint="give 0 to 15 digits: .round(2)"
             )

@@ -6,7 +6,7 @@
 - text to bool: true and false in any case; back: true, false. int to text: decimal digits.
 - text to date: YYYY-MM-DD. text to timestamp: a date, then `T` or a space, HH:MM, :SS, up to nine decimals
   (rounded down to six), then Z or ±HH:MM (UTC if missing); back in one fixed form, for the years 1 to 9999.
-- date to timestamp: midnight; back: rounded down. A zone is only a label: casting to another keeps the instant.
+- date to timestamp: midnight; back: rounded down. A zone is a label: a cast to another keeps the instant.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow.types as kind
 
 from penstock.errors import SchemaError
 from penstock.expr.declared import declared_type
-from penstock.expr.node import method
+from penstock.expr.node import Node, method
 from penstock.expr.signature import Operand, Signature, is_numeric
 from penstock.expr.surface import Expr
 
@@ -30,7 +30,7 @@ Kind = Callable[[pa.DataType], bool]
 class Cast(Expr):
     """The value as another type."""
 
-    child: Expr
+    child: Node
     type: pa.DataType
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:

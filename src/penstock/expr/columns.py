@@ -13,7 +13,7 @@ import pyarrow.types as kind
 from penstock.errors import SchemaError, nearest_first
 from penstock.expr.declared import declared_type
 from penstock.expr.failure import RowFailure
-from penstock.expr.node import method
+from penstock.expr.node import is_text, method
 from penstock.expr.signature import Operand, Signature
 from penstock.expr.surface import Expr
 from penstock.expr.values import days_of, from_python, integer_range, microseconds_of, to_python, unwrapped
@@ -95,7 +95,7 @@ def col(name: str) -> Expr:
     >>> col("price") * 2
     col("price") * 2
     """
-    if not isinstance(name, str) or not name:
+    if not is_text(name):
         raise SchemaError(f"{name!r} cannot name a column", hint='name it by a string: col("price")')
     return Column(name)
 

@@ -14,7 +14,7 @@ import pyarrow.types as kind
 
 from penstock.errors import SchemaError
 from penstock.expr.columns import Literal, lift
-from penstock.expr.node import method, operand
+from penstock.expr.node import Node, method, operand
 from penstock.expr.signature import BOOL, Operand, Signature, common, is_comparable, need
 from penstock.expr.surface import Expr
 
@@ -106,7 +106,7 @@ class IsIn(Expr):
     child: Expr
     values: tuple[Literal, ...]
 
-    def children(self) -> tuple[Expr, ...]:
+    def children(self) -> tuple[Node, ...]:
         """The value only: the literals are looked up, not computed for every row."""
         return (self.child,)
 

@@ -20,7 +20,7 @@ from penstock.expr.cast import type_name
 from penstock.expr.columns import quoted
 from penstock.expr.declared import declared_type
 from penstock.expr.failure import RowFailure
-from penstock.expr.node import method
+from penstock.expr.node import is_text, method
 from penstock.expr.signature import STRING, Operand, Signature, is_numeric, need
 from penstock.expr.surface import Expr
 from penstock.expr.values import from_python
@@ -49,7 +49,7 @@ class JsonValue(Expr):
 
 def json_target(path: str, type: pa.DataType | str) -> pa.DataType:
     """The declared type of a JSON scalar; the path is checked as well."""
-    if not isinstance(path, str) or not _PATH.fullmatch(path):
+    if not is_text(path) or not _PATH.fullmatch(path):
         raise SchemaError(
             f"{path!r} is not a path into JSON", hint='use one such as "user.id" or "items[0].price"'
         )

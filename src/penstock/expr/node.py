@@ -14,7 +14,6 @@ from penstock.expr import walk
 
 if TYPE_CHECKING:
     from penstock.expr.signature import Operand, Signature
-    from penstock.expr.surface import Expr
 
 
 class Sees(enum.Enum):
@@ -33,13 +32,12 @@ class Node:
     # How tightly the printed form binds, as in Python: a looser child is put in parentheses.
     binds: ClassVar[int] = 10
 
-    def children(self) -> tuple[Expr, ...]:
+    def children(self) -> tuple[Node, ...]:
         """The expressions that this one is made of, in order."""
-        found: list[Expr] = []
+        found: list[Node] = []
         for _, value in self._fields():
-            found += [
-                each for each in (value if isinstance(value, tuple) else (value,)) if isinstance(each, Node)
-            ]
+            each = value if isinstance(value, tuple) else (value,)
+            found += [child for child in each if isinstance(child, Node)]
         return tuple(found)
 
     def own_fields(self) -> tuple[str, ...]:
@@ -99,3 +97,13 @@ def method(receiver: Node, text: str, call: str) -> str:
 def operand(child: Node, text: str, binds: int) -> str:
     """The text of an operator's operand, in parentheses when it binds less tightly."""
     return f"({text})" if child.binds < binds else text
+
+
+def is_text(value: object) -> bool:
+    """Whether a user gave text where text is needed, and not nothing."""
+    return isinstance(value, str) and value != ""
+
+
+def is_whole(value: object) -> bool:
+    """Whether a user gave a plain whole number of no more than 32 bits where one is needed."""
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 31

@@ -15,8 +15,8 @@ import pyarrow.types as kind
 from penstock.errors import SchemaError, nearest_first
 from penstock.expr.cast import Cast
 from penstock.expr.columns import Column, Literal
+from penstock.expr.node import Node
 from penstock.expr.signature import Operand, converted
-from penstock.expr.surface import Expr
 from penstock.expr.types import canonical
 from penstock.expr.walk import post_order
 
@@ -25,18 +25,18 @@ from penstock.expr.walk import post_order
 class Line:
     """A node with the places of its inputs in the program and the types they arrive in, and its own type."""
 
-    node: Expr
+    node: Node
     inputs: tuple[int, ...]
     operands: tuple[pa.DataType, ...]
     type: pa.DataType
 
 
-def type_of(expr: Expr, schema: pa.Schema) -> pa.DataType:
+def type_of(expr: Node, schema: pa.Schema) -> pa.DataType:
     """The type of the expression's values, or the SchemaError that says what does not fit."""
     return resolve(expr, schema)[-1].type
 
 
-def resolve(expr: Expr, schema: pa.Schema) -> list[Line]:
+def resolve(expr: Node, schema: pa.Schema) -> list[Line]:
     """The typed program; its last line is the whole expression."""
     lines: list[Line] = []
     places: dict[int, int] = {}
@@ -74,7 +74,7 @@ def _operand(line: Line) -> Operand:
     return Operand(line.node, line.type)
 
 
-def _line(node: Expr, operands: tuple[Operand, ...], lines: list[Line], places: dict[int, int]) -> Line:
+def _line(node: Node, operands: tuple[Operand, ...], lines: list[Line], places: dict[int, int]) -> Line:
     signature = node.signature(operands)
     inputs = []
     for child, wanted in zip(node.children(), signature.operands, strict=True):

@@ -107,7 +107,7 @@ def _decimal_fits(value: Decimal, type: pa.DataType) -> bool:
     _, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         return False
-    return -exponent <= type.scale and len(digits) + exponent <= type.precision - type.scale
+    return bool(-exponent <= type.scale and len(digits) + exponent <= type.precision - type.scale)
 
 
 def _meet(left: pa.DataType | None, right: pa.DataType) -> pa.DataType | None:

@@ -14,7 +14,7 @@ import pyarrow.types as kind
 
 from penstock.errors import SchemaError
 from penstock.expr.columns import lift, quoted
-from penstock.expr.node import method
+from penstock.expr.node import is_text, is_whole, method
 from penstock.expr.signature import BOOL, INT64, STRING, Operand, Signature, need
 from penstock.expr.surface import Expr
 
@@ -147,7 +147,7 @@ class Strip(StringFunction):
     name: ClassVar[str] = "strip"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.characters, str) or not self.characters:
+        if not is_text(self.characters):
             raise SchemaError(f"strip needs characters, not {self.characters!r}", hint='.str.strip(" \\t")')
 
     def arguments(self) -> str:
@@ -164,13 +164,13 @@ class Slice(StringFunction):
     name: ClassVar[str] = "slice"
 
     def __post_init__(self) -> None:
-        numbers = (self.start, 0 if self.length is None else self.length)
-        if any(isinstance(n, bool) or not isinstance(n, int) or abs(n) >= 1 << 31 for n in numbers):
+        count = 0 if self.length is None else self.length
+        if not (is_whole(self.start) and is_whole(count)):
             raise SchemaError(
                 f"slice needs plain whole numbers, not {self.start!r}, {self.length!r}",
                 hint=".str.slice(0, 3)",
             )
-        if numbers[1] < 0:
+        if count < 0:
             raise SchemaError(
                 f"slice cannot take {self.length} characters", hint=".str.slice(-3) takes the last three"
             )
@@ -231,7 +231,7 @@ class ListItem(ListFunction):
     index: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.index, bool) or not isinstance(self.index, int) or abs(self.index) >= 1 << 31:
+        if not is_whole(self.index):
             raise SchemaError(
                 f"a list has no item {self.index!r}", hint=".str.item(0) is the first, -1 the last"
             )

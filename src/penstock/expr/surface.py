@@ -119,7 +119,7 @@ class Expr(Node):
     def __bool__(self) -> NoReturn:
         raise GraphError(
             f"{self} is not true or false before a row is there",
-            detail="`and`, `or`, `not`, `if` and chained comparisons such as 1 < x < 2 ask for an answer at once",
+            detail="`and`, `or`, `not`, `if` and chains such as 1 < x < 2 ask for an answer at once",
             hint=f"{_USE_OPERATORS}; for a range use .between(1, 2); for a choice use when(...).then(...)",
         )
 

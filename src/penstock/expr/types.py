@@ -14,10 +14,17 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.errors import SchemaError
-from penstock.expr.values import from_plain as from_plain
-from penstock.expr.values import from_python as from_python
-from penstock.expr.values import to_plain as to_plain
-from penstock.expr.values import to_python as to_python
+from penstock.expr.values import from_plain, from_python, to_plain, to_python
+
+__all__ = [
+    "canonical",
+    "canonical_batch",
+    "canonical_schema",
+    "from_plain",
+    "from_python",
+    "to_plain",
+    "to_python",
+]
 
 _TEST_TO_TYPE: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType], ...] = (
     (kind.is_uint8, pa.int16()),

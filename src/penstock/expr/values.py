@@ -2,7 +2,8 @@
 
 An Arrow array; *plain* values, on which the reference engine works (None, bool, int, float, str, bytes,
 Decimal, list, dict; a timestamp is int microseconds since 1970 in UTC, a date int days since 1970); and
-*Python* values, which a user's row function sees and gives (datetime, date, NumPy scalars). Types are canonical.
+*Python* values, which a user's row function sees and gives (datetime, date, NumPy scalars).
+Types are canonical.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def from_plain(values: Sequence[object], type: pa.DataType) -> pa.Array:
 
 
 def to_python(value: object, type: pa.DataType) -> object:
-    """A plain value as a user sees it: timestamps as datetime (aware if the type has a zone), dates as date."""
+    """A plain value as a user sees it: timestamps as datetime (aware if zoned), dates as date."""
     if value is None:
         return None
     try:

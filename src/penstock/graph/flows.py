@@ -140,12 +140,12 @@ class Flows(Verbs):
         return SinkHandle(end.feeds[0].step)
 
     def feed_back(self, to: str, port: str) -> None:
-        """Close a loop: send these rows to a control port of an earlier step, which takes them a round later."""
+        """Close a loop: send rows to a control port of an earlier step, which takes them a round later."""
         with placed(None, called_from()):
             self.graph.steps.feed_back(to, port, self.feeds, self.stream)
 
     def _one_operator(self) -> Verbs:
-        """A split parts what one operator gives; where pipes meet, or a branch parts again, a relay stands in."""
+        """A split parts what one operator gives; where pipes meet or a branch parts again, a relay."""
         first = self.graph.steps[self.feeds[0].step]
         if len(self.feeds) == 1 and not isinstance(first.op, Split):
             return self
@@ -167,6 +167,6 @@ def _same_columns(left: Stream, right: Stream) -> None:
         )
     if left.time != right.time:
         raise TimeError(
-            f"merged pipes must agree on time: one has {left.time or 'none'}, the other {right.time or 'none'}",
+            f"merged pipes must agree on time: {left.time or 'none'} meets {right.time or 'none'}",
             hint="give both sources time= of one type",
         )

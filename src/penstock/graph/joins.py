@@ -30,7 +30,7 @@ class Joins(Verbs):
     __slots__ = ()
 
     def key_by(self, *names: str, **columns: Expr) -> MultiPipe:
-        """Group rows by columns for the steps that follow; `key_by(hour=col("ts").dt.hour())` computes one."""
+        """Group rows by columns for the steps that follow; `key_by(big=col("n") > 9)` computes one."""
         from penstock.graph.multipipe import MultiPipe
 
         pipe: Any = self.map(columns) if columns else self  # type: ignore[attr-defined]
@@ -145,7 +145,7 @@ class Joins(Verbs):
         batch_size: int | None = None,
         on_error: str = "fail",
     ) -> MultiPipe:
-        """Add the columns of the table row with the same key: an Arrow, pandas or Polars table, rows, or a reader.
+        """Add the columns of the row with the same key in a table: Arrow, pandas, Polars, rows, or a reader.
 
         The table is read once, at the start. Two table rows with one key are an error.
         """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.blocks import PBB, Derivation, tree
+from penstock.blocks import PBB, Composition, Derivation, tree
 from penstock.caller import called_from
 from penstock.clock import Clock
 from penstock.errors import GraphError, nearest_first
@@ -45,7 +45,7 @@ class PipeGraph:
     [{'a': 2}, {'a': 4}]
     """
 
-    def __init__(self, name: str, *, chaining: bool = True, composition: str = "combined") -> None:
+    def __init__(self, name: str, *, chaining: bool = True, composition: Composition = "combined") -> None:
         if not name:
             raise GraphError("a graph needs a name", hint='ps.PipeGraph("campaign-views")')
         self.name = name
@@ -136,11 +136,11 @@ class PipeGraph:
         refs = tuple(ref for pipe in collects for ref in pipe.feeds)
         return checked_plan(self.name, self._steps, collects=refs, composition=self.composition)
 
-    def blocks(self, *, composition: str | None = None) -> PBB:
+    def blocks(self, *, composition: Composition | None = None) -> PBB:
         """The graph as a term of WindFlow's building-block algebra; `blocks.count(term)` measures it."""
         return self.derivation(composition=composition).term
 
-    def derivation(self, *, composition: str | None = None) -> Derivation:
+    def derivation(self, *, composition: Composition | None = None) -> Derivation:
         """How the term came about: which rule made which part of it."""
         return derivation(tuple(self._steps), composition=composition or self.composition)
 

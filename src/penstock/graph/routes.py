@@ -49,7 +49,7 @@ def route(op: Op, up: Stream, at: Placement) -> tuple[Routing | None, Degree]:
 
 
 def placement_after(
-    op: Op, out: Stream, up: Stream, routing: Routing | None, replicas: Degree, at: Placement
+    up: Stream, out: Stream, at: Placement, routing: Routing | None, replicas: Degree
 ) -> Placement:
     """Where rows are when they leave a step."""
     if routing is Routing.KEY_BY:

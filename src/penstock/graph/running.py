@@ -96,6 +96,6 @@ def _need_names(plan: Plan) -> None:
                 f'step "{step.name}" keeps state and was not named',
                 step=step.name,
                 where=step.where,
-                detail="a checkpoint finds state by the step's name, and made-up names move when the graph changes",
+                detail="a checkpoint finds state by the step's name, and made-up names move with the graph",
                 hint='give it a name of its own: name="views"',
             )

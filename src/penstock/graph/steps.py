@@ -57,7 +57,7 @@ class Steps:
             fused = (self._fuse if fuse is None else fuse) and may_fuse(op, routing, degree, at)
         self._steps[label] = Step(label, op, inputs, outputs, degree, routing, fused, where)
         first = next(iter(outputs.values()), up)
-        self._after[label] = placement_after(op, first, up, routing, degree, at)
+        self._after[label] = placement_after(up, first, at, routing, degree)
         return label
 
     def feed_back(self, target: str, port: str, feeds: tuple[Ref, ...], stream: Stream) -> None:
@@ -70,7 +70,7 @@ class Steps:
             able = ", ".join(_control_ports(step.op)) or "none"
             raise GraphError(
                 f'port "{port}" of step "{target}" cannot close a loop',
-                detail=f"only a control port can, since its rows change state and push nothing; it has {able}",
+                detail=f"only a control port can, since its rows push nothing; it has {able}",
                 hint='declare it in the operator: control = ("limit",)',
             )
         added = Input(port, feeds, stream, control=True)

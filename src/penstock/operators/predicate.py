@@ -73,7 +73,7 @@ Term = Equal | Band | PairFunction
 
 
 def band(left: str, right: str | float, width: float | None = None, *, strict: bool = False) -> Band:
-    """Rows whose values differ by at most `width`: `band("x", 10)`, or `band("x", "a", 10)` when names differ."""
+    """Rows whose values differ by at most `width`: `band("x", 10)`, or `band("x", "a", 10)`."""
     if width is None:
         if isinstance(right, str):
             raise SchemaError("a band needs a width", hint=f'write ps.band("{left}", "{right}", 10)')
@@ -97,7 +97,7 @@ def terms(on: object) -> tuple[Term, ...]:
         return (PairFunction(on, name_of(on), defined_at(on)),)
     raise FunctionError(
         f"on={on!r} is not a join predicate",
-        hint='use a column name, ps.equal("a", "b"), ps.band("x", 10), a function of (left, right), or a list',
+        hint='use a column name, ps.equal("a", "b"), ps.band("x", 10), fn(left, right), or a list',
     )
 
 
@@ -109,6 +109,6 @@ def equal(left: str, right: str) -> Equal:
 def _same_type(left: pa.Field, right: pa.Field) -> None:
     if left.type != right.type:
         raise SchemaError(
-            f'column "{left.name}" is {left.type} on the left and "{right.name}" is {right.type} on the right',
-            hint=f'cast one of them before the join: .map({right.name}=col("{right.name}").cast("{left.type}"))',
+            f'"{left.name}" is {left.type} on the left, and "{right.name}" is {right.type} on the right',
+            hint=f'cast one of them: .map({right.name}=col("{right.name}").cast("{left.type}"))',
         )

@@ -98,6 +98,6 @@ def _length(duration: Duration, time: TimeType, what: str) -> int:
         raise TimeError(
             f"{what} {spell(us)} is not a whole number of {time.unit}, the unit of the time column",
             detail="window bounds are given in the time column's own type",
-            hint="use a multiple of the unit, or cast the time column to a timestamp before the source's time=",
+            hint="use a multiple of the unit, or a timestamp column for time=",
         )
     return us

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from penstock.blocks import Composition
 from penstock.errors import GraphError
 from penstock.operators.filter import Filter
 from penstock.operators.op import ERRORS, OnError
@@ -15,7 +16,11 @@ from penstock.plan.step import Ref, Step
 
 
 def checked_plan(
-    graph: str, steps: Iterable[Step], *, collects: tuple[Ref, ...] = (), composition: str = "combined"
+    graph: str,
+    steps: Iterable[Step],
+    *,
+    collects: tuple[Ref, ...] = (),
+    composition: Composition = "combined",
 ) -> Plan:
     """The plan of what the sinks need, or of what the collected ports need; raises what is wrong."""
     everything = tuple(steps)
@@ -57,7 +62,7 @@ def _refuse_lost_letters(step: Step, plan: Plan) -> None:
             f'dead-lettered rows of step "{step.name}" go nowhere',
             step=step.name,
             where=step.where,
-            hint=f'give them a sink: graph["{step.name}"].errors.sink(...), or use on_error="skip" to count them only',
+            hint=f'sink them: graph["{step.name}"].errors.sink(...), or only count them: on_error="skip"',
         )
 
 
@@ -72,7 +77,7 @@ def _refuse_early(step: Step, plan: Plan) -> None:
                 step=step.name,
                 where=step.where,
                 detail=f"it writes {below.writer.describe()}",
-                hint='keep only final results before it, .filter(col("final")), or use a sink that accepts updates',
+                hint='keep only final results, .filter(col("final")), or use a sink that accepts updates',
             )
 
 

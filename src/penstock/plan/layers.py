@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 SWEEPS = 3
 """How often the order is swept there and back; crossings hardly fall after the second."""
@@ -112,7 +113,7 @@ def _path(made: Layers, edge: Edge) -> list[int]:
         made.before.append([])
         made.after.append([])
     path.append(edge.head)
-    for left, right in zip(path, path[1:], strict=False):
+    for left, right in pairwise(path):
         made.after[left].append(right)
         made.before[right].append(left)
     made.lowered[edge.head] &= edge.aside

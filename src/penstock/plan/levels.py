@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from penstock.plan.layers import Layers
 
@@ -87,7 +88,7 @@ def _settle(
     if not vertices:
         return
     offsets = [0.0]  # of each vertex when all stand as close as they may
-    for above, below in zip(vertices, vertices[1:], strict=False):
+    for above, below in pairwise(vertices):
         gap = POINT_GAP if shapes[above] is POINT or shapes[below] is POINT else GAP
         offsets.append(offsets[-1] + shapes[above].height + gap)
     pools: list[tuple[float, float, int]] = []  # mean, weight, how many vertices

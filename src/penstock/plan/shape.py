@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from penstock.blocks import Derivation, Distribution, Kind, Node, Operator, derive
+from penstock.blocks import Composition, Derivation, Distribution, Kind, Node, Operator, derive
 from penstock.blocks import Input as Edge
 from penstock.operators.op import OUT, Routing
 from penstock.operators.split import Split
@@ -24,7 +24,7 @@ _DISTRIBUTION = {
 }
 
 
-def derivation(steps: Sequence[Step], *, composition: str = "combined") -> Derivation:
+def derivation(steps: Sequence[Step], *, composition: Composition = "combined") -> Derivation:
     """The term of a graph, and which rule made which part of it."""
     splits = {step.name: step for step in steps if isinstance(step.op, Split)}
     rank = {step.name: index for index, step in enumerate(steps)}

@@ -31,7 +31,7 @@ def difference(
             for i, (a, b) in enumerate(zip(mine, other, strict=True))
         )
         if not same:
-            return f"{dict(zip(left.schema.names, mine, strict=True))}\n/ {dict(zip(left.schema.names, other, strict=True))}"
+            return f"{_told(left, mine)}\n/ {_told(left, other)}"
     return None
 
 
@@ -77,6 +77,10 @@ def _same(left: object, right: object, rel: float) -> bool:
     if rel > RELATIVE and isinstance(left, int) and isinstance(right, int):
         return math.isclose(left, right, rel_tol=rel)
     return left == right
+
+
+def _told(table: pa.Table, row: tuple[object, ...]) -> dict[str, object]:
+    return dict(zip(table.schema.names, row, strict=True))
 
 
 def _types(table: pa.Table) -> str:

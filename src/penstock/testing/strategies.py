@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -72,7 +73,7 @@ def cuts(draw: st.DrawFn, stream: Sequence[T]) -> list[list[T]]:
     """A way to cut a stream into batches, empty ones included."""
     places = sorted(draw(st.lists(st.integers(0, len(stream)), max_size=6)))
     bounds = [0, *places, len(stream)]
-    return [list(stream[low:high]) for low, high in zip(bounds, bounds[1:], strict=False)]
+    return [list(stream[low:high]) for low, high in pairwise(bounds)]
 
 
 def _utc() -> Any:

@@ -59,7 +59,8 @@ def _parse(text: str, what: str) -> int:
         raise TimeError(f"{what} {text!r} is not a duration", hint=_HINT)
     scale = MICROS[name]
     fraction = form[2] or ""
-    part, rest = divmod(int(fraction or 0) * scale, 10 ** len(fraction))
+    tenths: int = 10 ** len(fraction)
+    part, rest = divmod(int(fraction or 0) * scale, tenths)
     if rest:
         raise TimeError(f"{what} {text!r} is not a whole number of microseconds", hint=_HINT)
     return int(form[1]) * scale + part

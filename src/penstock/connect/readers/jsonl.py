@@ -111,7 +111,7 @@ def _object(raw: bytes, exact: bool = False) -> dict[str, object]:
     except (ValueError, RecursionError) as problem:
         raise RowFailure(f"malformed JSON: {problem}") from None
     if not isinstance(parsed, dict):
-        raise RowFailure(f"{type(parsed).__name__} {parsed!r:.80} is not a JSON object")
+        raise RowFailure(f"it is {as_text(raw):.80}, not a JSON object")
     return parsed
 
 

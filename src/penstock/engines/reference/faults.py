@@ -42,7 +42,9 @@ class Faults:
         """The step's `on_error`."""
         return self._step.op.on_error
 
-    def row(self, row: TimedRow, schema: pa.Schema, blame: Blame, cause: Exception, *, counted: int = 1) -> None:
+    def row(
+        self, row: TimedRow, schema: pa.Schema, blame: Blame, cause: Exception, *, counted: int = 1
+    ) -> None:
         """A row failed. `counted` is 0 where the row has been counted as an error before."""
         reason = reason_of(cause)
         if self.policy == OnError.FAIL:

@@ -48,7 +48,9 @@ def blame(function: Expr | Expressions | BatchFunction | RowFunction) -> Blame:
     return Blame(f"function {function.name}", function.where)
 
 
-def mapping(function: Expressions | RowFunction, up: pa.Schema, down: pa.Schema) -> Callable[[Values], Values]:
+def mapping(
+    function: Expressions | RowFunction, up: pa.Schema, down: pa.Schema
+) -> Callable[[Values], Values]:
     """One row out for one row in: columns added or replaced, or the function's whole row."""
     if isinstance(function, Expressions):
         parts = [(name, lower_python(expr, up)) for name, expr in function.columns]
@@ -74,7 +76,9 @@ def truth(given: object) -> bool:
         raise RowFailure(f"gave {given!r:.80}, not True or False") from None
 
 
-def several(function: Expressions | RowFunction, up: pa.Schema, down: pa.Schema) -> Callable[[Values], list[Values]]:
+def several(
+    function: Expressions | RowFunction, up: pa.Schema, down: pa.Schema
+) -> Callable[[Values], list[Values]]:
     """Any number of rows out for one row in: a list's elements, or what the function gives."""
     if isinstance(function, Expressions):
         ((name, expr),) = function.columns
@@ -99,4 +103,8 @@ def plain_rows(given: object, schema: pa.Schema) -> list[Values]:
 
 def is_one_row(given: object) -> bool:
     """Whether a function gave one row, and not an iterable of rows."""
-    return isinstance(given, Row | Mapping) or hasattr(given, "_asdict") or hasattr(given, "__dataclass_fields__")
+    return (
+        isinstance(given, Row | Mapping)
+        or hasattr(given, "_asdict")
+        or hasattr(given, "__dataclass_fields__")
+    )

@@ -60,7 +60,8 @@ def values_of(batch: pa.RecordBatch) -> list[dict[str, object]]:
     names = batch.schema.names
     columns = [to_plain(column) for column in batch.columns]
     return [
-        dict(zip(names, (column[index] for column in columns), strict=True)) for index in range(batch.num_rows)
+        dict(zip(names, (column[index] for column in columns), strict=True))
+        for index in range(batch.num_rows)
     ]
 
 

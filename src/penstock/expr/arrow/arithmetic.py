@@ -28,7 +28,7 @@ from penstock.expr.arithmetic import (
     Subtract,
 )
 from penstock.expr.arrow.evaluated import Evaluated, Mask, Numbers, built, numbers
-from penstock.expr.arrow.rule import Function, rule
+from penstock.expr.arrow.rule import Function, kernel, rule
 from penstock.expr.program import Line
 from penstock.expr.values import integer_range
 
@@ -69,7 +69,7 @@ def _modulo(node: Modulo, line: Line) -> Function:
 
 @rule.register
 def _power(node: Power, line: Line) -> Function:
-    return pc.power
+    return kernel(pc.power)
 
 
 @rule.register
@@ -94,7 +94,7 @@ def _ceil(node: Ceil, line: Line) -> Function:
 
 @rule.register
 def _sqrt(node: Sqrt, line: Line) -> Function:
-    return pc.sqrt
+    return kernel(pc.sqrt)
 
 
 @rule.register
@@ -115,13 +115,13 @@ def _round(node: Round, line: Line) -> Function:
 
 
 def sum_of(a: Numbers, b: Numbers) -> tuple[Numbers, Mask]:
-    """a + b, and where it left int64: there the sum's sign is that of neither operand."""
+    """The sum, and where it left int64: there the sum's sign is that of neither operand."""
     total = a + b
     return total, ((a ^ total) & (b ^ total)) < 0
 
 
 def product_of(a: Numbers, b: Numbers) -> tuple[Numbers, Mask]:
-    """a * b, and where it left int64; the exact test by division runs only where a product is large."""
+    """The product, and where it left int64; the exact test by division runs only where a product is large."""
     product = a * b
     large = np.abs(a.astype(np.float64) * b.astype(np.float64)) >= 2.0**62
     left = np.zeros(len(product), dtype=np.bool_)

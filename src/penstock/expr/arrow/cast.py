@@ -33,7 +33,7 @@ def _cast(node: Cast, line: Line) -> Function:
         # Arrow's own cast multiplies, and may miss the nearest float; parsing the digits does not.
         return lambda array: array.cast(pa.string()).cast(pa.float64())
     if kind.is_float32(wanted):
-        return lambda array: _to_float32(array)
+        return _to_float32
     return lambda array: array.cast(wanted, safe=False)
 
 

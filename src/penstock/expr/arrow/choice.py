@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.expr.arrow.evaluated import Evaluated, either
-from penstock.expr.arrow.rule import Function, rule
+from penstock.expr.arrow.rule import Function, kernel, rule
 from penstock.expr.conditional import Case
 from penstock.expr.logic import And, Not, Or
 from penstock.expr.null import Coalesce, FillNull, IsNan, IsNotNull, IsNull
@@ -25,22 +25,22 @@ def _or(node: Or, line: Line) -> Function:
 
 @rule.register
 def _not(node: Not, line: Line) -> Function:
-    return pc.invert
+    return kernel(pc.invert)
 
 
 @rule.register
 def _is_null(node: IsNull, line: Line) -> Function:
-    return pc.is_null
+    return kernel(pc.is_null)
 
 
 @rule.register
 def _is_not_null(node: IsNotNull, line: Line) -> Function:
-    return pc.is_valid
+    return kernel(pc.is_valid)
 
 
 @rule.register
 def _is_nan(node: IsNan, line: Line) -> Function:
-    return pc.is_nan
+    return kernel(pc.is_nan)
 
 
 @rule.register

@@ -9,13 +9,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from penstock.expr.arrow import arithmetic as arithmetic
-from penstock.expr.arrow import cast as cast
-from penstock.expr.arrow import choice as choice
-from penstock.expr.arrow import comparison as comparison
-from penstock.expr.arrow import hashing as hashing
-from penstock.expr.arrow import string as string
-from penstock.expr.arrow import time as time
+from penstock.expr.arrow import arithmetic, cast, choice, comparison, hashing, string, time
 from penstock.expr.arrow.evaluated import Evaluated, either, without_failed
 from penstock.expr.arrow.rule import Function, rule
 from penstock.expr.columns import Column, Literal
@@ -23,6 +17,9 @@ from penstock.expr.node import Sees
 from penstock.expr.program import Line, resolve
 from penstock.expr.surface import Expr
 from penstock.expr.values import from_plain
+
+# Importing a family files its rules.
+FAMILIES = (arithmetic, cast, choice, comparison, hashing, string, time)
 
 
 def lower_arrow(expr: Expr, schema: pa.Schema) -> Callable[[pa.RecordBatch], Evaluated]:

@@ -23,3 +23,9 @@ Function = Callable[..., Any]
 def rule(node: Node, line: Line) -> Function:
     """The function that computes the node; registered per class by the families."""
     raise NotSupported(f"Arrow has no rule for {type(node).__name__}", hint="add it in expr/arrow/")
+
+
+def kernel(function: Any) -> Function:
+    """One of Arrow's own kernels as it is: null for null, and no failures."""
+    compute: Function = function
+    return compute

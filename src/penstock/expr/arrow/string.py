@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.expr.arrow.evaluated import Evaluated
-from penstock.expr.arrow.rule import Function, rule
+from penstock.expr.arrow.rule import Function, kernel, rule
 from penstock.expr.columns import Field
 from penstock.expr.failure import RowFailure
 from penstock.expr.json import JsonValue, extract, steps_of
@@ -32,12 +32,12 @@ from penstock.expr.values import from_plain
 
 @rule.register
 def _lower(node: Lower, line: Line) -> Function:
-    return pc.ascii_lower
+    return kernel(pc.ascii_lower)
 
 
 @rule.register
 def _upper(node: Upper, line: Line) -> Function:
-    return pc.ascii_upper
+    return kernel(pc.ascii_upper)
 
 
 @rule.register

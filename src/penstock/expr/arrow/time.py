@@ -1,4 +1,4 @@
-"""Dates and timestamps on arrays: integer arithmetic, and NumPy's calendar, which has no first or last year."""
+"""Dates and timestamps on arrays: integer arithmetic, and NumPy's calendar, which has no last year."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
+from typing import Any
 
 from penstock.expr.comparison import (
     Between,
@@ -21,7 +22,7 @@ from penstock.expr.program import Line
 from penstock.expr.python.rule import Function, rule
 from penstock.expr.signature import converted
 
-_OPERATORS: dict[type[Comparison], Callable[[object, object], bool]] = {
+_OPERATORS: dict[type[Comparison], Callable[[Any, Any], bool]] = {
     Equal: operator.eq,
     NotEqual: operator.ne,
     Less: operator.lt,

@@ -15,16 +15,13 @@ from penstock.expr.columns import Column
 from penstock.expr.failure import RowFailure
 from penstock.expr.node import Sees
 from penstock.expr.program import Line, resolve
-from penstock.expr.python import arithmetic as arithmetic
-from penstock.expr.python import cast as cast
-from penstock.expr.python import choice as choice
-from penstock.expr.python import comparison as comparison
-from penstock.expr.python import hashing as hashing
-from penstock.expr.python import string as string
-from penstock.expr.python import time as time
+from penstock.expr.python import arithmetic, cast, choice, comparison, hashing, string, time
 from penstock.expr.python.rule import Failed, Function, rule
 from penstock.expr.surface import Expr
 from penstock.expr.values import float32
+
+# Importing a family files its rules.
+FAMILIES = (arithmetic, cast, choice, comparison, hashing, string, time)
 
 
 def lower_python(expr: Expr, schema: pa.Schema) -> Callable[[Mapping[str, object]], object]:

@@ -1,0 +1,186 @@
+"""Sources: rows get their time and their place here, and the watermark is followed here.
+
+A row whose time is null, out of range, or too far ahead of the clock is a row error of the source: it
+goes no further and does not move the watermark. So is input that the reader could not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, datetime
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.caller import defined_at, name_of
+from penstock.connect.protocol import SourceBatch
+from penstock.engines.reference.faults import Blame, reason_of
+from penstock.engines.reference.functions import own_copy
+from penstock.engines.reference.node import OVER, Arrived, Mark, Node, Outputs, Site
+from penstock.engines.reference.timed import TimedRow, values_of
+from penstock.errors import ConnectorError, FunctionError, TimeError
+from penstock.expr import Expr, lower_python
+from penstock.expr.failure import RowFailure
+from penstock.expr.types import from_python, to_plain
+from penstock.operators.op import OUT
+from penstock.operators.source import Source, SourceTime, Yielded
+from penstock.timing.column import LIMIT
+from penstock.timing.duration import spell
+from penstock.timing.watermark import SourceWatermark
+
+_READER = Blame("the reader", error=ConnectorError, catches=RowFailure)
+_TIME = Blame("the time of a source", error=TimeError, catches=RowFailure)
+
+
+class SourceNode(Node):
+    """Takes batches as they were cut; `rank` orders rows of equal time from different sources."""
+
+    def __init__(self, site: Site, op: Source, rank: int) -> None:
+        super().__init__(site)
+        self._schema = op.reader.schema
+        self._rank = rank
+        self._time = op.resolved()
+        self._watermark = SourceWatermark(self._time.delay if self._time else None)
+        self._rule = _promise_rule(self._time, self._schema) if self._time else None
+        self._promised_by_row = self._time is not None and isinstance(self._time.rule, Expr)
+        self._last_rows_at = site.clock.now()
+        self._over = False
+
+    def round(self, arrived: Arrived) -> Outputs:
+        """A source has no input: see `read`."""
+        raise AssertionError("sources are read, not fed")
+
+    def read(self, batch: SourceBatch | None) -> Outputs:
+        """The rows of one batch, with time and place; None is a round in which nothing came."""
+        if batch is None:
+            return {}
+        now = self.site.clock.now()
+        if batch.rows.num_rows or batch.bad:
+            self._last_rows_at = now
+        self._report_bad(batch)
+        good = [row for row in self._rows(batch, now) if self._valid(row, now)]
+        self.accounts.passed += len(good)
+        if self._time is not None:
+            self._follow(batch, good, self._time)
+        return {OUT: good}
+
+    def promise(self, watermark: int) -> None:
+        """Move the watermark as if the source had said so, in microseconds."""
+        self._watermark.promise(watermark)
+
+    def end(self) -> None:
+        """No more batches will come."""
+        self._over = True
+
+    @property
+    def mark(self) -> Mark:
+        """How far the source has come, after the round."""
+        if self._over:
+            return OVER
+        if self._time is None:
+            return Mark()
+        silent = self.site.clock.now() - self._last_rows_at
+        idle = self._time.idle is not None and silent >= self._time.idle
+        return Mark(self._watermark.now, idle=idle)
+
+    def _rows(self, batch: SourceBatch, now: int) -> list[TimedRow]:
+        seqs = [None] * batch.rows.num_rows if batch.seq is None else to_plain(batch.seq)
+        self.accounts.rows_in += batch.rows.num_rows
+        rows = []
+        for values, seq in zip(values_of(batch.rows), seqs, strict=True):
+            order = (self._rank, seq) if isinstance(seq, int) else (self._rank,)
+            rows.append(TimedRow(values, self._time_of(values, now), order))
+        return rows
+
+    def _time_of(self, values: dict[str, object], now: int) -> int | None:
+        if self._time is None or self._time.column is None:
+            return None if self._time is None else now
+        value = values[self._time.column]
+        return self._time.type.micros(value) if isinstance(value, int) else None
+
+    def _valid(self, row: TimedRow, now: int) -> bool:
+        """Whether the row has a time it may have; reports it otherwise."""
+        try:
+            if self._time is not None:
+                _check_time(row.time, self._time, now)
+                if self._promised_by_row and self._rule is not None:
+                    self._rule_value(row)
+        except RowFailure as cause:
+            self.faults.row(row, self._schema, _TIME, cause)
+            return False
+        return True
+
+    def _rule_value(self, row: TimedRow) -> int | None:
+        """What the watermark expression says of one row."""
+        assert self._time is not None, "asked only where there is time"
+        assert isinstance(self._time.rule, Expr), "asked only where the rule is an expression"
+        value = lower_python(self._time.rule, self._schema)(row.values)
+        return self._time.type.micros(value) if isinstance(value, int) else None
+
+    def _follow(self, batch: SourceBatch, good: list[TimedRow], time: SourceTime) -> None:
+        """Move the watermark on by what the batch shows and by what the source promises."""
+        self._watermark.saw(max((row.at() for row in good), default=None))
+        promises = [self._rule_value(row) for row in good] if self._promised_by_row else []
+        if self._rule is not None and batch.rows.num_rows:
+            promises.append(self._rule(batch.rows))
+        if batch.watermark is not None:
+            promises.append(time.type.micros(batch.watermark))
+        for promise in promises:
+            if promise is not None:
+                self._watermark.promise(promise)
+
+    def _report_bad(self, batch: SourceBatch) -> None:
+        self.accounts.rows_in += len(batch.bad)
+        empty = dict.fromkeys(self._schema.names)
+        for bad in batch.bad:
+            row = TimedRow({**empty, "raw": bad.raw}, None)
+            fields = (
+                [*self._schema, pa.field("raw", pa.string())] if "raw" not in empty else list(self._schema)
+            )
+            self.faults.row(row, pa.schema(fields), _READER, RowFailure(f"{bad.place}: {bad.error}"))
+
+
+def _check_time(time: int | None, spec: SourceTime, now: int) -> None:
+    """RowFailure unless the time is there, in range, and not too far ahead."""
+    if time is None:
+        raise RowFailure(f'time column "{spec.column}" is null')
+    if abs(time) > LIMIT:
+        raise RowFailure(f'time column "{spec.column}" is {time} us, further than 2^61 us from 1970')
+    if spec.max_future is not None and time > now + spec.max_future:
+        raise RowFailure(
+            f"time is {spell(time - now)} ahead of the clock, and max_future is {spell(spec.max_future)}"
+        )
+
+
+def _promise_rule(time: SourceTime, schema: pa.Schema) -> Callable[[pa.RecordBatch], int | None] | None:
+    """The user's watermark function as microseconds; None where there is no function."""
+    rule = time.rule
+    if rule is None or isinstance(rule, Expr | Yielded):
+        return None
+    call = own_copy(rule)
+
+    def promised(batch: pa.RecordBatch) -> int | None:
+        try:
+            return _micros(call(batch), time)
+        except Exception as cause:
+            raise FunctionError(
+                f"watermark function {name_of(rule)} failed on a batch",
+                where=defined_at(rule),
+                detail=reason_of(cause),
+                hint=f"give a value of type {time.type}, or None for no news",
+            ) from cause
+
+    return promised
+
+
+def _micros(given: object, time: SourceTime) -> int | None:
+    """A watermark as the user gave it: a number in the column's unit, a datetime, a date, or None."""
+    if isinstance(given, pa.Scalar):
+        (given,) = to_plain(pa.array([given.as_py()], time.type.type))
+    if isinstance(given, datetime | date):
+        given = from_python(given, time.type.type)
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, int | np.integer):
+        raise RowFailure(f"gave {given!r:.80}, not a time")
+    return time.type.micros(int(given))

@@ -1,0 +1,124 @@
+"""Steps with a state per key: map, filter and flat_map with `state=`, and accumulate.
+
+Rows reach the state in order (time, order): a row waits until the watermark has passed its time, so
+that no earlier row can still come. A row that comes behind the watermark is late. On a stream without
+time every row is in order as it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.engines.reference.functions import blame, own_copy, plain_rows, truth
+from penstock.engines.reference.node import Arrived, Node, Outputs, Site
+from penstock.engines.reference.timed import TimedRow, in_order
+from penstock.engines.reference.values import key_columns, key_of
+from penstock.expr.failure import RowFailure
+from penstock.expr.types import from_python
+from penstock.operators.accumulator import Accumulator
+from penstock.operators.function import RowFunction
+from penstock.operators.op import LATE, OUT
+from penstock.operators.row import Row, plain_row
+
+
+class StateNode(Node):
+    """Puts rows in order and hands them, one by one, to the state of their key."""
+
+    def __init__(self, site: Site, function: RowFunction, new_state: Callable[[], Any]) -> None:
+        super().__init__(site)
+        self._blame = blame(function)
+        self.call = own_copy(function.call)
+        self.up, self.key = site.step.up.schema, site.step.up.key
+        self.down = site.step.outputs[OUT].schema
+        self._new_state = own_copy(new_state)
+        self._states: dict[tuple[Hashable, ...], Any] = {}
+        self._waiting: list[TimedRow] = []
+
+    def round(self, arrived: Arrived) -> Outputs:
+        """Take in what is not late; handle, in order, what the watermark has passed."""
+        timed = self.site.step.up.time is not None
+        late = [row for row in arrived.only if timed and row.at() < arrived.before]
+        self._waiting += [row for row in arrived.only if not (timed and row.at() < arrived.before)]
+        ready = [row for row in self._waiting if not timed or row.at() < arrived.after]
+        self._waiting = [row for row in self._waiting if timed and row.at() >= arrived.after]
+        self.accounts.late += len(late)
+        outputs: Outputs = {OUT: [new for row in in_order(ready) for new in self._handled(row)]}
+        return outputs | ({LATE: late} if timed else {})
+
+    def _handled(self, row: TimedRow) -> list[TimedRow]:
+        key = key_of(row.values, self.key)
+        try:
+            if key not in self._states:
+                self._states[key] = self._new_state()
+            made, self._states[key] = self.step(row, self._states[key])
+        except self._blame.catches as cause:
+            self.faults.row(row, self.up, self._blame, cause)
+            return []
+        return made
+
+    def step(self, row: TimedRow, state: Any) -> tuple[list[TimedRow], Any]:
+        """What leaves for a row, and the state after it; counts the row unless it raises."""
+        raise NotImplementedError
+
+
+class StateMapNode(StateNode):
+    """`fn(row, state)` gives the new row; it may change the state object it is given."""
+
+    def step(self, row: TimedRow, state: Any) -> tuple[list[TimedRow], Any]:
+        """One row."""
+        made = row.with_values(plain_row(self.call(Row(row.values, self.up), state), self.down))
+        self.accounts.passed += 1
+        return [made], state
+
+
+class StateFilterNode(StateNode):
+    """`fn(row, state)` says whether the row stays."""
+
+    def step(self, row: TimedRow, state: Any) -> tuple[list[TimedRow], Any]:
+        """The row, or nothing."""
+        if truth(self.call(Row(row.values, self.up), state)):
+            self.accounts.passed += 1
+            return [row], state
+        self.accounts.filtered += 1
+        return [], state
+
+
+class StateFlatMapNode(StateNode):
+    """`fn(row, state)` gives any number of rows."""
+
+    def step(self, row: TimedRow, state: Any) -> tuple[list[TimedRow], Any]:
+        """The rows, in the order they were given."""
+        given = plain_rows(self.call(Row(row.values, self.up), state), self.down)
+        self.accounts.passed += 1
+        return [row.child(values, index) for index, values in enumerate(given)], state
+
+
+class AccumulateNode(StateNode):
+    """`state = fn(row, state)`; the key and the new state leave. A row that fails leaves the state alone."""
+
+    def __init__(self, site: Site, op: Accumulator) -> None:
+        super().__init__(site, op.how, op.new_state)
+        self._state_schema = op.state_schema
+
+    def step(self, row: TimedRow, state: Any) -> tuple[list[TimedRow], Any]:
+        """The key columns and the state's columns."""
+        moved = self.call(Row(row.values, self.up), state)
+        columns = _state_columns(moved, self._state_schema)
+        self.accounts.passed += 1
+        return [row.with_values({**key_columns(row.values, self.key), **columns})], moved
+
+
+def _state_columns(state: object, schema: pa.Schema) -> dict[str, object]:
+    """A state as columns: a row, or a plain value where the schema has one column."""
+    if len(schema) != 1:
+        return plain_row(state, schema)
+    try:
+        return plain_row(state, schema)
+    except RowFailure as not_a_row:
+        try:
+            return {schema.names[0]: from_python(state, schema.field(0).type)}
+        except RowFailure:
+            raise not_a_row from None

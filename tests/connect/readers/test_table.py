@@ -1,0 +1,100 @@
+"""Tables in memory."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import penstock.read as read
+from penstock.errors import SchemaError
+from tests.connect.reading import cuts_of, rows_of
+
+ROWS = [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pa.Table.from_pylist(ROWS),
+        pa.RecordBatch.from_pylist(ROWS),
+        pl.DataFrame(ROWS),
+        pd.DataFrame(ROWS),
+    ],
+    ids=["table", "batch", "polars", "pandas"],
+)
+def test_arrow_pandas_and_polars_tables_are_read_alike(data: object) -> None:
+    reader = read.table(data)
+    assert reader.schema == pa.schema([("a", pa.int64()), ("b", pa.string())])
+    assert rows_of(reader) == ROWS
+    assert reader.describe() == "table (2 rows)"
+
+
+def test_foreign_types_become_canonical_and_nanoseconds_are_floored() -> None:
+    data = pa.table(
+        {
+            "d": pa.array(["x", "y"]).dictionary_encode(),
+            "u": pa.array([1, 2], pa.uint32()),
+            "t": pa.array([-1, 1_999], pa.timestamp("ns")),
+        }
+    )
+    reader = read.table(data)
+    assert reader.schema.types == [pa.string(), pa.int64(), pa.timestamp("us")]
+    assert [row["t"] for row in rows_of(reader)] == [
+        datetime(1969, 12, 31, 23, 59, 59, 999_999),
+        datetime(1970, 1, 1, 0, 0, 0, 1),
+    ]
+
+
+def test_a_table_of_many_chunks_is_cut_by_rows_alone() -> None:
+    chunks = pa.chunked_array([[1], [2, 3], []], pa.int64())
+    assert cuts_of(read.table(pa.table({"a": chunks}), batch=2)) == [[{"a": 1}, {"a": 2}], [{"a": 3}]]
+
+
+def test_a_named_index_of_pandas_is_a_column_and_an_unnamed_one_is_not() -> None:
+    frame = pd.DataFrame({"a": [1]}, index=pd.Index([7], name="id"))
+    assert rows_of(read.table(frame)) == [{"id": 7, "a": 1}]
+    assert rows_of(read.table(frame.rename_axis(None))) == [{"a": 1}]
+
+
+def test_a_schema_picks_columns_and_casts_where_no_value_changes() -> None:
+    data = pa.table({"a": pa.array([1], pa.int32()), "b": ["x"], "c": pa.nulls(1)})
+    reader = read.table(data, schema={"c": str, "a": int})
+    assert reader.schema == pa.schema([("c", pa.string()), ("a", pa.int64())])
+    assert rows_of(reader) == [{"c": None, "a": 1}]
+
+
+def test_a_table_without_rows_still_has_its_columns() -> None:
+    assert read.table(pa.schema([("a", pa.int64())]).empty_table()).schema.names == ["a"]
+
+
+def test_a_cast_that_would_change_a_value_is_refused() -> None:
+    with pytest.raises(SchemaError, match='column "a" of type double cannot be read as int64') as caught:
+        read.table(pa.table({"a": [1.5]}), schema={"a": int})
+    assert caught.value.hint == 'declare "a" as double'
+
+
+def test_a_column_that_does_not_exist_is_named_with_those_that_do() -> None:
+    with pytest.raises(SchemaError, match='there is no column "prize"') as caught:
+        read.table(pa.table({"ad": [1], "price": [1]}), schema={"prize": int})
+    assert caught.value.detail == "the columns are price, ad"
+
+
+def test_uint64_is_refused() -> None:
+    with pytest.raises(SchemaError, match="uint64"):
+        read.table(pa.table({"a": pa.array([1], pa.uint64())}))
+
+
+def test_a_column_of_mixed_objects_is_refused() -> None:
+    with pytest.raises(SchemaError, match="the DataFrame cannot be read as columns") as caught:
+        read.table(pd.DataFrame({"a": [1, "x"]}))
+    assert "give each column one type" in str(caught.value.hint)
+
+
+def test_what_is_no_table_is_refused() -> None:
+    for wrong in ([{"a": 1}], pl.LazyFrame({"a": [1]})):
+        with pytest.raises(SchemaError, match="is not a table"):
+            read.table(wrong)

@@ -1,0 +1,29 @@
+"""What tests of readers ask of a reader: its rows, its cuts, its bad rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.connect.protocol import BadRow, Reader
+
+
+def rows_of(reader: Reader) -> list[dict[str, Any]]:
+    return [row for batch in reader.batches() for row in batch.rows.to_pylist()]
+
+
+def cuts_of(reader: Reader) -> list[list[dict[str, Any]]]:
+    return [batch.rows.to_pylist() for batch in reader.batches()]
+
+
+def bad_of(reader: Reader) -> list[BadRow]:
+    return [bad for batch in reader.batches() for bad in batch.bad]
+
+
+def seq_of(reader: Reader) -> list[int]:
+    return [number for batch in reader.batches() if batch.seq is not None for number in batch.seq.to_pylist()]
+
+
+def table_of(reader: Reader) -> pa.Table:
+    return pa.Table.from_batches([batch.rows for batch in reader.batches()], schema=reader.schema)
