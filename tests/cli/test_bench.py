@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bench import find as finding
+from penstock.bench import catalogue
 from tests.cli.typing_at import penstock
 
 TINY = """
@@ -18,7 +18,8 @@ from penstock.bench import Case, Cell, Claim, Way, Workload
 
 def workload(size):
     return Workload(
-        "tiny", "add numbers", (Case(size, lambda seed: [seed, 2, 3]),), (Way("sum", sum), Way("loop", {loop})),
+        "tiny", "add numbers", (Case(size, lambda seed: [seed, 2, 3]),),
+        ways=(Way("sum", sum), Way("loop", {loop})),
         oracle=lambda data: data[0] + 5,
         claims=(Claim("it takes no longer than {limit} s", Cell(size, "sum"), {limit}),),
     )
@@ -39,8 +40,8 @@ def offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Offer:
         for name in [name for name in sys.modules if name.startswith("cli_workloads")]:
             monkeypatch.delitem(sys.modules, name)
         package = importlib.import_module("cli_workloads")
-        monkeypatch.setattr(finding.find, "__defaults__", ("full", package))
-        monkeypatch.setattr(finding.available, "__defaults__", (package,))
+        monkeypatch.setattr(catalogue.find, "__defaults__", ("full", package))
+        monkeypatch.setattr(catalogue.available, "__defaults__", (package,))
 
     monkeypatch.syspath_prepend(str(tmp_path))
     write()

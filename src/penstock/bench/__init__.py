@@ -5,26 +5,26 @@ results, `text` and `page` show them. The method is in docs/benchmarks.md. Uses 
 penstock.
 """
 
-from penstock.bench.compare import FLOOR as FLOOR
-from penstock.bench.compare import Change as Change
-from penstock.bench.compare import Comparison as Comparison
-from penstock.bench.compare import compare as compare
+from penstock.bench.catalogue import available as available
+from penstock.bench.catalogue import find as find
+from penstock.bench.comparison import FLOOR as FLOOR
+from penstock.bench.comparison import Change as Change
+from penstock.bench.comparison import Comparison as Comparison
+from penstock.bench.comparison import compare as compare
 from penstock.bench.errors import BenchError as BenchError
 from penstock.bench.errors import WayFailed as WayFailed
 from penstock.bench.errors import WrongAnswer as WrongAnswer
-from penstock.bench.find import available as available
-from penstock.bench.find import find as find
 from penstock.bench.machine import Machine as Machine
 from penstock.bench.machine import this_machine as this_machine
-from penstock.bench.measure import Progress as Progress
-from penstock.bench.measure import measure as measure
-from penstock.bench.page import page as page
 from penstock.bench.result import Result as Result
+from penstock.bench.runner import Progress as Progress
+from penstock.bench.runner import measure as measure
 from penstock.bench.store import load as load
 from penstock.bench.store import to_json as to_json
 from penstock.bench.text import columns as columns
 from penstock.bench.text import report as report
 from penstock.bench.text import report_comparison as report_comparison
+from penstock.bench.webpage import page as page
 from penstock.bench.workload import Case as Case
 from penstock.bench.workload import Cell as Cell
 from penstock.bench.workload import Claim as Claim

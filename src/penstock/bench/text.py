@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.bench import words
-from penstock.bench.compare import Change, Comparison
+from penstock.bench.comparison import Change, Comparison
 from penstock.bench.result import Result
 
 

@@ -14,8 +14,8 @@ from penstock.cli.exits import Code, epilog
 from penstock.cli.findings import Finding, examine
 
 ABOUT = (
-    "Look at Python, packages, extras, Java, engines and the machine.\n\n"
-    "What is absent is optional, and the line that installs it is shown. What is broken ends the command "
+    "Look whether all that Penstock needs is here.\n\n"
+    "Looks at Python, packages, extras, Java, engines and the machine. What is absent is optional, and the line that installs it is shown. What is broken ends the command "
     "with code 1.\n\n"
     "\b\nExamples:\n"
     "  penstock doctor\n"

@@ -12,7 +12,8 @@ from penstock.cli.exits import Code, ending_with, epilog
 from penstock.cli.load import load_graph
 
 ABOUT = (
-    "Print the schema, the building blocks and the plan of the graph in FILE.\n\n"
+    "Say what the graph in FILE is and does.\n\n"
+    "Prints its steps with their schemas, its building blocks, and an engine's choices. "
     'The file is run, except for what stands below: if __name__ == "__main__".\n\n'
     "\b\nExamples:\n"
     "  penstock explain views.py\n"

@@ -11,7 +11,7 @@ What an expression gives, in short; each family's file has the details:
   `/`, `**` and `sqrt` always give float64, and so do `//`, `%` and `round` of floats.
 - **`//` and `%`**: towards minus infinity, with the sign of the divisor, as in Python. A zero divisor
   fails the row, for floats too. `**` and `sqrt` follow IEEE 754: NaN or infinity, never a failure.
-- **Order**: NaN equals NaN and is greatest, -0.0 equals 0.0; text by code points; unlike kinds do not compare.
+- **Order**: NaN equals NaN and is greatest, -0.0 equals 0.0; text by code points; only like with like.
 - **Time**: always UTC; a timestamp less a timestamp is int64 microseconds; `+` and `-` take "10 s" or a
   timedelta; Monday is weekday 0; parts and counts are int64.
 - **Text**: code points; `lower` and `upper` change A to Z only; patterns are literal.
@@ -63,6 +63,8 @@ from penstock.expr.hashing import Hash as Hash
 from penstock.expr.hashing import hash as hash
 from penstock.expr.json import JsonValue as JsonValue
 from penstock.expr.json import json_target as json_target
+from penstock.expr.lists import ListItem as ListItem
+from penstock.expr.lists import ListLength as ListLength
 from penstock.expr.logic import And as And
 from penstock.expr.logic import Not as Not
 from penstock.expr.logic import Or as Or
@@ -82,8 +84,6 @@ from penstock.expr.string import Concat as Concat
 from penstock.expr.string import Contains as Contains
 from penstock.expr.string import EndsWith as EndsWith
 from penstock.expr.string import Length as Length
-from penstock.expr.string import ListItem as ListItem
-from penstock.expr.string import ListLength as ListLength
 from penstock.expr.string import Lower as Lower
 from penstock.expr.string import Replace as Replace
 from penstock.expr.string import Slice as Slice

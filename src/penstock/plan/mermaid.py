@@ -30,7 +30,7 @@ _COLOURS = {
     Shape.JOIN: "fill:#f1eafd,stroke:#8250df,color:#1f2328",
     Shape.STEP: "fill:#f6f8fa,stroke:#8c959f,color:#1f2328",
 }
-_ESCAPES = str.maketrans({letter: f"#{ord(letter)};" for letter in "\"#&<>%`\\"})
+_ESCAPES = str.maketrans({letter: f"#{ord(letter)};" for letter in '"#&<>%`\\'})
 
 
 def to_mermaid(plan: Plan) -> str:

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from penstock.operators.map import Select
 from penstock.operators.op import ERRORS, IN, LATE, OUT, Degree, Op, Routing
 from penstock.operators.sink import Sink
 from penstock.operators.source import Source
@@ -141,6 +142,8 @@ def short_text(op: Op) -> str:
             text = f"by {op.how}" if op.predicates is None else f"{len(op.names)} branches"
         case Windows():
             text = ", ".join(f"{label}: {spec}" if label else str(spec) for label, spec in op.named())
+        case Select():
+            text = ", ".join(n if str(e) == f'col("{n}")' else f"{n}={e}" for n, e in op.columns)
         case StaticJoin():
             text = f"{op.table.describe()} on {', '.join(op.columns)}"
         case _:

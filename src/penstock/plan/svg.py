@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
-from itertools import pairwise
 
 from penstock.plan.fitting import cut, printable, width_of, wrapped
 from penstock.plan.layers import Edge
-from penstock.plan.layout import Layout, Place, Point, Route, lay_out
+from penstock.plan.layout import Layout, Place, lay_out
 from penstock.plan.levels import Node
 from penstock.plan.picture import Box, Line, Manner, Picture, picture_of
 from penstock.plan.plan import Plan
+from penstock.plan.svg_lines import drawn_labels, drawn_lines
 from penstock.plan.svg_style import LABEL_SIZE, NAME_SIZE, TEXT_SIZE, TITLE_SIZE, style
 
 NARROWEST, WIDEST = 112.0, 218.0  # of a box
@@ -61,9 +61,9 @@ def to_svg(plan: Plan) -> str:
     layout = lay_out(nodes, edges)
     parts = [
         *_frames(picture, layout),
-        *_lines(lines, layout),
+        *drawn_lines(lines, layout),
         *_boxes(picture, texts, inner, layout),
-        *_labels(lines, labels, layout),
+        *drawn_labels(lines, labels, layout),
     ]
     return _page(picture, layout, parts)
 
@@ -88,7 +88,7 @@ def _node(texts: list[_Text]) -> Node:
 
 
 def _room(label: str) -> float:
-    return width_of(label, LABEL_SIZE) + 46.0 if label else 0.0
+    return width_of(label, LABEL_SIZE) + 40.0 if label else 0.0
 
 
 def _page(picture: Picture, layout: Layout, parts: list[str]) -> str:
@@ -110,7 +110,8 @@ def _page(picture: Picture, layout: Layout, parts: list[str]) -> str:
             f"<title>{escape(title)}</title>",
             f"<desc>{escape(about)}</desc>",
             f"<style>\n{style()}\n</style>",
-            f'<rect class="ground" x="0.5" y="0.5" width="{width - 1:.0f}" height="{height - 1:.0f}" rx="10"/>',
+            f'<rect class="ground" x="0.5" y="0.5" width="{width - 1:.0f}" height="{height - 1:.0f}" '
+            'rx="10"/>',
             f'<text class="title" x="{MARGIN / 2 + 3:g}" y="29">{escape(heading)}</text>',
             f'<g transform="translate({MARGIN:g} {MARGIN + 22:g})">',
             *parts,
@@ -158,7 +159,9 @@ def _box(box: Box, text: _Text, place: Place) -> Iterator[str]:
 def _badge(box: Box, place: Place) -> Iterator[str]:
     width = width_of(box.degree, LABEL_SIZE, bold=True) + 12.0
     x, y = place.x + place.width - width - 8.0, place.y - 8.5
-    yield f'<rect class="badge {box.shape}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="17" rx="8.5"/>'
+    yield (
+        f'<rect class="badge {box.shape}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="17" rx="8.5"/>'
+    )
     yield f'<text class="degree" x="{x + width / 2:.1f}" y="{y + 12.5:.1f}">{escape(box.degree)}</text>'
 
 
@@ -171,72 +174,3 @@ def _down(x: float, y: float, line: Line) -> Iterator[str]:
         label = cut(printable(line.label), NARROWEST / 2, LABEL_SIZE)
         middle = x + 8.0 + width_of(label, LABEL_SIZE) / 2
         yield f'<text class="label {line.manner}" x="{middle:.1f}" y="{y + 13:.1f}">{escape(label)}</text>'
-
-
-def _lines(lines: list[Line], layout: Layout) -> Iterator[str]:
-    for line, route in zip(lines, layout.routes, strict=True):
-        x, y = route.points[-1]
-        path = _corners(route.points) if route.around else _curves(route.points)
-        yield f'<path class="line {line.manner}" d="{path}"/>'
-        yield f'<path class="tip {line.manner}" d="M{x - 8:.1f} {y - 4:.1f}v8l7.5 -4z"/>'
-
-
-def _curves(points: tuple[Point, ...]) -> str:
-    """By turns a curve and a straight piece; the last stops at the arrow's tip."""
-    (x, y), *_ = points
-    path = [f"M{x:.1f} {y:.1f}"]
-    last = len(points) - 2
-    for place, ((x0, y0), (x1, y1)) in enumerate(pairwise(points)):
-        if place % 2:
-            path.append(f"H{x1:.1f}")
-        else:
-            end = x1 - (7.0 if place == last else 0.0)
-            middle = (x0 + end) / 2
-            path.append(f"C{middle:.1f} {y0:.1f} {middle:.1f} {y1:.1f} {end:.1f} {y1:.1f}")
-    return "".join(path)
-
-
-def _corners(points: tuple[Point, ...]) -> str:
-    """Straight pieces with round corners."""
-    path = [f"M{points[0][0]:.1f} {points[0][1]:.1f}"]
-    for before, corner, after in zip(points, points[1:], points[2:], strict=False):
-        (x0, y0), (x1, y1) = _towards(corner, before), _towards(corner, after)
-        path.append(f"L{x0:.1f} {y0:.1f}Q{corner[0]:.1f} {corner[1]:.1f} {x1:.1f} {y1:.1f}")
-    path.append(f"H{points[-1][0] - 7:.1f}")
-    return "".join(path)
-
-
-def _towards(start: Point, end: Point) -> Point:
-    """A point a little way from one towards another, along an axis."""
-    (x0, y0), (x1, y1) = start, end
-    far = abs(x1 - x0) + abs(y1 - y0)
-    part = min(8.0, far / 2) / far if far else 0.0
-    return x0 + (x1 - x0) * part, y0 + (y1 - y0) * part
-
-
-def _labels(lines: list[Line], labels: list[str], layout: Layout) -> Iterator[str]:
-    taken: dict[int, list[tuple[float, float, float]]] = {}
-    for line, label, route in zip(lines, labels, layout.routes, strict=True):
-        if not label:
-            continue
-        width = width_of(label, LABEL_SIZE) + 10.0
-        x, y = _free(route, width, taken)
-        yield (
-            f'<rect class="pill" x="{x - width / 2:.1f}" y="{y - 9:.1f}" width="{width:.1f}" height="18" rx="6"/>'
-            f'<text class="label {line.manner}" x="{x:.1f}" y="{y + 4:.1f}">{escape(label)}</text>'
-        )
-
-
-def _free(route: Route, width: float, taken: dict[int, list[tuple[float, float, float]]]) -> Point:
-    """A place on the line, or just beside it, that no other label has; `taken` is by rows of 18."""
-    (x0, y0), (x1, y1) = route.points[route.label : route.label + 2]
-    x, y = (x0 + x1 - (0.0 if route.around else 8.0)) / 2, (y0 + y1) / 2
-    found = y
-    for aside in (0.0, 19.0, -19.0, 38.0, -38.0, 57.0, -57.0):
-        row = round((y + aside) / 18)
-        near = (other for r in (row - 1, row, row + 1) for other in taken.get(r, ()))
-        if all(abs(y + aside - v) >= 18 or abs(x - u) >= (width + w) / 2 for u, v, w in near):
-            found = y + aside
-            break
-    taken.setdefault(round(found / 18), []).append((x, found, width))
-    return x, found

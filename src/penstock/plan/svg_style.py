@@ -46,6 +46,7 @@ def style() -> str:
         f".title{{font-size:{TITLE_SIZE:g}px;font-weight:650}}",
         f".label,.degree{{font-size:{LABEL_SIZE:g}px}}",
         ".name,.text,.label,.degree{text-anchor:middle}",
+        ".label{paint-order:stroke;stroke-width:6px;stroke-linejoin:round}",
         ".degree{font-weight:650}",
         ".box{stroke-width:1.3}",
         ".group{fill:none;stroke-width:1.2;stroke-dasharray:5 4}",
@@ -66,7 +67,7 @@ def _colours(tones: tuple[str, ...], shapes: dict[Shape, tuple[str, str]]) -> li
     ground, edge, strong, soft, line, group, aside = tones
     rules = [
         f".ground{{fill:{ground};stroke:{edge}}}",
-        f".pill{{fill:{ground}}}",
+        f".label{{stroke:{ground}}}",
         f".name,.title{{fill:{strong}}}",
         f".text,.label{{fill:{soft}}}",
         f".group{{stroke:{group}}}",

@@ -11,14 +11,13 @@ from penstock.expr.arrow.rule import Function, kernel, rule
 from penstock.expr.columns import Field
 from penstock.expr.failure import RowFailure
 from penstock.expr.json import JsonValue, extract, steps_of
+from penstock.expr.lists import ListItem, ListLength
 from penstock.expr.program import Line
 from penstock.expr.string import (
     Concat,
     Contains,
     EndsWith,
     Length,
-    ListItem,
-    ListLength,
     Lower,
     Replace,
     Slice,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import string as ascii_tables
 
 from penstock.expr.json import JsonValue, extract, steps_of
+from penstock.expr.lists import ListItem, ListLength
 from penstock.expr.program import Line
 from penstock.expr.python.rule import Function, rule
 from penstock.expr.string import (
@@ -12,8 +13,6 @@ from penstock.expr.string import (
     Contains,
     EndsWith,
     Length,
-    ListItem,
-    ListLength,
     Lower,
     Replace,
     Slice,

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.bench import BenchError, Case, Cell, Claim, Progress, Way, Workload, WrongAnswer, measure
-from penstock.bench.measure import order_of_round
+from penstock.bench.runner import order_of_round
 from tests.bench.sorting import ScriptedClock, sorting
 
 

@@ -1,0 +1,175 @@
+"""Window steps: rows into windows per key, windows into results.
+
+Several kinds of window on one stream are judged side by side: a row is late only when no kind takes it
+in and one of them says late. All results of a round leave together, key by key, and per key by
+(window_end, window_start).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from penstock.engines.reference.counts import CountWindows
+from penstock.engines.reference.members import Answer, Kind, Member, Pane
+from penstock.engines.reference.node import Arrived, Mark, Node, Outputs, Site, held_back
+from penstock.engines.reference.results import Aggregates, Applied
+from penstock.engines.reference.sessions import Sessions
+from penstock.engines.reference.timed import TimedRow
+from penstock.engines.reference.values import key_columns, key_of, sort_key
+from penstock.engines.reference.windows import TimeWindows
+from penstock.expr.types import to_python
+from penstock.operators.op import LATE, OUT
+from penstock.operators.windows import END, FINAL, INDEX, START, WINDOW, Windows
+from penstock.timing.windows import CountWindow, SessionWindow, Window
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The windows of one key: a kind per window of the step, in its order."""
+
+    key: dict[str, object]
+    kinds: tuple[Kind, ...]
+
+    def place(self) -> list[object]:
+        """What to sort keys by."""
+        return [sort_key(value) for value in self.key.values()]
+
+
+class WindowNode(Node):
+    """All windowed operators: keyed, parallel, paned and map-reduce windows have one meaning."""
+
+    def __init__(self, site: Site, op: Windows) -> None:
+        super().__init__(site)
+        self._op, self._up = op, site.step.up
+        self._resolved = op.resolved(self._up)
+        self._made = (
+            Applied(op.function, self._up) if op.function else Aggregates(op.aggregates or {}, self._up)
+        )
+        self._groups: dict[tuple[Hashable, ...], Group] = {}
+        self._undecided: list[Member] = []
+        self._shown_at = site.clock.now()
+
+    def forward(self, mark: Mark) -> Mark:
+        """Results come up to the lateness behind the input."""
+        return held_back(mark, self._resolved.lateness)
+
+    def round(self, arrived: Arrived) -> Outputs:
+        """Judge the rows by the watermark before the round; let windows leave by the one after it."""
+        late = self._take(arrived.only, arrived.before)
+        results = []
+        for group in sorted(self._groups.values(), key=Group.place):
+            results += self._leaving(group, arrived)
+        self._decide(ended=bool(arrived.over))
+        return {OUT: results + self._early(), LATE: late}
+
+    def _take(self, rows: list[TimedRow], before: float) -> list[TimedRow]:
+        """Rows into the windows of their keys; gives the late ones."""
+        by_key: dict[tuple[Hashable, ...], list[Member]] = {}
+        for row in rows:
+            parts, failed = self._made.lift(row.values)
+            if failed is not None:
+                self.faults.row(row, self._up.schema, *failed)
+            else:
+                by_key.setdefault(key_of(row.values, self._up.key), []).append(Member(row, parts))
+        late = [row for key, members in by_key.items() for row in self._judge(key, members, before)]
+        return [row for row in rows if any(row is each for each in late)]
+
+    def _judge(self, key: tuple[Hashable, ...], members: list[Member], before: float) -> list[TimedRow]:
+        group = self._group(key, members[0])
+        answers: list[list[Answer]] = [[] for _ in members]
+        for kind, (label, window) in zip(group.kinds, self._resolved.windows, strict=True):
+            for said, (answer, misses) in zip(answers, kind.take(members, before), strict=True):
+                said.append(answer)
+                self._missed(label or str(window), misses)
+        return [
+            member.row for member, said in zip(members, answers, strict=True) if self._count(member, said)
+        ]
+
+    def _count(self, member: Member, said: list[Answer]) -> bool:
+        """Whether the row is late; otherwise it is counted now, or when its count windows are known."""
+        kinds = [window for _, window in self._resolved.windows]
+        takers = [kind for kind, answer in zip(kinds, said, strict=True) if answer is Answer.TAKEN]
+        if takers:
+            member.passed = any(not isinstance(kind, CountWindow) for kind in takers)
+            self._undecided.append(member)
+        elif Answer.LATE in said:
+            self.accounts.late += 1
+            return True
+        else:
+            self.accounts.no_window += 1
+        return False
+
+    def _missed(self, label: str, misses: int) -> None:
+        if misses:
+            counts = self.accounts.late_by_window
+            counts[label] = counts.get(label, 0) + misses
+
+    def _decide(self, *, ended: bool) -> None:
+        """Count the rows whose fate is known: all that passed, and at the end all others too."""
+        for member in self._undecided:
+            if member.passed:
+                self.accounts.passed += 1
+            elif ended and member.held:
+                self.accounts.unfinished += 1
+            elif ended:
+                self.accounts.no_window += 1
+        self._undecided = [] if ended else [member for member in self._undecided if not member.passed]
+
+    def _leaving(self, group: Group, arrived: Arrived) -> list[TimedRow]:
+        """The results of one key, by (window_end, window_start)."""
+        leaving = []
+        for number, kind in enumerate(group.kinds):
+            panes = kind.leave(arrived.after) + (kind.rest() if arrived.over else [])
+            leaving += [(pane.end, pane.start, number, pane.index or 0, pane) for pane in panes]
+        leaving.sort(key=lambda each: each[:4])
+        return [row for *_, number, _, pane in leaving for row in self._rows(group, number, pane, final=True)]
+
+    def _early(self) -> list[TimedRow]:
+        """Unfinished results, if the clock says that it is time for them again."""
+        every, now = self._resolved.early, self.site.clock.now()
+        if every is None or now - self._shown_at < every:
+            return []
+        self._shown_at = now
+        shown = []
+        for group in sorted(self._groups.values(), key=Group.place):
+            for number, kind in enumerate(group.kinds):
+                panes = sorted(kind.early(), key=lambda pane: (pane.end, pane.start))
+                shown += [row for pane in panes for row in self._rows(group, number, pane, final=False)]
+        return shown
+
+    def _rows(self, group: Group, number: int, pane: Pane, *, final: bool) -> list[TimedRow]:
+        """The result rows of one window, with the key and the bounds."""
+        label, window = self._resolved.windows[number]
+        time = self._up.require_time("a window")
+        columns: dict[str, object] = dict(group.key)
+        columns |= {WINDOW: label} if self._resolved.labelled else {}
+        columns |= {START: time.value(pane.start), END: time.value(pane.end)}
+        columns |= {INDEX: pane.index} if self._resolved.counted else {}
+        last = {FINAL: final} if self._resolved.early is not None else {}
+        results = self._made.results(pane, self._place(group, window, columns))
+        orders = [()] if len(results) == 1 else [(index,) for index in range(len(results))]
+        return [
+            TimedRow({**columns, **result, **last}, pane.time, order)
+            for result, order in zip(results, orders, strict=True)
+        ]
+
+    def _place(self, group: Group, window: Window, columns: dict[str, object]) -> str:
+        """A window for an error message: which kind, its bounds, its key."""
+        kind = self._up.require_time("a window").type
+        start, end = (to_python(columns[name], kind) for name in (START, END))
+        key = ", ".join(f"{name}={value!r}" for name, value in group.key.items())
+        return f"window {window} from {start} to {end}" + (f" of key {key}" if key else "")
+
+    def _group(self, key: tuple[Hashable, ...], member: Member) -> Group:
+        if key not in self._groups:
+            kinds = tuple(self._kind(window) for _, window in self._resolved.windows)
+            self._groups[key] = Group(key_columns(member.row.values, self._up.key), kinds)
+        return self._groups[key]
+
+    def _kind(self, window: Window) -> Kind:
+        if isinstance(window, CountWindow):
+            return CountWindows(window, self._resolved.lateness, partial=self._op.partial)
+        if isinstance(window, SessionWindow):
+            return Sessions(window, self._resolved.lateness)
+        return TimeWindows(window, self._resolved.lateness)

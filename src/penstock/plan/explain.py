@@ -1,0 +1,183 @@
+"""What explain() says of a plan: as text for people, and as plain data for scripts.
+
+One pass over the steps; both forms are made from the same words. Knows no engine: what an engine has
+chosen comes in as lines.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from penstock.operators.op import IN, OUT
+from penstock.operators.stream import Stream
+from penstock.plan.fused import fused_with
+from penstock.plan.picture import is_aside, routing_words
+from penstock.plan.plan import Plan
+from penstock.plan.step import Input, Ref, Step
+
+WIDTH = 100
+MOST_COLUMNS = 24
+_FIELD = 10  # where the text of a field begins, after the step's indent
+_INDENT = "   "
+
+
+def explain_plan(
+    plan: Plan,
+    *,
+    blocks: str | None = None,
+    derivation: Sequence[str] = (),
+    engine: Sequence[str] = (),
+    unused: Sequence[str] = (),
+) -> str:
+    """The plan as text: its steps, then its building blocks and how they came about, then the engine's choices."""
+    fused = fused_with(plan)
+    lines = [_headline(plan)]
+    for number, step in enumerate(plan, 1):
+        lines += ["", f"{number}. {step.name}", *_step(plan, step, fused)]
+    lines += _section("Building blocks", blocks.splitlines() if blocks else ())
+    lines += _section("Derivation", derivation)
+    lines += _section("Engine", engine)
+    lines += _section("Not run, because no sink needs it", unused)
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def explain_dict(
+    plan: Plan,
+    *,
+    blocks: str | None = None,
+    derivation: Sequence[str] = (),
+    engine: Sequence[str] = (),
+    unused: Sequence[str] = (),
+) -> dict[str, object]:
+    """The same as data that JSON can hold; nothing is cut."""
+    fused = fused_with(plan)
+    return {
+        "graph": plan.graph,
+        "steps": [_step_dict(plan, step, fused) for step in plan],
+        "blocks": blocks,
+        "derivation": [str(line) for line in derivation],
+        "engine": list(engine),
+        "not_run": list(unused),
+    }
+
+
+def _headline(plan: Plan) -> str:
+    counts = ((len(plan.steps), "step"), (len(plan.sources), "source"), (len(plan.sinks), "sink"))
+    return f"{plan.graph}: " + ", ".join(f"{n} {what}{'' if n == 1 else 's'}" for n, what in counts)
+
+
+def _section(title: str, lines: Sequence[object]) -> list[str]:
+    return ["", title, *(f"{_INDENT}{line}" for line in lines)] if lines else []
+
+
+def _step(plan: Plan, step: Step, fused: Mapping[str, str]) -> Iterator[str]:
+    yield from _wrapped(step.op.describe(), _INDENT, _INDENT)
+    for given in step.inputs:
+        yield from _field("reads", _reads(step, given))
+    yield from _field("runs", _runs(step, fused))
+    if step.inputs and step.up.key:
+        yield from _field("key", ", ".join(step.up.key))
+    yield from _gives(plan, step)
+    if step.where is not None:
+        yield from _field("written", f"{step.where}")
+
+
+def _reads(step: Step, given: Input) -> str:
+    feeds = " and ".join(map(str, given.feeds))
+    merged = ", merged" if len(given.feeds) > 1 else ""
+    port = f" on {'control ' if given.control else ''}port {given.port}"
+    return feeds + merged + (port if len(step.inputs) > 1 or given.port != IN else "")
+
+
+def _runs(step: Step, fused: Mapping[str, str]) -> str:
+    if step.degree.elastic:
+        how_many = f"{step.degree.least} to {step.degree.most} replicas"
+    else:
+        how_many = f"{step.degree} replica{'' if step.degree.least == 1 else 's'}"
+    routing = [] if step.routing is None else [routing_words(step)]
+    with_whom = f"fused with {fused[step.name]}" if step.name in fused else "a stage of its own"
+    return ", ".join([how_many, *routing, with_whom])
+
+
+def _gives(plan: Plan, step: Step) -> Iterator[str]:
+    """The outputs: columns once per schema, and who reads what; side ports only by their readers."""
+    shown: dict[tuple[object, ...], str] = {}
+    for port, stream in step.outputs.items():
+        readers = _readers(plan, step, port)
+        if is_aside(port):
+            yield from _field(port, readers or "nobody reads it: its rows are only counted")
+            continue
+        if port != OUT:
+            yield from _field(
+                "branch" if step.op.kind == "SPLIT" else "port", f"{port}: {readers or 'nobody reads it'}"
+            )
+        looks = (*((field.name, str(field.type)) for field in stream.schema), str(stream.time))
+        if looks not in shown:
+            shown[looks] = port
+            yield from _field("gives", _columns(stream.schema))
+            yield from _field("time", str(stream.time) if stream.time is not None else "none")
+
+
+def _readers(plan: Plan, step: Step, port: str) -> str:
+    ref = Ref(step.name, port)
+    names = list(dict.fromkeys(name for name, _ in plan.readers(ref)))
+    collected = ["collected"] if ref in plan.collects else []
+    return ", ".join([f"read by {', '.join(names)}"] * bool(names) + collected)
+
+
+def _columns(schema: pa.Schema) -> str:
+    shown = [f"{field.name} {field.type}" for field in list(schema)[:MOST_COLUMNS]]
+    more = len(schema) - len(shown)
+    return (
+        ", ".join(shown) + (f" … and {more} more column{'' if more == 1 else 's'}" if more else "")
+        or "no columns"
+    )
+
+
+def _field(label: str, text: str) -> Iterator[str]:
+    start = f"{_INDENT}{label:<{_FIELD}}" if len(label) < _FIELD else f"{_INDENT}{label} "
+    yield from _wrapped(text, start, _INDENT + " " * _FIELD)
+
+
+def _wrapped(text: str, start: str, after: str) -> list[str]:
+    if len(start) + len(text) <= WIDTH and "\n" not in text:  # the usual case; wrapping is slow
+        return [start + text]
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=start,
+        subsequent_indent=after,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _step_dict(plan: Plan, step: Step, fused: Mapping[str, str]) -> dict[str, object]:
+    return {
+        "name": step.name,
+        "kind": step.op.kind,
+        "does": step.op.describe(),
+        "reads": [
+            {"port": given.port, "feeds": [str(ref) for ref in given.feeds], "control": given.control}
+            for given in step.inputs
+        ],
+        "routing": None if step.routing is None else str(step.routing),
+        "degree": {"least": step.degree.least, "most": step.degree.most},
+        "fused_with": fused.get(step.name),
+        "key": list(step.up.key) if step.inputs else [],
+        "gives": {port: _stream_dict(plan, Ref(step.name, port), s) for port, s in step.outputs.items()},
+        "written": None if step.where is None else str(step.where),
+    }
+
+
+def _stream_dict(plan: Plan, ref: Ref, stream: Stream) -> dict[str, object]:
+    return {
+        "columns": [{"name": field.name, "type": str(field.type)} for field in stream.schema],
+        "time": None if stream.time is None else str(stream.time),
+        "key": list(stream.key),
+        "read_by": list(dict.fromkeys(name for name, _ in plan.readers(ref))),
+        "collected": ref in plan.collects,
+    }
