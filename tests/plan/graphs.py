@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import pyarrow as pa
 
 import penstock as ps
@@ -16,11 +19,6 @@ EVENTS = pa.schema(
     ]
 )
 CAMPAIGNS = pa.table({"ad_id": ["a", "b"], "campaign_id": ["x", "y"]})
-
-
-def events() -> ps.PipeGraph:
-    """A graph with nothing in it yet."""
-    return ps.PipeGraph("events")
 
 
 def campaign_views() -> ps.PipeGraph:
@@ -65,16 +63,30 @@ def join() -> ps.PipeGraph:
     asks = sides["ask"].filter(col("ask") > 0, name="valid asks").select("symbol", "ask")
     pairs = sides["bid"].join(asks, on="symbol", within="5 s", layout=(2, 3), name="pairs")
     pairs.sink(ps.write.memory(), name="matched")
-    pairs.late.merge(graph["bids"]).sink(ps.write.memory(), name="bid rows")
+    pairs.late.sink(ps.write.memory(), name="late bids")
     pairs.late_right.sink(ps.write.memory(), name="late asks")
     return graph
 
 
 class Limiter(ps.Operator):
-    """Passes on what is below a limit that comes back from further down."""
+    """Passes on what is below a limit, which comes back from further down."""
 
-    outputs = {"out": {"a": "int64"}, "rejected": {"a": "int64"}}
+    outputs: ClassVar[Mapping[str, object]] = {
+        "out": {"a": "int64"},
+        "rejected": {"a": "int64", "why": "string"},
+    }
     control = ("limit",)
 
     async def process(self, ctx: ps.Context) -> None:
-        """Never run here."""
+        raise AssertionError("these graphs are looked at, never run")
+
+
+def feedback() -> ps.PipeGraph:
+    """A loop through a control port, two output ports, and one that nobody reads."""
+    graph = ps.PipeGraph("feedback")
+    numbers = graph.source(ps.read.rows([], schema={"a": "int64"}), name="numbers")
+    passed, _rejected = graph.operator(Limiter(), inputs=[numbers], name="limiter")
+    doubled = passed.map(a=col("a") * 2, name="doubled")
+    doubled.feed_back("limiter", "limit")
+    doubled.sink(ps.write.memory(), name="out")
+    return graph

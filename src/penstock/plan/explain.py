@@ -12,8 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from penstock.operators.op import IN, OUT
+from penstock.operators.split import Split
 from penstock.operators.stream import Stream
-from penstock.plan.fused import fused_with
+from penstock.plan.fitting import printable
+from penstock.plan.fused import fused_with, groups
 from penstock.plan.picture import is_aside, routing_words
 from penstock.plan.plan import Plan
 from penstock.plan.step import Input, Ref, Step
@@ -22,6 +24,7 @@ WIDTH = 100
 MOST_COLUMNS = 24
 _FIELD = 10  # where the text of a field begins, after the step's indent
 _INDENT = "   "
+_JOINED = "\u00a0"
 
 
 def explain_plan(
@@ -32,11 +35,12 @@ def explain_plan(
     engine: Sequence[str] = (),
     unused: Sequence[str] = (),
 ) -> str:
-    """The plan as text: its steps, then its building blocks and how they came about, then the engine's choices."""
+    """The plan as text: its steps, its building blocks and their derivation, the engine's choices."""
     fused = fused_with(plan)
+    shared = {node[0].name: [step.name for step in node[1:]] for node in groups(plan, fused)}
     lines = [_headline(plan)]
     for number, step in enumerate(plan, 1):
-        lines += ["", f"{number}. {step.name}", *_step(plan, step, fused)]
+        lines += ["", f"{number}. {step.name}", *_step(plan, step, _stage(step, fused, shared))]
     lines += _section("Building blocks", blocks.splitlines() if blocks else ())
     lines += _section("Derivation", derivation)
     lines += _section("Engine", engine)
@@ -73,11 +77,19 @@ def _section(title: str, lines: Sequence[object]) -> list[str]:
     return ["", title, *(f"{_INDENT}{line}" for line in lines)] if lines else []
 
 
-def _step(plan: Plan, step: Step, fused: Mapping[str, str]) -> Iterator[str]:
+def _stage(step: Step, fused: Mapping[str, str], shared: Mapping[str, list[str]]) -> str:
+    if step.name in fused:
+        return f"fused with {fused[step.name]}"
+    others = shared[step.name]
+    more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+    return f"one stage with {', '.join(others[:3])}{more}" if others else "a stage of its own"
+
+
+def _step(plan: Plan, step: Step, stage: str) -> Iterator[str]:
     yield from _wrapped(step.op.describe(), _INDENT, _INDENT)
     for given in step.inputs:
         yield from _field("reads", _reads(step, given))
-    yield from _field("runs", _runs(step, fused))
+    yield from _field("runs", _runs(step, stage))
     if step.inputs and step.up.key:
         yield from _field("key", ", ".join(step.up.key))
     yield from _gives(plan, step)
@@ -92,33 +104,41 @@ def _reads(step: Step, given: Input) -> str:
     return feeds + merged + (port if len(step.inputs) > 1 or given.port != IN else "")
 
 
-def _runs(step: Step, fused: Mapping[str, str]) -> str:
+def _runs(step: Step, stage: str) -> str:
     if step.degree.elastic:
         how_many = f"{step.degree.least} to {step.degree.most} replicas"
     else:
         how_many = f"{step.degree} replica{'' if step.degree.least == 1 else 's'}"
     routing = [] if step.routing is None else [routing_words(step)]
-    with_whom = f"fused with {fused[step.name]}" if step.name in fused else "a stage of its own"
-    return ", ".join([how_many, *routing, with_whom])
+    return ", ".join([how_many, *routing, stage])
 
 
 def _gives(plan: Plan, step: Step) -> Iterator[str]:
-    """The outputs: columns once per schema, and who reads what; side ports only by their readers."""
-    shown: dict[tuple[object, ...], str] = {}
-    for port, stream in step.outputs.items():
-        readers = _readers(plan, step, port)
+    """The outputs: columns once where all ports have the same, and who reads each port."""
+    ports = {port: stream for port, stream in step.outputs.items() if not is_aside(port)}
+    alike = len(set(map(_key_of, ports.values()))) == 1
+    if alike:
+        yield from _stream(next(iter(ports.values())))
+    for port, stream in ports.items():
+        if len(ports) > 1 or port != OUT:
+            what = "branch" if isinstance(step.op, Split) else "port"
+            yield from _field(what, f"{port}, {_readers(plan, step, port) or 'nobody reads it'}")
+        if not alike:
+            yield from _stream(stream)
+    for port in step.outputs:
         if is_aside(port):
-            yield from _field(port, readers or "nobody reads it: its rows are only counted")
-            continue
-        if port != OUT:
             yield from _field(
-                "branch" if step.op.kind == "SPLIT" else "port", f"{port}: {readers or 'nobody reads it'}"
+                port, _readers(plan, step, port) or "nobody reads it: its rows are only counted"
             )
-        looks = (*((field.name, str(field.type)) for field in stream.schema), str(stream.time))
-        if looks not in shown:
-            shown[looks] = port
-            yield from _field("gives", _columns(stream.schema))
-            yield from _field("time", str(stream.time) if stream.time is not None else "none")
+
+
+def _key_of(stream: Stream) -> tuple[object, ...]:
+    return (*((field.name, field.type) for field in stream.schema), stream.time)
+
+
+def _stream(stream: Stream) -> Iterator[str]:
+    yield from _field("gives", _columns(stream.schema))
+    yield from _field("time", "none" if stream.time is None else str(stream.time))
 
 
 def _readers(plan: Plan, step: Step, port: str) -> str:
@@ -129,12 +149,11 @@ def _readers(plan: Plan, step: Step, port: str) -> str:
 
 
 def _columns(schema: pa.Schema) -> str:
-    shown = [f"{field.name} {field.type}" for field in list(schema)[:MOST_COLUMNS]]
+    # A no-break space keeps a column's name and type on one line.
+    shown = [f"{field.name} {field.type}".replace(" ", _JOINED) for field in list(schema)[:MOST_COLUMNS]]
     more = len(schema) - len(shown)
-    return (
-        ", ".join(shown) + (f" … and {more} more column{'' if more == 1 else 's'}" if more else "")
-        or "no columns"
-    )
+    rest = f" … and {more} more column{'' if more == 1 else 's'}" if more else ""
+    return ", ".join(shown) + rest or "no columns"
 
 
 def _field(label: str, text: str) -> Iterator[str]:
@@ -143,16 +162,12 @@ def _field(label: str, text: str) -> Iterator[str]:
 
 
 def _wrapped(text: str, start: str, after: str) -> list[str]:
-    if len(start) + len(text) <= WIDTH and "\n" not in text:  # the usual case; wrapping is slow
-        return [start + text]
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=start,
-        subsequent_indent=after,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    lines = [start + printable(text)]
+    if len(lines[0]) > WIDTH:
+        lines = textwrap.wrap(
+            lines[0], WIDTH, subsequent_indent=after, break_long_words=False, break_on_hyphens=False
+        )
+    return [line.replace(_JOINED, " ") for line in lines]
 
 
 def _step_dict(plan: Plan, step: Step, fused: Mapping[str, str]) -> dict[str, object]:

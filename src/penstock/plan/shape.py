@@ -6,7 +6,8 @@ operator before the split. Late and error rows are branches by tag; control edge
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from penstock.blocks import Composition, Derivation, Distribution, Kind, Node, Operator, derive
 from penstock.blocks import Input as Edge
@@ -26,30 +27,41 @@ _DISTRIBUTION = {
 
 def derivation(steps: Sequence[Step], *, composition: Composition = "combined") -> Derivation:
     """The term of a graph, and which rule made which part of it."""
-    splits = {step.name: step for step in steps if isinstance(step.op, Split)}
-    rank = {step.name: index for index, step in enumerate(steps)}
-    nodes = [_node(step, splits, rank) for step in steps if step.name not in splits]
-    names = {split.feeds[0].step: split.name for split in splits.values()}
+    wires = _Wires.of(steps)
+    nodes = [wires.node(step) for step in steps if step.name not in wires.splits]
+    names = {split.feeds[0].step: split.name for split in wires.splits.values()}
     return derive(nodes, splits=names, composition=composition)
 
 
-def _node(step: Step, splits: dict[str, Step], rank: dict[str, int]) -> Node:
-    operator = Operator(step.name, Kind(step.op.kind), step.degree.least, _DISTRIBUTION[step.routing])
-    edges = tuple(_edges(step, splits, rank))
-    return Node(operator, edges, chain=step.fuse, where=step.where)
+@dataclass(frozen=True, slots=True)
+class _Wires:
+    """Splits by name, each step's place in the order, and the only output port of steps that have one."""
 
+    splits: Mapping[str, Step]
+    rank: Mapping[str, int]
+    lone: Mapping[str, str]
 
-def _edges(step: Step, splits: dict[str, Step], rank: dict[str, int]) -> Iterable[Edge]:
-    for given in step.inputs:
-        for ref in given.feeds:
-            back = given.control and rank[ref.step] >= rank[step.name]
-            yield _edge(ref, splits, feedback=back)
+    @classmethod
+    def of(cls, steps: Sequence[Step]) -> _Wires:
+        splits = {step.name: step for step in steps if isinstance(step.op, Split)}
+        rank = {step.name: index for index, step in enumerate(steps)}
+        lone = {step.name: next(iter(step.outputs)) for step in steps if len(step.outputs) == 1}
+        return cls(splits, rank, lone)
 
+    def node(self, step: Step) -> Node:
+        operator = Operator(step.name, Kind(step.op.kind), step.degree.least, _DISTRIBUTION[step.routing])
+        edges = tuple(
+            self._edge(ref, feedback=given.control and self.rank[ref.step] >= self.rank[step.name])
+            for given in step.inputs
+            for ref in given.feeds
+        )
+        return Node(operator, edges, chain=step.fuse, where=step.where)
 
-def _edge(ref: Ref, splits: dict[str, Step], *, feedback: bool) -> Edge:
-    split = splits.get(ref.step)
-    if split is None:
-        return Edge(ref.step, ref.port, feedback)
-    above = split.feeds[0]
-    branch = f"{split.name}.{ref.port}" if above.port == OUT else f"{above.port}.{split.name}.{ref.port}"
-    return Edge(above.step, branch, feedback)
+    def _edge(self, ref: Ref, *, feedback: bool) -> Edge:
+        split = self.splits.get(ref.step)
+        if split is None:
+            # An operator with one way out needs no filter by tag, whatever the port is called.
+            return Edge(ref.step, OUT if self.lone.get(ref.step) == ref.port else ref.port, feedback)
+        above = split.feeds[0]
+        branch = f"{split.name}.{ref.port}" if above.port == OUT else f"{above.port}.{split.name}.{ref.port}"
+        return Edge(above.step, branch, feedback)
