@@ -54,6 +54,13 @@ def test_ways_are_interleaved_and_each_round_starts_one_later() -> None:
     assert "".join(seen) == "abc" + "bca" + "cab" + "abc"
 
 
+def test_cases_are_interleaved_too_so_that_a_claim_across_them_sees_one_machine() -> None:
+    seen: list[Progress] = []
+    clock = ScriptedClock()
+    measure(sorting(clock), rounds=2, warm_up=0, clock=clock, on_progress=seen.append)
+    assert [one.cell.case for one in seen] == ["few", "few", "many", "many", "few", "many", "many", "few"]
+
+
 def test_order_of_round_keeps_every_way_exactly_once() -> None:
     ways = [Way(name, len) for name in "abcd"]
     for round_number in range(9):
@@ -138,13 +145,14 @@ def test_progress_counts_every_run_of_every_case() -> None:
     measure(sorting(clock), rounds=2, warm_up=1, clock=clock, on_progress=seen.append)
     assert [one.done for one in seen] == list(range(12))
     assert {one.total for one in seen} == {12}
-    assert seen[-1].cell.case == "many"
+    assert {one.cell for one in seen} == {
+        Cell(case, way) for case in ("few", "many") for way in ("built-in", "insertion")
+    }
 
 
 def test_quick_and_full_differ_in_rounds() -> None:
-    clock = ScriptedClock()
-    quick = measure(sorting(clock), size="quick", clock=clock)
-    full = measure(sorting(clock), size="full", clock=clock)
+    quick = measure(counting(Way("length", len)), size="quick")
+    full = measure(counting(Way("length", len)), size="full")
     assert (quick.rounds, full.rounds) == (5, 15)
 
 

@@ -55,5 +55,5 @@ def test_two_files_with_no_rows_at_all_are_a_batch_without_rows() -> None:
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, True, "10"])
 def test_a_size_that_is_no_whole_number_above_zero_is_refused(size: object) -> None:
-    with pytest.raises(ConnectorError, match="cuts no batches"):
+    with pytest.raises(ConnectorError, match="is not a number of rows or files"):
         checked_size("batch", size)

@@ -57,7 +57,11 @@ def test_columns_stand_in_the_order_in_which_they_first_appear() -> None:
         ([{}], "{} declares no columns", ""),
         ([{"a": None}], 'column "a" holds only nulls, so its type is unknown', ""),
         ([{"a": [None]}], 'column "a[]" holds only nulls, so its type is unknown', ""),
-        ([{"a": 1}, {"a": "x"}], 'column "a" holds values of different types', "row 0: int 1; row 1: str 'x'"),
+        (
+            [{"a": 1}, {"a": "x"}],
+            'column "a" holds values of different types',
+            "row 0: int 1; row 1: str 'x'",
+        ),
         ([{"a": 1}, {"a": True}], 'column "a" holds values of different types', "row 1: bool True"),
         (
             [{"a": {"b": 1}}, {"a": {"b": "x"}}],

@@ -25,7 +25,8 @@ from penstock.expr import (
     when,
 )
 from penstock.expr import __dict__ as exported
-from penstock.expr.cast import castable, type_name
+from penstock.expr.cast import castable
+from penstock.expr.values import type_name
 from penstock.expr.walk import post_order
 from tests.expr.evaluate import batch_of, both
 from tests.expr.strategies import INTEGERS, NUMBERS, ORDERED, PATTERNS, SCHEMA, TYPES, columns, of_type
@@ -139,10 +140,10 @@ def _time() -> Iterator[Expr]:
         yield from (
             col(name) + "1 us",
             col(name) - "1 us",
-            col(name) + timedelta(days=999_999_999),
+            col(name) + timedelta(days=100_000_000),
             "1 h" + col(name),
         )
-        yield from (times.truncate("300000000 d"), col(name) + "300000000 d", col(name) - "300000000 d")
+        yield from (times.truncate("100000000 d"), col(name) + "100000000 d", col(name) - "100000000 d")
     yield from (from_epoch(col(name), unit) for name in INTEGERS for unit in ("d", "s", "ms", "us"))
 
 
@@ -187,7 +188,7 @@ def test_the_list_of_expressions_has_every_node() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.data_too_large])
+@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.data_too_large])
 @given(data=st.data())
 def test_both_lowerings_agree_on_every_node_and_type(family: str, data: st.DataObject) -> None:
     batch = batch_of(data.draw(columns(tuple(TYPES), max_rows=12)))
@@ -204,10 +205,10 @@ def test_both_lowerings_agree_on_one_node_over_random_rows(data: st.DataObject) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["bool", "i64", "f64", "text", "time", "day"])
-@settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=80, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_both_lowerings_agree_on_nested_expressions(name: str, data: st.DataObject) -> None:
-    expr = data.draw(of_type(name, 3))
+    expr = data.draw(of_type(name, 2))
     both(expr, batch_of(data.draw(columns(expr.columns() or ("i64",)))))
 
 
@@ -224,7 +225,7 @@ def test_a_slice_of_a_batch_gives_a_slice_of_the_values(data: st.DataObject) -> 
 
 def test_the_text_of_a_cast_names_a_type_that_cast_accepts() -> None:
     for type in TYPES.values():
-        if not pa.types.is_nested(type) and not pa.types.is_decimal(type):
+        if not pa.types.is_struct(type):
             assert str(col("a").cast(type_name(type))) == str(col("a").cast(type))
 
 

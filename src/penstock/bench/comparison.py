@@ -78,7 +78,7 @@ def _require_comparable(before: Result, after: Result) -> None:
 
 
 def _change(before: Figures, after: Figures, floor: float) -> Change:
-    old, new = before.seconds.median, after.seconds.median
+    old, new = before.ns.median, after.ns.median
     ratio = new / old if old else (1.0 if new == old else float("inf"))
     return Change(before.cell, before, after, ratio, _judge(before, after, ratio, floor))
 
@@ -90,7 +90,7 @@ def _judge(before: Figures, after: Figures, ratio: float, floor: float) -> Judge
 
 
 def _blurred(before: Figures, after: Figures) -> bool:
-    old, new = before.seconds, after.seconds
+    old, new = before.ns, after.ns
     if min(len(before.samples_ns), len(after.samples_ns)) < FEW:
         return old.least <= new.greatest and new.least <= old.greatest
     return old.overlaps(new)

@@ -25,8 +25,13 @@ class Figures:
     checks: int
 
     @property
+    def ns(self) -> Spread:
+        """The timed samples in nanoseconds, exact: what ratios are taken of."""
+        return spread(self.samples_ns)
+
+    @property
     def seconds(self) -> Spread:
-        """The timed samples, in seconds."""
+        """The timed samples in seconds, to be shown."""
         return spread([ns / 1e9 for ns in self.samples_ns])
 
     def rates(self) -> dict[str, float]:
@@ -82,10 +87,10 @@ class Result:
 
 def judge(claim: Claim, figures: Mapping[Cell, Figures]) -> Verdict:
     """Hold a claim against the medians."""
-    median = spread(figures[claim.cell].samples_ns).median
+    median = figures[claim.cell].ns.median
     if claim.over is None:
         measured = median / 1e9
     else:
-        below = spread(figures[claim.over].samples_ns).median
+        below = figures[claim.over].ns.median
         measured = median / below if below else float("inf")
     return Verdict(claim, measured, measured <= claim.at_most)

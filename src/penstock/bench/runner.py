@@ -1,8 +1,8 @@
 """The runner: warm-up, then interleaved rounds, each answer checked before its time is kept.
 
-Cases come one after the other, so that only one case's data lives at a time. Within a case every round
-runs every way once, and each round starts one way later than the last, so that no way
-always runs first. Setup, checking and clean-up happen outside the clock.
+Every round runs every way on every case once, and begins one further on than the last: what is compared,
+ways or cases, sees the same moments of the machine, and nothing always runs first. The price is that the
+data of all cases lives at once. Setup, checking and clean-up happen outside the clock.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.bench.errors import BenchError, WayFailed, WrongAnswer
 from penstock.bench.machine import commit_of, this_machine, versions
@@ -21,6 +21,7 @@ from penstock.bench.result import Figures, Result, judge
 from penstock.bench.workload import Case, Cell, Size, Way, Workload
 
 Clock = Callable[[], int]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,9 @@ def measure(
             hint="use at least one round, such as --rounds 5",
         )
     machine, started_at = this_machine(), datetime.now(UTC).isoformat(timespec="seconds")
-    runs = _Runs(workload, seed, clock, on_progress, per_case=(warm_up + rounds) * len(workload.ways))
-    figures = [one for case in workload.cases for one in runs.of_case(case, warm_up, rounds)]
+    tasks = _tasks(workload, seed)
+    samples = _timed(workload, tasks, warm_up + rounds, clock, on_progress)
+    figures = [_figures(task, samples[task.cell], warm_up) for task in tasks]
     by_cell = {one.cell: one for one in figures}
     return Result(
         workload=workload.name,
@@ -71,69 +73,84 @@ def measure(
     )
 
 
-def order_of_round(ways: Sequence[Way], round_number: int) -> list[Way]:
-    """The ways, begun one later in each round: A B C, B C A, C A B, A B C …"""
-    start = round_number % len(ways)
-    return [*ways[start:], *ways[:start]]
+def order_of_round(tasks: Sequence[T], round_number: int) -> list[T]:
+    """The tasks, begun one later in each round: A B C, B C A, C A B, A B C …"""
+    start = round_number % len(tasks)
+    return [*tasks[start:], *tasks[:start]]
 
 
-class _Runs:
-    """The runs of one measurement, and how many of them are done."""
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """One way on one case, with its data and the right answer."""
 
-    def __init__(
-        self,
-        workload: Workload,
-        seed: int,
-        clock: Clock,
-        on_progress: Callable[[Progress], None],
-        *,
-        per_case: int,
-    ) -> None:
-        self._workload, self._seed, self._clock, self._on_progress = workload, seed, clock, on_progress
-        self._done, self._total = 0, per_case * len(workload.cases)
+    case: Case
+    way: Way
+    data: Any
+    expected: Any
 
-    def of_case(self, case: Case, warm_up: int, rounds: int) -> list[Figures]:
-        data = case.make(self._seed)
-        ways = self._workload.ways
-        expected = {way.name: (way.oracle or self._workload.oracle)(data) for way in ways}
-        samples: dict[str, list[int]] = {way.name: [] for way in ways}
-        for round_number in range(warm_up + rounds):
-            for way in order_of_round(ways, round_number):
-                samples[way.name].append(self._once(case, way, data, expected[way.name]))
-        return [
-            Figures(
-                cell=Cell(case.name, way.name),
-                units=dict(case.units),
-                warm_up_ns=tuple(samples[way.name][:warm_up]),
-                samples_ns=tuple(samples[way.name][warm_up:]),
-                checks=warm_up + rounds,
-            )
-            for way in ways
-        ]
+    @property
+    def cell(self) -> Cell:
+        return Cell(self.case.name, self.way.name)
 
-    def _once(self, case: Case, way: Way, data: Any, expected: Any) -> int:
-        """Time one run and check its answer; the answer dies here, before the next way begins."""
-        self._on_progress(Progress(self._done, self._total, Cell(case.name, way.name)))
-        try:
-            prepared = data if way.setup is None else way.setup(data)
-            with _collector(self._workload.collector):
-                begun = self._clock()
-                answer = way.run(prepared)
-                taken = self._clock() - begun
-        except Exception as error:
-            raise WayFailed(
-                f'way "{way.name}" failed on case "{case.name}" of workload "{self._workload.name}"',
-                detail=f"{type(error).__name__}: {error}",
-            ) from error
-        wrong = self._workload.wrong(expected, answer)
-        if wrong is not None:
-            raise WrongAnswer(
-                f'way "{way.name}" gave a wrong answer on case "{case.name}" of "{self._workload.name}"',
-                detail=wrong,
-                hint="mend the way (or the oracle); a wrong answer is never timed",
-            )
-        self._done += 1
-        return taken
+
+def _tasks(workload: Workload, seed: int) -> list[_Task]:
+    tasks = []
+    for case in workload.cases:
+        data = case.make(seed)
+        right = workload.oracle(data)
+        tasks += [_Task(case, way, data, way.oracle(data) if way.oracle else right) for way in workload.ways]
+    return tasks
+
+
+def _timed(
+    workload: Workload,
+    tasks: list[_Task],
+    n_rounds: int,
+    clock: Clock,
+    on_progress: Callable[[Progress], None],
+) -> dict[Cell, list[int]]:
+    samples: dict[Cell, list[int]] = {task.cell: [] for task in tasks}
+    done = 0
+    for round_number in range(n_rounds):
+        for task in order_of_round(tasks, round_number):
+            on_progress(Progress(done, n_rounds * len(tasks), task.cell))
+            samples[task.cell].append(_once(workload, task, clock))
+            done += 1
+    return samples
+
+
+def _once(workload: Workload, task: _Task, clock: Clock) -> int:
+    """Time one run and check its answer; the answer dies here, before the next way begins."""
+    way, case = task.way, task.case
+    try:
+        prepared = task.data if way.setup is None else way.setup(task.data)
+        with _collector(workload.collector):
+            begun = clock()
+            answer = way.run(prepared)
+            taken = clock() - begun
+    except Exception as error:
+        raise WayFailed(
+            f'way "{way.name}" failed on case "{case.name}" of workload "{workload.name}"',
+            detail=f"{type(error).__name__}: {error}",
+        ) from error
+    wrong = workload.wrong(task.expected, answer)
+    if wrong is not None:
+        raise WrongAnswer(
+            f'way "{way.name}" gave a wrong answer on case "{case.name}" of "{workload.name}"',
+            detail=wrong,
+            hint="mend the way (or the oracle); a wrong answer is never timed",
+        )
+    return taken
+
+
+def _figures(task: _Task, samples: list[int], warm_up: int) -> Figures:
+    return Figures(
+        cell=task.cell,
+        units=dict(task.case.units),
+        warm_up_ns=tuple(samples[:warm_up]),
+        samples_ns=tuple(samples[warm_up:]),
+        checks=len(samples),
+    )
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from penstock.cli.findings import Finding, examine
 
 ABOUT = (
     "Look whether all that Penstock needs is here.\n\n"
-    "Looks at Python, packages, extras, Java, engines and the machine. What is absent is optional, and the line that installs it is shown. What is broken ends the command "
-    "with code 1.\n\n"
+    "Looks at Python, packages, extras, Java, engines and the machine. What is absent is optional, and "
+    "the line that installs it is shown. What is broken ends the command with code 1.\n\n"
     "\b\nExamples:\n"
     "  penstock doctor\n"
     "  penstock doctor --json"

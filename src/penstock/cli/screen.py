@@ -11,13 +11,16 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from penstock.errors import PenstockError
 
+_TYPER = Path(typer.__file__).resolve().parent
 PIPE_WIDTH = 120  # where there is no terminal to ask, tables may be this wide
 
 
@@ -48,6 +51,8 @@ def say_json(value: object) -> None:
 
 def show_error(error: PenstockError) -> None:
     """Print an error in the library's own form: the fact, then where, detail and hint."""
+    if error.where is not None and Path(error.where.file).resolve().is_relative_to(_TYPER):
+        error.where = None  # the call came from this command and not from a line of the user's
     fact, _, rest = str(error).partition("\n")
     text = Text.assemble((f"{type(error).__name__}: ", "bold red"), fact)
     if rest:

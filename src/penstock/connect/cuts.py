@@ -101,5 +101,6 @@ def checked_size(name: str, value: object) -> int | None:
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
     raise ConnectorError(
-        f"{name}={value!r} cuts no batches", hint=f"give a whole number above zero: {name}=1000"
+        f"{name}={value!r} is not a number of rows or files",
+        hint=f"give a whole number above zero: {name}=1000",
     )

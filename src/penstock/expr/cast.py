@@ -22,6 +22,7 @@ from penstock.expr.declared import declared_type
 from penstock.expr.node import Node, method
 from penstock.expr.signature import Operand, Signature, is_numeric
 from penstock.expr.surface import Expr
+from penstock.expr.values import type_name
 
 Kind = Callable[[pa.DataType], bool]
 
@@ -40,7 +41,7 @@ class Cast(Expr):
             return Signature((self.type,), self.type)
         if not castable(given, self.type):
             raise SchemaError(
-                f"{self} cannot turn {given} into {self.type}",
+                f"{self} cannot turn {type_name(given)} into {type_name(self.type)}",
                 detail="only casts on which all engines agree exist",
                 hint=_hint(given, self.type),
             )
@@ -85,15 +86,6 @@ def cast_target(type: pa.DataType | str) -> pa.DataType:
     return declared_type(type)
 
 
-def type_name(type: pa.DataType) -> str:
-    """The type as one would name it in cast()."""
-    if kind.is_timestamp(type):
-        return f"timestamp[us, {type.tz}]" if type.tz else "timestamp"
-    if kind.is_date32(type):
-        return "date"
-    return str(type)
-
-
 def _hint(given: pa.DataType, wanted: pa.DataType) -> str:
     if kind.is_floating(given) and kind.is_string(wanted):
         return "engines print floats differently; round and cast to int64 first, or print in a row function"
@@ -105,7 +97,7 @@ def _hint(given: pa.DataType, wanted: pa.DataType) -> str:
         return 'say the unit: .dt.epoch("us"), or .dt.epoch("d") for a date'
     if kind.is_decimal(given):
         return 'go through .cast("float64")'
-    return f"from {given} one can cast to {', '.join(_targets(given)) or 'nothing else'}"
+    return f"from {type_name(given)} one can cast to {', '.join(_targets(given)) or 'nothing else'}"
 
 
 def _targets(given: pa.DataType) -> list[str]:

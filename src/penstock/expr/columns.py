@@ -16,7 +16,15 @@ from penstock.expr.failure import RowFailure
 from penstock.expr.node import is_text, method
 from penstock.expr.signature import Operand, Signature
 from penstock.expr.surface import Expr
-from penstock.expr.values import days_of, from_python, integer_range, microseconds_of, to_python, unwrapped
+from penstock.expr.values import (
+    days_of,
+    from_python,
+    integer_range,
+    microseconds_of,
+    to_python,
+    type_name,
+    unwrapped,
+)
 
 _LITERALS = "a literal is None, bool, int, float, str, bytes, Decimal, datetime or date"
 
@@ -51,7 +59,7 @@ class Literal(Expr):
     def text(self, parts: tuple[str, ...]) -> str:
         """As typed: 1, "view", or lit(1, "int8") where the type was said."""
         shown = _shown(self.value, self.type)
-        return shown if self.free else f'lit({shown}, "{self.type}")'
+        return shown if self.free else f'lit({shown}, "{type_name(self.type)}")'
 
     def alone(self, text: str) -> str:
         """A bare literal is no expression in Python, so it stands as lit(1)."""
@@ -70,7 +78,8 @@ class Field(Expr):
         (struct,) = operands
         if not kind.is_struct(struct.type):
             raise SchemaError(
-                f"{self} needs a struct, and {self.child} is {struct.type}", hint=f"use {self.child}"
+                f"{self} needs a struct, and {self.child} is {type_name(struct.type)}",
+                hint=f"use {self.child}",
             )
         names = [field.name for field in struct.type]
         if self.name not in names:

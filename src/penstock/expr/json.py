@@ -16,14 +16,13 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.errors import SchemaError
-from penstock.expr.cast import type_name
 from penstock.expr.columns import quoted
 from penstock.expr.declared import declared_type
 from penstock.expr.failure import RowFailure
 from penstock.expr.node import is_text, method
 from penstock.expr.signature import STRING, Operand, Signature, is_numeric, need
 from penstock.expr.surface import Expr
-from penstock.expr.values import from_python
+from penstock.expr.values import from_python, type_name
 
 _PATH = re.compile(r"(?:[^.\[\]]+|\[\d+\])(?:\.[^.\[\]]+|\[\d+\])*")
 _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
@@ -56,7 +55,7 @@ def json_target(path: str, type: pa.DataType | str) -> pa.DataType:
     wanted = declared_type(type)
     if not (is_numeric(wanted) or kind.is_boolean(wanted) or kind.is_string(wanted)):
         raise SchemaError(
-            f"JSON has no {wanted}",
+            f"JSON has no {type_name(wanted)}",
             detail="it has text, numbers, true and false",
             hint=f'take text and cast it: .json("{path}", "string").cast("{type_name(wanted)}")',
         )

@@ -17,7 +17,7 @@ import pyarrow.types as kind
 
 from penstock.errors import SchemaError
 from penstock.expr.node import Node
-from penstock.expr.values import float32, integer_range
+from penstock.expr.values import float32, integer_range, type_name
 
 BOOL, INT64, FLOAT64, STRING = pa.bool_(), pa.int64(), pa.float64(), pa.string()
 _EXACT_IN_FLOAT32 = 1 << 24
@@ -54,7 +54,8 @@ def is_comparable(type: pa.DataType) -> bool:
 def need(node: Node, operand: Operand, test: Callable[[pa.DataType], bool], wanted: str, hint: str) -> None:
     """SchemaError unless the operand's type passes the test; a null literal always does."""
     if not test(operand.type) and not kind.is_null(operand.type):
-        raise SchemaError(f"{node} needs {wanted}, and {operand.node} is {operand.type}", hint=hint)
+        seen = type_name(operand.type)
+        raise SchemaError(f"{node} needs {wanted}, and {operand.node} is {seen}", hint=hint)
 
 
 def common(node: Node, operands: Sequence[Operand], hint: str) -> pa.DataType:
@@ -134,6 +135,6 @@ def _meet_decimals(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def _unlike(node: Node, operands: Sequence[Operand], hint: str) -> SchemaError:
-    seen = " and ".join(dict.fromkeys(str(each.type) for each in operands))
-    detail = ", ".join(f"{each.node} is {each.type}" for each in operands)
+    seen = " and ".join(dict.fromkeys(type_name(each.type) for each in operands))
+    detail = ", ".join(f"{each.node} is {type_name(each.type)}" for each in operands)
     return SchemaError(f"{node} mixes {seen}", detail=detail, hint=hint)

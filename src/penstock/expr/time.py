@@ -96,6 +96,9 @@ class Truncate(Expr):
     child: Expr
     micros: int
 
+    def __post_init__(self) -> None:
+        _check_length(self.micros)
+
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """The timestamp's type stays."""
         need(self, operands[0], _is_moment, "a timestamp", _HINT)
@@ -113,6 +116,9 @@ class Shift(Expr):
     child: Expr
     micros: int
     binds: ClassVar[int] = 5
+
+    def __post_init__(self) -> None:
+        _check_length(self.micros)
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """The timestamp's type stays."""
@@ -196,6 +202,11 @@ def shift_micros(duration: str | timedelta) -> int:
 def _check_unit(unit: str) -> None:
     if unit not in UNITS:
         raise TimeError(f"{unit!r} is not a unit of time here", hint='use "d", "s", "ms" or "us"')
+
+
+def _check_length(length: int) -> None:
+    if abs(length) >= 1 << 63:
+        raise TimeError(f"{spell(abs(length))} is longer than all of time", hint='use one such as "10 s"')
 
 
 def _is_time(type: pa.DataType) -> bool:

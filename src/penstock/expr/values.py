@@ -42,7 +42,7 @@ def from_plain(values: Sequence[object], type: pa.DataType) -> pa.Array:
     try:
         checked = [_checked(value, type) for value in values]
     except RowFailure as failure:
-        raise SchemaError(failure.reason, hint=f"give plain values of {type}, or None") from None
+        raise SchemaError(failure.reason, hint=f"give plain values of {type_name(type)}, or None") from None
     return pa.array(checked, _stored_as(type)).cast(type)
 
 
@@ -57,7 +57,7 @@ def to_python(value: object, type: pa.DataType) -> object:
         if kind.is_date32(type) and isinstance(value, int):
             return EPOCH_DAY + timedelta(days=value)
     except OverflowError:
-        raise RowFailure(f"{value} as {type} lies outside the years 1 to 9999 of Python") from None
+        raise RowFailure(f"{value} as {type_name(type)} lies outside the years 1 to 9999 of Python") from None
     if kind.is_list(type) and isinstance(value, list):
         return [to_python(each, type.value_type) for each in value]
     if kind.is_struct(type) and isinstance(value, dict):
@@ -81,7 +81,7 @@ def from_python(value: object, type: pa.DataType) -> object:
         return days_of(value)
     if kind.is_timestamp(type) or kind.is_date32(type):
         wanted = "datetime" if kind.is_timestamp(type) else "date"
-        raise RowFailure(f"{_shown(value)} is not a {wanted}, and its column is {type}")
+        raise RowFailure(f"{_shown(value)} is not a {wanted}, and its column is {type_name(type)}")
     if kind.is_floating(type) and isinstance(value, int) and not isinstance(value, bool):
         value = _float_of(value, type)
     if kind.is_list(type) and isinstance(value, list | tuple | np.ndarray):
@@ -102,6 +102,23 @@ def microseconds_of(moment: datetime) -> int:
 def days_of(day: date) -> int:
     """Days since 1970."""
     return (day - EPOCH_DAY).days
+
+
+def type_name(type: pa.DataType) -> str:
+    """The type as users name it: "float32", "timestamp", "list<int64>"; Arrow prints float32 as "float"."""
+    if kind.is_floating(type):
+        return f"float{type.bit_width}"
+    if kind.is_timestamp(type):
+        return f"timestamp[us, {type.tz}]" if type.tz else "timestamp"
+    if kind.is_date32(type):
+        return "date"
+    if kind.is_decimal128(type):
+        return f"decimal({type.precision}, {type.scale})"
+    if kind.is_list(type):
+        return f"list<{type_name(type.value_type)}>"
+    if kind.is_struct(type):
+        return f"struct<{', '.join(f'{field.name}: {type_name(field.type)}' for field in type)}>"
+    return str(type)
 
 
 def float32(value: float) -> float:
@@ -144,7 +161,7 @@ def _checked(value: object, type: pa.DataType) -> object:
         return _checked_int(value, type)
     if kind.is_floating(type) and isinstance(value, float):
         if kind.is_float32(type) and math.isfinite(value) and math.isinf(float32(value)):
-            raise RowFailure(f"{value!r} is out of range for {type}")
+            raise RowFailure(f"{value!r} is out of range for {type_name(type)}")
         return value
     if kind.is_decimal128(type) and isinstance(value, Decimal):
         return _checked_decimal(value, type)
@@ -158,15 +175,15 @@ def _checked(value: object, type: pa.DataType) -> object:
         kind.is_binary(type) and isinstance(value, bytes)
     ):
         return value
-    raise RowFailure(f"{_shown(value)} does not fit the type {type}")
+    raise RowFailure(f"{_shown(value)} does not fit the type {type_name(type)}")
 
 
 def _checked_int(value: object, type: pa.DataType) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise RowFailure(f"{_shown(value)} does not fit the type {type}")
+        raise RowFailure(f"{_shown(value)} does not fit the type {type_name(type)}")
     low, high = integer_range(type)
     if not low <= value <= high:
-        raise RowFailure(f"{value} is out of range for {type}")
+        raise RowFailure(f"{value} is out of range for {type_name(type)}")
     return value
 
 
@@ -174,9 +191,9 @@ def _checked_decimal(value: Decimal, type: pa.DataType) -> Decimal:
     try:
         exact = value.quantize(Decimal(1).scaleb(-type.scale), context=WIDE)
     except InvalidOperation:
-        raise RowFailure(f"{value} does not fit {type}") from None
+        raise RowFailure(f"{value} does not fit {type_name(type)}") from None
     if exact != value or len(exact.as_tuple().digits) > type.precision:
-        raise RowFailure(f"{value} does not fit {type}")
+        raise RowFailure(f"{value} does not fit {type_name(type)}")
     return exact
 
 
@@ -192,14 +209,14 @@ def _float_of(value: int, type: pa.DataType) -> float:
     try:
         return float(value)
     except OverflowError:
-        raise RowFailure(f"{value!r:.40} is out of range for {type}") from None
+        raise RowFailure(f"{value!r:.40} is out of range for {type_name(type)}") from None
 
 
 def _struct_from_python(value: Mapping[object, object], type: pa.DataType) -> dict[str, object]:
     names = [field.name for field in type]
     unknown = [name for name in value if name not in names]
     if unknown:
-        raise RowFailure(f"{unknown[0]!r} is not a field of {type}")
+        raise RowFailure(f"{unknown[0]!r} is not a field of {type_name(type)}")
     return {field.name: from_python(value.get(field.name), field.type) for field in type}
 
 

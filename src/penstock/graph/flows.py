@@ -37,6 +37,7 @@ class Branches:
                 step=self._step,
                 where=called_from(),
                 detail=f"the branches are {names}",
+                hint=f'did you mean "{nearest_first(str(branch), self._pipes)[0]}"?',
             )
         return pipe
 
@@ -57,7 +58,10 @@ class SinkHandle:
         if name.startswith("__"):
             raise AttributeError(name)
         raise GraphError(
-            f'nothing comes after a sink: .{name} on sink "{self.step}"', hint="put it before .sink(...)"
+            f'nothing comes after a sink: .{name} on sink "{self.step}"',
+            step=self.step,
+            where=called_from(),
+            hint="put it before .sink(...)",
         )
 
     def __repr__(self) -> str:
@@ -85,22 +89,16 @@ class Flows(Verbs):
         """
         from penstock.graph.multipipe import MultiPipe
 
-        pipe = self._one_operator()
-        with placed(name, called_from()):
+        with placed(name or Split.verb, called_from()):
             if (function is None) == (not branches) or (function is not None and n is None):
                 raise GraphError(
                     "split takes a function and a number of branches, or branches by name",
                     hint='split(fn, 2), or split(view=col("type") == "view", click=col("type") == "click")',
                 )
-        made = pipe._then(
-            lambda: Split(function, n if n is not None else branches, name=name, on_error=on_error),
-            stem=Split.verb,
-            name=name,
-            fuse=True,
-        )
+            op = Split(function, n if n is not None else branches, name=name, on_error=on_error)
+        made = self.one_operator()._then(lambda: op, stem=Split.verb, name=name, fuse=True)
         step = made.feeds[0].step
-        names = [port for port in self.graph.steps[step].outputs if port != "errors"]
-        return Branches({port: MultiPipe(self.graph, (Ref(step, port),)) for port in names}, step)
+        return Branches({port: MultiPipe(self.graph, (Ref(step, port),)) for port in op.names}, step)
 
     def merge(self, *others: MultiPipe) -> MultiPipe:
         """All rows of several pipes as one; they must have the same columns and the same kind of time."""
@@ -111,6 +109,11 @@ class Flows(Verbs):
                 raise GraphError("merge needs another pipe", hint="a.merge(b)")
             stream = self.stream
             for other in others:
+                if not isinstance(other, MultiPipe):
+                    raise GraphError(
+                        f"merge takes other pipes, and got {type(other).__name__}",
+                        hint="a.merge(b), with a and b of one graph",
+                    )
                 other.as_input("in", self.graph)
                 _same_columns(stream, other.stream)
             feeds = tuple(ref for pipe in (self, *others) for ref in pipe.feeds)
@@ -118,6 +121,7 @@ class Flows(Verbs):
                 raise GraphError(
                     "a pipe cannot be merged with itself",
                     detail=f"the feeds are {', '.join(map(str, feeds))}",
+                    hint="for every row twice, let a map between make them different pipes",
                 )
             alike = all(other.stream.key == stream.key for other in others)
         return MultiPipe(self.graph, feeds, stream if alike else stream.unkeyed())
@@ -144,7 +148,7 @@ class Flows(Verbs):
         with placed(None, called_from()):
             self.graph.steps.feed_back(to, port, self.feeds, self.stream)
 
-    def _one_operator(self) -> Verbs:
+    def one_operator(self) -> Verbs:
         """A split parts what one operator gives; where pipes meet or a branch parts again, a relay."""
         first = self.graph.steps[self.feeds[0].step]
         if len(self.feeds) == 1 and not isinstance(first.op, Split):

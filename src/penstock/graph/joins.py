@@ -33,12 +33,14 @@ class Joins(Verbs):
         """Group rows by columns for the steps that follow; `key_by(big=col("n") > 9)` computes one."""
         from penstock.graph.multipipe import MultiPipe
 
-        pipe: Any = self.map(columns) if columns else self  # type: ignore[attr-defined]
         key = (*names, *columns)
         with placed(None, called_from()):
             if not key:
                 raise GraphError("key_by needs a column", hint='key_by("user"), key_by("region", "user")')
-            pipe.stream.require(*key)
+            self.stream.require(*(name for name in names if name not in list(columns)))
+        pipe: Any = self.map(columns) if columns else self  # type: ignore[attr-defined]
+        with placed(None, called_from()):
+            pipe.stream.require_key(*key)
         return MultiPipe(pipe.graph, pipe.feeds, replace(pipe.stream, key=key))
 
     def window(
@@ -65,7 +67,7 @@ class Joins(Verbs):
         partial   let count windows that are not full leave at the end
         pattern   "auto", "keyed", "parallel", "paned" or "map_reduce": how the work is spread
         """
-        with placed(name, called_from()):
+        with placed(name or "window", called_from()):
             if (window is None) == (not windows):
                 raise GraphError(
                     "window takes one window, or several by name",
@@ -125,7 +127,7 @@ class Joins(Verbs):
                 on_error=on_error,
             )
 
-        with placed(name, called_from()):
+        with placed(name or WindowJoin.verb, called_from()):
             if not isinstance(right, MultiPipe):
                 raise GraphError(
                     f"join takes another pipe, and got {type(right).__name__}", hint="for tables: join_table"

@@ -11,14 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock.caller import called_from
 from penstock.errors import GraphError
 from penstock.graph.flows import Flows
 from penstock.graph.joins import Joins
 from penstock.graph.transforms import Transforms
 from penstock.operators.op import ERRORS, IN, LATE, OUT, Op
+from penstock.operators.process import Process
 from penstock.operators.sink import Sink
+from penstock.operators.source import Source
+from penstock.operators.split import Split
 from penstock.operators.stream import Stream
-from penstock.operators.window_join import LATE_RIGHT
+from penstock.operators.window_join import LATE_RIGHT, WindowJoin
 from penstock.plan.step import Input, Ref
 
 if TYPE_CHECKING:
@@ -55,6 +59,7 @@ class MultiPipe(Transforms, Joins, Flows):
             raise GraphError(
                 f'nothing comes after sink "{step}"',
                 step=step,
+                where=called_from(),
                 hint="put the verb on the pipe before the sink",
             )
         return self._stream
@@ -83,10 +88,12 @@ class MultiPipe(Transforms, Joins, Flows):
 
     def add(self, op: Op) -> MultiPipe:
         """Add an operator object as a stage of its own."""
+        _refuse_elsewhere(op, "add")
         return self._then(lambda: op, stem=op.verb, name=op.name, fuse=False)
 
     def chain(self, op: Op) -> MultiPipe:
         """Fuse an operator object with the step before it where the rules allow, else add it."""
+        _refuse_elsewhere(op, "chain")
         return self._then(lambda: op, stem=op.verb, name=op.name, fuse=True)
 
     def collect(self, engine: str | Engine = "local", **options: Any) -> pa.Table:
@@ -116,12 +123,14 @@ class MultiPipe(Transforms, Joins, Flows):
     def _side(self, port: str, who: str) -> MultiPipe:
         if len(self._feeds) > 1:
             raise GraphError(
-                f"a merged pipe has no .{port} of its own", hint=f"take .{port} before the merge"
+                f"a merged pipe has no .{port} of its own",
+                where=called_from(),
+                hint=f"take .{port} before the merge",
             )
         step = self._graph.steps[self._feeds[0].step]
         if port not in step.outputs:
             raise GraphError(
-                f'step "{step.name}" has no .{port}', step=step.name, where=step.where, detail=who
+                f'step "{step.name}" has no .{port}', step=step.name, where=called_from(), hint=who
             )
         return MultiPipe(self._graph, (Ref(step.name, port),))
 
@@ -130,3 +139,26 @@ class MultiPipe(Transforms, Joins, Flows):
             ", ".join(f"{field.name}: {field.type}" for field in self._stream.schema) if self._stream else "-"
         )
         return f"MultiPipe({' + '.join(map(str, self._feeds))}: {columns})"
+
+
+def _refuse_elsewhere(op: object, verb: str) -> None:
+    """What cannot stand behind one pipe: no operator at all, or one with other ports."""
+    if not isinstance(op, Op):
+        raise GraphError(
+            f"{verb} takes an operator object, and got {op!r}",
+            where=called_from(),
+            hint=f'pipe.{verb}(ps.Filter(col("price") > 0)); for a function use the verb: pipe.map(fn)',
+        )
+    hint = {
+        Source: "start another pipe: graph.add_source(source)",
+        WindowJoin: "attach it with graph.operator(join, inputs=[left, right])",
+        Split: "attach it with graph.operator(split, inputs=[pipe]), which gives every branch",
+        Process: "attach it with pipe.process(op) or graph.operator(op, inputs=[...])",
+    }.get(type(op))
+    if hint is not None and (op.ports != (IN,) or isinstance(op, Split)):
+        raise GraphError(
+            f"{type(op).__name__} cannot stand behind one pipe and give one",
+            step=op.name,
+            where=called_from(),
+            hint=hint,
+        )

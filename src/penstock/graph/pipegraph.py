@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.blocks import PBB, Composition, Derivation, tree
 from penstock.caller import called_from
 from penstock.clock import Clock
-from penstock.errors import GraphError, nearest_first
+from penstock.errors import GraphError
 from penstock.events import EventSink
 from penstock.expr import Expr
 from penstock.graph import running
@@ -21,6 +21,7 @@ from penstock.graph.steps import Steps
 from penstock.operators.op import OUT, Op, Parallelism
 from penstock.operators.process import Operator, Process
 from penstock.operators.source import IngestTime, Source, Yielded
+from penstock.operators.split import Split
 from penstock.plan.check import checked_plan
 from penstock.plan.plan import Plan
 from penstock.plan.shape import derivation
@@ -46,8 +47,12 @@ class PipeGraph:
     """
 
     def __init__(self, name: str, *, chaining: bool = True, composition: Composition = "combined") -> None:
-        if not name:
-            raise GraphError("a graph needs a name", hint='ps.PipeGraph("campaign-views")')
+        if not isinstance(name, str) or not name.strip():
+            raise GraphError(
+                f"a graph needs a name, and got {name!r}",
+                where=called_from(),
+                hint='ps.PipeGraph("campaign-views")',
+            )
         self.name = name
         self.chaining = chaining
         self.composition = composition
@@ -112,8 +117,8 @@ class PipeGraph:
     ) -> tuple[MultiPipe, ...]:
         """Attach an operator with several ports; gives one MultiPipe per output port, in order."""
         where = called_from()
-        with placed(name, where):
-            made = Process(op, name=name, parallelism=parallelism) if isinstance(op, Operator) else op
+        with placed(name or getattr(op, "name", None) or "process", where):
+            made = op if isinstance(op, Op) else Process(op, name=name, parallelism=parallelism)
             wired = wire(made, inputs, control, self)
         step = self._steps.add(lambda: made, stem=made.verb, name=made.name, inputs=wired, fuse=False)
         return tuple(MultiPipe(self, (Ref(step, port),)) for port in self._steps[step].outputs)
@@ -121,8 +126,7 @@ class PipeGraph:
     def __getitem__(self, step: str) -> MultiPipe:
         """The pipe that a step made, by the step's name: `graph["views"].late`."""
         if step not in self._steps:
-            names = nearest_first(step, self._steps.names)
-            raise GraphError(f'there is no step "{step}"', detail=f"the steps are {', '.join(names[:12])}")
+            raise self._steps.unknown(step).at(None, called_from())
         ports = list(self._steps[step].outputs)
         return MultiPipe(self, (Ref(step, OUT if OUT in ports or not ports else ports[0]),))
 
@@ -133,6 +137,8 @@ class PipeGraph:
 
     def plan(self, *collects: MultiPipe) -> Plan:
         """The checked plan: what engines run. Raises everything that is wrong with the graph."""
+        for pipe in collects:
+            _ = pipe.stream  # raises for what is behind a sink
         refs = tuple(ref for pipe in collects for ref in pipe.feeds)
         return checked_plan(self.name, self._steps, collects=refs, composition=self.composition)
 
@@ -227,10 +233,18 @@ class PipeGraph:
     ) -> tuple[pa.Table, ...]:
         """Run what the pipes need, write no sink, and give their rows as tables, in order."""
         if not pipes:
-            raise GraphError("nothing to collect", hint="name the pipes: graph.collect(views, views.late)")
+            raise GraphError(
+                "nothing to collect",
+                where=called_from(),
+                hint="name the pipes: graph.collect(views, views.late)",
+            )
         for pipe in pipes:
             if pipe.graph is not self:
-                raise GraphError(f'a pipe of graph "{pipe.graph.name}" cannot be collected in "{self.name}"')
+                raise GraphError(
+                    f'a pipe of graph "{pipe.graph.name}" cannot be collected in "{self.name}"',
+                    where=called_from(),
+                    hint="collect it in its own graph: pipe.collect()",
+                )
         return running.collect(self.plan(*pipes), [pipe.feeds for pipe in pipes], engine, options)
 
     def _pipe(self, step: str) -> MultiPipe:
@@ -272,7 +286,8 @@ def wire(
             f"{len(control)} control inputs were given, and the operator has {n_control}",
             hint='declare them in the class: control = ("limit",)',
         )
-    fed = [pipe.as_input(port, graph) for port, pipe in zip(ports, inputs, strict=True)]
+    whole = [pipe.one_operator() if isinstance(op, Split) else pipe for pipe in inputs]
+    fed = [pipe.as_input(port, graph) for port, pipe in zip(ports, whole, strict=True)]
     fed += [
         pipe.as_input(port, graph, control=True)
         for port, pipe in zip(op.ports[len(ports) :], control, strict=False)

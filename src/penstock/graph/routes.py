@@ -32,6 +32,11 @@ def route(op: Op, up: Stream, at: Placement) -> tuple[Routing | None, Degree]:
         return None, degree(op.parallelism) or Degree(1, 1)
     replicas = degree(op.parallelism) or _default_degree(op, up, at)
     asked = op.own_routing
+    if op.routing is not None and asked != op.routing:
+        raise GraphError(
+            f'routing="{op.routing}" cannot be had here: {op.verb} is routed by "{asked}"',
+            hint="leave routing out",
+        )
     if asked is Routing.BROADCAST and replicas.elastic:
         raise GraphError(
             "a broadcast step cannot be elastic",

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock.caller import called_from
 from penstock.clock import Clock, WallClock
-from penstock.errors import CheckpointError, EngineError, NotSupported
+from penstock.errors import CheckpointError, EngineError, NotSupported, nearest_first
 from penstock.events import EventSink, nobody
+from penstock.graph.place import placed
 from penstock.plan.plan import Plan
 from penstock.plan.step import Ref
 
@@ -17,11 +19,23 @@ if TYPE_CHECKING:
     from penstock.engines.protocol import Engine, Run, RunOptions, RunResult
 
 
+_COLLECT_OPTIONS = ("clock", "drain", "events", "master", "options", "until")
+
+
 def engine_named(engine: str | Engine) -> Engine:
     """The engine itself; a name is looked up among the installed ones."""
     from penstock.engines.registry import find
 
-    return find(engine) if isinstance(engine, str) else engine
+    if isinstance(engine, str):
+        with placed(None, called_from()):
+            return find(engine)
+    if not hasattr(engine, "start") or not hasattr(engine, "gaps"):
+        raise EngineError(
+            f"{engine!r} is not an engine",
+            where=called_from(),
+            hint='name one, e.g. engine="reference", or give an Engine object',
+        )
+    return engine
 
 
 def options_for(
@@ -30,8 +44,10 @@ def options_for(
     """The run's options as one frozen object."""
     from penstock.engines.protocol import RunOptions
 
-    if until is not None and until < 0:
-        raise EngineError(f"until={until} is not a number of batches", hint="use until=10")
+    if until is not None and (isinstance(until, bool) or not isinstance(until, int) or until < 0):
+        raise EngineError(
+            f"until={until!r} is not a number of batches", where=called_from(), hint="use until=10"
+        )
     return RunOptions(checkpoint=checkpoint, until=until, drain=drain, master=master, engine=options)
 
 
@@ -75,6 +91,15 @@ def collect(
     plan: Plan, wanted: Sequence[tuple[Ref, ...]], engine: str | Engine, options: Mapping[str, Any]
 ) -> tuple[pa.Table, ...]:
     """Run a plan and give the collected ports as tables; a merged pipe is its feeds one after the other."""
+    for name in options:
+        if name not in _COLLECT_OPTIONS:
+            names = nearest_first(name, _COLLECT_OPTIONS)
+            raise EngineError(
+                f"collect has no option {name}=",
+                where=called_from(),
+                detail=f"it takes {', '.join(names)}",
+                hint=f"did you mean {names[0]}=?",
+            )
     clock, events = options.get("clock"), options.get("events")
     asked = options_for(
         master=options.get("master"),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from penstock.caller import called_from
-from penstock.errors import GraphError, nearest_first
+from penstock.errors import GraphError, SchemaError, nearest_first
 from penstock.graph.place import placed
 from penstock.graph.routes import Placement, may_fuse, placement_after, route
 from penstock.operators.op import Degree, Op
@@ -37,8 +37,10 @@ class Steps:
         `fuse` None leaves fusing to the graph's own setting and the rules.
         """
         where = called_from()
-        label = name or self._fresh(stem)
-        with placed(label, where):
+        label = self._fresh(stem) if name is None else name
+        with placed(str(label), where):
+            if not isinstance(label, str) or not label.strip():
+                raise GraphError(f"{label!r} cannot name a step", hint='use a text: name="views"')
             if label in self._steps:
                 raise GraphError(
                     f'there are two steps named "{label}"',
@@ -55,6 +57,8 @@ class Steps:
                 at = replace(at, merged=True)
             routing, degree = route(op, up, at)
             fused = (self._fuse if fuse is None else fuse) and may_fuse(op, routing, degree, at)
+        if name is None:
+            self._used[stem] = self._used.get(stem, 0) + 1
         self._steps[label] = Step(label, op, inputs, outputs, degree, routing, fused, where)
         first = next(iter(outputs.values()), up)
         self._after[label] = placement_after(up, first, at, routing, degree)
@@ -64,17 +68,36 @@ class Steps:
         """Close a loop: feed a control port of an earlier step."""
         step = self._steps.get(target)
         if step is None:
-            names = ", ".join(nearest_first(target, self._steps)[:12])
-            raise GraphError(f'there is no step "{target}"', detail=f"the steps are {names}")
+            raise self.unknown(target)
         if port not in _control_ports(step.op):
             able = ", ".join(_control_ports(step.op)) or "none"
             raise GraphError(
                 f'port "{port}" of step "{target}" cannot close a loop',
+                step=target,
                 detail=f"only a control port can, since its rows push nothing; it has {able}",
                 hint='declare it in the operator: control = ("limit",)',
             )
-        added = Input(port, feeds, stream, control=True)
-        self._steps[target] = replace(step, inputs=(*step.inputs, added))
+        fed = next((given for given in step.inputs if given.port == port), None)
+        if fed is not None and not fed.stream.schema.equals(stream.schema):
+            raise SchemaError(
+                f'port "{port}" of step "{target}" is fed rows of other columns already',
+                step=target,
+                detail=f"it has {', '.join(fed.stream.columns)}, and would get {', '.join(stream.columns)}",
+                hint="bring both into one form first: .select(...)",
+            )
+        others = tuple(given for given in step.inputs if given is not fed)
+        together = (*fed.feeds, *feeds) if fed is not None else feeds
+        added = Input(port, tuple(dict.fromkeys(together)), stream, control=True)
+        self._steps[target] = replace(step, inputs=(*others, added))
+
+    def unknown(self, name: object) -> GraphError:
+        """The error for a step that is not there."""
+        names = nearest_first(str(name), self._steps)
+        return GraphError(
+            f'there is no step "{name}"',
+            detail=f"the steps are {', '.join(names[:12])}",
+            hint=f'did you mean "{names[0]}"?' if names else "begin with graph.source(...)",
+        )
 
     def placement(self, feeds: tuple[Ref, ...]) -> Placement:
         """Where rows are on a pipe; a merged pipe is spread like its first feed."""
@@ -99,11 +122,10 @@ class Steps:
         return len(self._steps)
 
     def _fresh(self, stem: str) -> str:
-        while True:
-            number = self._used[stem] = self._used.get(stem, 0) + 1
-            label = stem if number == 1 else f"{stem}-{number}"
-            if label not in self._steps:
-                return label
+        number = self._used.get(stem, 0) + 1
+        while (label := stem if number == 1 else f"{stem}-{number}") in self._steps:
+            number = self._used[stem] = number + 1
+        return label
 
 
 def _control_ports(op: Op) -> tuple[str, ...]:
@@ -116,5 +138,5 @@ def _rekeyed(op: Op, inputs: tuple[Input, ...]) -> tuple[Input, ...]:
         return inputs
     assert isinstance(op.key, tuple), "made so by Op.__post_init__"
     first = inputs[0]
-    first.stream.require(*op.key)
+    first.stream.require_key(*op.key)
     return (replace(first, stream=replace(first.stream, key=op.key)), *inputs[1:])

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.caller import called_from
 from penstock.errors import FunctionError
-from penstock.expr import Expr, col
+from penstock.expr import col
 from penstock.graph.place import placed
 from penstock.graph.verbs import Verbs
 from penstock.operators.accumulator import Accumulator
 from penstock.operators.filter import Filter
 from penstock.operators.flat_map import FlatMap
+from penstock.operators.function import expressions
 from penstock.operators.map import Map, Select
 from penstock.operators.op import Op, Parallelism
 from penstock.operators.process import Operator, Process
@@ -62,7 +63,7 @@ class Transforms(Verbs):
         )
 
     def select(
-        self, *names: str, on_error: str = "fail", name: str | None = None, **columns: Expr
+        self, *names: str, on_error: str = "fail", name: str | None = None, **columns: Any
     ) -> MultiPipe:
         """Keep only these columns, in this order; `select("a", total=col("b") + 1)` computes some."""
 
@@ -70,7 +71,8 @@ class Transforms(Verbs):
             kept = [(column, col(column)) for column in names]
             if not kept and not columns:
                 raise FunctionError("select keeps no column", hint='name some: .select("a", "b")')
-            return Select((*kept, *columns.items()), name=name, on_error=on_error)
+            computed = expressions(columns, "select").columns if columns else ()
+            return Select((*kept, *computed), name=name, on_error=on_error)
 
         return self._then(make, stem=Select.verb, name=name)
 
@@ -165,19 +167,20 @@ class Transforms(Verbs):
         self, operator: Operator, *, name: str | None = None, parallelism: Parallelism = None
     ) -> MultiPipe:
         """Run an operator with its own driver loop; for several ports use `graph.operator`."""
-        with placed(name, called_from()):
+        with placed(name or Process.verb, called_from()):
             made = Process(operator, name=name, parallelism=parallelism)
             if len(operator.inputs) != 1:
                 raise FunctionError(
                     f"{type(operator).__name__} has inputs {', '.join(operator.inputs)}",
                     hint="attach it with graph.operator(op, inputs=[a, b])",
                 )
-        pipe, *others = self.graph.operator(made, inputs=[self])  # type: ignore[list-item]  # a MultiPipe
-        if others:
-            raise FunctionError(
-                f"{type(operator).__name__} has several outputs",
-                hint="attach it with graph.operator(op, inputs=[pipe])",
-            )
+            outputs = made.outputs({operator.inputs[0]: self.stream})
+            if len(outputs) > 1:
+                raise FunctionError(
+                    f"{type(operator).__name__} has outputs {', '.join(outputs)}",
+                    hint="attach it with graph.operator(op, inputs=[pipe])",
+                )
+        (pipe,) = self.graph.operator(made, inputs=[self])  # type: ignore[list-item]  # a MultiPipe
         return pipe
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from penstock.caller import called_from
 from penstock.errors import GraphError
 from penstock.operators.aggregates import Aggregate
 from penstock.operators.op import Op
@@ -38,7 +39,9 @@ class WindowedPipe:
         self, aggregates: Mapping[str, Aggregate] | None = None, /, **named: Aggregate
     ) -> MultiPipe:
         """One row per key and window: `aggregate(views=ps.count(), revenue=ps.sum("price"))`."""
-        return self._step(aggregates={**(aggregates or {}), **named})
+        if isinstance(aggregates, Mapping):
+            named = {**aggregates, **named}
+        return self._step(aggregates=named if aggregates is None or named else aggregates)
 
     def apply(self, function: Callable[..., Any], *, schema: object = None) -> MultiPipe:
         """Call `fn(rows)`, or `fn(rows, window)`, on all the rows of a window, in order of time.
@@ -59,7 +62,11 @@ class WindowedPipe:
         return self._pipe._then(make, stem="window", name=self._name)
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # copy and inspect ask for these, and can do without
+            raise AttributeError(name)
         raise GraphError(
             f"a windowed pipe has no .{name}",
+            step=self._name or "window",
+            where=called_from(),
             hint="end the window first: .aggregate(n=ps.count()) or .apply(fn)",
         )

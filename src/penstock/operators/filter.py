@@ -46,7 +46,7 @@ class Filter(Op):
         up = inputs[IN]
         if isinstance(self.how, Expr):
             need_bool(self.how, up.schema, "a filter")
-        stateful = not isinstance(self.how, Expr) and need_key(self.state, up, self.how, "filter")
+        stateful = need_key(self.state, up, self.how, "filter")
         return {OUT: up, **(late_port(up) if stateful else {}), **self.errors_port(up)}
 
     def describe(self) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.caller import defined_at, name_of
+from penstock.caller import called_from, defined_at, name_of
 from penstock.errors import FunctionError, SchemaError, Where
 from penstock.expr import Expr, type_of
 from penstock.expr.declared import declared_schema
@@ -71,7 +71,11 @@ def batch(fn: Callable[[pa.RecordBatch], Any], *, schema: object = None) -> Batc
     function gives a boolean array. `schema=` declares the columns of the output.
     """
     if not callable(fn):
-        raise FunctionError(f"{fn!r} is not a function", hint="ps.batch(fn, schema=...) takes a callable")
+        raise FunctionError(
+            f"{fn!r} is not a function",
+            where=called_from(),
+            hint="ps.batch(fn, schema=...) takes a function of a RecordBatch",
+        )
     declared = None if schema is None else declared_schema(schema)
     return BatchFunction(fn, declared, name_of(fn), defined_at(fn))
 
@@ -94,12 +98,14 @@ def need_schema(function: BatchFunction | RowFunction, verb: str) -> pa.Schema:
     """The declared schema, or the error that says how to declare one."""
     if function.schema is not None:
         return function.schema
-    kind = "ps.batch(fn, schema=...)" if isinstance(function, BatchFunction) else f"{verb}(fn, schema=...)"
+    say = f"annotate its return type with a dataclass, or say {verb}(fn, schema=...)"
+    if isinstance(function, BatchFunction):
+        say = "say ps.batch(fn, schema=...)"
     raise SchemaError(
         f"{function} has no schema",
         where=function.where,
         detail="what a function gives is declared, never found by running it",
-        hint=f'annotate its return type with a dataclass, or say {kind}, e.g. schema={{"total": "float64"}}',
+        hint=f'{say}, e.g. schema={{"total": "float64"}}',
     )
 
 

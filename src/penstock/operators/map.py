@@ -8,10 +8,13 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from penstock.errors import FunctionError, SchemaError
 from penstock.expr import Expr
 from penstock.operators.function import (
+    BatchFunction,
     Expressions,
     Function,
+    batch,
     expressions,
     keep_key,
     need_schema,
@@ -81,11 +84,20 @@ class Select(Op):
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
         """The columns selected; the key stays if its columns are all passed on as they are."""
         up = inputs[IN]
+        self._refuse_twice()
         up.require(*(name for _, expr in self.columns for name in expr.columns()))
         kept = {name for name, expr in self.columns if str(expr) == f'col("{name}")'}
         types = Expressions(self.columns).types(up.schema)
         schema = pa.schema([pa.field(name, type_) for name, type_ in types])
         return {OUT: keep_key(up, set(up.key) - kept, schema), **self.errors_port(up)}
+
+    def _refuse_twice(self) -> None:
+        names = [name for name, _ in self.columns]
+        for name in names:
+            if names.count(name) > 1:
+                raise SchemaError(
+                    f'select gives column "{name}" twice', hint="leave one out, or give it another name"
+                )
 
     def describe(self) -> str:
         """The columns."""
@@ -94,6 +106,19 @@ class Select(Op):
 
 def as_function(given: object, schema: object, verb: str, *, each: bool = False) -> Function:
     """What a step was given, as one of the three kinds of function."""
+    if isinstance(given, Expr):
+        raise FunctionError(
+            f"{given} makes a column, and {verb} is not told its name",
+            hint=f"name the column: .{verb}(total={given})",
+        )
+    if isinstance(given, BatchFunction) and given.schema is None and schema is not None:
+        return batch(given.call, schema=schema)
+    if isinstance(given, Function | Mapping) and schema is not None:
+        raise FunctionError(
+            f"{verb} is given schema= and nothing to declare with it",
+            detail="expressions have types of their own, and ps.batch(fn, schema=...) declares its own",
+            hint=f'leave schema= out; for a column of that name: .{verb}({{"schema": ...}})',
+        )
     if isinstance(given, Function):
         return given
     if isinstance(given, Mapping):

@@ -79,13 +79,13 @@ class Op:
 
     def __post_init__(self) -> None:
         degree(self.parallelism)
-        if self.batch_size is not None and (isinstance(self.batch_size, bool) or self.batch_size < 1):
+        if self.batch_size is not None and not _is_positive(self.batch_size):
             raise GraphError(f"batch_size={self.batch_size!r} is not a number of rows", hint="use 1 or more")
         object.__setattr__(self, "on_error", _member(OnError, self.on_error, "on_error"))
         if self.routing is not None:
             object.__setattr__(self, "routing", _member(Routing, self.routing, "routing"))
-        if isinstance(self.key, str):
-            object.__setattr__(self, "key", (self.key,))
+        if self.key is not None:
+            object.__setattr__(self, "key", key_columns(self.key))
 
     @property
     def ports(self) -> tuple[str, ...]:
@@ -131,6 +131,17 @@ def error_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema(fields + [pa.field(name, type_) for name, type_ in ERROR_COLUMNS])
 
 
+def key_columns(key: object) -> tuple[str, ...]:
+    """The columns of a key, as written: a name, or several."""
+    names = (key,) if isinstance(key, str) else tuple(key) if isinstance(key, (list, tuple)) else ()
+    if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise GraphError(
+            f"key={key!r} is not a column, or several different ones",
+            hint='use key="user" or key=("region", "user")',
+        )
+    return names
+
+
 def degree(parallelism: Parallelism) -> Degree | None:
     """The Degree that was asked for; None when the pipe decides."""
     match parallelism:
@@ -138,9 +149,9 @@ def degree(parallelism: Parallelism) -> Degree | None:
             return None
         case "auto":
             return Degree(1, AUTO_MOST)
-        case int(n) if n >= 1 and not isinstance(n, bool):
+        case int(n) if _is_positive(n):
             return Degree(n, n)
-        case (int(least), int(most)) if 1 <= least <= most:
+        case (int(least), int(most)) if _is_positive(least) and _is_positive(most) and least <= most:
             return Degree(least, most)
     raise GraphError(
         f"parallelism={parallelism!r} is not a number of replicas",
@@ -149,8 +160,12 @@ def degree(parallelism: Parallelism) -> Degree | None:
 
 
 def _member(options: type[StrEnum], value: str, what: str) -> StrEnum:
-    try:
-        return options(value)
-    except ValueError:
-        names = ", ".join(f'"{option}"' for option in options if option != Routing.COMPLEX)
-        raise GraphError(f"{what}={value!r} is unknown", hint=f"use one of {names}") from None
+    asked = [option for option in options if option != Routing.COMPLEX]  # an operator's own affair
+    if value not in asked:
+        names = ", ".join(f'"{option}"' for option in asked)
+        raise GraphError(f"{what}={value!r} is unknown", hint=f"use one of {names}")
+    return options(value)
+
+
+def _is_positive(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and number >= 1

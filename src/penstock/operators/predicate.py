@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.caller import defined_at, name_of
+from penstock.caller import called_from, defined_at, name_of
 from penstock.errors import FunctionError, SchemaError, Where
 from penstock.operators.aggregates.base import is_number
 from penstock.operators.stream import Stream
@@ -47,7 +47,10 @@ class Band:
         for side, name in ((left, self.left), (right, self.right)):
             found = side.schema.field(name).type
             if not is_number(found):
-                raise SchemaError(f'a band needs numbers, and column "{name}" is {found}')
+                raise SchemaError(
+                    f'a band needs numbers, and column "{name}" is {found}',
+                    hint=f'cast it, or join on equality: ps.equal("{self.left}", "{self.right}")',
+                )
 
     def __str__(self) -> str:
         sign = "<" if self.strict else "<="
@@ -76,18 +79,24 @@ def band(left: str, right: str | float, width: float | None = None, *, strict: b
     """Rows whose values differ by at most `width`: `band("x", 10)`, or `band("x", "a", 10)`."""
     if width is None:
         if isinstance(right, str):
-            raise SchemaError("a band needs a width", hint=f'write ps.band("{left}", "{right}", 10)')
+            raise SchemaError(
+                "a band needs a width", where=called_from(), hint=f'write ps.band("{left}", "{right}", 10)'
+            )
         left_name, right_name, width = left, left, right
     else:
         left_name, right_name = left, str(right)
-    if not width >= 0:
-        raise SchemaError(f"a band of width {width!r} holds nothing", hint="use a width of zero or more")
+    if isinstance(width, bool) or not isinstance(width, (int, float)) or not width >= 0:
+        raise SchemaError(
+            f"a band of width {width!r} holds nothing",
+            where=called_from(),
+            hint="use a number of zero or more",
+        )
     return Band(left_name, right_name, width, strict)
 
 
 def terms(on: object) -> tuple[Term, ...]:
     """What `on=` may be: a column, a predicate, a function, or a list of them that must all hold."""
-    if isinstance(on, (list, tuple)):
+    if isinstance(on, (list, tuple)) and on:
         return tuple(term for part in on for term in terms(part))
     if isinstance(on, str):
         return (Equal(on, on),)

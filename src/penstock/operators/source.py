@@ -14,7 +14,7 @@ from penstock.expr import Expr, col, type_of
 from penstock.operators.op import ERRORS, OUT, OnError, Op, error_schema
 from penstock.operators.stream import Stream
 from penstock.timing.column import TimeType, time_type
-from penstock.timing.duration import Duration, micros, spell
+from penstock.timing.duration import Duration, spell
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +104,22 @@ class Source(Op):
             return None
         schema = self.reader.schema
         if isinstance(self.time, IngestTime):
-            column, type_ = None, TimeType(pa.timestamp("us", "UTC"), "us")
+            column, type_ = None, self._arrival()
+        elif not isinstance(self.time, str):
+            raise TimeError(
+                f"time={self.time!r} is not a column", hint='use time="ts" or time=ps.ingest_time()'
+            )
         else:
             Stream(schema).require(self.time)
             column = self.time
             type_ = time_type(schema.field(self.time).type, self.time_unit, self.time)
-        unit = type_.step if type_.counts_units else None
         return SourceTime(
             column=column,
             type=type_,
-            delay=self._delay(unit),
+            delay=self._delay(type_),
             rule=self._rule(schema, type_),
-            idle=_optional(self.idle, unit, "idle"),
-            max_future=_optional(self.max_future, unit, "max_future"),
+            idle=_optional(self.idle, type_, "idle"),
+            max_future=_optional(self.max_future, type_, "max_future"),
         )
 
     def describe(self) -> str:
@@ -128,7 +131,12 @@ class Source(Op):
         late = "" if resolved.delay is None else f", delay {spell(resolved.delay)}"
         return f"{text}; time {resolved.column or 'of arrival'} ({resolved.type}){late}"
 
-    def _delay(self, unit: int | None) -> int | None:
+    def _arrival(self) -> TimeType:
+        if self.time_unit is not None:
+            raise TimeError("time_unit= does not go with ps.ingest_time()", hint="leave time_unit out")
+        return TimeType(pa.timestamp("us", "UTC"), "us")
+
+    def _delay(self, type_: TimeType) -> int | None:
         if self.delay is None:
             if isinstance(self.time, IngestTime):
                 return 0
@@ -141,7 +149,7 @@ class Source(Op):
             return None
         if isinstance(self.watermark, Yielded):
             raise TimeError("delay= and watermark=ps.yielded() contradict each other", hint="leave delay out")
-        return _optional(self.delay, unit, "delay")
+        return _optional(self.delay, type_, "delay")
 
     def _rule(self, schema: pa.Schema, type_: TimeType) -> WatermarkRule:
         rule = self.watermark
@@ -156,7 +164,10 @@ class Source(Op):
                     hint="cast it to the type of time",
                 )
         elif rule is not None and not isinstance(rule, Yielded) and not callable(rule):
-            raise TimeError(f"watermark={rule!r} is not a column, an expression or a function")
+            raise TimeError(
+                f"watermark={rule!r} is not a column, an expression or a function",
+                hint='use watermark="column", an expression, fn(batch), or ps.yielded()',
+            )
         return rule
 
     def _refuse_time_options(self) -> None:
@@ -170,10 +181,10 @@ class Source(Op):
         return error_schema(schema)
 
 
-def _optional(duration: Duration | None, unit: int | None, what: str) -> int | None:
+def _optional(duration: Duration | None, time: TimeType, what: str) -> int | None:
     if duration is None:
         return None
-    us = micros(duration, unit=unit, what=what)
+    us = time.length(duration, what)
     if us < 0:
-        raise TimeError(f"{what} {duration!r} is negative")
+        raise TimeError(f"{what} {spell(us)} is negative", hint=f'use zero or more: {what}="2 s"')
     return us

@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.errors import GraphError, SchemaError
 from penstock.expr import Expr, type_of
 from penstock.operators.function import RowFunction, need_bool, row_function
-from penstock.operators.op import IN, OUT, Op
+from penstock.operators.op import ERRORS, IN, LATE, OUT, Op
 from penstock.operators.stream import Stream
 
 
@@ -31,11 +31,20 @@ class Split(Op):
 
     def __post_init__(self) -> None:
         Op.__post_init__(self)
+        if isinstance(self.branches, bool) or not isinstance(self.branches, int | Mapping):
+            raise GraphError(f"{self.branches!r} is not a number of branches", hint="write pipe.split(fn, 2)")
         if len(self.names) < 2:
             raise GraphError(
                 f"a split has two branches or more, and got {len(self.names)}",
                 hint="write pipe.split(fn, 2) or pipe.split(view=..., click=...); for one branch use filter",
             )
+        for name in self.names:
+            if name in (LATE, ERRORS):
+                raise GraphError(
+                    f'a branch cannot be called "{name}"',
+                    detail=f"every step keeps .{name} for its own rows of that kind",
+                    hint=f'use another name, e.g. "{name}_rows"',
+                )
         if self.function is not None and not isinstance(self.function, Expr | RowFunction):
             object.__setattr__(self, "function", row_function(self.function))
 
@@ -62,7 +71,10 @@ class Split(Op):
         up = inputs[IN]
         for name, predicate in (self.predicates or {}).items():
             if not isinstance(predicate, Expr):
-                raise GraphError(f'branch "{name}" is given {predicate!r}, not an expression')
+                raise GraphError(
+                    f'branch "{name}" is given {predicate!r}, not an expression',
+                    hint=f'write {name}=col("type") == "{name}", or split(fn, 2) for a function',
+                )
             need_bool(predicate, up.schema, f'branch "{name}"')
         if isinstance(self.how, Expr) and not pa.types.is_integer(type_of(self.how, up.schema)):
             raise SchemaError(

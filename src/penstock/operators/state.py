@@ -7,12 +7,13 @@ behind the watermark can no longer be put in order: it is late, and goes to the 
 from __future__ import annotations
 
 from penstock.errors import FunctionError, GraphError
+from penstock.expr import Expr
 from penstock.operators.function import Function, RowFunction
 from penstock.operators.op import LATE
 from penstock.operators.stream import Stream
 
 
-def need_key(state: object, up: Stream, function: Function, verb: str) -> bool:
+def need_key(state: object, up: Stream, function: Function | Expr, verb: str) -> bool:
     """Whether the step keeps state; raises when it asks for state and cannot have it."""
     if state is None:
         return False

@@ -34,6 +34,8 @@ class StaticJoin(Op):
         Op.__post_init__(self)
         on = (self.on,) if isinstance(self.on, str) else tuple(self.on)
         object.__setattr__(self, "on", on)
+        if not on:
+            raise GraphError("a table join needs a column", hint='say which: on="ad_id"')
         if self.how not in ("inner", "left"):
             raise GraphError(f"how={self.how!r} is unknown", hint='use "inner" or "left"')
         if not self.table.bounded:

@@ -32,8 +32,25 @@ class Stream:
     def require(self, *names: str) -> None:
         """Raise a SchemaError, nearest names first, unless all the columns exist."""
         for name in names:
+            if not isinstance(name, str):
+                raise SchemaError(
+                    f"{name!r} is not the name of a column", hint=f"name it by a string, {_spelt(name)}"
+                )
             if name not in self.schema.names:
                 raise unknown_column(name, self.schema.names)
+
+    def require_key(self, *names: str) -> None:
+        """Raise a SchemaError unless all the columns exist, once each, and can tell rows apart."""
+        self.require(*names)
+        if len(set(names)) < len(names):
+            raise SchemaError(f"a key names a column twice: {', '.join(names)}", hint="name it once")
+        for name in names:
+            found = self.schema.field(name).type
+            if pa.types.is_nested(found):
+                raise SchemaError(
+                    f'column "{name}" of type {found} cannot be a key',
+                    hint="use a plain column, e.g. a field of it computed with .map(...)",
+                )
 
     def require_time(self, what: str) -> TimeType:
         """The time type, or a TimeError: `what` says who needs time."""
@@ -53,6 +70,10 @@ class Stream:
     def unkeyed(self) -> Stream:
         """The same stream with no key."""
         return replace(self, key=())
+
+
+def _spelt(name: object) -> str:
+    return ", ".join(f'"{part}"' for part in name) if isinstance(name, (list, tuple)) else 'e.g. "price"'
 
 
 def unknown_column(name: str, available: Iterable[str]) -> SchemaError:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.caller import called_from
 from penstock.errors import TimeError
 from penstock.timing.column import TimeType
-from penstock.timing.duration import Duration, micros, spell
+from penstock.timing.duration import Duration, spell
 from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow, Window
 
 
@@ -83,20 +84,22 @@ def count_window(size: int, every: int | None = None) -> Counted:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise TimeError(
                 f"a count window with {what} {value!r} holds no rows",
+                where=called_from(),
                 hint="use ps.count_window(100, every=10)",
             )
     return Counted(size, step)
 
 
 def _length(duration: Duration, time: TimeType, what: str) -> int:
-    us = micros(duration, unit=time.step if time.counts_units else None, what=what)
+    us = time.length(duration, what)
     if us <= 0:
         raise TimeError(
-            f"{what} {duration!r} is not longer than zero", hint='use a duration such as ps.tumbling("10 s")'
+            f"{what} {spell(us)} is not longer than zero", hint='use a duration such as ps.tumbling("10 s")'
         )
     if us % time.step:
+        unit = "days" if time.unit == "day" else time.unit
         raise TimeError(
-            f"{what} {spell(us)} is not a whole number of {time.unit}, the unit of the time column",
+            f"{what} {spell(us)} is not a whole number of {unit}, the unit of the time column",
             detail="window bounds are given in the time column's own type",
             hint="use a multiple of the unit, or a timestamp column for time=",
         )

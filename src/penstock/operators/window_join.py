@@ -63,14 +63,34 @@ class WindowJoin(Op):
         object.__setattr__(self, "on", terms(self.on))
         if self.how not in ("inner", "left", "right", "full"):
             raise GraphError(f"how={self.how!r} is unknown", hint='use "inner", "left", "right" or "full"')
-        if (self.within is None) == (self.window is None):
+        if self.within is not None and self.window is not None:
+            raise TimeError("a join takes within= or window=, not both", hint="leave one of them out")
+        if self.within is None and self.window is None:
             raise TimeError(
                 "a join needs within= or window=",
                 detail="two endless streams can only be joined inside a bound of time",
                 hint='write within="5 min", or window=ps.tumbling("10 s")',
             )
-        if self.layout != "auto" and not _is_layout(self.layout):
+        if self.window is not None and not isinstance(self.window, Sliding):
+            raise _not_tumbling()
+        if isinstance(self.within, tuple) and len(self.within) != 2:
+            raise TimeError(
+                f"within={self.within!r} is not one duration or two",
+                hint='write within="5 min", or within=("5 min", "1 min"): older left, older right',
+            )
+        self._check_layout()
+
+    def _check_layout(self) -> None:
+        if self.layout == "auto":
+            return
+        if not isinstance(self.layout, tuple) or not _is_layout(self.layout):
             raise GraphError(f"layout={self.layout!r} is not m x n workers", hint='use (2, 3) or "auto"')
+        workers = self.layout[0] * self.layout[1]
+        if self.parallelism not in (None, workers):
+            raise GraphError(
+                f"layout={self.layout!r} is {workers} workers, and parallelism={self.parallelism!r}",
+                hint="leave parallelism out: the layout says it",
+            )
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -97,18 +117,21 @@ class WindowJoin(Op):
                 f"the left side's time is {time} and the right side's is {other}",
                 hint="use one type of time for both",
             )
-        unit = time.step if time.counts_units else None
-        lateness = micros(self.lateness, unit=unit, what="lateness")
+        lateness = time.length(self.lateness, "lateness")
+        if lateness < 0:
+            raise TimeError(f"lateness {spell(lateness)} is negative", hint='use lateness="1 s"')
         if self.window is not None:
             window = self.window.resolve(time)
             if not isinstance(window, TimeWindow) or window.size != window.every:
-                raise TimeError("a join's window must be tumbling", hint='write window=ps.tumbling("10 s")')
+                raise _not_tumbling()
             return ResolvedJoin(window.size, window.size, window, lateness)
         assert self.within is not None, "one of the two, by __post_init__"
         bounds = self.within if isinstance(self.within, tuple) else (self.within, self.within)
-        older_left, older_right = (micros(bound, unit=unit, what="within") for bound in bounds)
-        if older_left < 0 or older_right < 0 or lateness < 0:
-            raise TimeError(f"within={self.within!r} is negative", hint='write within="5 min"')
+        older_left, older_right = (time.length(bound, "within") for bound in bounds)
+        if older_left < 0 or older_right < 0:
+            raise TimeError(
+                f"within {spell(min(older_left, older_right))} is negative", hint='write within="5 min"'
+            )
         return ResolvedJoin(older_left, older_right, None, lateness)
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
@@ -149,6 +172,10 @@ class WindowJoin(Op):
             f"in one window: {self.window}" if self.window is not None else f"within {_bounds(self.within)}"
         )
         return f"{self.how} join on {' and '.join(map(str, self.terms))} {bound}"
+
+
+def _not_tumbling() -> TimeError:
+    return TimeError("a join's window must be tumbling", hint='write window=ps.tumbling("10 s")')
 
 
 def _bounds(within: object) -> str:

@@ -79,6 +79,11 @@ class Windows(Op):
                 "a window step needs aggregates or a function",
                 hint="end it with .aggregate(n=ps.count()) or .apply(fn)",
             )
+        if self.aggregates is not None and not isinstance(self.aggregates, Mapping):
+            raise GraphError(
+                f"{self.aggregates} has no name",
+                hint=f"name the result: .aggregate(result=ps.{self.aggregates})",
+            )
         for name, aggregate in (self.aggregates or {}).items():
             if not isinstance(aggregate, Aggregate):
                 raise GraphError(
@@ -106,14 +111,13 @@ class Windows(Op):
     def resolved(self, up: Stream) -> ResolvedWindows:
         """The windows in microseconds, once the time column is known."""
         time = up.require_time("a window")
-        unit = time.step if time.counts_units else None
         windows = tuple((label, spec.resolve(time)) for label, spec in self.named())
         early = None if self.early is None else micros(self.early, what="early")
-        lateness = micros(self.lateness, unit=unit, what="lateness")
-        if lateness < 0 or (early is not None and early <= 0):
-            raise TimeError(
-                "lateness and early cannot be negative", hint='use lateness="1 s", early="200 ms"'
-            )
+        lateness = time.length(self.lateness, "lateness")
+        if lateness < 0:
+            raise TimeError(f"lateness {spell(lateness)} is negative", hint='use lateness="1 s"')
+        if early is not None and early <= 0:
+            raise TimeError(f"early {spell(early)} is not longer than zero", hint='use early="200 ms"')
         return ResolvedWindows(windows, lateness, early)
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
@@ -151,8 +155,11 @@ class Windows(Op):
         """The windows and what is made of them."""
         specs = ", ".join(f"{label}: {spec}" if label else str(spec) for label, spec in self.named())
         what = self.function or ", ".join(f"{n}={a}" for n, a in (self.aggregates or {}).items())
-        late = micros(self.lateness, unit=1) if isinstance(self.lateness, int) else micros(self.lateness)
-        return f"{self.pattern} windows {specs}: {what}" + (f"; lateness {spell(late)}" if late else "")
+        late = str(self.lateness)  # a bare int is in the time column's unit, which is not known here
+        if not isinstance(self.lateness, int):
+            late = spell(micros(self.lateness))
+        none = late in ("0", spell(0))
+        return f"{self.pattern} windows {specs}: {what}" + ("" if none else f"; lateness {late}")
 
 
 def window_columns(resolved: ResolvedWindows, up: Stream) -> pa.Schema:

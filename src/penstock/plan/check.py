@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from penstock.blocks import Composition
+from penstock.caller import called_from
 from penstock.errors import GraphError
 from penstock.operators.filter import Filter
-from penstock.operators.op import ERRORS, OnError
+from penstock.operators.op import ERRORS, OUT, OnError
 from penstock.operators.sink import Sink
 from penstock.operators.windows import FINAL, Windows
 from penstock.plan.plan import Plan
@@ -29,6 +30,7 @@ def checked_plan(
     if not wanted:
         raise GraphError(
             f'graph "{graph}" has no sink, so nothing would come of it',
+            where=called_from(),
             detail=f"its steps are {', '.join(by_name)}" if by_name else "it has no steps at all",
             hint="end a pipe with .sink(ps.write.memory()), or take rows in hand with pipe.collect()",
         )
@@ -89,7 +91,9 @@ def _reached_by_early(name: str, plan: Plan) -> set[str]:
         step = plan[waiting.pop()]
         if isinstance(step.op, Filter) and str(step.op.how) == f'col("{FINAL}")':
             continue
-        for reader in (who for port in step.outputs for who, _ in plan.readers(Ref(step.name, port))):
+        # Late and failed rows of the window itself are rows that came in, not results.
+        ports = [OUT] if step.name == name else list(step.outputs)
+        for reader in (who for port in ports for who, _ in plan.readers(Ref(step.name, port))):
             if reader not in below:
                 below.add(reader)
                 waiting.append(reader)

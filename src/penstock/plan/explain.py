@@ -22,9 +22,9 @@ from penstock.plan.step import Input, Ref, Step
 
 WIDTH = 100
 MOST_COLUMNS = 24
-_FIELD = 10  # where the text of a field begins, after the step's indent
+_FIELD = 12  # where the text of a field begins, after the step's indent
 _INDENT = "   "
-_JOINED = "\u00a0"
+_JOINED = "\u00a0"  # the no-break space keeps a column's name and type on one line
 
 
 def explain_plan(
@@ -40,7 +40,7 @@ def explain_plan(
     shared = {node[0].name: [step.name for step in node[1:]] for node in groups(plan, fused)}
     lines = [_headline(plan)]
     for number, step in enumerate(plan, 1):
-        lines += ["", f"{number}. {step.name}", *_step(plan, step, _stage(step, fused, shared))]
+        lines += ["", f"{number}. {printable(step.name)}", *_step(plan, step, _stage(step, fused, shared))]
     lines += _section("Building blocks", blocks.splitlines() if blocks else ())
     lines += _section("Derivation", derivation)
     lines += _section("Engine", engine)
@@ -70,7 +70,9 @@ def explain_dict(
 
 def _headline(plan: Plan) -> str:
     counts = ((len(plan.steps), "step"), (len(plan.sources), "source"), (len(plan.sinks), "sink"))
-    return f"{plan.graph}: " + ", ".join(f"{n} {what}{'' if n == 1 else 's'}" for n, what in counts)
+    return f"{printable(plan.graph)}: " + ", ".join(
+        f"{n} {what}{'' if n == 1 else 's'}" for n, what in counts
+    )
 
 
 def _section(title: str, lines: Sequence[object]) -> list[str]:
@@ -149,11 +151,11 @@ def _readers(plan: Plan, step: Step, port: str) -> str:
 
 
 def _columns(schema: pa.Schema) -> str:
-    # A no-break space keeps a column's name and type on one line.
-    shown = [f"{field.name} {field.type}".replace(" ", _JOINED) for field in list(schema)[:MOST_COLUMNS]]
+    shown = [f"{field.name} {field.type}" for field in list(schema)[:MOST_COLUMNS]]
     more = len(schema) - len(shown)
-    rest = f" … and {more} more column{'' if more == 1 else 's'}" if more else ""
-    return ", ".join(shown) + rest or "no columns"
+    if more:
+        shown[-1] += f" … and {more} more column{'' if more == 1 else 's'}"
+    return ", ".join(part.replace(" ", _JOINED) for part in shown)
 
 
 def _field(label: str, text: str) -> Iterator[str]:

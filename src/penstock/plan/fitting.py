@@ -71,7 +71,7 @@ def _first_line(text: str, width: float, size: float) -> str:
 
 def printable(text: str) -> str:
     """One line without control characters, which XML forbids and no reader can see."""
-    return "".join(_shown(letter) for letter in text)
+    return text if text.isprintable() else "".join(map(_shown, text))
 
 
 def _shown(letter: str) -> str:

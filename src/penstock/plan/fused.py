@@ -1,15 +1,18 @@
 """Which steps run together in one node: WindFlow's rule for chaining, read off a plan (WindFlow, 2.2.2).
 
 A step is fused with the step before it when it asks to be, rows come forward between equal degrees, it
-has one feed, and it is the only reader of that feed's step: where rows part or meet, a node ends.
-Invariant: so a fused group is a line, entered at its first step and left at its last.
+has one feed, and nobody else reads that feed's step: where rows part or meet, a node ends. As in the
+algebra, a split is no node but belongs to what feeds it, and rows that run back into a control port do not
+count. Invariant: a fused group is a line, entered at its first step and left at its last, but for those.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from penstock.operators.op import Routing
+from penstock.operators.split import Split
 from penstock.plan.plan import Plan
 from penstock.plan.step import Step
 
@@ -17,11 +20,11 @@ from penstock.plan.step import Step
 def fused_with(plan: Plan) -> dict[str, str]:
     """Step -> the step before it that it shares a node with, for every step that is fused."""
     by_name = {step.name: step for step in plan}
-    n_readers = _readers(plan)
+    parted = _parted(plan)
     fused = {}
     for step in plan:
         before = by_name.get(step.feeds[0].step) if len(step.feeds) == 1 else None
-        if before is not None and n_readers[before.name] == 1 and _may_share(before, step):
+        if before is not None and before.name not in parted and _may_share(before, step):
             fused[step.name] = before.name
     return fused
 
@@ -46,12 +49,18 @@ def _may_share(before: Step, step: Step) -> bool:
     return forward and not any(given.control for given in step.inputs)
 
 
-def _readers(plan: Plan) -> dict[str, int]:
-    """How many edges leave each step, on any port."""
-    count = {step.name: 0 for step in plan}
+def _parted(plan: Plan) -> set[str]:
+    """The steps whose rows go several ways, also by another branch of what feeds a split."""
+    place = {step.name: index for index, step in enumerate(plan)}
+    readers = Counter(
+        ref.step
+        for step in plan
+        for given in step.inputs
+        for ref in given.feeds
+        if not (given.control and place.get(ref.step, -1) >= place[step.name])
+    )
+    parted = {name for name, count in readers.items() if count > 1}
     for step in plan:
-        for ref in step.feeds:
-            count[ref.step] = count.get(ref.step, 0) + 1
-    for ref in plan.collects:
-        count[ref.step] = count.get(ref.step, 0) + 1
-    return count
+        if isinstance(step.op, Split) and step.feeds[0].step in parted:
+            parted.add(step.name)
+    return parted

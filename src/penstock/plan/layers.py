@@ -21,12 +21,14 @@ class Edge:
 
     aside  its head goes below other heads of the same tail
     room   the width that its label needs between two layers
+    leave  where a line that runs backwards leaves its tail, from the top; None: where the others do
     """
 
     tail: int
     head: int
     aside: bool = False
     room: float = 0.0
+    leave: float | None = None
 
 
 @dataclass(slots=True)

@@ -103,19 +103,21 @@ def _ends(
     nodes: Sequence[Node], edges: Sequence[Edge], layers: Layers, top: list[float]
 ) -> list[tuple[float, float]]:
     """The heights at which each line leaves and enters: spread so that lines at one node do not cross."""
+    leave, enter = [0.0] * len(edges), [0.0] * len(edges)
     leaving: dict[int, list[tuple[float, int]]] = {}
     entering: dict[int, list[tuple[float, int]]] = {}
     for index, (edge, path) in enumerate(zip(edges, layers.paths, strict=True)):
         first, last = (edge.head, edge.tail) if path is None else (path[1], path[-2])
         # Lines that go around leave and enter below all others.
         low = 1e12 if path is None else 0.0
-        leaving.setdefault(edge.tail, []).append(
-            (low + top[first] + _middle(nodes, first, enters=True), index)
-        )
+        if edge.leave is None:
+            height = top[first] + _middle(nodes, first, enters=True)
+            leaving.setdefault(edge.tail, []).append((low + height, index))
+        else:
+            leave[index] = top[edge.tail] + edge.leave
         entering.setdefault(edge.head, []).append(
             (low + top[last] + _middle(nodes, last, enters=False), index)
         )
-    leave, enter = [0.0] * len(edges), [0.0] * len(edges)
     for node, lines in leaving.items():
         _spread(lines, top[node] + nodes[node].leave, nodes[node].reach, leave)
     for node, lines in entering.items():

@@ -29,7 +29,10 @@ def derivation(steps: Sequence[Step], *, composition: Composition = "combined") 
     """The term of a graph, and which rule made which part of it."""
     wires = _Wires.of(steps)
     nodes = [wires.node(step) for step in steps if step.name not in wires.splits]
-    names = {split.feeds[0].step: split.name for split in wires.splits.values()}
+    names: dict[str, str] = {}
+    for split in wires.splits.values():  # several on one pipe part it together
+        above = split.feeds[0].step
+        names[above] = f"{names[above]}+{split.name}" if above in names else split.name
     return derive(nodes, splits=names, composition=composition)
 
 

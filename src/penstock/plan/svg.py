@@ -55,7 +55,13 @@ def to_svg(plan: Plan) -> str:
     inner = {line.head: line for line in picture.lines if _inside(line, node_of)}
     labels = [cut(printable(line.label), LABEL_WIDEST, LABEL_SIZE) for line in lines]
     edges = [
-        Edge(node_of[line.tail], node_of[line.head], line.manner is not Manner.ROWS, _room(label))
+        Edge(
+            node_of[line.tail],
+            node_of[line.head],
+            aside=line.manner is not Manner.ROWS,
+            room=_room(label),
+            leave=_leave(line.tail, picture.groups[node_of[line.tail]], texts),
+        )
         for line, label in zip(lines, labels, strict=True)
     ]
     layout = lay_out(nodes, edges)
@@ -85,6 +91,14 @@ def _node(texts: list[_Text]) -> Node:
     height = sum(text.height for text in texts) + STACK * (len(texts) - 1) + 2 * frame
     leave = height - frame - texts[-1].height / 2
     return Node(max(text.width for text in texts), height, frame + texts[0].height / 2, leave)
+
+
+def _leave(box: int, group: tuple[int, ...], texts: list[_Text]) -> float | None:
+    """Where a line leaves a box that is not the last of its group: only lines that run backwards do."""
+    if box == group[-1]:
+        return None
+    above = group[: group.index(box)]
+    return FRAME + sum(texts[other].height + STACK for other in above) + texts[box].height / 2
 
 
 def _room(label: str) -> float:
@@ -126,7 +140,8 @@ def _frames(picture: Picture, layout: Layout) -> Iterator[str]:
         if len(group) > 1:
             yield (
                 f'<rect class="group" x="{place.x - FRAME:.1f}" y="{place.y:.1f}" '
-                f'width="{place.width + 2 * FRAME:.1f}" height="{place.height:.1f}" rx="14"/>'
+                f'width="{place.width + 2 * FRAME:.1f}" height="{place.height:.1f}" rx="14">'
+                f"<title>{len(group)} steps in one node</title></rect>"
             )
 
 

@@ -46,7 +46,7 @@ def style() -> str:
         f".title{{font-size:{TITLE_SIZE:g}px;font-weight:650}}",
         f".label,.degree{{font-size:{LABEL_SIZE:g}px}}",
         ".name,.text,.label,.degree{text-anchor:middle}",
-        ".label{paint-order:stroke;stroke-width:6px;stroke-linejoin:round}",
+        ".label{paint-order:stroke;stroke-width:9px;stroke-linejoin:round}",
         ".degree{font-weight:650}",
         ".box{stroke-width:1.3}",
         ".group{fill:none;stroke-width:1.2;stroke-dasharray:5 4}",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from penstock.errors import TimeError
+from penstock.timing.duration import Duration, micros
 
 LIMIT = 2**61
 """Times beyond this many microseconds from 1970 are row errors: sums of two times must stay in int64."""
@@ -42,6 +43,19 @@ class TimeType:
     def value(self, us: int) -> int:
         """Microseconds as a value of the column, floored to its unit."""
         return us * 1_000 if self.unit == "ns" else us // self.step
+
+    def length(self, duration: Duration, what: str) -> int:
+        """A duration in microseconds; a bare int counts the column's own unit."""
+        if self.unit == "ns" and isinstance(duration, int) and not isinstance(duration, bool):
+            us, rest = divmod(duration, 1_000)
+            if rest:
+                raise TimeError(
+                    f"{what} {duration} ns is not a whole number of microseconds",
+                    detail="times in nanoseconds are floored to microseconds",
+                    hint=f'write {us * 1_000}, or a duration such as "10 s"',
+                )
+            return us
+        return micros(duration, unit=self.step if self.counts_units else None, what=what)
 
     def __str__(self) -> str:
         return f"{self.type} in {self.unit}" if self.counts_units else str(self.type)

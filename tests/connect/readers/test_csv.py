@@ -147,9 +147,9 @@ FIELDS = st.text(alphabet='ab"\n\r,; é😀', max_size=6)
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.tuples(FIELDS, FIELDS), min_size=1, max_size=12), st.integers(1, 40), st.randoms())
+@given(st.lists(st.tuples(FIELDS, FIELDS), min_size=1, max_size=12), st.integers(1, 40))
 def test_chunks_of_any_size_give_the_rows_that_were_quoted(
-    file: Path, rows: list[tuple[str, str]], size: int, random: Any
+    file: Path, rows: list[tuple[str, str]], size: int
 ) -> None:
     lines = [",".join(f'"{text.replace(chr(34), chr(34) * 2)}"' for text in row) for row in rows]
     file.write_bytes(("a,b\n" + "".join(line + "\n" for line in lines)).encode())

@@ -81,7 +81,9 @@ def test_a_record_batch_of_other_columns_is_refused() -> None:
     def wrong() -> Iterator[object]:
         yield pa.record_batch({"b": [1]})
 
-    with pytest.raises(ConnectorError, match='yielded a RecordBatch that does not fit: there is no column "a"'):
+    with pytest.raises(
+        ConnectorError, match='yielded a RecordBatch that does not fit: there is no column "a"'
+    ):
         cuts_of(read.generator(wrong, schema=SCHEMA))
 
 

@@ -46,7 +46,8 @@ def test_every_type_has_its_form(file: Path) -> None:
     }
     file.write_text(
         '{"t": "2026-01-31T13:00:00+01:00", "z": "2026-01-31T12:00:00.123456789", "d": "2026-01-31",'
-        ' "b": "AAE=", "m": 0.123456789012345678, "f": 1, "l": [1, null, "-Infinity"], "s": {"x": 1, "y": 2}}\n'
+        ' "b": "AAE=", "m": 0.123456789012345678, "f": 1, "l": [1, null, "-Infinity"],'
+        ' "s": {"x": 1, "y": 2}}\n'
     )
     assert rows_of(read.jsonl(file, schema=schema)) == [
         {

@@ -71,3 +71,18 @@ def test_a_glob_without_a_match_is_refused(tmp_path: Path) -> None:
 def test_an_empty_list_is_refused() -> None:
     with pytest.raises(ConnectorError, match="the list of paths is empty"):
         listed([])
+
+
+def test_a_link_to_nothing_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").symlink_to(tmp_path / "gone.csv")
+    with pytest.raises(ConnectorError, match=r"a\.csv. vanished while it was listed"):
+        listed(tmp_path)
+
+
+def test_a_folder_that_may_not_be_listed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(folder: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "iterdir", forbidden)
+    with pytest.raises(ConnectorError, match="cannot be listed: Permission denied"):
+        listed(tmp_path)

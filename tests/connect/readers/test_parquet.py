@@ -90,7 +90,7 @@ def test_files_of_differing_columns_are_refused_naming_both(
 def test_a_file_that_comes_between_building_and_running_must_fit_too(folder: Path) -> None:
     reader = read.parquet(folder)
     save(folder / "d.parquet", 3, a=["x"])
-    with pytest.raises(ConnectorError, match="d.parquet"):
+    with pytest.raises(ConnectorError, match=r"d\.parquet"):
         rows_of(reader)
 
 
@@ -126,12 +126,12 @@ def test_a_damaged_file_is_named(folder: Path) -> None:
 def test_a_file_that_vanished_is_named(folder: Path) -> None:
     reader = read.parquet(folder / "a.parquet")
     (folder / "a.parquet").unlink()
-    with pytest.raises(ConnectorError, match="a.parquet"):
+    with pytest.raises(ConnectorError, match=r"a\.parquet"):
         rows_of(reader)
 
 
 def test_two_ways_to_cut_at_once_are_refused(folder: Path) -> None:
     with pytest.raises(ConnectorError, match="batch=1 and files=1 both cut batches"):
         read.parquet(folder, batch=1, files=1)
-    with pytest.raises(ConnectorError, match="files=0 cuts no batches"):
+    with pytest.raises(ConnectorError, match="files=0 is not a number of rows or files"):
         read.parquet(folder, files=0)

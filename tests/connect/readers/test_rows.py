@@ -82,7 +82,11 @@ def test_readers_say_what_they_are() -> None:
     [
         ([{"a": "x"}], {"a": int}, "row 0 does not fit its schema: column \"a\": str 'x' does not fit"),
         ([{"a": 1}, {"a": 1.5}], {"a": int}, 'row 1 does not fit its schema: column "a": float 1.5'),
-        ([{"a": 2**63}], None, 'row 0 does not fit its schema: column "a": 9223372036854775808 is out of range'),
+        (
+            [{"a": 2**63}],
+            None,
+            'row 0 does not fit its schema: column "a": 9223372036854775808 is out of range',
+        ),
         ([{"b": 1}], {"a": int}, "row 0 does not fit its schema: 'b' is not a column; the columns are a"),
         ([[1]], {"a": int}, "row 0 does not fit its schema: list [1] is not a dict, dataclass or NamedTuple"),
         ({"a": 1}, None, "rows must be a list, not dict"),
@@ -107,5 +111,5 @@ def test_a_batch_that_is_no_list_is_named() -> None:
 
 
 def test_a_cut_of_no_rows_is_refused() -> None:
-    with pytest.raises(ConnectorError, match="batch=0 cuts no batches"):
+    with pytest.raises(ConnectorError, match="batch=0 is not a number of rows or files"):
         read.rows([{"a": 1}], batch=0)

@@ -17,6 +17,8 @@ from penstock.bench.workload import Case, Cell, Claim, Size, Way, Workload
 ROWS = [{"key": 1, "value": 1}]
 SMALL, LARGE = 1_000, 10_000
 
+Shape = tuple[str, Callable[[int], ps.PipeGraph]]
+
 
 def straight(n: int) -> ps.PipeGraph:
     """One pipe of n operators, source and sink included."""
@@ -71,22 +73,19 @@ def lost_some(expected: int, answer: object) -> str | None:
 
 
 def workload(size: Size) -> Workload:
-    """Both sizes measure the same graphs, since the claims are about them; quick means fewer rounds."""
-    shapes: tuple[tuple[str, Callable[[int], ps.PipeGraph]], ...] = (
-        ("straight", straight),
-        ("braided", braided),
+    """Both sizes measure the same graphs, since the claims are about them; quick leaves the parts out."""
+    shapes: tuple[Shape, ...] = (("straight", straight), ("braided", braided))
+    whole = Way("all three", lambda build: build().explain())
+    parts = (
+        Way("build", lambda build: build()),
+        Way("check", lambda graph: graph.plan(), setup=lambda build: build()),
+        Way("explain", lambda graph: graph.explain(), setup=lambda build: build()),
     )
-    cases = tuple(_case(shape, build, n) for shape, build in shapes for n in (SMALL, LARGE))
     return Workload(
         name="graphs",
         about="build, check and explain graphs of 1,000 and 10,000 operators",
-        cases=cases,
-        ways=(
-            Way("all three", lambda build: build().explain()),
-            Way("build", lambda build: build()),
-            Way("check", lambda graph: graph.plan(), setup=lambda build: build()),
-            Way("explain", lambda graph: graph.explain(), setup=lambda build: build()),
-        ),
+        cases=tuple(_case(shape, build, n) for shape, build in shapes for n in (SMALL, LARGE)),
+        ways=(whole,) if size == "quick" else (whole, *parts),
         oracle=lambda build: build.args[0],
         wrong=lost_some,
         claims=tuple(claim for shape, _ in shapes for claim in _claims(shape)),

@@ -16,6 +16,7 @@ from penstock.engines.reference.values import clean, same, sort_key
 from penstock.operators import aggregates as spec
 
 Values = Sequence[Any]
+Rule = Callable[[spec.Aggregate, Values], object]
 _WIDE = Context(prec=200)  # exact for any number of rows that fits in memory
 _DIGITS = 38
 
@@ -44,7 +45,7 @@ def _sum(_: spec.Aggregate, values: Values) -> object:
 
 
 def _float_sum(values: Values) -> float:
-    return special if (special := _not_finite(values)) is not None else _rounded(sum(map(Fraction, values)))
+    return special if (special := _not_finite(values)) is not None else _rounded(_total(values))
 
 
 def _decimal_sum(values: Values) -> Decimal:
@@ -64,7 +65,12 @@ def _not_finite(values: Values) -> float | None:
     return found.pop() if found else None
 
 
-def _rounded(exact: Fraction | int) -> float:
+def _total(values: Values) -> Fraction:
+    """The exact sum of finite values."""
+    return sum((Fraction(value) for value in values), Fraction(0))
+
+
+def _rounded(exact: Fraction) -> float:
     """The nearest float; beyond the range, infinity."""
     try:
         return float(exact)
@@ -78,7 +84,7 @@ def _mean(_: spec.Aggregate, values: Values) -> object:
         return None
     if (special := _not_finite(values)) is not None:
         return special
-    return _rounded(sum(map(Fraction, values)) / len(values))
+    return _rounded(_total(values) / len(values))
 
 
 def _variance(aggregate: spec.Aggregate, values: Values) -> float | None:
@@ -90,8 +96,8 @@ def _variance(aggregate: spec.Aggregate, values: Values) -> float | None:
     if _not_finite(values) is not None:
         return math.nan
     exact = [Fraction(value) for value in values]
-    mean = sum(exact) / len(exact)
-    return _rounded(sum((value - mean) ** 2 for value in exact) / n)
+    mean = _total(exact) / len(exact)
+    return _rounded(_total([(value - mean) ** 2 for value in exact]) / n)
 
 
 def _deviation(aggregate: spec.Aggregate, values: Values) -> float | None:
@@ -110,7 +116,9 @@ def _greatest(_: spec.Aggregate, values: Values) -> object:
     return clean(max(values, key=sort_key)) if values else None
 
 
-def _counted(extreme: Callable[[spec.Aggregate, Values], object]) -> Callable[[spec.Aggregate, Values], object]:
+def _counted(
+    extreme: Callable[[spec.Aggregate, Values], object],
+) -> Callable[[spec.Aggregate, Values], object]:
     """An extreme and how many values equal it, as a struct; null of nothing."""
 
     def rule(aggregate: spec.Aggregate, values: Values) -> object:
@@ -131,7 +139,7 @@ def _quantile(aggregate: spec.Aggregate, values: Values) -> object:
     return float(sorted(values, key=sort_key)[rank - 1])
 
 
-_RULES: dict[type[spec.Aggregate], Callable[[spec.Aggregate, Values], object]] = {
+_RULES: dict[type[spec.Aggregate], Rule] = {
     spec.Count: lambda _, values: len(values),
     spec.Sum: _sum,
     spec.Mean: _mean,

@@ -11,7 +11,7 @@ and its result has the time of its last row. With every > size some rows are in 
 
 from __future__ import annotations
 
-from penstock.engines.reference.members import Answer, Member, Open, Pane, ordered
+from penstock.engines.reference.members import Answer, Member, Open, WindowRows, ordered
 from penstock.timing.windows import CountWindow
 
 
@@ -31,28 +31,28 @@ class CountWindows:
         self._waiting += [member for member, is_late in zip(members, late, strict=True) if not is_late]
         return [(Answer.LATE, 1) if is_late else (Answer.TAKEN, 0) for is_late in late]
 
-    def leave(self, after: float) -> list[Pane]:
+    def leave(self, after: float) -> list[WindowRows]:
         """Place what the watermark has passed; every window that gets full leaves."""
         ready = [member for member in self._waiting if member.row.at() + self._lateness < after]
         self._waiting = [member for member in self._waiting if member.row.at() + self._lateness >= after]
-        return [pane for member in ordered(ready) for pane in self._place(member)]
+        return [content for member in ordered(ready) for content in self._place(member)]
 
-    def early(self) -> list[Pane]:
+    def early(self) -> list[WindowRows]:
         """The windows that are not full and changed since they were last shown."""
         changed = {index: window for index, window in self._open.items() if window.changed}
         for window in changed.values():
             window.changed = False
-        return [_pane(index, window) for index, window in changed.items()]
+        return [_content(index, window) for index, window in changed.items()]
 
-    def rest(self) -> list[Pane]:
+    def rest(self) -> list[WindowRows]:
         """At the end of the stream: the windows that are not full, if they were asked for."""
         left, self._open = self._open, {}
         for window in left.values():
             for member in window.members:
                 member.passed = member.passed or self._partial
-        return [_pane(index, window) for index, window in left.items()] if self._partial else []
+        return [_content(index, window) for index, window in left.items()] if self._partial else []
 
-    def _place(self, member: Member) -> list[Pane]:
+    def _place(self, member: Member) -> list[WindowRows]:
         """Put the next row into its windows; give those that it fills."""
         number, self._placed = self._placed, self._placed + 1
         first = max(0, (number - self._size) // self._every + 1)
@@ -63,13 +63,13 @@ class CountWindows:
             window.add([member])
             member.held = True
             if len(window.members) == self._size:
-                full.append(_pane(index, self._open.pop(index)))
-        for pane in full:
-            for each in pane.members:
+                full.append(_content(index, self._open.pop(index)))
+        for content in full:
+            for each in content.members:
                 each.passed = True
         return full
 
 
-def _pane(index: int, window: Open) -> Pane:
+def _content(index: int, window: Open) -> WindowRows:
     start, end = window.members[0].row.at(), window.members[-1].row.at()
-    return Pane(start, end, end, tuple(window.members), index)
+    return WindowRows(start, end, end, tuple(window.members), index)

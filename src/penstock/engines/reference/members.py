@@ -39,7 +39,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Pane:
+class WindowRows:
     """A window with its rows, about to leave (or shown early).
 
     start, end  in microseconds
@@ -74,13 +74,13 @@ class Kind(Protocol):
     def take(self, members: list[Member], before: float) -> list[tuple[Answer, int]]:
         """Judge the round's rows, and take in what is not late: an answer and the misses, per row."""
 
-    def leave(self, after: float) -> list[Pane]:
+    def leave(self, after: float) -> list[WindowRows]:
         """The windows that leave when the watermark stands here."""
 
-    def early(self) -> list[Pane]:
+    def early(self) -> list[WindowRows]:
         """The open windows that changed since they were last shown."""
 
-    def rest(self) -> list[Pane]:
+    def rest(self) -> list[WindowRows]:
         """What the end of the stream lets go beyond what the watermark +infinity does."""
 
 

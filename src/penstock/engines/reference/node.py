@@ -99,7 +99,8 @@ class Node(ABC):
         return mark
 
     def close(self) -> None:
-        """Release what the node holds."""
+        """Release what the node holds; most hold nothing."""
+        return
 
 
 def held_back(mark: Mark, by: int) -> Mark:

@@ -16,12 +16,12 @@ from penstock.caller import defined_at, name_of
 from penstock.engines.reference.aggregates import OutOfRange, aggregated
 from penstock.engines.reference.faults import Blame, reason_of
 from penstock.engines.reference.functions import Values, is_one_row, own_copy, plain_rows
-from penstock.engines.reference.members import Member, Pane
+from penstock.engines.reference.members import Member, WindowRows
 from penstock.errors import EngineError, FunctionError
 from penstock.expr import lower_python
 from penstock.expr.failure import RowFailure
 from penstock.expr.types import from_python
-from penstock.operators.aggregates import Aggregate, Count, EventTimeMax, Fold
+from penstock.operators.aggregates import Aggregate, EventTimeMax, Fold
 from penstock.operators.function import RowFunction
 from penstock.operators.row import Row, plain_row
 from penstock.operators.stream import Stream
@@ -48,9 +48,9 @@ class Aggregates:
                 return {}, (blame, cause)
         return parts, None
 
-    def results(self, pane: Pane, place: str) -> Results:
+    def results(self, content: WindowRows, place: str) -> Results:
         """The results of a window; `place` names it in errors."""
-        return [{name: rule(name, pane.members, place) for name, rule in self._rules.items()}]
+        return [{name: rule(name, content.members, place) for name, rule in self._rules.items()}]
 
 
 class Applied:
@@ -65,9 +65,9 @@ class Applied:
         """Nothing: the function sees whole rows."""
         return {}, None
 
-    def results(self, pane: Pane, place: str) -> Results:
+    def results(self, content: WindowRows, place: str) -> Results:
         """The rows it gives for a window."""
-        rows = [Row(member.row.values, self._up) for member in pane.members]
+        rows = [Row(member.row.values, self._up) for member in content.members]
         try:
             given = self._call(rows)
             if is_one_row(given):

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from penstock.engines.reference.members import Answer, Member, Open, Pane, ordered
+from penstock.engines.reference.members import Answer, Member, Open, WindowRows, ordered
 from penstock.timing.windows import SessionWindow, is_late_for
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Session:
     """One open session."""
 
@@ -49,20 +49,20 @@ class Sessions:
             behind.remove(taken)
         return [(Answer.LATE, 1) if member in behind else (Answer.TAKEN, 0) for member in members]
 
-    def leave(self, after: float) -> list[Pane]:
+    def leave(self, after: float) -> list[WindowRows]:
         """Every session with W >= end + lateness."""
         gone = [session for session in self._open if is_late_for(after, session.end, self._lateness)]
         self._open = [session for session in self._open if session not in gone]
-        return [_pane(session) for session in gone]
+        return [_content(session) for session in gone]
 
-    def early(self) -> list[Pane]:
+    def early(self) -> list[WindowRows]:
         """The sessions that changed since they were last shown."""
         changed = [session for session in self._open if session.rows.changed]
         for session in changed:
             session.rows.changed = False
-        return [_pane(session) for session in changed]
+        return [_content(session) for session in changed]
 
-    def rest(self) -> list[Pane]:
+    def rest(self) -> list[WindowRows]:
         """Nothing: the watermark +infinity closes every session."""
         return []
 
@@ -83,5 +83,5 @@ class Sessions:
         self._open = [session for session in self._open if session not in joined] + [merged]
 
 
-def _pane(session: Session) -> Pane:
-    return Pane(session.start, session.end, session.end - 1, ordered(session.rows.members))
+def _content(session: Session) -> WindowRows:
+    return WindowRows(session.start, session.end, session.end - 1, ordered(session.rows.members))

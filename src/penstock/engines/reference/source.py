@@ -41,8 +41,8 @@ class SourceNode(Node):
         self._rank = rank
         self._time = op.resolved()
         self._watermark = SourceWatermark(self._time.delay if self._time else None)
-        self._rule = _promise_rule(self._time, self._schema) if self._time else None
-        self._promised_by_row = self._time is not None and isinstance(self._time.rule, Expr)
+        self._by_batch = _batch_rule(self._time) if self._time else None
+        self._by_row = _row_rule(self._time, self._schema) if self._time else None
         self._last_rows_at = site.clock.now()
         self._over = False
 
@@ -103,26 +103,19 @@ class SourceNode(Node):
         try:
             if self._time is not None:
                 _check_time(row.time, self._time, now)
-                if self._promised_by_row and self._rule is not None:
-                    self._rule_value(row)
+                if self._by_row is not None:
+                    self._by_row(row)
         except RowFailure as cause:
             self.faults.row(row, self._schema, _TIME, cause)
             return False
         return True
 
-    def _rule_value(self, row: TimedRow) -> int | None:
-        """What the watermark expression says of one row."""
-        assert self._time is not None, "asked only where there is time"
-        assert isinstance(self._time.rule, Expr), "asked only where the rule is an expression"
-        value = lower_python(self._time.rule, self._schema)(row.values)
-        return self._time.type.micros(value) if isinstance(value, int) else None
-
     def _follow(self, batch: SourceBatch, good: list[TimedRow], time: SourceTime) -> None:
         """Move the watermark on by what the batch shows and by what the source promises."""
         self._watermark.saw(max((row.at() for row in good), default=None))
-        promises = [self._rule_value(row) for row in good] if self._promised_by_row else []
-        if self._rule is not None and batch.rows.num_rows:
-            promises.append(self._rule(batch.rows))
+        promises = [self._by_row(row) for row in good] if self._by_row is not None else []
+        if self._by_batch is not None and batch.rows.num_rows:
+            promises.append(self._by_batch(batch.rows))
         if batch.watermark is not None:
             promises.append(time.type.micros(batch.watermark))
         for promise in promises:
@@ -152,8 +145,21 @@ def _check_time(time: int | None, spec: SourceTime, now: int) -> None:
         )
 
 
-def _promise_rule(time: SourceTime, schema: pa.Schema) -> Callable[[pa.RecordBatch], int | None] | None:
-    """The user's watermark function as microseconds; None where there is no function."""
+def _row_rule(time: SourceTime, schema: pa.Schema) -> Callable[[TimedRow], int | None] | None:
+    """The watermark expression in microseconds; None where there is none. A row it fails on is an error."""
+    if not isinstance(time.rule, Expr):
+        return None
+    lowered = lower_python(time.rule, schema)
+
+    def promised(row: TimedRow) -> int | None:
+        value = lowered(row.values)
+        return time.type.micros(value) if isinstance(value, int) else None
+
+    return promised
+
+
+def _batch_rule(time: SourceTime) -> Callable[[pa.RecordBatch], int | None] | None:
+    """The user's watermark function in microseconds; None where there is no function."""
     rule = time.rule
     if rule is None or isinstance(rule, Expr | Yielded):
         return None

@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from penstock.engines.reference.counts import CountWindows
-from penstock.engines.reference.members import Answer, Kind, Member, Pane
+from penstock.engines.reference.members import Answer, Kind, Member, WindowRows
 from penstock.engines.reference.node import Arrived, Mark, Node, Outputs, Site, held_back
 from penstock.engines.reference.results import Aggregates, Applied
 from penstock.engines.reference.sessions import Sessions
 from penstock.engines.reference.timed import TimedRow
 from penstock.engines.reference.values import key_columns, key_of, sort_key
 from penstock.engines.reference.windows import TimeWindows
+from penstock.expr.failure import RowFailure
 from penstock.expr.types import to_python
 from penstock.operators.op import LATE, OUT
 from penstock.operators.windows import END, FINAL, INDEX, START, WINDOW, Windows
@@ -118,12 +121,12 @@ class WindowNode(Node):
 
     def _leaving(self, group: Group, arrived: Arrived) -> list[TimedRow]:
         """The results of one key, by (window_end, window_start)."""
-        leaving = []
+        leaving: list[tuple[int, WindowRows]] = []
         for number, kind in enumerate(group.kinds):
-            panes = kind.leave(arrived.after) + (kind.rest() if arrived.over else [])
-            leaving += [(pane.end, pane.start, number, pane.index or 0, pane) for pane in panes]
-        leaving.sort(key=lambda each: each[:4])
-        return [row for *_, number, _, pane in leaving for row in self._rows(group, number, pane, final=True)]
+            contents = kind.leave(arrived.after) + (kind.rest() if arrived.over else [])
+            leaving += [(number, content) for content in contents]
+        leaving.sort(key=lambda each: (each[1].end, each[1].start, each[0], each[1].index or 0))
+        return [row for number, content in leaving for row in self._rows(group, number, content, final=True)]
 
     def _early(self) -> list[TimedRow]:
         """Unfinished results, if the clock says that it is time for them again."""
@@ -134,30 +137,30 @@ class WindowNode(Node):
         shown = []
         for group in sorted(self._groups.values(), key=Group.place):
             for number, kind in enumerate(group.kinds):
-                panes = sorted(kind.early(), key=lambda pane: (pane.end, pane.start))
-                shown += [row for pane in panes for row in self._rows(group, number, pane, final=False)]
+                for content in sorted(kind.early(), key=lambda content: (content.end, content.start)):
+                    shown += self._rows(group, number, content, final=False)
         return shown
 
-    def _rows(self, group: Group, number: int, pane: Pane, *, final: bool) -> list[TimedRow]:
+    def _rows(self, group: Group, number: int, content: WindowRows, *, final: bool) -> list[TimedRow]:
         """The result rows of one window, with the key and the bounds."""
         label, window = self._resolved.windows[number]
         time = self._up.require_time("a window")
         columns: dict[str, object] = dict(group.key)
         columns |= {WINDOW: label} if self._resolved.labelled else {}
-        columns |= {START: time.value(pane.start), END: time.value(pane.end)}
-        columns |= {INDEX: pane.index} if self._resolved.counted else {}
+        columns |= {START: time.value(content.start), END: time.value(content.end)}
+        columns |= {INDEX: content.index} if self._resolved.counted else {}
         last = {FINAL: final} if self._resolved.early is not None else {}
-        results = self._made.results(pane, self._place(group, window, columns))
+        results = self._made.results(content, self._place(group, window, columns))
         orders = [()] if len(results) == 1 else [(index,) for index in range(len(results))]
         return [
-            TimedRow({**columns, **result, **last}, pane.time, order)
+            TimedRow({**columns, **result, **last}, content.time, order)
             for result, order in zip(results, orders, strict=True)
         ]
 
     def _place(self, group: Group, window: Window, columns: dict[str, object]) -> str:
         """A window for an error message: which kind, its bounds, its key."""
         kind = self._up.require_time("a window").type
-        start, end = (to_python(columns[name], kind) for name in (START, END))
+        start, end = (_shown(columns[name], kind) for name in (START, END))
         key = ", ".join(f"{name}={value!r}" for name, value in group.key.items())
         return f"window {window} from {start} to {end}" + (f" of key {key}" if key else "")
 
@@ -173,3 +176,11 @@ class WindowNode(Node):
         if isinstance(window, SessionWindow):
             return Sessions(window, self._resolved.lateness)
         return TimeWindows(window, self._resolved.lateness)
+
+
+def _shown(value: object, type_: pa.DataType) -> object:
+    """A window's bound as the user sees it, or as it is stored where a datetime cannot hold it."""
+    try:
+        return to_python(value, type_)
+    except RowFailure:
+        return value

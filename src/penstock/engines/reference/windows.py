@@ -11,7 +11,7 @@ W >= end + lateness; its result has the time end - 1.
 
 from __future__ import annotations
 
-from penstock.engines.reference.members import Answer, Member, Open, Pane, ordered
+from penstock.engines.reference.members import Answer, Member, Open, WindowRows, ordered
 from penstock.timing.windows import TimeWindow, is_late_for
 
 
@@ -36,22 +36,22 @@ class TimeWindows:
             return Answer.TAKEN, misses
         return (Answer.LATE if starts else Answer.GAP), misses
 
-    def leave(self, after: float) -> list[Pane]:
+    def leave(self, after: float) -> list[WindowRows]:
         """Every window with W >= end + lateness."""
         gone = [s for s in self._open if is_late_for(after, s + self._window.size, self._lateness)]
-        return [self._pane(start, self._open.pop(start)) for start in gone]
+        return [self._content(start, self._open.pop(start)) for start in gone]
 
-    def early(self) -> list[Pane]:
+    def early(self) -> list[WindowRows]:
         """The windows that changed since they were last shown."""
         changed = [(start, window) for start, window in self._open.items() if window.changed]
         for _, window in changed:
             window.changed = False
-        return [self._pane(start, window) for start, window in changed]
+        return [self._content(start, window) for start, window in changed]
 
-    def rest(self) -> list[Pane]:
+    def rest(self) -> list[WindowRows]:
         """Nothing: the watermark +infinity closes every time window."""
         return []
 
-    def _pane(self, start: int, window: Open) -> Pane:
+    def _content(self, start: int, window: Open) -> WindowRows:
         end = start + self._window.size
-        return Pane(start, end, end - 1, ordered(window.members))
+        return WindowRows(start, end, end - 1, ordered(window.members))

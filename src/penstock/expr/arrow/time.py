@@ -53,10 +53,6 @@ def _from_epoch(node: FromEpoch, line: Line) -> Function:
 
 @rule.register
 def _truncate(node: Truncate, line: Line) -> Function:
-    if (
-        node.micros >= 1 << 63
-    ):  # longer than time: everything since 1970 begins there, all before is out of range
-        return lambda times: built(np.zeros(len(times)), line.type, [times], numbers(times) < 0)
     length = np.int64(node.micros)
 
     def truncated(times: pa.Array) -> Evaluated:
@@ -70,10 +66,12 @@ def _truncate(node: Truncate, line: Line) -> Function:
 
 @rule.register
 def _shift(node: Shift, line: Line) -> Function:
-    if abs(node.micros) >= 1 << 63:  # far, but two of them still meet: take half twice
-        half = node.micros // 2
-        return lambda times: _shifted(times, [half, node.micros - half], line.type)
-    return lambda times: _shifted(times, [node.micros], line.type)
+    def shifted(times: pa.Array) -> Evaluated:
+        with np.errstate(all="ignore"):
+            values, failed = sum_of(numbers(times), np.full(len(times), node.micros, dtype=np.int64))
+        return built(values, line.type, [times], failed)
+
+    return shifted
 
 
 def scaled(counts: pa.Array, length: int, type: pa.DataType) -> Evaluated:
@@ -82,16 +80,6 @@ def scaled(counts: pa.Array, length: int, type: pa.DataType) -> Evaluated:
     with np.errstate(all="ignore"):
         values, failed = product_of(given, np.full(len(given), length, dtype=np.int64))
     return built(values, type, [counts], failed)
-
-
-def _shifted(times: pa.Array, shifts: list[int], type: pa.DataType) -> Evaluated:
-    counts = numbers(times)
-    failed = np.zeros(len(counts), dtype=np.bool_)
-    for shift in shifts:
-        with np.errstate(all="ignore"):
-            counts, over = sum_of(counts, np.int64(shift) + np.zeros_like(counts))
-        failed |= over
-    return built(counts, type, [times], failed)
 
 
 def _date_part(part: str, days: Numbers) -> Numbers:

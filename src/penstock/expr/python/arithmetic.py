@@ -26,7 +26,7 @@ from penstock.expr.columns import Field, Literal
 from penstock.expr.failure import RowFailure
 from penstock.expr.program import Line
 from penstock.expr.python.rule import Function, rule
-from penstock.expr.values import integer_range
+from penstock.expr.values import integer_range, type_name
 
 
 @rule.register
@@ -118,7 +118,7 @@ def in_range(value: int | float, type: pa.DataType) -> int | float:
     if isinstance(value, int):
         low, high = integer_range(type)
         if not low <= value <= high:
-            raise RowFailure(f"{value} overflows {type}")
+            raise RowFailure(f"{value} overflows {type_name(type)}")
     return value
 
 

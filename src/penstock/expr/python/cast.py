@@ -18,7 +18,7 @@ from penstock.expr.python.arithmetic import in_range
 from penstock.expr.python.rule import Function, rule
 from penstock.expr.python.time import DAY, calendar
 from penstock.expr.signature import is_numeric
-from penstock.expr.values import WIDE, days_of
+from penstock.expr.values import WIDE, days_of, type_name
 
 _INT = re.compile(r"[+-]?[0-9]+")
 _FLOAT = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|NaN|[+-]?Infinity")
@@ -68,7 +68,7 @@ def _from_value(given: pa.DataType, wanted: pa.DataType) -> Function:
 
 def _whole_number(value: float, wanted: pa.DataType) -> int | float:
     if not math.isfinite(value):
-        raise RowFailure(f"{value} cannot become {wanted}")
+        raise RowFailure(f"{value} cannot become {type_name(wanted)}")
     return in_range(int(value), wanted)
 
 
@@ -96,7 +96,7 @@ def _int_of(text: str, wanted: pa.DataType) -> int | float:
     # Python refuses to parse thousands of digits; all but the last twenty must be zeros to be in range.
     sign, digits = ("-" if text[0] == "-" else ""), text.lstrip("+-").lstrip("0")
     if len(digits) > 20:
-        raise RowFailure(f"{text:.40} overflows {wanted}")
+        raise RowFailure(f"{text:.40} overflows {type_name(wanted)}")
     return in_range(int(sign + (digits or "0")), wanted)
 
 
@@ -136,7 +136,7 @@ def _moment_of(text: str, wanted: pa.DataType) -> int:
 
 
 def _unreadable(text: str, wanted: pa.DataType) -> RowFailure:
-    return RowFailure(f"{text!r:.80} cannot be read as {wanted}")
+    return RowFailure(f"{text!r:.80} cannot be read as {type_name(wanted)}")
 
 
 _FROM_TEXT: tuple[tuple[Callable[[pa.DataType], bool], Function], ...] = (

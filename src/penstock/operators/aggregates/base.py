@@ -42,7 +42,9 @@ class Aggregate:
     def refuse(self, found: pa.DataType, accepts: str) -> SchemaError:
         """The error for a type that this aggregate cannot take."""
         return SchemaError(
-            f"{self.label} cannot take {self.value} of type {found}", detail=f"{self.label} takes {accepts}"
+            f"{self.label} cannot take {self.value} of type {found}",
+            detail=f"{self.label} takes {accepts}",
+            hint=f"give it something of such a type, or cast it: ({self.value}).cast(...)",
         )
 
     def __str__(self) -> str:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from penstock.caller import defined_at, name_of
+from penstock.caller import called_from, defined_at, name_of
 from penstock.errors import FunctionError, SchemaError
 from penstock.expr.declared import declared_type
 from penstock.operators.aggregates.base import Aggregate
@@ -55,7 +55,7 @@ def fold(
     zero: Any,
     lower: Callable[[Any], Any] | None = None,
     *,
-    columns: Sequence[str] | None = None,
+    columns: str | Sequence[str] | None = None,
     type: object = None,
     commutative: bool = True,
 ) -> Fold:
@@ -71,10 +71,14 @@ def fold(
     """
     for what, fn in (("lift", lift), ("combine", combine), ("lower", lower)):
         if fn is not None and not callable(fn):
-            raise FunctionError(f"fold's {what} is {fn!r}, not a function")
+            raise FunctionError(
+                f"fold's {what} is {fn!r}, not a function",
+                where=called_from(),
+                hint="write ps.fold(lift, combine, zero, lower)",
+            )
     given = type if type is not None else _annotated(lower or combine)
     result = None if given is None else declared_type(given)
-    read = None if columns is None else tuple(columns)
+    read = None if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
     return Fold(None, lift, combine, zero, lower, read, result, commutative)
 
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from penstock.caller import called_from
 from penstock.errors import SchemaError
 from penstock.expr import Expr
 from penstock.operators.aggregates.base import Aggregate, aggregated, is_number
@@ -32,8 +33,10 @@ class Quantile(Aggregate):
 
 def quantile(value: str | Expr, q: float) -> Quantile:
     """About the value below which the share `q` of a column or an expression lies; 0.5 is the median."""
-    if not 0 <= q <= 1:
+    if isinstance(q, bool) or not isinstance(q, (int, float)) or not 0 <= q <= 1:
         raise SchemaError(
-            f"quantile {q!r} is not a share", hint="use a number from 0 to 1: 0.5 is the median"
+            f"quantile {q!r} is not a share",
+            where=called_from(),
+            hint="use a number from 0 to 1: 0.5 is the median",
         )
     return Quantile(aggregated(value), q)

@@ -1,0 +1,70 @@
+"""The reference engine as the registry finds it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.clock import Clock
+from penstock.engines.protocol import Gap, RunOptions
+from penstock.engines.reference.interpreter import Interpreter
+from penstock.engines.reference.lower import lower
+from penstock.engines.reference.run import ReferenceRun
+from penstock.engines.reference.session import ReferenceSession
+from penstock.errors import NotSupported
+from penstock.events import EventSink
+from penstock.operators.op import Op
+from penstock.plan.plan import Plan
+
+
+class ReferenceEngine:
+    """The judge: plain Python, one row at a time, no state kept between runs."""
+
+    @property
+    def name(self) -> str:
+        """What `run(engine=...)` calls it."""
+        return "reference"
+
+    def gaps(self, plan: Plan) -> Sequence[Gap]:
+        """The steps whose operator it has no rule for."""
+        return [
+            Gap(step.name, f"the reference engine has no rule for {type(step.op).__name__}", "another engine")
+            for step in plan
+            if lower.dispatch(type(step.op)) is lower.dispatch(Op)
+        ]
+
+    def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> ReferenceRun:
+        """Begin a run, in a thread of its own."""
+        self._refuse(plan, options)
+        return ReferenceRun(Interpreter(plan, clock=clock, events=events), options)
+
+    def session(
+        self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions
+    ) -> ReferenceSession:
+        """Begin a run fed by hand."""
+        self._refuse(plan, options)
+        return ReferenceSession(Interpreter(plan, clock=clock, events=events), options)
+
+    def explain(self, plan: Plan) -> Sequence[str]:
+        """What it does with a plan, and what it is for."""
+        lines = [
+            "plain Python, one row at a time: made to be right, not fast",
+            f"{len(plan.steps)} steps in one thread, {len(plan.sources)} batches a round",
+        ]
+        ignored = [step.name for step in plan if step.degree.most > 1]
+        if ignored:
+            lines.append(f"one replica each; the degree changes no result: {', '.join(ignored)}")
+        return lines
+
+    def _refuse(self, plan: Plan, options: RunOptions) -> None:
+        if options.checkpoint is not None:
+            raise NotSupported(
+                f"the reference engine keeps no state, so checkpoint={options.checkpoint!r} is no use to it",
+                hint="leave checkpoint out, or use another engine",
+            )
+        if options.master is not None:
+            raise NotSupported(
+                f"the reference engine runs here and nowhere else, not on master={options.master!r}",
+                hint="leave master out",
+            )
+        for gap in self.gaps(plan):
+            raise NotSupported(gap.reason, step=gap.step, hint=f"use {gap.instead}")

@@ -1,0 +1,146 @@
+"""WindowJoin: pairs of rows of two streams that are close in time and for which the predicate holds.
+
+A pair joins when it is within the bounds of time (DP-Join, Definition 4.1) or in one tumbling window. It
+leaves in the round in which its second row comes, once, with the later of the two times. A row is kept
+for as long as a row that is not late could still pair with it; then it is forgotten, and in an outer
+join it leaves with nulls, at its own time, if nothing was paired with it.
+
+    within 5      left at 10, kept while a right row at 15 can come: until W - lateness > 15
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.engines.reference.node import Arrived, Mark, Node, Outputs, Site, held_back
+from penstock.engines.reference.pairs import PairTest
+from penstock.engines.reference.timed import TimedRow, in_order
+from penstock.operators.op import OUT
+from penstock.operators.predicate import Equal
+from penstock.operators.window_join import LATE_LEFT, LATE_RIGHT, LEFT, RIGHT, WindowJoin
+from penstock.timing.windows import is_late_for
+
+
+@dataclass(slots=True, eq=False)
+class Kept:
+    """A row that may still find partners; whether it has one, and whether a pair of it failed."""
+
+    row: TimedRow
+    paired: bool = False
+    failed: bool = False
+
+
+class JoinNode(Node):
+    """Both sides, as lists."""
+
+    def __init__(self, site: Site, op: WindowJoin) -> None:
+        super().__init__(site)
+        streams = {given.port: given.stream for given in site.step.inputs}
+        left, right = streams[LEFT], streams[RIGHT]
+        self._how = op.how
+        self._bound = op.resolved(left, right)
+        self._left_names = left.columns
+        self._right_names = [(name, field.name) for name, field in op.right_columns(left, right)]
+        self._shared = [term.left for term in op.terms if isinstance(term, Equal) and term.left == term.right]
+        self._test = PairTest(op.terms, left.schema, right.schema)
+        self._kept: dict[str, list[Kept]] = {LEFT: [], RIGHT: []}
+
+    def forward(self, mark: Mark) -> Mark:
+        """An inner pair is at most the lateness behind; a row without a partner leaves a bound later.
+
+        In a join by window a row is on time until its whole window has left, so pairs too may be a
+        window behind.
+        """
+        longest = max(self._bound.older_left, self._bound.older_right)
+        inner = self._how == "inner" and self._bound.window is None
+        return held_back(mark, self._bound.lateness + (0 if inner else longest))
+
+    def round(self, arrived: Arrived) -> Outputs:
+        """Judge the rows, pair the new ones with all that is kept, then forget."""
+        late = {
+            port: [row for row in arrived.rows[port] if self._is_late(row, arrived.before)]
+            for port in (LEFT, RIGHT)
+        }
+        new = {
+            port: [Kept(row) for row in arrived.rows[port] if not self._is_late(row, arrived.before)]
+            for port in (LEFT, RIGHT)
+        }
+        self.accounts.late += len(late[LEFT]) + len(late[RIGHT])
+        pairs = self._pairs(new[LEFT], new[RIGHT] + self._kept[RIGHT], new[LEFT])
+        pairs += self._pairs(self._kept[LEFT], new[RIGHT], new[RIGHT])
+        for port in (LEFT, RIGHT):
+            self.accounts.passed += sum(not kept.failed for kept in new[port])
+            self._kept[port] += new[port]
+        alone = self._forget(LEFT, arrived.after) + self._forget(RIGHT, arrived.after)
+        return {OUT: in_order(pairs + alone), LATE_LEFT: late[LEFT], LATE_RIGHT: late[RIGHT]}
+
+    def _is_late(self, row: TimedRow, before: float) -> bool:
+        """Behind the watermark by more than the lateness; in a join by window, after its window has left."""
+        if self._bound.window is not None:
+            return is_late_for(before, self._window_end(row), self._bound.lateness)
+        return row.at() + self._bound.lateness < before
+
+    def _pairs(self, lefts: list[Kept], rights: list[Kept], second: list[Kept]) -> list[TimedRow]:
+        """The pairs of any left with any right; a pair that fails is charged to its row in `second`."""
+        pairs = []
+        for left in lefts:
+            for right in rights:
+                if not self._close(left.row, right.row):
+                    continue
+                try:
+                    joins = self._test.holds(left.row.values, right.row.values)
+                except self._test.blame.catches as cause:
+                    self._fail(left, right, left if left in second else right, cause)
+                    continue
+                if joins:
+                    left.paired = right.paired = True
+                    pairs.append(self._joined(left.row, right.row))
+        return pairs
+
+    def _close(self, left: TimedRow, right: TimedRow) -> bool:
+        """Whether the two are close enough in time."""
+        if self._bound.window is not None:
+            return self._window_end(left) == self._window_end(right)
+        apart = right.at() - left.at()
+        return -self._bound.older_right <= apart <= self._bound.older_left
+
+    def _window_end(self, row: TimedRow) -> int:
+        assert self._bound.window is not None, "asked only in a join by window"
+        (start,) = self._bound.window.starts(row.at())
+        return start + self._bound.window.size
+
+    def _fail(self, left: Kept, right: Kept, charged: Kept, cause: Exception) -> None:
+        """A pair failed: its row that came second is counted, once, however many pairs of it fail."""
+        pair = self._joined(left.row, right.row)
+        counted = 0 if charged.failed else 1
+        charged.failed = True
+        schema = self.site.step.outputs[OUT].schema
+        self.faults.row(pair, schema, self._test.blame, cause, counted=counted)
+
+    def _joined(self, left: TimedRow, right: TimedRow) -> TimedRow:
+        """The columns of both, at the later time."""
+        values = {**left.values, **{name: right.values[source] for source, name in self._right_names}}
+        return TimedRow(values, max(left.at(), right.at()), (*left.order, *right.order))
+
+    def _forget(self, port: str, after: float) -> list[TimedRow]:
+        """Drop the rows that nothing can pair with any more; give those an outer join lets out."""
+        over = [kept for kept in self._kept[port] if self._is_over(kept.row, port, after)]
+        self._kept[port] = [kept for kept in self._kept[port] if kept not in over]
+        outer = self._how in (port, "full")
+        return [self._alone(kept.row, port) for kept in over if outer and not kept.paired]
+
+    def _is_over(self, row: TimedRow, port: str, after: float) -> bool:
+        """Whether every row that could still pair with this one would be late."""
+        if self._bound.window is not None:
+            return is_late_for(after, self._window_end(row), self._bound.lateness)
+        reach = self._bound.older_left if port == LEFT else self._bound.older_right
+        return row.at() + reach + self._bound.lateness < after
+
+    def _alone(self, row: TimedRow, port: str) -> TimedRow:
+        """A row without a partner: nulls for the other side, but a shared column is its own."""
+        right = dict.fromkeys((name for _, name in self._right_names), None)
+        if port == LEFT:
+            return row.with_values({**row.values, **right})
+        values: dict[str, object] = dict.fromkeys(self._left_names)
+        values |= {name: row.values[name] for name in self._shared}
+        return row.with_values({**values, **{name: row.values[source] for source, name in self._right_names}})

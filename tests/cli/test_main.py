@@ -1,0 +1,100 @@
+"""The command as a whole: version, help, exit codes, doctor, colours."""
+
+from __future__ import annotations
+
+import json
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from penstock.bench import BenchError, WrongAnswer
+from penstock.cli import doctor, screen
+from penstock.cli.exits import MEANING, Code, code_of
+from penstock.cli.findings import Finding
+from penstock.errors import (
+    CheckpointError,
+    ConnectorError,
+    EngineError,
+    FunctionError,
+    GraphError,
+    NotSupported,
+    PenstockError,
+    SchemaError,
+    TimeError,
+)
+from tests.cli.typing_at import penstock
+
+DOCS = Path(__file__).parents[2] / "docs" / "command-line.md"
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert penstock("--version").out == f"penstock {metadata.version('penstock')}\n"
+
+
+def test_without_a_command_the_help_is_shown() -> None:
+    assert "Commands:" in penstock().out + penstock().err
+
+
+def test_an_unknown_command_is_wrong_usage() -> None:
+    assert penstock("rum").code == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (GraphError, 2),
+        (SchemaError, 2),
+        (TimeError, 2),
+        (NotSupported, 2),
+        (BenchError, 2),
+        (WrongAnswer, 1),
+        (FunctionError, 1),
+        (ConnectorError, 1),
+        (CheckpointError, 1),
+        (EngineError, 1),
+    ],
+)
+def test_mistakes_found_before_a_run_end_with_2_and_failures_with_1(
+    kind: type[PenstockError], code: int
+) -> None:
+    assert code_of(kind("it went wrong")) == code
+
+
+def test_the_documented_exit_codes_are_the_real_ones() -> None:
+    text = DOCS.read_text()
+    assert [f"| {code.value} | {MEANING[code]} |" in text for code in Code] == [True] * len(Code)
+
+
+def test_doctor_is_content_here() -> None:
+    done = penstock("doctor")
+    assert (done.code, "broken" in done.out) == (0, False)
+    assert "engine reference" in done.out
+
+
+def test_doctor_gives_json_to_scripts() -> None:
+    found = {finding["name"]: finding for finding in json.loads(penstock("doctor", "--json").out)}
+    assert found["python"]["state"] == "ok"
+    assert {"pyarrow", "extra spark", "java", "machine", "temp folder"} <= set(found)
+
+
+def test_doctor_ends_with_code_1_when_something_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = Finding("numpy", "broken", "not installed", 'pip install "numpy>=2.0"')
+    monkeypatch.setattr(doctor, "examine", lambda: [broken])
+    done = penstock("doctor")
+    assert (done.code, 'pip install "numpy>=2.0"' in done.out) == (1, True)
+
+
+def test_nothing_is_coloured_and_no_bar_is_drawn_where_there_is_no_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    screen.show_error(GraphError("a [bold]fact[/bold]", hint="a hint"))
+    with screen.progress(total=3) as bar:
+        bar.move(1, 3, "working")
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", "GraphError: a [bold]fact[/bold]\n  hint:   a hint\n")
+
+
+def test_a_long_line_is_not_broken(capsys: pytest.CaptureFixture[str]) -> None:
+    screen.say("x" * 500)
+    assert capsys.readouterr().out == "x" * 500 + "\n"

@@ -1,0 +1,144 @@
+"""`penstock run` and `penstock explain`: results, accounts, and how runs end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.typing_at import penstock
+
+PROGRAM = """
+import penstock as ps
+from penstock import col
+
+graph = ps.PipeGraph("small")
+rows = [{"a": 1}, {"a": 2}, {"a": 3}]
+small = graph.source(ps.read.rows(rows), name="numbers").filter(col("a") < 3, name="below")
+small.sink(ps.write.memory(), name="end")
+"""
+
+FAILING = """
+import penstock as ps
+
+def broken(row: ps.Row) -> dict[str, object]:
+    raise ValueError("no such luck")
+
+graph = ps.PipeGraph("failing")
+graph.source(ps.read.rows([{"a": 1}])).map(broken, schema={"a": int}, name="break").sink(ps.write.memory())
+"""
+
+ENDLESS = """
+import penstock as ps
+
+def numbers():
+    print("begun", flush=True)
+    while True:
+        yield [{"a": 1}]
+
+graph = ps.PipeGraph("endless")
+graph.source(ps.read.generator(numbers, schema={"a": int}, bounded=False)).sink(
+    ps.write.callback(lambda rows: None)
+)
+"""
+
+
+def write(folder: Path, text: str) -> str:
+    file = folder / "program.py"
+    file.write_text(text)
+    return str(file)
+
+
+def test_a_run_tells_what_became_of_the_rows_of_every_step(tmp_path: Path) -> None:
+    done = penstock("run", write(tmp_path, PROGRAM), "--engine", "reference")
+    assert done.code == 0
+    assert [line.split() for line in done.out.splitlines()] == [
+        ["graph", '"small"', "on", "engine", "reference:", "drained", "after", "1", "batch"],
+        ["step", "rows", "in", "rows", "out", "filtered"],
+        ["numbers", "3", "3", "0"],
+        ["below", "3", "2", "1"],
+        ["end", "2", "2", "0"],
+    ]
+
+
+def test_a_run_gives_json_to_scripts(tmp_path: Path) -> None:
+    done = penstock("run", write(tmp_path, PROGRAM), "--engine", "reference", "--json")
+    fields = json.loads(done.out)
+    assert (fields["graph"], fields["engine"], fields["outcome"]) == ("small", "reference", "drained")
+    assert fields["rows_out"] == {"end": 2}
+    assert fields["accounts"]["below"]["filtered"] == 1
+
+
+def test_until_stops_after_so_many_rounds(tmp_path: Path) -> None:
+    done = penstock("run", write(tmp_path, PROGRAM), "--engine", "reference", "--until", "0", "--json")
+    assert (json.loads(done.out)["outcome"], json.loads(done.out)["batches"]) == ("stopped", 0)
+
+
+def test_a_failing_function_ends_with_code_1_and_names_step_and_function(tmp_path: Path) -> None:
+    done = penstock("run", write(tmp_path, FAILING), "--engine", "reference")
+    assert (done.code, done.err.startswith("FunctionError: ")) == (1, True)
+    for part in ('step "break"', "broken", "no such luck"):
+        assert part in done.err
+    assert "Traceback" not in done.err
+
+
+def test_an_unknown_engine_ends_with_code_2_and_lists_the_known_ones(tmp_path: Path) -> None:
+    done = penstock("run", write(tmp_path, PROGRAM), "--engine", "refrence")
+    assert done.code == 2
+    assert done.err.splitlines() == [
+        'EngineError: there is no engine "refrence"',
+        "  detail: available: reference",
+    ]
+
+
+def test_what_an_engine_cannot_do_ends_with_code_2(tmp_path: Path) -> None:
+    done = penstock("run", write(tmp_path, PROGRAM), "--engine", "reference", "--master", "spark://host:7077")
+    assert (done.code, done.err.startswith("NotSupported: ")) == (2, True)
+
+
+def test_explain_prints_what_the_library_says_of_the_graph(tmp_path: Path) -> None:
+    done = penstock("explain", write(tmp_path, PROGRAM), "--engine", "reference")
+    assert (done.code, done.out.splitlines()[0]) == (0, "small: 3 steps, 1 source, 1 sink")
+    assert "plain Python, one row at a time" in done.out
+
+
+def test_explain_gives_json_to_scripts(tmp_path: Path) -> None:
+    fields = json.loads(penstock("explain", write(tmp_path, PROGRAM), "--json").out)
+    assert [step["name"] for step in fields["steps"]] == ["numbers", "below", "end"]
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-c", "from penstock.cli.main import main; main()", *words]
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_run_with_code_130_and_no_traceback(tmp_path: Path) -> None:
+    words = command("run", write(tmp_path, ENDLESS), "--engine", "reference")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "interrupted\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("program", "code"), [(PROGRAM, 0), (FAILING, 1), ("x = = 1\n", 2)])
+def test_the_exit_codes_reach_the_shell(tmp_path: Path, program: str, code: int) -> None:
+    words = command("run", write(tmp_path, program), "--engine", "reference")
+    assert subprocess.run(words, capture_output=True, check=False).returncode == code
+
+
+@pytest.mark.slow
+def test_a_reader_that_goes_away_early_is_no_failure_to_talk_about(tmp_path: Path) -> None:
+    words = command("explain", write(tmp_path, PROGRAM))
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(words, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert "Traceback" not in done.stderr

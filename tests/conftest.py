@@ -1,0 +1,40 @@
+"""What all tests share: golden files, which `make golden` writes again after an intended change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+
+Golden = Callable[[str, str], None]
+"""golden("explain/join.txt", text): the text is what the file under tests/golden/ says."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="write the golden files instead of comparing with them"
+    )
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    update = bool(request.config.getoption("--update-golden"))
+
+    def check(name: str, text: str) -> None:
+        check_golden(GOLDEN / name, text, update=update)
+
+    return check
+
+
+def check_golden(file: Path, text: str, *, update: bool) -> None:
+    """Compare a text with a golden file, or write the file."""
+    text = text if text.endswith("\n") else text + "\n"
+    if update:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    if not file.exists():
+        pytest.fail(f"there is no golden file {file.name} yet: run `make golden` and read what it wrote")
+    assert text == file.read_text(encoding="utf-8"), f"{file.name} has changed; if meant, run `make golden`"

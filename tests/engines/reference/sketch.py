@@ -1,0 +1,153 @@
+"""Plans by hand, so that these tests stand on the engine and on nothing above it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.clock import Clock, ManualClock
+from penstock.connect.protocol import BadRow, Delivery, SourceBatch
+from penstock.engines.protocol import RunOptions, RunResult
+from penstock.engines.reference.engine import ReferenceEngine
+from penstock.engines.reference.session import ReferenceSession
+from penstock.errors import Where
+from penstock.events import Event, nobody
+from penstock.operators.op import Degree, Op, Routing
+from penstock.operators.source import Source
+from penstock.operators.stream import Stream
+from penstock.plan.accounts import Accounts
+from penstock.plan.plan import Plan
+from penstock.plan.step import Input, Ref, Step
+
+KTV = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", pa.int64())])
+Rows = Sequence[tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class CutReader:
+    """Gives the batches it was given, one after the other."""
+
+    cut: tuple[SourceBatch, ...]
+    schema: pa.Schema
+    keeps_raw: bool = False
+    bounded: bool = True
+    delivery: Delivery = Delivery.EXACTLY_ONCE
+
+    def batches(self) -> Iterator[SourceBatch]:
+        yield from self.cut
+
+    def describe(self) -> str:
+        return "rows of a test"
+
+
+def batch(
+    rows: Rows,
+    schema: pa.Schema = KTV,
+    *,
+    seq: Sequence[int] | None = None,
+    watermark: int | None = None,
+    bad: tuple[BadRow, ...] = (),
+) -> SourceBatch:
+    columns = [pa.array([row[i] for row in rows], field.type) for i, field in enumerate(schema)]
+    numbers = None if seq is None else pa.array(seq, pa.int64())
+    return SourceBatch(pa.RecordBatch.from_arrays(columns, schema=schema), numbers, watermark, bad)
+
+
+@dataclass
+class Ran:
+    """A run's result, as plain rows."""
+
+    result: RunResult
+    events: list[Event]
+
+    def rows(self, ref: Ref) -> list[tuple[Any, ...]]:
+        return tuples(self.result.collected[ref])
+
+    def account(self, ref: Ref) -> Accounts:
+        return self.result.accounts[ref.step]
+
+
+def tuples(table: pa.Table) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
+@dataclass
+class Sketch:
+    """A plan under construction; every step's outputs are collected unless `read` says which are."""
+
+    steps: list[Step] = field(default_factory=list)
+
+    def source(
+        self, *batches: Rows | SourceBatch, schema: pa.Schema = KTV, keeps_raw: bool = False, **options: Any
+    ) -> Ref:
+        made = tuple(each if isinstance(each, SourceBatch) else batch(each, schema) for each in batches)
+        if "time" not in options and "t" in schema.names:
+            options = {"time": "t", "time_unit": "us", **options}
+            options.setdefault("delay", "0 s" if "watermark" not in options else None)
+        return self.add(Source(reader=CutReader(made, schema, keeps_raw), **options))
+
+    def add(
+        self,
+        op: Op,
+        *feeds: Ref | Sequence[Ref],
+        key: tuple[str, ...] | None = None,
+        degree: int = 1,
+        routing: Routing | None = None,
+        control: Mapping[str, Sequence[Ref]] | None = None,
+        control_schema: pa.Schema | None = None,
+    ) -> Ref:
+        inputs = [self._input(port, each, key) for port, each in zip(op.ports, feeds, strict=False)]
+        outputs = op.outputs({given.port: given.stream for given in inputs})
+        inputs += [
+            Input(port, tuple(refs), Stream(control_schema), control=True)
+            for port, refs in (control or {}).items()
+        ]
+        name = op.name or f"{op.verb}-{len(self.steps)}"
+        step = Step(
+            name,
+            op,
+            tuple(inputs),
+            outputs,
+            Degree(degree, degree),
+            routing,
+            False,
+            Where("program.py", 1),
+        )
+        self.steps.append(step)
+        return Ref(name, next(iter(outputs), "out"))
+
+    def _input(self, port: str, feeds: Ref | Sequence[Ref], key: tuple[str, ...] | None) -> Input:
+        refs = (feeds,) if isinstance(feeds, Ref) else tuple(feeds)
+        by_name = {step.name: step for step in self.steps}
+        stream = by_name[refs[0].step].outputs[refs[0].port]
+        return Input(port, refs, stream if key is None else replace(stream, key=key))
+
+    def plan(self, *collects: Ref) -> Plan:
+        every = [Ref(step.name, port) for step in self.steps for port in step.outputs]
+        return Plan("sketch", tuple(self.steps), collects or tuple(every))
+
+    def run(self, *collects: Ref, clock: Clock | None = None, **options: Any) -> Ran:
+        events: list[Event] = []
+        run = ReferenceEngine().start(
+            self.plan(*collects),
+            clock=clock or ManualClock(),
+            events=events.append,
+            options=RunOptions(**options),
+        )
+        return Ran(run.wait(timeout=60), events)
+
+    def session(self, *, clock: Clock | None = None, **options: Any) -> ReferenceSession:
+        return ReferenceEngine().session(
+            self.plan(), clock=clock or ManualClock(), events=nobody, options=RunOptions(**options)
+        )
+
+
+def late(ref: Ref) -> Ref:
+    return Ref(ref.step, "late")
+
+
+def errors(ref: Ref) -> Ref:
+    return Ref(ref.step, "errors")

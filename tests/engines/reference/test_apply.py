@@ -1,0 +1,53 @@
+"""A user's function of a window's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from penstock.errors import FunctionError
+from penstock.operators.window import tumbling
+from penstock.operators.windows import KeyedWindows
+from tests.engines.reference.sketch import Rows, Sketch
+
+
+def applied(fn: Any, *batches: Rows) -> list[tuple[Any, ...]]:
+    sketch = Sketch()
+    rows = sketch.source(*batches, delay=100)
+    op = KeyedWindows(windows=tumbling(10), apply=fn, schema={"x": "int64"}, name="w")
+    out = sketch.add(op, rows, key=("k",))
+    return sketch.run().rows(out)
+
+
+def test_it_sees_the_rows_in_order_and_may_give_one_row() -> None:
+    def first(rows: list[Any]) -> dict[str, Any]:
+        return {"x": rows[0].v * 10 + rows[1].v}
+
+    assert applied(first, [("a", 2, 2)], [("a", 1, 1)]) == [("a", 0, 10, 12)]
+
+
+def test_it_may_give_several_rows_or_none() -> None:
+    def positive(rows: list[Any]) -> Iterable[dict[str, Any]]:
+        return ({"x": row.v} for row in rows if row.v > 0)
+
+    made = applied(positive, [("a", 1, 5), ("a", 2, 4), ("a", 3, -1), ("b", 1, -2)])
+    assert made == [("a", 0, 10, 5), ("a", 0, 10, 4)]
+
+
+@pytest.mark.parametrize(
+    ("fn", "detail"),
+    [
+        (lambda rows: rows[5], "IndexError: list index out of range"),
+        (lambda rows: None, "gave NoneType None, not an iterable of rows"),
+        (lambda rows: {"y": 1}, "gave a row that lacks x and has unknown y; its schema is x"),
+    ],
+)
+def test_when_it_fails_the_run_fails_naming_function_window_and_key(fn: Any, detail: str) -> None:
+    with pytest.raises(FunctionError) as failure:
+        applied(fn, [("a", 1, 1)])
+    assert "<lambda> failed on window tumbling 10 us from 0 to 10 of key k='a'" in failure.value.fact
+    assert failure.value.detail == detail
+    assert failure.value.step == "w"
+    assert "test_apply.py" in str(failure.value.where)

@@ -1,0 +1,234 @@
+"""Operators with their own driver loop."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pytest
+
+from penstock.errors import FunctionError
+from penstock.operators.aggregates import count
+from penstock.operators.process import Availability, Context, Operator, Process
+from penstock.operators.window import tumbling
+from penstock.operators.windows import KeyedWindows
+from penstock.plan.step import Ref
+from tests.engines.reference.sketch import KTV, Ran, Sketch
+
+OVER = Availability.OVER
+
+
+class Doubled(Operator):
+    outputs: ClassVar[dict[str, Any]] = {"out": {"v": "int64"}}
+
+    async def process(self, ctx: Context) -> None:
+        while await ctx.wait_for_any({"in": 1}) is not OVER:
+            row: Any = ctx.inputs["in"].pop()
+            await ctx.outputs["out"].push({"v": row.v * 2})
+
+
+class Barrier(Operator):
+    inputs: ClassVar[tuple[str, ...]] = ("a", "b")
+    outputs: ClassVar[dict[str, Any]] = {"out": {"x": "int64", "y": "int64"}}
+
+    async def process(self, ctx: Context) -> None:
+        while await ctx.wait_for_all({"a": 1, "b": 1}) is not OVER:
+            left: Any = ctx.inputs["a"].pop()
+            right: Any = ctx.inputs["b"].pop()
+            await ctx.outputs["out"].push({"x": left.v, "y": right.v})
+
+
+def run(operator: Operator, *batches: Any) -> Ran:
+    sketch = Sketch()
+    sketch.add(Process(operator=operator, name="p"), sketch.source(*batches))
+    ran = sketch.run()
+    assert ran.result.accounts["p"].balanced
+    return ran
+
+
+def test_an_operator_takes_rows_in_order_and_pushes_rows() -> None:
+    ran = run(Doubled(), [("a", 2, 2), ("a", 1, 1)], [("a", 3, 3)])
+    assert ran.rows(Ref("p")) == [(2,), (4,), (6,)]
+
+
+def test_a_barrier_waits_for_both_ports_and_ends_when_one_can_bring_no_more() -> None:
+    sketch = Sketch()
+    a = sketch.source([("a", 1, 1), ("a", 2, 2)], [("a", 3, 3)])
+    b = sketch.source([("b", 1, 10)], [("b", 2, 20)])
+    out = sketch.add(Process(operator=Barrier()), a, b)
+    ran = sketch.run()
+    assert ran.rows(out) == [(1, 10), (2, 20)]
+    assert (ran.account(out).passed, ran.account(out).unrouted) == (4, 1)
+    assert ran.account(out).balanced
+
+
+def test_the_forwarded_watermark_waits_for_the_oldest_row_in_a_queue() -> None:
+    # port b is silent until the last round: the row at 1 waits in port a, so [0, 10) stays open
+    sketch = Sketch()
+    a = sketch.source([("a", 1, 1)], [("a", 30, 3)], [("a", 40, 4)])
+    b = sketch.source([("b", 50, 5)], [("b", 60, 6)], [("b", 70, 7)])
+    both = sketch.add(Process(operator=Lagging()), a, b)
+    out = sketch.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), both)
+    ran = sketch.run()
+    assert ran.account(out).late == 0
+
+
+class Lagging(Barrier):
+    async def process(self, ctx: Context) -> None:
+        while await ctx.wait_for_all({"a": 2, "b": 2}) is not OVER:
+            for _ in range(2):
+                left: Any = ctx.inputs["a"].pop()
+                right: Any = ctx.inputs["b"].peek()
+                await ctx.outputs["out"].push({"x": left.v, "y": right.v})
+                ctx.inputs["b"].pop()
+
+
+class Once(Doubled):
+    async def process(self, ctx: Context) -> None:
+        await ctx.wait_for_any({"in": 1})
+        ctx.inputs["in"].pop()
+
+
+def test_rows_for_an_operator_that_has_ended_are_unrouted() -> None:
+    ran = run(Once(), [("a", 1, 1), ("a", 2, 2)], [("a", 3, 3)])
+    account = ran.result.accounts["p"]
+    assert (account.passed, account.unrouted) == (1, 2)
+
+
+class Deaf(Doubled):
+    async def process(self, ctx: Context) -> None:
+        while True:
+            await ctx.wait_for_all({"in": 5})
+
+
+def test_an_operator_that_waits_on_after_everything_is_over_is_closed() -> None:
+    assert run(Deaf(), [("a", 1, 1)]).result.outcome == "drained"
+
+
+class InBatches(Doubled):
+    async def process(self, ctx: Context) -> None:
+        while await ctx.wait_for_all({"in": 2}) is not OVER:
+            rows: list[Any] = [ctx.inputs["in"].pop(), ctx.inputs["in"].pop()]
+            await ctx.outputs["out"].push(pa.RecordBatch.from_pydict({"v": [row.v for row in rows]}))
+
+
+def test_a_batch_may_be_pushed_as_well() -> None:
+    assert run(InBatches(), [("a", 1, 1)], [("a", 2, 2)]).rows(Ref("p")) == [(1,), (2,)]
+
+
+class Pushing(Doubled):
+    def __init__(self, given: Any) -> None:
+        self.given = given
+
+    async def process(self, ctx: Context) -> None:
+        await ctx.wait_for_any({"in": 1})
+        ctx.inputs["in"].pop()
+        await ctx.outputs["out"].push(self.given)
+
+
+@pytest.mark.parametrize(
+    ("given", "fact"),
+    [
+        ({"w": 1}, 'what was pushed to port "out" is not a row of it'),
+        (pa.RecordBatch.from_pydict({"w": [1]}), 'a batch pushed to port "out" has other columns than the port'),
+    ],
+)
+def test_what_is_pushed_must_fit_the_port(given: Any, fact: str) -> None:
+    with pytest.raises(FunctionError) as failure:
+        run(Pushing(given), [("a", 1, 1)])
+    assert failure.value.fact == fact
+    assert failure.value.step == "p"
+
+
+class Hasty(Doubled):
+    async def process(self, ctx: Context) -> None:
+        await ctx.outputs["out"].push({"v": 1})
+
+
+def test_a_row_pushed_before_any_came_in_has_no_time() -> None:
+    with pytest.raises(FunctionError, match="before any row came in"):
+        run(Hasty(), [], [("a", 1, 1)])
+
+
+class Raising(Doubled):
+    async def process(self, ctx: Context) -> None:
+        ctx.inputs["in"].pop()
+
+
+def test_an_exception_in_the_loop_stops_the_run_naming_class_and_line() -> None:
+    with pytest.raises(FunctionError, match=r"Raising\.process failed") as failure:
+        run(Raising(), [], [("a", 1, 1)])
+    assert failure.value.detail == "IndexError: pop from an empty deque"
+    assert "test_process.py" in str(failure.value.where)
+
+
+class Sleeping(Doubled):
+    async def process(self, ctx: Context) -> None:
+        await asyncio.Event().wait()
+
+
+class Elsewhere:
+    def __await__(self) -> Any:
+        yield "a reply"
+
+
+class Waiting(Doubled):
+    async def process(self, ctx: Context) -> None:
+        await Elsewhere()
+
+
+def test_waiting_for_anything_but_rows_stops_the_run() -> None:
+    with pytest.raises(FunctionError, match="waits for 'a reply', which no row can bring") as failure:
+        run(Waiting(), [("a", 1, 1)])
+    assert "ctx.wait_for_all" in str(failure.value.hint)
+
+
+class Plain(Doubled):
+    def process(self, ctx: Context) -> Any:
+        return None
+
+
+def test_a_loop_that_is_not_a_coroutine_is_refused() -> None:
+    with pytest.raises(FunctionError, match=r"Plain\.process is not a co-routine"):
+        run(Plain(), [("a", 1, 1)])
+
+
+class Steered(Operator):
+    outputs: ClassVar[dict[str, Any]] = {"out": {"v": "int64"}}
+    control: ClassVar[tuple[str, ...]] = ("feedback",)
+
+    def __init__(self) -> None:
+        self.added = 0
+
+    async def process(self, ctx: Context) -> None:
+        while await ctx.wait_for_any({"in": 1}) is not OVER:
+            row: Any = ctx.inputs["in"].pop()
+            await ctx.outputs["out"].push({"v": row.v + self.added})
+
+    def on_control(self, port: str, row: Any) -> None:
+        if row.v < 0:
+            raise ValueError("negative")
+        self.added += row.v
+
+
+def test_rows_that_flow_back_into_a_control_port_come_in_the_next_round() -> None:
+    operator = Steered()
+    sketch = Sketch()
+    rows = sketch.source([("a", 1, 1)], [("a", 2, 1)], [("a", 3, 1)])
+    schema = pa.schema([("v", pa.int64())])
+    out = sketch.add(
+        Process(operator=operator, name="p"), rows, control={"feedback": [Ref("p")]}, control_schema=schema
+    )
+    ran = sketch.run()
+    assert ran.rows(out) == [(1,), (2,), (4,)]
+    assert ran.account(out).balanced
+    assert operator.added == 0, "the run works on a copy"
+
+
+def test_an_exception_in_on_control_stops_the_run() -> None:
+    sketch = Sketch()
+    rows = sketch.source([("a", 1, -1)], [("a", 2, 1)])
+    sketch.add(Process(operator=Steered()), rows, control={"feedback": [rows]}, control_schema=KTV)
+    with pytest.raises(FunctionError, match=r"Steered\.on_control failed"):
+        sketch.run()

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import math
+
+import pyarrow as pa
+import pytest
+
+from penstock.errors import SchemaError
+from penstock.expr import RowFailure, col, lower_python
+from tests.expr.evaluate import FAILED, run, same
+
+A, B = col("a"), col("b")
+I8, I64, F32, F64 = pa.int8(), pa.int64(), pa.float32(), pa.float64()
+LEAST, GREATEST = -(1 << 63), (1 << 63) - 1
+NAN, INF = math.nan, math.inf
+
+
+def test_integers_fail_the_row_when_they_overflow() -> None:
+    assert run(A + 1, [126, 127, None], I8) == [127, FAILED, None]
+    assert run(A - 1, [-127, -128], I8) == [-128, FAILED]
+    assert run(A * 2, [63, 64, -64, -65], I8) == [126, FAILED, -128, FAILED]
+    assert run(A + B, [GREATEST, LEAST, GREATEST], I64, b=([1, -1, LEAST], I64)) == [FAILED, FAILED, -1]
+    assert run(A - B, [LEAST, -1, 0], I64, b=([1, LEAST, LEAST], I64)) == [FAILED, GREATEST, FAILED]
+    assert run(A * B, [LEAST, 1 << 32, 3037000500], I64, b=([-1, 1 << 31, 3037000500], I64)) == [FAILED] * 3
+    assert run(A * B, [-(1 << 32), LEAST, 0], I64, b=([1 << 31, 1, LEAST], I64)) == [LEAST, LEAST, 0]
+    assert run(-A, [LEAST, 5], I64) == [FAILED, -5]
+    assert run(A.abs(), [-128, -127], I8) == [FAILED, 127]
+
+
+def test_a_small_literal_does_not_widen_and_a_large_one_does() -> None:
+    assert run(A + 1, [127], I8) == [FAILED]
+    assert run(A + 1000, [127], I8) == [1127]
+
+
+def test_floor_division_and_modulo_follow_python() -> None:
+    assert run(A // 3, [7, -7, None], I64) == [2, -3, None]
+    assert run(A % 3, [7, -7], I64) == [1, 2]
+    assert run(A % -3, [7, -7], I64) == [-2, -1]
+    assert run(A // B, [LEAST, LEAST], I64, b=([-1, 1], I64)) == [FAILED, LEAST]
+    assert run(A % B, [LEAST], I64, b=([-1], I64)) == [0]
+    assert run(A // 0.5, [7.25, -7.25], F64) == [14.0, -15.0]
+    assert run(A % 2.0, [-0.5, 5.5], F64) == [1.5, 1.5]
+
+
+def test_division_is_true_division() -> None:
+    assert run(A / 2, [1, 3, None], I8) == [0.5, 1.5, None]
+
+
+@pytest.mark.parametrize("zero", [0, 0.0, -0.0])
+def test_a_zero_divisor_fails_the_row_for_floats_too(zero: float) -> None:
+    for expr in (A / zero, A // zero, A % zero):
+        assert run(expr, [1.0, NAN, None], F64) == [FAILED, FAILED, None]
+
+
+def test_null_divided_by_zero_is_null() -> None:
+    assert run(A // B, [None, 1], I64, b=([0, None], I64)) == [None, None]
+
+
+def test_float32_stays_float32() -> None:
+    assert run(A + 0.1, [1.0], F32) == [1.100000023841858]
+
+
+def test_power_and_square_root_never_fail() -> None:
+    assert run(A**2, [3, -3], I64) == [9.0, 9.0]
+    assert run(A**-1, [0.0, -0.0, 2.0], F64) == [INF, -INF, 0.5]
+    assert run(A**-2, [-0.0], F64) == [INF]
+    assert run(A**1e6, [10.0, -10.0], F64) == [INF, INF]
+    assert run(A**1001, [-1e10], F64) == [-INF]
+    assert same(run(A**0.5, [-1.0, 4.0], F64), [NAN, 2.0])
+    assert same(run(A.sqrt(), [-1.0, 4.0, -0.0, INF], F64), [NAN, 2.0, -0.0, INF])
+
+
+def test_rounding_takes_halves_to_even() -> None:
+    assert run(A.round(), [0.5, 1.5, -2.5, 2.4], F64) == [0.0, 2.0, -2.0, 2.0]
+    assert run(A.round(2), [2.675, 1.005, 0.125, 1e300], F64) == [2.67, 1.0, 0.12, 1e300]
+    assert same(run(A.round(1), [NAN, INF, -0.04], F64), [NAN, INF, -0.0])
+    assert run(A.round(2), [5], I64) == [5]
+
+
+def test_floor_and_ceil_keep_the_type() -> None:
+    assert run(A.floor(), [1.5, -1.5], F32) == [1.0, -2.0]
+    assert same(run(A.ceil(), [1.5, -0.5, NAN, -INF], F64), [2.0, -0.0, NAN, -INF])
+    assert run(A.floor(), [7], I8) == [7]
+
+
+@pytest.mark.parametrize("digits", [-1, 16, 1.5, True, "2"])
+def test_digits_that_round_does_not_know_are_refused(digits: int) -> None:
+    with pytest.raises(SchemaError, match="digits is not defined"):
+        A.round(digits)
+
+
+def test_a_failure_says_why() -> None:
+    schema = pa.schema({"a": I8})
+    with pytest.raises(RowFailure, match="128 overflows int8"):
+        lower_python(A + 1, schema)({"a": 127})
+    with pytest.raises(RowFailure, match="division by zero"):
+        lower_python(1 / A, schema)({"a": 0})

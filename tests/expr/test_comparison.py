@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from penstock.errors import SchemaError
+from penstock.expr import col
+from tests.expr.evaluate import FAILED, run
+
+A, B = col("a"), col("b")
+F64, I64 = pa.float64(), pa.int64()
+NAN, INF = math.nan, math.inf
+
+
+def test_nan_equals_nan_and_is_greater_than_everything() -> None:
+    assert run(A == NAN, [NAN, 1.0, INF, None], F64) == [True, False, False, None]
+    assert run(A != NAN, [NAN, 1.0], F64) == [False, True]
+    assert run(A > INF, [NAN, INF], F64) == [True, False]
+    assert run(A < NAN, [NAN, INF], F64) == [False, True]
+    assert run(A >= NAN, [NAN, INF], F64) == [True, False]
+    assert run(A <= NAN, [NAN, INF], F64) == [True, True]
+    assert run(A.between(1, NAN), [NAN, 0.5, 2.0], F64) == [True, False, True]
+    assert run(A.is_in([NAN, 0]), [NAN, -0.0, 1.0, None], F64) == [True, True, False, None]
+
+
+def test_negative_zero_equals_zero() -> None:
+    assert run(A == 0, [-0.0, 0.0], F64) == [True, True]
+    assert run(A < 0, [-0.0], F64) == [False]
+
+
+def test_text_is_ordered_by_code_points() -> None:
+    assert run(A < "é", ["z", "😀", "é", None], pa.string()) == [True, False, False, None]
+
+
+def test_integers_meet_floats_as_float64() -> None:
+    assert run(A == B, [2**53 + 1], I64, b=([2.0**53], F64)) == [True]
+
+
+def test_a_literal_too_large_for_the_column_is_still_compared_exactly() -> None:
+    assert run(A < 1000, [127], pa.int8()) == [True]
+    assert run(A.is_in([1000, 5]), [5, 6], pa.int8()) == [True, False]
+
+
+def test_a_float_literal_is_rounded_to_the_columns_precision() -> None:
+    assert run(A == 0.1, [0.10000000149011612], pa.float32()) == [True]
+
+
+def test_between_includes_both_ends_and_is_null_for_null() -> None:
+    assert run(A.between(1, B), [1, 3, 4, 0, None], I64, b=([3, 3, 3, None, 1], I64)) == [
+        True,
+        True,
+        False,
+        None,
+        None,
+    ]
+
+
+def test_nothing_is_in_an_empty_list() -> None:
+    assert run(A.is_in([]), [1, None], I64) == [False, None]
+
+
+def test_times_and_decimals_compare_with_python_values() -> None:
+    assert run(datetime(1970, 1, 2) <= A, [86_400_000_000, 86_399_999_999], pa.timestamp("us", "UTC")) == [
+        True,
+        False,
+    ]
+    assert run(Decimal("1.5") < A, [Decimal("1.51"), Decimal("1.50")], pa.decimal128(5, 2)) == [True, False]
+
+
+def test_comparing_a_failed_value_fails() -> None:
+    assert run(1 // A == 1, [0, 1, None], I64) == [FAILED, True, None]
+
+
+def test_is_in_refuses_what_it_cannot_look_up() -> None:
+    with pytest.raises(SchemaError, match="is_in needs a list, not 'abc'"):
+        A.is_in("abc")
+    with pytest.raises(SchemaError, match="is_in needs a list, not 5"):
+        A.is_in(5)  # type: ignore[arg-type]  # the mistake under test
+    with pytest.raises(SchemaError, match="cannot look for None") as caught:
+        A.is_in([1, None])
+    assert ".is_null()" in str(caught.value.hint)
+    with pytest.raises(SchemaError, match=r'needs plain values, not col\("b"\)'):
+        A.is_in([B])

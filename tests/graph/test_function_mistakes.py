@@ -1,0 +1,168 @@
+"""Functions without a schema, without a key for their state, or in the wrong place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock import FunctionError, GraphError, SchemaError, col
+from tests.graph.mistakes import Mistake, refused
+from tests.graph.streams import trades
+
+ONE = {"n": "int64"}
+MINUTE = ps.tumbling("1 min")
+
+
+def double(row: Any) -> Any:
+    return {"n": row.n * 2}
+
+
+NO_SCHEMA = [
+    Mistake("map", lambda p: p.map(lambda row: {"n": 1}), SchemaError, "has no schema", "map"),
+    Mistake("flat_map", lambda p: p.flat_map(lambda row: [row]), SchemaError, "has no schema", "flat_map"),
+    Mistake("batch map", lambda p: p.map(ps.batch(lambda b: b)), SchemaError, "has no schema", "map"),
+    Mistake(
+        "accumulate",
+        lambda p: p.key_by("user").accumulate(lambda row, state: state, 0),
+        SchemaError,
+        "has no schema for its state",
+        "accumulate",
+    ),
+    Mistake(
+        "apply", lambda p: p.window(MINUTE).apply(lambda rows: None), SchemaError, "has no schema", "window"
+    ),
+    Mistake(
+        "fold",
+        lambda p: p.window(MINUTE).aggregate(x=ps.fold(lambda row: 1, lambda a, b: a + b, 0)),
+        SchemaError,
+        "has no result type",
+        "window",
+    ),
+]
+
+
+@pytest.mark.parametrize("mistake", NO_SCHEMA, ids=str)
+def test_a_function_that_does_not_declare_what_it_gives_is_refused(mistake: Mistake) -> None:
+    refused(mistake)
+
+
+def test_an_undeclared_function_is_named_by_the_line_that_defines_it() -> None:
+    with pytest.raises(SchemaError, match="row function double has no schema") as caught:
+        trades().map(double)
+    assert caught.value.where is not None
+    assert caught.value.where.line == double.__code__.co_firstlineno
+
+
+STATE = [
+    Mistake("map", lambda p: p.map(double, schema=ONE, state=list), GraphError, "map with state= needs", "map"),
+    Mistake("filter", lambda p: p.filter(double, state=list), GraphError, "filter with state=", "filter"),
+    Mistake(
+        "flat_map", lambda p: p.flat_map(double, schema=ONE, state=list), GraphError, "needs a key", "flat_map"
+    ),
+    Mistake(
+        "accumulate", lambda p: p.accumulate(double, 0, schema=ONE), GraphError, "needs a key", "accumulate"
+    ),
+    Mistake(
+        "state on an expression",
+        lambda p: p.key_by("user").map(state=list, x=col("n")),
+        FunctionError,
+        "only a row function can keep state",
+        "map",
+    ),
+    Mistake(
+        "state on a predicate",
+        lambda p: p.key_by("user").filter(col("n") > 1, state=list),
+        FunctionError,
+        "only a row function can keep state",
+        "filter",
+    ),
+    Mistake(
+        "state on a batch function",
+        lambda p: p.key_by("user").map(ps.batch(double, schema=ONE), state=list),
+        FunctionError,
+        "only a row function can keep state",
+        "map",
+    ),
+    Mistake(
+        "a state that is no factory",
+        lambda p: p.key_by("user").map(double, schema=ONE, state=0),  # type: ignore[arg-type]  # the mistake
+        FunctionError,
+        "state=0 is not a function",
+        "map",
+    ),
+]
+
+
+@pytest.mark.parametrize("mistake", STATE, ids=str)
+def test_state_needs_a_key_and_a_row_function(mistake: Mistake) -> None:
+    refused(mistake)
+
+
+WRONG_KIND = [
+    Mistake("map with nothing", lambda p: p.map(), FunctionError, "map has nothing to do", "map"),
+    Mistake("flat_map with nothing", lambda p: p.flat_map(), FunctionError, "nothing to do", "flat_map"),
+    Mistake("select with nothing", lambda p: p.select(), FunctionError, "keeps no column", "select"),
+    Mistake(
+        "a function and columns",
+        lambda p: p.map(double, n=col("n")),
+        FunctionError,
+        "a function or columns, not both",
+        "map",
+    ),
+    Mistake(
+        "a function for a column",
+        lambda p: p.map(n=lambda row: 1),
+        FunctionError,
+        "column 'n' is given a function",
+        "map",
+    ),
+    Mistake(
+        "a function for a selected column",
+        lambda p: p.select(n=lambda row: 1),
+        FunctionError,
+        "column 'n' is given a function",
+        "select",
+    ),
+    Mistake(
+        "an expression without a name",
+        lambda p: p.map(col("n") * 2),
+        FunctionError,
+        "map is not told its name",
+        "map",
+        also='total=col("n") * 2',
+    ),
+    Mistake("text as predicate", lambda p: p.filter("n > 1"), FunctionError, "neither an expression", "filter"),
+    Mistake(
+        "two lists at once",
+        lambda p: p.flat_map(a=col("tags"), b=col("tags")),
+        FunctionError,
+        "one list column at a time",
+        "flat_map",
+    ),
+    Mistake(
+        "a schema for expressions",
+        lambda p: p.map(schema=ONE, x=col("n")),
+        FunctionError,
+        "nothing to declare",
+        "map",
+    ),
+    Mistake(
+        "what is no function", lambda p: p.window(MINUTE).apply(3), FunctionError, "3 is neither", "window"  # type: ignore[arg-type]  # the mistake
+    ),
+    Mistake(
+        "a batch function that is none", lambda p: ps.batch(3), FunctionError, "3 is not a function"  # type: ignore[arg-type]  # the mistake
+    ),
+    Mistake(
+        "a fold of what is no function",
+        lambda p: ps.fold(3, max, 0),  # type: ignore[arg-type]  # the mistake
+        FunctionError,
+        "fold's lift is 3",
+    ),
+]
+
+
+@pytest.mark.parametrize("mistake", WRONG_KIND, ids=str)
+def test_a_function_of_the_wrong_kind_is_refused(mistake: Mistake) -> None:
+    refused(mistake)

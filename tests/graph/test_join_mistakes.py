@@ -1,0 +1,144 @@
+"""Joins of streams and of tables that cannot be, told before anything runs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import penstock as ps
+from penstock import FunctionError, GraphError, SchemaError, TimeError, col
+from tests.graph.mistakes import Mistake, refused
+from tests.graph.streams import TRADES, trades, untimed
+
+BACK = timedelta(seconds=-1)
+
+
+def asks(pipe: ps.MultiPipe) -> ps.MultiPipe:
+    """A second stream of the graph, with other columns but `user`."""
+    schema = {"user": "string", "ask": "float64", "word": "string", "when": "timestamp[us]"}
+    return pipe.graph.source(ps.read.rows([], schema=schema), time="when", delay="1 s", name="asks")
+
+
+def ticks(pipe: ps.MultiPipe) -> ps.MultiPipe:
+    """A second stream of the graph whose time is an int."""
+    rows = ps.read.rows([], schema={"user": "string", "moment": "int64"})
+    return pipe.graph.source(rows, time="moment", time_unit="ms", delay="1 s", name="ticks")
+
+
+JOINS: list[Mistake] = [
+    Mistake("no bound of time", lambda p: p.join(asks(p), on="user"), TimeError,
+            "needs within= or window=", "join"),
+    Mistake("two bounds of time", lambda p: p.join(asks(p), on="user", within="1 s", window=ps.tumbling("1 s")),
+            TimeError, "within= or window=, not both", "join"),
+    Mistake("a negative bound", lambda p: p.join(asks(p), on="user", within=BACK), TimeError,
+            "within -1 s is negative", "join"),
+    Mistake("one negative bound", lambda p: p.join(asks(p), on="user", within=("1 s", BACK)), TimeError,
+            "within -1 s is negative", "join"),
+    Mistake("three bounds", lambda p: p.join(asks(p), on="user", within=("1 s", "1 s", "1 s")), TimeError,  # type: ignore[arg-type]  # the mistake
+            "is not one duration or two", "join"),
+    Mistake("a bare bound on a timestamp", lambda p: p.join(asks(p), on="user", within=5), TimeError,
+            "within 5 has no unit", "join"),
+    Mistake("negative lateness", lambda p: p.join(asks(p), on="user", within="1 s", lateness=BACK), TimeError,
+            "lateness -1 s is negative", "join"),
+    Mistake("negative lateness in windows",
+            lambda p: p.join(asks(p), on="user", window=ps.tumbling("1 s"), lateness=BACK), TimeError,
+            "lateness -1 s is negative", "join"),
+    Mistake("a sliding window", lambda p: p.join(asks(p), on="user", window=ps.sliding("2 s", "1 s")), TimeError,
+            "must be tumbling", "join"),
+    Mistake("a session window", lambda p: p.join(asks(p), on="user", window=ps.session("2 s")), TimeError,  # type: ignore[arg-type]  # the mistake
+            "must be tumbling", "join"),
+    Mistake("text for a window", lambda p: p.join(asks(p), on="user", window="2 s"), TimeError,  # type: ignore[arg-type]  # the mistake
+            "must be tumbling", "join"),
+    Mistake("no time on the left", lambda p: untimed(p.graph).join(asks(p), on="user", within="1 s"), TimeError,
+            "the left side of a join needs event time", "join"),
+    Mistake("no time on the right", lambda p: p.join(untimed(p.graph), on="user", within="1 s"), TimeError,
+            "the right side of a join needs event time", "join"),
+    Mistake("two types of time", lambda p: p.join(ticks(p), on="user", within="1 s"), TimeError,
+            "the left side's time is timestamp[us] and the right side's is int64 in ms", "join"),
+    Mistake("a clash of columns", lambda p: p.join(p, on="user", within="1 s"), SchemaError,
+            'both sides have a column "item"', "join", also='suffix="_right"'),
+    Mistake("a clash with the suffix too",
+            lambda p: p.map(item_r=col("item")).join(p, on="user", within="1 s", suffix="_r"), SchemaError,
+            'both sides have a column "item_r"', "join"),
+    Mistake("an expression as predicate", lambda p: p.join(asks(p), on=col("a") == col("b"), within="1 s"),
+            FunctionError, "is not a join predicate", "join"),
+    Mistake("a number as predicate", lambda p: p.join(asks(p), on=5, within="1 s"), FunctionError,
+            "on=5 is not a join predicate", "join"),
+    Mistake("no predicate", lambda p: p.join(asks(p), on=[], within="1 s"), FunctionError,
+            "on=[] is not a join predicate", "join"),
+    Mistake("a bad layout", lambda p: p.join(asks(p), on="user", within="1 s", layout=(0, 2)), GraphError,
+            "layout=(0, 2) is not m x n", "join"),
+    Mistake("another bad layout", lambda p: p.join(asks(p), on="user", within="1 s", layout="wide"), GraphError,
+            "layout='wide' is not m x n", "join"),
+    Mistake("a layout against a degree",
+            lambda p: p.join(asks(p), on="user", within="1 s", layout=(2, 3), parallelism=4), GraphError,
+            "layout=(2, 3) is 6 workers, and parallelism=4", "join"),
+    Mistake("an unknown way", lambda p: p.join(asks(p), on="user", within="1 s", how="outer"), GraphError,
+            "how='outer' is unknown", "join", also='"full"'),
+    Mistake("columns of two types", lambda p: p.join(asks(p), on=ps.equal("n", "word"), within="1 s"),
+            SchemaError, '"n" is int64 on the left, and "word" is string', "join"),
+    Mistake("a band on texts", lambda p: p.join(asks(p), on=ps.band("user", "word", 3), within="1 s"),
+            SchemaError, 'a band needs numbers, and column "user" is string', "join"),
+    Mistake("a negative band", lambda p: ps.band("n", -1), SchemaError, "a band of width -1 holds nothing"),
+    Mistake("a band of nothing", lambda p: ps.band("n", float("nan")), SchemaError, "width nan"),
+    Mistake("a band of text", lambda p: ps.band("n", "m", "3"), SchemaError, "width '3'"),  # type: ignore[arg-type]  # the mistake
+    Mistake("a band without a width", lambda p: ps.band("n", "m"), SchemaError, "needs a width"),
+    Mistake("another graph's pipe", lambda p: p.join(OTHER, on="user", within="1 s"), GraphError,
+            'a pipe of graph "other" cannot feed a step of graph "shop"', "join"),
+    Mistake("a table as a pipe", lambda p: p.join(pa.table({"user": ["a"]}), on="user", within="1 s"),
+            GraphError, "join takes another pipe, and got Table", "join", also="join_table"),
+]  # fmt: skip
+OTHER = trades(ps.PipeGraph("other"))
+
+
+@pytest.mark.parametrize("mistake", JOINS, ids=str)
+def test_a_join_that_cannot_be_is_refused(mistake: Mistake) -> None:
+    refused(mistake)
+
+
+TABLES: list[Mistake] = [
+    Mistake("two rows of one key", lambda p: p.join_table([{"n": 1, "x": 1}, {"n": 1, "x": 2}], on="n"),
+            SchemaError, "the joined table has two rows with n=1", "join_table"),
+    Mistake("a column of another type", lambda p: p.join_table([{"n": "1", "x": 1}], on="n"), SchemaError,
+            'column "n" is int64 in the stream and string in the table', "join_table"),
+    Mistake("a clash of columns", lambda p: p.join_table([{"n": 1, "price": 1.0}], on="n"), SchemaError,
+            'both have a column "price"', "join_table"),
+    Mistake("an unknown way", lambda p: p.join_table([{"n": 1}], on="n", how="right"), GraphError,
+            "how='right' is unknown", "join_table", also='"left"'),
+    Mistake("no column", lambda p: p.join_table([{"n": 1}], on=[]), GraphError, "needs a column", "join_table"),
+    Mistake("an endless reader", lambda p: p.join_table(ENDLESS, on="n"), GraphError,
+            "a joined table must end", "join_table"),
+    Mistake("what is no table", lambda p: p.join_table(3, on="n"), SchemaError, "int is not a table",
+            "join_table"),
+]  # fmt: skip
+
+
+class Endless:
+    """A reader that never ends."""
+
+    schema = pa.schema([("n", pa.int64()), ("x", pa.int64())])
+    bounded = False
+    delivery = ps.read.rows([{"n": 1}]).delivery
+    keeps_raw = False
+
+    def batches(self) -> Any:
+        raise AssertionError("a table is not read before it is known to end")
+
+    def describe(self) -> str:
+        return "endless"
+
+
+ENDLESS = Endless()
+
+
+@pytest.mark.parametrize("mistake", TABLES, ids=str)
+def test_a_table_join_that_cannot_be_is_refused(mistake: Mistake) -> None:
+    refused(mistake)
+
+
+def test_null_keys_of_a_table_match_nothing_and_so_may_repeat() -> None:
+    table = pa.table({"n": pa.array([None, None, 1]), "x": ["a", "b", "c"]})
+    assert trades().join_table(table, on="n").schema.names == [*TRADES.names, "x"]

@@ -1,0 +1,123 @@
+"""Options of steps that make no sense: degrees, batch sizes, error policies, routings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock import GraphError, col
+from tests.graph.mistakes import Mistake, refused
+from tests.graph.streams import trades
+
+PAID = col("paid")
+
+
+def keep(row: Any, seen: Any) -> bool:
+    return True
+
+
+OPTIONS = [
+    *(
+        Mistake(
+            f"parallelism={given!r}",
+            lambda p, given=given: p.filter(PAID, parallelism=given),  # type: ignore[misc]  # bound now
+            GraphError,
+            f"parallelism={given!r} is not a number of replicas",
+            "filter",
+            also='"auto"',
+        )
+        for given in (0, -1, True, 1.5, "many", (2, 1), (0, 2), (True, 2), (1, 2, 3), [1, "x"])
+    ),
+    *(
+        Mistake(
+            f"batch_size={given!r}",
+            lambda p, given=given: p.filter(PAID, batch_size=given),  # type: ignore[misc]  # bound now
+            GraphError,
+            f"batch_size={given!r} is not a number of rows",
+            "filter",
+        )
+        for given in (0, -5, True, 2.5, "10")
+    ),
+    *(
+        Mistake(
+            f"on_error={given!r}",
+            lambda p, given=given: p.filter(PAID, on_error=given),  # type: ignore[misc]  # bound now
+            GraphError,
+            f"on_error={given!r} is unknown",
+            "filter",
+            also='"fail", "skip", "dead_letter"',
+        )
+        for given in ("ignore", None, "")
+    ),
+    *(
+        Mistake(
+            f"routing={given!r}",
+            lambda p, given=given: p.filter(PAID, routing=given),  # type: ignore[misc]  # bound now
+            GraphError,
+            f"routing={given!r} is unknown",
+            "filter",
+            also='"forward", "key_by", "broadcast", "rebalance"',
+        )
+        for given in ("keyby", "complex", 3)
+    ),
+]
+
+
+@pytest.mark.parametrize("mistake", OPTIONS, ids=str)
+def test_an_option_that_makes_no_sense_is_refused(mistake: Mistake) -> None:
+    refused(mistake)
+
+
+ROUTINGS = [
+    Mistake(
+        "elastic copies",
+        lambda p: p.filter(PAID, routing="broadcast", parallelism=(1, 4)),
+        GraphError,
+        "a broadcast step cannot be elastic",
+        "filter",
+    ),
+    Mistake(
+        "by key without a key",
+        lambda p: p.filter(PAID, routing="key_by"),
+        GraphError,
+        'routing="key_by" needs a key',
+        "filter",
+    ),
+    Mistake(
+        "state dealt out in turn",
+        lambda p: p.key_by("user").filter(keep, state=set, routing="rebalance"),
+        GraphError,
+        'routing="rebalance" cannot be had here: filter is routed by "key_by"',
+        "filter",
+    ),
+    Mistake(
+        "windows copied to all",
+        lambda p: p.add(
+            ps.KeyedWindows(ps.tumbling("1 s"), {"n": ps.count()}, routing="broadcast", key="user")
+        ),
+        GraphError,
+        'window is routed by "key_by"',
+        "window",
+    ),
+]
+
+
+@pytest.mark.parametrize("mistake", ROUTINGS, ids=str)
+def test_a_routing_that_contradicts_the_step_is_refused(mistake: Mistake) -> None:
+    refused(mistake)
+
+
+def test_a_step_that_was_refused_leaves_nothing_behind() -> None:
+    pipe = trades()
+    for _ in range(2):
+        with pytest.raises(GraphError):
+            pipe.filter(PAID, parallelism=0)
+        with pytest.raises(GraphError):
+            pipe.merge(pipe.filter(PAID, name="x")) if "x" not in pipe.graph.steps else pipe.split()
+            raise GraphError("the merge is fine")
+        with pytest.raises(ps.SchemaError):
+            pipe.key_by("nobody", big=col("n") > 9)
+    assert pipe.filter(PAID).feeds[0].step == "filter"
+    assert pipe.graph.steps.names == ("trades", "x", "filter")

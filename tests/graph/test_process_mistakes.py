@@ -1,0 +1,85 @@
+"""Operators with a driver loop of their own, and graph.operator, used wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import pytest
+
+import penstock as ps
+from penstock import FunctionError, GraphError, SchemaError
+from tests.graph.mistakes import Mistake, refused
+from tests.graph.streams import trades
+
+ONE = {"n": "int64"}
+OTHER = trades(ps.PipeGraph("other"))
+WRONG: Any = 3
+
+
+class Loop(ps.Operator):
+    """One input, one output."""
+
+    outputs: ClassVar[Mapping[str, Any]] = {"out": ONE}
+
+    async def process(self, ctx: ps.Context) -> None:
+        raise AssertionError("never run here")
+
+
+class Loopless(ps.Operator):
+    outputs: ClassVar[Mapping[str, Any]] = {"out": ONE}
+
+
+class Outless(Loop):
+    outputs: ClassVar[Mapping[str, Any]] = {}
+
+
+class Pair(Loop):
+    inputs = ("left", "right")
+
+
+class Fork(Loop):
+    outputs: ClassVar[Mapping[str, Any]] = {"small": ONE, "large": ONE}
+
+
+class Limited(Loop):
+    control = ("limit",)
+
+
+MISTAKES = [
+    Mistake("a class for an object", lambda p: p.process(Loop), GraphError,  # type: ignore[arg-type]  # the mistake
+            "is not an operator with its own loop", "process", also="give an object, not the class"),
+    Mistake("what is no operator", lambda p: p.process(WRONG), GraphError,
+            "3 is not an operator with its own loop", "process", also="subclass ps.Operator"),
+    Mistake("a class in graph.operator", lambda p: p.graph.operator(Loop, inputs=[p]), GraphError,  # type: ignore[arg-type]  # the mistake
+            "is not an operator with its own loop", "process"),
+    Mistake("no loop", lambda p: p.process(Loopless()), GraphError, "Loopless has no driver loop", "process",
+            also="async def process"),
+    Mistake("no outputs", lambda p: p.process(Outless()), SchemaError, "Outless declares no outputs", "process",
+            also="outputs ="),
+    Mistake("several inputs", lambda p: p.process(Pair()), FunctionError, "Pair has inputs left, right",
+            "process", also="graph.operator"),
+    Mistake("several outputs", lambda p: p.process(Fork()), FunctionError, "Fork has outputs small, large",
+            "process", also="graph.operator"),
+    Mistake("too few inputs", lambda p: p.graph.operator(Pair(), inputs=[p], name="pair"), GraphError,
+            "1 inputs were given, and the operator has 2: left, right", "pair"),
+    Mistake("too many inputs", lambda p: p.graph.operator(Loop(), inputs=[p, p]), GraphError,
+            "2 inputs were given, and the operator has 1: in", "process"),
+    Mistake("one input for a join", lambda p: p.graph.operator(ps.WindowJoin("n", "1 s", name="j"), inputs=[p]),
+            GraphError, "1 inputs were given, and the operator has 2", "j"),
+    Mistake("control where there is none", lambda p: p.graph.operator(Loop(), inputs=[p], control=[p]),
+            GraphError, "1 control inputs were given, and the operator has 0", "process", also="control ="),
+    Mistake("too many control inputs",
+            lambda p: p.graph.operator(Limited(), inputs=[p], control=[p, p]), GraphError,
+            "2 control inputs were given, and the operator has 1", "process"),
+    Mistake("another graph's pipe", lambda p: p.graph.operator(Pair(), inputs=[p, OTHER]), GraphError,
+            'a pipe of graph "other" cannot feed', "process"),
+    Mistake("a control pipe of another graph",
+            lambda p: p.graph.operator(Limited(), inputs=[p], control=[OTHER]), GraphError,
+            'a pipe of graph "other" cannot feed', "process"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=str)
+def test_an_operator_that_cannot_be_attached_so_is_refused(mistake: Mistake) -> None:
+    refused(mistake)

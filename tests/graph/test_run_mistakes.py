@@ -1,0 +1,103 @@
+"""What is refused when a run is asked for: no sink, no such engine, things an engine cannot do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock import CheckpointError, EngineError, GraphError, NotSupported, col
+from tests.graph.mistakes import Mistake, refused
+from tests.graph.streams import trades
+
+WRONG: Any = 3
+OTHER = trades(ps.PipeGraph("other"))
+
+
+def ended(pipe: ps.MultiPipe) -> ps.PipeGraph:
+    """The pipe's graph with a sink."""
+    pipe.sink(ps.write.memory())
+    return pipe.graph
+
+
+RUNS = [
+    Mistake("no sink", lambda p: p.filter(col("paid")).graph.run("reference"), GraphError,
+            'graph "shop" has no sink', also="its steps are trades, filter"),
+    Mistake("no steps", lambda p: ps.PipeGraph("empty").run("reference"), GraphError,
+            'graph "empty" has no sink', also="no steps at all"),
+    Mistake("explain without a sink", lambda p: p.graph.explain(), GraphError, "has no sink"),
+    Mistake("what is no engine", lambda p: ended(p).run(WRONG), EngineError, "3 is not an engine"),
+    Mistake("a planned engine", lambda p: ended(p).run("spark"), NotSupported,
+            'this version has no "spark" engine yet', also='engine="reference"'),
+    Mistake("the other planned engine", lambda p: p.collect("local"), NotSupported,
+            'this version has no "local" engine yet', also='engine="reference"'),
+    Mistake("half a batch", lambda p: ended(p).run("reference", until=WRONG / 2), EngineError,
+            "until=1.5 is not a number of batches"),
+    Mistake("fewer than no batches", lambda p: ended(p).run("reference", until=-1), EngineError,
+            "until=-1 is not a number of batches"),
+    Mistake("nothing to collect", lambda p: p.graph.collect(engine="reference"), GraphError,
+            "nothing to collect"),
+    Mistake("another graph's pipe", lambda p: p.graph.collect(OTHER, engine="reference"), GraphError,
+            'a pipe of graph "other" cannot be collected in "shop"'),
+    Mistake("an option that collect has not", lambda p: p.collect("reference", untill=3), EngineError,
+            "collect has no option untill=", also="did you mean until=?"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", RUNS, ids=str)
+def test_a_run_that_cannot_be_is_refused(mistake: Mistake) -> None:
+    refused(mistake)
+
+
+def test_an_unknown_engine_is_refused_with_those_there_are() -> None:
+    with pytest.raises(EngineError, match='there is no engine "flink"') as caught:
+        ended(trades()).run("flink")
+    assert caught.value.detail is not None
+    assert "reference" in caught.value.detail
+    assert str(caught.value.where).startswith("tests/graph/test_run_mistakes.py:")
+
+
+def test_a_checkpoint_needs_names_on_steps_with_state(tmp_path: Path) -> None:
+    pipe = trades()
+    counts = pipe.key_by("user").window(ps.tumbling("1 s")).aggregate(n=ps.count())
+    counts.sink(ps.write.memory())
+    with pytest.raises((CheckpointError, NotSupported)) as caught:
+        pipe.graph.run(AnyEngine(), checkpoint=str(tmp_path))
+    assert type(caught.value) is CheckpointError
+    assert caught.value.fact == 'step "window" keeps state and was not named'
+    assert caught.value.step == "window"
+    assert caught.value.hint == 'give it a name of its own: name="views"'
+    assert str(caught.value.where).startswith("tests/graph/test_run_mistakes.py:")
+
+
+def test_joins_and_own_loops_need_names_in_a_checkpoint_too(tmp_path: Path) -> None:
+    pipe = trades()
+    pipe.join(pipe, on="user", within="1 s", suffix="_r").sink(ps.write.memory())
+    with pytest.raises(CheckpointError, match='step "join" keeps state and was not named'):
+        pipe.graph.run(AnyEngine(), checkpoint=str(tmp_path))
+
+
+class AnyEngine:
+    """An engine that can do everything, and is never started."""
+
+    name = "any"
+
+    def gaps(self, plan: Any) -> list[Any]:
+        return []
+
+    def start(self, plan: Any, **given: Any) -> Any:
+        raise AssertionError("the plan is refused before")
+
+    session = start
+
+    def explain(self, plan: Any) -> list[str]:
+        return []
+
+
+class Loop(ps.Operator):
+    outputs = {"out": {"n": "int64"}}
+
+    async def process(self, ctx: ps.Context) -> None:
+        raise AssertionError("never run here")

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from hypothesis import given, settings
+
+import penstock as ps
+from penstock import col
+from penstock.plan.fused import fused_with, groups
+from penstock.plan.plan import Plan
+from penstock.plan.shape import derivation
+from tests.plan import graphs
+from tests.plan.random_graphs import random_graphs
+
+
+def plan_of(graph: ps.PipeGraph) -> Plan:
+    return Plan(graph.name, tuple(graph.steps))
+
+
+def test_a_line_of_forward_steps_is_one_node_up_to_the_shuffle() -> None:
+    assert fused_with(plan_of(graphs.campaign_views())) == {"filter": "events", "campaigns": "filter"}
+
+
+def test_without_chaining_nothing_is_fused() -> None:
+    graph = ps.PipeGraph("g", chaining=False)
+    graph.source(ps.read.rows([], schema={"a": "int64"})).map(a=col("a")).filter(col("a") > 0)
+    assert fused_with(plan_of(graph)) == {}
+
+
+def test_a_change_of_degree_ends_a_node() -> None:
+    graph = ps.PipeGraph("g")
+    graph.source(ps.read.rows([], schema={"a": "int64"})).map(a=col("a"), parallelism=2).filter(col("a") > 0)
+    assert fused_with(plan_of(graph)) == {"filter": "map"}
+
+
+def test_rows_that_run_back_into_a_control_port_do_not_end_a_node() -> None:
+    assert fused_with(plan_of(graphs.feedback())) == {"doubled": "limiter", "out": "doubled"}
+
+
+def test_the_only_branch_of_a_split_goes_on_in_its_node_unless_what_feeds_the_split_is_read_elsewhere() -> (
+    None
+):
+    graph = ps.PipeGraph("g")
+    source = graph.source(ps.read.rows([], schema={"a": "int64"}))
+    source.split(a=col("a") > 0, b=col("a") < 0)["a"].map(a=col("a"))
+    assert fused_with(plan_of(graph)) == {"split": "source", "map": "split"}
+    source.filter(col("a") > 0)
+    assert fused_with(plan_of(graph)) == {}
+
+
+@given(random_graphs(merges=False, closed=True))
+@settings(deadline=None)
+def test_the_algebra_chains_exactly_the_steps_that_are_fused(graph: ps.PipeGraph) -> None:
+    chained = {step.operator for step in derivation(tuple(graph.steps)).steps if step.rule == "chain"}
+    splits = {step.name for step in graph.steps if step.op.kind == "SPLIT"}
+    assert set(fused_with(plan_of(graph))) - splits == chained
+
+
+@given(random_graphs())
+@settings(deadline=None)
+def test_a_group_is_a_line_entered_at_its_first_step_and_left_at_its_last(graph: ps.PipeGraph) -> None:
+    plan = plan_of(graph)
+    for group in groups(plan, fused_with(plan)):
+        names = [step.name for step in group]
+        for step in plan:
+            for ref in step.feeds:
+                if ref.step in names and ref.step != names[-1]:
+                    assert step.name == names[names.index(ref.step) + 1]
+                if step.name in names[1:]:
+                    assert ref.step == names[names.index(step.name) - 1]

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from itertools import combinations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.plan.layers import Edge
+from penstock.plan.layout import Layout, Place, lay_out
+from penstock.plan.levels import GAP, Node
+from tests.plan.random_edges import random_edges
+
+BOX = Node(width=100, height=50, enter=25, leave=25)
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> tuple[list[Edge], Layout]:
+    n, edges = draw(random_edges())
+    size = st.sampled_from([40.0, 60.0, 200.0])
+    nodes = [Node(draw(size), height := draw(size), 20.0, height - 20.0) for _ in range(n)]
+    return edges, lay_out(nodes, edges)
+
+
+def apart(a: Place, b: Place) -> bool:
+    beside = a.x + a.width <= b.x or b.x + b.width <= a.x
+    return beside or a.y + a.height <= b.y or b.y + b.height <= a.y
+
+
+def test_a_line_of_steps_is_level() -> None:
+    layout = lay_out([BOX] * 3, [Edge(0, 1), Edge(1, 2)])
+    assert {place.y for place in layout.places} == {0.0}
+    assert [route.points[0][1] for route in layout.routes] == [25.0, 25.0]
+
+
+def test_two_readers_stand_evenly_around_what_they_read() -> None:
+    first, upper, lower = lay_out([BOX] * 3, [Edge(0, 1), Edge(0, 2)]).places
+    assert lower.y - upper.y == 50 + GAP
+    assert first.y == (upper.y + lower.y) / 2
+
+
+def test_the_boxes_of_a_layer_are_as_wide_as_its_widest() -> None:
+    places = lay_out([BOX, BOX, Node(180, 50, 25, 25)], [Edge(0, 1), Edge(0, 2)]).places
+    assert [place.width for place in places] == [100, 180, 180]
+
+
+def test_a_label_makes_room_for_itself() -> None:
+    first, second = lay_out([BOX] * 2, [Edge(0, 1, room=150)]).places
+    assert second.x - (first.x + first.width) == 150
+
+
+def test_nothing_has_no_size() -> None:
+    assert lay_out([], []) == Layout(0.0, 0.0, (), ())
+
+
+@given(layouts())
+@settings(deadline=None)
+def test_no_two_boxes_overlap_and_all_are_inside(made: tuple[list[Edge], Layout]) -> None:
+    _, layout = made
+    assert all(apart(a, b) for a, b in combinations(layout.places, 2))
+    assert all(place.x >= 0 and place.y >= 0 for place in layout.places)
+    assert all(place.x + place.width <= layout.width for place in layout.places)
+    assert all(place.y + place.height <= layout.height for place in layout.places)
+
+
+@given(layouts())
+@settings(deadline=None)
+def test_every_line_leaves_its_tail_on_the_right_and_enters_its_head_on_the_left(
+    made: tuple[list[Edge], Layout],
+) -> None:
+    edges, layout = made
+    for edge, route in zip(edges, layout.routes, strict=True):
+        tail, head = layout.places[edge.tail], layout.places[edge.head]
+        (x0, y0), (x1, y1) = route.points[0], route.points[-1]
+        assert (x0, x1) == (tail.x + tail.width, head.x)
+        assert tail.y <= y0 <= tail.y + tail.height
+        assert head.y <= y1 <= head.y + head.height
+
+
+@given(layouts())
+@settings(deadline=None)
+def test_no_line_passes_over_a_box(made: tuple[list[Edge], Layout]) -> None:
+    _, layout = made
+    for route in layout.routes:
+        for (x0, y0), (x1, y1) in zip(route.points, route.points[1:], strict=False):
+            # A curve stays between two layers and within the heights of its ends; a straight piece is itself.
+            left, right, upper, lower = min(x0, x1), max(x0, x1), min(y0, y1), max(y0, y1)
+            for place in layout.places:
+                beside = right <= place.x or left >= place.x + place.width
+                assert beside or lower < place.y or upper > place.y + place.height

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import combinations, pairwise
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock import col
+from penstock.plan.fitting import width_of
+from penstock.plan.svg_style import NAME_SIZE, TEXT_SIZE
+from tests.plan import graphs
+from tests.plan.random_graphs import random_graphs
+
+SVG = "{http://www.w3.org/2000/svg}"
+GRAPHS = [graphs.campaign_views, graphs.split_and_merge, graphs.join, graphs.feedback]
+
+
+def parsed(graph: ps.PipeGraph) -> ElementTree.Element:
+    return ElementTree.fromstring(graph.to_svg())
+
+
+def of_class(root: ElementTree.Element, tag: str, name: str) -> list[ElementTree.Element]:
+    return [found for found in root.iter(SVG + tag) if name in found.get("class", "").split()]
+
+
+def texts(root: ElementTree.Element, name: str) -> list[str]:
+    return [found.text or "" for found in of_class(root, "text", name)]
+
+
+def sides(rect: ElementTree.Element) -> tuple[float, float, float, float]:
+    x, y, width, height = (float(rect.attrib[side]) for side in ("x", "y", "width", "height"))
+    return x, y, x + width, y + height
+
+
+def apart(a: ElementTree.Element, b: ElementTree.Element) -> bool:
+    (ax0, ay0, ax1, ay1), (bx0, by0, bx1, by1) = sides(a), sides(b)
+    return ax1 <= bx0 or bx1 <= ax0 or ay1 <= by0 or by1 <= ay0
+
+
+@given(random_graphs())
+@settings(deadline=None)
+def test_every_step_has_a_box_and_every_feed_a_line_and_no_two_boxes_overlap(graph: ps.PipeGraph) -> None:
+    root = parsed(graph)
+    boxes = of_class(root, "rect", "box")
+    assert len(boxes) == len(graph.steps)
+    assert len(of_class(root, "path", "line")) == sum(len(step.feeds) for step in graph.steps)
+    assert all(apart(a, b) for a, b in combinations(boxes, 2))
+
+
+@given(random_graphs())
+@settings(deadline=None)
+def test_frames_hold_whole_boxes_and_do_not_cut_others(graph: ps.PipeGraph) -> None:
+    root = parsed(graph)
+    frames, boxes = of_class(root, "rect", "group"), of_class(root, "rect", "box")
+    assert all(apart(a, b) for a, b in combinations(frames, 2))
+    for frame in frames:
+        x0, y0, x1, y1 = sides(frame)
+        inside = [box for box in boxes if not apart(frame, box)]
+        assert len(inside) > 1
+        for left, top, right, bottom in map(sides, inside):
+            assert x0 < left < right < x1
+            assert y0 < top < bottom < y1
+
+
+NAMES = st.text(min_size=1, max_size=60).filter(str.strip)
+
+
+@given(st.lists(NAMES, min_size=2, max_size=2, unique=True))
+@settings(deadline=None)
+def test_whatever_the_names_the_picture_is_well_formed_and_text_stays_in_its_box(names: list[str]) -> None:
+    graph = ps.PipeGraph(names[0])
+    source = graph.source(ps.read.rows([], schema={"a": "int64"}), name=names[0])
+    source.filter(col("a") > 0, name=names[1]).filter(col("a").is_in(list(range(99))), name=f"{names[1]}2")
+    for group in parsed(graph).iter(SVG + "g"):
+        for box in of_class(group, "rect", "box") if group.get("transform") is None else ():
+            width = float(box.attrib["width"])
+            assert all(width_of(text, NAME_SIZE, bold=True) < width for text in texts(group, "name"))
+            assert all(width_of(text, TEXT_SIZE) < width for text in texts(group, "text"))
+
+
+@pytest.mark.parametrize("make", GRAPHS)
+def test_the_picture_stands_alone(make: Callable[[], ps.PipeGraph]) -> None:
+    text = make().to_svg()
+    assert not re.search(r"href|url\(|@import|<script|<image|<foreignObject|\bid=", text)
+    assert text.count("http") == 1  # the name space
+
+
+def test_markup_in_names_is_text() -> None:
+    graph = ps.PipeGraph('<script>alert("x")</script>')
+    graph.source(ps.read.rows([], schema={"a": "int64"}), name="</text><b>&amp;")
+    text = graph.to_svg()
+    assert "<script" not in text
+    assert texts(ElementTree.fromstring(text), "name") == ["</text><b>&amp;"]
+
+
+def test_the_picture_tells_its_title_and_its_steps_to_those_who_cannot_see_it() -> None:
+    root = parsed(graphs.campaign_views())
+    assert root.get("role") == "img"
+    assert root.findtext(SVG + "title") == "campaign-views"
+    assert root.findtext(SVG + "desc") == (
+        "A graph of 6 steps: events, filter, campaigns, views, results, late-rows."
+    )
+
+
+def test_a_long_list_of_steps_is_cut_in_the_description() -> None:
+    graph = ps.PipeGraph("g")
+    pipe = graph.source(ps.read.rows([], schema={"a": "int64"}))
+    for _ in range(50):
+        pipe = pipe.map(a=col("a"))
+    assert (parsed(graph).findtext(SVG + "desc") or "").endswith(", map-39 and 11 more.")
+
+
+def test_degrees_labels_and_groups_are_drawn() -> None:
+    root = parsed(graphs.campaign_views())
+    assert texts(root, "degree") == ["×4", "×4", "×4"]
+    assert texts(root, "label") == ["key by campaign_id", "late"]
+    assert len(of_class(root, "rect", "group")) == 1
+    assert len(of_class(root, "path", "aside")) == 2  # a line and its tip
+
+
+def test_a_loop_through_a_control_port_is_drawn_around_the_picture() -> None:
+    (line,) = (
+        path
+        for path in of_class(parsed(graphs.feedback()), "path", "control")
+        if "line" in path.attrib["class"]
+    )
+    assert "Q" in line.attrib["d"]  # round corners
+
+
+def test_labels_of_parallel_lines_do_not_cover_each_other() -> None:
+    graph = ps.PipeGraph("g")
+    branches: dict[str, Any] = {f"branch-{i}": col("a") > i for i in range(4)}
+    first, *rest = graph.source(ps.read.rows([], schema={"a": "int64"})).split(**branches)
+    first.merge(*rest).sink(ps.write.memory())
+    ys = sorted(float(text.attrib["y"]) for text in of_class(parsed(graph), "text", "label"))
+    assert all(b - a >= 18 for a, b in pairwise(ys))
+
+
+def test_a_graph_without_steps_is_a_picture_too() -> None:
+    assert parsed(ps.PipeGraph("nothing")).findtext(SVG + "desc") == "A graph without steps."
+
+
+def test_both_colour_schemes_are_there() -> None:
+    style = parsed(graphs.join()).findtext(SVG + "style") or ""
+    light, dark = style.split("@media (prefers-color-scheme: dark)")
+    for name in ("ground", "name", "text", "label", "line", "tip", "box.source", "box.sink", "badge.window"):
+        assert f".penstock .{name}{{" in light
+        assert f".penstock .{name}{{" in dark
