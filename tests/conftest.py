@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ("tests.conformance.engines",)
+
 GOLDEN = Path(__file__).parent / "golden"
 
 Golden = Callable[[str, str], None]

@@ -128,5 +128,7 @@ def _place(value: Any) -> Any:
     if isinstance(value, dict):
         return repr({name: _place(each) for name, each in value.items()})
     if isinstance(value, list | tuple):
-        return [_place(each) for each in value] if isinstance(value, tuple) else repr(list(map(_place, value)))
+        return (
+            [_place(each) for each in value] if isinstance(value, tuple) else repr(list(map(_place, value)))
+        )
     return repr(value)

@@ -75,9 +75,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Turn the gaps of the engine at hand into strict expectations of a refusal."""
     for item in items:
-        engine = item.callspec.params.get("engine") if isinstance(item, pytest.Function) and hasattr(
-            item, "callspec"
-        ) else None
+        engine = (
+            item.callspec.params.get("engine")
+            if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+            else None
+        )
         for gap in item.iter_markers("gap"):
             kind, engines, reason = gap.args
             if engine in engines:

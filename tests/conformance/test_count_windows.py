@@ -65,6 +65,24 @@ def test_a_partial_window_leaves_at_the_end_when_asked(case: Case) -> None:
     assert outcome.account("c").unfinished == 0
 
 
+def test_all_partial_windows_of_a_slide_leave_at_the_end_when_asked(case: Case) -> None:
+    rows = case.timed("t v", [(t, t) for t in range(4)])
+    case.gives(
+        collected(rows, 3, 1, partial=True),
+        f"{WINDOW} vs",
+        (0, 2, 0, [0, 1, 2]),
+        (1, 3, 1, [1, 2, 3]),
+        (2, 3, 2, [2, 3]),
+        (3, 3, 3, [3]),
+    )
+
+
+def test_rows_of_equal_time_from_two_sources_go_by_the_order_of_the_sources(case: Case) -> None:
+    first = case.timed("t v", [], [(1, 1), (1, 2)], delay=10, name="first")
+    second = case.timed("t v", [(1, 3)], [(0, 4)], delay=10, name="second")
+    case.gives(collected(second.merge(first), 2), f"{WINDOW} vs", (0, 1, 0, [4, 1]), (1, 1, 1, [2, 3]))
+
+
 def test_fewer_rows_than_a_window_give_nothing(case: Case) -> None:
     outcome = case.gives(collected(case.timed("t v", [(1, 1), (2, 2)]), 3), f"{WINDOW} vs")
     assert outcome.account("c").unfinished == 2

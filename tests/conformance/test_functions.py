@@ -164,6 +164,14 @@ def test_a_callable_object_is_copied_so_that_every_run_begins_anew(case: Case) -
     assert numbering.seen == 0
 
 
+def test_every_replica_has_a_copy_of_a_callable_object(case: Case) -> None:
+    rows = case.untimed("v", [(5,), (6,)], [(7,)])
+    mapped = rows.map(
+        Numbering(), schema={"v": "int64", "number": "int64"}, routing="broadcast", parallelism=2
+    )
+    case.gives(mapped, "v number", *[(5, 1), (6, 2), (7, 3)] * 2)
+
+
 @pytest.mark.parametrize(
     ("type_", "values"),
     [

@@ -75,9 +75,7 @@ def test_a_table_may_be_an_arrow_table_or_a_reader(case: Case) -> None:
 def test_a_joined_row_keeps_its_time_and_its_key(case: Case) -> None:
     rows = case.timed("t key", [(1, "a"), (2, "b"), (12, "a")], [(13, "a")]).key_by("key")
     counts = rows.join_table(CAMPAIGNS, on="key").window(ps.tumbling(10)).aggregate(s=ps.sum("campaign"))
-    case.gives(
-        counts, "key window_start window_end s", ("a", 0, 10, 1), ("b", 0, 10, 2), ("a", 10, 20, 2)
-    )
+    case.gives(counts, "key window_start window_end s", ("a", 0, 10, 1), ("b", 0, 10, 2), ("a", 10, 20, 2))
 
 
 def test_a_row_that_found_nothing_still_moved_the_watermark(case: Case) -> None:

@@ -143,3 +143,12 @@ def test_the_late_pipe_can_be_worked_on_like_any_other(case: Case) -> None:
     rows.aggregate(n=ps.count())
     doubled = case.graph["w"].late.map(v=col("v") * 2)
     case.gives(doubled, "t v", (4, 4), (5, 6))
+
+
+def test_late_rows_can_be_put_into_windows_of_their_own(case: Case) -> None:
+    #  late rows may be of any age, so they are late for nothing behind `.late`
+    rows = case.timed("t", [(100,)], [(25,)], [(3,)], [(24,)])
+    counts = rows.window(ps.tumbling(10), name="w").aggregate(n=ps.count())
+    missed = counts.late.window(ps.tumbling(10), name="missed").aggregate(n=ps.count())
+    outcome = case.gives(missed, f"{WINDOW} n", (0, 10, 1), (20, 30, 2))
+    assert outcome.account("missed").late == 0

@@ -34,9 +34,7 @@ def test_one_row_is_a_session(case: Case) -> None:
         (1_000_001, [(0, 1_000_000, 1), (1_000_001, 2_000_001, 1)]),
     ],
 )
-def test_sessions_merge_when_they_touch(
-    case: Case, apart: int, expected: list[tuple[int, int, int]]
-) -> None:
+def test_sessions_merge_when_they_touch(case: Case, apart: int, expected: list[tuple[int, int, int]]) -> None:
     rows = case.timed("t", [(0,), (apart,)], time_unit="us")
     counts = rows.window(ps.session("1 s")).aggregate(n=ps.count())
     case.gives(counts, f"{WINDOW} n", *expected)
@@ -47,7 +45,9 @@ def test_rows_of_equal_time_are_one_session(case: Case) -> None:
 
 
 def test_a_session_may_span_batches(case: Case) -> None:
-    case.gives(sessions(case.timed("t", [(1,)], [(5,)], [(9,)], [(20,)])), f"{WINDOW} n", (1, 14, 3), (20, 25, 1))
+    case.gives(
+        sessions(case.timed("t", [(1,)], [(5,)], [(9,)], [(20,)])), f"{WINDOW} n", (1, 14, 3), (20, 25, 1)
+    )
 
 
 def test_the_order_inside_a_batch_does_not_matter(case: Case) -> None:
@@ -73,9 +73,7 @@ def test_a_row_in_front_makes_a_session_begin_earlier(case: Case) -> None:
 
 def test_each_key_has_sessions_of_its_own(case: Case) -> None:
     rows = case.timed("t key", [(0, "a"), (3, "b"), (4, "a"), (9, "b"), (8, "a")]).key_by("key")
-    case.gives(
-        sessions(rows), f"key {WINDOW} n", ("a", 0, 13, 3), ("b", 3, 8, 1), ("b", 9, 14, 1)
-    )
+    case.gives(sessions(rows), f"key {WINDOW} n", ("a", 0, 13, 3), ("b", 3, 8, 1), ("b", 9, 14, 1))
 
 
 def test_a_session_that_has_left_takes_no_more_rows(case: Case) -> None:
@@ -114,16 +112,14 @@ def test_lateness_keeps_sessions_open(case: Case, latest: int, late: int) -> Non
 def test_a_session_leaves_only_when_its_lateness_is_over(case: Case) -> None:
     #  [0, 5) with lateness 20 is open at W = 24: 4 joins it
     rows = case.timed("t", [(0,), (24,)], [(4,)], [(40,)])
-    outcome = case.gives(
-        sessions(rows, lateness=20), f"{WINDOW} n", (0, 9, 2), (24, 29, 1), (40, 45, 1)
-    )
+    outcome = case.gives(sessions(rows, lateness=20), f"{WINDOW} n", (0, 9, 2), (24, 29, 1), (40, 45, 1))
     assert outcome.account("s").late == 0
 
 
 def test_an_in_time_row_starts_a_session_behind_one_that_has_left(case: Case) -> None:
-    #  0    5 6    11        W = 8: [0, 5) has left, 6 is in time and a session of its own
-    rows = case.timed("t", [(0,), (8,)], [(6,)])
-    case.gives(sessions(rows), f"{WINDOW} n", (0, 5, 1), (6, 13, 2))
+    #  0    5  8  10   13    W = 8: [0, 5) has left; 5 touches it, but is in time and joins [8, 13)
+    rows = case.timed("t", [(0,), (8,)], [(5,)])
+    case.gives(sessions(rows), f"{WINDOW} n", (0, 5, 1), (5, 13, 2))
 
 
 def test_a_session_that_grew_is_not_given_out_at_its_old_end(case: Case) -> None:

@@ -60,7 +60,9 @@ def test_flat_map_with_state_gives_rows_when_it_has_enough(case: Case) -> None:
             yield {"first": held[0], "second": held[1]}
             held.clear()
 
-    rows = case.timed("t key v", [(4, "a", 4), (1, "a", 1), (3, "a", 3)], [(2, "a", 2), (9, "b", 9)], delay=10)
+    rows = case.timed(
+        "t key v", [(4, "a", 4), (1, "a", 1), (3, "a", 3)], [(2, "a", 2), (9, "b", 9)], delay=10
+    )
     both = rows.key_by("key").flat_map(pairs, schema={"first": "int64", "second": "int64"}, state=list)
     case.gives(both, "first second", (1, 2), (3, 4))
 
@@ -148,9 +150,7 @@ def test_null_and_nan_keys_have_a_state_of_their_own(case: Case) -> None:
     nan = float("nan")
     rows = case.untimed("k:float64", [(nan,), (None,), (0.0,)], [(nan,), (None,), (-0.0,)]).key_by("k")
     counts = rows.accumulate(lambda row, n: n + 1, 0, schema={"n": "int64"})
-    case.gives(
-        counts, "k n", (nan, 1), (nan, 2), (None, 1), (None, 2), (0.0, 1), (0.0, 2)
-    )
+    case.gives(counts, "k n", (nan, 1), (nan, 2), (None, 1), (None, 2), (0.0, 1), (0.0, 2))
 
 
 def test_degrees_do_not_change_what_state_sees(case: Case) -> None:

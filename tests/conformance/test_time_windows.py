@@ -72,9 +72,7 @@ def test_a_slide_need_not_divide_the_size(case: Case) -> None:
     #                   [        9 10   )
     #                          [ 9 10        )
     counts = case.timed("t", [(0,), (9,), (10,)]).window(ps.sliding(10, 4)).aggregate(n=ps.count())
-    case.gives(
-        counts, f"{WINDOW} n", (-8, 2, 1), (-4, 6, 1), (0, 10, 2), (4, 14, 2), (8, 18, 2)
-    )
+    case.gives(counts, f"{WINDOW} n", (-8, 2, 1), (-4, 6, 1), (0, 10, 2), (4, 14, 2), (8, 18, 2))
 
 
 def test_a_slide_may_have_no_round_divisor_with_the_size(case: Case) -> None:
@@ -177,9 +175,7 @@ def test_out_of_order_rows_inside_the_delay_change_nothing(case: Case) -> None:
 
 def test_a_filter_before_a_window_takes_rows_out_of_it(case: Case) -> None:
     rows = case.timed("t v", [(1, 5), (2, 50), (3, 6)]).filter(col("v") < 10, name="small")
-    outcome = case.gives(
-        rows.window(ps.tumbling(10)).aggregate(s=ps.sum("v")), f"{WINDOW} s", (0, 10, 11)
-    )
+    outcome = case.gives(rows.window(ps.tumbling(10)).aggregate(s=ps.sum("v")), f"{WINDOW} s", (0, 10, 11))
     assert outcome.account("small").filtered == 1
 
 

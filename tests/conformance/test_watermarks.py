@@ -12,11 +12,11 @@ import penstock as ps
 from penstock import col
 from penstock.testing import Harness
 from tests.conformance.case import Case, same_rows
-from tests.conformance.engines import never
+from tests.conformance.engines import not_yet
 
 FEATURE = "Watermarks"
 WINDOW = "window_start window_end"
-BY_HAND = "a harness feeds rounds by hand, and Spark starts its own batches"
+BY_HAND = "the harness feeds rounds by hand, and Spark starts its own batches"
 
 
 def late(case: Case, rows: ps.MultiPipe) -> int:
@@ -83,9 +83,7 @@ def test_a_generator_can_yield_the_watermark(case: Case) -> None:
 
 def test_a_yielded_watermark_counts_beside_the_delay(case: Case) -> None:
     feed = yielding({"t": 1}, ps.Watermark(12), {"t": 5})
-    rows = case.graph.source(
-        ps.read.generator(feed, schema={"t": int}), time="t", time_unit="s", delay="1 h"
-    )
+    rows = case.graph.source(ps.read.generator(feed, schema={"t": int}), time="t", time_unit="s", delay="1 h")
     assert late(case, rows) == 1
 
 
@@ -143,7 +141,7 @@ def merged_with_idle(case: Case) -> Harness:
     return Harness(counts, engine=case.engine, clock=case.clock)
 
 
-@never("spark", reason=BY_HAND)
+@not_yet("spark", reason=BY_HAND)
 def test_a_silent_source_is_ignored_after_its_idle_time(case: Case) -> None:
     harness = merged_with_idle(case)
     harness.push_all({"a": [{"t": 1}], "b": [{"t": 100}]})
@@ -155,7 +153,7 @@ def test_a_silent_source_is_ignored_after_its_idle_time(case: Case) -> None:
     same_rows(harness.take(), f"{WINDOW} n", (0, 10, 1))
 
 
-@never("spark", reason=BY_HAND)
+@not_yet("spark", reason=BY_HAND)
 def test_a_source_that_speaks_again_holds_the_watermark_where_it_is(case: Case) -> None:
     harness = merged_with_idle(case)
     harness.push_all({"a": [{"t": 1}], "b": [{"t": 100}]})
@@ -169,7 +167,19 @@ def test_a_source_that_speaks_again_holds_the_watermark_where_it_is(case: Case) 
     same_rows(harness.take(), f"{WINDOW} n", (100, 110, 3))
 
 
-@never("spark", reason=BY_HAND)
+@not_yet("spark", reason=BY_HAND)
+def test_when_all_sources_are_silent_the_watermark_stays(case: Case) -> None:
+    counts = case.timed("t", idle="5 s").window(ps.tumbling(10)).aggregate(n=ps.count())
+    harness = Harness(counts, engine=case.engine, clock=case.clock)
+    harness.push([{"t": 1}])
+    case.clock.advance(60_000_000)
+    harness.push([])
+    assert harness.take() == []
+    harness.push([{"t": 2}])
+    assert harness.late() == []
+
+
+@not_yet("spark", reason=BY_HAND)
 def test_rows_too_far_ahead_of_the_clock_are_errors_and_move_nothing(case: Case) -> None:
     case.clock.advance(100_000_000)
     source = case.timed("t", max_future="1 min", on_error="skip", name="src")
@@ -184,7 +194,7 @@ def test_rows_too_far_ahead_of_the_clock_are_errors_and_move_nothing(case: Case)
     same_rows(harness.take(), f"{WINDOW} n", (90, 100, 2), (160, 170, 1))
 
 
-@never("spark", reason=BY_HAND)
+@not_yet("spark", reason=BY_HAND)
 def test_without_an_event_time_the_arrival_of_the_batch_is_the_time(case: Case) -> None:
     rows = case.graph.source(ps.read.rows([], schema={"v": int}), time=ps.ingest_time())
     harness = Harness(
@@ -208,7 +218,7 @@ def sums(harness: Harness) -> list[tuple[Any, ...]]:
     ]
 
 
-@never("spark", reason=BY_HAND)
+@not_yet("spark", reason=BY_HAND)
 def test_windows_leave_in_the_round_that_moves_the_watermark_to_their_end(case: Case) -> None:
     counts = case.timed("t").window(ps.tumbling(10), lateness=5).aggregate(n=ps.count())
     harness = Harness(counts, engine=case.engine, clock=case.clock)

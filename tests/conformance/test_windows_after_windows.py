@@ -34,9 +34,7 @@ def test_no_result_is_late_downstream_when_every_batch_moves_the_watermark(case:
     ones = case.timed("t v", *batches).window(ps.sliding(4, 2)).aggregate(s=ps.sum("v"))
     tens = ones.window(ps.tumbling(10), name="tens").aggregate(n=ps.count())
     # Windows [-2, 2), [0, 4), ... [38, 42): 21 of them, by their last microsecond.
-    outcome = case.gives(
-        tens, f"{WINDOW} n", (0, 10, 5), (10, 20, 5), (20, 30, 5), (30, 40, 5), (40, 50, 1)
-    )
+    outcome = case.gives(tens, f"{WINDOW} n", (0, 10, 5), (10, 20, 5), (20, 30, 5), (30, 40, 5), (40, 50, 1))
     assert outcome.account("tens").late == 0
 
 
@@ -75,9 +73,7 @@ def test_results_can_be_counted_in_order_of_their_windows(case: Case) -> None:
     sums = rows.window(ps.tumbling(10)).aggregate(s=ps.sum("v"))
     pairs = sums.window(ps.count_window(2)).aggregate(both=ps.collect("s"))
     # The time of a result is one microsecond before its window's end: floored to the unit, its last second.
-    case.gives(
-        pairs, f"{WINDOW} window_index both", (9, 19, 0, [1, 2]), (29, 39, 1, [3, 4])
-    )
+    case.gives(pairs, f"{WINDOW} window_index both", (9, 19, 0, [1, 2]), (29, 39, 1, [3, 4]))
 
 
 def test_three_windows_in_a_row_agree_with_one(case: Case) -> None:
@@ -87,3 +83,17 @@ def test_three_windows_in_a_row_agree_with_one(case: Case) -> None:
     fives = ones.window(ps.tumbling(5)).aggregate(b=ps.sum("a"))
     twenties = fives.window(ps.tumbling(20)).aggregate(total=ps.sum("b"))
     case.gives(twenties, f"{WINDOW} total", (0, 20, 50), (20, 40, 58), (60, 80, 61))
+
+
+def test_results_of_one_time_are_ordered_by_their_columns(case: Case) -> None:
+    rows = case.timed("t key v", [(1, "b", 5), (2, "a", 7), (3, None, 6), (4, "c", None)]).key_by("key")
+    sums = rows.window(ps.tumbling(10)).aggregate(s=ps.sum("v")).select("s")
+    pairs = sums.window(ps.count_window(4)).aggregate(n=ps.count(), all=ps.collect("s"))
+    case.gives(pairs, f"{WINDOW} window_index n all", (9, 9, 0, 4, [5, 6, 7]))
+
+
+def test_an_accumulator_can_follow_a_window(case: Case) -> None:
+    rows = case.timed("t key v", [(1, "a", 1)], [(12, "a", 2)], [(5, "a", 4)], delay=10).key_by("key")
+    sums = rows.window(ps.tumbling(10)).aggregate(s=ps.sum("v"))
+    running = sums.accumulate(lambda row, total: total + row.s, 0, schema={"total": "int64"})
+    assert case.run(running).values("total") == [5, 7]

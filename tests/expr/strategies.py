@@ -294,7 +294,7 @@ def _texts(depth: int) -> SearchStrategy[Expr]:
         | text.map(lambda a: a.str.strip().str.upper())
         | st.builds(lambda a, p: a.str.replace(p, "xy"), text, st.sampled_from(PATTERNS[1:]))
         | st.builds(
-            lambda a, p, i: a.str.split(p).str.item(i),
+            lambda a, p, i: a.str.split(p).list.item(i),
             text,
             st.sampled_from(PATTERNS[1:]),
             st.integers(-3, 3),

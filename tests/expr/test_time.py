@@ -97,6 +97,7 @@ def test_wrong_durations_and_units_are_refused() -> None:
         A + timedelta.max
     with pytest.raises(TimeError, match="longer than all of time"):
         A.dt.truncate(timedelta.max)
-    for wrong in (lambda: A.dt.epoch("ns"), lambda: from_epoch(A, "min")):
-        with pytest.raises(TimeError, match="is not a unit of time here"):
-            wrong()
+    with pytest.raises(TimeError, match="'ns' is not a unit of time here"):
+        A.dt.epoch("ns")
+    with pytest.raises(TimeError, match="'min' is not a unit of time here"):
+        from_epoch(A, "min")

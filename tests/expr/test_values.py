@@ -46,7 +46,6 @@ def test_plain_values_survive_the_way_through_arrow(data: st.DataObject) -> None
         (Decimal("12345"), pa.decimal128(5, 2)),
         (Decimal("NaN"), pa.decimal128(5, 2)),
         (Decimal("Infinity"), pa.decimal128(5, 2)),
-        ([1.0], pa.list_(pa.int64())),
         ({"y": 1}, pa.struct({"x": pa.int64()})),
         (datetime(2024, 1, 1), TIME),
     ],
@@ -56,6 +55,11 @@ def test_a_value_that_does_not_fit_is_named(value: object, type: pa.DataType) ->
         from_plain([None, value], type)
     assert repr(value)[:5] in caught.value.fact or str(value)[:5] in caught.value.fact
     assert caught.value.hint
+
+
+def test_the_item_of_a_list_that_does_not_fit_is_named() -> None:
+    with pytest.raises(SchemaError, match=r"float 1\.5 does not fit the type int64"):
+        from_plain([[1, 1.5]], pa.list_(pa.int64()))
 
 
 def test_users_see_times_as_python_has_them() -> None:

@@ -9,6 +9,8 @@ import pytest
 
 import penstock as ps
 from penstock import CheckpointError, EngineError, GraphError, NotSupported, col
+from penstock.engines.protocol import Gap
+from penstock.plan.plan import Plan
 from tests.graph.mistakes import Mistake, refused
 from tests.graph.streams import trades
 
@@ -74,9 +76,30 @@ def test_a_checkpoint_needs_names_on_steps_with_state(tmp_path: Path) -> None:
 
 def test_joins_and_own_loops_need_names_in_a_checkpoint_too(tmp_path: Path) -> None:
     pipe = trades()
-    pipe.join(pipe, on="user", within="1 s", suffix="_r").sink(ps.write.memory())
+    pairs = pipe.join(pipe, on="user", within="1 s", suffix="_r", name=None)
+    pairs.sink(ps.write.memory())
     with pytest.raises(CheckpointError, match='step "join" keeps state and was not named'):
         pipe.graph.run(AnyEngine(), checkpoint=str(tmp_path))
+    pipe = trades()
+    pipe.process(Loop()).sink(ps.write.memory())
+    with pytest.raises(CheckpointError, match='step "process" keeps state and was not named'):
+        pipe.graph.run(AnyEngine(), checkpoint=str(tmp_path))
+
+
+def test_what_an_engine_cannot_do_is_refused_by_step_before_it_starts() -> None:
+    pipe = trades()
+    pipe.filter(col("paid"), name="paid").sink(ps.write.memory())
+    with pytest.raises(NotSupported) as caught:
+        pipe.graph.run(Filterless())
+    assert caught.value.fact == "the any engine cannot do this: it has no filters"
+    assert (caught.value.step, caught.value.hint) == ("paid", "map instead")
+    assert str(caught.value.where).startswith("tests/graph/test_run_mistakes.py:")
+
+
+@pytest.mark.parametrize("option", ["checkpoint", "master"])
+def test_the_reference_engine_refuses_what_it_has_no_use_for(option: str) -> None:
+    with pytest.raises(NotSupported, match=option):
+        ended(trades()).run("reference", **{option: "there"})  # type: ignore[arg-type]  # either of them
 
 
 class AnyEngine:
@@ -94,6 +117,17 @@ class AnyEngine:
 
     def explain(self, plan: Any) -> list[str]:
         return []
+
+
+class Filterless(AnyEngine):
+    """An engine without filters."""
+
+    def gaps(self, plan: Plan) -> list[Gap]:
+        return [
+            Gap(step.name, "it has no filters", "map instead")
+            for step in plan
+            if isinstance(step.op, ps.Filter)
+        ]
 
 
 class Loop(ps.Operator):

@@ -12,7 +12,6 @@ from penstock.cli import screen
 from penstock.cli.accounts import accounts_table
 from penstock.cli.exits import Code, ending_with, epilog
 from penstock.cli.load import load_graph
-from penstock.events import BatchDone, Event
 
 ABOUT = (
     "Run the graph in FILE to the end of its sources.\n\n"
@@ -66,9 +65,10 @@ def run_to_the_end(graph: ps.PipeGraph, engine: str, **options: Any) -> Any:
     """Run a graph with a bar on the terminal; what cannot start ends with code 2, what fails with code 1."""
     with screen.progress(total=None) as bar:
 
-        def moved(event: Event) -> None:
-            if isinstance(event, BatchDone):
-                bar.move(event.batch + 1, None, f"{graph.name}: batches")
+        def moved(event: Any) -> None:
+            told = event.to_dict()
+            if told["event"] == "BatchDone":
+                bar.move(told["batch"] + 1, None, f"{graph.name}: batches")
 
         with ending_with(Code.WRONG):
             started = graph.start(engine, events=moved, **options)

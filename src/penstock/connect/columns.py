@@ -19,6 +19,14 @@ from penstock.expr.types import canonical_batch, from_plain, from_python
 
 _Given = TypeVar("_Given")
 
+# Types whose values Arrow takes as they are, and the Python types for which it does so strictly.
+_PLAINLY: dict[pa.DataType, frozenset[type]] = {
+    pa.bool_(): frozenset({bool, type(None)}),
+    pa.string(): frozenset({str, type(None)}),
+    pa.float64(): frozenset({float, int, type(None)}),
+    **{integer: frozenset({int, type(None)}) for integer in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},
+}
+
 
 def fields_of(row: object) -> Mapping[str, object] | None:
     """The row's values by column name, or None when it is not a row."""
@@ -60,10 +68,20 @@ class Gathered:
     failures: list[tuple[int, str]]
 
 
+def gather_rows(given: Sequence[object], schema: pa.Schema) -> Gathered:
+    """Turn rows into columns, setting aside those that do not fit."""
+    mappings = [row for row in given if isinstance(row, Mapping)]
+    if len(mappings) == len(given) and set().union(*mappings) <= set(schema.names):
+        quick = quick_columns(mappings, schema)
+        if quick is not None:
+            return Gathered(quick, list(range(len(given))), [])
+    return gather(given, schema, plain_row)
+
+
 def gather(
     given: Iterable[_Given],
     schema: pa.Schema,
-    plain: Callable[[_Given, pa.Schema], Sequence[object]] = plain_row,
+    plain: Callable[[_Given, pa.Schema], Sequence[object]],
 ) -> Gathered:
     """Turn rows into columns, setting aside those for which `plain` fails."""
     good: list[Sequence[object]] = []
@@ -78,6 +96,20 @@ def gather(
     columns = list(zip(*good, strict=True)) or [() for _ in schema]
     arrays = [from_plain(values, field.type) for values, field in zip(columns, schema, strict=True)]
     return Gathered(pa.RecordBatch.from_arrays(arrays, schema=schema), positions, failures)
+
+
+def quick_columns(rows: Sequence[Mapping[str, object]], schema: pa.Schema) -> pa.RecordBatch | None:
+    """The rows as columns where every value is plainly of its type; None when any needs a closer look."""
+    arrays = []
+    for field in schema:
+        values = [row.get(field.name) for row in rows]
+        if not set(map(type, values)) <= _PLAINLY.get(field.type, frozenset()):
+            return None
+        try:
+            arrays.append(pa.array(values, field.type))
+        except (pa.ArrowException, OverflowError, UnicodeEncodeError):
+            return None
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:

@@ -65,6 +65,7 @@ from penstock.expr.json import JsonValue as JsonValue
 from penstock.expr.json import json_target as json_target
 from penstock.expr.lists import ListItem as ListItem
 from penstock.expr.lists import ListLength as ListLength
+from penstock.expr.lists import Lists as Lists
 from penstock.expr.logic import And as And
 from penstock.expr.logic import Not as Not
 from penstock.expr.logic import Or as Or

@@ -15,7 +15,7 @@ from penstock.expr.surface import Expr
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ListFunction(Expr):
-    """A function of a list, written in `.str` beside `split`."""
+    """A function of a list."""
 
     child: Expr
 
@@ -36,8 +36,8 @@ class ListLength(ListFunction):
         return Signature((operands[0].type,), INT64)
 
     def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: col("a").str.list_length()."""
-        return method(self.child, parts[0], "str.list_length()")
+        """As typed: col("a").list.length()."""
+        return method(self.child, parts[0], "list.length()")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -49,7 +49,7 @@ class ListItem(ListFunction):
     def __post_init__(self) -> None:
         if not is_whole(self.index):
             raise SchemaError(
-                f"a list has no item {self.index!r}", hint=".str.item(0) is the first, -1 the last"
+                f"a list has no item {self.index!r}", hint=".list.item(0) is the first, -1 the last"
             )
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
@@ -58,5 +58,20 @@ class ListItem(ListFunction):
         return Signature((operands[0].type,), item)
 
     def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: col("a").str.item(0)."""
-        return method(self.child, parts[0], f"str.item({self.index})")
+        """As typed: col("a").list.item(0)."""
+        return method(self.child, parts[0], f"list.item({self.index})")
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """The functions of lists: what `.list` offers."""
+
+    of: Expr
+
+    def length(self) -> Expr:
+        """The number of items."""
+        return ListLength(self.of)
+
+    def item(self, index: int) -> Expr:
+        """One item, from the end when negative; null if there is none."""
+        return ListItem(self.of, index)

@@ -78,8 +78,16 @@ class Node:
     __hash__ = object.__hash__
 
     def _fields(self) -> list[tuple[str, object]]:
-        names = [field.name for field in dataclasses.fields(self)]  # type: ignore[arg-type]  # nodes are dataclasses
-        return [(name, getattr(self, name)) for name in names]
+        return [(name, getattr(self, name)) for name in _field_names(type(self))]
+
+
+_NAMES: dict[type, tuple[str, ...]] = {}  # asked for every node of every walk, hence remembered per class
+
+
+def _field_names(node_class: type) -> tuple[str, ...]:
+    if node_class not in _NAMES:
+        _NAMES[node_class] = tuple(field.name for field in dataclasses.fields(node_class))
+    return _NAMES[node_class]
 
 
 def _holds_nodes(value: object) -> bool:

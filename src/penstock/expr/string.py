@@ -14,7 +14,6 @@ import pyarrow.types as kind
 
 from penstock.errors import SchemaError
 from penstock.expr.columns import lift, quoted
-from penstock.expr.lists import ListItem, ListLength
 from penstock.expr.node import is_text, is_whole, method
 from penstock.expr.signature import BOOL, INT64, STRING, Operand, Signature, need
 from penstock.expr.surface import Expr
@@ -255,11 +254,3 @@ class Strings:
     def split(self, separator: str) -> Expr:
         """The list of texts between the separators."""
         return Split(self.of, separator)
-
-    def list_length(self) -> Expr:
-        """The number of items of a list."""
-        return ListLength(self.of)
-
-    def item(self, index: int) -> Expr:
-        """One item of a list, from the end when negative; null if there is none."""
-        return ListItem(self.of, index)

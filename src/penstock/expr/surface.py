@@ -193,8 +193,13 @@ class Expr(Node):
 
     @property
     def str(self) -> nodes.Strings:
-        """Functions of text, and of the lists that `split` makes."""
+        """Functions of text."""
         return nodes.Strings(self)
+
+    @property
+    def list(self) -> nodes.Lists:
+        """Functions of lists."""
+        return nodes.Lists(self)
 
     @property
     def dt(self) -> nodes.Times:

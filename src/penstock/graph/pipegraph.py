@@ -252,7 +252,8 @@ class PipeGraph:
 
     def _explained(self, engine: str | Engine | None) -> dict[str, Any]:
         plan = self.plan()
-        derived = derivation(plan.steps, composition=self.composition)
+        derived = plan.derived
+        assert derived is not None, "a checked plan has been derived"
         kept = {step.name for step in plan}
         return {
             "plan": plan,

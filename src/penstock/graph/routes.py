@@ -49,7 +49,8 @@ def route(op: Op, up: Stream, at: Placement) -> tuple[Routing | None, Degree]:
                 'routing="key_by" needs a key', hint='say .key_by("user") before it, or key="user"'
             )
         settled = bool(up.key) and at.partition == up.key and not at.merged and at.degree == replicas
-        return (Routing.FORWARD if settled else Routing.KEY_BY), replicas
+        spared = settled and op.routing is None  # asked for by name, a shuffle is what one gets
+        return (Routing.FORWARD if spared else Routing.KEY_BY), replicas
     return asked or Routing.FORWARD, replicas
 
 

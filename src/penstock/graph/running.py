@@ -12,6 +12,9 @@ from penstock.clock import Clock, WallClock
 from penstock.errors import CheckpointError, EngineError, NotSupported, nearest_first
 from penstock.events import EventSink, nobody
 from penstock.graph.place import placed
+from penstock.operators.process import Process
+from penstock.operators.window_join import WindowJoin
+from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan
 from penstock.plan.step import Ref
 
@@ -113,10 +116,9 @@ def collect(
 
 
 def _need_names(plan: Plan) -> None:
-    from penstock.operators.windows import Windows
-
     for step in plan:
-        if (step.op.stateful or isinstance(step.op, Windows)) and step.op.name is None:
+        keeps = step.op.stateful or isinstance(step.op, Windows | WindowJoin | Process)
+        if keeps and step.op.name is None:
             raise CheckpointError(
                 f'step "{step.name}" keeps state and was not named',
                 step=step.name,

@@ -47,6 +47,10 @@ class Row:
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"rows are read only; return a new row instead of setting {name!r}")
 
+    def __reduce__(self) -> tuple[type[Row], tuple[Mapping[str, object], pa.Schema]]:
+        # Copying would set attributes on an empty row, which is read only.
+        return Row, (self._values, self._schema)
+
     def keys(self) -> list[str]:
         """The column names, so that `dict(row)` and `{**row, "new": 1}` work."""
         return list(self._values)

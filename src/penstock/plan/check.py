@@ -35,11 +35,11 @@ def checked_plan(
             hint="end a pipe with .sink(ps.write.memory()), or take rows in hand with pipe.collect()",
         )
     needed = _upstream(wanted, by_name)
-    plan = Plan(graph, tuple(step for step in everything if step.name in needed), collects)
+    kept = tuple(step for step in everything if step.name in needed)
+    plan = Plan(graph, kept, collects, derivation(kept, composition=composition))
     for step in plan:
         _refuse_lost_letters(step, plan)
         _refuse_early(step, plan)
-    derivation(plan.steps, composition=composition)  # raises a merge that no rule covers
     return plan
 
 

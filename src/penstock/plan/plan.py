@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from penstock.blocks import Derivation
 from penstock.operators.sink import Sink
 from penstock.operators.source import Source
 from penstock.plan.step import Ref, Step
@@ -21,11 +22,13 @@ class Plan:
     graph     the graph's name
     steps     in order: feeds first
     collects  output ports whose rows are wanted in hand, beside the sinks
+    derived   the graph in building blocks, and how it came about; engines place replicas by it
     """
 
     graph: str
     steps: tuple[Step, ...]
     collects: tuple[Ref, ...] = ()
+    derived: Derivation | None = field(default=None, repr=False, compare=False)
     _by_name: Mapping[str, Step] = field(init=False, repr=False, compare=False)
     _readers: Mapping[Ref, tuple[tuple[str, str], ...]] = field(init=False, repr=False, compare=False)
 

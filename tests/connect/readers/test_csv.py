@@ -93,7 +93,7 @@ def test_bad_rows_stand_aside_with_text_and_line_and_the_others_are_read(file: P
     assert bad_of(reader) == [
         BadRow("q,y", "column \"a\": invalid value 'q' for type int64", f"{file}:3"),
         BadRow("3", "expected 2 columns, got 1", f"{file}:4"),
-        BadRow("5,\\xff", 'column "b": invalid UTF8 data for type string', f"{file}:8"),
+        BadRow("5,\\xff", "byte 3 of the row is not UTF-8", f"{file}:8"),
         BadRow("6,u,v", "expected 2 columns, got 3", f"{file}:9"),
         BadRow('8,"open', "a quote in it is never closed", f"{file}:11"),
     ]
@@ -231,3 +231,15 @@ def test_a_broken_gzip_file_is_named(tmp_path: Path) -> None:
 def test_dates_are_read(file: Path) -> None:
     file.write_text("d\n1600-02-29\n")
     assert rows_of(read.csv(file, schema={"d": date})) == [{"d": date(1600, 2, 29)}]
+
+
+@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.sampled_from([b"1", b"q", b'"', b",", b"\n", b"\r\n", b"\r", b"\xff", b" "]), max_size=25))
+def test_no_text_however_odd_stops_the_reader_or_loses_a_number(file: Path, parts: list[bytes]) -> None:
+    file.write_bytes(b"a,b\n" + b"".join(parts))
+    (batch,) = read.csv(file, schema=AB).batches()
+    assert batch.seq is not None
+    numbers = batch.seq.to_pylist()
+    assert len(numbers) == batch.rows.num_rows
+    assert all(0 <= number < batch.rows.num_rows + len(batch.bad) for number in numbers)
+    assert numbers == sorted(set(numbers))

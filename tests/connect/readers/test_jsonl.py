@@ -113,7 +113,7 @@ def test_bad_rows_stand_aside_with_text_and_line_and_the_others_are_read(file: P
         ("binary", '"?"', "is not base64"),
         ("float64", '"1.5"', "is a string, not a number"),
         ("decimal(5, 2)", '"x"', "is not a decimal number"),
-        ("decimal(5, 2)", "1.555", "does not fit decimal128(5, 2)"),
+        ("decimal(5, 2)", "1.555", "does not fit decimal"),
         ("string", '"\\ud800"', "surrogate"),
         ("string", "5", "does not fit the type string"),
     ],

@@ -167,7 +167,9 @@ def test_a_fold_that_cannot_combine_fails_the_run() -> None:
         raise ValueError("no")
 
     fold = ps.fold(lambda row: row.v, broken, 0, type="int64")
-    with pytest.raises(FunctionError, match="broken failed on window tumbling 1 ms from 0 to 1000") as failure:
+    with pytest.raises(
+        FunctionError, match="broken failed on window tumbling 1 ms from 0 to 1000"
+    ) as failure:
         of(fold, [1])
     assert failure.value.where is not None
     assert failure.value.where.file.endswith("test_aggregates.py")
@@ -186,7 +188,9 @@ def test_a_row_that_lift_fails_on_is_a_row_error_and_in_no_window() -> None:
     sketch = Sketch()
     rows = sketch.source([("a", 1, 0), ("a", 2, 1)])
     fold = ps.fold(lift, lambda a, b: a + b, 0.0, type="float64")
-    op = KeyedWindows(windows=tumbling(10), aggregates={"n": ps.count(), "x": fold}, on_error="dead_letter", name="w")
+    op = KeyedWindows(
+        windows=tumbling(10), aggregates={"n": ps.count(), "x": fold}, on_error="dead_letter", name="w"
+    )
     out = sketch.add(op, rows)
     ran = sketch.run()
     assert ran.rows(out) == [(0, 10, 1, 1.0)]

@@ -36,11 +36,27 @@ def test_it_may_give_several_rows_or_none() -> None:
     assert made == [("a", 0, 10, 5), ("a", 0, 10, 4)]
 
 
+def test_none_is_no_row() -> None:
+    assert applied(lambda rows: None, [("a", 1, 5)]) == []
+
+
+def test_it_may_ask_for_its_window_but_a_default_is_its_own_affair() -> None:
+    def told(rows: list[Any], window: Any) -> dict[str, Any]:
+        assert (window.key, window.index, window.label) == (("a",), None, None)
+        return {"x": window.end - window.start}
+
+    def top(rows: list[Any], n: int = 3) -> dict[str, Any]:
+        return {"x": n}
+
+    assert applied(told, [("a", 1, 5)]) == [("a", 0, 10, 10)]
+    assert applied(top, [("a", 1, 5)]) == [("a", 0, 10, 3)]
+
+
 @pytest.mark.parametrize(
     ("fn", "detail"),
     [
         (lambda rows: rows[5], "IndexError: list index out of range"),
-        (lambda rows: None, "gave NoneType None, not an iterable of rows"),
+        (lambda rows: 5, "gave int 5, not an iterable of rows"),
         (lambda rows: {"y": 1}, "gave a row that lacks x and has unknown y; its schema is x"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.clock import ManualClock
 from penstock.operators.aggregates import collect
 from penstock.operators.window import count_window, tumbling
 from penstock.operators.windows import KeyedWindows
@@ -21,7 +22,9 @@ def counted(*batches: Rows, window: Any, delay: int = 0, **options: Any) -> tupl
 
 
 def test_a_window_holds_so_many_rows_in_order_of_time_whatever_the_order_of_arrival() -> None:
-    made, _, _ = counted([("a", 4, 4), ("a", 1, 1)], [("a", 3, 3), ("a", 2, 2)], window=count_window(2), delay=5)
+    made, _, _ = counted(
+        [("a", 4, 4), ("a", 1, 1)], [("a", 3, 3), ("a", 2, 2)], window=count_window(2), delay=5
+    )
     assert made == [("a", 1, 2, 0, [1, 2]), ("a", 3, 4, 1, [3, 4])]
 
 
@@ -80,8 +83,6 @@ def test_a_row_in_a_time_window_passes_though_its_count_window_never_fills() -> 
 
 
 def test_early_shows_a_count_window_that_is_not_full() -> None:
-    from penstock.clock import ManualClock
-
     clock = ManualClock()
     sketch = Sketch()
     rows = sketch.source(name="s")

@@ -92,7 +92,9 @@ def test_in_a_join_by_window_a_row_is_late_once_its_window_has_left() -> None:
         ("full", [("l", 10, 1, None, None), ("r", None, None, 30, 2)]),
     ],
 )
-def test_rows_without_a_partner_leave_with_nulls_but_keep_a_shared_column(how: str, expected: list[Any]) -> None:
+def test_rows_without_a_partner_leave_with_nulls_but_keep_a_shared_column(
+    how: str, expected: list[Any]
+) -> None:
     ran = join([[("l", 10, 1), ("a", 20, 3)]], [[("r", 30, 2), ("a", 20, 4)]], how=how)
     assert sorted(pairs(ran), key=str) == sorted([*expected, ("a", 20, 3, 20, 4)], key=str)
 
@@ -125,7 +127,9 @@ def test_null_equals_nothing_and_nan_equals_nan() -> None:
     sketch = Sketch()
     values = [None, math.nan, -0.0]
     a = sketch.source([(value, 1) for value in values], schema=schema)
-    b = sketch.source([(value, 1) for value in (None, math.nan, 0.0)], schema=other, time="u", time_unit="us", delay=0)
+    b = sketch.source(
+        [(value, 1) for value in (None, math.nan, 0.0)], schema=other, time="u", time_unit="us", delay=0
+    )
     out = sketch.add(WindowJoin(on=equal("x", "y"), within=5), a, b)
     assert sorted(str(row[0]) for row in sketch.run().rows(out)) == ["-0.0", "nan"]
 
@@ -168,9 +172,7 @@ def test_failed_pairs_are_dead_lettered_and_charged_once_to_the_row_that_came_se
 
 @pytest.mark.parametrize("given", [None, 1, "yes"])
 def test_a_predicate_that_gives_neither_true_nor_false_fails_the_pair(given: object) -> None:
-    ran = join(
-        [[("a", 1, 3)]], [[("a", 1, 3)]], on=["k", lambda left, right: given], on_error="dead_letter"
-    )
+    ran = join([[("a", 1, 3)]], [[("a", 1, 3)]], on=["k", lambda left, right: given], on_error="dead_letter")
     assert ran.rows(Ref("j", "errors"))[0][5] == f"gave {given!r}, not True or False"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -131,7 +130,10 @@ class Pushing(Doubled):
     ("given", "fact"),
     [
         ({"w": 1}, 'what was pushed to port "out" is not a row of it'),
-        (pa.RecordBatch.from_pydict({"w": [1]}), 'a batch pushed to port "out" has other columns than the port'),
+        (
+            pa.RecordBatch.from_pydict({"w": [1]}),
+            'a batch pushed to port "out" has other columns than the port',
+        ),
     ],
 )
 def test_what_is_pushed_must_fit_the_port(given: Any, fact: str) -> None:
@@ -161,11 +163,6 @@ def test_an_exception_in_the_loop_stops_the_run_naming_class_and_line() -> None:
         run(Raising(), [], [("a", 1, 1)])
     assert failure.value.detail == "IndexError: pop from an empty deque"
     assert "test_process.py" in str(failure.value.where)
-
-
-class Sleeping(Doubled):
-    async def process(self, ctx: Context) -> None:
-        await asyncio.Event().wait()
 
 
 class Elsewhere:

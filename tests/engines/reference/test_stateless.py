@@ -80,7 +80,9 @@ def test_a_flat_map_gives_any_number_of_rows_in_the_order_given() -> None:
 def test_a_flat_map_of_a_list_repeats_the_other_columns_and_a_null_list_has_no_rows() -> None:
     schema = pa.schema([("t", pa.int64()), ("all", pa.list_(pa.int64()))])
     sketch = Sketch()
-    out = sketch.add(FlatMap(function={"all": col("all")}), sketch.source([(1, [5, 6]), (2, None)], schema=schema))
+    out = sketch.add(
+        FlatMap(function={"all": col("all")}), sketch.source([(1, [5, 6]), (2, None)], schema=schema)
+    )
     ran = sketch.run()
     assert ran.rows(out) == [(1, 5), (1, 6)]
     assert ran.account(out).passed == 2
@@ -89,7 +91,9 @@ def test_a_flat_map_of_a_list_repeats_the_other_columns_and_a_null_list_has_no_r
 def test_rows_of_a_flat_map_stay_in_the_order_given_when_their_times_are_equal() -> None:
     sketch = Sketch()
     rows = sketch.source([("a", 1, 3), ("a", 1, 2)])
-    flat = sketch.add(FlatMap(function=lambda row: [{"x": 9 * row.v}, {"x": row.v}], schema={"x": "int64"}), rows)
+    flat = sketch.add(
+        FlatMap(function=lambda row: [{"x": 9 * row.v}, {"x": row.v}], schema={"x": "int64"}), rows
+    )
     window = sketch.add(KeyedWindows(windows=count_window(4), aggregates={"all": collect("x")}), flat)
     # Without a number of the reader's, index 0 of both rows comes first, and ties go by the columns.
     assert sketch.run().rows(window) == [(1, 1, 0, [18, 27, 2, 3])]
@@ -141,7 +145,10 @@ def test_dead_letter_sends_the_row_as_it_came_with_the_reason_and_the_step() -> 
 @pytest.mark.parametrize(
     ("op", "reason"),
     [
-        (Map(function=lambda row: 5, schema=V, on_error="dead_letter"), "not a dict, dataclass or NamedTuple"),
+        (
+            Map(function=lambda row: 5, schema=V, on_error="dead_letter"),
+            "not a dict, dataclass or NamedTuple",
+        ),
         (Map(function=lambda row: {"v": "x"}, schema=V, on_error="dead_letter"), 'column "v"'),
         (Filter(predicate=lambda row: "yes", on_error="dead_letter"), "gave 'yes', not True or False"),
         (FlatMap(function=lambda row: {"v": 1}, schema=V, on_error="dead_letter"), "not an iterable of rows"),
@@ -188,13 +195,15 @@ def test_a_batch_function_in_flat_map_gives_any_number_of_rows() -> None:
     assert rows_of(op) == [(20,)]
 
 
-def test_rows_of_a_batch_flat_map_have_their_counterparts_time_or_the_last_one() -> None:
-    for keep, times in ((2, [(1, 1), (2, 2)]), (1, [(2, 2)])):
-        sketch = Sketch()
-        op = FlatMap(function=batch_function(lambda given, keep=keep: double(given).slice(0, keep), schema=V))
-        flat = sketch.add(op, sketch.source([("a", 1, 1), ("a", 2, 2)]))
-        out = sketch.add(KeyedWindows(windows=count_window(1), aggregates={"all": collect("v")}), flat)
-        assert [row[:2] for row in sketch.run().rows(out)] == times
+@pytest.mark.parametrize(("keep", "times"), [(2, [(1, 1), (2, 2)]), (1, [(2, 2)])])
+def test_rows_of_a_batch_flat_map_have_their_counterparts_time_or_the_last_one(
+    keep: int, times: list[tuple[int, int]]
+) -> None:
+    sketch = Sketch()
+    op = FlatMap(function=batch_function(lambda given: double(given).slice(0, keep), schema=V))
+    flat = sketch.add(op, sketch.source([("a", 1, 1), ("a", 2, 2)]))
+    out = sketch.add(KeyedWindows(windows=count_window(1), aggregates={"all": collect("v")}), flat)
+    assert [row[:2] for row in sketch.run().rows(out)] == times
 
 
 def test_a_batch_function_that_raises_is_tried_row_by_row_when_errors_are_let_by() -> None:
@@ -214,13 +223,27 @@ def test_a_batch_function_that_raises_stops_the_run_otherwise() -> None:
     ("op", "fact"),
     [
         (Map(function=batch_function(lambda b: 1, schema=V), on_error="skip"), "gave int, not a RecordBatch"),
-        (Map(function=batch_function(lambda b: b, schema=V), on_error="skip"), "gave other columns than it declared"),
-        (Map(function=batch_function(lambda b: double(b)[:1], schema=V), on_error="skip"), "gave 1 rows for 3"),
-        (Filter(predicate=batch_function(lambda b: b["v"]), on_error="skip"), "gave int64, not a boolean array"),
-        (Filter(predicate=batch_function(lambda b: [True]), on_error="skip"), "gave list, not a boolean array"),
+        (
+            Map(function=batch_function(lambda b: b, schema=V), on_error="skip"),
+            "gave other columns than it declared",
+        ),
+        (
+            Map(function=batch_function(lambda b: double(b)[:1], schema=V), on_error="skip"),
+            "gave 1 rows for 3",
+        ),
+        (
+            Filter(predicate=batch_function(lambda b: b["v"]), on_error="skip"),
+            "gave int64, not a boolean array",
+        ),
+        (
+            Filter(predicate=batch_function(lambda b: [True]), on_error="skip"),
+            "gave list, not a boolean array",
+        ),
     ],
 )
-def test_a_batch_function_that_gives_the_wrong_shape_stops_the_run_whatever_on_error_says(op: Op, fact: str) -> None:
+def test_a_batch_function_that_gives_the_wrong_shape_stops_the_run_whatever_on_error_says(
+    op: Op, fact: str
+) -> None:
     with pytest.raises(FunctionError, match=fact):
         through(op)
 

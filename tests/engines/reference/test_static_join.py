@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.errors import ConnectorError
 from penstock.connect.protocol import BadRow
+from penstock.errors import ConnectorError
 from penstock.operators.static_join import StaticJoin
 from tests.engines.reference.sketch import CutReader, Sketch, batch
 

@@ -112,7 +112,9 @@ def test_null_is_a_key_nan_equals_nan_and_negative_zero_equals_zero() -> None:
 
 
 def test_lists_and_structs_can_be_keys() -> None:
-    schema = pa.schema([("x", pa.list_(pa.int64())), ("y", pa.struct([("z", pa.string())])), ("t", pa.int64())])
+    schema = pa.schema(
+        [("x", pa.list_(pa.int64())), ("y", pa.struct([("z", pa.string())])), ("t", pa.int64())]
+    )
     sketch = Sketch()
     rows = sketch.source([([1, 2], {"z": "é"}, 1), ([1, 2], {"z": "é"}, 2), ([1], None, 3)], schema=schema)
     out = sketch.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), rows, key=("x", "y"))

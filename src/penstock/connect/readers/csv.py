@@ -21,12 +21,14 @@ import pyarrow.types as kind
 from penstock.connect.cuts import Piece
 from penstock.connect.protocol import BadRow
 from penstock.connect.readers.csv_parse import Layout, inferred_types, parse_chunk
-from penstock.connect.readers.csv_rows import last_row_end, split_rows
+from penstock.connect.readers.csv_rows import each_row, last_row_end
 from penstock.connect.readers.files import FileReader, file_reader
 from penstock.connect.readers.listing import Paths
 from penstock.connect.readers.textfile import Chunk, as_text, chunks
 from penstock.errors import ConnectorError, SchemaError, nearest_first
 from penstock.expr.declared import declared_schema, declared_type
+
+_HEADER_BYTES = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class Csv:
         """Columns are found by their names in the header, in any order."""
         if not self.header:
             return None
-        names = self._begun(file)[0].names
+        names = self._begun(file, size=_HEADER_BYTES)[0].names
         missing = [name for name in schema.names if name not in names]
         if missing:
             return f'it has no column "{missing[0]}"; its columns are {", ".join(names)}'
@@ -80,14 +82,16 @@ class Csv:
             yield Piece(parsed.rows, numbers, bad, start, start + parsed.n_rows)
             start += parsed.n_rows
 
-    def _begun(self, file: Path, schema: pa.Schema | None = None) -> tuple[Layout, Iterator[Chunk]]:
-        """The file's layout, and its text after the header."""
-        text = chunks(file, partial(last_row_end, delimiter=self.delimiter))
+    def _begun(
+        self, file: Path, schema: pa.Schema | None = None, size: int | None = None
+    ) -> tuple[Layout, Iterator[Chunk]]:
+        """The file's layout, and its text after the header, in chunks of `size`."""
+        text = chunks(file, partial(last_row_end, delimiter=self.delimiter), size)
         if not self.header:
             assert schema is not None, "csv() asks for a schema when there is no header"
             return Layout(tuple(schema.names), self.delimiter, self.nulls), text
         first = next(text, Chunk(b"", 1))
-        for row in split_rows(first.text, self.delimiter, first.line):
+        for row in each_row(first.text, self.delimiter, first.line):
             if row.text.strip():
                 names = _names(file, row.text, self.delimiter)
                 end = first.text.index(row.text) + len(row.text)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.caller import defined_at, name_of
-from penstock.connect.columns import gather
+from penstock.connect.columns import gather_rows
 from penstock.connect.cuts import Piece, checked_size, together
 from penstock.connect.protocol import BadRow, Delivery, SourceBatch
 from penstock.errors import ConnectorError, PenstockError
@@ -124,7 +124,7 @@ def fresh(reader: IterableReader) -> Iterator[object]:
 
 def piece_of(given: list[object], schema: pa.Schema, start: int) -> Piece:
     """Rows as they were given, from row number `start` on; those that do not fit are bad."""
-    gathered = gather(given, schema)
+    gathered = gather_rows(given, schema)
     bad = tuple(
         (start + at, BadRow(f"{given[at]!r:.1000}", reason, f"row {start + at}"))
         for at, reason in gathered.failures

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.connect.columns import gather, plain_value
+from penstock.connect.columns import Gathered, gather, plain_value, quick_columns
 from penstock.connect.cuts import Piece
 from penstock.connect.infer import infer_schema
 from penstock.connect.iso import parse_date, parse_time
@@ -67,15 +67,10 @@ class Jsonl:
 
     def pieces(self, file: Path, schema: pa.Schema, declared: bool) -> Iterator[Piece]:
         """One row per line; blank lines are none."""
-        exact = any(_holds_decimal(field.type) for field in schema)
-
-        def plain(raw: bytes, schema: pa.Schema) -> list[object]:
-            return _plain(_object(raw, exact), schema, declared)
-
         start = 0
         for chunk in chunks(file):
             lines = list(_lines(chunk))
-            gathered = gather([raw for _, raw in lines], schema, plain)
+            gathered = _gathered([raw for _, raw in lines], schema, declared)
             bad = tuple(
                 (start + at, BadRow(as_text(lines[at][1]), reason, f"{file}:{lines[at][0]}"))
                 for at, reason in gathered.failures
@@ -113,6 +108,24 @@ def _object(raw: bytes, exact: bool = False) -> dict[str, object]:
     if not isinstance(parsed, dict):
         raise RowFailure(f"it is {as_text(raw):.80}, not a JSON object")
     return parsed
+
+
+def _gathered(raw: list[bytes], schema: pa.Schema, declared: bool) -> Gathered:
+    """The rows of some lines: all at once if they are plain, else one by one."""
+    exact = any(_holds_decimal(field.type) for field in schema)
+    try:
+        objects = [_object(line, exact) for line in raw]
+        if declared or set().union(*objects) <= set(schema.names):
+            quick = quick_columns(objects, schema)
+            if quick is not None:
+                return Gathered(quick, list(range(len(raw))), [])
+    except RowFailure:
+        pass  # some line is to blame: find it
+
+    def plain(line: bytes, schema: pa.Schema) -> list[object]:
+        return _plain(_object(line, exact), schema, declared)
+
+    return gather(raw, schema, plain)
 
 
 def _plain(fields: dict[str, object], schema: pa.Schema, declared: bool) -> list[object]:

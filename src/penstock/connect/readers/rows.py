@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from penstock.connect.columns import gather
+from penstock.connect.columns import gather_rows
 from penstock.connect.cuts import Piece, checked_size, together
 from penstock.connect.infer import infer_schema
 from penstock.connect.protocol import Delivery, SourceBatch
@@ -86,7 +86,7 @@ def _listed(given: object, what: str) -> list[object]:
 
 
 def _checked(given: list[object], schema: pa.Schema, place: str) -> pa.RecordBatch:
-    gathered = gather(given, schema)
+    gathered = gather_rows(given, schema)
     for position, reason in gathered.failures:
         raise SchemaError(
             f"{place.format(position)} does not fit its schema: {reason}",

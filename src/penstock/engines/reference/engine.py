@@ -15,6 +15,8 @@ from penstock.events import EventSink
 from penstock.operators.op import Op
 from penstock.plan.plan import Plan
 
+_INSTEAD = 'run it on an engine that has one: engine="local" or engine="spark"'
+
 
 class ReferenceEngine:
     """The judge: plain Python, one row at a time, no state kept between runs."""
@@ -27,7 +29,7 @@ class ReferenceEngine:
     def gaps(self, plan: Plan) -> Sequence[Gap]:
         """The steps whose operator it has no rule for."""
         return [
-            Gap(step.name, f"the reference engine has no rule for {type(step.op).__name__}", "another engine")
+            Gap(step.name, f"the reference engine has no rule for {type(step.op).__name__}", _INSTEAD)
             for step in plan
             if lower.dispatch(type(step.op)) is lower.dispatch(Op)
         ]
@@ -67,4 +69,4 @@ class ReferenceEngine:
                 hint="leave master out",
             )
         for gap in self.gaps(plan):
-            raise NotSupported(gap.reason, step=gap.step, hint=f"use {gap.instead}")
+            raise NotSupported(gap.reason, step=gap.step, hint=gap.instead)

@@ -63,9 +63,10 @@ class Interpreter:
     def close(self) -> None:
         """Close all nodes, whatever happens to one of them; the first error is raised at the end."""
         first: Exception | None = None
-        for node in self._nodes.values():
+        for name, node in self._nodes.items():
             try:
-                node.close()
+                with self._in(self.plan[name]):
+                    node.close()
             except Exception as failure:
                 first = first or failure
         if first is not None:

@@ -124,8 +124,11 @@ class JoinNode(Node):
 
     def _forget(self, port: str, after: float) -> list[TimedRow]:
         """Drop the rows that nothing can pair with any more; give those an outer join lets out."""
-        over = [kept for kept in self._kept[port] if self._is_over(kept.row, port, after)]
-        self._kept[port] = [kept for kept in self._kept[port] if kept not in over]
+        over: list[Kept] = []
+        stay: list[Kept] = []
+        for kept in self._kept[port]:
+            (over if self._is_over(kept.row, port, after) else stay).append(kept)
+        self._kept[port] = stay
         outer = self._how in (port, "full")
         return [self._alone(kept.row, port) for kept in over if outer and not kept.paired]
 

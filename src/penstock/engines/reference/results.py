@@ -25,6 +25,7 @@ from penstock.operators.aggregates import Aggregate, EventTimeMax, Fold
 from penstock.operators.function import RowFunction
 from penstock.operators.row import Row, plain_row
 from penstock.operators.stream import Stream
+from penstock.operators.this_window import ThisWindow, asks_for_window
 
 Lift = Callable[[Values], object]
 Results = list[Mapping[str, object]]
@@ -48,28 +49,31 @@ class Aggregates:
                 return {}, (blame, cause)
         return parts, None
 
-    def results(self, content: WindowRows, place: str) -> Results:
+    def results(self, content: WindowRows, window: ThisWindow, place: str) -> Results:
         """The results of a window; `place` names it in errors."""
         return [{name: rule(name, content.members, place) for name, rule in self._rules.items()}]
 
 
 class Applied:
-    """The user's function of a window's rows: it gives one row, or an iterable of them."""
+    """The user's function of a window's rows: it gives one row, an iterable of rows, or None for no row."""
 
     def __init__(self, function: RowFunction, up: Stream) -> None:
         assert function.schema is not None, "the plan refuses apply without a schema"
         self._function, self._schema, self._up = function, function.schema, up.schema
         self._call = own_copy(function.call)
+        self._asks = asks_for_window(function.call)
 
     def lift(self, values: Values) -> tuple[dict[str, object], None]:
         """Nothing: the function sees whole rows."""
         return {}, None
 
-    def results(self, content: WindowRows, place: str) -> Results:
+    def results(self, content: WindowRows, window: ThisWindow, place: str) -> Results:
         """The rows it gives for a window."""
         rows = [Row(member.row.values, self._up) for member in content.members]
         try:
-            given = self._call(rows)
+            given = self._call(rows, window) if self._asks else self._call(rows)
+            if given is None:
+                return []
             if is_one_row(given):
                 return [plain_row(given, self._schema)]
             return list(plain_rows(given, self._schema))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
 from penstock.connect.protocol import SourceBatch
 from penstock.engines.protocol import RunOptions, RunResult
@@ -64,20 +65,28 @@ class ReferenceRun:
 def carried(interpreter: Interpreter, options: RunOptions, stopping: threading.Event) -> RunResult:
     """Run a plan from its first batch to its end, and close everything whatever happens."""
     begin(interpreter)
+    readers = {step.name: Reading(interpreter, step) for step in interpreter.plan.sources}
     outcome = "failed"
     try:
-        readers = {step.name: Reading(interpreter, step) for step in interpreter.plan.sources}
         try:
-            outcome = _rounds(interpreter, options, stopping, readers)
-        finally:
-            for reader in readers.values():
-                reader.close()
+            reached = _rounds(interpreter, options, stopping, readers)
+        except BaseException:
+            with suppress(Exception):  # what stopped the run matters more than what followed from it
+                _close(interpreter, readers)
+            raise
+        _close(interpreter, readers)
+        outcome = reached
     finally:
-        try:
-            interpreter.close()
-        finally:
-            end(interpreter, outcome)
+        end(interpreter, outcome)
     return result(interpreter, outcome)
+
+
+def _close(interpreter: Interpreter, readers: Mapping[str, Reading]) -> None:
+    try:
+        for reader in readers.values():
+            reader.close()
+    finally:
+        interpreter.close()
 
 
 def begin(interpreter: Interpreter) -> None:

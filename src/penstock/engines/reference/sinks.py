@@ -46,8 +46,12 @@ class SinkNode(Node):
     def close(self) -> None:
         """Close the output, if it was opened."""
         output, self._output = self._output, None
-        if output is not None:
+        if output is None:
+            return
+        try:
             output.close()
+        except Exception as cause:
+            raise self._failed("could not close", cause) from cause
 
     def _failed(self, what: str, cause: Exception) -> PenstockError:
         """A writer's own error as it is; anything else with the step that it happened in."""

@@ -140,9 +140,8 @@ def _check_time(time: int | None, spec: SourceTime, now: int) -> None:
     if abs(time) > LIMIT:
         raise RowFailure(f'time column "{spec.column}" is {time} us, further than 2^61 us from 1970')
     if spec.max_future is not None and time > now + spec.max_future:
-        raise RowFailure(
-            f"time is {spell(time - now)} ahead of the clock, and max_future is {spell(spec.max_future)}"
-        )
+        ahead, most = spell(time - now), spell(spec.max_future)
+        raise RowFailure(f"the time is {ahead} ahead of the clock, and max_future is {most}")
 
 
 def _row_rule(time: SourceTime, schema: pa.Schema) -> Callable[[TimedRow], int | None] | None:

@@ -7,7 +7,7 @@ in and one of them says late. All results of a round leave together, key by key,
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from penstock.engines.reference.windows import TimeWindows
 from penstock.expr.failure import RowFailure
 from penstock.expr.types import to_python
 from penstock.operators.op import LATE, OUT
+from penstock.operators.this_window import ThisWindow
 from penstock.operators.windows import END, FINAL, INDEX, START, WINDOW, Windows
 from penstock.timing.windows import CountWindow, SessionWindow, Window
 
@@ -75,8 +76,8 @@ class WindowNode(Node):
                 self.faults.row(row, self._up.schema, *failed)
             else:
                 by_key.setdefault(key_of(row.values, self._up.key), []).append(Member(row, parts))
-        late = [row for key, members in by_key.items() for row in self._judge(key, members, before)]
-        return [row for row in rows if any(row is each for each in late)]
+        late = {id(row) for key, members in by_key.items() for row in self._judge(key, members, before)}
+        return [row for row in rows if id(row) in late]
 
     def _judge(self, key: tuple[Hashable, ...], members: list[Member], before: float) -> list[TimedRow]:
         group = self._group(key, members[0])
@@ -105,8 +106,9 @@ class WindowNode(Node):
 
     def _missed(self, label: str, misses: int) -> None:
         if misses:
+            # A new dict, never a changed one: another thread may be reading the accounts.
             counts = self.accounts.late_by_window
-            counts[label] = counts.get(label, 0) + misses
+            self.accounts.late_by_window = {**counts, label: counts.get(label, 0) + misses}
 
     def _decide(self, *, ended: bool) -> None:
         """Count the rows whose fate is known: all that passed, and at the end all others too."""
@@ -150,19 +152,21 @@ class WindowNode(Node):
         columns |= {START: time.value(content.start), END: time.value(content.end)}
         columns |= {INDEX: content.index} if self._resolved.counted else {}
         last = {FINAL: final} if self._resolved.early is not None else {}
-        results = self._made.results(content, self._place(group, window, columns))
+        this = self._this(group, label, columns)
+        results = self._made.results(content, this, _place(this, window, self._up.key))
         orders = [()] if len(results) == 1 else [(index,) for index in range(len(results))]
         return [
             TimedRow({**columns, **result, **last}, content.time, order)
             for result, order in zip(results, orders, strict=True)
         ]
 
-    def _place(self, group: Group, window: Window, columns: dict[str, object]) -> str:
-        """A window for an error message: which kind, its bounds, its key."""
+    def _this(self, group: Group, label: str | None, columns: Mapping[str, object]) -> ThisWindow:
+        """The window as the user sees it."""
         kind = self._up.require_time("a window").type
         start, end = (_shown(columns[name], kind) for name in (START, END))
-        key = ", ".join(f"{name}={value!r}" for name, value in group.key.items())
-        return f"window {window} from {start} to {end}" + (f" of key {key}" if key else "")
+        key = tuple(_shown(value, self._up.schema.field(name).type) for name, value in group.key.items())
+        index = columns.get(INDEX)
+        return ThisWindow(start, end, index if isinstance(index, int) else None, label, key)
 
     def _group(self, key: tuple[Hashable, ...], member: Member) -> Group:
         if key not in self._groups:
@@ -178,8 +182,14 @@ class WindowNode(Node):
         return TimeWindows(window, self._resolved.lateness)
 
 
+def _place(this: ThisWindow, window: Window, key: tuple[str, ...]) -> str:
+    """A window for an error message: which kind, its bounds, its key."""
+    named = ", ".join(f"{name}={value!r}" for name, value in zip(key, this.key, strict=True))
+    return f"window {window} from {this.start} to {this.end}" + (f" of key {named}" if named else "")
+
+
 def _shown(value: object, type_: pa.DataType) -> object:
-    """A window's bound as the user sees it, or as it is stored where a datetime cannot hold it."""
+    """A value as the user sees it, or as it is stored where a datetime cannot hold it."""
     try:
         return to_python(value, type_)
     except RowFailure:

@@ -81,6 +81,10 @@ def _texts(seeds: Words, array: pa.Array) -> Words:
     if not texts:
         return seeds
     codes = numbers(encoded.indices).astype(np.int64)
+    if (seeds == seeds[0]).all():  # nothing was hashed before, so sorting the seeds is needless
+        return np.array([xxhash.xxh64_intdigest(text, int(seeds[0])) for text in texts], dtype=np.uint64)[
+            codes
+        ]
     different, seed_codes = np.unique(seeds, return_inverse=True)
     pairs, places = np.unique(seed_codes * len(texts) + codes, return_inverse=True)
     digests = [

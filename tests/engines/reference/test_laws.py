@@ -1,0 +1,170 @@
+"""What holds for all inputs: accounts add up, cuts do not matter unless rows are late, and a twin agrees."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.operators.accumulator import Accumulator
+from penstock.operators.aggregates import collect, count
+from penstock.operators.predicate import band
+from penstock.operators.window import count_window, session, sliding, tumbling
+from penstock.operators.window_join import WindowJoin
+from penstock.operators.windows import KeyedWindows
+from penstock.plan.step import Ref
+from tests.engines.reference.sketch import Ran, Rows, Sketch, late
+from tests.engines.reference.test_joins import LEFT, RIGHT
+
+LAW = settings(deadline=None, derandomize=True)
+
+rows = st.lists(
+    st.tuples(st.sampled_from(["a", "b", None]), st.integers(-40, 40), st.integers(0, 3)), max_size=30
+)
+cuts = st.lists(st.integers(0, 30), max_size=6)
+windows = st.one_of(
+    st.builds(tumbling, st.integers(1, 20)),
+    st.builds(sliding, st.integers(1, 20), st.integers(1, 20)),
+    st.builds(session, st.integers(1, 20)),
+    st.builds(count_window, st.integers(1, 5), st.integers(1, 5)),
+)
+specs = st.one_of(windows, st.dictionaries(st.sampled_from("xyz"), windows, min_size=1, max_size=3))
+small = st.integers(0, 15)
+
+
+def cut(all_rows: list[Any], places: list[int]) -> list[Rows]:
+    ends = sorted({*(min(place, len(all_rows)) for place in places), len(all_rows)})
+    starts = [0, *ends[:-1]]
+    return [all_rows[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+def windowed(batches: list[Rows], spec: Any, *, delay: int, lateness: int) -> tuple[Ran, Ref]:
+    sketch = Sketch()
+    op = KeyedWindows(windows=spec, aggregates={"n": count(), "all": collect("v")}, lateness=lateness)
+    out = sketch.add(op, sketch.source(*batches, delay=delay), key=("k",))
+    return sketch.run(), out
+
+
+@LAW
+@given(rows, cuts, specs, small, small)
+def test_every_row_is_accounted_for(
+    given_rows: list[Any], places: list[int], spec: Any, delay: int, lateness: int
+) -> None:
+    ran, out = windowed(cut(given_rows, places), spec, delay=delay, lateness=lateness)
+    account = ran.account(out)
+    assert account.rows_in == len(given_rows)
+    assert account.balanced, account
+    assert account.late == len(ran.rows(late(out)))
+
+
+@LAW
+@given(rows, cuts, cuts, specs, small)
+def test_when_nothing_is_late_how_rows_are_cut_does_not_change_the_answer(
+    given_rows: list[Any], one: list[int], other: list[int], spec: Any, lateness: int
+) -> None:
+    first, out = windowed(cut(given_rows, one), spec, delay=100, lateness=lateness)
+    second, _ = windowed(cut(given_rows, other), spec, delay=100, lateness=lateness)
+    assert Counter(map(str, first.rows(out))) == Counter(map(str, second.rows(out)))
+
+
+@LAW
+@given(rows, cuts, st.integers(0, 6), specs, small, small)
+def test_merging_adjacent_batches_only_makes_fewer_rows_late(
+    given_rows: list[Any], places: list[int], at: int, spec: Any, delay: int, lateness: int
+) -> None:
+    batches = cut(given_rows, places)
+    at = min(at, max(0, len(batches) - 2))
+    merged = [*batches[:at], [row for each in batches[at : at + 2] for row in each], *batches[at + 2 :]]
+    apart, out = windowed(batches, spec, delay=delay, lateness=lateness)
+    together, _ = windowed(merged, spec, delay=delay, lateness=lateness)
+    late_apart, late_together = (Counter(ran.rows(late(out))) for ran in (apart, together))
+    assert not late_together - late_apart
+
+
+@LAW
+@given(rows, cuts, st.integers(1, 20), st.integers(1, 20))
+def test_time_windows_agree_with_a_look_at_every_window_there_could_be(
+    given_rows: list[Any], places: list[int], size: int, every: int
+) -> None:
+    ran, out = windowed(cut(given_rows, places), sliding(size, every), delay=100, lateness=0)
+    expected = Counter(
+        (key, start, start + size, n)
+        for start in range(-100 * every, 100 * every, every)
+        for key in ("a", "b", None)
+        if (n := len([row for row in given_rows if row[0] == key and start <= row[1] < start + size]))
+    )
+    assert Counter(row[:4] for row in ran.rows(out)) == expected
+
+
+@LAW
+@given(rows, cuts, st.sampled_from([0, 5, 100]))
+def test_keyed_state_sees_rows_in_order_and_accounts_for_all(
+    given_rows: list[Any], places: list[int], delay: int
+) -> None:
+    sketch = Sketch()
+    op = Accumulator(function=lambda row, state: [*state, row.t], init=[], schema={"seen": "list<int64>"})
+    out = sketch.add(op, sketch.source(*cut(given_rows, places), delay=delay), key=("k",))
+    ran = sketch.run()
+    assert ran.account(out).balanced
+    assert all(seen == sorted(seen) for _, seen in ran.rows(out))
+    assert ran.account(out).late == 0 or delay < 100
+
+
+@LAW
+@given(rows, rows, cuts, cuts, small, small, st.integers(0, 2))
+def test_a_join_gives_every_pair_once_however_the_sides_are_cut(
+    lefts: list[Any], rights: list[Any], one: list[int], other: list[int], older: int, newer: int, width: int
+) -> None:
+    sketch = Sketch()
+    a = sketch.source(*cut(lefts, one), schema=LEFT, delay=100)
+    b = sketch.source(*cut(rights, other), schema=RIGHT, time="u", time_unit="us", delay=100)
+    on = ["k", band("v", "w", width)]
+    out = sketch.add(WindowJoin(on=on, within=(older, newer), how="full"), a, b)
+    ran = sketch.run()
+    paired = [
+        (x, y)
+        for x in lefts
+        for y in rights
+        if x[0] == y[0] is not None and abs(x[2] - y[2]) <= width and -newer <= y[1] - x[1] <= older
+    ]
+    expected = Counter((*x, *y[1:]) for x, y in paired)
+    expected += Counter((*x, None, None) for x in lefts if not any(x == left for left, _ in paired))
+    expected += Counter((y[0], None, None, *y[1:]) for y in rights if not any(y == r for _, r in paired))
+    assert Counter(ran.rows(out)) == expected
+    assert ran.account(out).balanced
+
+
+joins = st.builds(
+    lambda bound, lateness, outer, by_window: WindowJoin(
+        on="k",
+        within=None if by_window else bound,
+        window=tumbling(bound + 1) if by_window else None,
+        how="full" if outer else "inner",
+        lateness=lateness,
+    ),
+    small,
+    small,
+    st.booleans(),
+    st.booleans(),
+)
+
+
+@LAW
+@given(rows, rows, cuts, cuts, joins)
+def test_what_a_step_releases_is_never_behind_the_watermark_it_forwards(
+    lefts: list[Any], rights: list[Any], one: list[int], other: list[int], join: WindowJoin
+) -> None:
+    sketch = Sketch()
+    a = sketch.source(*cut(lefts, one), schema=LEFT, delay=5)
+    b = sketch.source(*cut(rights, other), schema=RIGHT, time="u", time_unit="us", delay=5)
+    pairs = sketch.add(join, a, b)
+    spec: Any = {"x": tumbling(7), "y": session(3), "z": count_window(2)}
+    first = sketch.add(KeyedWindows(windows=spec, aggregates={"n": count()}, lateness=3), pairs)
+    second = sketch.add(KeyedWindows(windows=tumbling(1), aggregates={"n": count()}), first)
+    third = sketch.add(
+        Accumulator(function=lambda row, state: state + 1, init=0, schema={"c": "int64"}), pairs, key=("k",)
+    )
+    ran = sketch.run()
+    assert [ran.account(step).late for step in (first, second, third)] == [0, 0, 0]

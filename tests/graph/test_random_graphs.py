@@ -1,0 +1,101 @@
+"""Laws of every graph that the public API can build."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from hypothesis import HealthCheck, event, given, settings
+
+import penstock as ps
+from penstock import GraphError, blocks
+from penstock.blocks import Derivation, Kind, Pipe, Seq, Term
+from penstock.operators.split import Split
+from tests.graph.random_graphs import Choice, build, choices
+
+unhurried = settings(deadline=None, derandomize=True, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+
+
+def derived(graph: ps.PipeGraph) -> Derivation | None:
+    """The derivation; None for a merge that no rule covers, the only thing that may be refused."""
+    try:
+        return graph.derivation()
+    except GraphError as error:
+        assert error.fact.startswith("no rule merges"), error
+        assert error.step in graph.steps
+        assert error.where is not None
+        event("refused")
+        return None
+
+
+def operators(block: Term) -> Iterator[str]:
+    """The operators of a term, without relays and distributions."""
+    if isinstance(block, Seq) and isinstance(block.function.role, Kind):
+        yield block.function.name
+    for part in block.parts:
+        yield from operators(part)
+
+
+def pipes(block: Term) -> Iterator[list[str]]:
+    """The operators of every pipe of a term, in order."""
+    if isinstance(block, Pipe):
+        yield list(operators(block))
+    else:
+        for part in block.parts:
+            yield from pipes(part)
+
+
+@unhurried
+@given(choices())
+def test_every_graph_gives_terms_of_the_grammar_with_every_operator_once(done: list[Choice]) -> None:
+    graph = build(done)
+    found = derived(graph)
+    if found is None:
+        return
+    assert all(blocks.is_multipipe(term) for term in found.terms)
+    wanted = Counter(step.name for step in graph.steps if not isinstance(step.op, Split))
+    names = Counter(name for term in found.terms for name in operators(term))
+    assert Counter({name: n for name, n in names.items() if name in graph.steps}) == wanted
+
+
+@unhurried
+@given(choices())
+def test_a_plan_is_refused_exactly_when_its_blocks_are(done: list[Choice]) -> None:
+    graph = build(done)
+    if derived(graph) is not None:
+        assert [step.name for step in graph.plan()] == list(graph.steps.names)
+
+
+@unhurried
+@given(choices())
+def test_chaining_changes_neither_the_graph_nor_the_order_along_any_path(done: list[Choice]) -> None:
+    plain, chained = build(done, chaining=False), build(done, chaining=True)
+    assert [(step.name, step.feeds, step.outputs) for step in plain.steps] == [
+        (step.name, step.feeds, step.outputs) for step in chained.steps
+    ]
+    one, two = derived(plain), derived(chained)
+    assert (one is None) == (two is None)
+    if one is not None and two is not None:
+        unfused = sorted(inside for term in one.terms for inside in pipes(term))
+        assert sorted(inside for term in two.terms for inside in pipes(term)) == unfused
+
+
+@unhurried
+@given(choices())
+def test_every_step_comes_after_what_feeds_it(done: list[Choice]) -> None:
+    graph = build(done)
+    seen: set[str] = set()
+    for step in graph.steps:
+        assert {ref.step for ref in step.feeds} <= seen
+        seen.add(step.name)
+
+
+@unhurried
+@given(choices())
+def test_a_fused_step_is_forward_and_has_the_degree_of_the_step_before_it(done: list[Choice]) -> None:
+    graph = build(done)
+    for step in graph.steps:
+        if step.fuse:
+            (above,) = step.feeds
+            assert step.routing == "forward"
+            assert step.degree == graph.steps[above.step].degree

@@ -1,0 +1,48 @@
+"""The public names: a change of this list is a change for every user."""
+
+from __future__ import annotations
+
+import types
+
+import penstock as ps
+import penstock.read
+import penstock.testing
+import penstock.write
+from tests.conftest import Golden
+
+
+def public(module: types.ModuleType) -> list[str]:
+    """The names a module offers: not private, and not a submodule that happens to be loaded."""
+    return sorted(
+        name
+        for name in dir(module)
+        if not name.startswith("_")
+        and not (isinstance(getattr(module, name), types.ModuleType) and name not in ("read", "write"))
+    )
+
+
+def verbs(kind: type) -> list[str]:
+    """The public methods and properties of a class."""
+    return sorted(name for name in dir(kind) if not name.startswith("_"))
+
+
+def test_the_public_names_are_those_on_the_list(golden: Golden) -> None:
+    lines = [f"penstock.{name}" for name in public(ps) if name not in ("annotations",)]
+    lines += [f"penstock.read.{name}" for name in penstock.read.__all__]
+    lines += [f"penstock.write.{name}" for name in penstock.write.__all__]
+    lines += [f"penstock.testing.{name}" for name in public(penstock.testing)]
+    lines += [f"PipeGraph.{name}" for name in verbs(ps.PipeGraph)]
+    lines += [f"MultiPipe.{name}" for name in verbs(ps.MultiPipe)]
+    golden("public_names.txt", "\n".join(lines))
+
+
+def test_every_public_name_says_what_it_is() -> None:
+    for name in public(ps):
+        assert getattr(ps, name).__doc__, name
+    for name in (*verbs(ps.PipeGraph), *verbs(ps.MultiPipe)):
+        kind = ps.PipeGraph if hasattr(ps.PipeGraph, name) else ps.MultiPipe
+        assert getattr(kind, name).__doc__, name
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert ps.__version__.count(".") == 2
