@@ -44,6 +44,7 @@ fast: setup  ## the fast tests
 	$(BIN)/pytest -n 2 -m "not slow"
 
 golden: setup  ## write the golden files again after an intended change
+	$(BIN)/python tools/pictures.py
 	$(BIN)/pytest -q tests/golden --update-golden
 
 bench: setup  ## the benchmarks, quick form

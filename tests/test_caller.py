@@ -30,7 +30,8 @@ class Scorer:
 
 def test_a_step_knows_the_line_that_wrote_it() -> None:
     graph = ps.PipeGraph("shop")
-    graph.source(ps.read.rows([], schema=TRADES), name="trades"); wrote = line()  # noqa: E702  # one line
+    graph.source(ps.read.rows([], schema=TRADES), name="trades")
+    wrote = line() - 1
     where = graph.steps["trades"].where
     assert where is not None
     assert (where.file, where.line) == ("tests/test_caller.py", wrote)

@@ -23,7 +23,9 @@ EVENTS = [
 
 
 def test_every_kind_of_event_is_here() -> None:
-    kinds = {kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, events.Event)}
+    kinds = {
+        kind for kind in vars(events).values() if isinstance(kind, type) and issubclass(kind, events.Event)
+    }
     assert {type(event) for event in EVENTS} == kinds - {events.Event}
 
 

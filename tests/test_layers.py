@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -15,13 +14,13 @@ TOOL = Path(__file__).parent.parent / "tools" / "layers.py"
 
 
 @pytest.fixture(scope="module")
-def layers() -> Iterator[ModuleType]:
+def layers() -> ModuleType:
     spec = importlib.util.spec_from_file_location("layers", TOOL)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    yield module
+    return module
 
 
 def planted(folder: Path, name: str, text: str) -> Path:

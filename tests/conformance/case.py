@@ -1,8 +1,9 @@
 """A case: a small graph, rows with the cuts between batches written out, and the rows that must leave.
 
-`case.timed("t key v", [(1, "a", 5)], [(12, "a", 7)])` is a source of two batches; `case.gives(pipe, "v", (5,),
-(7,))` runs the graph and compares as multisets. Columns `t` and `v` are int64 and `key` is a string unless
-said otherwise, as in `"t v:float64"`. Only public names of Penstock are used, so any engine can be judged.
+`case.timed("t key v", [(1, "a", 5)], [(12, "a", 7)])` is a source of two batches, and
+`case.gives(pipe, "v", (5,), (7,))` runs the graph and compares as multisets. Columns `t` and `v` are int64
+and `key` is a string unless said otherwise, as in `"t v:float64"`. Only what users see of Penstock is used,
+so that any engine can be judged.
 """
 
 from __future__ import annotations
@@ -37,6 +38,10 @@ class Outcome:
         """One column of a pipe, in the order its rows left."""
         return [row[column] for row in self.rows(pipe)]
 
+    def bag(self, column: str, pipe: int = 0) -> list[Any]:
+        """One column of a pipe, sorted: for where no order is promised."""
+        return sorted(self.values(column, pipe))
+
     def account(self, step: str) -> Accounts:
         """What became of the rows of a step."""
         return self.result.accounts[step]
@@ -51,7 +56,7 @@ class Case:
         self.graph = ps.PipeGraph("case")
 
     def timed(self, columns: str, *batches: Sequence[tuple[Any, ...]], **options: Any) -> ps.MultiPipe:
-        """A source whose first column is the time: in seconds if an int64, sorted unless `delay=` is given."""
+        """A source whose first column is the time: in seconds if an int64, no `delay=` unless given."""
         schema = typed(columns)
         time = next(iter(schema))
         defaults: dict[str, Any] = {"time_unit": "s"} if schema[time] == "int64" else {}
@@ -106,7 +111,7 @@ def same_rows(table: pa.Table | list[Row], columns: str, *expected: tuple[Any, .
         rows = table
     got = sorted((tuple(row[name] for name in names) for row in rows), key=_place)
     wanted = sorted(expected, key=_place)
-    assert len(got) == len(wanted) and all(map(alike, got, wanted)), f"got    {got}\nwanted {wanted}"
+    assert alike(got, wanted), f"got    {got}\nwanted {wanted}"
 
 
 def alike(one: Any, other: Any) -> bool:

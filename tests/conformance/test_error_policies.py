@@ -155,7 +155,7 @@ def test_a_row_whose_aggregated_value_fails_is_in_no_window(case: Case) -> None:
     )
     outcome = case.run(sums, sums.errors)
     same_rows(outcome.tables[0], "window_start window_end s n", (0, 10, 30, 2))
-    assert outcome.values("t", 1) == [2, 4]
+    assert outcome.bag("t", 1) == [2, 4]
     assert (outcome.account("w").errors, outcome.account("w").passed) == (2, 2)
 
 
@@ -189,12 +189,17 @@ def test_a_failure_that_belongs_to_no_row_stops_the_run_whatever_the_policy(case
 
 
 def test_a_pair_for_which_the_predicate_fails_is_an_error_of_the_join(case: Case) -> None:
+    # Two pairs fail, of one row: two letters, and one row that did not pass.
     left = case.timed("t v", [(1, 1), (1, 0)], name="left")
-    right = case.timed("u:int64 w:int64", [(1, 5)], name="right")
+    right = case.timed("u:int64 w:int64", [(1, 5), (1, 6)], name="right")
     joined = left.join(right, on=lambda x, y: y.w // x.v > 0, within=5, on_error="dead_letter", name="j")
     outcome = case.run(joined, joined.errors)
-    same_rows(outcome.tables[0], "t v u w", (1, 1, 1, 5))
-    assert [(row["v"], row["w"], row["error_step"]) for row in outcome.rows(1)] == [(0, 5, "j")]
+    same_rows(outcome.tables[0], "t v u w", (1, 1, 1, 5), (1, 1, 1, 6))
+    assert sorted((row["v"], row["w"], row["error_step"]) for row in outcome.rows(1)) == [
+        (0, 5, "j"),
+        (0, 6, "j"),
+    ]
+    assert (outcome.account("j").errors, outcome.account("j").passed) == (1, 3)
 
 
 @pytest.mark.parametrize("bad", [None, 2**61 + 1, -(2**61) - 1])
@@ -226,7 +231,7 @@ def test_input_that_cannot_be_read_goes_to_the_errors_of_its_source(case: Case, 
         ps.read.jsonl(str(tmp_path / "rows.jsonl"), schema=V), on_error="dead_letter", name="src"
     )
     outcome = case.run(source, source.errors)
-    assert outcome.values("v") == [1, 3]
+    assert outcome.bag("v") == [1, 3]
     (letter,) = outcome.rows(1)
     assert (letter["v"], letter["raw"], letter["error_step"]) == (None, '{"v": ', "src")
     assert (outcome.account("src").rows_in, outcome.account("src").errors) == (3, 1)

@@ -11,7 +11,7 @@ import pytest
 
 import penstock as ps
 from penstock import col
-from tests.conformance.case import Case, cut, same_rows
+from tests.conformance.case import Case, same_rows
 
 FEATURE = "Keys"
 NAN, INF = math.nan, math.inf
@@ -145,20 +145,3 @@ def test_many_keys_at_once_are_all_given_out(case: Case) -> None:
     rows = case.timed("t k:int64", [(1, k % 500) for k in range(1000)]).key_by("k")
     out = case.run(rows.window(ps.tumbling(10)).aggregate(n=ps.count()))
     assert sorted((row["k"], row["n"]) for row in out.rows()) == [(k, 2) for k in range(500)]
-
-
-def test_lists_and_structs_may_be_keys(case: Case) -> None:
-    schema = {"t": int, "ids": list[int], "place": {"x": float, "name": str}}
-    one, other = {"x": NAN, "name": "n"}, {"x": None, "name": "n"}
-    rows = case.graph.source(
-        cut(
-            "t ids place",
-            [(1, [1, 2], one), (2, [1, 2], one), (3, [2, 1], one), (4, [], other)],
-            schema=schema,
-        ),
-        time="t",
-        time_unit="s",
-        delay=0,
-    )
-    outcome = case.run(rows.key_by("ids", "place").window(ps.tumbling(10)).aggregate(n=ps.count()))
-    assert sorted((row["ids"], row["n"]) for row in outcome.rows()) == [([], 1), ([1, 2], 2), ([2, 1], 1)]

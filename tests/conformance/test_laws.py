@@ -1,14 +1,8 @@
-"""Laws that hold whatever the rows: how a stream is cut, spread and chained must not change an answer.
-
-The last two are WindFlow's own tests of windows and joins (win_tests, join_tests): random degrees and
-batch sizes, and sums that must stay what they are.
-"""
+"""Laws that hold whatever the rows: how a stream is cut, spread and chained must not change an answer."""
 
 from __future__ import annotations
 
-import random
-from collections import Counter, defaultdict
-from itertools import pairwise
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -25,7 +19,7 @@ LAW = settings(deadline=None, derandomize=True, max_examples=30)
 SPAN = 30
 Rows = list[dict[str, Any]]
 
-WINDOWS = {
+WINDOWS: dict[str, Any] = {
     "tumbling": ps.tumbling(10),
     "sliding": ps.sliding(10, 4),
     "hopping": ps.sliding(3, 7),
@@ -105,6 +99,79 @@ def test_degrees_and_batch_sizes_change_nothing(
     assert spread.account("w") == plain.account("w")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("window", list(WINDOWS))
+@LAW
+@given(
+    data=st.data(),
+    times=st.lists(st.tuples(st.integers(-SPAN, SPAN), st.sampled_from("ab")), unique=True, max_size=20),
+)
+def test_the_order_of_arrival_changes_nothing_inside_the_delay(
+    engine: str, window: str, data: st.DataObject, times: list[tuple[int, str]]
+) -> None:
+    # No two rows of a key have one time: those would go by the order of their reader.
+    rows = [{"t": t, "key": key, "value": i} for i, (t, key) in enumerate(sorted(times))]
+    shuffled = data.draw(st.permutations(rows))
+    in_order = windowed(engine, [rows], window, 0)
+    late = windowed(engine, data.draw(cuts(shuffled)), window, disorder(shuffled))
+    assert as_set(late.rows()) == as_set(in_order.rows())
+
+
+def joined(engine: str, lefts: list[Rows], rights: list[Rows], bounds: tuple[int, int], how: str) -> Rows:
+    """Pairs of equal keys within the bounds, with a delay that makes nothing late."""
+    case = Case(engine)
+    names = {"left": "t key v", "right": "u:int64 k:string w:int64"}
+    left, right = (
+        case.timed(
+            columns,
+            *([(row["t"], row["key"], row["value"]) for row in batch] for batch in batches),
+            delay=2 * SPAN,
+            name=side,
+        )
+        for (side, columns), batches in zip(names.items(), (lefts, rights), strict=True)
+    )
+    return case.run(left.join(right, on=ps.equal("key", "k"), within=bounds, how=how)).rows()
+
+
+def naively_joined(left: Rows, right: Rows, bounds: tuple[int, int], how: str) -> Rows:
+    """The definition: try every left row with every right row."""
+    pairs, matched = [], set()
+    for i, x in enumerate(left):
+        for j, y in enumerate(right):
+            close = y["t"] - x["t"] <= bounds[0] and x["t"] - y["t"] <= bounds[1]
+            if close and x["key"] is not None and x["key"] == y["key"]:
+                pairs.append(joined_row(x, y))
+                matched |= {("left", i), ("right", j)}
+    if how in ("left", "full"):
+        pairs += [joined_row(x, None) for i, x in enumerate(left) if ("left", i) not in matched]
+    if how in ("right", "full"):
+        pairs += [joined_row(None, y) for j, y in enumerate(right) if ("right", j) not in matched]
+    return pairs
+
+
+def joined_row(x: dict[str, Any] | None, y: dict[str, Any] | None) -> dict[str, Any]:
+    """A pair, or one row alone."""
+    left = dict.fromkeys(("t", "key", "v")) if x is None else {"t": x["t"], "key": x["key"], "v": x["value"]}
+    right = dict.fromkeys(("u", "k", "w")) if y is None else {"u": y["t"], "k": y["key"], "w": y["value"]}
+    return {**left, **right}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
+@LAW
+@given(
+    data=st.data(),
+    left=timed_rows(span=SPAN, max_size=12),
+    right=timed_rows(span=SPAN, max_size=12),
+    bounds=st.tuples(st.integers(0, 20), st.integers(0, 20)),
+)
+def test_a_join_gives_each_pair_once_however_its_inputs_are_cut(
+    engine: str, how: str, data: st.DataObject, left: Rows, right: Rows, bounds: tuple[int, int]
+) -> None:
+    got = joined(engine, data.draw(cuts(left)), data.draw(cuts(right)), bounds, how)
+    assert as_set(got) == as_set(naively_joined(left, right, bounds, how))
+
+
 @LAW
 @given(data=st.data(), rows=timed_rows(span=SPAN, max_size=15))
 def test_chaining_changes_nothing(engine: str, data: st.DataObject, rows: Rows) -> None:
@@ -115,88 +182,5 @@ def test_chaining_changes_nothing(engine: str, data: st.DataObject, rows: Rows) 
         case.graph = ps.PipeGraph("case", chaining=chaining)
         steps = case.timed("t key v", *batches, delay=5).map(v=col("v") + 1).filter(col("v") > 0)
         steps = steps.flat_map(lambda row: [{"v": row.v}, {"v": -row.v}], schema={"v": "int64"})
-        given_out.append(case.run(steps.map(v=col("v") * 3)).values("v"))
+        given_out.append(case.run(steps.map(v=col("v") * 3)).bag("v"))
     assert given_out[0] == given_out[1]
-
-
-def win_rows(n_keys: int, length: int) -> list[list[tuple[int, int, int]]]:
-    """WindFlow's win_tests stream: 1 to `length` per key, 1 to 501 us apart, in batches."""
-    draw = random.Random(1)
-    t, rows = 0, []
-    for value in range(1, length + 1):
-        for key in range(n_keys):
-            t += draw.randint(1, 501)
-            rows.append((t, key, value))
-    bounds = sorted(draw.sample(range(len(rows)), 4))
-    return [rows[low:high] for low, high in pairwise([0, *bounds, len(rows)])]
-
-
-def win_test(engine: str, pattern: str, window: Any, degrees: random.Random) -> int:
-    """Filter the even values, give each three times, add two, sum in windows; the sum of all sums."""
-    case = Case(engine)
-
-    def spread() -> dict[str, int]:
-        return {"parallelism": degrees.randint(1, 9), "batch_size": degrees.randint(1, 10)}
-
-    rows = case.timed("t k:int64 v", *win_rows(3, 40), time_unit="us", parallelism=degrees.randint(1, 9))
-    even = rows.filter(col("v") % 2 == 0, **spread())
-    tripled = even.flat_map(lambda row: [row, row, row], schema=even.schema, **spread())
-    added = tripled.map(v=col("v") + 2, **spread()).key_by("k")
-    sums = added.window(
-        window, pattern=pattern, partial=isinstance(window, type(ps.count_window(1))), **spread()
-    )
-    return sum(case.run(sums.aggregate(s=ps.sum("v"))).values("s"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("pattern", ["keyed", "parallel", "paned", "map_reduce"])
-@pytest.mark.parametrize(
-    "window", [ps.tumbling("5 ms"), ps.sliding("8 ms", every="2 ms"), ps.count_window(7)], ids=str
-)
-def test_windflow_s_window_test_has_the_same_sum_for_all_degrees(
-    engine: str, pattern: str, window: Any
-) -> None:
-    rows = [(t, v + 2) for batch in win_rows(3, 40) for t, _, v in batch if v % 2 == 0]
-    times = 4 if str(window).startswith("sliding") else 1  # every row is in 8 / 2 windows
-    degrees = random.Random(2)
-    for _ in range(3):
-        assert win_test(engine, pattern, window, degrees) == times * 3 * sum(v for _, v in rows)
-
-
-def join_rows(seed: int, sign: int, n: int) -> list[tuple[int, int, int]]:
-    """WindFlow's join_tests stream: values 1 to n of one sign, 1 to 251 ms apart, four keys."""
-    draw, t, rows = random.Random(seed), 0, []
-    for i in range(1, n + 1):
-        t += draw.randint(1, 251)
-        rows.append((t, i % 4, sign * i))
-    return rows
-
-
-@pytest.mark.slow
-def test_windflow_s_join_test_has_the_same_sum_for_all_degrees(engine: str) -> None:
-    left, right = join_rows(1234, 1, 60), join_rows(4321, -1, 60)
-    by_key = defaultdict(list)
-    for u, k, w in right:
-        by_key[k].append((u, w))
-    wanted = sum(v * w for t, k, v in left for u, w in by_key[k] if abs(t - u) <= 1000)
-    draw = random.Random(3)
-    for _ in range(3):
-        case = Case(engine)
-        size = draw.randint(1, 20)
-        pipes = [
-            case.timed(
-                columns,
-                *(rows[at : at + size] for at in range(0, 60, size)),
-                time_unit="ms",
-                delay="1 min",
-                name=columns[0],
-            )
-            for columns, rows in (("t k:int64 v", left), ("u:int64 j:int64 w:int64", right))
-        ]
-        pairs = pipes[0].join(
-            pipes[1],
-            on=ps.equal("k", "j"),
-            within="1 s",
-            layout=(draw.randint(1, 4), draw.randint(1, 4)),
-        )
-        assert sum(case.run(pairs.select(p=col("v") * col("w"))).values("p")) == wanted

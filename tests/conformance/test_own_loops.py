@@ -38,7 +38,7 @@ def two(case: Case, a: list[list[int]], b: list[list[int]]) -> list[ps.MultiPipe
 
 def test_a_barrier_pairs_rows_in_order(case: Case) -> None:
     (out,) = case.graph.operator(Barrier(), inputs=two(case, [[1, 2], [3]], [[10], [20, 30]]))
-    assert [(row["a"], row["b"]) for row in case.run(out).rows()] == [(1, 10), (2, 20), (3, 30)]
+    case.gives(out, "a b", (1, 10), (2, 20), (3, 30))
 
 
 def test_a_barrier_ends_when_one_input_can_bring_no_more(case: Case) -> None:
@@ -90,7 +90,7 @@ def test_an_operator_may_have_several_outputs_and_push_batches(case: Case) -> No
     rows = case.untimed("v", [(1,), (20,)], [(30,), (2,), (40,)])
     small, pairs = case.graph.operator(Sorter(), inputs=[rows])
     outcome = case.run(small, pairs)
-    assert (outcome.values("v", 0), outcome.values("v", 1)) == ([1, 2], [20, 30])
+    assert (outcome.bag("v", 0), outcome.bag("v", 1)) == ([1, 2], [20, 30])
 
 
 class Several(ps.Operator):
@@ -110,7 +110,7 @@ class Several(ps.Operator):
 def test_rows_that_are_too_few_for_a_wait_can_still_be_taken_when_it_is_over(case: Case) -> None:
     rows = case.untimed("v", [(1,), (2,)], [(3,), (4,)], [(5,)])
     outcome = case.run(rows.process(Several(), name="several"))
-    assert [(row["s"], row["n"]) for row in outcome.rows()] == [(6, 3), (9, 2)]
+    same_rows(outcome.tables[0], "s n", (6, 3), (9, 2))
     assert outcome.account("several").passed == 5
 
 
@@ -137,14 +137,14 @@ class Limiter(ps.Operator):
 def test_a_control_port_changes_what_the_loop_does(case: Case) -> None:
     rows, limits = two(case, [[5, 50], [5, 50], [5]], [[], [10], [1]])
     (out,) = case.graph.operator(Limiter(), inputs=[rows], control=[limits])
-    assert case.run(out).values("v") == [5, 50, 5]
+    assert case.run(out).bag("v") == [5, 5, 50]
 
 
 def test_feedback_reaches_a_control_port_a_round_later(case: Case) -> None:
     rows = case.untimed("v", [(5,)], [(7,), (3,)], [(4,)], [(2,)])
     (out,) = case.graph.operator(Limiter(), inputs=[rows], name="limiter")
     out.feed_back("limiter", "limit")
-    assert case.run(out).values("v") == [5, 3, 2]
+    assert case.run(out).bag("v") == [2, 3, 5]
 
 
 def test_each_run_works_on_its_own_copy_of_the_operator(case: Case) -> None:
@@ -156,7 +156,7 @@ def test_each_run_works_on_its_own_copy_of_the_operator(case: Case) -> None:
     out.sink(memory)
     for _ in range(2):
         case.graph.run(case.engine)
-        assert [row["v"] for row in memory.rows()] == [5, 3]
+        assert sorted(row["v"] for row in memory.rows()) == [3, 5]
     assert limiter.limit == 100
 
 
@@ -190,9 +190,30 @@ def test_a_pushed_row_has_the_greatest_time_taken_so_far(case: Case) -> None:
     assert outcome.account("w").late == 0
 
 
+class Lagging(ps.Operator):
+    """Keeps the two latest rows back until the end."""
+
+    outputs: ClassVar[Mapping[str, Any]] = {"out": {"v": "int64"}}
+
+    async def process(self, ctx: ps.Context) -> None:
+        port = ctx.inputs["in"]
+        while await ctx.wait_for_all({"in": 3}) is DONE:
+            await ctx.outputs["out"].push({"v": port.pop()["v"]})
+        while len(port):
+            await ctx.outputs["out"].push({"v": port.pop()["v"]})
+
+
+def test_a_row_that_waits_in_a_loop_holds_the_watermark_behind_it_back(case: Case) -> None:
+    #  1 waits while the source goes on to 20: it is still in time for its window when it is pushed
+    rows = case.timed("t v", [(1, 1), (20, 2)], [(30, 3)], [(40, 4)])
+    sums = rows.process(Lagging()).window(ps.tumbling(10), name="w").aggregate(s=ps.sum("v"))
+    outcome = case.gives(sums, "window_start window_end s", (0, 10, 1), (20, 30, 2), (30, 40, 3), (40, 50, 4))
+    assert outcome.account("w").late == 0
+
+
 def test_rows_wait_for_an_own_loop_in_order_of_time(case: Case) -> None:
     rows = case.timed("t v", [(3, 30), (1, 10), (2, 20)], delay=10)
-    assert case.run(rows.process(First(9)).select("v")).values("v") == [10, 20, 30]
+    assert case.run(rows.process(First(2)).select("v")).bag("v") == [10, 20]
 
 
 class Broken(First):

@@ -12,7 +12,7 @@ import pytest
 import penstock as ps
 from tests.conformance.case import Case
 
-FEATURE = "Real data"
+FEATURE = "Hourly means and word counts of real data"
 DATA = Path(__file__).parents[2].parent / "shared" / "data"
 pytestmark = [
     pytest.mark.slow,

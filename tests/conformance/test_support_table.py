@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
-from tools.support_table import TABLE, table
+import inspect
+import runpy
+from importlib import import_module
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_support_table_is_current() -> None:
-    current = TABLE.exists() and TABLE.read_text(encoding="utf-8") == table()
-    assert current, "run: python tools/support_table.py"
+    page: str = runpy.run_path(str(ROOT / "tools" / "support_table.py"))["table"]()
+    file = ROOT / "docs" / "support.md"
+    assert file.read_text(encoding="utf-8") == page, "run: python tools/support_table.py"
+
+
+def test_every_file_of_cases_is_a_feature_of_its_own() -> None:
+    features = {}
+    for file in sorted(Path(__file__).parent.glob("test_*.py")):
+        module = import_module(f"tests.conformance.{file.stem}")
+        cases = [each for name, each in vars(module).items() if name.startswith("test_")]
+        if any({"case", "engine"} & set(inspect.signature(each).parameters) for each in cases):
+            features[file.name] = getattr(module, "FEATURE", None)
+    assert None not in features.values(), features
+    assert len(set(features.values())) == len(features)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FunctionType
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ class Mistake:
     """
 
     what: str
-    build: Callable[[ps.MultiPipe], object]
+    build: Callable[[Any], object]  # of a MultiPipe; Any, because many mistakes are mistakes of type
     kind: type[ps.PenstockError]
     fact: str
     step: str | None = None
@@ -46,7 +47,7 @@ def refused(mistake: Mistake) -> ps.PenstockError:
     return error
 
 
-def _points_at(error: ps.PenstockError, build: Callable[[ps.MultiPipe], object]) -> None:
+def _points_at(error: ps.PenstockError, build: Callable[[Any], object]) -> None:
     """The error's place is a line of the function that made the mistake."""
     assert isinstance(build, FunctionType)
     assert error.where is not None, error

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import col
+from penstock.testing.strategies import timed_rows
 
 EVENTS = pa.schema([("key", pa.string()), ("value", pa.int64()), ("t", pa.int64())])
 NAMES = tuple(EVENTS.names)
@@ -108,6 +109,11 @@ def choices(*, max_degree: int = 3, max_size: int = 10) -> st.SearchStrategy[lis
     return st.lists(one, max_size=max_size)
 
 
+def feeds() -> st.SearchStrategy[list[list[dict[str, Any]]]]:
+    """Rows for the sources, in disorder, with null keys and values."""
+    return st.lists(timed_rows(span=30, max_size=15), min_size=1, max_size=3)
+
+
 def build(
     done: Sequence[Choice],
     *,
@@ -129,9 +135,7 @@ def _source(graph: ps.PipeGraph, rows: Callable[[int], Any], n: int) -> ps.Multi
     return graph.source(reader, time="t", time_unit="s", delay=3, parallelism=n)
 
 
-def _do(
-    choice: Choice, graph: ps.PipeGraph, pipes: list[ps.MultiPipe], rows: Callable[[int], Any]
-) -> None:
+def _do(choice: Choice, graph: ps.PipeGraph, pipes: list[ps.MultiPipe], rows: Callable[[int], Any]) -> None:
     at = choice.at % len(pipes)
     pipe = pipes[at]
     if choice.what in VERBS:

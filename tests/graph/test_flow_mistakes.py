@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import pytest
 
@@ -17,16 +17,20 @@ OTHER = trades(ps.PipeGraph("other"))
 WRONG: Any = 3  # an argument of the wrong type
 
 SPLITS: list[Mistake] = [
-    Mistake("one branch", lambda p: p.split(lambda row: 0, 1), GraphError, "two branches or more, and got 1", "split"),
-    Mistake("one named branch", lambda p: p.split(paid=PAID), GraphError, "two branches or more, and got 1", "split"),
-    Mistake("neither form", lambda p: p.split(), GraphError, "a function and a number of branches, or", "split"),
-    Mistake("both forms", lambda p: p.split(lambda row: 0, 2, a=PAID), GraphError, "a function and a number", "split"),
+    Mistake("one branch", lambda p: p.split(lambda row: 0, 1), GraphError,
+            "two branches or more, and got 1", "split"),
+    Mistake("one named branch", lambda p: p.split(paid=PAID), GraphError, "two branches or more, and got 1",
+            "split"),
+    Mistake("neither form", lambda p: p.split(), GraphError, "a function and a number of branches, or",
+            "split"),
+    Mistake("both forms", lambda p: p.split(lambda row: 0, 2, a=PAID), GraphError,
+            "a function and a number", "split"),
     Mistake("no number", lambda p: p.split(lambda row: 0), GraphError, "a function and a number", "split"),
-    Mistake("a text for a number", lambda p: p.split(lambda row: 0, "2"), GraphError,  # type: ignore[arg-type]  # the mistake
+    Mistake("a text for a number", lambda p: p.split(lambda row: 0, "2"), GraphError,
             "'2' is not a number of branches", "split"),
-    Mistake("a branch that is no expression", lambda p: p.split(a=PAID, b=True), GraphError,  # type: ignore[arg-type]  # the mistake
+    Mistake("a branch that is no expression", lambda p: p.split(a=PAID, b=True), GraphError,
             'branch "b" is given True', "split"),
-    Mistake("a branch by a function", lambda p: p.split(a=lambda row: True, b=PAID), GraphError,  # type: ignore[arg-type]  # the mistake
+    Mistake("a branch by a function", lambda p: p.split(a=lambda row: True, b=PAID), GraphError,
             'branch "a" is given <function', "split", also="split(fn, 2)"),
     Mistake("a branch called errors", lambda p: p.split(errors=PAID, rest=OPEN), GraphError,
             'a branch cannot be called "errors"', "split"),
@@ -69,7 +73,7 @@ MERGES: list[Mistake] = [
             'a pipe of graph "other" cannot feed a step of graph "shop"'),
     Mistake("nothing", lambda p: p.merge(), GraphError, "merge needs another pipe"),
     Mistake("what is no pipe", lambda p: p.merge(WRONG), GraphError, "merge takes other pipes, and got int"),
-    Mistake("a sink", lambda p: p.merge(p.sink(ps.write.memory())), GraphError, "and got SinkHandle"),  # type: ignore[arg-type]  # the mistake
+    Mistake("a sink", lambda p: p.merge(p.sink(ps.write.memory())), GraphError, "and got SinkHandle"),
 ]  # fmt: skip
 
 
@@ -84,7 +88,7 @@ def test_a_merge_that_cannot_be_is_refused(mistake: Mistake) -> None:
 
 
 AFTER_SINKS: list[Mistake] = [
-    Mistake("a verb", lambda p: p.sink(ps.write.memory(), name="end").map(x=col("n")), GraphError,  # type: ignore[operator]  # the mistake
+    Mistake("a verb", lambda p: p.sink(ps.write.memory(), name="end").map(x=col("n")), GraphError,
             'nothing comes after a sink: .map on sink "end"', "end"),
     Mistake("a verb on a Sink object", lambda p: p.add(ps.Sink(ps.write.memory(), name="end")).select("n"),
             GraphError, 'nothing comes after sink "end"', "end"),
@@ -109,15 +113,19 @@ def test_a_sink_found_by_name_has_no_verbs_either() -> None:
 
 NAMES: list[Mistake] = [
     Mistake("a name twice", lambda p: p.filter(PAID, name="trades"), GraphError,
-            'there are two steps named "trades"', "trades", also="the first one is at tests/graph/streams.py"),
-    Mistake("a number as name", lambda p: p.filter(PAID, name=WRONG), GraphError, "3 cannot name a step", "3"),
+            'there are two steps named "trades"', "trades",
+            also="the first one is at tests/graph/streams.py"),
+    Mistake("a number as name", lambda p: p.filter(PAID, name=WRONG), GraphError, "3 cannot name a step",
+            "3"),
     Mistake("an empty name", lambda p: p.filter(PAID, name=" "), GraphError, "' ' cannot name a step", " "),
     Mistake("an unknown step", lambda p: p.graph["trade"], GraphError, 'there is no step "trade"',
             also='did you mean "trades"?'),
     Mistake("a graph without a name", lambda p: ps.PipeGraph(""), GraphError, "a graph needs a name"),
     Mistake("a graph with a number", lambda p: ps.PipeGraph(WRONG), GraphError, "and got 3"),
+    Mistake("an unknown composition", lambda p: ps.PipeGraph("x", composition=WRONG), GraphError,
+            "composition=3 is unknown", also="'combined', 'dedicated', 'centralised'"),
     Mistake("what is no operator", lambda p: p.add(WRONG), GraphError, "add takes an operator object"),
-    Mistake("a function as operator", lambda p: p.chain(len), GraphError, "chain takes an operator object"),  # type: ignore[arg-type]  # the mistake
+    Mistake("a function as operator", lambda p: p.chain(len), GraphError, "chain takes an operator object"),
     Mistake("a source in the middle", lambda p: p.add(ps.Source(ps.read.rows([{"n": 1}]))), GraphError,
             "Source cannot stand behind one pipe", also="add_source"),
     Mistake("a join behind one pipe", lambda p: p.add(ps.WindowJoin("n", "1 s")), GraphError,
@@ -153,7 +161,7 @@ def test_a_side_output_that_is_not_there_is_refused(mistake: Mistake) -> None:
 class Limiter(ps.Operator):
     """An operator with a control port."""
 
-    outputs = {"out": {"n": "int64"}}
+    outputs: ClassVar[Mapping[str, Any]] = {"out": {"n": "int64"}}
     control = ("limit",)
 
     async def process(self, ctx: ps.Context) -> None:
@@ -162,8 +170,10 @@ class Limiter(ps.Operator):
 
 LOOPS: list[tuple[str, Callable[[ps.MultiPipe], object], type[ps.PenstockError], str]] = [
     ("a data port", lambda p: p.feed_back("limiter", "in"), GraphError, 'port "in" of step "limiter" cannot'),
-    ("a step without control", lambda p: p.feed_back("trades", "in"), GraphError, 'port "in" of step "trades"'),
-    ("a port that is not there", lambda p: p.feed_back("limiter", "x"), GraphError, 'port "x" of step "limiter"'),
+    ("a step without control", lambda p: p.feed_back("trades", "in"), GraphError,
+            'port "in" of step "trades"'),
+    ("a port that is not there", lambda p: p.feed_back("limiter", "x"), GraphError,
+            'port "x" of step "limiter"'),
     ("an unknown step", lambda p: p.feed_back("limitr", "limit"), GraphError, 'there is no step "limitr"'),
     ("other columns than before", lambda p: p.map(m=col("n")).feed_back("limiter", "limit"), SchemaError,
      "is fed rows of other columns already"),

@@ -12,6 +12,7 @@ from tests.graph.mistakes import Mistake, refused
 from tests.graph.streams import trades
 
 ONE = {"n": "int64"}
+THREE: Any = 3  # where a function belongs
 MINUTE = ps.tumbling("1 min")
 
 
@@ -56,10 +57,16 @@ def test_an_undeclared_function_is_named_by_the_line_that_defines_it() -> None:
 
 
 STATE = [
-    Mistake("map", lambda p: p.map(double, schema=ONE, state=list), GraphError, "map with state= needs", "map"),
+    Mistake(
+        "map", lambda p: p.map(double, schema=ONE, state=list), GraphError, "map with state= needs", "map"
+    ),
     Mistake("filter", lambda p: p.filter(double, state=list), GraphError, "filter with state=", "filter"),
     Mistake(
-        "flat_map", lambda p: p.flat_map(double, schema=ONE, state=list), GraphError, "needs a key", "flat_map"
+        "flat_map",
+        lambda p: p.flat_map(double, schema=ONE, state=list),
+        GraphError,
+        "needs a key",
+        "flat_map",
     ),
     Mistake(
         "accumulate", lambda p: p.accumulate(double, 0, schema=ONE), GraphError, "needs a key", "accumulate"
@@ -87,7 +94,7 @@ STATE = [
     ),
     Mistake(
         "a state that is no factory",
-        lambda p: p.key_by("user").map(double, schema=ONE, state=0),  # type: ignore[arg-type]  # the mistake
+        lambda p: p.key_by("user").map(double, schema=ONE, state=0),
         FunctionError,
         "state=0 is not a function",
         "map",
@@ -133,7 +140,9 @@ WRONG_KIND = [
         "map",
         also='total=col("n") * 2',
     ),
-    Mistake("text as predicate", lambda p: p.filter("n > 1"), FunctionError, "neither an expression", "filter"),
+    Mistake(
+        "text as predicate", lambda p: p.filter("n > 1"), FunctionError, "neither an expression", "filter"
+    ),
     Mistake(
         "two lists at once",
         lambda p: p.flat_map(a=col("tags"), b=col("tags")),
@@ -149,14 +158,21 @@ WRONG_KIND = [
         "map",
     ),
     Mistake(
-        "what is no function", lambda p: p.window(MINUTE).apply(3), FunctionError, "3 is neither", "window"  # type: ignore[arg-type]  # the mistake
+        "what is no function",
+        lambda p: p.window(MINUTE).apply(3),
+        FunctionError,
+        "3 is neither",
+        "window",
     ),
     Mistake(
-        "a batch function that is none", lambda p: ps.batch(3), FunctionError, "3 is not a function"  # type: ignore[arg-type]  # the mistake
+        "a batch function that is none",
+        lambda p: ps.batch(THREE),
+        FunctionError,
+        "3 is not a function",
     ),
     Mistake(
         "a fold of what is no function",
-        lambda p: ps.fold(3, max, 0),  # type: ignore[arg-type]  # the mistake
+        lambda p: ps.fold(THREE, max, 0),
         FunctionError,
         "fold's lift is 3",
     ),

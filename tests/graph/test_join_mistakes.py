@@ -14,6 +14,8 @@ from tests.graph.mistakes import Mistake, refused
 from tests.graph.streams import TRADES, trades, untimed
 
 BACK = timedelta(seconds=-1)
+TEXT: Any = "3"  # where a number belongs
+OTHER = trades(ps.PipeGraph("other"))
 
 
 def asks(pipe: ps.MultiPipe) -> ps.MultiPipe:
@@ -31,13 +33,14 @@ def ticks(pipe: ps.MultiPipe) -> ps.MultiPipe:
 JOINS: list[Mistake] = [
     Mistake("no bound of time", lambda p: p.join(asks(p), on="user"), TimeError,
             "needs within= or window=", "join"),
-    Mistake("two bounds of time", lambda p: p.join(asks(p), on="user", within="1 s", window=ps.tumbling("1 s")),
+    Mistake("two bounds of time", lambda p: p.join(asks(p), on="user", within="1 s",
+            window=ps.tumbling("1 s")),
             TimeError, "within= or window=, not both", "join"),
     Mistake("a negative bound", lambda p: p.join(asks(p), on="user", within=BACK), TimeError,
             "within -1 s is negative", "join"),
     Mistake("one negative bound", lambda p: p.join(asks(p), on="user", within=("1 s", BACK)), TimeError,
             "within -1 s is negative", "join"),
-    Mistake("three bounds", lambda p: p.join(asks(p), on="user", within=("1 s", "1 s", "1 s")), TimeError,  # type: ignore[arg-type]  # the mistake
+    Mistake("three bounds", lambda p: p.join(asks(p), on="user", within=("1 s", "1 s", "1 s")), TimeError,
             "is not one duration or two", "join"),
     Mistake("a bare bound on a timestamp", lambda p: p.join(asks(p), on="user", within=5), TimeError,
             "within 5 has no unit", "join"),
@@ -46,13 +49,15 @@ JOINS: list[Mistake] = [
     Mistake("negative lateness in windows",
             lambda p: p.join(asks(p), on="user", window=ps.tumbling("1 s"), lateness=BACK), TimeError,
             "lateness -1 s is negative", "join"),
-    Mistake("a sliding window", lambda p: p.join(asks(p), on="user", window=ps.sliding("2 s", "1 s")), TimeError,
+    Mistake("a sliding window", lambda p: p.join(asks(p), on="user", window=ps.sliding("2 s", "1 s")),
+            TimeError,
             "must be tumbling", "join"),
-    Mistake("a session window", lambda p: p.join(asks(p), on="user", window=ps.session("2 s")), TimeError,  # type: ignore[arg-type]  # the mistake
+    Mistake("a session window", lambda p: p.join(asks(p), on="user", window=ps.session("2 s")), TimeError,
             "must be tumbling", "join"),
-    Mistake("text for a window", lambda p: p.join(asks(p), on="user", window="2 s"), TimeError,  # type: ignore[arg-type]  # the mistake
+    Mistake("text for a window", lambda p: p.join(asks(p), on="user", window="2 s"), TimeError,
             "must be tumbling", "join"),
-    Mistake("no time on the left", lambda p: untimed(p.graph).join(asks(p), on="user", within="1 s"), TimeError,
+    Mistake("no time on the left", lambda p: untimed(p.graph).join(asks(p), on="user", within="1 s"),
+            TimeError,
             "the left side of a join needs event time", "join"),
     Mistake("no time on the right", lambda p: p.join(untimed(p.graph), on="user", within="1 s"), TimeError,
             "the right side of a join needs event time", "join"),
@@ -71,7 +76,8 @@ JOINS: list[Mistake] = [
             "on=[] is not a join predicate", "join"),
     Mistake("a bad layout", lambda p: p.join(asks(p), on="user", within="1 s", layout=(0, 2)), GraphError,
             "layout=(0, 2) is not m x n", "join"),
-    Mistake("another bad layout", lambda p: p.join(asks(p), on="user", within="1 s", layout="wide"), GraphError,
+    Mistake("another bad layout", lambda p: p.join(asks(p), on="user", within="1 s", layout="wide"),
+            GraphError,
             "layout='wide' is not m x n", "join"),
     Mistake("a layout against a degree",
             lambda p: p.join(asks(p), on="user", within="1 s", layout=(2, 3), parallelism=4), GraphError,
@@ -84,36 +90,18 @@ JOINS: list[Mistake] = [
             SchemaError, 'a band needs numbers, and column "user" is string', "join"),
     Mistake("a negative band", lambda p: ps.band("n", -1), SchemaError, "a band of width -1 holds nothing"),
     Mistake("a band of nothing", lambda p: ps.band("n", float("nan")), SchemaError, "width nan"),
-    Mistake("a band of text", lambda p: ps.band("n", "m", "3"), SchemaError, "width '3'"),  # type: ignore[arg-type]  # the mistake
+    Mistake("a band of text", lambda p: ps.band("n", "m", TEXT), SchemaError, "width '3'"),
     Mistake("a band without a width", lambda p: ps.band("n", "m"), SchemaError, "needs a width"),
     Mistake("another graph's pipe", lambda p: p.join(OTHER, on="user", within="1 s"), GraphError,
             'a pipe of graph "other" cannot feed a step of graph "shop"', "join"),
     Mistake("a table as a pipe", lambda p: p.join(pa.table({"user": ["a"]}), on="user", within="1 s"),
             GraphError, "join takes another pipe, and got Table", "join", also="join_table"),
 ]  # fmt: skip
-OTHER = trades(ps.PipeGraph("other"))
 
 
 @pytest.mark.parametrize("mistake", JOINS, ids=str)
 def test_a_join_that_cannot_be_is_refused(mistake: Mistake) -> None:
     refused(mistake)
-
-
-TABLES: list[Mistake] = [
-    Mistake("two rows of one key", lambda p: p.join_table([{"n": 1, "x": 1}, {"n": 1, "x": 2}], on="n"),
-            SchemaError, "the joined table has two rows with n=1", "join_table"),
-    Mistake("a column of another type", lambda p: p.join_table([{"n": "1", "x": 1}], on="n"), SchemaError,
-            'column "n" is int64 in the stream and string in the table', "join_table"),
-    Mistake("a clash of columns", lambda p: p.join_table([{"n": 1, "price": 1.0}], on="n"), SchemaError,
-            'both have a column "price"', "join_table"),
-    Mistake("an unknown way", lambda p: p.join_table([{"n": 1}], on="n", how="right"), GraphError,
-            "how='right' is unknown", "join_table", also='"left"'),
-    Mistake("no column", lambda p: p.join_table([{"n": 1}], on=[]), GraphError, "needs a column", "join_table"),
-    Mistake("an endless reader", lambda p: p.join_table(ENDLESS, on="n"), GraphError,
-            "a joined table must end", "join_table"),
-    Mistake("what is no table", lambda p: p.join_table(3, on="n"), SchemaError, "int is not a table",
-            "join_table"),
-]  # fmt: skip
 
 
 class Endless:
@@ -132,6 +120,23 @@ class Endless:
 
 
 ENDLESS = Endless()
+
+TABLES: list[Mistake] = [
+    Mistake("two rows of one key", lambda p: p.join_table([{"n": 1, "x": 1}, {"n": 1, "x": 2}], on="n"),
+            SchemaError, "the joined table has two rows with n=1", "join_table"),
+    Mistake("a column of another type", lambda p: p.join_table([{"n": "1", "x": 1}], on="n"), SchemaError,
+            'column "n" is int64 in the stream and string in the table', "join_table"),
+    Mistake("a clash of columns", lambda p: p.join_table([{"n": 1, "price": 1.0}], on="n"), SchemaError,
+            'both have a column "price"', "join_table"),
+    Mistake("an unknown way", lambda p: p.join_table([{"n": 1}], on="n", how="right"), GraphError,
+            "how='right' is unknown", "join_table", also='"left"'),
+    Mistake("no column", lambda p: p.join_table([{"n": 1}], on=[]), GraphError, "needs a column",
+            "join_table"),
+    Mistake("an endless reader", lambda p: p.join_table(ENDLESS, on="n"), GraphError,
+            "a joined table must end", "join_table"),
+    Mistake("what is no table", lambda p: p.join_table(3, on="n"), SchemaError, "int is not a table",
+            "join_table"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("mistake", TABLES, ids=str)

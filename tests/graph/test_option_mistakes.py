@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,11 +19,16 @@ def keep(row: Any, seen: Any) -> bool:
     return True
 
 
+def filtered(**options: Any) -> Callable[[Any], object]:
+    """Adds a filter with some options."""
+    return lambda p: p.filter(PAID, **options)
+
+
 OPTIONS = [
     *(
         Mistake(
             f"parallelism={given!r}",
-            lambda p, given=given: p.filter(PAID, parallelism=given),  # type: ignore[misc]  # bound now
+            filtered(parallelism=given),
             GraphError,
             f"parallelism={given!r} is not a number of replicas",
             "filter",
@@ -33,7 +39,7 @@ OPTIONS = [
     *(
         Mistake(
             f"batch_size={given!r}",
-            lambda p, given=given: p.filter(PAID, batch_size=given),  # type: ignore[misc]  # bound now
+            filtered(batch_size=given),
             GraphError,
             f"batch_size={given!r} is not a number of rows",
             "filter",
@@ -43,7 +49,7 @@ OPTIONS = [
     *(
         Mistake(
             f"on_error={given!r}",
-            lambda p, given=given: p.filter(PAID, on_error=given),  # type: ignore[misc]  # bound now
+            filtered(on_error=given),
             GraphError,
             f"on_error={given!r} is unknown",
             "filter",
@@ -54,7 +60,7 @@ OPTIONS = [
     *(
         Mistake(
             f"routing={given!r}",
-            lambda p, given=given: p.filter(PAID, routing=given),  # type: ignore[misc]  # bound now
+            filtered(routing=given),
             GraphError,
             f"routing={given!r} is unknown",
             "filter",
@@ -119,3 +125,8 @@ def test_a_step_that_was_refused_leaves_nothing_behind() -> None:
         pipe.key_by("nobody", big=col("n") > 9)
     assert pipe.filter(PAID).feeds[0].step == "filter"
     assert pipe.graph.steps.names == ("trades", "split", "filter")
+
+
+def test_a_sink_has_no_policy_for_errors() -> None:
+    with pytest.raises(GraphError, match='on_error="skip" is not for a sink'):
+        ps.Sink(ps.write.memory(), on_error="skip")

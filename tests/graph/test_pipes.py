@@ -198,4 +198,4 @@ def test_options_of_engines_are_plain_data_with_good_defaults() -> None:
     assert ps.LocalOptions(elastic=ps.Elastic(high=0.8)).elastic == ps.Elastic(high=0.8)
     assert ps.SparkOptions(partitions=8).partitions == 8
     with pytest.raises(TypeError):
-        ps.LocalOptions(2)  # type: ignore[misc]  # keywords only
+        ps.LocalOptions(2)  # type: ignore[call-arg]  # keywords only

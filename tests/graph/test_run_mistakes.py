@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -41,6 +42,8 @@ RUNS = [
             "until=-1 is not a number of batches"),
     Mistake("nothing to collect", lambda p: p.graph.collect(engine="reference"), GraphError,
             "nothing to collect"),
+    Mistake("what is no pipe", lambda p: p.graph.collect(WRONG, engine="reference"), GraphError,
+            "collect takes pipes, and got int"),
     Mistake("another graph's pipe", lambda p: p.graph.collect(OTHER, engine="reference"), GraphError,
             'a pipe of graph "other" cannot be collected in "shop"'),
     Mistake("an option that collect has not", lambda p: p.collect("reference", untill=3), EngineError,
@@ -131,7 +134,7 @@ class Filterless(AnyEngine):
 
 
 class Loop(ps.Operator):
-    outputs = {"out": {"n": "int64"}}
+    outputs: ClassVar[Mapping[str, Any]] = {"out": {"n": "int64"}}
 
     async def process(self, ctx: ps.Context) -> None:
         raise AssertionError("never run here")

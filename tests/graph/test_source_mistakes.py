@@ -101,13 +101,13 @@ def test_only_texts_timedeltas_and_numbers_are_durations(given: Any) -> None:
 
 
 READERS_AND_WRITERS = [
-    Mistake("a list as reader", lambda p: p.graph.source([{"n": 1}]), GraphError,  # type: ignore[arg-type]  # the mistake
+    Mistake("a list as reader", lambda p: p.graph.source([{"n": 1}]), GraphError,
             "reads from a reader, and got list", "source", also="ps.read.rows"),
-    Mistake("a path as writer", lambda p: p.sink("out/"), GraphError,  # type: ignore[arg-type]  # the mistake
+    Mistake("a path as writer", lambda p: p.sink("out/"), GraphError,
             "writes to a writer, and got str", "sink", also="ps.write.parquet"),
-    Mistake("a writer as reader", lambda p: p.graph.source(ps.write.memory()), GraphError,  # type: ignore[arg-type]  # the mistake
+    Mistake("a writer as reader", lambda p: p.graph.source(ps.write.memory()), GraphError,
             "reads from a reader", "source"),
-    Mistake("a reader as writer", lambda p: p.sink(ROWS), GraphError, "writes to a writer", "sink"),  # type: ignore[arg-type]  # the mistake
+    Mistake("a reader as writer", lambda p: p.sink(ROWS), GraphError, "writes to a writer", "sink"),
 ]  # fmt: skip
 
 

@@ -43,7 +43,12 @@ WINDOWS = [
     Mistake("a slide of hours of a date", lambda p: dated().window(ps.sliding("2 d", "36 h")).aggregate(N),
             TimeError, "window slide 36 h is not a whole number of days", "window"),
     Mistake("no window", lambda p: p.window(), GraphError, "one window, or several by name", "window"),
-    Mistake("one and several", lambda p: p.window(MINUTE, slow=MINUTE), GraphError, "one window, or several", "window"),
+    Mistake("one and several", lambda p: p.window(MINUTE, slow=MINUTE), GraphError,
+            "one window, or several", "window"),
+    Mistake("a misspelt option", lambda p: p.window(MINUTE, latenes="1 s"), GraphError,
+            "window has no option latenes=", "window", also="did you mean lateness=?"),
+    Mistake("an option that is none", lambda p: p.window(size="10 s"), GraphError,
+            "window has no option size=, and '10 s' is not a window", "window"),
     Mistake("text for a window", lambda p: p.window(WRONG).aggregate(N), TimeError,
             "'10 s' is not a window", "window"),
     Mistake("negative lateness", lambda p: p.window(MINUTE, lateness=BACK).aggregate(N), TimeError,
@@ -75,9 +80,9 @@ def test_a_count_window_holds_a_whole_number_of_rows(size: Any) -> None:
 RESULTS = [
     Mistake("nothing aggregated", lambda p: p.window(MINUTE).aggregate(), GraphError,
             "needs aggregates or a function", "window"),
-    Mistake("an aggregate without a name", lambda p: p.window(MINUTE).aggregate(ps.count()), GraphError,  # type: ignore[arg-type]  # the mistake
+    Mistake("an aggregate without a name", lambda p: p.window(MINUTE).aggregate(ps.count()), GraphError,
             "count() has no name", "window", also="result=ps.count()"),
-    Mistake("a function for an aggregate", lambda p: p.window(MINUTE).aggregate(n=sum), GraphError,  # type: ignore[arg-type]  # the mistake
+    Mistake("a function for an aggregate", lambda p: p.window(MINUTE).aggregate(n=sum), GraphError,
             '"n" is given <built-in function sum>', "window"),
     Mistake("a share above one", lambda p: ps.quantile("price", 95), SchemaError, "quantile 95"),
     Mistake("a verb on a windowed pipe", lambda p: p.window(MINUTE).map(x=col("n")), GraphError,

@@ -43,7 +43,9 @@ def test_a_row_becomes_a_dict_and_is_measured() -> None:
 
 
 def test_a_row_is_read_only() -> None:
-    with pytest.raises(AttributeError, match="rows are read only; return a new row instead of setting 'user'"):
+    with pytest.raises(
+        AttributeError, match="rows are read only; return a new row instead of setting 'user'"
+    ):
         ROW.user = "eve"
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
 import penstock as ps
 from penstock import GraphError, col
+from penstock.plan.accounts import Accounts
 from penstock.plan.step import Ref
 from tests.graph.streams import trades
 
@@ -53,7 +56,7 @@ def test_a_plan_knows_its_sources_sinks_and_readers() -> None:
 
 def test_what_feeds_a_loop_is_part_of_the_plan() -> None:
     class Limiter(ps.Operator):
-        outputs = {"out": {"n": "int64"}}
+        outputs: ClassVar[Mapping[str, Any]] = {"out": {"n": "int64"}}
         control = ("limit",)
 
         async def process(self, ctx: ps.Context) -> None:
@@ -106,6 +109,30 @@ def test_early_results_cannot_go_to_files_however_far_below(between: list[str], 
     assert '.filter(col("final"))' in error.hint
 
 
+@pytest.mark.parametrize("again", ["window", "join"])
+def test_early_results_cannot_be_counted_again(again: str) -> None:
+    pipe = trades()
+    results = pipe.window(MINUTE, early="1 s", name="views").aggregate(c=ps.count())
+    if again == "window":
+        results = results.window(ps.tumbling("1 h"), name="again").aggregate(most=ps.max("c"))
+    else:
+        results = results.join(pipe, on=ps.band("c", "n", 1), within="1 s", name="again")
+    results.sink(ps.write.memory())
+    with pytest.raises(GraphError) as caught:
+        pipe.graph.plan()
+    error = caught.value
+    assert error.fact == 'early results of step "views" reach step "again", which would count them again'
+    assert (error.step, bool(error.where)) == ("views", True)
+    assert '.filter(col("final"))' in str(error.hint)
+
+
+def test_final_results_of_an_early_window_can_be_counted_again() -> None:
+    pipe = trades()
+    results = pipe.window(MINUTE, early="1 s").aggregate(n=ps.count()).filter(col("final"))
+    results.window(ps.tumbling("1 h")).aggregate(most=ps.max("n")).sink(ps.write.memory())
+    assert len(pipe.graph.plan().steps) == 5
+
+
 def test_final_results_and_late_rows_of_an_early_window_can_go_to_files(tmp_path: Path) -> None:
     pipe = trades()
     results = pipe.window(MINUTE, early="1 s", name="views").aggregate(n=ps.count())
@@ -147,12 +174,9 @@ def test_the_same_merge_is_refused_by_blocks_as_well() -> None:
 
 
 def test_accounts_balance_when_every_row_has_one_end() -> None:
-    from penstock.plan.accounts import Accounts
-
-    ends = {
-        name: 1
-        for name in ("passed", "late", "filtered", "no_window", "unfinished", "unmatched", "unrouted", "errors")
-    }
+    ends: dict[str, Any] = dict.fromkeys(
+        ("passed", "late", "filtered", "no_window", "unfinished", "unmatched", "unrouted", "errors"), 1
+    )
     assert Accounts(rows_in=8, **ends).balanced
     assert not Accounts(rows_in=9, **ends).balanced
     assert Accounts(rows_in=1, passed=1, rows_out=5).balanced

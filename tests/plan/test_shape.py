@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 import penstock as ps
 from penstock import blocks, col
 from tests.graph.streams import trades
@@ -55,7 +58,7 @@ def test_late_rows_are_a_branch_by_tag() -> None:
 
 def test_a_loop_is_a_note_beside_the_term() -> None:
     class Limiter(ps.Operator):
-        outputs = {"out": {"n": "int64"}}
+        outputs: ClassVar[Mapping[str, Any]] = {"out": {"n": "int64"}}
         control = ("limit",)
 
         async def process(self, ctx: ps.Context) -> None:
@@ -72,7 +75,7 @@ def test_a_loop_is_a_note_beside_the_term() -> None:
 
 def test_a_control_input_from_above_is_one_more_input() -> None:
     class Limiter(ps.Operator):
-        outputs = {"out": {"n": "int64"}}
+        outputs: ClassVar[Mapping[str, Any]] = {"out": {"n": "int64"}}
         control = ("limit",)
 
         async def process(self, ctx: ps.Context) -> None:

@@ -101,8 +101,12 @@ class Writer(Protocol):
     def accepts_updates(self) -> bool:
         """Whether a later row may replace an earlier one, as early results need."""
 
-    def open(self, schema: pa.Schema, sink: str) -> Output:
-        """Begin a run; raises ConnectorError when the place cannot be written."""
+    def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> Output:
+        """Begin a run; raises ConnectorError when the place cannot be written.
+
+        `resume` says that the run goes on from a checkpoint: what is already committed stays, and is
+        not committed again. Without it, a place that holds another run's output is refused.
+        """
 
     def describe(self) -> str:
         """One line for explain(): `jsonl late/`."""

@@ -31,7 +31,8 @@ def find(name: str) -> Engine:
     if name in PLANNED:
         raise NotSupported(
             f'this version has no "{name}" engine yet ({PLANNED[name]})',
-            hint=f'run it on the reference engine: engine="reference" (available: {", ".join(available())})',
+            hint='use engine="reference" (on the command line: --engine reference)',
+            detail=f"available here: {', '.join(available())}",
         )
     raise EngineError(
         f'there is no engine "{name}"', detail=f"available: {', '.join(nearest_first(name, available()))}"

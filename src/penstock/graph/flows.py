@@ -96,7 +96,7 @@ class Flows(Verbs):
                     hint='split(fn, 2), or split(view=col("type") == "view", click=col("type") == "click")',
                 )
             op = Split(function, n if n is not None else branches, name=name, on_error=on_error)
-        made = self.one_operator()._then(lambda: op, stem=Split.verb, name=name, fuse=True)
+        made = self._one_operator()._then(lambda: op, stem=Split.verb, name=name, fuse=True)
         step = made.feeds[0].step
         return Branches({port: MultiPipe(self.graph, (Ref(step, port),)) for port in op.names}, step)
 
@@ -148,7 +148,7 @@ class Flows(Verbs):
         with placed(None, called_from()):
             self.graph.steps.feed_back(to, port, self.feeds, self.stream)
 
-    def one_operator(self) -> Verbs:
+    def _one_operator(self) -> Verbs:
         """A split parts what one operator gives; where pipes meet or a branch parts again, a relay."""
         first = self.graph.steps[self.feeds[0].step]
         if len(self.feeds) == 1 and not isinstance(first.op, Split):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.caller import called_from
 from penstock.connect.protocol import Reader
-from penstock.errors import GraphError
+from penstock.errors import GraphError, nearest_first
 from penstock.expr import Expr
 from penstock.graph.place import placed
 from penstock.graph.verbs import Verbs
@@ -22,6 +22,11 @@ from penstock.timing.duration import Duration
 
 if TYPE_CHECKING:
     from penstock.graph.multipipe import MultiPipe
+
+
+_WINDOW_OPTIONS = (
+    "batch_size", "early", "lateness", "name", "on_error", "parallelism", "partial", "pattern",
+)  # fmt: skip
 
 
 class Joins(Verbs):
@@ -68,6 +73,7 @@ class Joins(Verbs):
         pattern   "auto", "keyed", "parallel", "paned" or "map_reduce": how the work is spread
         """
         with placed(name or "window", called_from()):
+            _refuse_misspelt(windows)
             if (window is None) == (not windows):
                 raise GraphError(
                     "window takes one window, or several by name",
@@ -169,6 +175,18 @@ class Joins(Verbs):
             return op
 
         return self._then(make, stem=StaticJoin.verb, name=name)
+
+
+def _refuse_misspelt(windows: Mapping[str, object]) -> None:
+    """A keyword that is no window was meant as an option."""
+    for name, given in windows.items():
+        if not isinstance(given, WindowSpec):
+            options = nearest_first(name, _WINDOW_OPTIONS)
+            raise GraphError(
+                f"window has no option {name}=, and {given!r} is not a window",
+                detail=f"the options are {', '.join(options)}",
+                hint=f'did you mean {options[0]}=? Windows are ps.tumbling("10 s"), ps.sliding(...), ...',
+            )
 
 
 def _reader(table: object) -> Reader:

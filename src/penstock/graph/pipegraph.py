@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
 
@@ -52,6 +52,12 @@ class PipeGraph:
                 f"a graph needs a name, and got {name!r}",
                 where=called_from(),
                 hint='ps.PipeGraph("campaign-views")',
+            )
+        if composition not in get_args(Composition):
+            raise GraphError(
+                f"composition={composition!r} is unknown",
+                where=called_from(),
+                hint=f"use one of {', '.join(map(repr, get_args(Composition)))}",
             )
         self.name = name
         self.chaining = chaining
@@ -239,6 +245,8 @@ class PipeGraph:
                 hint="name the pipes: graph.collect(views, views.late)",
             )
         for pipe in pipes:
+            if not isinstance(pipe, MultiPipe):
+                raise _not_a_pipe(pipe, "collect").at(None, called_from())
             if pipe.graph is not self:
                 raise GraphError(
                     f'a pipe of graph "{pipe.graph.name}" cannot be collected in "{self.name}"',
@@ -271,12 +279,26 @@ class PipeGraph:
         return f"PipeGraph({self.name!r}, {len(self._steps)} steps)"
 
 
+def _not_a_pipe(given: object, verb: str) -> GraphError:
+    hints = {
+        "collect": "graph.collect(views, views.late)",
+        "operator": "graph.operator(op, inputs=[a, b], control=[c])",
+    }
+    return GraphError(f"{verb} takes pipes, and got {type(given).__name__}", hint=hints[verb])
+
+
 def wire(
     op: Op, inputs: Sequence[MultiPipe], control: Sequence[MultiPipe], graph: PipeGraph
 ) -> tuple[Input, ...]:
     """Match pipes with ports by position."""
     n_control = len(op.operator.control) if isinstance(op, Process) else 0
     ports = op.ports[: len(op.ports) - n_control]
+    for given in (inputs, control):
+        if not isinstance(given, Sequence):
+            raise _not_a_pipe(given, "operator")
+        for pipe in given:
+            if not isinstance(pipe, MultiPipe):
+                raise _not_a_pipe(pipe, "operator")
     if len(inputs) != len(ports):
         raise GraphError(
             f"{len(inputs)} inputs were given, and the operator has {len(ports)}: {', '.join(ports)}",
@@ -287,7 +309,7 @@ def wire(
             f"{len(control)} control inputs were given, and the operator has {n_control}",
             hint='declare them in the class: control = ("limit",)',
         )
-    whole = [pipe.one_operator() if isinstance(op, Split) else pipe for pipe in inputs]
+    whole = [pipe._one_operator() if isinstance(op, Split) else pipe for pipe in inputs]
     fed = [pipe.as_input(port, graph) for port, pipe in zip(ports, whole, strict=True)]
     fed += [
         pipe.as_input(port, graph, control=True)

@@ -39,8 +39,8 @@ class Steps:
         where = called_from()
         label = self._fresh(stem) if name is None else name
         with placed(str(label), where):
-            if not isinstance(label, str) or not label.strip():
-                raise GraphError(f"{label!r} cannot name a step", hint='use a text: name="views"')
+            if not isinstance(label, str) or not label.strip() or not label.isprintable():
+                raise GraphError(f"{label!r} cannot name a step", hint='use a plain text: name="views"')
             if label in self._steps:
                 raise GraphError(
                     f'there are two steps named "{label}"',

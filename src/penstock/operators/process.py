@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.errors import GraphError, SchemaError
 from penstock.expr.declared import declared_schema
-from penstock.operators.op import OUT, Op, Routing
+from penstock.operators.op import OUT, OnError, Op, Routing
 from penstock.operators.row import Row
 from penstock.operators.stream import Stream
 
@@ -119,6 +119,30 @@ class Process(Op):
                 f"{type(self.operator).__name__} has no driver loop",
                 hint="write async def process(self, ctx)",
             )
+        if self.on_error != OnError.FAIL:
+            raise GraphError(
+                f'on_error="{self.on_error}" is not for an operator with its own loop',
+                hint="catch errors in process(), and push such rows to an output port of your own",
+            )
+        self._check_ports()
+
+    def _check_ports(self) -> None:
+        kind = type(self.operator).__name__
+        for what in ("inputs", "control"):
+            ports = getattr(self.operator, what)
+            if isinstance(ports, str):
+                raise GraphError(
+                    f"{kind} has {what} = {ports!r}, a text and not a tuple of names",
+                    hint=f'write {what} = ("{ports}",)',
+                )
+        if not self.operator.inputs:
+            raise GraphError(
+                f"{kind} has no inputs", hint="to make rows from nothing use ps.read.generator(...)"
+            )
+        if len(set(self.ports)) < len(self.ports):
+            raise GraphError(
+                f"{kind} has two ports of one name: {', '.join(self.ports)}", hint="rename one of them"
+            )
 
     @property
     def ports(self) -> tuple[str, ...]:
@@ -140,6 +164,11 @@ class Process(Op):
             raise SchemaError(
                 f"{type(self.operator).__name__} declares no outputs",
                 hint=f'add outputs = {{"{OUT}": {{"total": "float64"}}}} to the class',
+            )
+        if not isinstance(declared, Mapping):
+            raise SchemaError(
+                f"{type(self.operator).__name__} declares outputs {declared!r}, which have no schemas",
+                hint=f'write outputs = {{"{OUT}": {{"total": "float64"}}}}',
             )
         times = {stream.time for stream in data.values()}
         time = times.pop() if len(times) == 1 else None

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from penstock.connect.protocol import Writer
 from penstock.errors import GraphError
-from penstock.operators.op import Op
+from penstock.operators.op import OnError, Op
 from penstock.operators.stream import Stream
 
 
@@ -27,6 +27,12 @@ class Sink(Op):
             raise GraphError(
                 f"a sink writes to a writer, and got {type(self.writer).__name__}",
                 hint="use ps.write.memory(), ps.write.parquet(...), ps.write.jsonl(...), ...",
+            )
+
+        if self.on_error != OnError.FAIL:
+            raise GraphError(
+                f'on_error="{self.on_error}" is not for a sink: rows that cannot be written stop the run',
+                hint="leave on_error out",
             )
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:

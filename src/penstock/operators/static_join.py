@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -100,7 +101,13 @@ def refuse_twice(table: pa.Table, names: Sequence[str]) -> None:
         *(to_plain(table[name].combine_chunks()) for name in names), strict=True
     )
     for key in keys:
-        if key in seen and None not in key:
+        found = tuple(_one_nan(value) for value in key)
+        if found in seen and None not in key:
             text = ", ".join(f"{name}={value!r}" for name, value in zip(names, key, strict=True))
             raise SchemaError(f"the joined table has two rows with {text}", hint="keep one row per key")
-        seen.add(key)
+        seen.add(found)
+
+
+def _one_nan(value: object) -> object:
+    """A value as a key: all NaNs are one, though Python says that none equals another."""
+    return math.nan if isinstance(value, float) and math.isnan(value) else value

@@ -10,6 +10,7 @@ from penstock.errors import GraphError
 from penstock.operators.filter import Filter
 from penstock.operators.op import ERRORS, OUT, OnError
 from penstock.operators.sink import Sink
+from penstock.operators.window_join import WindowJoin
 from penstock.operators.windows import FINAL, Windows
 from penstock.plan.plan import Plan
 from penstock.plan.shape import derivation
@@ -73,6 +74,13 @@ def _refuse_early(step: Step, plan: Plan) -> None:
         return
     for reader in _reached_by_early(step.name, plan):
         below = plan[reader].op
+        if isinstance(below, Windows | WindowJoin):
+            raise GraphError(
+                f'early results of step "{step.name}" reach step "{reader}", which would count them again',
+                step=step.name,
+                where=step.where,
+                hint='keep only final results: .filter(col("final")) before it',
+            )
         if isinstance(below, Sink) and not below.writer.accepts_updates:
             raise GraphError(
                 f'early results of step "{step.name}" reach sink "{reader}", which cannot take updates',

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
 from penstock.expr import to_plain
 
 RELATIVE = 1e-9
+Values = tuple[object, ...]
 
 
 def difference(
@@ -21,36 +22,57 @@ def difference(
     """
     if [(f.name, f.type) for f in left.schema] != [(f.name, f.type) for f in right.schema]:
         return f"schemas differ: {_types(left)} / {_types(right)}"
-    if left.num_rows != right.num_rows:
-        return f"{left.num_rows} rows / {right.num_rows} rows"
     loose = {left.schema.get_field_index(name) for name in approximate}
-    ours, theirs = _rows(left, loose), _rows(right, loose)
-    for mine, other in zip(ours, theirs, strict=True):
-        same = all(
-            _same(a, b, rel if i in loose else RELATIVE)
-            for i, (a, b) in enumerate(zip(mine, other, strict=True))
+    ours, theirs = _grouped(left, loose), _grouped(right, loose)
+    only_left: list[Values] = []
+    only_right: list[Values] = []
+    for group in dict.fromkeys([*ours, *theirs]):
+        mine, others = _unmatched(
+            ours.get(group, []), theirs.get(group, []), lambda a, b: _same_row(a, b, loose, rel)
         )
-        if not same:
-            return f"{_told(left, mine)}\n/ {_told(left, other)}"
-    return None
+        only_left += mine
+        only_right += others
+        if mine and others:
+            only_left, only_right = mine, others  # two rows that should have been one tell the most
+            break
+    if not only_left and not only_right:
+        return None
+    counts = f"{left.num_rows} rows / {right.num_rows} rows\n" if left.num_rows != right.num_rows else ""
+    return f"{counts}{_told(left, only_left)}\n/ {_told(left, only_right)}"
 
 
-def _rows(table: pa.Table, loose: set[int]) -> list[tuple[object, ...]]:
+def _grouped(table: pa.Table, loose: set[int]) -> dict[Values, list[Values]]:
+    """Rows in order, by the columns that must be equal; the others may be rounded differently."""
     columns = [to_plain(column.combine_chunks()) for column in table.columns]
-    exact = [
-        i for i, field in enumerate(table.schema) if i not in loose and not pa.types.is_floating(field.type)
-    ]
-    floats = [i for i in range(len(columns)) if i not in exact]
-
-    def place(row: tuple[object, ...]) -> tuple[object, ...]:
-        # Columns that must be equal first, so that rounding in the others cannot move a row far.
-        return tuple(_sortable(row[i]) for i in exact) + tuple(_sortable(_rounded(row[i])) for i in floats)
-
-    return sorted(zip(*columns, strict=True), key=place)
+    exact = [i for i, field in enumerate(table.schema) if i not in loose and not _may_hold_floats(field.type)]
+    groups: dict[Values, list[Values]] = {}
+    for row in sorted(zip(*columns, strict=True), key=lambda row: tuple(map(_sortable, row))):
+        groups.setdefault(tuple(_sortable(row[i]) for i in exact), []).append(row)
+    return groups
 
 
-def _rounded(value: object) -> object:
-    return float(f"{value:.6g}") if isinstance(value, float) and math.isfinite(value) else value
+def _may_hold_floats(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(type_) or pa.types.is_nested(type_))
+
+
+def _unmatched(
+    left: list[Values], right: list[Values], same: Callable[[Values, Values], bool]
+) -> tuple[list[Values], list[Values]]:
+    """The rows of each side that have no partner on the other."""
+    waiting = list(right)
+    alone = []
+    for row in left:
+        place = next((i for i, other in enumerate(waiting) if same(row, other)), None)
+        if place is None:
+            alone.append(row)
+        else:
+            del waiting[place]
+    return alone, waiting
+
+
+def _same_row(left: Values, right: Values, loose: set[int], rel: float) -> bool:
+    pairs = enumerate(zip(left, right, strict=True))
+    return all(_same(a, b, rel if i in loose else RELATIVE) for i, (a, b) in pairs)
 
 
 def _sortable(value: object) -> tuple[int, str, object]:
@@ -79,8 +101,8 @@ def _same(left: object, right: object, rel: float) -> bool:
     return left == right
 
 
-def _told(table: pa.Table, row: tuple[object, ...]) -> dict[str, object]:
-    return dict(zip(table.schema.names, row, strict=True))
+def _told(table: pa.Table, rows: list[Values]) -> str:
+    return str(dict(zip(table.schema.names, rows[0], strict=True))) if rows else "no such row"
 
 
 def _types(table: pa.Table) -> str:

@@ -7,6 +7,7 @@ from datetime import date, datetime
 from typing import Any
 
 from penstock import read
+from penstock.caller import called_from
 from penstock.clock import Clock, ManualClock
 from penstock.connect.protocol import SourceBatch
 from penstock.engines.protocol import Engine, RunOptions, RunResult, Session
@@ -94,7 +95,11 @@ class Harness:
         for ref in self._plan.collects:
             if ref.port == port:
                 return [dict(row) for row in self._session.take(ref).to_pylist()]
-        raise EngineError(f"the pipe under test has no .{port}")
+        raise EngineError(
+            f"the pipe under test has no .{port}",
+            where=called_from(),
+            hint='windows, joins and steps with state have late rows; errors need on_error="dead_letter"',
+        )
 
     def _source(self, name: str | None) -> str:
         names = [step.name for step in self._plan.sources]
@@ -102,7 +107,11 @@ class Harness:
             return names[0]
         if name not in names:
             told = ", ".join(nearest_first(name or "", names))
-            raise EngineError(f"which source? {name!r} is none of {told}", hint="push(rows, source=...)")
+            raise EngineError(
+                f"which source? {name!r} is none of {told}",
+                where=called_from(),
+                hint=f'name it: push(rows, source="{names[0]}")',
+            )
         return name
 
     def _batch(self, name: str, rows: Iterable[object]) -> SourceBatch:
@@ -118,7 +127,11 @@ class Harness:
                 value = time if isinstance(time, int) else from_python(time, stream.time.type)
                 assert isinstance(value, int), "times are integers inside"
                 return stream.time.micros(value)
-        raise EngineError("no source of this pipe has event time, so there is no watermark to move")
+        raise EngineError(
+            "no source of this pipe has event time, so there is no watermark to move",
+            where=called_from(),
+            hint='give it one: graph.source(reader, time="ts", delay="2 s")',
+        )
 
 
 def _sides(pipe: MultiPipe) -> list[MultiPipe]:

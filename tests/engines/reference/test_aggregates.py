@@ -150,11 +150,18 @@ def test_a_fold_skips_rows_with_a_null_in_the_columns_it_reads() -> None:
     assert of(fold, [1, None, 3]) == 4
 
 
-def test_a_fold_may_change_its_parts_without_changing_other_windows() -> None:
-    def extend(a: list[int], b: list[int]) -> list[int]:
-        a += b
-        return a
+def into_first(a: list[int], b: list[int]) -> list[int]:
+    a += b
+    return a
 
+
+def into_second(a: list[int], b: list[int]) -> list[int]:
+    b += a
+    return b
+
+
+@pytest.mark.parametrize("extend", [into_first, into_second])
+def test_a_fold_may_change_its_parts_without_changing_other_windows(extend: Any) -> None:
     fold = ps.fold(lambda row: [row.v], extend, [], len, type="int64")
     sketch = Sketch()
     rows = sketch.source([("a", 1, 1), ("a", 6, 1)])

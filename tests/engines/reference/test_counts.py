@@ -52,6 +52,11 @@ def test_partial_lets_the_last_windows_leave() -> None:
     assert ran.account(out).unfinished == 0
 
 
+def test_a_row_only_in_a_partial_window_that_left_has_passed() -> None:
+    _, ran, out = counted([("a", i, i) for i in range(3)], window=count_window(2), partial=True)
+    assert (ran.account(out).passed, ran.account(out).unfinished) == (3, 0)
+
+
 def test_a_row_is_late_once_rows_of_its_time_are_in_order() -> None:
     # W = 10 > 9, but not > 10
     made, ran, out = counted([("a", 10, 1)], [("a", 9, 2), ("a", 10, 3)], window=count_window(2))

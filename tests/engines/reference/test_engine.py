@@ -49,7 +49,7 @@ class Diary:
     delivery: Delivery = Delivery.EXACTLY_ONCE
     accepts_updates: bool = True
 
-    def open(self, schema: pa.Schema, sink: str) -> Diary:
+    def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> Diary:
         return self._note("open", f"open {sink}")
 
     def write(self, number: int, rows: pa.RecordBatch) -> None:

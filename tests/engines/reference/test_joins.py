@@ -73,6 +73,12 @@ def test_a_row_is_kept_exactly_as_long_as_a_row_on_time_can_pair_with_it() -> No
     assert ("a", 10, 1, 15, 2) in pairs(ran)
 
 
+def test_each_side_is_kept_for_its_own_bound() -> None:
+    # the left may be 5 older, the right not at all
+    ran = join([[("a", 10, 1)], [("b", 15, 0)], []], [[], [("b", 15, 0)], [("a", 15, 2)]], within=(5, 0))
+    assert ("a", 10, 1, 15, 2) in pairs(ran)
+
+
 def test_rows_of_one_tumbling_window_join() -> None:
     ran = join([[("a", 9, 1)]], [[("a", 0, 2), ("a", 10, 3)]], window=tumbling(10))
     assert pairs(ran) == [("a", 9, 1, 0, 2)]

@@ -13,7 +13,7 @@ from penstock.operators.process import Availability, Context, Operator, Process
 from penstock.operators.window import tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.plan.step import Ref
-from tests.engines.reference.sketch import KTV, Ran, Sketch
+from tests.engines.reference.sketch import KTV, Ran, Sketch, batch
 
 OVER = Availability.OVER
 
@@ -62,25 +62,80 @@ def test_a_barrier_waits_for_both_ports_and_ends_when_one_can_bring_no_more() ->
     assert ran.account(out).balanced
 
 
-def test_the_forwarded_watermark_waits_for_the_oldest_row_in_a_queue() -> None:
-    # port b is silent until the last round: the row at 1 waits in port a, so [0, 10) stays open
-    sketch = Sketch()
-    a = sketch.source([("a", 1, 1)], [("a", 30, 3)], [("a", 40, 4)])
-    b = sketch.source([("b", 50, 5)], [("b", 60, 6)], [("b", 70, 7)])
-    both = sketch.add(Process(operator=Lagging()), a, b)
-    out = sketch.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), both)
-    ran = sketch.run()
-    assert ran.account(out).late == 0
-
-
-class Lagging(Barrier):
+class Threes(Barrier):
     async def process(self, ctx: Context) -> None:
-        while await ctx.wait_for_all({"a": 2, "b": 2}) is not OVER:
-            for _ in range(2):
+        while await ctx.wait_for_all({"a": 3, "b": 3}) is not OVER:
+            for _ in range(3):
                 left: Any = ctx.inputs["a"].pop()
                 right: Any = ctx.inputs["b"].peek()
                 await ctx.outputs["out"].push({"x": left.v, "y": right.v})
+            for _ in range(3):
                 ctx.inputs["b"].pop()
+
+
+def test_the_forwarded_watermark_waits_for_the_oldest_row_in_a_queue() -> None:
+    # W in is 30 after the second round, but the row at 1 still waits, so [0, 10) stays open for it
+    sketch = Sketch()
+    a = sketch.source([("a", 1, 1)], [("a", 30, 3)], [("a", 40, 4)])
+    b = sketch.source([("b", 50, 5)], [("b", 60, 6)], [("b", 70, 7)])
+    both = sketch.add(Process(operator=Threes()), a, b)
+    out = sketch.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), both)
+    ran = sketch.run()
+    assert ran.rows(out) == [(0, 10, 1), (30, 40, 1), (40, 50, 1)]
+    assert ran.account(out).late == 0
+
+
+class Holding(Doubled):
+    async def process(self, ctx: Context) -> None:
+        held: list[Any] = []
+        while await ctx.wait_for_any({"in": 1}) is not OVER:
+            held.append(ctx.inputs["in"].pop())
+        for row in held[:1]:
+            await ctx.outputs["out"].push({"v": row.v})
+
+
+def test_a_row_pushed_long_after_it_was_taken_is_not_late() -> None:
+    # the promised watermark, 50, is beyond the only row taken, at 1: the pushed row is of 50
+    sketch = Sketch()
+    rows = sketch.source(name="s")
+    held = sketch.add(Process(operator=Holding()), rows)
+    out = sketch.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), held)
+    session = sketch.session()
+    session.push({"s": batch([("a", 1, 1)])})
+    session.promise(50)
+    session.end()
+    assert session.take(out).to_pylist() == [{"window_start": 50, "window_end": 60, "n": 1}]
+
+
+class Farewell(Barrier):
+    async def process(self, ctx: Context) -> None:
+        assert await ctx.wait_for_all({"a": 5, "b": 1}) is OVER
+        await ctx.outputs["out"].push({"x": len(ctx.inputs["a"]), "y": len(ctx.inputs["b"])})
+
+
+def test_a_wait_for_all_is_over_as_soon_as_one_port_has_closed_short() -> None:
+    sketch = Sketch()
+    a = sketch.source([("a", 1, 1)])
+    b = sketch.source([("b", 1, 1)], [("b", 2, 2)])
+    out = sketch.add(Process(operator=Farewell()), a, b)
+    assert sketch.run().rows(out) == [(1, 2)]
+
+
+class Either(Barrier):
+    async def process(self, ctx: Context) -> None:
+        while await ctx.wait_for_any({"a": 1, "b": 1}) is not OVER:
+            for port in ("a", "b"):
+                while ctx.inputs[port]:
+                    row: Any = ctx.inputs[port].pop()
+                    await ctx.outputs["out"].push({"x": row.t, "y": row.v})
+
+
+def test_a_wait_for_any_is_over_only_when_no_port_can_bring_more() -> None:
+    sketch = Sketch()
+    a = sketch.source([("a", 1, 1)])
+    b = sketch.source([], [], [("b", 2, 2)])
+    out = sketch.add(Process(operator=Either()), a, b)
+    assert sketch.run().rows(out) == [(1, 1), (2, 2)]
 
 
 class Once(Doubled):

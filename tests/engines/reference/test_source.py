@@ -117,6 +117,13 @@ def test_a_row_without_a_proper_time_is_a_row_error_and_does_not_move_the_waterm
     assert (account.rows_in, account.passed, account.errors) == (2, 1, 1)
 
 
+@pytest.mark.parametrize(("time", "clock"), [(LIMIT, LIMIT), (-LIMIT, 0), (2_000, 1_000)])
+def test_times_at_the_very_limits_are_proper(time: int, clock: int) -> None:
+    sketch = Sketch()
+    rows = sketch.source([("a", time, 1)], max_future="1 ms")
+    assert sketch.run(clock=ManualClock(clock)).rows(rows) == [("a", time, 1)]
+
+
 def test_a_row_without_a_time_stops_the_run_unless_errors_are_let_by() -> None:
     sketch = Sketch()
     sketch.source([("a", None, 1)], name="s")
@@ -181,6 +188,8 @@ def test_an_idle_source_is_ignored_and_its_return_does_not_move_the_watermark_ba
     assert session.metrics()["w"].late == 1
     session.push({"busy": batch([("a", 50, 1)])})
     assert session.take(out).num_rows == 0, "the quiet source is awake, at 2, and W stays at 30"
+    session.push({"quiet": batch([("b", 3, 1)])})
+    assert session.metrics()["w"].late == 2
 
 
 def test_when_every_source_is_idle_the_watermark_stays() -> None:

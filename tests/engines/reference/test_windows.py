@@ -198,3 +198,12 @@ def test_with_drain_false_open_windows_stay() -> None:
     ran = sketch.run(drain=False)
     assert ran.rows(out) == [("a", 0, 10, 1)]
     assert ran.result.outcome == "stopped"
+
+
+def test_with_drain_false_a_source_that_has_ended_still_holds_back() -> None:
+    # the right source ends at W = 1: a later run may go on from there, so [0, 10) stays open
+    sketch = Sketch()
+    left = sketch.source([("a", 1, 1)], [("a", 12, 1)], [("a", 13, 1)])
+    right = sketch.source([("b", 1, 1)])
+    out = sketch.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), [left, right])
+    assert sketch.run(drain=False).rows(out) == []
