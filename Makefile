@@ -45,7 +45,7 @@ fast: setup  ## the fast tests
 
 golden: setup  ## write the golden files again after an intended change
 	$(BIN)/python tools/pictures.py
-	$(BIN)/pytest -q tests/golden --update-golden
+	$(BIN)/pytest -q tests/golden tests/test_public_names.py --update-golden
 
 bench: setup  ## the benchmarks, quick form
 	$(BIN)/penstock bench graphs --quick

@@ -28,7 +28,7 @@ ROOMS: dict[str, set[str]] = {
     "operators": GROUND | {"timing", "expr", "connect"},
     "plan": GROUND | {"timing", "expr", "blocks", "connect", "operators"},
     "graph": GROUND | {"timing", "expr", "blocks", "connect", "operators", "plan"},
-    "kernels": {"timing"},
+    "kernels": {"errors", "timing"},
     "stages": GROUND | {"timing", "expr", "operators", "kernels"},
     "engines": GROUND | {"timing", "expr", "blocks", "connect", "operators", "plan", "stages"},
     "testing": GROUND | {"timing", "expr", "connect", "operators", "plan", "graph", "engines", "read"},

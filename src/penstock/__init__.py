@@ -69,9 +69,12 @@ from penstock.operators.aggregates import var as var
 from penstock.operators.function import batch as batch
 from penstock.operators.predicate import band as band
 from penstock.operators.predicate import equal as equal
+from penstock.operators.process import DONE as DONE
+from penstock.operators.process import OVER as OVER
 from penstock.operators.process import Availability as Availability
 from penstock.operators.process import Context as Context
 from penstock.operators.row import Row as Row
+from penstock.operators.this_window import ThisWindow as ThisWindow
 from penstock.operators.source import ingest_time as ingest_time
 from penstock.operators.source import yielded as yielded
 from penstock.operators.window import count_window as count_window

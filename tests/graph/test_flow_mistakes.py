@@ -118,6 +118,8 @@ NAMES: list[Mistake] = [
     Mistake("a number as name", lambda p: p.filter(PAID, name=WRONG), GraphError, "3 cannot name a step",
             "3"),
     Mistake("an empty name", lambda p: p.filter(PAID, name=" "), GraphError, "' ' cannot name a step", " "),
+    Mistake("a line break in a name", lambda p: p.filter(PAID, name="a\nb"), GraphError,
+            "'a\\nb' cannot name a step", "a\nb"),
     Mistake("an unknown step", lambda p: p.graph["trade"], GraphError, 'there is no step "trade"',
             also='did you mean "trades"?'),
     Mistake("a graph without a name", lambda p: ps.PipeGraph(""), GraphError, "a graph needs a name"),

@@ -11,6 +11,7 @@ import pytest
 import penstock as ps
 from penstock import CheckpointError, EngineError, GraphError, NotSupported, col
 from penstock.engines.protocol import Gap
+from penstock.engines.registry import PLANNED
 from penstock.plan.plan import Plan
 from tests.graph.mistakes import Mistake, refused
 from tests.graph.streams import trades
@@ -32,10 +33,6 @@ RUNS = [
             'graph "empty" has no sink', also="no steps at all"),
     Mistake("explain without a sink", lambda p: p.graph.explain(), GraphError, "has no sink"),
     Mistake("what is no engine", lambda p: ended(p).run(WRONG), EngineError, "3 is not an engine"),
-    Mistake("a planned engine", lambda p: ended(p).run("spark"), NotSupported,
-            'this version has no "spark" engine yet', also='engine="reference"'),
-    Mistake("the other planned engine", lambda p: p.collect("local"), NotSupported,
-            'this version has no "local" engine yet', also='engine="reference"'),
     Mistake("half a batch", lambda p: ended(p).run("reference", until=WRONG / 2), EngineError,
             "until=1.5 is not a number of batches"),
     Mistake("fewer than no batches", lambda p: ended(p).run("reference", until=-1), EngineError,
@@ -62,6 +59,19 @@ def test_an_unknown_engine_is_refused_with_those_there_are() -> None:
     assert caught.value.detail is not None
     assert "reference" in caught.value.detail
     assert str(caught.value.where).startswith("tests/graph/test_run_mistakes.py:")
+
+
+@pytest.mark.parametrize("planned", list(PLANNED))
+def test_an_engine_that_is_only_planned_is_refused_with_one_that_is_there(planned: str) -> None:
+    refused(
+        Mistake(
+            planned,
+            lambda p: ended(p).run(planned),
+            NotSupported,
+            f'this version has no "{planned}" engine yet',
+            also='engine="reference"',
+        )
+    )
 
 
 def test_a_checkpoint_needs_names_on_steps_with_state(tmp_path: Path) -> None:

@@ -98,11 +98,10 @@ def test_a_collected_port_says_so() -> None:
     assert "branch      view, read by dear, collected" in explain_plan(plan)
 
 
-def test_control_characters_in_names_do_not_break_lines() -> None:
-    graph = ps.PipeGraph("g")
-    graph.source(ps.read.rows([], schema=SMALL), name="two\nlines").sink(ps.write.memory())
-    assert "1. two lines\n" in graph.explain()
-    assert "reads       two lines\n" in graph.explain()
+def test_control_characters_in_a_graphs_name_do_not_break_lines() -> None:
+    graph = ps.PipeGraph("two\nlines")
+    graph.source(ps.read.rows([], schema=SMALL)).sink(ps.write.memory())
+    assert "two lines" in graph.explain().splitlines()[0]
 
 
 def test_the_dict_is_json_and_holds_every_column() -> None:

@@ -68,7 +68,7 @@ def test_frames_hold_whole_boxes_and_do_not_cut_others(graph: ps.PipeGraph) -> N
             assert y0 < top < bottom < y1
 
 
-NAMES = st.text(min_size=1, max_size=60).filter(str.strip)
+NAMES = st.text(min_size=1, max_size=60).filter(lambda name: name.strip() and name.isprintable())
 
 
 @given(st.lists(NAMES, min_size=2, max_size=2, unique=True))

@@ -34,8 +34,9 @@ def find(name: str) -> Engine:
             hint='use engine="reference" (on the command line: --engine reference)',
             detail=f"available here: {', '.join(available())}",
         )
+    names = nearest_first(name, available())
     raise EngineError(
-        f'there is no engine "{name}"', detail=f"available: {', '.join(nearest_first(name, available()))}"
+        f'there is no engine "{name}"', detail=f"available: {', '.join(names)}", hint=f'use engine="{names[0]}"'
     )
 
 

@@ -18,14 +18,14 @@ from penstock.graph import running
 from penstock.graph.multipipe import MultiPipe
 from penstock.graph.place import placed
 from penstock.graph.steps import Steps
+from penstock.graph.wiring import not_a_pipe, wire
 from penstock.operators.op import OUT, Op, Parallelism
 from penstock.operators.process import Operator, Process
 from penstock.operators.source import IngestTime, Source, Yielded
-from penstock.operators.split import Split
 from penstock.plan.check import checked_plan
 from penstock.plan.plan import Plan
 from penstock.plan.shape import derivation
-from penstock.plan.step import Input, Ref
+from penstock.plan.step import Ref
 from penstock.timing.duration import Duration
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ class PipeGraph:
             )
         for pipe in pipes:
             if not isinstance(pipe, MultiPipe):
-                raise _not_a_pipe(pipe, "collect").at(None, called_from())
+                raise not_a_pipe(pipe, "collect").at(None, called_from())
             if pipe.graph is not self:
                 raise GraphError(
                     f'a pipe of graph "{pipe.graph.name}" cannot be collected in "{self.name}"',
@@ -277,42 +277,3 @@ class PipeGraph:
 
     def __repr__(self) -> str:
         return f"PipeGraph({self.name!r}, {len(self._steps)} steps)"
-
-
-def _not_a_pipe(given: object, verb: str) -> GraphError:
-    hints = {
-        "collect": "graph.collect(views, views.late)",
-        "operator": "graph.operator(op, inputs=[a, b], control=[c])",
-    }
-    return GraphError(f"{verb} takes pipes, and got {type(given).__name__}", hint=hints[verb])
-
-
-def wire(
-    op: Op, inputs: Sequence[MultiPipe], control: Sequence[MultiPipe], graph: PipeGraph
-) -> tuple[Input, ...]:
-    """Match pipes with ports by position."""
-    n_control = len(op.operator.control) if isinstance(op, Process) else 0
-    ports = op.ports[: len(op.ports) - n_control]
-    for given in (inputs, control):
-        if not isinstance(given, Sequence):
-            raise _not_a_pipe(given, "operator")
-        for pipe in given:
-            if not isinstance(pipe, MultiPipe):
-                raise _not_a_pipe(pipe, "operator")
-    if len(inputs) != len(ports):
-        raise GraphError(
-            f"{len(inputs)} inputs were given, and the operator has {len(ports)}: {', '.join(ports)}",
-            hint="give one pipe per input port, in order",
-        )
-    if len(control) > n_control:
-        raise GraphError(
-            f"{len(control)} control inputs were given, and the operator has {n_control}",
-            hint='declare them in the class: control = ("limit",)',
-        )
-    whole = [pipe._one_operator() if isinstance(op, Split) else pipe for pipe in inputs]
-    fed = [pipe.as_input(port, graph) for port, pipe in zip(ports, whole, strict=True)]
-    fed += [
-        pipe.as_input(port, graph, control=True)
-        for port, pipe in zip(op.ports[len(ports) :], control, strict=False)
-    ]
-    return tuple(fed)

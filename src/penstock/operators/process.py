@@ -29,6 +29,9 @@ class Availability(Enum):
     """They can no longer come: a port has closed with fewer."""
 
 
+DONE, OVER = Availability.DONE, Availability.OVER
+
+
 class InputPort(Protocol):
     """One input of a running operator."""
 

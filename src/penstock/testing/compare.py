@@ -59,15 +59,15 @@ def _unmatched(
     left: list[Values], right: list[Values], same: Callable[[Values, Values], bool]
 ) -> tuple[list[Values], list[Values]]:
     """The rows of each side that have no partner on the other."""
-    waiting = list(right)
+    waiting = right[::-1]  # both are in order, so a partner is most often the last one, cheap to take off
     alone = []
     for row in left:
-        place = next((i for i, other in enumerate(waiting) if same(row, other)), None)
+        place = next((i for i in reversed(range(len(waiting))) if same(row, waiting[i])), None)
         if place is None:
             alone.append(row)
         else:
             del waiting[place]
-    return alone, waiting
+    return alone, waiting[::-1]
 
 
 def _same_row(left: Values, right: Values, loose: set[int], rel: float) -> bool:
