@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import runpy
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pyarrow.parquet as pq
 import pytest
@@ -26,13 +28,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
-def test_the_blocks_of_a_page_run_one_after_the_other(page: Path, folder: Path) -> None:
-    names: dict[str, object] = {"__name__": "__docs__"}
+def test_the_blocks_of_a_page_run_one_after_the_other(
+    page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ModuleType("page_under_test")  # dataclasses look their module up by name
+    monkeypatch.setitem(sys.modules, module.__name__, module)
     for block in blocks(page):
         # Line numbers as in the page, so that a failure points into it.
-        code = compile("\n" * (block.line - 1) + block.code, str(page.relative_to(ROOT)), "exec")
+        text = "\n" * (block.line - 1) + block.code
+        code = compile(text, str(page.relative_to(ROOT)), "exec", dont_inherit=True)
         if block.runs:
-            exec(code, names)
+            exec(code, module.__dict__)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=[example.name for example in EXAMPLES])
