@@ -36,7 +36,9 @@ def find(name: str) -> Engine:
         )
     names = nearest_first(name, available())
     raise EngineError(
-        f'there is no engine "{name}"', detail=f"available: {', '.join(names)}", hint=f'use engine="{names[0]}"'
+        f'there is no engine "{name}"',
+        detail=f"available: {', '.join(names)}",
+        hint=f'use engine="{names[0]}"',
     )
 
 
