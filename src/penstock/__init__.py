@@ -74,9 +74,9 @@ from penstock.operators.process import OVER as OVER
 from penstock.operators.process import Availability as Availability
 from penstock.operators.process import Context as Context
 from penstock.operators.row import Row as Row
-from penstock.operators.this_window import ThisWindow as ThisWindow
 from penstock.operators.source import ingest_time as ingest_time
 from penstock.operators.source import yielded as yielded
+from penstock.operators.this_window import ThisWindow as ThisWindow
 from penstock.operators.window import count_window as count_window
 from penstock.operators.window import session as session
 from penstock.operators.window import sliding as sliding
