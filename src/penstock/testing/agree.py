@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from penstock.clock import Clock, ManualClock
 from penstock.engines.protocol import Engine, RunOptions, RunResult
 from penstock.events import nobody
+from penstock.graph.options import LocalOptions
 from penstock.graph.pipegraph import PipeGraph
 from penstock.graph.running import engine_named, start, wait
 from penstock.operators.windows import Windows
@@ -48,7 +49,9 @@ def _collecting(graph: PipeGraph) -> Plan:
 
 
 def _run(plan: Plan, engine: str | Engine, clock: Clock) -> RunResult:
-    return wait(start(plan, engine, RunOptions(), clock=clock, events=nobody))
+    # In process, several sources go their own pace unless told to go in rounds, as the others do.
+    options = LocalOptions(deterministic=True) if _name(engine) == "local" else None
+    return wait(start(plan, engine, RunOptions(engine=options), clock=clock, events=nobody))
 
 
 def _name(engine: str | Engine) -> str:
