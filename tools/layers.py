@@ -31,7 +31,8 @@ ROOMS: dict[str, set[str]] = {
     "kernels": {"errors", "timing"},
     "stages": GROUND | {"timing", "expr", "operators", "kernels"},
     "engines": GROUND | {"timing", "expr", "blocks", "connect", "operators", "plan", "stages"},
-    "testing": GROUND | {"timing", "expr", "connect", "operators", "plan", "graph", "engines", "read"},
+    "testing": GROUND
+    | {"timing", "expr", "connect", "operators", "plan", "graph", "engines", "read", "write"},
     "apps": {"penstock"},
     "bench": {"penstock", "errors"},
     "cli": {"penstock", "errors", "bench", "apps"},

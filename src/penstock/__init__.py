@@ -28,6 +28,7 @@ from penstock.expr import concat as concat
 from penstock.expr import from_epoch as from_epoch
 from penstock.expr import hash as hash
 from penstock.expr import lit as lit
+from penstock.expr import spark_expr as spark_expr
 from penstock.expr import when as when
 from penstock.graph.multipipe import MultiPipe as MultiPipe
 from penstock.graph.options import Elastic as Elastic

@@ -81,6 +81,8 @@ from penstock.expr.program import Line as Line
 from penstock.expr.program import resolve as resolve
 from penstock.expr.program import type_of as type_of
 from penstock.expr.python import lower_python as lower_python
+from penstock.expr.spark_only import SparkSql as SparkSql
+from penstock.expr.spark_only import spark_expr as spark_expr
 from penstock.expr.string import Concat as Concat
 from penstock.expr.string import Contains as Contains
 from penstock.expr.string import EndsWith as EndsWith

@@ -1,11 +1,14 @@
 """Tools for testing streaming programs: the same ones that Penstock is tested with.
 
-`Harness` feeds a pipe by hand, `ManualClock` holds time still, `assert_engines_agree` runs a graph on
-several engines and compares, `engine="reference"` is the slow, obvious interpreter that judges them.
+`Harness` feeds a pipe by hand, `feed` cuts batches for a source, `collecting` is a sink that keeps rows,
+`ManualClock` holds time still, `assert_engines_agree` runs a graph on several engines and compares;
+`engine="reference"` is the slow, obvious interpreter that judges them.
 Hypothesis strategies are in `penstock.testing.strategies` (they need the extra `testing`).
 """
 
 from penstock.clock import ManualClock as ManualClock
 from penstock.testing.agree import assert_engines_agree as assert_engines_agree
 from penstock.testing.compare import difference as difference
+from penstock.testing.feeds import collecting as collecting
+from penstock.testing.feeds import feed as feed
 from penstock.testing.harness import Harness as Harness

@@ -13,8 +13,10 @@ from penstock.engines.reference.session import ReferenceSession
 from penstock.errors import NotSupported
 from penstock.events import EventSink
 from penstock.operators.op import Op
+from penstock.plan.expressions import only_on_spark
 from penstock.plan.plan import Plan
 
+_SPARK = 'run it with engine="spark", or say it with col(...)'
 _INSTEAD = 'run it on an engine that has one: engine="local" or engine="spark"'
 
 
@@ -27,12 +29,14 @@ class ReferenceEngine:
         return "reference"
 
     def gaps(self, plan: Plan) -> Sequence[Gap]:
-        """The steps whose operator it has no rule for."""
-        return [
+        """The steps whose operator it has no rule for, and those that speak Spark's SQL."""
+        gaps = [
             Gap(step.name, f"the reference engine has no rule for {type(step.op).__name__}", _INSTEAD)
             for step in plan
             if lower.dispatch(type(step.op)) is lower.dispatch(Op)
         ]
+        found = [(step.name, only_on_spark(step.op)) for step in plan]
+        return gaps + [Gap(name, f"{sql} runs on Spark only", _SPARK) for name, sql in found if sql]
 
     def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> ReferenceRun:
         """Begin a run, in a thread of its own."""
