@@ -78,3 +78,8 @@ def test_hashing_a_failed_value_fails() -> None:
 def test_a_hash_of_nothing_is_refused() -> None:
     with pytest.raises(SchemaError, match="nothing to hash"):
         hash()
+
+
+def test_a_signalling_nan_hashes_like_any_other() -> None:
+    (signalling,) = struct.unpack("<d", (0x7FF0000000000001).to_bytes(8, "little"))
+    assert run(hash(A), [signalling], pa.float64()) == run(hash(A), [math.nan], pa.float64())

@@ -43,7 +43,8 @@ def _absorb(seeds: Words, array: pa.Array) -> Words:
         return _texts(seeds, array)
     values = numbers(array)
     if kind.is_floating(array.type):
-        values = np.where(np.isnan(values), np.nan, values + values.dtype.type(0))  # one NaN, one zero
+        with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
+            values = np.where(np.isnan(values), np.nan, values + values.dtype.type(0))  # one NaN, one zero
     if values.dtype.itemsize == 8:
         return _eight_bytes(seeds, values.view(np.uint64))
     if values.dtype != np.float32:
