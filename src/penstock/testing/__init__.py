@@ -2,7 +2,8 @@
 
 `Harness` feeds a pipe by hand, `feed` cuts batches for a source, `collecting` is a sink that keeps rows,
 `ManualClock` holds time still, `assert_engines_agree` runs a graph on several engines and compares;
-`engine="reference"` is the slow, obvious interpreter that judges them.
+`check_associative` looks for folds that windows could not rely on; `engine="reference"` is the slow,
+obvious interpreter that judges the other engines.
 Hypothesis strategies are in `penstock.testing.strategies` (they need the extra `testing`).
 """
 
@@ -11,4 +12,5 @@ from penstock.testing.agree import assert_engines_agree as assert_engines_agree
 from penstock.testing.compare import difference as difference
 from penstock.testing.feeds import collecting as collecting
 from penstock.testing.feeds import feed as feed
+from penstock.testing.folds import check_associative as check_associative
 from penstock.testing.harness import Harness as Harness
