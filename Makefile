@@ -18,6 +18,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@echo "setting up $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m penstock.kernels.build
 	@touch $(STAMP)
 
 demo: setup  ## run the campaign-views program and draw its picture

@@ -34,7 +34,7 @@ ROOMS: dict[str, set[str]] = {
     "testing": GROUND
     | {"timing", "expr", "connect", "operators", "plan", "graph", "engines", "read", "write"},
     "apps": {"penstock"},
-    "bench": {"penstock", "errors"},
+    "bench": {"penstock", "errors", "operators", "stages", "timing"},
     "cli": {"penstock", "errors", "bench", "apps"},
 }
 LAZY = {

@@ -1,0 +1,26 @@
+"""The loops that put windows together, once per combine rule."""
+
+from __future__ import annotations
+
+from penstock.kernels import stacks, tree
+from penstock.kernels.loops import Loop
+from penstock.kernels.rules import RULES, Rule
+
+SWEEPS: dict[str, Loop] = {}
+UPDATES: dict[str, Loop] = {}
+QUERIES: dict[str, Loop] = {}
+
+
+def add_rule(rule: Rule, *, cached: bool = True) -> None:
+    """Make the loops for a rule, under its name.
+
+    A user's own rule is not kept in the on-disk cache, since its code is not the package's.
+    """
+    x = "F2" if rule.floats else "I2"
+    SWEEPS[rule.name] = stacks.sweep.under(rule.merge, f"{x} {x} I2 I I I {x} {x}", cached=cached)
+    UPDATES[rule.name] = tree.update.under(rule.merge, f"{x} {x} I2 I i", cached=cached)
+    QUERIES[rule.name] = tree.query.under(rule.merge, f"{x} {x} {x} I2 I I I i {x}", cached=cached)
+
+
+for _rule in RULES:
+    add_rule(_rule)

@@ -1,0 +1,133 @@
+"""From (slot, time) to the cell a row is added to.
+
+A slot's slices stand in a ring: cell = base + (slice & mask). The ring table has one row of eight numbers
+(a cache line) per slot, so a row of the batch costs one look at the table. Where a slice lies outside what
+the ring holds, `stretch` tries to move its ends or to start a ring in a spare block; when that is not
+enough the loop returns the row it stopped at and `rings` makes room.
+
+The slice's number needs no division: with d = time - base < 2^50 and a period P, (d + 1/2) / P is at least
+1/(2P) away from the next integer while the product with the rounded 1/P errs by less than 2^-51 d/P, so
+cutting off the fraction is exact.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.kernels.loops import loop
+
+Ints = npt.NDArray[np.int64]
+
+# Columns of the ring table. The tree holds what is true of [FIRST, CLEAN) but for [LATE_FROM, LATE_TO).
+BASE, MASK, FIRST, END, CLEAN, LATE_FROM, LATE_TO, HAS_FAR = range(8)
+"""HAS_FAR is 1 where the slot has further rings that only `rings` knows."""
+
+SMALLEST = 4
+"""Cells of the smallest ring."""
+
+FURTHEST = 2**49
+"""Rows this far after `reach`, as those before it, are left to `rings`: the product would not be exact."""
+
+GREAT = 2**62
+NEVER = -GREAT
+
+
+@loop()
+def slice_at(since: int, period: int, inverse: float, offsets: Ints) -> np.int64:
+    """The number of the slice that begins `since` after the base time, counted from the base's."""
+    rounds = np.int64((since + 0.5) * inverse)
+    if offsets.shape[0] == 1:
+        return rounds
+    within = since - rounds * period
+    id_: np.int64 = rounds * offsets.shape[0]
+    for k in range(1, offsets.shape[0]):
+        if offsets[k] <= within:
+            id_ += 1
+    return id_
+
+
+@loop()
+def stretch(rings: Ints, slot: int, id_: int, spare: Ints) -> bool:
+    """Let the slot's ring hold slice `id_`, in the cells it has or in a spare block; False if it cannot."""
+    mask = rings[slot, MASK]
+    if mask < 0:
+        n = spare[0]
+        if n == 0:
+            return False
+        spare[0] = n - 1
+        rings[slot, BASE] = spare[n]
+        rings[slot, MASK] = SMALLEST - 1
+        rings[slot, FIRST] = id_
+        rings[slot, END] = id_ + 1
+        rings[slot, CLEAN] = id_
+        rings[slot, LATE_FROM] = GREAT
+        rings[slot, LATE_TO] = -GREAT
+        return True
+    first = min(rings[slot, FIRST], id_)
+    end = max(rings[slot, END], id_ + 1)
+    # A slot with further rings must not come near one of them: windows would reach over both.
+    if end - first > mask + 1 or rings[slot, HAS_FAR]:
+        return False
+    if id_ < rings[slot, FIRST]:
+        touch_late(rings, slot, id_, rings[slot, FIRST])
+    rings[slot, FIRST] = first
+    rings[slot, END] = end
+    return True
+
+
+@loop()
+def touch_late(rings: Ints, slot: int, first: int, end: int) -> None:
+    """Note that slices [first, end) which the tree already holds have changed."""
+    rings[slot, LATE_FROM] = min(rings[slot, LATE_FROM], first)
+    rings[slot, LATE_TO] = max(rings[slot, LATE_TO], min(end, rings[slot, CLEAN]))
+
+
+@loop("Ir Ir i I f Ir I2 I I I")
+def place(
+    slots: Ints,
+    times: Ints,
+    row: int,
+    clock: Ints,
+    inverse: float,
+    offsets: Ints,
+    rings: Ints,
+    spare: Ints,
+    late: Ints,
+    cells: Ints,
+) -> int:
+    """Find the cell of each row from `row` on; return the row it stopped at.
+
+    slots    int64[n]     one that is not below len(rings) stops it
+    times    int64[n]
+    clock    int64[5]     (open from, reach, base time, base slice, period): rows before `open from` are
+                          late; slices are numbered from `reach` on; the base time is the last multiple
+                          of the period up to there and starts the base slice; `inverse` is 1 / period
+    offsets  int64[k]     the cuts of one period
+    rings    int64[m, 8]  ends and late ranges are updated
+    spare    int64[s]     a stack of free blocks of SMALLEST cells, its height first
+    late     int64[n + 1] their number first, then the rows that are late
+    cells    int64[n]     written; -1 for a late row
+    """
+    # Plain numbers: in an array they would be read again after every write to another.
+    open_from, reach, base_time, base_id, period = clock[0], clock[1], clock[2], clock[3], clock[4]
+    n: int = times.shape[0]
+    n_slots = rings.shape[0]
+    for i in range(row, n):
+        time = times[i]
+        if time < open_from:
+            late[0] += 1
+            late[late[0]] = i
+            cells[i] = -1
+            continue
+        slot = slots[i]
+        if time < reach or slot >= n_slots:
+            return i
+        id_ = base_id + slice_at(time - base_time, period, inverse, offsets)
+        held = id_ >= rings[slot, FIRST] and id_ < rings[slot, END]
+        if not held and (time - reach >= FURTHEST or not stretch(rings, slot, id_, spare)):
+            return i
+        if id_ < rings[slot, CLEAN]:
+            touch_late(rings, slot, id_, id_ + 1)
+        cells[i] = rings[slot, BASE] + (id_ & rings[slot, MASK])
+    return n

@@ -1,0 +1,66 @@
+"""Is there a CUDA device, and which of cpu and cuda is meant by "auto".
+
+Safe to import without numba-cuda: it is looked for when asked, not before. The CUDA simulator counts as
+a device only for those who name it: "auto" never picks it, because it is there to test, not to be fast.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Literal, cast
+
+from penstock.errors import EngineError, nearest_first
+
+Device = Literal["cpu", "cuda"]
+CHOICES = ("auto", "cpu", "cuda")
+INSTALL = 'pip install "penstock[gpu]"'
+
+
+def available() -> bool:
+    """Whether kernels can be launched in this process, on a device or in the simulator."""
+    return missing() is None
+
+
+def missing() -> str | None:
+    """What was looked for and not found, in one sentence; None when nothing is missing."""
+    if importlib.util.find_spec("numba_cuda") is None:
+        return "the package numba-cuda is not installed"
+    try:
+        from numba import cuda
+    except (ImportError, RuntimeError, OSError) as fault:  # numba-cuda loads the CUDA runtime on import
+        return f"numba-cuda is installed, but the CUDA runtime could not be loaded: {_first_line(fault)}"
+    if cuda.is_available():
+        return None
+    return f"numba-cuda found no usable device: {_first_line(cuda.cuda_error() or 'none is listed')}"
+
+
+def simulated() -> bool:
+    """Whether kernels run in numba's CUDA simulator. Only to be asked when `available()`."""
+    from numba import cuda
+
+    return bool(cuda.config.ENABLE_CUDASIM)
+
+
+def choose_device(device: str = "auto") -> Device:
+    """The device that is meant: "auto" is cuda if there is one, else cpu; "cuda" without one is an error."""
+    if device not in CHOICES:
+        raise EngineError(
+            f"there is no device {device!r}",
+            detail="devices: " + ", ".join(nearest_first(device, CHOICES)),
+            hint=f'say device="{nearest_first(device, CHOICES)[0]}"',
+        )
+    if device == "auto":
+        return "cuda" if available() and not simulated() else "cpu"
+    lacking = missing() if device == "cuda" else None
+    if lacking is not None:
+        raise EngineError(
+            'device="cuda" was asked for, and there is no CUDA device here',
+            detail=f"looked for numba-cuda, the CUDA runtime, an NVIDIA driver and a device: {lacking}",
+            hint=f'{INSTALL}, on a machine with an NVIDIA driver; or say device="auto"',
+        )
+    return cast("Device", device)
+
+
+def _first_line(fault: object) -> str:
+    lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
+    return lines[0] if lines else type(fault).__name__

@@ -1,0 +1,151 @@
+"""Slices: the stretches of time between neighbouring window starts and ends.
+
+Every window is a whole number of slices, so a row is added to one slice only and windows are put together
+from slices. Boundaries repeat every `period`; slices are numbered by contiguous integers, also before 1970,
+so a slice's number is arithmetic and the distance of two numbers is the number of slices between them.
+Equal panes of gcd(size, every) (SPRINGALD, III-B) would do as well but are never fewer: 10 s every 3.001 s
+has two slices per slide and 3,001 panes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.timing.windows import TimeWindow
+
+MOST_BOUNDARIES = 64
+"""Windows share slices while one period has at most this many boundaries; a longer table would cost more."""
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Slicing:
+    """Slices of `period` microseconds cut at `offsets`, the first of which is 0."""
+
+    windows: tuple[TimeWindow, ...]
+    period: int
+    offsets: tuple[int, ...]
+
+    @classmethod
+    def of(cls, windows: Sequence[TimeWindow]) -> Slicing:
+        """The slices that these windows share.
+
+        >>> Slicing.of([TimeWindow(size=10, every=3)]).offsets
+        (0, 1)
+        """
+        found = _boundaries(windows)
+        assert found is not None, "windows that cannot share slices: ask Slicing.groups"
+        return cls(tuple(windows), *_evenly(*found))
+
+    @classmethod
+    def groups(cls, windows: Iterable[TimeWindow]) -> tuple[Slicing, ...]:
+        """The windows dealt to as few slicings as a greedy walk finds, in their order."""
+        shares: list[list[TimeWindow]] = []
+        for window in windows:
+            fitting = (share for share in shares if _boundaries([*share, window]) is not None)
+            home = next(fitting, None)
+            if home is None:
+                shares.append([window])
+            else:
+                home.append(window)
+        return tuple(cls.of(share) for share in shares)
+
+    @property
+    def longest(self) -> int:
+        """The most slices that one window can hold."""
+        return max(max(hi - lo for lo, hi in self._spans(window)) for window in self.windows)
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether some times lie in no window: every kind hops further than its size."""
+        return all(window.every > window.size for window in self.windows)
+
+    def _spans(self, window: TimeWindow) -> list[tuple[int, int]]:
+        """The spans of all windows that start within one round of the boundaries and of the slides."""
+        return [self.span(window, start) for start in range(0, max(self.period, window.every), window.every)]
+
+    def ids(self, times: npt.NDArray[Any]) -> Ints:
+        """The number of the slice that holds each time."""
+        rounds, within = np.divmod(np.asarray(times, np.int64), np.int64(self.period))
+        if len(self.offsets) == 1:
+            return np.asarray(rounds, np.int64)
+        index = np.searchsorted(np.array(self.offsets, np.int64), within, side="right") - 1
+        return np.asarray(rounds * len(self.offsets) + index, np.int64)
+
+    def starts(self, ids: npt.NDArray[Any]) -> Ints:
+        """The first time of each slice; that of its successor is its end."""
+        rounds, index = np.divmod(np.asarray(ids, np.int64), np.int64(len(self.offsets)))
+        return np.asarray(rounds * self.period + np.array(self.offsets, np.int64)[index], np.int64)
+
+    def id_of(self, time: int) -> int:
+        """The number of the slice that holds a time, in Python's integers."""
+        rounds, within = divmod(time, self.period)
+        return rounds * len(self.offsets) + sum(offset <= within for offset in self.offsets) - 1
+
+    def start_of(self, id_: int) -> int:
+        """The first time of a slice, in Python's integers."""
+        rounds, index = divmod(id_, len(self.offsets))
+        return rounds * self.period + self.offsets[index]
+
+    def bounds(self, id_: int) -> tuple[int, int]:
+        """[start, end) of a slice."""
+        return self.start_of(id_), self.start_of(id_ + 1)
+
+    def span(self, window: TimeWindow, start: int) -> tuple[int, int]:
+        """The slices of the window that starts at `start`: (first, one past last)."""
+        return self.id_of(start), self.id_of(start + window.size)
+
+    def open_from(self, watermark: int, lateness: int) -> int:
+        """The least time that lies in a window still open; rows before it are late for all their windows.
+
+        Windows are open while end + lateness > watermark, and those of one kind close in the order of
+        their starts, so it is the start of the earliest open one.
+        """
+        return min(first_open(window, watermark, lateness) for window in self.windows)
+
+    def outside(self, times: Ints) -> npt.NDArray[np.bool_]:
+        """Which times lie in no window at all, in the gap of every hopping kind."""
+        gaps = [np.mod(times, window.every) >= window.size for window in self.windows]
+        return np.asarray(np.logical_and.reduce(gaps), np.bool_)
+
+
+def first_open(window: TimeWindow, watermark: int, lateness: int) -> int:
+    """The start of the earliest window that has not left: end + lateness > watermark."""
+    return ((watermark - lateness - window.size) // window.every + 1) * window.every
+
+
+def closed_windows_of(window: TimeWindow, times: Ints, watermark: int, lateness: int) -> Ints:
+    """How many windows of each time had left at the watermark: what the time's row has missed."""
+    last = np.minimum(
+        times // window.every * window.every, first_open(window, watermark, lateness) - window.every
+    )
+    first = (times - window.size) // window.every * window.every + window.every
+    return np.asarray(np.maximum((last - first) // window.every + 1, 0), np.int64)
+
+
+def _boundaries(windows: Sequence[TimeWindow]) -> tuple[int, tuple[int, ...]] | None:
+    """The period of several windows and where it is cut; None when that takes too many cuts."""
+    period = math.lcm(*(window.every for window in windows))
+    if len(windows) > 1 and sum(period // window.every for window in windows) > 2 * MOST_BOUNDARIES:
+        return None
+    cuts = {
+        cut % period
+        for window in windows
+        for start in range(0, period, window.every)
+        for cut in (start, start + window.size)
+    }
+    return None if len(cuts) > MOST_BOUNDARIES else (period, tuple(sorted(cuts)))
+
+
+def _evenly(period: int, offsets: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+    """The same cuts as one cut per shorter period where they are evenly spaced: equal panes for nothing."""
+    step, rest = divmod(period, len(offsets))
+    even = rest == 0 and all(offset == i * step for i, offset in enumerate(offsets))
+    return (step, (0,)) if even else (period, offsets)

@@ -1,0 +1,134 @@
+"""The tree kernels of figures 9, 10 and 11 against lists of lists."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import cuda
+
+from penstock.kernels.cuda.launch import Launch
+from penstock.kernels.cuda.operation import greatest, total
+from penstock.kernels.cuda.registers import device_registers
+from penstock.kernels.cuda.tree import TreeKernels, load_leaves, tree_kernels
+from tests.naive import pane_tree
+
+SUMS = tree_kernels(device_registers(total("float64")).combine)
+MAXIMA = tree_kernels(device_registers(greatest("float64")).combine)
+LAUNCHES = st.builds(Launch, blocks=st.integers(1, 2), threads=st.integers(1, 2))
+LEAVES = st.integers(0, 4).flatmap(
+    lambda h: st.lists(st.lists(st.integers(-9, 9), min_size=2**h, max_size=2**h), min_size=1, max_size=3)
+)
+
+
+def built(leaves: Sequence[Sequence[float]], launch: Launch, kernels: TreeKernels = SUMS) -> tuple[Any, Any]:
+    """Trees over the leaves of each slot (registers: value, 1 value, 1 row), and the slots, least last."""
+    n = len(leaves[0])
+    states = np.zeros((len(leaves), 2 * n - 1, 3))
+    states[:, :n, 0] = leaves
+    states[:, :n, 1:] = 1
+    trees, which = cuda.to_device(states), cuda.to_device(np.arange(len(leaves))[::-1].copy())
+    below, above, n_above = 0, n, n // 2
+    while n_above:
+        kernels.init_level[launch.over(len(leaves) * n_above)](trees, which, below, above, n_above)
+        below, above, n_above = above, above + n_above, n_above // 2
+    return trees, which
+
+
+def values(trees: Any) -> list[list[int]]:
+    held: npt.NDArray[Any] = trees.copy_to_host()
+    return [[int(node) for node in tree[:, 0]] for tree in held]
+
+
+def plus(a: int, b: int) -> int:
+    return a + b
+
+
+def flat(levels: list[list[int]]) -> list[int]:
+    return [node for level in levels for node in level]
+
+
+@settings(deadline=None, derandomize=True, max_examples=25)
+@given(LEAVES, LAUNCHES)
+def test_init_fills_the_levels_one_after_the_other(leaves: list[list[int]], launch: Launch) -> None:
+    trees, _ = built(leaves, launch)
+    assert values(trees) == [flat(pane_tree.levels(slot, plus)) for slot in leaves]
+
+
+@settings(deadline=None, derandomize=True, max_examples=25)
+@given(LEAVES, LAUNCHES, st.data())
+def test_updating_changed_leaves_gives_the_tree_built_anew(
+    leaves: list[list[int]], launch: Launch, data: st.DataObject
+) -> None:
+    trees, which = built(leaves, launch)
+    n = len(leaves[0])
+    start, count = data.draw(st.integers(0, n - 1)), data.draw(st.integers(1, n))
+    held = trees.copy_to_host()
+    for i in range(start, start + count):
+        held[:, i % n, 0] += 100 + i
+    trees = cuda.to_device(held)
+    below, above, level = 0, n, 1
+    while n >> level:
+        n_above = n >> level
+        n_update = min(n_above, ((start + count - 1) >> level) - (start >> level) + 1)
+        SUMS.update_level[launch.over(n_update)](
+            trees, which, below, above, n_above, start >> level, n_update
+        )
+        below, above, level = above, above + n_above, level + 1
+    changed = [[int(leaf) for leaf in slot[:n, 0]] for slot in held]
+    assert values(trees) == [flat(pane_tree.levels(slot, plus)) for slot in changed]
+
+
+@settings(deadline=None, derandomize=True, max_examples=80)
+@given(st.integers(1, 13), st.integers(1, 3), LAUNCHES, st.sampled_from(["sum", "max"]), st.data())
+def test_windows_over_any_number_of_leaves_fold_their_slices(
+    m: int, n_slots: int, launch: Launch, name: str, data: st.DataObject
+) -> None:
+    kernels, combine, zero = (SUMS, plus, 0) if name == "sum" else (MAXIMA, max, -np.inf)
+    width = 1 << (m - 1).bit_length()
+    slots = [data.draw(st.lists(st.integers(-9, 9), min_size=m, max_size=m)) for _ in range(n_slots)]
+    trees, which = built([[*slot, *[zero] * (width - m)] for slot in slots], launch, kernels)
+    n, step = data.draw(st.integers(1, m)), data.draw(st.integers(1, 4))
+    offset, n_windows = data.draw(st.integers(0, 2 * m)), data.draw(st.integers(1, 5))
+    results = cuda.to_device(np.tile(np.array([zero, 0, 0], dtype=float), (n_slots * n_windows, 1)))
+    kernels.compute[launch.over(n_slots * n_windows)](
+        trees, which, width, m, offset, n, step, n_windows, results
+    )
+    expected = [pane_tree.windows(slot, offset, n, step, n_windows, combine) for slot in slots[::-1]]
+    assert results.copy_to_host()[:, 0].tolist() == [float(w) for slot in expected for w in slot]
+
+
+@pytest.mark.parametrize("m", range(1, 10))
+def test_every_window_length_from_every_leaf_takes_each_of_its_slices_once(m: int) -> None:
+    width = 1 << (m - 1).bit_length()
+    leaves = [4**i for i in range(m)]  # a slice taken twice, or one too many, shows
+    trees, which = built([[*leaves, *[0] * (width - m)]], Launch(1, 1))
+    for n in range(1, m + 1):
+        results = cuda.to_device(np.zeros((m, 3)))
+        SUMS.compute[1, 1](trees, which, width, m, 0, n, 1, m, results)
+        expected = pane_tree.windows(leaves, 0, n, 1, m, plus)
+        assert results.copy_to_host()[:, 0].tolist() == expected
+
+
+def test_the_sixth_window_of_the_papers_figure_goes_round_the_end() -> None:
+    #  leaf     0  1  2  3  4  5  6  7
+    #  slice    8  1  2  3  4  5  6  7     window 5 is slices 5, 6, 7, 8: range(5, 0)
+    trees, which = built([[256, 2, 4, 8, 16, 32, 64, 128]], Launch(1, 1))
+    results = cuda.to_device(np.zeros((1, 3)))
+    SUMS.compute[1, 1](trees, which, 8, 8, 5, 4, 1, 1, results)
+    assert results.copy_to_host().tolist() == [[32 + 64 + 128 + 256, 4, 4]]
+
+
+def test_leaves_come_from_the_ring_and_slices_outside_it_are_neutral() -> None:
+    ring = np.arange(1, 9, dtype=float).reshape(2, 4, 1)  # slices 6, 7, 4, 5 at places 2, 3, 0, 1
+    trees = cuda.to_device(np.full((2, 8, 1), -1.0))
+    load_leaves[1, 2](
+        cuda.to_device(ring), 5, 6, cuda.to_device(np.zeros(1)), trees, cuda.to_device(np.array([1])), 5, 4, 4
+    )
+    #  slice 4 and 7 are outside 5 .. 6; slice i goes to leaf i mod 5
+    assert trees.copy_to_host()[:, :, 0].tolist() == [[-1] * 8, [6, 7, 0, -1, 0, -1, -1, -1]]

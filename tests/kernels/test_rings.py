@@ -1,0 +1,146 @@
+"""Rings: growth, shrinking, gaps that are not filled, and memory that is used again."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.kernels.arena import Arena
+from penstock.kernels.cells import BASE, END, FIRST, MASK, SMALLEST
+from penstock.kernels.rings import Rings
+from penstock.kernels.rules import COUNT, GREATEST
+
+fixed = settings(deadline=None, derandomize=True, max_examples=100)
+LONGEST = 3
+
+
+class Kept:
+    """Rings with a count per slice, and a dict that says what they should hold."""
+
+    def __init__(self) -> None:
+        self.arena = Arena([COUNT, GREATEST])
+        self.rings = Rings(self.arena, LONGEST)
+        self.rings.reserve(4)
+        self.wanted: dict[tuple[int, int], int] = {}
+
+    def add(self, pairs: list[tuple[int, int]]) -> None:
+        slots, ids = (np.array([pair[part] for pair in pairs], np.int64) for part in range(2))
+        cells = self.rings.place(slots, ids)
+        np.add.at(self.arena.cells[0][:, 0], cells, 1)
+        for pair in pairs:
+            self.wanted[pair] = self.wanted.get(pair, 0) + 1
+
+    def forget(self, needed_from: int) -> Any:
+        emptied = self.rings.forget(*self.rings.active(), needed_from)
+        self.wanted = {(slot, id_): n for (slot, id_), n in self.wanted.items() if id_ >= needed_from}
+        return emptied
+
+    def held(self) -> dict[tuple[int, int], int]:
+        found = {}
+        for slot, ring in zip(*self.rings.active(), strict=True):
+            for id_ in range(ring[FIRST], ring[END]):
+                count = int(self.arena.cells[0][ring[BASE] + (id_ & ring[MASK]), 0])
+                if count:
+                    found[int(slot), id_] = count
+        return found
+
+    def check(self) -> None:
+        assert self.held() == self.wanted
+        assert int(self.arena.cells[0].sum()) == sum(self.wanted.values()), (
+            "cells that no ring holds are neutral"
+        )
+        assert (self.arena.cells[1] == GREATEST.neutral[0]).all()
+        blocks = sorted((int(ring[BASE]), int(ring[MASK]) + 1) for ring in self.rings.active()[1])
+        assert all(a + n <= b for (a, n), (b, _) in pairwise(blocks)), "blocks overlap"
+
+    def capacities(self) -> list[int]:
+        return [int(ring[MASK]) + 1 for ring in self.rings.active()[1]]
+
+
+places = (
+    st.integers(-40, 40) | st.integers(-5000, 5000) | st.sampled_from([-(2**55), 2**55, 10**7, 10**7 + 100])
+)
+steps = st.lists(
+    st.one_of(
+        st.lists(st.tuples(st.integers(0, 3), places), min_size=1, max_size=8),
+        st.integers(-6000, 6000),
+        st.just(2**60),
+    ),
+    max_size=8,
+)
+
+
+@fixed
+@given(steps)
+def test_rings_hold_what_was_put_in_and_not_forgotten(script: list[Any]) -> None:
+    kept = Kept()
+    for step in script:
+        if isinstance(step, list):
+            kept.add(step)
+        else:
+            before = {slot for slot, _ in kept.wanted}
+            emptied = kept.forget(step)
+            assert sorted(emptied.tolist()) == sorted(before - {slot for slot, _ in kept.wanted})
+        kept.check()
+
+
+def test_a_ring_doubles_or_takes_what_is_needed_and_shrinks_below_a_quarter() -> None:
+    kept = Kept()
+    kept.add([(0, 0)])
+    assert kept.capacities() == [SMALLEST]
+    kept.add([(0, 4)])
+    assert kept.capacities() == [2 * SMALLEST]
+    kept.add([(0, 63)])
+    assert kept.capacities() == [64]
+    kept.forget(47)  # 17 of 64 are left: more than a quarter
+    assert kept.capacities() == [64]
+    kept.forget(49)
+    assert kept.capacities() == [32]
+    kept.check()
+
+
+def test_a_long_gap_is_not_filled() -> None:
+    kept = Kept()
+    kept.add([(0, 0), (0, 10**9), (0, 2 * 10**9)])
+    assert kept.arena.n_cells < 1000
+    assert len(kept.capacities()) == 3
+    kept.check()
+    kept.forget(5)
+    assert len(kept.capacities()) == 2
+    kept.check()
+
+
+def test_rings_of_a_slot_that_come_near_become_one() -> None:
+    kept = Kept()
+    kept.add([(0, 0), (0, 100), (0, 250)])
+    assert len(kept.capacities()) == 3
+    kept.add([(0, 50)])
+    assert len(kept.capacities()) == 2
+    kept.add([(0, 165), (0, 210)])
+    assert len(kept.capacities()) == 1
+    kept.check()
+
+
+def test_memory_of_slots_that_have_gone_is_used_again() -> None:
+    kept = Kept()
+    for start in range(0, 10**6, 10**4):
+        kept.add([(slot, start + id_) for slot in range(4) for id_ in (0, 20, 40)])
+        kept.forget(start + 5000)
+    assert kept.arena.n_cells <= 2048
+
+
+def test_memory_is_given_back_when_most_of_it_has_become_free() -> None:
+    kept = Kept()
+    kept.rings.reserve(5000)
+    kept.add([(slot, id_) for slot in range(5000) for id_ in (0, 9)])
+    kept.add([(7, 20), (9, 21), (9, 10**6)])
+    most = kept.arena.nbytes
+    kept.forget(15)
+    assert kept.arena.nbytes < most / 100
+    kept.check()
+    kept.add([(7, 22), (8, 3), (9, 10**6 + 1)])
+    kept.check()

@@ -1,0 +1,103 @@
+"""Runs into sessions, and cells put together, by the loops as they are written and compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.kernels.folds import fold_rule
+from penstock.kernels.rules import COUNT, COUNTED, GREATEST, MOMENTS
+from penstock.kernels.runs import NONE, join_loop, place_runs
+
+GAP = 3
+SPEEDS = pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
+
+
+class Lists:
+    """Sessions of two slots in arrays of 64, as `OpenSessions` has them."""
+
+    def __init__(self, compiled: bool) -> None:
+        self.newest, self.older = np.full(2, NONE), np.full(64, NONE)
+        self.opens, self.closes = np.zeros(64, np.int64), np.zeros(64, np.int64)
+        self.free = list(range(64))
+        self.place = place_runs.at(compiled)
+
+    def add(self, slot: int, start: int, end: int, must_touch: bool = False) -> int:
+        home, lost, kept = (np.full(64, NONE) for _ in range(3))
+        run = (np.array([slot]), np.array([start]), np.array([end]), int(must_touch))
+        lists = (self.newest, self.older, self.opens, self.closes)
+        self.place(*run, *lists, np.array(self.free), home[:1], lost, kept)
+        self.free = [each for each in self.free if each != home[0]]
+        return int(home[0])
+
+    def of(self, slot: int) -> list[tuple[int, int]]:
+        """The sessions of a slot, the oldest first."""
+        found, here = list[tuple[int, int]](), int(self.newest[slot])
+        while here != NONE:
+            found.append((int(self.opens[here]), int(self.closes[here])))
+            here = int(self.older[here])
+        return found[::-1]
+
+
+def plainly(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """All runs joined where they touch."""
+    found: list[tuple[int, int]] = []
+    for start, end in sorted(runs):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return found
+
+
+@SPEEDS
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 60)), max_size=15))
+@settings(deadline=None, derandomize=True)
+def test_runs_in_any_order_make_the_sessions_that_sorting_makes(
+    compiled: bool, runs: list[tuple[int, int]]
+) -> None:
+    lists = Lists(compiled)
+    for slot, start in runs:
+        lists.add(slot, start, start + GAP)
+    for slot in (0, 1):
+        assert lists.of(slot) == plainly([(start, start + GAP) for owner, start in runs if owner == slot])
+
+
+@SPEEDS
+def test_a_run_that_must_touch_opens_no_session(compiled: bool) -> None:
+    lists = Lists(compiled)
+    lists.add(0, 10, 13)
+    assert lists.add(0, 2, 5, must_touch=True) == NONE
+    assert lists.add(0, 7, 10, must_touch=True) != NONE
+    assert lists.of(0) == [(7, 13)]
+
+
+@SPEEDS
+@pytest.mark.parametrize(
+    ("rule", "cells", "expected"),
+    [
+        (COUNT, [[1], [2], [4]], [7]),
+        (GREATEST, [[1], [9], [4]], [9]),
+        (COUNTED, [[5, 1], [5, 2], [3, 7]], [5, 3]),
+        (MOMENTS, [[1.0, 2.0, 0.0], [1.0, 4.0, 0.0], [1.0, 6.0, 0.0]], [3.0, 4.0, 8.0]),
+    ],
+    ids=["count", "greatest", "counted", "moments"],
+)
+def test_cells_are_put_together_in_the_target(
+    compiled: bool, rule: Any, cells: list[list[float]], expected: list[float]
+) -> None:
+    state = np.array(cells, rule.dtype)
+    join_loop(rule).at(compiled)(np.array([0, 0]), np.array([1, 2]), state)
+    assert state[0].tolist() == expected
+
+
+@SPEEDS
+def test_cells_of_a_users_fold_are_put_together_by_its_combine(compiled: bool) -> None:
+    rule = fold_rule("longest", lambda a, b: (max(a[0], b[0]), a[1] + b[1]), (0.0, 0.0), alone=False)
+    state = np.array([[2.0, 1.0], [5.0, 1.0], [3.0, 4.0]])
+    join_loop(rule).at(compiled)(np.array([0, 0]), np.array([1, 2]), state)
+    assert state[0].tolist() == [5.0, 6.0]

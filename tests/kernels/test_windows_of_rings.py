@@ -1,0 +1,176 @@
+"""Sweep, subtract and tree against folding each window slice by slice, for every rule, at both speeds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.kernels import rules, stacks
+from penstock.kernels.by_rule import QUERIES, SWEEPS, UPDATES
+from penstock.kernels.cells import BASE, CLEAN, END, FIRST, GREAT, LATE_FROM, LATE_TO, MASK
+from penstock.kernels.rules import Rule
+
+fixed = settings(deadline=None, derandomize=True, max_examples=15)
+every_rule = pytest.mark.parametrize("rule", rules.RULES, ids=lambda rule: rule.name)
+speeds = pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
+
+
+class Case:
+    """Rings with random cells, and windows over them; slices of a ring wrap around its block."""
+
+    def __init__(self, rule: Rule, seed: int, n_rings: int, size: int, every: int) -> None:
+        self.rule, self.size, self.every = rule, size, every
+        self.rng = np.random.default_rng(seed)
+        self.rings = np.zeros((n_rings, 8), np.int64)
+        capacities = 2 ** self.rng.integers(2, 6, n_rings)
+        self.rings[:, BASE] = np.cumsum(capacities) - capacities
+        self.rings[:, MASK] = capacities - 1
+        self.rings[:, FIRST] = self.rng.integers(-100, 100, n_rings)
+        self.rings[:, END] = self.rings[:, FIRST] + self.rng.integers(1, capacities + 1)
+        self.rings[:, CLEAN], self.rings[:, LATE_FROM] = self.rings[:, FIRST], GREAT
+        self.rings[:, LATE_TO] = -GREAT
+        self.cells = rule.blank(int(capacities.sum()))
+        self.nodes = self.random(len(self.cells))  # a tree must not trust what stood there before
+        for ring in range(n_rings):
+            for id_ in range(self.rings[ring, FIRST], self.rings[ring, END]):
+                self.change(ring, id_)
+
+    def random(self, n: int) -> Any:
+        cells = self.rng.integers(0, 5, (n, self.rule.width)).astype(self.rule.dtype)
+        if self.rule is rules.MOMENTS:
+            cells[:, 0] += 1
+        return cells
+
+    def change(self, ring: int, id_: int) -> None:
+        self.cells[self.rings[ring, BASE] + (id_ & self.rings[ring, MASK])] = self.random(1)[0]
+
+    def windows(self) -> tuple[Any, Any, Any]:
+        """(ends, lo, hi) of windows of `size` slices every `every`, cut to what each ring holds."""
+        ends, spans = [], []
+        for ring in self.rings:
+            start = (ring[FIRST] - self.size) // self.every * self.every + self.every
+            while start < ring[END]:
+                lo, hi = max(start, ring[FIRST]), min(start + self.size, ring[END])
+                spans += [(lo, hi)] if lo < hi else []
+                start += self.every
+            ends.append(len(spans))
+        pairs = np.array(spans, np.int64).reshape(-1, 2)
+        return np.array(ends, np.int64), np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
+
+    def folded(self) -> list[list[float]]:
+        """Every window, slice by slice from the left."""
+        ends, lo, hi = self.windows()
+        found = []
+        for window in range(len(lo)):
+            ring = self.rings[np.searchsorted(ends, window, side="right")]
+            out = self.rule.blank(1)
+            for id_ in range(lo[window], hi[window]):
+                self.rule.merge.plain(out, 0, self.cells, int(ring[BASE] + (id_ & ring[MASK])))
+            found.append(out[0].tolist())
+        return found
+
+    def tree(self, compiled: bool) -> Any:
+        """Update and query; then note what is clean, as the window stage does."""
+        ends, lo, hi = self.windows()
+        levels = self.size.bit_length() - 1
+        past = self.rings[:, END].copy()
+        UPDATES[self.rule.name].at(compiled)(self.cells, self.nodes, self.rings, past, levels)
+        self.rings[:, CLEAN], self.rings[:, LATE_FROM], self.rings[:, LATE_TO] = past, GREAT, -GREAT
+        out = self.rule.blank(len(lo))
+        arguments = (self.rings, ends, lo, hi, levels, out)
+        QUERIES[self.rule.name].at(compiled)(self.cells, self.nodes, self.rule.blank(1), *arguments)
+        return out
+
+
+cases = st.tuples(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 20), st.integers(1, 6))
+
+
+def agree(found: Any, wanted: list[list[float]]) -> None:
+    assert found.tolist() == [pytest.approx(each, rel=1e-9) for each in wanted]
+
+
+@every_rule
+@speeds
+@fixed
+@given(cases)
+def test_sweeping_gives_what_folding_gives(
+    rule: Rule, compiled: bool, shape: tuple[int, int, int, int]
+) -> None:
+    case = Case(rule, *shape)
+    ends, lo, hi = case.windows()
+    out = rule.blank(len(lo))
+    scratch = rule.blank(case.size + 1)
+    SWEEPS[rule.name].at(compiled)(case.cells, rule.blank(1), case.rings, ends, lo, hi, scratch, out)
+    agree(out, case.folded())
+
+
+@pytest.mark.parametrize("rule", [rule for rule in rules.RULES if rule.exact], ids=lambda rule: rule.name)
+@speeds
+@fixed
+@given(cases)
+def test_subtracting_gives_what_folding_gives(
+    rule: Rule, compiled: bool, shape: tuple[int, int, int, int]
+) -> None:
+    case = Case(rule, *shape)
+    ends, lo, hi = case.windows()
+    out, scratch = rule.blank(len(lo)), rule.blank(64)
+    stacks.subtract.at(compiled)(case.cells, case.rings, ends, lo, hi, scratch, out)
+    agree(out, case.folded())
+
+
+@every_rule
+@speeds
+@fixed
+@given(cases)
+def test_the_tree_gives_what_folding_gives(
+    rule: Rule, compiled: bool, shape: tuple[int, int, int, int]
+) -> None:
+    case = Case(rule, *shape)
+    agree(case.tree(compiled), case.folded())
+
+
+@every_rule
+@speeds
+@fixed
+@given(cases)
+def test_the_tree_stays_right_when_leaves_change_that_windows_have_used(
+    rule: Rule, compiled: bool, shape: tuple[int, int, int, int]
+) -> None:
+    case = Case(rule, *shape)
+    case.tree(compiled)
+    for number, ring in enumerate(case.rings):
+        late = case.rng.integers(ring[FIRST], ring[END], 2)
+        for id_ in late.tolist():
+            case.change(number, id_)
+        ring[LATE_FROM], ring[LATE_TO] = late.min(), late.max() + 1
+    agree(case.tree(compiled), case.folded())
+
+
+def test_the_sixth_window_of_the_papers_example_wraps_around_the_leaves() -> None:
+    # Fig. 6: windows of 4 panes every 1 over 8 leaves; panes 8 and 9 stand in leaves 0 and 1, and the sixth
+    # window is panes 5 to 8, range(5, 0).
+    cells, nodes = rules.COUNT.blank(8), rules.COUNT.blank(8)
+    cells[:, 0] = [256, 512, 4, 8, 16, 32, 64, 128]  # pane i counts 2^i; panes 0 and 1 are gone
+    rings = np.array([[0, 7, 2, 10, 2, GREAT, -GREAT, 0]], np.int64)
+    UPDATES["count"].plain(cells, nodes, rings, np.array([10]), 2)
+    out = rules.COUNT.blank(1)
+    ends, lo, hi = np.array([1]), np.array([5]), np.array([9])
+    QUERIES["count"].plain(cells, nodes, rules.COUNT.blank(1), rings, ends, lo, hi, 2, out)
+    assert out.tolist() == [[32 + 64 + 128 + 256]]
+
+
+def test_a_node_and_its_parent_stand_where_the_paper_puts_them() -> None:
+    # Section V-B: with m leaves the parent of node i is (i >> 1) | m, and the root is node 2m - 2.
+    cells, nodes = rules.COUNT.blank(8), rules.COUNT.blank(8)
+    cells[:, 0] = [1, 2, 4, 8, 16, 32, 64, 128]
+    rings = np.array([[0, 7, 0, 8, 0, GREAT, -GREAT, 0]], np.int64)
+    UPDATES["count"].plain(cells, nodes, rings, np.array([8]), 3)
+    flat = [*cells[:, 0].tolist(), *nodes[:7, 0].tolist()]
+    for i in range(14):
+        parent = (i >> 1) | 8
+        assert flat[parent] == flat[i] + flat[i ^ 1]
+    assert flat[14] == 255
