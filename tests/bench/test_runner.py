@@ -54,6 +54,13 @@ def test_ways_are_interleaved_and_each_round_starts_one_later() -> None:
     assert "".join(seen) == "abc" + "bca" + "cab" + "abc"
 
 
+def test_a_way_is_only_tried_on_the_cases_it_names() -> None:
+    few, many = (Case(name, lambda seed: [1, 2, 3]) for name in ("few", "many"))
+    ways = (Way("length", len), Way("size", len, only=("many",)))
+    result = measure(Workload("counting", "count", (few, many), ways, oracle=len), rounds=1, warm_up=0)
+    assert [one.cell for one in result.figures] == [("few", "length"), ("many", "length"), ("many", "size")]
+
+
 def test_cases_are_interleaved_too_so_that_a_claim_across_them_sees_one_machine() -> None:
     seen: list[Progress] = []
     clock = ScriptedClock()

@@ -46,6 +46,19 @@ def test_the_second_cell_of_a_claim_must_exist_as_well() -> None:
         Workload("w", "about", (CASE,), (WAY,), oracle=len, claims=(claim,))
 
 
+def test_a_way_for_an_unknown_case_is_refused() -> None:
+    with pytest.raises(BenchError, match='has way "length" for case "fwe", which it does not have') as caught:
+        Workload("w", "about", (CASE,), (Way("length", len, only=("fwe",)),), oracle=len)
+    assert caught.value.hint == 'did you mean "few"?'
+
+
+def test_a_claim_about_a_way_on_a_case_that_it_is_not_tried_on_is_refused() -> None:
+    cases, ways = (CASE, Case("many", lambda seed: [seed])), (WAY, Way("size", len, only=("many",)))
+    claim = Claim("it is quick", Cell("few", "size"), 1)
+    with pytest.raises(BenchError, match='about case "few" and way "size", which it does not have'):
+        Workload("w", "about", cases, ways, oracle=len, claims=(claim,))
+
+
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """A package of two workloads, `lengths` and `widths`."""

@@ -34,6 +34,12 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     assert (done.code, "is a file; name a folder" in done.err) == (2, True)
 
 
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    done = penstock("demo", "--out", str(tmp_path / "taken" / "below"))
+    assert (done.code, "cannot be written: Not a directory" in done.err) == (2, True)
+
+
 def test_the_program_shown_is_the_program_that_runs() -> None:
     lines = program().splitlines()
     assert lines[0] == 'graph = ps.PipeGraph("campaign-views")'

@@ -158,6 +158,13 @@ def test_a_mistake_in_the_graph_is_shown_with_the_user_s_line_and_no_traceback(t
     assert "Traceback" not in done.err
 
 
+@pytest.mark.parametrize("line", ["ps.read.rows([])", '1 < ps.col("a") < 2', "ps.read.csv(3)"])
+def test_a_mistake_before_any_step_is_shown_with_the_user_s_line_too(tmp_path: Path, line: str) -> None:
+    file = write(tmp_path, f"import penstock as ps\n\ndef made():\n    return {line}\n\nmade()\n")
+    done = explained(file)
+    assert (done.code, f"where:  {file}:4\n" in done.err) == (2, True)
+
+
 def test_a_graph_without_a_sink_is_a_mistake_before_the_run(tmp_path: Path) -> None:
     text = 'import penstock as ps\ngraph = ps.PipeGraph("views")\ngraph.source(ps.read.rows([{"a": 1}]))\n'
     done = penstock("run", write(tmp_path, text), "--engine", "reference")

@@ -143,3 +143,15 @@ def test_a_reader_that_goes_away_early_is_no_failure_to_talk_about(tmp_path: Pat
     done = subprocess.run(words, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writing)
     assert "Traceback" not in done.stderr
+
+
+def test_what_a_program_prints_does_not_get_into_the_json(tmp_path: Path) -> None:
+    text = (
+        'import penstock as ps\nprint("loading")\ngraph = ps.PipeGraph("loud")\n'
+        'graph.source(ps.read.rows([{"a": 1}])).sink(ps.write.console())\n'
+    )
+    file = write(tmp_path, text)
+    done = penstock("run", file, "--engine", "reference", "--json")
+    assert (json.loads(done.out)["rows_out"], done.err) == ({"sink": 1}, "loading\na\n1\n")
+    assert json.loads(penstock("explain", file, "--json").out)["graph"] == "loud"
+    assert penstock("run", file, "--engine", "reference").out.startswith("loading\na\n1\n")

@@ -50,6 +50,12 @@ def test_columns_stand_in_the_order_in_which_they_first_appear() -> None:
     assert infer_schema([{"b": 1}, {"a": 1, "b": 2}]).names == ["b", "a"]
 
 
+def endless() -> list[Any]:
+    held: list[Any] = []
+    held.append(held)
+    return held
+
+
 @pytest.mark.parametrize(
     ("rows", "fact", "detail"),
     [
@@ -71,6 +77,8 @@ def test_columns_stand_in_the_order_in_which_they_first_appear() -> None:
         ([{"a": timedelta(1)}], 'column "a" cannot hold timedelta', ""),
         ([{"a": Decimal("NaN")}], 'column "a" cannot hold Decimal', ""),
         ([{"a": 1}, 7], "row 1 is int 7, not a row", ""),
+        ([{"a": endless()}], 'column "a" holds values nested too deep, or one that holds itself', ""),
+        ([{"\ud800": 1}], "'\\ud800' cannot name a column", ""),
     ],
 )
 def test_what_has_no_type_is_refused_naming_column_and_row(rows: list[Any], fact: str, detail: str) -> None:

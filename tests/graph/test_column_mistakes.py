@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock import GraphError, SchemaError, TimeError, col
+from penstock import FunctionError, GraphError, SchemaError, TimeError, col
 from tests.graph.mistakes import Mistake, refused
 from tests.graph.streams import TRADES, trades
 
@@ -143,6 +143,24 @@ NOT_NAMES = [
     Mistake("a column twice", lambda p: p.key_by("user", "user"), SchemaError, "twice: user, user"),
     Mistake("nothing", lambda p: p.key_by(), GraphError, "key_by needs a column"),
     Mistake("a column selected twice", lambda p: p.select("n", "n"), SchemaError, '"n" twice', "select"),
+    Mistake("select col", lambda p: p.select(col("n")), FunctionError, "by name", "select", '.select("n")'),
+    Mistake(
+        "select what has no name",
+        lambda p: p.select(col("n") + 1),
+        FunctionError,
+        "by name",
+        "select",
+        '.select(n=col("n") + 1)',
+    ),
+    Mistake("select a list", lambda p: p.select(["n"]), FunctionError, "by name", "select", ".select('n')"),
+    Mistake("half a letter", lambda p: p.map({"\ud800": col("n")}), SchemaError, "cannot name", "map"),
+    Mistake(
+        "half a letter of a result",
+        lambda p: p.window(ps.tumbling("1 s")).aggregate({"\ud800": ps.count()}),
+        SchemaError,
+        "cannot name",
+        "window",
+    ),
     Mistake("and computed", lambda p: p.select("n", n=col("n") + 1), SchemaError, '"n" twice', "select"),
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tests.graph.streams import trades
 
 ONE = {"n": "int64"}
 THREE: Any = 3  # where a function belongs
+NOTHING: Any = None
 MINUTE = ps.tumbling("1 min")
 
 
@@ -176,9 +178,93 @@ WRONG_KIND = [
         FunctionError,
         "fold's lift is 3",
     ),
+    Mistake(
+        "a first state that cannot be copied",
+        lambda p: p.key_by("user").accumulate(lambda row, state: state, threading.Lock(), schema=ONE),
+        FunctionError,
+        "cannot be copied, and every key begins with a copy",
+        "accumulate",
+    ),
+    Mistake(
+        "a fold of nothing",
+        lambda p: ps.fold(lambda row: 1, NOTHING, 0),
+        FunctionError,
+        "fold's combine is None",
+    ),
 ]
 
 
 @pytest.mark.parametrize("mistake", WRONG_KIND, ids=str)
 def test_a_function_of_the_wrong_kind_is_refused(mistake: Mistake) -> None:
     refused(mistake)
+
+
+def both(a: Any, b: Any) -> Any:
+    return a, b
+
+
+pair: Any = both  # any, because these are mistakes of type
+one: Any = double
+
+
+async def slow(row: Any) -> Any:
+    return {"n": row.n}
+
+
+CALLS = [
+    Mistake("map", lambda p: p.map(pair, schema=ONE), FunctionError, "as fn(row)", "map"),
+    Mistake("filter", lambda p: p.filter(pair), FunctionError, "as fn(row)", "filter"),
+    Mistake("flat_map", lambda p: p.flat_map(pair, schema=ONE), FunctionError, "as fn(row)", "flat_map"),
+    Mistake("split", lambda p: p.split(pair, 2), FunctionError, "as fn(row)", "split"),
+    Mistake("no arguments", lambda p: p.filter(lambda: True), FunctionError, "as fn(row)", "filter"),
+    Mistake(
+        "map with state",
+        lambda p: p.key_by("user").map(double, state=list, schema=ONE),
+        FunctionError,
+        "double(row: 'Any') -> 'Any' cannot be called as fn(row, state)",
+        "map",
+        also="let it take row and state",
+    ),
+    Mistake(
+        "accumulate",
+        lambda p: p.key_by("user").accumulate(double, 0, schema=ONE),
+        FunctionError,
+        "as fn(row, state)",
+        "accumulate",
+    ),
+    Mistake(
+        "join",
+        lambda p: p.join(p, on=double, within="1 s", suffix="_r"),
+        FunctionError,
+        "as fn(left, right)",
+        "join",
+    ),
+    Mistake(
+        "apply",
+        lambda p: p.window(MINUTE).apply(lambda rows, window, more: None, schema=ONE),
+        FunctionError,
+        "as fn(rows, window)",
+        "window",
+        also="'more'",
+    ),
+    Mistake("batch", lambda p: ps.batch(pair), FunctionError, "as fn(batch)"),
+    Mistake("fold's lift", lambda p: ps.fold(pair, pair, 0), FunctionError, "as fn(row)"),
+    Mistake("fold's combine", lambda p: ps.fold(one, one, 0), FunctionError, "as fn(a, b)"),
+    Mistake("fold's lower", lambda p: ps.fold(one, pair, 0, pair), FunctionError, "as fn(part)"),
+    Mistake("async", lambda p: p.map(slow, schema=ONE), FunctionError, "slow is async", "map"),
+]
+
+
+@pytest.mark.parametrize("mistake", CALLS, ids=str)
+def test_a_function_that_cannot_be_called_with_what_it_gets_is_refused_before_a_run(mistake: Mistake) -> None:
+    with pytest.raises(FunctionError) as caught:
+        mistake.build(trades())
+    error = caught.value
+    assert mistake.fact in error.fact
+    assert (error.step, mistake.also in f"{error.detail} {error.hint}") == (mistake.step, True)
+    assert str(error.where).startswith("tests/graph/test_function_mistakes.py:")
+
+
+def test_builtins_and_functions_with_defaults_are_called_as_they_can_be() -> None:
+    assert trades().filter(bool).schema == trades().schema
+    assert trades().filter(lambda row, least=1: row.n > least).schema == trades().schema

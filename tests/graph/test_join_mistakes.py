@@ -133,6 +133,8 @@ TABLES: list[Mistake] = [
             'both have a column "price"', "join_table"),
     Mistake("an unknown way", lambda p: p.join_table([{"n": 1}], on="n", how="right"), GraphError,
             "how='right' is unknown", "join_table", also='"left"'),
+    Mistake("nothing for a column", lambda p: p.join_table([{"n": 1}], on=None), SchemaError,
+            "None is not the name of a column", "join_table"),
     Mistake("no column", lambda p: p.join_table([{"n": 1}], on=[]), GraphError, "needs a column",
             "join_table"),
     Mistake("an endless reader", lambda p: p.join_table(ENDLESS, on="n"), GraphError,

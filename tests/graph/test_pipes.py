@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -199,3 +200,20 @@ def test_options_of_engines_are_plain_data_with_good_defaults() -> None:
     assert ps.SparkOptions(partitions=8).partitions == 8
     with pytest.raises(TypeError):
         ps.LocalOptions(2)  # type: ignore[call-arg]  # keywords only
+
+
+def test_threads_that_build_one_graph_lose_no_step() -> None:
+    pipe = trades()
+    meet = threading.Barrier(4)
+
+    def build() -> None:
+        meet.wait()
+        for _ in range(100):
+            pipe.filter(PAID)
+
+    threads = [threading.Thread(target=build) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(pipe.graph.steps) == 401

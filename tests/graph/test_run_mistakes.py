@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 import penstock as ps
-from penstock import CheckpointError, EngineError, GraphError, NotSupported, col
+from penstock import CheckpointError, EngineError, FunctionError, GraphError, NotSupported, col
 from penstock.engines.protocol import Gap
 from penstock.engines.registry import PLANNED
 from penstock.plan.plan import Plan
@@ -37,6 +37,8 @@ RUNS = [
             "until=1.5 is not a number of batches"),
     Mistake("fewer than no batches", lambda p: ended(p).run("reference", until=-1), EngineError,
             "until=-1 is not a number of batches"),
+    Mistake("a listener that is none", lambda p: ended(p).run("reference", events=WRONG), EngineError,
+            "events=3 cannot be called", also="events=print"),
     Mistake("nothing to collect", lambda p: p.graph.collect(engine="reference"), GraphError,
             "nothing to collect"),
     Mistake("what is no pipe", lambda p: p.graph.collect(WRONG, engine="reference"), GraphError,
@@ -109,10 +111,47 @@ def test_what_an_engine_cannot_do_is_refused_by_step_before_it_starts() -> None:
     assert str(caught.value.where).startswith("tests/graph/test_run_mistakes.py:")
 
 
-@pytest.mark.parametrize("option", ["checkpoint", "master"])
+@pytest.mark.parametrize("option", ["checkpoint", "master", "options"])
 def test_the_reference_engine_refuses_what_it_has_no_use_for(option: str) -> None:
-    with pytest.raises(NotSupported, match=option):
-        ended(trades()).run("reference", **{option: "there"})  # type: ignore[arg-type]  # either of them
+    with pytest.raises(NotSupported, match=option) as caught:
+        ended(trades()).run("reference", **{option: "there"})  # type: ignore[arg-type]  # any of them
+    assert str(caught.value.where).startswith("tests/graph/test_run_mistakes.py:")
+
+
+def test_what_may_hold_a_password_is_in_no_error_and_no_text() -> None:
+    options = ps.SparkOptions(conf={"spark.hadoop.fs.s3a.secret.key": "hidden"})
+    assert "hidden" not in repr(options)
+    given: list[dict[str, Any]] = [{"options": options}, {"master": "spark://ann:hidden@host"}]
+    for each in given:
+        with pytest.raises(NotSupported) as caught:
+            ended(trades()).run("reference", **each)
+        assert "hidden" not in str(caught.value)
+
+
+def test_a_listener_that_fails_stops_the_run_and_is_named() -> None:
+    def listener(event: object) -> None:
+        raise ValueError("deaf")
+
+    with pytest.raises(FunctionError, match="listener, which listens to the run, failed on Run") as caught:
+        ended(trades()).run("reference", events=listener)
+    assert caught.value.detail == "ValueError: deaf"
+    assert str(caught.value.where).startswith("tests/graph/test_run_mistakes.py:")
+
+
+def test_a_sink_must_not_write_to_a_folder_that_the_graph_reads(tmp_path: Path) -> None:
+    # With overwrite=True the sink would remove what is still to be read.
+    out = tmp_path / "out"
+    first = ps.PipeGraph("first")
+    first.source(ps.read.rows([{"user": "ann", "n": 1}])).sink(ps.write.csv(out))
+    first.run("reference")
+    kept = sorted(out.iterdir())
+    for readable in (out, out / "*.csv", kept[-1], [tmp_path / "out" / ".." / "out"]):
+        again = ps.PipeGraph("again").source(ps.read.csv(readable, schema={"user": str}), name="in")
+        again.sink(ps.write.csv(out, overwrite=True), name="end")
+        with pytest.raises(GraphError, match=r'sink "end" writes to ".*", which step "in" reads') as caught:
+            again.graph.run("reference")
+        assert caught.value.step == "end"
+    assert sorted(out.iterdir()) == kept
 
 
 class AnyEngine:

@@ -73,8 +73,10 @@ def test_a_window_that_cannot_be_is_refused(mistake: Mistake) -> None:
 
 @pytest.mark.parametrize("size", [0, -3, True, "3", 2.5])
 def test_a_count_window_holds_a_whole_number_of_rows(size: Any) -> None:
-    refused(Mistake("size", lambda p: ps.count_window(size), TimeError, f"size {size!r} holds no rows"))
-    refused(Mistake("slide", lambda p: ps.count_window(5, size), TimeError, f"slide {size!r} holds no rows"))
+    refused(Mistake("size", lambda p: ps.count_window(size), TimeError, f"size {size!r} of a count window"))
+    refused(
+        Mistake("slide", lambda p: ps.count_window(5, size), TimeError, f"slide {size!r} of a count window")
+    )
 
 
 RESULTS = [

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock import EngineError, SchemaError, col
+from penstock import EngineError, GraphError, SchemaError, TimeError, col
 from penstock.events import Event
 from penstock.testing import Harness
 
@@ -173,3 +173,23 @@ def test_misuse_of_the_harness_is_explained(fact: str) -> None:
     assert caught.value.fact.startswith(fact)
     assert caught.value.hint
     assert str(caught.value.where).startswith("tests/testing/test_harness.py:")
+
+
+@pytest.mark.parametrize("time", ["x", 1.5, None, datetime(2020, 1, 1)])
+def test_what_is_no_time_of_the_column_is_no_watermark(time: Any) -> None:
+    with pytest.raises(TimeError, match="is not a time of the source") as caught:
+        Harness(counts(source()), engine="reference").watermark(time)
+    assert caught.value.hint == "give a value of its time column, int64 in s"
+
+
+@pytest.mark.parametrize("rows", [None, 3, {"t": 1}, "t"])
+def test_what_is_no_list_of_rows_cannot_be_pushed(rows: Any) -> None:
+    with pytest.raises(SchemaError, match="must be a list") as caught:
+        Harness(source(), engine="reference").push(rows)
+    assert (caught.value.step, caught.value.where is not None) == ("rows", True)
+
+
+def test_what_is_no_pipe_cannot_be_tested() -> None:
+    wrong: Any = 3
+    with pytest.raises(GraphError, match="Harness takes a pipe, and got int"):
+        Harness(wrong, engine="reference")

@@ -98,7 +98,11 @@ def _tasks(workload: Workload, seed: int) -> list[_Task]:
     for case in workload.cases:
         data = case.make(seed)
         right = workload.oracle(data)
-        tasks += [_Task(case, way, data, way.oracle(data) if way.oracle else right) for way in workload.ways]
+        tasks += [
+            _Task(case, way, data, way.oracle(data) if way.oracle else right)
+            for way in workload.ways
+            if way.takes(case.name)
+        ]
     return tasks
 
 

@@ -44,13 +44,19 @@ class Way:
     """One way to do the work: `run(data)` is timed, `setup(data)` before it is not.
 
     With a setup, `run` gets what the setup gave back; it is called anew before every run. A way that
-    answers another question than its neighbours brings an oracle of its own.
+    answers another question than its neighbours brings an oracle of its own. `only` names the cases that
+    it is tried on, where that is not all of them.
     """
 
     name: str
     run: Callable[[Any], Any]
     setup: Callable[[Any], Any] | None = None
     oracle: Callable[[Any], Any] | None = None
+    only: tuple[str, ...] = ()
+
+    def takes(self, case: str) -> bool:
+        """Whether it is tried on that case."""
+        return not self.only or case in self.only
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +94,18 @@ class Workload:
     def __post_init__(self) -> None:
         _require_distinct(self.name, "case", [case.name for case in self.cases])
         _require_distinct(self.name, "way", [way.name for way in self.ways])
+        cases, ways = [case.name for case in self.cases], {way.name: way for way in self.ways}
+        for way in self.ways:
+            for case in way.only:
+                _require_known(self.name, f'has way "{way.name}" for', "case", case, cases)
         for claim in self.claims:
             for cell in (claim.cell, claim.over):
                 if cell is not None:
-                    _require_known(self.name, claim, "case", cell.case, [case.name for case in self.cases])
-                    _require_known(self.name, claim, "way", cell.way, [way.name for way in self.ways])
+                    says = f'claims "{claim.says}" about'
+                    _require_known(self.name, says, "case", cell.case, cases)
+                    _require_known(self.name, says, "way", cell.way, ways)
+                    trying = [way.name for way in self.ways if way.takes(cell.case)]
+                    _require_known(self.name, f'{says} case "{cell.case}" and', "way", cell.way, trying)
 
 
 def _require_distinct(workload: str, what: str, names: list[str]) -> None:
@@ -105,13 +118,13 @@ def _require_distinct(workload: str, what: str, names: list[str]) -> None:
             )
 
 
-def _require_known(workload: str, claim: Claim, what: str, name: str, known: Iterable[str]) -> None:
+def _require_known(workload: str, says: str, what: str, name: str, known: Iterable[str]) -> None:
     names = nearest_first(name, known)
     if name not in names:
         raise BenchError(
-            f'workload "{workload}" claims "{claim.says}" about {what} "{name}", which it does not have',
+            f'workload "{workload}" {says} {what} "{name}", which it does not have',
             detail=f"its {what}s: {', '.join(names)}",
-            hint=f'did you mean "{names[0]}"?',
+            hint=f'did you mean "{names[0]}"?' if names else None,
         )
 
 

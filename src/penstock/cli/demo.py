@@ -50,9 +50,12 @@ def demo(
     if folder.exists() and not folder.is_dir():
         raise typer.BadParameter(f'"{folder}" is a file; name a folder')
     with ending_with(Code.WRONG):
-        write_events(folder, rows=rows, seed=seed)
-        graph = campaign_views(folder)
-        graph.to_svg(folder / "campaign-views.svg")
+        try:
+            write_events(folder, rows=rows, seed=seed)
+            graph = campaign_views(folder)
+            graph.to_svg(folder / "campaign-views.svg")
+        except OSError as problem:
+            raise typer.BadParameter(f'"{folder}" cannot be written: {problem.strerror}') from problem
     screen.out().print(Syntax(program(), "python", background_color="default"))
     done = run_to_the_end(graph, engine)
     screen.say(f"\nViews per campaign in the 10 seconds before, of {rows:,} events:\n")

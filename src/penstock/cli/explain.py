@@ -40,7 +40,8 @@ def explain(
 ) -> None:
     """Print what a graph is."""
     with ending_with(Code.WRONG):
-        chosen = load_graph(file, graph)
+        with screen.programs_own_text(aside=json):
+            chosen = load_graph(file, graph)
         if json:
             screen.say_json(chosen.explain_dict(engine))
         else:

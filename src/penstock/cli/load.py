@@ -18,7 +18,7 @@ import typer
 import penstock as ps
 from penstock.cli import screen
 from penstock.cli.exits import Code
-from penstock.errors import GraphError, PenstockError, nearest_first
+from penstock.errors import GraphError, PenstockError, Where, nearest_first
 
 RUN_NAME = "__penstock__"
 
@@ -39,7 +39,8 @@ def execute(file: Path) -> ModuleType:
         loader = SourceFileLoader(RUN_NAME, str(file))
         code = loader.source_to_code(file.read_bytes(), str(file))
         exec(code, module.__dict__)  # noqa: S102 (running the user's own file is what was asked for)
-    except PenstockError:
+    except PenstockError as error:
+        error.at(None, _users_line(error, file))
         raise
     except SystemExit as stopped:
         raise GraphError(
@@ -99,6 +100,12 @@ def _require_python_file(file: Path) -> None:
 
 def _siblings(file: Path) -> list[Path]:
     return sorted(file.parent.glob("*.py")) if file.parent.is_dir() else []
+
+
+def _users_line(error: PenstockError, file: Path) -> Where | None:
+    """The last line of the user's file on the way to an error that does not know its place."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+    return Where(str(file), frames[-1].lineno or 0) if frames else None
 
 
 def _users_traceback(error: Exception, file: Path) -> str:

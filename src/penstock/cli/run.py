@@ -50,10 +50,11 @@ def run(
     json: Annotated[bool, typer.Option("--json", help="Print the accounts as JSON for scripts.")] = False,
 ) -> None:
     """Run a graph."""
-    with ending_with(Code.WRONG):
-        chosen = load_graph(file, graph)
-        sinks = [step.name for step in chosen.plan().sinks]
-    done = run_to_the_end(chosen, engine, master=master, checkpoint=checkpoint, until=until)
+    with screen.programs_own_text(aside=json):
+        with ending_with(Code.WRONG):
+            chosen = load_graph(file, graph)
+            sinks = [step.name for step in chosen.plan().sinks]
+        done = run_to_the_end(chosen, engine, master=master, checkpoint=checkpoint, until=until)
     if json:
         screen.say_json(_as_data(chosen, engine, done, sinks))
     else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 
 import typer
@@ -47,6 +47,11 @@ def note(text: str) -> None:
 def say_json(value: object) -> None:
     """Print a value as JSON, for scripts."""
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+
+
+def programs_own_text(aside: bool) -> AbstractContextManager[object]:
+    """Where the user's program prints: beside the result when scripts want nothing but JSON there."""
+    return redirect_stdout(sys.stderr) if aside else nullcontext()
 
 
 def show_error(error: PenstockError) -> None:

@@ -40,7 +40,16 @@ def infer_schema(rows: Sequence[object]) -> pa.Schema:
     for position, row in enumerate(rows):
         for name, value in _fields(row, position).items():
             columns.setdefault(name, []).append((position, value))
-    return declared_schema({name: _type_of(name, values) for name, values in columns.items()})
+    types: dict[str, pa.DataType] = {}
+    for name, values in columns.items():
+        try:
+            types[name] = _type_of(name, values)
+        except RecursionError:
+            raise SchemaError(
+                f'column "{name}" holds values nested too deep, or one that holds itself',
+                hint="give lists and dicts of a few levels",
+            ) from None
+    return declared_schema(types)
 
 
 def _fields(row: object, position: int) -> Mapping[str, object]:

@@ -85,6 +85,12 @@ def declared_type(declared: object) -> pa.DataType:
     return _type(declared, "", ())
 
 
+def need_name(name: object) -> None:
+    """Raise unless a column can have this name: text, not nothing, and no half of a surrogate pair."""
+    if not isinstance(name, str) or not name or name.encode(errors="ignore").decode() != name:
+        raise SchemaError(f"{name!r} cannot name a column", hint='name columns by strings: {"price": float}')
+
+
 def _fields(declared: object, inside: str, open_classes: tuple[type, ...]) -> list[pa.Field]:
     """The fields of a schema, or of the struct column `inside`, within the classes `open_classes`."""
     pairs = _named_types(declared, inside, open_classes)
@@ -92,10 +98,7 @@ def _fields(declared: object, inside: str, open_classes: tuple[type, ...]) -> li
         open_classes = (*open_classes, declared)
     seen: set[str] = set()
     for name, _ in pairs:
-        if not isinstance(name, str) or not name:
-            raise SchemaError(
-                f"{name!r} cannot name a column", hint='name columns by strings: {"price": float}'
-            )
+        need_name(name)
         if name in seen:
             raise SchemaError(f'two columns are named "{name}"', hint="rename one of them")
         seen.add(name)

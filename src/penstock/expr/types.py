@@ -112,7 +112,9 @@ def _converted(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
     if isinstance(array.type, pa.BaseExtensionType):
         return _converted(array.storage, target, name)
     if kind.is_dictionary(array.type):
-        return _converted(array.dictionary_decode(), target, name)
+        # The values first: Arrow cannot pick from views, which is what Polars has its categories in.
+        values = _converted(array.dictionary, target, name)
+        return values.take(array.indices)
     if kind.is_run_end_encoded(array.type):
         return _converted(pa.compute.run_end_decode(array), target, name)
     if kind.is_timestamp(target):

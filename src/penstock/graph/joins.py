@@ -160,17 +160,16 @@ class Joins(Verbs):
 
         def make() -> Op:
             given = isinstance(table, Reader)
-            columns = (on,) if isinstance(on, str) else tuple(on)
             op = StaticJoin(
                 table if isinstance(table, Reader) else _reader(table),
-                columns,
+                on,
                 how,
                 name=name,
                 parallelism=parallelism,
                 batch_size=batch_size,
                 on_error=on_error,
             )
-            if not given and set(columns) <= set(op.table.schema.names):
+            if not given and all(name in op.table.schema.names for name in op.columns):
                 op.load()  # what is already in memory is checked before anything runs
             return op
 

@@ -48,7 +48,7 @@ class SparkOptions:
     session     a SparkSession that exists already
     """
 
-    conf: Mapping[str, str] = field(default_factory=dict)
+    conf: Mapping[str, str] = field(default_factory=dict, repr=False)  # it may hold passwords and keys
     trigger: str | None = None
     partitions: int | None = None
     session: Any = None

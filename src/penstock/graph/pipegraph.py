@@ -47,9 +47,9 @@ class PipeGraph:
     """
 
     def __init__(self, name: str, *, chaining: bool = True, composition: Composition = "combined") -> None:
-        if not isinstance(name, str) or not name.strip():
+        if not isinstance(name, str) or not name.strip() or not name.isprintable():
             raise GraphError(
-                f"a graph needs a name, and got {name!r}",
+                f"a graph needs a plain name, and got {name!r}",
                 where=called_from(),
                 hint='ps.PipeGraph("campaign-views")',
             )

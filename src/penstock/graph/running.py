@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.caller import called_from
+from penstock.caller import called_from, defined_at, name_of
 from penstock.clock import Clock, WallClock
-from penstock.errors import CheckpointError, EngineError, NotSupported, nearest_first
-from penstock.events import EventSink, nobody
+from penstock.errors import CheckpointError, EngineError, FunctionError, NotSupported, nearest_first
+from penstock.events import Event, EventSink, nobody
+from penstock.expr.failure import reason_of
 from penstock.graph.place import placed
 from penstock.operators.process import Process
 from penstock.operators.window_join import WindowJoin
@@ -67,7 +68,28 @@ def start(
     refuse_gaps(chosen, plan)
     if options.checkpoint is not None:
         _need_names(plan)
-    return chosen.start(plan, clock=clock or WallClock(), events=events or nobody, options=options)
+    with placed(None, called_from()):
+        heard = nobody if events is None else _heard(events)
+        return chosen.start(plan, clock=clock or WallClock(), events=heard, options=options)
+
+
+def _heard(listener: EventSink) -> EventSink:
+    """The user's listener; when it raises, the run fails and the error says who did."""
+    if not callable(listener):
+        raise EngineError(f"events={listener!r:.80} cannot be called", hint="give a function: events=print")
+
+    def told(event: Event) -> None:
+        try:
+            listener(event)
+        except Exception as cause:
+            raise FunctionError(
+                f"{name_of(listener)}, which listens to the run, failed on {type(event).__name__}",
+                where=defined_at(listener),
+                detail=reason_of(cause),
+                hint="catch the exception in it",
+            ) from cause
+
+    return told
 
 
 def refuse_gaps(engine: Engine, plan: Plan) -> None:

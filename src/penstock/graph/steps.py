@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from penstock.caller import called_from
-from penstock.errors import GraphError, SchemaError, nearest_first
+from penstock.errors import GraphError, SchemaError, Where, nearest_first
 from penstock.graph.place import placed
 from penstock.graph.routes import Placement, may_fuse, placement_after, route
 from penstock.operators.op import Degree, Op
 from penstock.operators.stream import Stream
 from penstock.plan.step import Input, Ref, Step
+
+# Two threads that build one graph must not find the same fresh name. One lock for all graphs, and not one
+# each: a lock cannot be copied, and a graph can.
+_ADDING = threading.RLock()
 
 
 class Steps:
@@ -36,7 +41,19 @@ class Steps:
 
         `fuse` None leaves fusing to the graph's own setting and the rules.
         """
-        where = called_from()
+        with _ADDING:
+            return self._add(make, stem=stem, name=name, inputs=inputs, fuse=fuse, where=called_from())
+
+    def _add(
+        self,
+        make: Callable[[], Op],
+        *,
+        stem: str,
+        name: str | None,
+        inputs: tuple[Input, ...],
+        fuse: bool | None,
+        where: Where | None,
+    ) -> str:
         label = self._fresh(stem) if name is None else name
         with placed(str(label), where):
             if not isinstance(label, str) or not label.strip() or not label.isprintable():

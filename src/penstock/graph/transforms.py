@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.caller import called_from
 from penstock.errors import FunctionError
-from penstock.expr import col
+from penstock.expr import Column, Expr, col
 from penstock.graph.place import placed
 from penstock.graph.verbs import Verbs
 from penstock.operators.accumulator import Accumulator
@@ -68,7 +68,7 @@ class Transforms(Verbs):
         """Keep only these columns, in this order; `select("a", total=col("b") + 1)` computes some."""
 
         def make() -> Op:
-            kept = [(column, col(column)) for column in names]
+            kept = [(column, _kept(column)) for column in names]
             if not kept and not columns:
                 raise FunctionError("select keeps no column", hint='name some: .select("a", "b")')
             computed = expressions(columns, "select").columns if columns else ()
@@ -182,6 +182,20 @@ class Transforms(Verbs):
                 )
         (pipe,) = self.graph.operator(made, inputs=[self])  # type: ignore[list-item]  # a MultiPipe
         return pipe
+
+
+def _kept(column: object) -> Expr:
+    """A column that select keeps; expressions and lists are refused with what to write instead."""
+    if isinstance(column, Expr):
+        named = str(next(iter(column.columns()), "total"))
+        hint = f'write .select("{named}")' if isinstance(column, Column) else f".select({named}={column})"
+        raise FunctionError(f"select takes columns by name, and got {column}", hint=hint)
+    if isinstance(column, list | tuple):
+        raise FunctionError(
+            f"select takes columns by name, and got {column!r:.80}",
+            hint=f".select({', '.join(repr(each) for each in column)})",
+        )
+    return col(column)  # type: ignore[arg-type]  # refused by col unless it is text
 
 
 def _one_of(function: object, columns: dict[str, Any], verb: str) -> object:

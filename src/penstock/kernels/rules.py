@@ -70,6 +70,10 @@ def merge_moments(into: Cells, i: int, other: Cells, j: int) -> None:
     more = other[j, 0]
     if more == 0.0:
         return
+    if into[i, 0] == 0.0:  # nothing yet: the square of a great mean, times no rows, would be NaN
+        for part in range(3):
+            into[i, part] = other[j, part]
+        return
     n = into[i, 0] + more
     apart = other[j, 1] - into[i, 1]
     into[i, 2] += other[j, 2] + apart * apart * (into[i, 0] * more / n)

@@ -10,8 +10,10 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from penstock.errors import GraphError, SchemaError
+from penstock.errors import FunctionError, GraphError, SchemaError
 from penstock.expr.declared import declared_schema
+from penstock.expr.failure import reason_of
+from penstock.operators.calling import need_call
 from penstock.operators.function import RowFunction, row_function
 from penstock.operators.op import IN, OUT, Op
 from penstock.operators.state import late_port
@@ -39,6 +41,7 @@ class Accumulator(Op):
         if made.schema is None:
             made = dataclasses.replace(made, schema=_of_init(self.init))
         object.__setattr__(self, "function", made)
+        self.new_state()  # a first state that cannot be copied is found out before a run
 
     @property
     def how(self) -> RowFunction:
@@ -64,7 +67,14 @@ class Accumulator(Op):
 
     def new_state(self) -> object:
         """The state of a key that is seen for the first time: a copy of its own."""
-        return copy.deepcopy(self.init)
+        try:
+            return copy.deepcopy(self.init)
+        except Exception as cause:
+            raise FunctionError(
+                f"the first state {self.init!r:.80} cannot be copied, and every key begins with a copy",
+                detail=reason_of(cause),
+                hint="begin with plain values, a dataclass or a NamedTuple of them",
+            ) from cause
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
         """The key columns and the state's columns, still keyed."""
@@ -73,6 +83,7 @@ class Accumulator(Op):
             raise GraphError(
                 "accumulate needs a key", hint='say whose state it is: .key_by("word") before it'
             )
+        need_call(self.how.call, "row", "state")
         key = columns(*((name, up.schema.field(name).type) for name in up.key))
         schema = join_columns(
             [("the key", key), ("the state", self.state_schema)], hint="give the state's column another name"

@@ -18,6 +18,7 @@ from penstock.caller import called_from, defined_at, name_of
 from penstock.errors import FunctionError, SchemaError, Where
 from penstock.expr import Expr, type_of
 from penstock.expr.declared import declared_schema
+from penstock.operators.calling import need_call
 from penstock.operators.stream import Stream, with_columns
 
 
@@ -76,6 +77,7 @@ def batch(fn: Callable[[pa.RecordBatch], Any], *, schema: object = None) -> Batc
             where=called_from(),
             hint="ps.batch(fn, schema=...) takes a function of a RecordBatch",
         )
+    need_call(fn, "batch")
     declared = None if schema is None else declared_schema(schema)
     return BatchFunction(fn, declared, name_of(fn), defined_at(fn))
 

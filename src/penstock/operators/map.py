@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from penstock.errors import FunctionError, SchemaError
-from penstock.expr import Expr
+from penstock.expr import Column, Expr
 from penstock.operators.function import (
     BatchFunction,
     Expressions,
@@ -86,7 +86,7 @@ class Select(Op):
         up = inputs[IN]
         self._refuse_twice()
         up.require(*(name for _, expr in self.columns for name in expr.columns()))
-        kept = {name for name, expr in self.columns if str(expr) == f'col("{name}")'}
+        kept = {name for name, expr in self.columns if isinstance(expr, Column) and expr.name == name}
         types = Expressions(self.columns).types(up.schema)
         schema = pa.schema([pa.field(name, type_) for name, type_ in types])
         return {OUT: keep_key(up, set(up.key) - kept, schema), **self.errors_port(up)}

@@ -11,6 +11,7 @@ import pyarrow as pa
 from penstock.caller import called_from, defined_at, name_of
 from penstock.errors import FunctionError, SchemaError, Where
 from penstock.operators.aggregates.base import is_number
+from penstock.operators.calling import need_call
 from penstock.operators.stream import Stream
 
 
@@ -103,6 +104,7 @@ def terms(on: object) -> tuple[Term, ...]:
     if isinstance(on, Term):
         return (on,)
     if callable(on):
+        need_call(on, "left", "right")
         return (PairFunction(on, name_of(on), defined_at(on)),)
     raise FunctionError(
         f"on={on!r} is not a join predicate",

@@ -6,18 +6,21 @@ It gives a dict, a dataclass or a NamedTuple with all the columns of its schema,
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
+from penstock.connect.columns import fields_of, plain_value
 from penstock.errors import nearest_first
 from penstock.expr.failure import RowFailure
-from penstock.expr.types import from_python, to_python
+from penstock.expr.types import to_python
 
 
 class Row:
-    """One row, read only: `row.price`, `row["price"]`, `dict(row)`."""
+    """One row, read only: `row.price`, `row["price"]`, `dict(row)`.
+
+    A column whose name the row needs itself (`keys`) or that begins with `_` is reached as `row["keys"]`.
+    """
 
     __slots__ = ("_schema", "_values")
     _schema: pa.Schema
@@ -77,24 +80,8 @@ def plain_row(given: object, schema: pa.Schema) -> dict[str, object]:
         wrong = [f"lacks {', '.join(missing)}"] if missing else []
         wrong += [f"has unknown {', '.join(map(str, extra))}"] if extra else []
         raise RowFailure(f"gave a row that {' and '.join(wrong)}; its schema is {', '.join(schema.names)}")
-    return {field.name: _column(fields[field.name], field) for field in schema}
-
-
-def _column(value: object, field: pa.Field) -> object:
-    try:
-        return from_python(value, field.type)
-    except RowFailure as failure:
-        raise RowFailure(f'column "{field.name}": {failure}') from None
+    return {field.name: plain_value(fields[field.name], field) for field in schema}
 
 
 def _fields(given: object) -> Mapping[str, object] | None:
-    if isinstance(given, Row):
-        return {name: given[name] for name in given}
-    if isinstance(given, Mapping):
-        return given
-    if dataclasses.is_dataclass(given) and not isinstance(given, type):
-        return {field.name: getattr(given, field.name) for field in dataclasses.fields(given)}
-    if isinstance(given, tuple) and hasattr(given, "_asdict"):
-        named: Mapping[str, object] = given._asdict()
-        return named
-    return None
+    return {name: given[name] for name in given} if isinstance(given, Row) else fields_of(given)

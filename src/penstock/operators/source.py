@@ -11,6 +11,7 @@ import pyarrow as pa
 from penstock.connect.protocol import Reader
 from penstock.errors import GraphError, TimeError
 from penstock.expr import Expr, col, type_of
+from penstock.operators.calling import need_call
 from penstock.operators.op import ERRORS, OUT, OnError, Op, error_schema
 from penstock.operators.stream import Stream
 from penstock.timing.column import TimeType, time_type
@@ -168,6 +169,8 @@ class Source(Op):
                 f"watermark={rule!r} is not a column, an expression or a function",
                 hint='use watermark="column", an expression, fn(batch), or ps.yielded()',
             )
+        elif rule is not None and not isinstance(rule, Yielded):
+            need_call(rule, "batch")
         return rule
 
     def _refuse_time_options(self) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from penstock.errors import GraphError, SchemaError
 from penstock.expr import Expr, type_of
+from penstock.operators.calling import need_call
 from penstock.operators.function import RowFunction, need_bool, row_function
 from penstock.operators.op import ERRORS, IN, LATE, OUT, Op
 from penstock.operators.stream import Stream
@@ -46,7 +47,9 @@ class Split(Op):
                     hint=f'use another name, e.g. "{name}_rows"',
                 )
         if self.function is not None and not isinstance(self.function, Expr | RowFunction):
-            object.__setattr__(self, "function", row_function(self.function))
+            made = row_function(self.function)
+            need_call(made.call, "row")
+            object.__setattr__(self, "function", made)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from penstock.errors import FunctionError, GraphError
 from penstock.expr import Expr
+from penstock.operators.calling import need_call
 from penstock.operators.function import Function, RowFunction
 from penstock.operators.op import LATE
 from penstock.operators.stream import Stream
 
 
 def need_key(state: object, up: Stream, function: Function | Expr, verb: str) -> bool:
-    """Whether the step keeps state; raises when it asks for state and cannot have it."""
+    """Whether the step keeps state; raises when it asks for state and cannot have it, or cannot be called."""
     if state is None:
+        if isinstance(function, RowFunction):
+            need_call(function.call, "row")
         return False
     if not callable(state):
         raise FunctionError(
@@ -30,6 +33,7 @@ def need_key(state: object, up: Stream, function: Function | Expr, verb: str) ->
         raise GraphError(
             f"{verb} with state= needs a key", hint='say whose state it is: .key_by("user") before it'
         )
+    need_call(function.call, "row", "state")
     return True
 
 

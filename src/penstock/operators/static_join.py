@@ -25,7 +25,7 @@ class StaticJoin(Op):
     """
 
     table: Reader
-    on: str | tuple[str, ...]
+    on: str | Sequence[str]
     how: str = "inner"
 
     kind: ClassVar[str] = "SJ"
@@ -33,7 +33,7 @@ class StaticJoin(Op):
 
     def __post_init__(self) -> None:
         Op.__post_init__(self)
-        on = (self.on,) if isinstance(self.on, str) else tuple(self.on)
+        on = tuple(self.on) if isinstance(self.on, list | tuple) else (self.on,)
         object.__setattr__(self, "on", on)
         if not on:
             raise GraphError("a table join needs a column", hint='say which: on="ad_id"')

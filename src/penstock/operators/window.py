@@ -83,7 +83,7 @@ def count_window(size: int, every: int | None = None) -> Counted:
     for what, value in (("size", size), ("slide", step)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise TimeError(
-                f"a count window with {what} {value!r} holds no rows",
+                f"{what} {value!r} of a count window is not a number of rows",
                 where=called_from(),
                 hint="use ps.count_window(100, every=10)",
             )

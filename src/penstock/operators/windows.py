@@ -13,15 +13,19 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from penstock.caller import name_of
 from penstock.errors import GraphError, SchemaError, TimeError
 from penstock.operators.aggregates import Aggregate
+from penstock.operators.calling import need_call
 from penstock.operators.function import RowFunction, need_schema, row_function
 from penstock.operators.op import IN, LATE, OUT, Op, Routing
 from penstock.operators.stream import Stream, columns, join_columns
+from penstock.operators.this_window import asks_for_window
 from penstock.operators.window import WindowSpec
 from penstock.timing.duration import Duration, micros, spell
 from penstock.timing.windows import CountWindow, Window
 
+_AGGREGATES = Aggregate.__module__.rpartition(".")[0]
 WINDOW, START, END, INDEX, FINAL = "window", "window_start", "window_end", "window_index", "final"
 
 
@@ -86,11 +90,11 @@ class Windows(Op):
             )
         for name, aggregate in (self.aggregates or {}).items():
             if not isinstance(aggregate, Aggregate):
-                raise GraphError(
-                    f'"{name}" is given {aggregate!r}, not an aggregate', hint=f'write {name}=ps.sum("price")'
-                )
+                raise _no_aggregate(name, aggregate)
         if self.apply is not None:
-            object.__setattr__(self, "apply", row_function(self.apply, schema=self.schema, each=True))
+            made = row_function(self.apply, schema=self.schema, each=True)
+            need_call(made.call, *(("rows", "window") if asks_for_window(made.call) else ("rows",)))
+            object.__setattr__(self, "apply", made)
 
     def named(self) -> tuple[tuple[str | None, WindowSpec], ...]:
         """The windows with their labels; one alone has none."""
@@ -160,6 +164,14 @@ class Windows(Op):
             late = spell(micros(self.lateness))
         none = late in ("0", spell(0))
         return f"{self.pattern} windows {specs}: {what}" + ("" if none else f"; lateness {late}")
+
+
+def _no_aggregate(name: str, given: object) -> GraphError:
+    """Most often an aggregate that was not called: `n=ps.count`."""
+    ours = callable(given) and str(getattr(given, "__module__", "")).startswith(_AGGREGATES)
+    shown = f"ps.{name_of(given)}" if ours else f"{given!r:.80}"
+    hint = f"call it: {name}={shown}(...)" if ours else f'write {name}=ps.sum("price")'
+    return GraphError(f'"{name}" is given {shown}, not an aggregate', hint=hint)
 
 
 def window_columns(resolved: ResolvedWindows, up: Stream) -> pa.Schema:

@@ -1,4 +1,4 @@
-"""The checks that need the whole graph: sinks, dead letters, early results, merges that no rule covers."""
+"""The checks that need the whole graph: sinks, dead letters, early results, input that a sink removes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ from collections.abc import Iterable, Mapping
 
 from penstock.blocks import Composition
 from penstock.caller import called_from
+from penstock.connect.protocol import Reader
+from penstock.connect.readers.files import FileReader
+from penstock.connect.writers.folder import FolderWriter
 from penstock.errors import GraphError
 from penstock.operators.filter import Filter
-from penstock.operators.op import ERRORS, OUT, OnError
+from penstock.operators.op import ERRORS, OUT, OnError, Op
 from penstock.operators.sink import Sink
+from penstock.operators.source import Source
+from penstock.operators.static_join import StaticJoin
 from penstock.operators.window_join import WindowJoin
 from penstock.operators.windows import FINAL, Windows
 from penstock.plan.plan import Plan
@@ -41,6 +46,7 @@ def checked_plan(
     for step in plan:
         _refuse_lost_letters(step, plan)
         _refuse_early(step, plan)
+    _refuse_own_input(plan)
     return plan
 
 
@@ -89,6 +95,27 @@ def _refuse_early(step: Step, plan: Plan) -> None:
                 detail=f"it writes {below.writer.describe()}",
                 hint='keep only final results, .filter(col("final")), or use a sink that accepts updates',
             )
+
+
+def _refuse_own_input(plan: Plan) -> None:
+    """A sink that starts its folder over would remove what the graph has still to read."""
+    files = {step.name: reader for step in plan if isinstance(reader := _reader(step.op), FileReader)}
+    for sink in plan.sinks if files else ():
+        writer = sink.op.writer if isinstance(sink.op, Sink) else None
+        for name, reader in files.items():
+            if isinstance(writer, FolderWriter) and reader.reads_in(writer.folder):
+                raise GraphError(
+                    f'sink "{sink.name}" writes to "{writer.folder}", which step "{name}" reads',
+                    step=sink.name,
+                    where=sink.where,
+                    hint="write to another folder",
+                )
+
+
+def _reader(op: Op) -> Reader | None:
+    if isinstance(op, Source):
+        return op.reader
+    return op.table if isinstance(op, StaticJoin) else None
 
 
 def _reached_by_early(name: str, plan: Plan) -> set[str]:

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
-import pyarrow as pa
+from penstock.stages.batch import Batch
 
 
 class Stage(Protocol):
     """One replica of one operator."""
 
-    def on_batch(self, batch: pa.RecordBatch, watermark: int) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def on_batch(self, batch: Batch, watermark: float) -> Iterator[tuple[str, Batch]]:
         """Take rows in, judged by the watermark; give (port, rows) out."""
 
-    def on_watermark(self, watermark: int) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def on_watermark(self, watermark: float) -> Iterator[tuple[str, Batch]]:
         """Let go what the watermark has passed, as (port, rows)."""
 
-    def drain(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def drain(self) -> Iterator[tuple[str, Batch]]:
         """The stream has ended: let go everything, as (port, rows)."""
 
     def snapshot(self) -> Mapping[int, bytes]:

@@ -11,15 +11,18 @@ from penstock.caller import called_from
 from penstock.clock import Clock, ManualClock
 from penstock.connect.protocol import SourceBatch
 from penstock.engines.protocol import Engine, RunOptions, RunResult, Session
-from penstock.errors import EngineError, nearest_first
+from penstock.errors import EngineError, GraphError, TimeError, nearest_first
 from penstock.events import EventSink, nobody
 from penstock.expr import from_python
+from penstock.expr.failure import RowFailure
 from penstock.graph.multipipe import MultiPipe
+from penstock.graph.place import placed
 from penstock.graph.running import engine_named, refuse_gaps
 from penstock.operators.op import ERRORS, LATE
 from penstock.operators.source import Source
 from penstock.plan.accounts import Accounts
 from penstock.plan.step import Ref
+from penstock.timing.column import TimeType
 
 
 class Harness:
@@ -47,6 +50,12 @@ class Harness:
         clock: Clock | None = None,
         events: EventSink = nobody,
     ) -> None:
+        if not isinstance(pipe, MultiPipe) and not hasattr(pipe, "graph"):
+            raise GraphError(
+                f"Harness takes a pipe, and got {type(pipe).__name__}",
+                where=called_from(),
+                hint='Harness(graph["views"], engine="reference")',
+            )
         self.clock: Clock = clock or ManualClock()
         self._pipe = pipe
         self._plan = pipe.graph.plan(pipe, *_sides(pipe))
@@ -117,21 +126,35 @@ class Harness:
     def _batch(self, name: str, rows: Iterable[object]) -> SourceBatch:
         op = self._plan[name].op
         assert isinstance(op, Source), "sources are steps with a Source"
-        batch: SourceBatch = next(iter(read.batches([list(rows)], schema=op.reader.schema).batches()))
-        return batch
+        # What is no iterable of rows, one row for instance, is given on as it is, and refused by name.
+        listed = list(rows) if isinstance(rows, Iterable) and not isinstance(rows, Mapping | str) else rows
+        with placed(name, called_from()):
+            reader = read.batches([listed], schema=op.reader.schema)  # type: ignore[list-item]  # see above
+        return next(iter(reader.batches()))
 
     def _micros(self, time: int | datetime | date) -> int:
         for step in self._plan.sources:
             stream = next(iter(step.outputs.values()))
             if stream.time is not None:
-                value = time if isinstance(time, int) else from_python(time, stream.time.type)
-                assert isinstance(value, int), "times are integers inside"
-                return stream.time.micros(value)
+                return stream.time.micros(self._counted(time, stream.time))
         raise EngineError(
             "no source of this pipe has event time, so there is no watermark to move",
             where=called_from(),
             hint='give it one: graph.source(reader, time="ts", delay="2 s")',
         )
+
+    def _counted(self, time: object, column: TimeType) -> int:
+        try:
+            value = time if isinstance(time, int) else from_python(time, column.type)
+        except RowFailure:
+            value = None
+        if not isinstance(value, int):
+            raise TimeError(
+                f"{time!r} is not a time of the source",
+                where=called_from(),
+                hint=f"give a value of its time column, {column}",
+            )
+        return value
 
 
 def _sides(pipe: MultiPipe) -> list[MultiPipe]:

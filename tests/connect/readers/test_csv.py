@@ -243,3 +243,21 @@ def test_no_text_however_odd_stops_the_reader_or_loses_a_number(file: Path, part
     assert len(numbers) == batch.rows.num_rows
     assert all(0 <= number < batch.rows.num_rows + len(batch.bad) for number in numbers)
     assert numbers == sorted(set(numbers))
+
+
+def test_bytes_that_are_no_text_do_not_keep_the_types_of_a_file_from_being_found(file: Path) -> None:
+    file.write_bytes(b"a,b\n1,2\n\xff\n3,x\xfe,4\n5,6\n")
+    reader = read.csv(file)
+    (batch,) = reader.batches()
+    assert batch.rows.to_pylist() == [{"a": 1, "b": 2}, {"a": 5, "b": 6}]
+    assert [bad.raw for bad in batch.bad] == [r"\xff", r"3,x\xfe,4"]
+
+
+def test_nulls_are_a_list_and_a_delimiter_is_a_character(file: Path) -> None:
+    file.write_text("a\nNA\n")
+    wrong: Any = 3
+    with pytest.raises(ConnectorError, match="nulls='NA' is not a list") as caught:
+        read.csv(file, nulls="NA")
+    assert caught.value.hint == "write nulls=['NA']"
+    with pytest.raises(ConnectorError, match="delimiter=3 cannot part columns"):
+        read.csv(file, delimiter=wrong)

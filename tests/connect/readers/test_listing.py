@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,3 +87,14 @@ def test_a_folder_that_may_not_be_listed_is_named(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(Path, "iterdir", forbidden)
     with pytest.raises(ConnectorError, match="cannot be listed: Permission denied"):
         listed(tmp_path)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, b"a.csv", [None], ["a", 3]])
+def test_what_is_no_path_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConnectorError, match="is not a path"):
+        listed(wrong)
+
+
+def test_a_name_that_no_file_can_have_is_refused() -> None:
+    with pytest.raises(ConnectorError, match="cannot be looked at: File name too long"):
+        listed("a" * 5_000)

@@ -91,10 +91,49 @@ def test_uint64_is_refused() -> None:
 def test_a_column_of_mixed_objects_is_refused() -> None:
     with pytest.raises(SchemaError, match="the DataFrame cannot be read as columns") as caught:
         read.table(pd.DataFrame({"a": [1, "x"]}))
-    assert "give each column one type" in str(caught.value.hint)
+    assert "one type that rows can hold" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pd.DataFrame([[1, 2]], columns=["a", "a"]),
+        pd.DataFrame({"a": pd.arrays.SparseArray([0, 1])}),
+        pd.DataFrame({"a": [1j]}),
+    ],
+    ids=["one name twice", "sparse", "complex"],
+)
+def test_frames_that_rows_cannot_hold_are_refused(frame: pd.DataFrame) -> None:
+    with pytest.raises(SchemaError, match="the DataFrame cannot be read as columns"):
+        read.table(frame)
+
+
+def test_categories_are_read_as_what_they_stand_for() -> None:
+    frame = pl.DataFrame(
+        {
+            "c": pl.Series(["x", None, "y"], dtype=pl.Categorical),
+            "e": pl.Series(["q"] * 3, dtype=pl.Enum(["q"])),
+        }
+    )
+    assert rows_of(read.table(frame)) == [{"c": c, "e": "q"} for c in ("x", None, "y")]
+    categories = pd.DataFrame({"c": pd.Categorical(["x", None, "y"])})
+    assert rows_of(read.table(categories)) == [{"c": c} for c in ("x", None, "y")]
+
+
+def test_nullable_and_zoned_columns_of_pandas_keep_their_values() -> None:
+    frame = pd.DataFrame(
+        {
+            "i": pd.array([2**62 + 1, None], dtype="Int64"),
+            "b": pd.array([True, None], dtype="boolean"),
+            "t": pd.to_datetime(["2020-01-01T00:00Z", None]).tz_convert("Europe/Berlin"),
+        }
+    )
+    first, second = rows_of(read.table(frame))
+    assert (first["i"], first["b"], first["t"].isoformat()) == (2**62 + 1, True, "2020-01-01T01:00:00+01:00")
+    assert second == {"i": None, "b": None, "t": None}
 
 
 def test_what_is_no_table_is_refused() -> None:
-    for wrong in ([{"a": 1}], pl.LazyFrame({"a": [1]})):
+    for wrong in ([{"a": 1}], pl.LazyFrame({"a": [1]}), pd.Series([1], name="a"), {"a": [1]}, None):
         with pytest.raises(SchemaError, match="is not a table"):
             read.table(wrong)

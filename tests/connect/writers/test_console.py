@@ -61,3 +61,12 @@ def test_console_says_what_it_is() -> None:
 def test_a_limit_of_no_rows_is_refused() -> None:
     with pytest.raises(ConnectorError, match="limit=0"):
         write.console(limit=0)
+
+
+def test_what_the_stream_cannot_encode_is_shown_as_escapes() -> None:
+    bytes_written = io.BytesIO()
+    rows = pa.record_batch({"name": ["Zoë", "日"]})
+    out = write.console(stream=io.TextIOWrapper(bytes_written, encoding="ascii")).open(rows.schema, "views")
+    out.write(0, rows)
+    out.commit(0)
+    assert bytes_written.getvalue() == rb"name" b"\n" rb"Zo\xeb" b"\n" rb"\u65e5" b"\n"

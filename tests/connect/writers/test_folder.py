@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -203,3 +204,10 @@ def test_folders_say_what_they_are(tmp_path: Path) -> None:
         False,
         "parquet out/",
     )
+
+
+def test_what_is_no_path_is_refused() -> None:
+    wrong: Any = 3
+    with pytest.raises(ConnectorError, match="3 is not a path") as caught:
+        write.jsonl(wrong)
+    assert caught.value.hint == 'name a folder: ps.write.jsonl("out/")'

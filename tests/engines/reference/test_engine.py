@@ -275,7 +275,10 @@ def test_a_session_that_fails_is_over() -> None:
         session.end()
 
 
-@pytest.mark.parametrize("options", [RunOptions(checkpoint="state/"), RunOptions(master="spark://host:7077")])
+@pytest.mark.parametrize(
+    "options",
+    [RunOptions(checkpoint="state/"), RunOptions(master="spark://host:7077"), RunOptions(engine={"a": 1})],
+)
 def test_what_the_engine_cannot_do_is_refused_at_the_start(options: RunOptions) -> None:
     sketch = Sketch()
     sketch.source()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -284,3 +285,27 @@ def test_an_exception_in_on_control_stops_the_run() -> None:
     sketch.add(Process(operator=Steered()), rows, control={"feedback": [rows]}, control_schema=KTV)
     with pytest.raises(FunctionError, match=r"Steered\.on_control failed"):
         sketch.run()
+
+
+class Lost(Operator):
+    outputs: ClassVar[dict[str, Any]] = {"out": {"v": "int64"}}
+
+    async def process(self, ctx: Context) -> None:
+        await ctx.wait_for_all({"nowhere": 1})
+
+
+def test_waiting_for_a_port_that_is_not_there_names_those_that_are() -> None:
+    with pytest.raises(FunctionError, match="there is no input port 'nowhere' to wait for") as failure:
+        run(Lost(), [("a", 1, 1)])
+    assert (failure.value.step, failure.value.detail) == ("p", "the input ports are in")
+
+
+class Locked(Doubled):
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+def test_an_operator_that_cannot_be_copied_is_refused_by_name() -> None:
+    with pytest.raises(FunctionError, match="Locked cannot be copied") as failure:
+        run(Locked(), [("a", 1, 1)])
+    assert failure.value.step == "p"

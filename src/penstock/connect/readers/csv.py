@@ -120,10 +120,12 @@ def csv(
     for those that should be read otherwise. One file is one batch, unless `files=` says how many are, or
     `batch=` how many rows.
     """
-    if len(delimiter.encode()) != 1 or delimiter in '"\r\n':
+    if not isinstance(delimiter, str) or len(delimiter.encode()) != 1 or delimiter in '"\r\n':
         raise ConnectorError(
             f"delimiter={delimiter!r} cannot part columns", hint='one character: delimiter=";"'
         )
+    if isinstance(nulls, str):
+        raise ConnectorError(f"nulls={nulls!r} is not a list of texts", hint=f"write nulls=[{nulls!r}]")
     if schema is None and not header:
         raise ConnectorError(
             "a csv without a header has no column names", hint='say them: schema={"price": float}'

@@ -61,8 +61,10 @@ def parse_chunk(chunk: Chunk, layout: Layout, schema: pa.Schema) -> Parsed:
 
 def inferred_types(text: bytes, layout: Layout) -> pa.Schema:
     """The types that the values look like; text where they look like nothing that rows can hold."""
-    # Rows of the wrong width are set aside later; they must not hide the types of the others.
-    found = _read(text, layout, None, lambda _: "skip").schema
+    # Rows of the wrong width, or that are not text, are set aside later; they must not hide the types of
+    # the others. Arrow hands a row on only as text, so what is none is shown as escapes.
+    readable = text.decode("utf-8", errors="backslashreplace").encode()
+    found = _read(readable, layout, None, lambda _: "skip").schema
     return pa.schema([(field.name, _held_as(field.type)) for field in found])
 
 

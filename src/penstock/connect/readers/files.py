@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.connect.cuts import Piece, by_files, by_rows, checked_size
 from penstock.connect.protocol import Delivery, SourceBatch
-from penstock.connect.readers.listing import Paths, listed, shown
+from penstock.connect.readers.listing import Paths, lie_in, listed, shown
 from penstock.errors import ConnectorError
 from penstock.expr.declared import declared_schema
 
@@ -83,6 +83,10 @@ class FileReader:
         """Such as `parquet events/ (3 files)`."""
         n_files = len(listed(self.paths))
         return f"{self.format.name} {shown(self.paths)} ({n_files} file{'s' * (n_files != 1)})"
+
+    def reads_in(self, folder: Path) -> bool:
+        """Whether files of the folder are meant: a sink that starts the folder over would remove them."""
+        return lie_in(self.paths, folder)
 
     def check(self, file: Path) -> None:
         """ConnectorError unless the file can be read with the schema."""

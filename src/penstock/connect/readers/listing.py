@@ -7,7 +7,7 @@ globs, names that begin with `.` or `_` are not data: half-written files and man
 from __future__ import annotations
 
 import glob
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 
@@ -18,11 +18,29 @@ Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 def listed(paths: Paths) -> list[Path]:
     """The files that exist now; ConnectorError for a path that means none."""
-    each = [paths] if isinstance(paths, str | PathLike) else list(paths)
+    each = [paths] if isinstance(paths, str | PathLike) or not isinstance(paths, Iterable) else list(paths)
+    for path in each:
+        if not isinstance(path, str | PathLike):
+            raise ConnectorError(
+                f"{paths!r:.80} is not a path", hint='name a file, a folder or a glob: "events/*.parquet"'
+            )
     if not each:
         raise ConnectorError("the list of paths is empty", hint='name at least one: ["events/"]')
     found = {file.resolve(): file for path in each for file in _files(fspath(path))}
     return sorted(found.values(), key=_read_order)
+
+
+def lie_in(paths: Paths, folder: Path) -> bool:
+    """Whether a path is the folder or lies in it; of a glob, what comes before its first wildcard."""
+    each = [paths] if isinstance(paths, str | PathLike) else paths
+    return any(_before_wildcards(fspath(path)).resolve().is_relative_to(folder.resolve()) for path in each)
+
+
+def _before_wildcards(text: str) -> Path:
+    path = Path(text)
+    while glob.has_magic(str(path)):
+        path = path.parent
+    return path
 
 
 def shown(paths: Paths) -> str:
@@ -32,10 +50,15 @@ def shown(paths: Paths) -> str:
 
 def _files(text: str) -> list[Path]:
     path = Path(text)
-    if path.is_file():
-        return [path]
-    if path.is_dir():
-        return _files_of_folder(path)
+    try:
+        if path.is_file():
+            return [path]
+        if path.is_dir():
+            return _files_of_folder(path)
+    except OSError as problem:
+        raise ConnectorError(
+            f'"{text:.80}" cannot be looked at: {problem.strerror}', hint="check its name and its permissions"
+        ) from problem
     if glob.has_magic(text):
         matches = [Path(match) for match in glob.glob(text, recursive=True)]  # noqa: PTH207  # absolute patterns
         files = [match for match in matches if match.is_file() and not _hidden(match)]

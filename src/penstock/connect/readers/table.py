@@ -77,20 +77,21 @@ def _arrow(data: Any) -> pa.Table:
     if isinstance(data, pa.RecordBatch):
         return pa.Table.from_batches([data])
     try:
-        if type(data).__module__.startswith("pandas.") and hasattr(data, "index"):
+        if type(data).__module__.startswith("pandas.") and hasattr(data, "columns"):
             named = [name for name in data.index.names if name is not None]
             return pa.Table.from_pandas(
                 data.reset_index(level=named) if named else data, preserve_index=False
             )
         if hasattr(data, "__arrow_c_stream__"):
             return pa.table(data)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, ValueError) as problem:
+    except (pa.ArrowException, ValueError, TypeError) as problem:
         raise SchemaError(
             f"the {type(data).__name__} cannot be read as columns",
             detail=str(problem),
-            hint="give each column one type",
+            hint="give each column a name of its own and one type that rows can hold",
         ) from problem
     raise SchemaError(
         f"{type(data).__name__} is not a table",
-        hint="give a pyarrow.Table or a DataFrame (collect() a LazyFrame), or use ps.read.rows([…])",
+        hint="give a pyarrow.Table or a DataFrame (collect() a LazyFrame, to_frame() a Series),"
+        " or use ps.read.rows([…])",
     )

@@ -58,12 +58,17 @@ class _Printer:
         self._n_printed += shown.num_rows
         self._n_held_back += rows.num_rows - shown.num_rows
         if shown.num_rows:
-            print(aligned(shown), file=self._stream, flush=True)
+            self._print(aligned(shown))
 
     def end(self) -> None:
         if self._n_held_back:
-            print(f"{self._sink}: {self._n_held_back} more rows", file=self._stream, flush=True)
+            self._print(f"{self._sink}: {self._n_held_back} more rows")
             self._n_held_back = 0
+
+    def _print(self, text: str) -> None:
+        """What the stream's encoding lacks is shown as escapes: a row must not fail for want of a font."""
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        print(text.encode(encoding, "backslashreplace").decode(encoding), file=self._stream, flush=True)
 
 
 def console(*, limit: int | None = 100, stream: TextIO | None = None) -> Console:

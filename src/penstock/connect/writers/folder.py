@@ -189,6 +189,10 @@ def naming(folder: Path) -> Iterator[None]:
 
 def folder_writer(file_format: SheetFormat, path: str | os.PathLike[str], overwrite: bool) -> FolderWriter:
     """A writer of the format into the folder."""
+    if not isinstance(path, str | os.PathLike):
+        raise ConnectorError(
+            f"{path!r:.80} is not a path", hint=f'name a folder: ps.write.{file_format.name}("out/")'
+        )
     return FolderWriter(file_format, Path(path), overwrite)
 
 

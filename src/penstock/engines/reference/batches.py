@@ -12,12 +12,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.engines.reference.faults import HINT, reason_of
-from penstock.engines.reference.functions import blame, own_copy
+from penstock.engines.reference.faults import HINT
+from penstock.engines.reference.functions import blame
 from penstock.engines.reference.node import Arrived, Node, Outputs, Site
 from penstock.engines.reference.timed import TimedRow, batch_of, place, values_of
 from penstock.errors import FunctionError
+from penstock.expr.failure import reason_of
 from penstock.expr.types import to_plain
+from penstock.operators.calling import own_copy
 from penstock.operators.function import BatchFunction
 from penstock.operators.op import OUT, OnError
 
@@ -62,7 +64,10 @@ class BatchNode(Node):
         """What the function gave, if it is a batch with the declared columns."""
         schema = self.site.step.outputs[OUT].schema
         if not isinstance(given, pa.RecordBatch):
-            raise self._wrong(f"{self._function} gave {type(given).__name__}, not a RecordBatch")
+            raise self._wrong(
+                f"{self._function} gave {type(given).__name__}, not a RecordBatch",
+                hint="give a pyarrow.RecordBatch with the declared columns",
+            )
         if given.schema.names != schema.names or given.schema.types != schema.types:
             raise self._wrong(
                 f"{self._function} gave other columns than it declared",
@@ -105,7 +110,10 @@ class BatchFilterNode(BatchNode):
             given = given.combine_chunks()
         if not isinstance(given, pa.Array) or not pa.types.is_boolean(given.type):
             what = given.type if isinstance(given, pa.Array) else type(given).__name__
-            raise self._wrong(f"{self._function} gave {what}, not a boolean array")
+            raise self._wrong(
+                f"{self._function} gave {what}, not a boolean array",
+                hint="give a boolean pyarrow array: pa.array(...), or a function of pyarrow.compute",
+            )
         self.same_length(given, rows)
         kept = [row for row, keep in zip(rows, to_plain(given), strict=True) if keep is True]
         self.accounts.passed += len(kept)

@@ -98,6 +98,13 @@ class RunningContext:
         has: Callable[[Iterable[bool]], bool],
         lacks: Callable[[Iterable[bool]], bool],
     ) -> Availability:
+        for port in wanted:
+            if port not in self.inputs:
+                raise FunctionError(
+                    f"there is no input port {port!r} to wait for",
+                    detail=f"the input ports are {', '.join(self.inputs)}",
+                    hint=f'wait for rows of one of them: {{"{next(iter(self.inputs), "in")}": 1}}',
+                )
         while True:
             if has([len(self.inputs[port]) >= n for port, n in wanted.items()]):
                 return Availability.DONE

@@ -69,8 +69,13 @@ class ReferenceEngine:
             )
         if options.master is not None:
             raise NotSupported(
-                f"the reference engine runs here and nowhere else, not on master={options.master!r}",
+                "the reference engine runs here and nowhere else, and was given a master",
                 hint="leave master out",
+            )
+        if options.engine is not None:
+            raise NotSupported(
+                f"the reference engine has no options, and got {type(options.engine).__name__}",
+                hint="leave options out",
             )
         for gap in self.gaps(plan):
             raise NotSupported(gap.reason, step=gap.step, hint=gap.instead)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.engines.reference.timed import TimedRow, shown
 from penstock.errors import FunctionError, PenstockError, Where
-from penstock.expr.failure import RowFailure
+from penstock.expr.failure import reason_of
 from penstock.operators.op import ERRORS, OnError
 from penstock.plan.accounts import Accounts
 from penstock.plan.step import Step
@@ -77,10 +77,3 @@ class Faults:
         known: Mapping[str, object] = {**row.values, "error": reason, "error_step": self._step.name}
         names = self._step.outputs[ERRORS].schema.names
         return row.with_values({name: known.get(name) for name in names})
-
-
-def reason_of(cause: Exception) -> str:
-    """Why a row failed, in one line."""
-    if isinstance(cause, RowFailure):
-        return cause.reason
-    return f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__

@@ -1,44 +1,20 @@
-"""Users' functions and expressions as calls on one row.
-
-Every run works on its own copies of callable objects, so that a graph can run any number of times; a
-plain function is shared, because it has no state that a copy would separate.
-"""
+"""Users' functions and expressions as calls on one row, on the run's own copies of callable objects."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Mapping
-from types import BuiltinFunctionType, FunctionType
-from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from penstock.caller import defined_at, name_of
-from penstock.engines.reference.faults import Blame, reason_of
-from penstock.errors import FunctionError
+from penstock.engines.reference.faults import Blame
 from penstock.expr import Expr, lower_python
 from penstock.expr.failure import RowFailure
 from penstock.expr.types import from_python
+from penstock.operators.calling import own_copy
 from penstock.operators.function import BatchFunction, Expressions, RowFunction
 from penstock.operators.row import Row, plain_row
 
 Values = Mapping[str, object]
-Call = TypeVar("Call", bound=Callable[..., Any])
-
-
-def own_copy(call: Call) -> Call:
-    """A callable object of this replica's own; plain functions and classes as they are."""
-    if isinstance(call, FunctionType | BuiltinFunctionType | type):
-        return call
-    try:
-        return copy.deepcopy(call)
-    except Exception as cause:
-        raise FunctionError(
-            f"{name_of(call)} cannot be copied, and every replica works on a copy of its own",
-            where=defined_at(call),
-            detail=reason_of(cause),
-            hint="make what it holds on its first call, or give it a __deepcopy__",
-        ) from cause
 
 
 def blame(function: Expr | Expressions | BatchFunction | RowFunction) -> Blame:

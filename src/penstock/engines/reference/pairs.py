@@ -13,10 +13,11 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.engines.reference.faults import Blame
-from penstock.engines.reference.functions import Values, own_copy
+from penstock.engines.reference.functions import Values
 from penstock.engines.reference.values import clean, same
 from penstock.expr.failure import RowFailure
 from penstock.expr.types import from_python
+from penstock.operators.calling import own_copy
 from penstock.operators.predicate import Band, Equal, PairFunction, Term
 from penstock.operators.row import Row
 

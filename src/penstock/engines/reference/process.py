@@ -10,16 +10,16 @@ is later: so it is never late by itself. The forwarded watermark waits for the o
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from penstock.caller import defined_at
 from penstock.engines.reference.context import Outlet, Port, RunningContext
-from penstock.engines.reference.faults import reason_of
 from penstock.engines.reference.node import OVER, Arrived, Mark, Node, Outputs, Site
 from penstock.engines.reference.timed import TimedRow, in_order
 from penstock.errors import FunctionError, PenstockError
+from penstock.expr.failure import reason_of
+from penstock.operators.calling import own_copy
 from penstock.operators.process import Process
 from penstock.operators.row import Row
 from penstock.timing.watermark import BEFORE_ALL
@@ -30,7 +30,7 @@ class ProcessNode(Node):
 
     def __init__(self, site: Site, op: Process) -> None:
         super().__init__(site)
-        self._operator = copy.deepcopy(op.operator)
+        self._operator = own_copy(op.operator)
         self._schemas = {given.port: given.stream.schema for given in site.step.inputs}
         self._control = [given.port for given in site.step.inputs if given.control]
         self._ports = {

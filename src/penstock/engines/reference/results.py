@@ -14,14 +14,15 @@ import pyarrow as pa
 
 from penstock.caller import defined_at, name_of
 from penstock.engines.reference.aggregates import OutOfRange, aggregated
-from penstock.engines.reference.faults import Blame, reason_of
-from penstock.engines.reference.functions import Values, is_one_row, own_copy, plain_rows
+from penstock.engines.reference.faults import Blame
+from penstock.engines.reference.functions import Values, is_one_row, plain_rows
 from penstock.engines.reference.members import Member, WindowRows
 from penstock.errors import EngineError, FunctionError
 from penstock.expr import lower_python
-from penstock.expr.failure import RowFailure
+from penstock.expr.failure import RowFailure, reason_of
 from penstock.expr.types import from_python
 from penstock.operators.aggregates import Aggregate, EventTimeMax, Fold
+from penstock.operators.calling import own_copy
 from penstock.operators.function import RowFunction
 from penstock.operators.row import Row, plain_row
 from penstock.operators.stream import Stream

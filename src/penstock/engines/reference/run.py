@@ -9,10 +9,10 @@ from contextlib import suppress
 
 from penstock.connect.protocol import SourceBatch
 from penstock.engines.protocol import RunOptions, RunResult
-from penstock.engines.reference.faults import reason_of
 from penstock.engines.reference.interpreter import Interpreter
 from penstock.errors import ConnectorError, PenstockError
 from penstock.events import RunEnded, RunStarted, StepFailed
+from penstock.expr.failure import reason_of
 from penstock.operators.source import Source
 from penstock.plan.accounts import Accounts
 from penstock.plan.step import Step

@@ -14,14 +14,14 @@ import pyarrow as pa
 
 from penstock.caller import defined_at, name_of
 from penstock.connect.protocol import SourceBatch
-from penstock.engines.reference.faults import Blame, reason_of
-from penstock.engines.reference.functions import own_copy
+from penstock.engines.reference.faults import Blame
 from penstock.engines.reference.node import OVER, Arrived, Mark, Node, Outputs, Site
 from penstock.engines.reference.timed import TimedRow, values_of
 from penstock.errors import ConnectorError, FunctionError, TimeError
 from penstock.expr import Expr, lower_python
-from penstock.expr.failure import RowFailure
+from penstock.expr.failure import RowFailure, reason_of
 from penstock.expr.types import from_python, to_plain
+from penstock.operators.calling import own_copy
 from penstock.operators.op import OUT
 from penstock.operators.source import Source, SourceTime, Yielded
 from penstock.timing.column import LIMIT

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from penstock.engines.reference.faults import Blame
-from penstock.engines.reference.functions import Values, blame, own_copy, predicate
+from penstock.engines.reference.functions import Values, blame, predicate
 from penstock.engines.reference.node import Site
 from penstock.engines.reference.stateless import PerRow
 from penstock.engines.reference.timed import TimedRow
 from penstock.expr import Expr, lower_python
 from penstock.expr.failure import RowFailure
+from penstock.operators.calling import own_copy
 from penstock.operators.row import Row
 from penstock.operators.split import Split
 from penstock.plan.step import Ref

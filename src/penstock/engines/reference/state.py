@@ -12,13 +12,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.engines.reference.functions import blame, own_copy, plain_rows, truth
+from penstock.engines.reference.functions import blame, plain_rows, truth
 from penstock.engines.reference.node import Arrived, Node, Outputs, Site
 from penstock.engines.reference.timed import TimedRow, in_order
 from penstock.engines.reference.values import key_columns, key_of
 from penstock.expr.failure import RowFailure
 from penstock.expr.types import from_python
 from penstock.operators.accumulator import Accumulator
+from penstock.operators.calling import own_copy
 from penstock.operators.function import RowFunction
 from penstock.operators.op import LATE, OUT
 from penstock.operators.row import Row, plain_row

@@ -13,6 +13,7 @@ from penstock.caller import called_from, defined_at, name_of
 from penstock.errors import FunctionError, SchemaError
 from penstock.expr.declared import declared_type
 from penstock.operators.aggregates.base import Aggregate
+from penstock.operators.calling import need_call
 from penstock.operators.stream import Stream
 
 
@@ -70,12 +71,16 @@ def fold(
     commutative    False when the order of rows matters: they are folded in order (time, seq)
     """
     for what, fn in (("lift", lift), ("combine", combine), ("lower", lower)):
-        if fn is not None and not callable(fn):
+        if not callable(fn) and (fn is not None or what != "lower"):
             raise FunctionError(
                 f"fold's {what} is {fn!r}, not a function",
                 where=called_from(),
                 hint="write ps.fold(lift, combine, zero, lower)",
             )
+    need_call(lift, "row")
+    need_call(combine, "a", "b")
+    if lower is not None:
+        need_call(lower, "part")
     given = type if type is not None else _annotated(lower or combine)
     result = None if given is None else declared_type(given)
     read = None if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)

@@ -1,0 +1,182 @@
+"""Slots for the values of key columns: numbers as 64-bit words, texts by dictionary, several in pairs.
+
+Each class here gives equal values one slot: null is a value of its own, NaN equals NaN, -0.0 equals 0.0.
+Types are canonical (`expr/types.py`) and not nested: the plan refuses other keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as kind
+
+from penstock.expr.arrow.evaluated import numbers
+from penstock.stages.key_room import FEWEST
+from penstock.stages.key_words import WordSlots
+
+Ints = npt.NDArray[np.int64]
+
+SPARE = 256  # values that combined keys may leave behind before they are swept
+
+
+class KeyValues(Protocol):
+    """The different values of one or more columns, each with a slot below `capacity`."""
+
+    @property
+    def capacity(self) -> int:
+        """Slots are below it."""
+
+    @property
+    def n_live(self) -> int:
+        """How many values are known."""
+
+    @property
+    def nbytes(self) -> int:
+        """The memory held."""
+
+    def assign(self, columns: Sequence[pa.Array]) -> Ints:
+        """The slot of each row."""
+
+    def free(self, slots: Ints) -> None:
+        """Forget the values of these slots, each live and named once."""
+
+    def live(self) -> Ints:
+        """The slots in use."""
+
+    def columns_of(self, slots: Ints) -> list[pa.Array]:
+        """The values of live slots."""
+
+
+class NumberValues:
+    """Integers, dates, timestamps, bools and floats: each is a 64-bit word."""
+
+    def __init__(self, type: pa.DataType) -> None:
+        self._type = type
+        self._words = WordSlots()
+
+    @property
+    def capacity(self) -> int:
+        """Slots are below it."""
+        return self._words.room.capacity
+
+    @property
+    def n_live(self) -> int:
+        """How many values are known."""
+        return self._words.room.n_live
+
+    @property
+    def nbytes(self) -> int:
+        """The memory held."""
+        return self._words.nbytes
+
+    def assign(self, columns: Sequence[pa.Array]) -> Ints:
+        """As the protocol says."""
+        (array,) = columns
+        valid = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
+        return self._words.assign(_to_words(array), valid)
+
+    def free(self, slots: Ints) -> None:
+        """As the protocol says."""
+        self._words.free(slots)
+
+    def live(self) -> Ints:
+        """As the protocol says."""
+        return self._words.room.live()
+
+    def columns_of(self, slots: Ints) -> list[pa.Array]:
+        """As the protocol says."""
+        nulls = self._words.nulls_of(slots)
+        return [_from_words(self._words.words_of(slots), nulls, self._type)]
+
+
+class PairValues:
+    """The combinations of two: a word holds the left slot above the right one.
+
+    Words are kept short (the right slot takes only the bits it needs), so that combinations of few values
+    stay in a near table. A value that no combination uses any more is swept later, many at a time.
+    """
+
+    def __init__(self, left: KeyValues, right: KeyValues, *, n_left: int) -> None:
+        self._left, self._right, self._n_left = left, right, n_left
+        self._words = WordSlots()
+        self._bits = FEWEST.bit_length() - 1
+
+    @property
+    def capacity(self) -> int:
+        """Slots are below it."""
+        return self._words.room.capacity
+
+    @property
+    def n_live(self) -> int:
+        """How many combinations are known."""
+        return self._words.room.n_live
+
+    @property
+    def nbytes(self) -> int:
+        """The memory held, the two parts included."""
+        return self._words.nbytes + self._left.nbytes + self._right.nbytes
+
+    def assign(self, columns: Sequence[pa.Array]) -> Ints:
+        """As the protocol says."""
+        left = self._left.assign(columns[: self._n_left])
+        right = self._right.assign(columns[self._n_left :])
+        needed = (self._right.capacity - 1).bit_length()
+        if needed > self._bits:
+            self._words.widen(self._bits, needed - self._bits)
+            self._bits = needed
+        return self._words.assign((left << self._bits) | right)
+
+    def free(self, slots: Ints) -> None:
+        """As the protocol says."""
+        self._words.free(slots)
+        enough = 2 * self.n_live + SPARE
+        if self._left.n_live > enough or self._right.n_live > enough:
+            left, right = self._parts_of(self.live())
+            _sweep(self._left, left)
+            _sweep(self._right, right)
+
+    def live(self) -> Ints:
+        """As the protocol says."""
+        return self._words.room.live()
+
+    def columns_of(self, slots: Ints) -> list[pa.Array]:
+        """As the protocol says."""
+        left, right = self._parts_of(slots)
+        return self._left.columns_of(left) + self._right.columns_of(right)
+
+    def _parts_of(self, slots: Ints) -> tuple[Ints, Ints]:
+        words = self._words.words_of(slots)
+        return words >> self._bits, words & ((1 << self._bits) - 1)
+
+
+def _sweep(values: KeyValues, used: Ints) -> None:
+    """Free every slot that is not among the used ones."""
+    unused = np.zeros(values.capacity, dtype=np.bool_)
+    unused[values.live()] = True
+    unused[used] = False
+    values.free(np.flatnonzero(unused))
+
+
+def _to_words(array: pa.Array) -> Ints:
+    """Each value as a word, equal words for equal values; anything in place of null."""
+    values = numbers(array)
+    if kind.is_floating(array.type):
+        with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
+            values = values + values.dtype.type(0)
+        values[np.isnan(values)] = np.nan
+        values = values.view(np.int64 if values.dtype.itemsize == 8 else np.int32)
+    return values.astype(np.int64, copy=False)
+
+
+def _from_words(words: Ints, nulls: npt.NDArray[np.bool_], type: pa.DataType) -> pa.Array:
+    mask = nulls if nulls.any() else None
+    if kind.is_boolean(type):
+        return pa.array(words.astype(np.bool_), mask=mask)
+    if type.bit_width == 64:
+        return pa.array(words, mask=mask).view(type)
+    stored = np.dtype(f"i{type.bit_width // 8}")
+    return pa.array(words.astype(stored), mask=mask).view(type)

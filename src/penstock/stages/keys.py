@@ -1,0 +1,133 @@
+"""Keys to slots: any key columns to dense numbers, by which all state is laid out in arrays.
+
+A slot belongs to one key from the batch that brings it until `free`, then to whichever key needs one next.
+Slots are handed out in order of first appearance, null last in its batch, whichever table holds the keys;
+nothing may depend on more than that they are dense. One replica owns a KeySlots; threads do not share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as kind
+
+from penstock.stages.key_buckets import KeyBuckets
+from penstock.stages.key_columns import KeyValues, NumberValues, PairValues
+from penstock.stages.key_texts import TextValues
+
+Ints = npt.NDArray[np.int64]
+
+
+class KeySlots:
+    """A slot for each key that has open state; no columns means one key for all rows.
+
+    >>> keys = KeySlots([pa.string()])
+    >>> keys.assign([pa.array(["a", None, "a", "b"])]).tolist()
+    [0, 2, 0, 1]
+    >>> keys.free(np.array([0]))
+    >>> keys.assign([pa.array(["c"])]).tolist()
+    [0]
+    >>> keys.columns_of(np.array([2, 0]))[0].to_pylist()
+    [None, 'c']
+    """
+
+    def __init__(self, types: Sequence[pa.DataType]) -> None:
+        self._buckets = KeyBuckets(types)
+        self._names = [f"key_{place}" for place in range(len(types))]
+        self._values = _values_of(types)
+
+    @property
+    def n_live(self) -> int:
+        """How many keys have a slot."""
+        return self._values.n_live
+
+    @property
+    def capacity(self) -> int:
+        """Slots are below it; it grows by doubling, and falls when most keys have gone."""
+        return self._values.capacity
+
+    @property
+    def nbytes(self) -> int:
+        """The memory held."""
+        return self._values.nbytes
+
+    def assign(self, columns: Sequence[pa.Array], n_rows: int | None = None) -> Ints:
+        """The slot of each row; keys not seen before get a new or a freed one.
+
+        `n_rows` is needed only where there are no columns to tell it.
+        """
+        if not columns:
+            assert n_rows is not None, "without key columns the number of rows must be said"
+            columns = [pa.nulls(n_rows)]
+        return self._values.assign(columns)
+
+    def free(self, slots: Ints) -> None:
+        """Forget the keys of these slots, each live and named once: they have no open state any more."""
+        if len(slots):
+            self._values.free(np.ascontiguousarray(slots, dtype=np.int64))
+
+    def live(self) -> Ints:
+        """The slots in use, in order."""
+        return self._values.live()
+
+    def columns_of(self, slots: Ints) -> list[pa.Array]:
+        """The key columns of live slots, for results; NaN as one NaN, -0.0 as 0.0."""
+        return self._values.columns_of(slots) if self._names else []
+
+    def buckets_of(self, slots: Ints) -> npt.NDArray[np.uint8]:
+        """The bucket of each slot's key (`timing/bucket.py`)."""
+        return self._buckets.of(self.columns_of(slots), len(slots))
+
+    def export(self, slots: Ints) -> pa.RecordBatch:
+        """The key columns of live slots for a snapshot; assign its columns to take the keys up again."""
+        return pa.RecordBatch.from_arrays(self.columns_of(slots), names=self._names)
+
+
+class OneValue:
+    """The key of a stream without key columns: one slot, and no look-up."""
+
+    capacity = 1
+    nbytes = 0
+
+    def __init__(self) -> None:
+        self.n_live = 0
+
+    def assign(self, columns: Sequence[pa.Array]) -> Ints:
+        """Slot 0 for every row."""
+        (array,) = columns
+        if len(array):
+            self.n_live = 1
+        return np.zeros(len(array), dtype=np.int64)
+
+    def free(self, slots: Ints) -> None:
+        """The one key has no open state any more."""
+        assert slots.tolist() == [0], "the only slot is 0"
+        assert self.n_live == 1, "a slot was freed that is not in use"
+        self.n_live = 0
+
+    def live(self) -> Ints:
+        """Slot 0, if it is in use."""
+        return np.arange(self.n_live, dtype=np.int64)
+
+    def columns_of(self, slots: Ints) -> list[pa.Array]:
+        """No columns."""
+        return []
+
+
+def _values_of(types: Sequence[pa.DataType]) -> KeyValues:
+    """One column as it is; several as pairs of pairs, from the left."""
+    if not types:
+        return OneValue()
+    values = _one_column(types[0])
+    for n_left, type in enumerate(types[1:], 1):
+        values = PairValues(values, _one_column(type), n_left=n_left)
+    return values
+
+
+def _one_column(type: pa.DataType) -> KeyValues:
+    assert not kind.is_nested(type), f"the plan let a key of type {type} pass"
+    texts = kind.is_string(type) or kind.is_binary(type) or kind.is_decimal128(type)
+    return TextValues(type) if texts else NumberValues(type)

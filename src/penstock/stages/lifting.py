@@ -1,0 +1,157 @@
+"""What a window step takes from its rows as they come in: the values of aggregated expressions.
+
+Each different expression is computed once per batch, natively on the columns. A row on which one fails, or
+on which a fold's `lift` raises, is a row error and is in no window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.caller import defined_at, name_of
+from penstock.errors import Where
+from penstock.expr import Expr, lower_python, type_of
+from penstock.expr.arrow.lower import lower_arrow
+from penstock.expr.columns import Column
+from penstock.expr.failure import RowFailure
+from penstock.operators.aggregates import Aggregate, Fold
+from penstock.operators.stream import Stream
+from penstock.stages.batch import Ints, Mask
+from penstock.stages.folding import Folding, why_python
+from penstock.stages.row_errors import Blame
+from penstock.stages.store import Values
+from penstock.stages.user_calls import FoldCalls, plain_rows_of, reason_of
+
+
+@dataclass(frozen=True, slots=True)
+class Lifted:
+    """The values of each different expression, by place, and the parts of folds by registers, in their order.
+
+    `failed` says which rows failed; None if none did.
+    """
+
+    arrays: tuple[pa.Array, ...]
+    parts: tuple[tuple[Values, ...], ...]
+    failed: Mask | None
+
+    def at(self, places: Ints) -> Lifted:
+        """What was taken from some rows, none of which failed."""
+        arrays = tuple(array.take(pa.array(places)) for array in self.arrays)
+        return Lifted(arrays, tuple(tuple(v.at(places) for v in each) for each in self.parts), None)
+
+
+class Lifting:
+    """The expressions and folds of a step's aggregates."""
+
+    def __init__(self, aggregates: Mapping[str, Aggregate], up: Stream) -> None:
+        self._schema = up.schema
+        self.expressions: list[Expr] = []
+        for aggregate in aggregates.values():
+            if aggregate.value is not None and self._find(aggregate.value) is None:
+                self.expressions.append(aggregate.value)
+        self._added = {
+            place: _free_name(f"#{place}", up.schema)
+            for place, expr in enumerate(self.expressions)
+            if not isinstance(expr, Column)
+        }
+        self._computed = [lower_arrow(expr, up.schema) for expr in self.expressions]
+        self.folds = {n: FoldCalls(each, up) for n, each in aggregates.items() if isinstance(each, Fold)}
+        self.foldings = [
+            Folding(each, up, self.folds[name])
+            for name, each in aggregates.items()
+            if isinstance(each, Fold) and why_python(each, up) is None
+        ]
+        by_registers = [id(folding.fold) for folding in self.foldings]
+        self._tried = [
+            calls.lift for name, calls in self.folds.items() if id(aggregates[name]) not in by_registers
+        ]
+        self._blames = [self._blame_of(name, each) for name, each in aggregates.items()]
+
+    def place(self, value: Expr) -> int:
+        """Which of the arrays has an expression's values."""
+        found = self._find(value)
+        assert found is not None, "every aggregated expression is listed"
+        return found
+
+    def column_name(self, value: Expr) -> str:
+        """The column of kept rows that has an expression's values: its own, or one that is added."""
+        return value.name if isinstance(value, Column) else self._added[self.place(value)]
+
+    @property
+    def kept_schema(self) -> pa.Schema:
+        """The columns of kept rows: the input's, then computed expressions."""
+        schema = self._schema
+        for place, name in self._added.items():
+            schema = schema.append(pa.field(name, type_of(self.expressions[place], self._schema)))
+        return schema
+
+    def kept(self, rows: pa.RecordBatch, arrays: Sequence[pa.Array]) -> pa.RecordBatch:
+        """The rows with the values of computed expressions as further columns."""
+        columns = [*rows.columns, *(arrays[place] for place in self._added)]
+        return pa.RecordBatch.from_arrays(columns, schema=self.kept_schema)
+
+    def lift(self, rows: pa.RecordBatch) -> Lifted:
+        """Compute all expressions on a batch, and try all folds on its rows."""
+        evaluated = [compute(rows) for compute in self._computed]
+        flags = [each.failed.to_numpy(zero_copy_only=False) for each in evaluated if each.failed is not None]
+        if self._tried:
+            flags.append(self._unliftable(rows))
+        parts = [folding.parts(rows) for folding in self.foldings]
+        flags += [each.failed for each in parts if each.failed is not None]
+        failed = np.logical_or.reduce(flags) if flags else None
+        return Lifted(tuple(each.values for each in evaluated), tuple(each.values for each in parts), failed)
+
+    def blame(self, values: dict[str, object]) -> Blame:
+        """The first aggregate that fails on a row, and why."""
+        for blame in self._blames:
+            found = blame(values)
+            if found is not None:
+                return found
+        raise AssertionError("a row failed on its columns, and passes by itself")
+
+    def _find(self, value: Expr) -> int | None:
+        return next((i for i, known in enumerate(self.expressions) if known.same_as(value)), None)
+
+    def _unliftable(self, rows: pa.RecordBatch) -> Mask:
+        """The rows on which a fold's lift raises."""
+        return np.array([_raises(self._tried, values) for values in plain_rows_of(rows)], np.bool_)
+
+    def _blame_of(self, name: str, aggregate: Aggregate) -> Callable[[dict[str, object]], Blame | None]:
+        if isinstance(aggregate, Fold):
+            who, where = f"function {name_of(aggregate.lift)}", defined_at(aggregate.lift)
+            return lambda values: _caught(self.folds[name].lift, values, who, where, Exception)
+        if aggregate.value is None:
+            return lambda values: None
+        compute, who = lower_python(aggregate.value, self._schema), f"expression {aggregate.value}"
+        return lambda values: _caught(compute, values, who, None, RowFailure)
+
+
+def _free_name(name: str, schema: pa.Schema) -> str:
+    return _free_name(f"#{name}", schema) if name in schema.names else name
+
+
+def _caught(
+    call: Callable[[dict[str, object]], object],
+    values: dict[str, object],
+    who: str,
+    where: Where | None,
+    catches: type[Exception],
+) -> Blame | None:
+    try:
+        call(values)
+    except catches as cause:
+        return Blame(who, where, cause, reason_of(cause))
+    return None
+
+
+def _raises(calls: Sequence[Callable[[dict[str, object]], object]], values: dict[str, object]) -> bool:
+    try:
+        for call in calls:
+            call(values)
+    except Exception:
+        return True
+    return False

@@ -1,0 +1,258 @@
+"""Aggregates into registers, and registers back into the columns of results.
+
+A rule per aggregate says which registers it is made of and how its column comes out of theirs. Rules ask
+for registers on a `Sheet`, which hands out each only once, so aggregates of one expression share. An
+aggregate that registers cannot hold (text, decimals, whole rows) has no rule, and its windows keep rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as kind
+
+from penstock.expr import Expr, type_of
+from penstock.operators import aggregates as spec
+from penstock.operators.stream import Stream
+from penstock.stages.arrays import Form, column_of, is_numeric, is_whole, numbers_back, times_of
+from penstock.stages.folding import Folding
+from penstock.stages.register import Kind, Register
+
+Cells = npt.NDArray[Any]
+Finish = Callable[..., pa.Array]
+
+
+class DoesNotFit(Exception):
+    """The exact sum of one window, by its place in the call, leaves the type of the result."""
+
+    def __init__(self, place: int, reason: str) -> None:
+        super().__init__(reason)
+        self.place, self.reason = place, reason
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """An aggregate as registers, by their places on the sheet, and the way back to a column."""
+
+    places: tuple[int, ...]
+    finish: Finish
+
+    def column(self, cells: Sequence[Cells]) -> pa.Array:
+        """The results of all windows, from the cells of all registers."""
+        return self.finish(*(cells[place] for place in self.places))
+
+
+class Sheet:
+    """The values that are aggregated and the registers that are kept of them, each once.
+
+    Register 0 counts rows: every window has it, because a window without rows does not exist. `numbered` says
+    that batches come with one column of order, by which first and last can be decided.
+    """
+
+    def __init__(self, up: Stream, *, numbered: bool, foldings: Sequence[Folding] = ()) -> None:
+        self.up, self.numbered, self.foldings = up, numbered, tuple(foldings)
+        self.values: list[tuple[Expr, Form] | tuple[Folding, int]] = []
+        self.registers: list[Register] = [Register(Kind.ROWS)]
+
+    def type(self, value: Expr) -> pa.DataType:
+        """The type of an expression's values."""
+        return type_of(value, self.up.schema)
+
+    def keep(self, what: Kind, value: Expr | None = None, form: Form | None = None) -> int:
+        """The place of a register, which is added if it is new."""
+        column = None if value is None else self._column(value, form or self._form(value))
+        register = Register(what, column)
+        if register not in self.registers:
+            self.registers.append(register)
+        return self.registers.index(register)
+
+    def keep_parts(self, folding: Folding) -> int:
+        """The place of a fold's register; its parts are columns one after the other."""
+        self.registers.append(Register(Kind.FOLD, len(self.values), folding.rule))
+        self.values += [(folding, part) for part in range(len(folding.zero))]
+        return len(self.registers) - 1
+
+    def _form(self, value: Expr) -> Form:
+        """The form that most registers of the value read, for those that read only which are null."""
+        type_ = self.type(value)
+        return Form.WHOLE if is_whole(type_) else Form.FLOAT if is_numeric(type_) else Form.PRESENT
+
+    def _column(self, value: Expr, form: Form) -> int:
+        for place, (known, same) in enumerate(self.values):
+            if same is form and isinstance(known, Expr) and known.same_as(value):
+                return place
+        self.values.append((value, form))
+        return len(self.values) - 1
+
+
+@singledispatch
+def lower(aggregate: spec.Aggregate, sheet: Sheet) -> Lowered | None:
+    """The aggregate as registers; None when it cannot be, and rows must be kept."""
+    return None
+
+
+@lower.register
+def _count(aggregate: spec.Count, sheet: Sheet) -> Lowered | None:
+    value = aggregate.value
+    place = sheet.keep(Kind.ROWS) if value is None else sheet.keep(Kind.COUNT, value)
+    return Lowered((place,), lambda counts: pa.array(counts[:, 0], pa.int64()))
+
+
+@lower.register
+def _sum(aggregate: spec.Sum, sheet: Sheet) -> Lowered | None:
+    return _of_total(aggregate.value, sheet, _float_sum, _exact_sum)
+
+
+@lower.register
+def _mean(aggregate: spec.Mean, sheet: Sheet) -> Lowered | None:
+    return _of_total(aggregate.value, sheet, _float_mean, _exact_mean)
+
+
+def _of_total(value: Expr | None, sheet: Sheet, floats: Finish, integers: Finish) -> Lowered | None:
+    assert value is not None, "sums are of values"
+    type_ = sheet.type(value)
+    if not is_numeric(type_):
+        return None
+    # The sum is asked for first: slices add up a sum that comes right after the rows in the same pass.
+    if kind.is_floating(type_):
+        total, finish = sheet.keep(Kind.FLOAT_SUM, value), floats
+    else:
+        total, finish = sheet.keep(Kind.INT_SUM, value), integers
+    return Lowered((sheet.keep(Kind.COUNT, value), total), finish)
+
+
+def _float_sum(counts: Cells, sums: Cells) -> pa.Array:
+    return column_of(sums[:, 0], pa.float64(), counts[:, 0] == 0)
+
+
+def _exact_sum(counts: Cells, sums: Cells) -> pa.Array:
+    upper, lower = _halves(sums)
+    beyond = (upper < -(2**31)) | (upper >= 2**31)
+    if beyond.any():
+        place = int(np.argmax(beyond))
+        exact = (int(upper[place]) << 32) + int(lower[place])
+        raise DoesNotFit(place, f"the exact sum is {exact}, outside int64")
+    return column_of((upper << 32) | lower, pa.int64(), counts[:, 0] == 0)
+
+
+def _halves(sums: Cells) -> tuple[Cells, Cells]:
+    """Exact sums as upper * 2^32 + lower with the carry brought up: 0 <= lower < 2^32."""
+    return sums[:, 0] + (sums[:, 1] >> 32), sums[:, 1] & 0xFFFFFFFF
+
+
+def _float_mean(counts: Cells, sums: Cells) -> pa.Array:
+    return _divided(sums[:, 0], counts[:, 0])
+
+
+def _exact_mean(counts: Cells, sums: Cells) -> pa.Array:
+    upper, lower = _halves(sums)
+    return _divided(upper.astype(np.float64) * 2.0**32 + lower.astype(np.float64), counts[:, 0])
+
+
+def _divided(totals: Cells, counts: Cells) -> pa.Array:
+    return column_of(totals / np.maximum(counts, 1), pa.float64(), counts == 0)
+
+
+@lower.register(spec.Var)
+@lower.register(spec.Std)
+def _spread(aggregate: spec.Var | spec.Std, sheet: Sheet) -> Lowered | None:
+    rooted, fewer = isinstance(aggregate, spec.Std), 0 if aggregate.population else 1
+
+    def column(moments: Cells) -> pa.Array:
+        n = moments[:, 0] - fewer
+        variance = moments[:, 2] / np.maximum(n, 1)
+        return column_of(np.sqrt(variance) if rooted else variance, pa.float64(), n < 1)
+
+    return Lowered((sheet.keep(Kind.MOMENTS, aggregate.value, Form.FLOAT),), column)
+
+
+@lower.register(spec.Min)
+@lower.register(spec.Max)
+def _extreme(aggregate: spec.Min | spec.Max, sheet: Sheet) -> Lowered | None:
+    least = isinstance(aggregate, spec.Min)
+    found = _compared(aggregate.value, sheet, Kind.LEAST if least else Kind.MOST)
+    if found is None:
+        return None
+    places, type_, form = found
+    return Lowered(
+        places,
+        lambda counts, cells: column_of(_kept(cells[:, 0], form, least=least), type_, counts[:, 0] == 0),
+    )
+
+
+@lower.register(spec.MinCount)
+@lower.register(spec.MaxCount)
+def _counted(aggregate: spec.MinCount | spec.MaxCount, sheet: Sheet) -> Lowered | None:
+    least = isinstance(aggregate, spec.MinCount)
+    found = _compared(aggregate.value, sheet, Kind.LEAST_OF if least else Kind.MOST_OF)
+    if found is None:
+        return None
+    places, type_, form = found
+
+    def column(counts: Cells, cells: Cells) -> pa.Array:
+        none = counts[:, 0] == 0
+        return counted(column_of(_kept(cells[:, 0], form, least=least), type_, none), cells[:, 1], none)
+
+    return Lowered(places, column)
+
+
+def _compared(
+    value: Expr | None, sheet: Sheet, what: Kind
+) -> tuple[tuple[int, int], pa.DataType, Form] | None:
+    """The registers of an extreme: how many values, and the extreme; with the value's type and form."""
+    assert value is not None, "extremes are of values"
+    type_ = sheet.type(value)
+    if not is_numeric(type_):
+        return None
+    form = Form.WHOLE if is_whole(type_) else Form.ORDERED
+    return (sheet.keep(Kind.COUNT, value), sheet.keep(what, value, form)), type_, form
+
+
+def _kept(cells: Cells, form: Form, *, least: bool) -> Cells:
+    """The extremes back from cells; least values were kept as complements."""
+    return numbers_back(np.ascontiguousarray(~cells if least else cells), form)
+
+
+def counted(values: pa.Array, n_equal: Cells, none: npt.NDArray[np.bool_]) -> pa.Array:
+    """struct<value, count>, null where there were no values."""
+    return pa.StructArray.from_arrays(
+        [values, pa.array(n_equal, pa.int64())],
+        fields=[pa.field("value", values.type), pa.field("count", pa.int64())],
+        mask=pa.array(none, pa.bool_()),
+    )
+
+
+@lower.register(spec.First)
+@lower.register(spec.Last)
+def _end(aggregate: spec.First | spec.Last, sheet: Sheet) -> Lowered | None:
+    what = Kind.FIRST if isinstance(aggregate, spec.First) else Kind.LAST
+    value = aggregate.value
+    assert value is not None, "first and last are of values"
+    type_ = sheet.type(value)
+    if not (sheet.numbered and is_numeric(type_)):
+        return None
+    form = Form.WHOLE if is_whole(type_) else Form.BITS
+    places = sheet.keep(Kind.COUNT, value), sheet.keep(what, value, form)
+
+    def column(counts: Cells, cells: Cells) -> pa.Array:
+        return column_of(numbers_back(np.ascontiguousarray(cells[:, 2]), form), type_, counts[:, 0] == 0)
+
+    return Lowered(places, column)
+
+
+@lower.register
+def _time_max(aggregate: spec.EventTimeMax, sheet: Sheet) -> Lowered | None:
+    time = sheet.up.require_time("event_time_max")
+    return Lowered((sheet.keep(Kind.LATEST),), lambda latest: times_of(latest[:, 0], time))
+
+
+@lower.register
+def _fold(aggregate: spec.Fold, sheet: Sheet) -> Lowered | None:
+    folding = next((each for each in sheet.foldings if each.fold is aggregate), None)
+    return None if folding is None else Lowered((sheet.keep_parts(folding),), folding.column)

@@ -1,0 +1,212 @@
+"""Windows that leave as rows: the key, the bounds, and what was made of the rows, by (end, start) per key.
+
+Registers become columns for all windows at once; only functions that users wrote are called window by window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import EngineError, FunctionError
+from penstock.expr.failure import RowFailure
+from penstock.expr.types import from_plain, to_plain, to_python
+from penstock.operators.aggregates import Aggregate, Fold
+from penstock.operators.op import IN, OUT
+from penstock.operators.stream import Stream
+from penstock.operators.this_window import ThisWindow
+from penstock.operators.windows import Windows
+from penstock.stages.arrays import times_of
+from penstock.stages.batch import Batch, Ints
+from penstock.stages.keys import KeySlots
+from penstock.stages.lifting import Lifting
+from penstock.stages.lowering import DoesNotFit, Lowered
+from penstock.stages.row_aggregates import from_rows, segments
+from penstock.stages.site import Site
+from penstock.stages.store import Left
+from penstock.stages.user_calls import ApplyCalls, PartFailed, plain_rows_of
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What became of some windows: result columns, and how many rows each window gave (None: one each)."""
+
+    columns: list[pa.Array]
+    counts: Ints | None = None
+
+
+class Results:
+    """Makes the result rows of one step."""
+
+    def __init__(
+        self,
+        op: Windows,
+        up: Stream,
+        *,
+        lowered: dict[str, Lowered],
+        lifting: Lifting,
+        keys: KeySlots,
+        site: Site,
+    ) -> None:
+        self._op, self._up, self._keys, self._site = op, up, keys, site
+        self._lowered, self._lifting = lowered, lifting
+        self._resolved = op.resolved(up)
+        self._time = up.require_time("a window")
+        self._schema = op.outputs({IN: up})[OUT].schema
+        self._apply = ApplyCalls(op.function, up) if op.function is not None else None
+        self._labels = pa.array([label for label, _ in self._resolved.windows], pa.string())
+
+    def batch(self, lefts: Sequence[Left], *, final: bool) -> Batch | None:
+        """The results of windows, per key by (window_end, window_start); None if there are none."""
+        lefts = [left for left in lefts if len(left.slots)]
+        if not lefts:
+            return None
+        made = [self._made(left) for left in lefts]
+        all_ = _joined(lefts)
+        order = np.lexsort((all_.slots, _index(all_), all_.kinds, all_.starts, all_.ends))
+        columns = [
+            pa.concat_arrays(list(parts)) for parts in zip(*(each.columns for each in made), strict=True)
+        ]
+        if self._apply is None:
+            rows = self._rows(all_, order, [column.take(pa.array(order)) for column in columns], final=final)
+            return Batch(rows, all_.times[order])
+        counts = np.concatenate([each.counts for each in made if each.counts is not None])
+        return self._several(all_, order, columns, counts, final=final)
+
+    def _several(
+        self, all_: Left, order: Ints, columns: list[pa.Array], counts: Ints, *, final: bool
+    ) -> Batch | None:
+        """Windows that gave any number of rows; the place among siblings is their order."""
+        starts = np.cumsum(counts) - counts
+        windows = np.repeat(order, counts[order])
+        if not len(windows):
+            return None
+        first = np.repeat(np.cumsum(counts[order]) - counts[order], counts[order])
+        sibling = np.arange(len(windows)) - first
+        taken = [column.take(pa.array(starts[windows] + sibling)) for column in columns]
+        alone = counts[windows] == 1
+        rows = self._rows(all_, windows, taken, final=final)
+        return Batch(rows, all_.times[windows], (np.where(alone, -1, sibling),))
+
+    def _rows(self, all_: Left, windows: Ints, columns: list[pa.Array], *, final: bool) -> pa.RecordBatch:
+        """Result rows: the window of each, and its result columns."""
+        kinds = all_.kinds[windows]
+        whole = self._keys.columns_of(all_.slots[windows])
+        whole += [self._labels.take(pa.array(kinds))] if self._resolved.labelled else []
+        whole += [times_of(all_.starts[windows], self._time), times_of(all_.ends[windows], self._time)]
+        if self._resolved.counted:
+            assert all_.index is not None, "joined windows have an index where there are count windows"
+            index = all_.index[windows]
+            whole += [pa.array(index, pa.int64(), mask=index < 0)]
+        whole += columns
+        whole += [pa.repeat(pa.scalar(final), len(windows))] if self._resolved.early is not None else []
+        return pa.RecordBatch.from_arrays(whole, schema=self._schema)
+
+    def _made(self, left: Left) -> Made:
+        if self._apply is not None:
+            return self._applied(left, self._apply)
+        aggregates = self._op.aggregates or {}
+        return Made([self._column(name, aggregate, left) for name, aggregate in aggregates.items()])
+
+    def _column(self, name: str, aggregate: Aggregate, left: Left) -> pa.Array:
+        try:
+            if name in self._lowered:
+                return self._lowered[name].column(left.cells)
+            if isinstance(aggregate, Fold):
+                return self._folded(name, aggregate, left)
+            assert left.members is not None, "aggregates that are not lowered have rows"
+            assert aggregate.value is not None, "aggregates of rows are lowered"
+            found = segments(left.members, self._lifting.column_name(aggregate.value))
+            return from_rows(aggregate, found, aggregate.type(self._up))
+        except PartFailed as cause:
+            raise cause.error(self._place(left, cause.place)).at(self._site.step, self._site.where) from cause
+        except DoesNotFit as cause:
+            raise EngineError(
+                f"{aggregate} of {self._place(left, cause.place)} does not fit its type",
+                step=self._site.step,
+                where=self._site.where,
+                detail=cause.reason,
+                hint='cast the value first, e.g. .cast("float64"), or use a shorter window',
+            ) from cause
+
+    def _folded(self, name: str, fold: Fold, left: Left) -> pa.Array:
+        calls = self._lifting.folds[name]
+        results = []
+        for place, rows in enumerate(_members(left, self._up)):
+            parts = (calls.lift(values) for values in rows)
+            with _named(self._site):
+                results.append(calls.result(parts, partial(self._place, left, place)))
+        return from_plain(results, fold.type(self._up))
+
+    def _applied(self, left: Left, calls: ApplyCalls) -> Made:
+        given = []
+        for place, rows in enumerate(_members(left, self._up)):
+            this = self._this(left, place)
+            with _named(self._site):
+                given.append(calls.rows(rows, this, partial(self._place, left, place)))
+        flat = [row for rows in given for row in rows]
+        columns = [from_plain([row[field.name] for row in flat], field.type) for field in calls.schema]
+        return Made(columns, np.array([len(rows) for rows in given], np.int64))
+
+    def _this(self, left: Left, place: int) -> ThisWindow:
+        """The window as the user sees it."""
+        bounds = times_of(np.array([left.starts[place], left.ends[place]]), self._time)
+        start, end = (_shown(value, self._time.type) for value in to_plain(bounds))
+        columns = self._keys.columns_of(left.slots[place : place + 1])
+        key = tuple(_shown(to_plain(column)[0], column.type) for column in columns)
+        index = None if left.index is None else int(left.index[place])
+        return ThisWindow(start, end, index, self._resolved.windows[int(left.kinds[place])][0], key)
+
+    def _place(self, left: Left, place: int) -> str:
+        """A window for an error message: which kind, its bounds, its key."""
+        this = self._this(left, place)
+        window = self._resolved.windows[int(left.kinds[place])][1]
+        named = ", ".join(f"{name}={value!r}" for name, value in zip(self._up.key, this.key, strict=True))
+        return f"window {window} from {this.start} to {this.end}" + (f" of key {named}" if named else "")
+
+
+class _named:
+    """Fills the step's name into errors of users' functions."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if isinstance(error, FunctionError):
+            error.at(self._site.step, self._site.where)
+
+
+def _members(left: Left, up: Stream) -> list[list[dict[str, object]]]:
+    """The input's rows of each window, as plain values; each kept row is made plain once."""
+    assert left.members is not None, "functions of windows have rows"
+    kept = plain_rows_of(left.members.rows.select(up.schema.names))
+    bounds = left.members.offsets.tolist()
+    places = left.members.places.tolist()
+    return [[kept[place] for place in places[start:end]] for start, end in pairwise(bounds)]
+
+
+def _joined(lefts: Sequence[Left]) -> Left:
+    """Where and when the windows of several shelves are; index -1 for those that are not count windows."""
+    names = ("kinds", "slots", "starts", "ends", "times")
+    kinds, slots, starts, ends, times = (np.concatenate([getattr(left, n) for left in lefts]) for n in names)
+    return Left(kinds, slots, starts, ends, times, np.concatenate([_index(left) for left in lefts]))
+
+
+def _index(left: Left) -> Ints:
+    return np.full(len(left.slots), -1, np.int64) if left.index is None else left.index
+
+
+def _shown(value: object, type_: pa.DataType) -> object:
+    """A value as the user sees it, or as it is stored where a datetime cannot hold it."""
+    try:
+        return to_python(value, type_)
+    except RowFailure:
+        return value

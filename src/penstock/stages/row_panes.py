@@ -1,0 +1,161 @@
+"""Panes of rows: registers per (slot, stretch of row numbers), put together into count windows.
+
+Count windows are sliding windows over row numbers, so slices, rings and the ways to combine them are those of
+time windows (`slices.py`), with a number in the place of a time. What differs: each slot has come to a
+number of its own, and a window's bounds are the times of its first and last row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.kernels import registers as rows_into
+from penstock.kernels.arena import Arena
+from penstock.kernels.cells import BASE, END, FIRST, MASK
+from penstock.kernels.rings import Rings, spread
+from penstock.kernels.rules import GREATEST, Cells
+from penstock.stages.batch import Ints, Mask
+from penstock.stages.combining import Combiner, Listing, Way, choose, explain
+from penstock.stages.filling import Filling, Run, counts_of
+from penstock.stages.register import Kind, Register
+from penstock.stages.saved_rows import PLACE, ints_of, places_of
+from penstock.stages.store import Arriving
+from penstock.timing.slices import Slicing
+from penstock.timing.windows import CountWindow, TimeWindow
+
+
+@dataclass(frozen=True, slots=True)
+class CountedWindows:
+    """Count windows: slot and number of each, the times of its first and last row, its registers' cells."""
+
+    slots: Ints
+    index: Ints
+    starts: Ints
+    ends: Ints
+    cells: tuple[Cells, ...]
+
+
+class RowPanes:
+    """The panes that windows which are not full need, for all slots."""
+
+    def __init__(self, window: CountWindow, registers: Sequence[Register], run: Run) -> None:
+        self._window, self._run, self._asked = window, run, tuple(registers)
+        self._slicing = Slicing.of([TimeWindow(window.size, window.every)])
+        # COUNT is kept as the number of nulls, so the rows are counted in any case.
+        others = dict.fromkeys(register for register in registers if register.kind is not Kind.ROWS)
+        self._kept = (Register(Kind.ROWS), *others)
+        # Behind the registers: the least time of a pane, as its complement, and the greatest.
+        self._arena = Arena([*(register.rule for register in self._kept), GREATEST, GREATEST])
+        self._rings = Rings(self._arena, self._slicing.longest)
+        self._combiner = Combiner(self._slicing, self._arena, run)
+
+    @property
+    def nbytes(self) -> int:
+        """The memory held."""
+        return self._arena.nbytes + self._rings.nbytes
+
+    @property
+    def why(self) -> str:
+        """How panes are put together, and why."""
+        ways = dict.fromkeys(explain(self._slicing, register.rule) for register in self._kept)
+        return "; ".join(ways)
+
+    def add(self, numbers: Ints, rows: Arriving) -> None:
+        """Add rows, each in some window and all by (slot, number), to the panes of their numbers."""
+        if not len(numbers):
+            return
+        cells = self._cells_of(rows.slots, self._slicing.ids(numbers))
+        order = rows.order[0] if rows.order else np.zeros(len(numbers), np.int64)
+        filling = Filling(self._run, cells, rows.times, order, rows.values)
+        for register, state in zip(self._kept, self._arena.cells[:-2], strict=True):
+            filling.fill(register, state)
+        self._run(rows_into.add_greatest, cells, rows.times, -1, self._arena.cells[-2])
+        self._run(rows_into.add_greatest, cells, rows.times, 0, self._arena.cells[-1])
+
+    def _cells_of(self, slots: Ints, ids: Ints) -> Ints:
+        """The cell of each (slot, pane); equal ones stand together."""
+        self._rings.reserve(int(slots[-1]) + 1)
+        new = np.append(True, (slots[1:] != slots[:-1]) | (ids[1:] != ids[:-1]))
+        heads = np.flatnonzero(new)
+        cells = self._rings.place(slots[heads], ids[heads])
+        return np.repeat(cells, np.diff(heads, append=len(slots)))
+
+    def windows(
+        self, slots: Ints, first: Ints, past: Ints, needed_from: Ints | None = None
+    ) -> CountedWindows:
+        """The windows [first, past) of each slot, as far as they have rows, which each has.
+
+        With `needed_from`, the row number that each slot's open windows begin at, panes before it are let
+        go; without, nothing changes.
+        """
+        held = np.flatnonzero(self._held(slots))
+        owners, rings = self._rings.of_slots(slots[held])
+        listing, ring = self._listing(rings, first[held], past[held])
+        way: Way = "sweep" if needed_from is None else choose(self._combiner.longest, rings, listing)
+        if way == "tree":
+            self._combiner.refresh(rings, listing)
+        found = CountedWindows(
+            owners[ring],
+            listing.starts // self._window.every,
+            ~self._at(rings[ring], listing.lo, -2),
+            self._at(rings[ring], listing.hi - 1, -1),
+            self._combined(way, rings, listing),
+        )
+        if needed_from is not None:
+            # One for each ring, where time windows have one for all.
+            needed: Any = self._slicing.ids(needed_from[held])
+            self._rings.forget(owners, rings, needed)
+        return found
+
+    def _held(self, slots: Ints) -> Mask:
+        self._rings.reserve(int(slots.max(initial=-1)) + 1)
+        return np.asarray(self._rings.table[slots, MASK] >= 0, np.bool_)
+
+    def _listing(self, rings: Ints, first: Ints, past: Ints) -> tuple[Listing, Ints]:
+        numbers, ring = spread(first, past)
+        starts = numbers * self._window.every
+        hi = np.minimum(self._slicing.ids(starts + self._window.size), rings[ring, END])
+        ends = np.cumsum(np.maximum(past - first, 0))
+        return Listing(starts, self._slicing.ids(starts), hi, ends), ring
+
+    def _at(self, rings: Ints, ids: Ints, state: int) -> Ints:
+        """One number of one pane per ring."""
+        return np.asarray(self._arena.cells[state][rings[:, BASE] + (ids & rings[:, MASK]), 0], np.int64)
+
+    def _combined(self, way: Way, rings: Ints, listing: Listing) -> tuple[Cells, ...]:
+        """The cells of the registers that were asked for."""
+        if not len(listing.starts):
+            return tuple(register.rule.blank(0) for register in self._asked)
+        places = range(len(self._kept))
+        cells = [self._combiner.combine(place, way, rings, listing) for place in places]
+        held = dict(zip(self._kept, cells, strict=True))
+        return tuple(counts_of(register, held[register], cells[0]) for register in self._asked)
+
+    def export(self, slots: Ints) -> pa.RecordBatch:
+        """The panes of these slots that have rows."""
+        owners, rings = self._rings.of_slots(slots[self._held(slots)])
+        ids, ring = spread(rings[:, FIRST], rings[:, END])
+        cells = rings[ring, BASE] + (ids & rings[ring, MASK])
+        filled = self._arena.cells[0][cells, 0] > 0
+        ids, ring, cells = ids[filled], ring[filled], cells[filled]
+        columns = {PLACE: pa.array(places_of(owners[ring], slots)), "pane": pa.array(ids)}
+        for place, state in enumerate(self._arena.cells):
+            for part in range(state.shape[1]):
+                columns[f"{place}.{part}"] = pa.array(state[cells, part], from_pandas=False)
+        return pa.RecordBatch.from_pydict(columns)
+
+    def load(self, saved: pa.RecordBatch, slots: Ints) -> None:
+        """Take up exported panes: what was at place i now belongs to slots[i]."""
+        if not saved.num_rows:
+            return
+        owners = slots[ints_of(saved, PLACE)]
+        self._rings.reserve(int(owners.max()) + 1)
+        cells = self._rings.place(owners, ints_of(saved, "pane"))
+        for place, state in enumerate(self._arena.cells):
+            for part in range(state.shape[1]):
+                state[cells, part] = saved.column(f"{place}.{part}").to_numpy()

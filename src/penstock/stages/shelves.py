@@ -1,0 +1,72 @@
+"""Which stores a window step needs: one shelf per group of windows that can share their state.
+
+Time windows share slices where their boundaries allow it (`timing/slices.py`); every session and every
+count window has a store of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from penstock.operators.windows import ResolvedWindows
+from penstock.stages.counts import CountStore
+from penstock.stages.kept_rows import KeptRows
+from penstock.stages.register import Register
+from penstock.stages.sessions import SessionStore
+from penstock.stages.shelf import Shelf
+from penstock.stages.slices import SliceStore
+from penstock.stages.store import Store
+from penstock.timing.slices import Slicing
+from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow
+
+
+def shelves_of(
+    resolved: ResolvedWindows, registers: Sequence[Register], rows: pa.Schema | None, *, partial: bool
+) -> tuple[Shelf, ...]:
+    """The shelves of a step, count windows last: other kinds must have judged a row before them.
+
+    `registers` is empty when everything is made from rows; `rows` is the schema of kept rows, if any are.
+    """
+    lateness = resolved.lateness
+    timed: list[tuple[int, TimeWindow]] = []
+    sessions, counts = [], []
+    for number, (_, window) in enumerate(resolved.windows):
+        if isinstance(window, TimeWindow):
+            timed.append((number, window))
+        elif isinstance(window, SessionWindow):
+            sessions.append(Shelf([number], [SessionStore(window, lateness, registers, rows=rows)]))
+        elif isinstance(window, CountWindow):
+            store = CountStore(window, lateness, registers, partial=partial, rows=rows)
+            counts.append(Shelf([number], [store], counted=True))
+    return (*_timed_shelves(timed, lateness, registers, rows), *sessions, *counts)
+
+
+def _timed_shelves(
+    timed: list[tuple[int, TimeWindow]], lateness: int, registers: Sequence[Register], rows: pa.Schema | None
+) -> list[Shelf]:
+    shelves = []
+    waiting = list(timed)
+    for slicing in Slicing.groups([window for _, window in timed]):
+        numbers = [_taken(waiting, window) for window in slicing.windows]
+        shelves.append(Shelf(numbers, _stores(slicing, lateness, registers, rows)))
+    return shelves
+
+
+def _taken(waiting: list[tuple[int, TimeWindow]], window: TimeWindow) -> int:
+    """The number of the first such window that is not placed yet: equal windows are interchangeable."""
+    found = next(each for each in waiting if each[1] == window)
+    waiting.remove(found)
+    return found[0]
+
+
+def _stores(
+    slicing: Slicing, lateness: int, registers: Sequence[Register], rows: pa.Schema | None
+) -> list[Store]:
+    stores: list[Store] = []
+    if registers:
+        stores.append(SliceStore(slicing, lateness, registers))
+    if rows is not None:
+        stores.append(KeptRows(slicing.windows, lateness, rows=rows))
+    return stores

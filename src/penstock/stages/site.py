@@ -1,0 +1,38 @@
+"""A stage's place: the step it works for, and what it reports to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from penstock.clock import Clock
+from penstock.errors import Where
+
+
+class Accounts(Protocol):
+    """What became of the rows of a step (`plan/accounts.py` has the whole of it)."""
+
+    rows_in: int
+    rows_out: int
+    passed: int
+    late: int
+    late_by_window: dict[str, int]
+    no_window: int
+    unfinished: int
+    errors: int
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a stage stands.
+
+    step      the step's name, for errors and for saved state
+    where     the user's line that wrote it
+    accounts  counted up as rows go by; one stage, one writer
+    clock     for early results
+    """
+
+    step: str
+    where: Where | None
+    accounts: Accounts
+    clock: Clock

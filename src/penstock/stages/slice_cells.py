@@ -1,0 +1,239 @@
+"""Rows into slices: registers per (slot, slice), added to batch by batch (SPRINGALD's pane stage, IV-A).
+
+Three speeds with one outcome. Little data goes through NumPy, and through the loops as plain Python, without
+loading Numba. Else compiled loops find the cells of a chunk of rows and add them register by register, or
+count and sum in one pass where that is all. A loop that meets a row its rings have no room for stops;
+`Rings.place` then makes room for the rows that are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock.kernels import cells as placing
+from penstock.kernels import sums
+from penstock.kernels.arena import Arena
+from penstock.kernels.cells import SMALLEST
+from penstock.kernels.rings import Rings
+from penstock.stages.batch import Ints
+from penstock.stages.filling import Filling
+from penstock.stages.pace import SMALL, Pace
+from penstock.stages.register import Kind, Register
+from penstock.stages.store import Values
+from penstock.timing.slices import Slicing
+
+CHUNK = 1 << 16
+"""Rows that are placed and then added register by register, while their cells are in the cache."""
+
+
+class SliceCells:
+    """The registers of every slot's slices; the first register counts rows."""
+
+    def __init__(self, slicing: Slicing, registers: Sequence[Register], small: int = SMALL) -> None:
+        assert registers[0].kind is Kind.ROWS, "only slices with rows count, so rows are counted first"
+        self.arena = Arena([register.rule for register in registers])
+        self.rings = Rings(self.arena, slicing.longest)
+        self._slicing, self._registers = slicing, tuple(registers)
+        self.run = Pace(small)
+        self._offsets = np.array(slicing.offsets, np.int64)
+        self._run_counts, self._run_sums = np.zeros(0, np.int64), np.zeros(0)
+        self._late = np.zeros(1, np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        """The memory held."""
+        own = self._run_counts.nbytes + self._run_sums.nbytes + self._late.nbytes
+        return self.arena.nbytes + self.rings.nbytes + own
+
+    def add(
+        self,
+        slots: Ints | None,
+        times: Ints,
+        values: Sequence[Values] = (),
+        order: Ints | None = None,
+        open_from: int = placing.NEVER,
+    ) -> Ints:
+        """Add rows to their slices; give back the places of those before `open_from`, which are not added.
+
+        Without slots all rows are of slot 0. `order` is the place among rows of equal time.
+        """
+        if len(times) > len(self._late) - 1:
+            self._late = np.zeros(len(times) + 1, np.int64)
+        self._late[0] = 0
+        if slots is not None and len(self.rings.table) <= 1 and not slots.any():
+            slots = None  # one group for all: its loops are the faster ones
+        rows = _Rows(
+            slots, times, values, np.broadcast_to(np.int64(0), times.shape) if order is None else order
+        )
+        column = self._only_sum(values) if self._fast(len(times)) else None
+        self.rings.reserve(1)
+        row = 0
+        while row < len(times):
+            if column is not None:
+                row = self._sum(row, rows, values[column], open_from)
+            stop = min(row + CHUNK, len(times))
+            if row < stop:
+                self._add_chunk(rows.part(row, stop), row, open_from)
+            row = stop
+        return self._late[1 : self._late[0] + 1].copy()
+
+    def _fast(self, work: int) -> bool:
+        return self.run.compiles(work) and self._slicing.period <= placing.FURTHEST
+
+    def _only_sum(self, values: Sequence[Values]) -> int | None:
+        """The column that one pass can count and sum, if there is nothing else to do.
+
+        Counts of columns without nulls are nothing to do: they are kept as the number of nulls.
+        """
+        if len(self._registers) < 2 or self._registers[1].kind is not Kind.FLOAT_SUM:
+            return None
+        if any(register.kind is not Kind.COUNT for register in self._registers[2:]):
+            return None
+        columns = [register.column for register in self._registers[1:]]
+        if any(column is None or values[column].valid is not None for column in columns):
+            return None
+        return columns[0]
+
+    def _clock(self, times: Ints, open_from: int) -> tuple[Ints, float]:
+        """What the loops need to number slices around the times of these rows."""
+        period = self._slicing.period
+        reach = max(open_from, int(times[0]) - placing.FURTHEST // 2)
+        rounds = reach // period
+        base_id = rounds * len(self._slicing.offsets)
+        return np.array([open_from, reach, rounds * period, base_id, period], np.int64), 1.0 / period
+
+    def _until_stuck(self, row: int, rows: _Rows, open_from: int, run: Callable[[int], int]) -> int:
+        """Run a loop on from `row`, making room where it stops; give back the row that no room helps."""
+        stuck = -1
+        while True:
+            row = run(row)
+            if row in (len(rows.times), stuck):
+                return row
+            if self.arena.spare[0]:
+                stuck = row
+                self._make_room(rows.part(row, len(rows.times)), open_from)
+            else:
+                # As many as there may be new rings, but not many times what is in use.
+                most = min(len(rows.times) - row, len(self.rings.table))
+                self.arena.stock(min(most, self.arena.n_cells // SMALLEST + 1000) + 1)
+
+    def _make_room(self, rows: _Rows, open_from: int) -> None:
+        """Let the rings hold these rows, where that is simple."""
+        times = rows.times if rows.times.min() >= open_from else rows.times[rows.times >= open_from]
+        if rows.slots is None and len(times):
+            lo, last = self._slicing.ids(np.array([times.min(), times.max()]))
+            self.rings.cover_if_dense(_one(0), _one(lo), _one(last + 1), _one(len(times)))
+        elif rows.slots is not None:
+            near = rows.part(0, CHUNK)
+            on_time = near.times >= open_from
+            self.rings.reserve(int(near.numbers.max()) + 1)
+            self.rings.make_room(near.numbers[on_time], self._slicing.ids(near.times[on_time]))
+
+    def _sum(self, row: int, rows: _Rows, values: Values, open_from: int) -> int:
+        """Count and sum in one pass from `row` on, as far as there is room."""
+        clock = self._clock(rows.times[row:], open_from)
+        return self._until_stuck(row, rows, open_from, lambda at: self._sum_from(at, clock, rows, values))
+
+    def _sum_from(self, row: int, clock: tuple[Ints, float], rows: _Rows, values: Values) -> int:
+        rings, cells = self.rings.table, self.arena.cells
+        room = (*clock, self._offsets, rings, self.arena.spare, self._late)
+        flat = (cells[0].reshape(-1), cells[1].reshape(-1))
+        given, work = (rows.times, values.data, row), len(rows.times) - row
+        if rows.slots is None:
+            return int(self.run(sums.sum_single, *given, *room, *flat, work=work))
+        if len(self._run_counts) < len(rings):
+            self._run_counts, self._run_sums = np.zeros(len(rings), np.int64), np.zeros(len(rings))
+        run = np.array([placing.NEVER], np.int64)
+        kept = (run, self._run_counts[: len(rings)], self._run_sums[: len(rings)])
+        stopped = int(self.run(sums.sum_keyed, rows.slots, *given, *room, *flat, *kept, work=work))
+        self._settle(int(run[0]))
+        return stopped
+
+    def _settle(self, id_: int) -> None:
+        """Make room for what the sums per slot of one slice found none for."""
+        waiting = np.flatnonzero(self._run_counts)
+        if len(waiting):
+            cells = self.rings.place(waiting, np.full(len(waiting), id_))
+            self.arena.cells[0][cells, 0] += self._run_counts[waiting]
+            self.arena.cells[1][cells, 0] += self._run_sums[waiting]
+            self._run_counts[waiting], self._run_sums[waiting] = 0, 0.0
+
+    def _add_chunk(self, rows: _Rows, start: int, open_from: int) -> None:
+        """Add the rows of a chunk, which begins at row `start` of its batch, register by register."""
+        n, row = len(rows.times), 0
+        if self._fast(n):
+            row = self._place_and_fill(rows, start, open_from)
+        if row < n:
+            rest = rows.part(row, n)
+            self._fill(rest, self._place_anywhere(rest, open_from), start + row)
+
+    def _place_and_fill(self, rows: _Rows, start: int, open_from: int) -> int:
+        """Place and add rows as far as there is room. What is placed is added before room moves its cells."""
+        clock, slots = self._clock(rows.times, open_from), rows.numbers
+        cells, late = np.empty(len(slots), np.int64), np.zeros(len(slots) + 1, np.int64)
+
+        def run(row: int) -> int:
+            room = (*clock, self._offsets, self.rings.table, self.arena.spare, late)
+            stop = int(self.run(placing.place, slots, rows.times, row, *room, cells))
+            self._fill(rows.part(row, stop), cells[row:stop], start + row)
+            return stop
+
+        return self._until_stuck(0, rows, open_from, run)
+
+    def _place_anywhere(self, rows: _Rows, open_from: int) -> Ints:
+        """The cells of any rows, by sorting; -1 for late ones."""
+        slots = rows.numbers
+        cells = np.full(len(slots), -1, np.int64)
+        on_time = np.flatnonzero(rows.times >= open_from)
+        if len(on_time):
+            self.rings.reserve(int(slots.max()) + 1)
+            cells[on_time] = self.rings.place(slots[on_time], self._slicing.ids(rows.times[on_time]))
+        return cells
+
+    def _fill(self, rows: _Rows, cells: Ints, start: int) -> None:
+        """Add rows to their cells; those without one are noted as late."""
+        if len(cells) and cells.min() < 0:
+            gone = np.flatnonzero(cells < 0)
+            n_late = int(self._late[0])
+            self._late[n_late + 1 : n_late + 1 + len(gone)] = gone + start
+            self._late[0] += len(gone)
+            taken = np.flatnonzero(cells >= 0)
+            rows, cells = rows.at(taken), cells[taken]
+        filling = Filling(self.run, cells, rows.times, np.ascontiguousarray(rows.order), rows.values)
+        for register, state in zip(self._registers, self.arena.cells, strict=True):
+            filling.fill(register, state)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of a batch; without slots all are of slot 0."""
+
+    slots: Ints | None
+    times: Ints
+    values: Sequence[Values]
+    order: Ints
+
+    @property
+    def numbers(self) -> Ints:
+        """The slots, also when all are 0."""
+        return np.zeros(len(self.times), np.int64) if self.slots is None else self.slots
+
+    def part(self, start: int, stop: int) -> _Rows:
+        """The rows from `start` to `stop`."""
+        return self._cut(slice(start, stop))
+
+    def at(self, places: Ints) -> _Rows:
+        """The rows at these places."""
+        return self._cut(places)
+
+    def _cut(self, which: Any) -> _Rows:
+        slots = None if self.slots is None else self.slots[which]
+        return _Rows(slots, self.times[which], [each.at(which) for each in self.values], self.order[which])
+
+
+def _one(number: int) -> Ints:
+    return np.array([number], np.int64)

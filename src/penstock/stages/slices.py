@@ -1,0 +1,218 @@
+"""The store of time windows: registers per (slot, slice), put together into windows when these leave.
+
+A row is added to one slice, whatever number of windows it lies in; slices wait in rings per slot until no
+open window needs them (SPRINGALD's pane stage and window stage, IV). Rows late for some of their windows
+change slices that earlier windows have used; those windows have left and do not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.kernels.cells import BASE, END, FIRST, MASK
+from penstock.kernels.rings import spread
+from penstock.kernels.rules import Cells
+from penstock.stages.batch import Ints, Mask
+from penstock.stages.combining import Combiner, Listing, Way, choose, explain, list_ready
+from penstock.stages.filling import counts_of
+from penstock.stages.pace import SMALL
+from penstock.stages.register import Kind, Register
+from penstock.stages.shown import Shown
+from penstock.stages.slice_cells import SliceCells
+from penstock.stages.store import NEVER, Arriving, Fate, Fates, Left, Saved
+from penstock.timing.slices import Slicing, closed_windows_of, first_open
+
+
+class SliceStore:
+    """Time windows of kinds that share slices, for all keys. `way` forces one way to combine, for tests.
+
+    At most `most` windows of a key leave in one pass over its tree (the paper's n_w); they all leave at the
+    same watermark. For FIRST and LAST, `Arriving.order` has one array, or none: then ties go to the greater
+    value. Each watermark given to `take` is the one that `leave` was last given.
+    """
+
+    def __init__(
+        self,
+        slicing: Slicing,
+        lateness: int,
+        registers: Sequence[Register],
+        *,
+        way: Way | None = None,
+        most: int = 1 << 20,
+        small: int = SMALL,
+    ) -> None:
+        self.slicing, self.lateness, self.registers = slicing, lateness, tuple(registers)
+        # Invariant: the rows of every slice are counted first, because only windows with rows leave.
+        self._kept = (Register(Kind.ROWS), *(each for each in registers if each.kind is not Kind.ROWS))
+        self._cells = SliceCells(slicing, self._kept, small)
+        self._arena, self._rings = self._cells.arena, self._cells.rings
+        self._combiner = Combiner(slicing, self._arena, self._cells.run)
+        self._way, self._most = way, most
+        self._left_to = NEVER  # windows with end + lateness up to here have left
+        self._shown = Shown()
+
+    @property
+    def n_kinds(self) -> int:
+        """How many kinds of window."""
+        return len(self.slicing.windows)
+
+    @property
+    def why(self) -> tuple[str, ...]:
+        """For each kind: how its windows are put together, and why."""
+        ways = list(dict.fromkeys(explain(self.slicing, register.rule) for register in self._kept))
+        return tuple(f"{window}: {'; '.join(ways)}" for window in self.slicing.windows)
+
+    @property
+    def nbytes(self) -> int:
+        """The memory held."""
+        return self._cells.nbytes + self._shown.nbytes
+
+    def holds(self, slots: Ints) -> Mask:
+        """Which of these slots have slices that an open window needs."""
+        known = slots < len(self._rings.table)
+        held = np.zeros(len(slots), np.bool_)
+        held[known] = self._rings.table[slots[known], MASK] >= 0
+        return held
+
+    def take(self, arriving: Arriving, watermark: int) -> tuple[Fates, Ints]:
+        """Judge rows and add what is not late to its slices; (fates, misses) per kind and row."""
+        fates, misses = self._judge(arriving.times, watermark)
+        gaps = self.slicing.outside(arriving.times) if self.slicing.has_gaps else None
+        if gaps is not None and gaps.any():
+            arriving = arriving.at(np.flatnonzero(~gaps))
+        order = arriving.order[0] if arriving.order else None
+        open_from = self.slicing.open_from(watermark, self.lateness)
+        self._cells.add(arriving.slots, arriving.times, arriving.values, order, open_from)
+        return fates, misses
+
+    def _judge(self, times: Ints, watermark: int) -> tuple[Fates, Ints]:
+        """What each kind says to each row. Only rows before the watermark can have missed a window."""
+        shape = (self.n_kinds, len(times))
+        fates, misses = np.zeros(shape, np.uint8), np.zeros(shape, np.int64)
+        before = np.empty(0, np.int64)
+        if len(times) and times.min() < watermark - self.lateness:
+            before = np.flatnonzero(times < watermark - self.lateness)
+        for kind, window in enumerate(self.slicing.windows):
+            if len(before):
+                missed = closed_windows_of(window, times[before], watermark, self.lateness)
+                misses[kind, before] = missed
+                fates[kind, before[missed == _windows_of(window, times[before])]] = Fate.LATE
+            if window.every > window.size:
+                fates[kind, np.mod(times, window.every) >= window.size] = Fate.GAP
+        return fates, misses
+
+    def leave(self, watermark: int, *, ended: bool = False) -> Left:
+        """Let go every window with end + lateness <= watermark, and the slices that only they needed."""
+        if not self._passes_an_end(watermark):
+            return self._asked_for(self._left([], np.empty(0, np.int64)))
+        slots, rings = self._rings.active()
+        after, upto = self._left_to - self.lateness, watermark - self.lateness
+        found = [
+            self._combined(kind, slots, rings, listing)
+            for kind, window in enumerate(self.slicing.windows)
+            for listing in list_ready(self.slicing, window, rings, after, upto, self._most)
+        ]
+        self._left_to = max(self._left_to, watermark)
+        needed_from = self.slicing.id_of(self.slicing.open_from(self._left_to, self.lateness))
+        emptied = self._rings.forget(slots, rings, needed_from)
+        self._shown.forget_until(self._left_to - self.lateness)
+        return self._asked_for(self._left(found, emptied))
+
+    def _passes_an_end(self, watermark: int) -> bool:
+        """Whether some window closes between the last watermark and this one, whoever has rows in it."""
+        return any(
+            first_open(window, watermark, self.lateness) > first_open(window, self._left_to, self.lateness)
+            for window in self.slicing.windows
+        )
+
+    def early(self) -> Left:
+        """The open windows that changed since they were last shown."""
+        slots, rings = self._rings.active()
+        after = self._left_to - self.lateness
+        found = [
+            self._combined(kind, slots, rings, listing, way="sweep")
+            for kind, window in enumerate(self.slicing.windows)
+            for listing in list_ready(self.slicing, window, rings, after, 2**62, self._most)
+        ]
+        return self._asked_for(self._shown.changed(self._left(found, np.empty(0, np.int64))))
+
+    def _combined(
+        self, kind: int, slots: Ints, rings: Ints, listing: Listing, way: Way | None = None
+    ) -> tuple[int, Ints, Listing, list[Cells]]:
+        """The listed windows that have rows, with the cells of every register."""
+        way = way or self._way or choose(self._combiner.longest, rings, listing)
+        if way == "tree":
+            self._combiner.refresh(rings, listing)
+        counts = self._combiner.combine(0, way, rings, listing)
+        filled = counts[:, 0] > 0
+        if not filled.all():
+            listing, counts = listing.only(filled), counts[filled]
+        owners = np.repeat(slots, np.diff(listing.ends, prepend=0))
+        others = [self._combiner.combine(i, way, rings, listing) for i in range(1, len(self._kept))]
+        return kind, owners, listing, [counts, *others]
+
+    def _left(self, found: list[tuple[int, Ints, Listing, list[Cells]]], emptied: Ints) -> Left:
+        kinds = _joined([np.full(len(owners), kind, np.int64) for kind, owners, _, _ in found])
+        slots = _joined([owners for _, owners, _, _ in found])
+        starts = _joined([listing.starts for _, _, listing, _ in found])
+        sizes = np.array([window.size for window in self.slicing.windows], np.int64)
+        ends = starts + sizes[kinds]
+        cells = [
+            np.concatenate([register.rule.blank(0), *(each[i] for _, _, _, each in found)])
+            for i, register in enumerate(self._kept)
+        ]
+        return Left(kinds, slots, starts, ends, ends - 1, cells=tuple(cells), touched=emptied)
+
+    def _asked_for(self, left: Left) -> Left:
+        """With the cells of the registers that were asked for, as they were asked for."""
+        kept = iter(zip(self._kept[1:], left.cells[1:], strict=True))
+        n_rows = left.cells[0]
+        asked = (
+            n_rows if each.kind is Kind.ROWS else counts_of(*next(kept), n_rows) for each in self.registers
+        )
+        return replace(left, cells=tuple(asked))
+
+    def export(self, slots: Ints) -> Saved:
+        """The slices of these slots that have rows."""
+        owners, rings = self._rings.of_slots(slots[self.holds(slots)])
+        ids, ring = spread(rings[:, FIRST], rings[:, END])
+        cells = rings[ring, BASE] + (ids & rings[ring, MASK])
+        filled = self._arena.cells[0][cells, 0] > 0
+        ids, ring, cells = ids[filled], ring[filled], cells[filled]
+        places = np.argsort(slots, kind="stable")
+        place = places[np.searchsorted(slots[places], owners[ring])]
+        columns = {"place": place, "slice": ids, "left_to": np.full(len(ids), self._left_to)}
+        for i, (register, state) in enumerate(zip(self._kept, self._arena.cells, strict=True)):
+            columns |= {f"{i}.{part}": state[cells, part] for part in range(register.rule.width)}
+        return {
+            "slices": pa.RecordBatch.from_pydict({name: pa.array(each) for name, each in columns.items()})
+        }
+
+    def load(self, saved: Saved, slots: Ints) -> None:
+        """Take up exported slices: what was at place i now belongs to slots[i]."""
+        batch = saved["slices"]
+        if batch.num_rows == 0:
+            return
+        columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
+        self._left_to = max(self._left_to, int(columns["left_to"].max()))
+        owners = slots[columns["place"]]
+        self._rings.reserve(int(owners.max()) + 1)
+        cells = self._rings.place(owners, columns["slice"])
+        for i, (register, state) in enumerate(zip(self._kept, self._arena.cells, strict=True)):
+            for part in range(register.rule.width):
+                state[cells, part] = columns[f"{i}.{part}"]
+
+
+def _windows_of(window: Any, times: Ints) -> Ints:
+    """How many windows of a kind each time lies in."""
+    last = times // window.every
+    return np.asarray(last - (times - window.size) // window.every, np.int64)
+
+
+def _joined(parts: Sequence[Ints]) -> Ints:
+    return np.concatenate([np.empty(0, np.int64), *parts])

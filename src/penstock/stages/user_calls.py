@@ -1,0 +1,142 @@
+"""Calls of users' functions on rows and on windows: lift, combine and lower of a fold, and apply.
+
+Every stage works on its own copies of callable objects. What a function gives is checked against its schema
+and brought to plain values (`expr/values.py`).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from types import BuiltinFunctionType, FunctionType
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from penstock.caller import defined_at, name_of
+from penstock.errors import FunctionError
+from penstock.expr.failure import RowFailure
+from penstock.expr.types import from_python, to_plain
+from penstock.operators.aggregates import Fold
+from penstock.operators.function import RowFunction
+from penstock.operators.row import Row, plain_row
+from penstock.operators.stream import Stream
+from penstock.operators.this_window import ThisWindow, asks_for_window
+
+Plain = Mapping[str, object]
+Call = TypeVar("Call", bound=Callable[..., Any])
+
+SKIPPED = object()
+"""The part of a row that a fold leaves out."""
+
+
+def own_copy(call: Call) -> Call:
+    """A callable object of this stage's own; plain functions and classes as they are."""
+    if isinstance(call, FunctionType | BuiltinFunctionType | type):
+        return call
+    try:
+        return copy.deepcopy(call)
+    except Exception as cause:
+        raise FunctionError(
+            f"{name_of(call)} cannot be copied, and every replica works on a copy of its own",
+            where=defined_at(call),
+            detail=reason_of(cause),
+            hint="make what it holds on its first call, or give it a __deepcopy__",
+        ) from cause
+
+
+def reason_of(cause: Exception) -> str:
+    """Why a function failed, in one line."""
+    if isinstance(cause, RowFailure):
+        return cause.reason
+    return f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
+
+
+def plain_rows_of(rows: pa.RecordBatch) -> list[dict[str, object]]:
+    """A batch, row by row, as plain values."""
+    columns = [to_plain(column) for column in rows.columns]
+    names = rows.schema.names
+    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+class PartFailed(Exception):
+    """A function failed on the part of one window, by its place in the call."""
+
+    def __init__(self, place: int, function: Callable[..., Any], cause: Exception) -> None:
+        super().__init__(reason_of(cause))
+        self.place, self._function, self._cause = place, function, cause
+
+    def error(self, place: str) -> FunctionError:
+        """The error, once the window is known."""
+        return failed(name_of(self._function), defined_at(self._function), self._cause, place)
+
+
+class FoldCalls:
+    """A fold in Python: parts of rows, and parts into one result."""
+
+    def __init__(self, fold: Fold, up: Stream) -> None:
+        self._fold, self._schema, self._type = fold, up.schema, fold.type(up)
+        self._lift, self._combine = own_copy(fold.lift), own_copy(fold.combine)
+        self._lower = None if fold.lower is None else own_copy(fold.lower)
+
+    def lift(self, values: Plain) -> object:
+        """The part of one row; it may raise anything."""
+        if any(values[name] is None for name in self._fold.columns or ()):
+            return SKIPPED
+        return self._lift(Row(values, self._schema))
+
+    def result(self, parts: Iterable[object], place: Callable[[], str]) -> object:
+        """The plain result of a window's parts, in order; `place` names the window if a function fails."""
+        function: Callable[..., Any] = self._combine
+        try:
+            whole = copy.deepcopy(self._fold.zero)
+            for part in parts:
+                if part is not SKIPPED:
+                    whole = self._combine(whole, copy.deepcopy(part))
+            function = self._lower or self._combine
+            return self.lowered(whole)
+        except Exception as cause:
+            raise failed(name_of(function), defined_at(function), cause, place()) from cause
+
+    def lowered(self, whole: object) -> object:
+        """The plain result of a window's part; it may raise anything."""
+        return from_python(whole if self._lower is None else self._lower(whole), self._type)
+
+
+class ApplyCalls:
+    """The user's function of a window's rows: it gives one row, an iterable of rows, or None for no row."""
+
+    def __init__(self, function: RowFunction, up: Stream) -> None:
+        assert function.schema is not None, "the plan refuses apply without a schema"
+        self._function, self.schema, self._up = function, function.schema, up.schema
+        self._call = own_copy(function.call)
+        self._asks = asks_for_window(function.call)
+
+    def rows(
+        self, members: list[dict[str, object]], window: ThisWindow, place: Callable[[], str]
+    ) -> list[Plain]:
+        """The plain rows that it gives for a window."""
+        rows = [Row(values, self._up) for values in members]
+        try:
+            given = self._call(rows, window) if self._asks else self._call(rows)
+            return self._checked(given)
+        except Exception as cause:
+            raise failed(self._function.name, self._function.where, cause, place()) from cause
+
+    def _checked(self, given: Any) -> list[Plain]:
+        if given is None:
+            return []
+        if (
+            isinstance(given, Row | Mapping)
+            or hasattr(given, "_asdict")
+            or hasattr(given, "__dataclass_fields__")
+        ):
+            return [plain_row(given, self.schema)]
+        if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+            raise RowFailure(f"gave {type(given).__name__} {given!r:.80}, not an iterable of rows")
+        return [plain_row(each, self.schema) for each in given]
+
+
+def failed(name: str, where: Any, cause: Exception, place: str) -> FunctionError:
+    """The error of a function that failed on a window, which `place` names."""
+    return FunctionError(f"function {name} failed on {place}", where=where, detail=reason_of(cause))

@@ -1,0 +1,222 @@
+"""The window stage: one replica of a windowed step, on columns.
+
+A batch goes in with the watermark that judges it: expressions are computed, keys become slots, and every
+shelf of stores takes what is not late. A watermark lets windows leave, all keys at once. What all of that
+means is in docs/semantics.md; the reference engine says the same in plain Python and judges this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from penstock.expr import Expr
+from penstock.operators.aggregates import Fold
+from penstock.operators.op import ERRORS, LATE, OUT
+from penstock.operators.stream import Stream
+from penstock.operators.windows import Windows
+from penstock.stages.arrays import Form, values_of
+from penstock.stages.batch import Batch, Ints, Mask
+from penstock.stages.fingerprint import fingerprint
+from penstock.stages.folding import Folding, combining, why_python
+from penstock.stages.judging import Judging
+from penstock.stages.keys import KeySlots
+from penstock.stages.lifting import Lifted, Lifting
+from penstock.stages.lowering import Sheet, lower
+from penstock.stages.results import Results
+from penstock.stages.row_errors import RowErrors
+from penstock.stages.saved_state import Piece, decode, encode
+from penstock.stages.shelves import shelves_of
+from penstock.stages.site import Site
+from penstock.stages.store import ENDED, NEVER, Arriving, Left, Values
+from penstock.stages.touched import Touched
+
+Out = Iterator[tuple[str, Batch]]
+
+
+class WindowStage:
+    """Windows per key, and what is made of them.
+
+    numbered  batches come with one column of order, so that no two rows of one time share a place; first
+              and last then need no rows kept
+    """
+
+    def __init__(self, op: Windows, up: Stream, site: Site, *, numbered: bool = False) -> None:
+        self.site, self._up, self._op = site, up, op
+        self._resolved = op.resolved(up)
+        aggregates = op.aggregates or {}
+        self._lifting = Lifting(aggregates, up)
+        self._errors = RowErrors(site, op.on_error, up.schema, self._lifting.blame)
+        self._sheet = Sheet(up, numbered=numbered, foldings=self._lifting.foldings)
+        found = {name: lower(aggregate, self._sheet) for name, aggregate in aggregates.items()}
+        self._lowered = {name: each for name, each in found.items() if each is not None}
+        self._keeps_rows = len(self._lowered) < len(found) or op.function is not None
+        self._depends_on = fingerprint(op, up, numbered=numbered)
+        self._shown_at = site.clock.now()
+        self._zeros = np.zeros(0, np.int64)
+        self._begin()
+
+    def _begin(self) -> None:
+        """No keys, no windows."""
+        op, up, lowered, lifting = self._op, self._up, self._lowered, self._lifting
+        self._keys = KeySlots([up.schema.field(name).type for name in up.key])
+        self._touched = Touched(self._keys)
+        self._results = Results(op, up, lowered=lowered, lifting=lifting, keys=self._keys, site=self.site)
+        registers = self._sheet.registers if lowered else []
+        rows = lifting.kept_schema if self._keeps_rows else None
+        self._shelves = shelves_of(self._resolved, registers, rows, partial=op.partial)
+        self._judging = Judging(self._resolved, self._shelves, self.site.accounts)
+        self._watermark = self._least = NEVER
+
+    @property
+    def nbytes(self) -> int:
+        """The memory held for keys and windows."""
+        return self._keys.nbytes + sum(shelf.nbytes for shelf in self._shelves)
+
+    def explain(self) -> list[str]:
+        """Which algorithm works for which windows, and why."""
+        lines = [line for shelf in self._shelves for line in shelf.why]
+        kept = [name for name in self._op.aggregates or {} if name not in self._lowered]
+        if kept:
+            lines.append(f"rows are kept for {', '.join(kept)}: registers cannot hold them")
+        if self._op.function is not None:
+            lines.append(f"rows are kept for {self._op.function}: it sees whole windows")
+        for name in kept:
+            aggregate = (self._op.aggregates or {})[name]
+            if isinstance(aggregate, Fold):
+                lines.append(f"{aggregate} runs in Python: {why_python(aggregate, self._up)}")
+        return lines + [folding.explain() for folding in self._lifting.foldings]
+
+    def on_batch(self, batch: Batch, watermark: float) -> Out:
+        """Take rows in, judged by the watermark; give late rows, failed rows, and what had to leave first."""
+        yield from self._up_to(self._clamped(watermark))
+        self.site.accounts.rows_in += batch.num_rows
+        if batch.num_rows == 0:
+            return
+        lifted = self._lifting.lift(batch.rows)
+        if lifted.failed is not None and lifted.failed.any():
+            letters = self._errors.take(batch, lifted.failed)
+            if letters is not None:
+                yield ERRORS, letters
+            places = np.flatnonzero(~lifted.failed)
+            batch, lifted = batch.take(places), lifted.at(places)
+        late = self._take(batch, lifted)
+        if late is not None and late.any():
+            yield LATE, batch.where(late)
+
+    def on_watermark(self, watermark: float) -> Out:
+        """Let every window go that the watermark has passed; then show open ones, if it is time."""
+        yield from self._up_to(self._clamped(watermark))
+        yield from self._early()
+
+    def drain(self) -> Out:
+        """The stream has ended: let everything go."""
+        self._watermark = ENDED
+        yield from self._leave(ended=True)
+
+    def snapshot(self) -> dict[int, bytes]:
+        """The state per bucket: all of it at first, then what changed since the last snapshot."""
+        pieces = [self._piece(bucket, slots) for bucket, slots in self._touched.take().items()]
+        return {piece.bucket: encode(piece, self.site.step, self._depends_on) for piece in pieces}
+
+    def restore(self, saved: Mapping[int, bytes]) -> None:
+        """Go back to a snapshot, or take up some buckets of one that other replicas made."""
+        pieces = [decode(data, self.site.step, self._depends_on) for data in saved.values()]
+        self._begin()
+        for piece in pieces:
+            self._load(piece)
+        self._touched.start()
+
+    def _piece(self, bucket: int, slots: Ints) -> Piece:
+        keys = self._keys.export(slots)
+        batches = {"keys": keys, "tickets": self._judging.settling.export(bucket)}
+        for number, shelf in enumerate(self._shelves):
+            batches |= {f"{number}/{name}": batch for name, batch in shelf.export(slots).items()}
+        return Piece(bucket, len(slots), max(self._watermark, self._least), batches)
+
+    def _load(self, piece: Piece) -> None:
+        slots = self._keys.assign(piece.batches["keys"].columns, piece.n_keys)
+        self._judging.settling.load(piece.batches["tickets"])
+        for number, shelf in enumerate(self._shelves):
+            start = f"{number}/"
+            mine = {n.removeprefix(start): b for n, b in piece.batches.items() if n.startswith(start)}
+            shelf.load(mine, slots)
+        # Stores learn the watermark with the first batch: until then it only must not go back.
+        self._least = max(self._least, piece.watermark)
+
+    def _clamped(self, watermark: float) -> int:
+        return int(max(self._least, min(ENDED, watermark)))
+
+    def _up_to(self, watermark: int) -> Out:
+        """Windows that the watermark has passed; one that goes back is no news."""
+        if watermark > self._watermark:
+            self._watermark = watermark
+            yield from self._leave(ended=False)
+
+    def _take(self, batch: Batch, lifted: Lifted) -> Mask | None:
+        """Rows into the windows of their keys; gives which are late, or None if none can be."""
+        slots = self._slots(batch)
+        self._touched.note(slots)
+        arriving = self._arriving(batch, lifted, slots)
+        with combining(self._lifting.foldings, self.site):
+            verdict = self._judging.take(arriving, self._watermark, self._keys.buckets_of)
+        if verdict is None:
+            return None
+        if verdict.lost.any():
+            self._free(slots[verdict.lost])
+        return verdict.late
+
+    def _slots(self, batch: Batch) -> Ints:
+        """The slots of the rows' keys; without a key the same zeros every time."""
+        n = batch.num_rows
+        if self._up.key:
+            return self._keys.assign([batch.rows.column(name) for name in self._up.key], n)
+        self._keys.assign([], min(n, 1))
+        if len(self._zeros) < n:
+            self._zeros = np.zeros(n, np.int64)
+        return self._zeros[:n]
+
+    def _arriving(self, batch: Batch, lifted: Lifted, slots: Ints) -> Arriving:
+        values = tuple(self._values(lifted, *source) for source in self._sheet.values)
+        # Count windows put rows of one time in order by their columns, unless the reader numbers them.
+        carried = self._keeps_rows or (self._resolved.counted and not self._sheet.numbered)
+        rows = self._lifting.kept(batch.rows, lifted.arrays) if carried else None
+        return Arriving(slots, batch.times, batch.order, values, rows)
+
+    def _values(self, lifted: Lifted, what: Expr | Folding, how: Form | int) -> Values:
+        """One lot of numbers: an expression in a form, or one number of a fold's parts."""
+        if isinstance(what, Folding):
+            assert isinstance(how, int), "a part's numbers are counted"
+            return lifted.parts[self._lifting.foldings.index(what)][how]
+        assert isinstance(how, Form), "expressions come in a form"
+        return values_of(lifted.arrays[self._lifting.place(what)], how)
+
+    def _leave(self, *, ended: bool) -> Out:
+        with combining(self._lifting.foldings, self.site):
+            lefts = [shelf.leave(self._watermark, ended=ended) for shelf in self._shelves]
+        self._judging.settling.settle(lefts)
+        yield from self._given(lefts, final=True)
+        touched = np.concatenate([left.touched for left in lefts])
+        self._touched.note(touched)
+        self._free(touched)
+
+    def _early(self) -> Out:
+        """Unfinished results, if the clock says that it is time for them again."""
+        every, now = self._resolved.early, self.site.clock.now()
+        if every is not None and now - self._shown_at >= every:
+            self._shown_at = now
+            yield from self._given([shelf.early() for shelf in self._shelves], final=False)
+
+    def _given(self, lefts: list[Left], *, final: bool) -> Out:
+        batch = self._results.batch(lefts, final=final)
+        if batch is not None:
+            self.site.accounts.rows_out += batch.num_rows
+            yield OUT, batch
+
+    def _free(self, slots: Ints) -> None:
+        """Forget the keys among these slots that no shelf has state of."""
+        slots = np.unique(slots)
+        held = np.logical_or.reduce([shelf.holds(slots) for shelf in self._shelves])
+        self._touched.forget(slots[~held])
+        self._keys.free(slots[~held])

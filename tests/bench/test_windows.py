@@ -1,0 +1,214 @@
+"""The windows workload: its oracle is right, every way answers alike, and wrong answers are noticed."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.bench import BenchError, Case, Way, Workload, available, find, measure
+from penstock.bench.workloads.windows import ours, peers
+from penstock.bench.workloads.windows.answer import Answer, right, wrong
+from penstock.bench.workloads.windows.functions import FUNCTIONS
+from penstock.bench.workloads.windows.shape import BEGIN, Flow, Shape, flow
+
+# 2,000 rows, 50 to a slice of 10 ms, windows of 100 ms: small enough to go through by hand.
+SMALL = Shape(2_000, size=100_000, every=10_000, per_slice=50, batch=300)
+SHAPES = {
+    "plain": SMALL,
+    "steady": replace(SMALL, steady=True),
+    "keys": replace(SMALL, n_keys=7),
+    "skewed": replace(SMALL, n_keys=7, skew=0.9, steady=True),
+    "delayed": replace(SMALL, mean_delay=30_000),
+    "delayed and steady": replace(SMALL, mean_delay=30_000, n_keys=3, steady=True),
+    "tumbling": replace(SMALL, every=100_000, per_slice=500, n_keys=50),
+    "counted": replace(SMALL, size=64, every=8, function="mean", counted=True),
+    **{name: replace(SMALL, function=name) for name in FUNCTIONS},
+}
+
+
+def by_hand(made: Flow) -> dict[tuple[int, int], list[float]]:
+    """The values of every window, by (start, key), row by row."""
+    shape = made.shape
+    rows = [
+        zip(*(column.tolist() for column in columns), strict=True) for columns in (made.lead, _rows(made))
+    ]
+    windows = defaultdict(list)
+    for time, key, value in itertools.chain(*rows):
+        last = time // shape.every * shape.every
+        for start in range(last, time - shape.size, -shape.every):
+            windows[start, key].append(value)
+    first, end = (made.begin, made.watermarks[-1]) if made.begin is not None else (-np.inf, np.inf)
+    return {at: windows[at] for at in sorted(windows) if first < at[0] + shape.size <= end}
+
+
+def _rows(made: Flow) -> tuple[Any, Any, Any]:
+    return made.times, made.keys, made.values
+
+
+@pytest.mark.parametrize("name", ["plain", "steady", "keys", "skewed", "delayed", "delayed and steady"])
+def test_the_oracle_of_sums_is_what_comes_of_putting_each_row_into_its_windows(name: str) -> None:
+    made = flow(SHAPES[name], seed=3)
+    windows, answer = by_hand(made), right(made)
+    assert list(zip(answer.starts.tolist(), answer.keys.tolist(), strict=True)) == list(windows)
+    assert answer.values[:, 0].tolist() == [sum(values) for values in windows.values()]
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_the_oracle_of_each_function_is_that_function_of_a_window_s_values(name: str) -> None:
+    plain: dict[str, Callable[[Any], list[float]]] = {
+        "sum": lambda v: [v.sum()],
+        "count": lambda v: [len(v)],
+        "max": lambda v: [v.max()],
+        "min": lambda v: [v.min()],
+        "mean": lambda v: [v.mean()],
+        "max_count": lambda v: [v.max(), (v == v.max()).sum()],
+        "min_count": lambda v: [v.min(), (v == v.min()).sum()],
+        "sample std": lambda v: [v.std(ddof=1)],
+        "population std": lambda v: [v.std()],
+        "fold": lambda v: [(v.max() - v.min()) / len(v)],
+    }
+    made = flow(SHAPES[name], seed=3)
+    expected = [plain[name](np.array(values)) for values in by_hand(made).values()]
+    np.testing.assert_allclose(right(made).values, expected, rtol=1e-9)
+
+
+def test_the_oracle_of_count_windows_is_the_mean_of_neighbouring_rows() -> None:
+    made = flow(SHAPES["counted"], seed=3)
+    values = made.values.tolist()
+    expected = [sum(values[at : at + 64]) / 64 for at in range(0, 2_000 - 63, 8)]
+    assert right(made).values[:, 0].tolist() == expected
+
+
+@pytest.mark.parametrize("name", sorted(SHAPES))
+def test_the_stage_answers_as_the_oracle(name: str) -> None:
+    made = flow(SHAPES[name], seed=5)
+    assert wrong(right(made), ours.through_stage(ours.fed_stage(made))) is None
+
+
+@pytest.mark.parametrize("way", [None, "sweep", "subtract", "tree"])
+@pytest.mark.parametrize("name", ["steady", "skewed", "delayed and steady", "keys"])
+def test_a_store_with_its_choice_forced_answers_as_the_oracle(name: str, way: Any) -> None:
+    made = flow(SHAPES[name], seed=5)
+    for most in (1, 3, 1 << 20):
+        assert wrong(right(made), ours.through_store(ours.fed_store(made, way, most))) is None
+
+
+@pytest.mark.parametrize("name", ["plain", "keys"])
+def test_buckets_pandas_and_polars_answer_as_the_oracle(name: str) -> None:
+    made = flow(SHAPES[name], seed=5)
+    expected = right(made)
+    assert wrong(expected, peers.bucket_per_window(made)) is None
+    assert wrong(expected, peers.by_pandas(peers.pandas_frame(made))) is None
+    assert wrong(expected, peers.by_polars(peers.polars_frame(made))) is None
+
+
+@pytest.mark.parametrize("name", ["plain", "keys", "skewed"])
+def test_parts_of_the_stage_lose_no_row_key_or_window(name: str) -> None:
+    made = flow(SHAPES[name], seed=5)
+    parts = [way for way in find("windows", "full").ways if way.name.startswith("part: ")]
+    assert len(parts) == 5
+    for way in parts:
+        assert way.oracle is not None
+        assert wrong(way.oracle(made), way.run(way.setup(made) if way.setup else made)) is None
+
+
+def test_reading_reads_every_column_that_a_case_has() -> None:
+    made = flow(SHAPES["keys"], seed=5)
+    assert peers.read_columns(made) == [float(each.sum()) for each in (made.times, made.keys, made.values)]
+    assert wrong(peers.sums_of_columns(made), peers.read_columns(made)) is None
+    assert len(peers.read_columns(flow(SMALL, seed=5))) == 2
+
+
+def test_a_wrong_answer_is_noticed_and_named() -> None:
+    expected = right(flow(SMALL, seed=5))
+
+    def instead(**changes: Any) -> str | None:
+        return wrong(expected, partial(replace, expected, **changes))
+
+    values = expected.values.copy()
+    values[4] += 1
+    assert instead() is None
+    start = expected.starts[4]
+    assert instead(values=values) == (
+        f"window {start} of key 0: expected {expected.values[4].tolist()}, got {values[4].tolist()}"
+    )
+    assert instead(starts=expected.starts + 1) == "the starts of windows differ"
+    assert instead(keys=expected.keys + 1) == "the keys of windows differ"
+    fewer = Answer(expected.starts[1:], expected.keys[1:], expected.values[1:])
+    assert wrong(expected, lambda: fewer) == "expected 49 windows, got 48"
+    assert wrong([2.0], [3.0]) == "expected [2.0], got [3.0]"
+
+
+def test_a_delay_scatters_rows_and_the_watermark_waits_for_them() -> None:
+    made = flow(replace(SMALL, mean_delay=30_000), seed=5)
+    assert (np.diff(made.times) < 0).mean() > 0.3
+    assert np.array_equal(np.sort(made.times), flow(SMALL, seed=5).times)
+    for batch, watermark in zip(made.batches[1:], made.watermarks, strict=False):
+        assert batch.times.min() >= watermark
+
+
+def test_skewed_keys_fall_off_as_their_rank() -> None:
+    counts = np.bincount(flow(Shape(100_000, n_keys=500, skew=0.9), seed=5).keys, minlength=500)
+    assert counts[0] / counts[9] == pytest.approx(10**0.9, rel=0.1)
+
+
+def test_equal_seeds_make_equal_rows() -> None:
+    shape = replace(SMALL, n_keys=7, mean_delay=30_000)
+    one, same, other = (flow(shape, seed) for seed in (1, 1, 2))
+    assert all(np.array_equal(a, b) for a, b in zip(_rows(one), _rows(same), strict=True))
+    assert not np.array_equal(one.values, other.values)
+
+
+@pytest.mark.parametrize("size", ["quick", "full"])
+def test_both_sizes_claim_the_same_and_every_case_has_whole_slides_from_the_first_row(size: Any) -> None:
+    assert "windows" in available()
+    workload = find("windows", size)
+    assert [claim.says for claim in workload.claims] == [
+        claim.says for claim in find("windows", "quick").claims
+    ]
+    shapes = [_shape(case) for case in workload.cases]
+    assert all(shape.size % shape.every == 0 for shape in shapes)
+    assert all(BEGIN % shape.every == 0 for shape in shapes if not shape.counted)
+
+
+def _shape(case: Any) -> Shape:
+    shape = case.make.args[0]
+    assert isinstance(shape, Shape)
+    return shape
+
+
+def test_steady_cases_say_how_many_results_they_give() -> None:
+    cases = [case for case in find("windows", "full").cases if "results" in case.units]
+    assert len(cases) == 14
+    for case in (cases[1], cases[6], cases[9]):
+        shape = replace(_shape(case), n_rows=_shape(case).per_slice * 3)
+        assert len(right(flow(shape, 1)).starts) == 2 * max(shape.n_keys, 1)
+
+
+def test_a_peer_that_is_not_installed_is_named_with_how_to_get_it() -> None:
+    with pytest.raises(BenchError, match="no_such_peer is not installed") as caught:
+        peers.need("no_such_peer")
+    assert caught.value.hint == 'pip install "penstock[bench]"'
+
+
+def test_a_row_that_the_stage_calls_late_stops_the_measurement() -> None:
+    made = flow(replace(SMALL, mean_delay=30_000), seed=5)
+    hasty = replace(made, watermarks=tuple(mark + 500_000 for mark in made.watermarks))
+    with pytest.raises(AssertionError, match=r"rows went to \.late"):
+        ours.through_stage(ours.fed_stage(hasty))
+
+
+def test_a_small_measurement_holds_all_ways_to_the_oracle() -> None:
+    workload = find("windows", "quick")
+    case = Case("small", partial(flow, SMALL), {"rows": SMALL.n_rows})
+    ways = tuple(Way(way.name, way.run, way.setup, way.oracle) for way in workload.ways)
+    small = Workload("small", "all ways", (case,), ways, workload.oracle, workload.wrong)
+    result = measure(small, size="quick", rounds=1, warm_up=0)
+    assert len(result.figures) == 10

@@ -1,0 +1,157 @@
+"""One window step twice, by the stage and by the reference engine, which is the judge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.clock import ManualClock
+from penstock.connect.protocol import SourceBatch
+from penstock.expr import to_plain
+from penstock.operators.op import IN
+from penstock.operators.stream import Stream
+from penstock.operators.windows import Windows
+from penstock.plan.accounts import Accounts
+from penstock.plan.step import Ref
+from penstock.stages.batch import Batch
+from penstock.stages.site import Site
+from penstock.stages.window_stage import WindowStage
+from penstock.testing.compare import difference
+from penstock.timing.column import TimeType
+from penstock.timing.watermark import SourceWatermark
+from tests.engines.reference.sketch import KTV, Sketch, batch
+
+STEP = "window-1"
+Rows = Sequence[tuple[Any, ...]]
+
+
+@dataclass
+class Case:
+    """Batches of rows for one window step: the column "t" is the time in microseconds."""
+
+    op: Windows
+    batches: list[SourceBatch]
+    key: tuple[str, ...] = ("k",)
+    delay: int = 0
+    schema: pa.Schema = field(default_factory=lambda: KTV)
+
+    @property
+    def up(self) -> Stream:
+        return Stream(self.schema, TimeType(pa.int64(), "us"), self.key)
+
+    @property
+    def numbered(self) -> bool:
+        return all(each.seq is not None for each in self.batches)
+
+
+def case(op: Windows, batches: Sequence[Rows], *, seq: bool = False, **options: Any) -> Case:
+    """A case from plain rows; with `seq` the reader numbers them as they come."""
+    schema = options.get("schema", KTV)
+    made, n = [], 0
+    for rows in batches:
+        made.append(batch(rows, schema, seq=range(n, n + len(rows)) if seq else None))
+        n += len(rows)
+    return Case(op, made, **options)
+
+
+@dataclass
+class Told:
+    """What came out, by port, and the accounts."""
+
+    tables: dict[str, pa.Table]
+    accounts: Accounts
+
+
+def by_reference(case: Case) -> Told:
+    sketch = Sketch()
+    source = sketch.source(*case.batches, schema=case.schema, delay=case.delay)
+    out = sketch.add(case.op, source, key=case.key)
+    ran = sketch.run()
+    ports = case.op.outputs({IN: case.up})
+    return Told({port: ran.result.collected[Ref(out.step, port)] for port in ports}, ran.account(out))
+
+
+def shown_by_reference(case: Case, ticks: Sequence[int]) -> Told:
+    """As `by_reference`, with the clock moved on before every batch."""
+    sketch, clock = Sketch(), ManualClock()
+    source = sketch.source(schema=case.schema, delay=case.delay)
+    out = sketch.add(case.op, source, key=case.key)
+    session = sketch.session(clock=clock)
+    for given, tick in zip(case.batches, ticks, strict=False):
+        clock.advance(tick)
+        session.push({source.step: given})
+    result = session.end()
+    tables = {port: result.collected[Ref(out.step, port)] for port in case.op.outputs({IN: case.up})}
+    return Told(tables, result.accounts[out.step])
+
+
+class Driven:
+    """A stage driven as an engine would: each batch judged by the watermark of those before it."""
+
+    def __init__(self, case: Case) -> None:
+        self.case, self.clock = case, ManualClock()
+        self.accounts = Accounts()
+        self.out: dict[str, list[Batch]] = {port: [] for port in case.op.outputs({IN: case.up})}
+        self.stage = self.new_stage()
+        self.watermark = SourceWatermark(case.delay)
+
+    def new_stage(self) -> WindowStage:
+        site = Site(STEP, None, self.accounts, self.clock)
+        return WindowStage(self.case.op, self.case.up, site, numbered=self.case.numbered)
+
+    def push(self, given: SourceBatch) -> None:
+        rows = stage_batch(given)
+        self._keep(self.stage.on_batch(rows, self.watermark.now))
+        self.watermark.saw(int(rows.times.max()) if rows.num_rows else None)
+        self._keep(self.stage.on_watermark(self.watermark.now))
+
+    def end(self) -> Told:
+        self._keep(self.stage.drain())
+        streams = self.case.op.outputs({IN: self.case.up})
+        tables = {
+            port: pa.Table.from_batches([each.rows for each in self.out[port]], schema=stream.schema)
+            for port, stream in streams.items()
+        }
+        return Told(tables, self.accounts)
+
+    def _keep(self, outputs: Any) -> None:
+        for port, rows in outputs:
+            assert rows.num_rows == len(rows.times) > 0
+            rows.rows.validate(full=True)
+            self.out[port].append(rows)
+
+
+def by_stage(case: Case, ticks: Sequence[int] | None = None) -> Told:
+    """The stage on all batches; with ticks the clock is moved on before each."""
+    driven = Driven(case)
+    for number, given in enumerate(case.batches):
+        driven.clock.advance(ticks[number] if ticks else 0)
+        driven.push(given)
+    return driven.end()
+
+
+def stage_batch(given: SourceBatch) -> Batch:
+    times = np.array(to_plain(given.rows.column("t")), np.int64)
+    order = () if given.seq is None else (given.seq.to_numpy().astype(np.int64),)
+    return Batch(given.rows, times, order)
+
+
+def assert_same(told: Told, judged: Told, *, approximate: Sequence[str] = ()) -> None:
+    for port, table in judged.tables.items():
+        found = difference(table, told.tables[port], approximate=approximate)
+        assert found is None, f"{port}: reference / stage: {found}"
+    assert told.accounts == judged.accounts
+    assert told.accounts.balanced
+
+
+def agree(case: Case, *, approximate: Sequence[str] = ()) -> None:
+    """Raise unless the stage and the reference engine give the same rows and accounts."""
+    assert_same(by_stage(case), by_reference(case), approximate=approximate)
+
+
+def with_op(case: Case, **changes: Any) -> Case:
+    return replace(case, op=replace(case.op, **changes))

@@ -1,0 +1,184 @@
+"""A pattern driven as an engine would drive it, without threads: shares to replicas, then what joins them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.clock import ManualClock
+from penstock.connect.protocol import SourceBatch
+from penstock.operators.op import IN
+from penstock.operators.windows import KeyedWindows
+from penstock.plan.accounts import Accounts
+from penstock.stages.batch import Batch
+from penstock.stages.patterns import Pattern, decompose
+from penstock.stages.patterns.part_stages import PartStage
+from penstock.stages.protocol import Stage
+from penstock.stages.site import Site
+from penstock.timing.watermark import SourceWatermark
+from tests.stages.judge import STEP, Case, Told, by_stage, stage_batch
+
+Pieces = dict[tuple[int, int], bytes]
+"""Saved state by (replica, bucket)."""
+
+
+class Spread:
+    """One step as several replicas; every stage counts for itself."""
+
+    def __init__(self, case: Case, pattern: str, degree: int, *, joining: int = 1) -> None:
+        self.case, self.clock = case, ManualClock()
+        self.accounts: list[Accounts] = []
+        self.name, self.degree, self.joining = pattern, degree, joining
+        self.pattern = self.new_pattern()
+        self.watermark = SourceWatermark(case.delay)
+        self._saved: Pieces = {}
+        self._joined: Pieces = {}
+        self.out: dict[str, list[Batch]] = {port: [] for port in case.op.outputs({IN: case.up})}
+
+    def new_pattern(self) -> Pattern:
+        return decompose(
+            self.case.op,
+            self.case.up,
+            self.degree,
+            self.new_site,
+            pattern=self.name,
+            numbered=self.case.numbered,
+            joining=self.joining,
+        )
+
+    def new_site(self) -> Site:
+        self.accounts.append(Accounts())
+        return Site(STEP, None, self.accounts[-1], self.clock)
+
+    def push(self, given: SourceBatch) -> None:
+        rows = stage_batch(given)
+        for number, share in self.pattern.deal(rows):
+            self._from_replica(self.pattern.replicas[number].on_batch(share, self.watermark.now))
+        self.watermark.saw(int(rows.times.max()) if rows.num_rows else None)
+        for replica in self.pattern.replicas:
+            self._from_replica(replica.on_watermark(self.watermark.now))
+        for joining in self.pattern.joining:
+            self._keep(joining.on_watermark(self.watermark.now))
+
+    def end(self) -> Told:
+        for replica in self.pattern.replicas:
+            self._from_replica(replica.drain())
+        for joining in self.pattern.joining:
+            self._keep(joining.drain())
+        return self.told()
+
+    def loosely(self, picks: Sequence[int]) -> Told:
+        """All batches, with replicas out of step: `picks` says which goes on, the rest follows in turn."""
+        queues = self._queues()
+        reached = [float("-inf")] * len(queues)
+        rest = [number for number, queue in enumerate(queues) for _ in queue]
+        for number in (pick % len(queues) for pick in [*picks, *rest]):
+            if queues[number]:
+                batch, watermark = queues[number].pop(0)
+                replica = self.pattern.replicas[number]
+                if batch is not None:
+                    self._from_replica(replica.on_batch(batch, watermark))
+                    continue
+                self._from_replica(replica.on_watermark(watermark))
+                reached[number] = watermark
+                for joining in self.pattern.joining:
+                    self._keep(joining.on_watermark(min(reached)))
+        return self.end()
+
+    def _queues(self) -> list[list[tuple[Batch | None, float]]]:
+        """What each replica is given, in order: rows with the watermark that judges them, or that alone."""
+        queues: list[list[tuple[Batch | None, float]]] = [[] for _ in self.pattern.replicas]
+        for given in self.case.batches:
+            rows = stage_batch(given)
+            for number, share in self.pattern.deal(rows):
+                queues[number].append((share, self.watermark.now))
+            self.watermark.saw(int(rows.times.max()) if rows.num_rows else None)
+            for queue in queues:
+                queue.append((None, self.watermark.now))
+        return queues
+
+    def told(self) -> Told:
+        streams = self.case.op.outputs({IN: self.case.up})
+        tables = {
+            port: pa.Table.from_batches([each.rows for each in self.out[port]], schema=stream.schema)
+            for port, stream in streams.items()
+        }
+        return Told(tables, total(self.accounts))
+
+    def move_to(self, degree: int, joining: int) -> None:
+        """Save all state, and take it up with other numbers of replicas."""
+        for replica in self.pattern.replicas:
+            if isinstance(replica, PartStage):
+                self._from_replica(replica.flush())
+        own = self.name == "parallel"
+        _save(self.pattern.replicas, self._saved, own=own)
+        _save(self.pattern.joining, self._joined, own=False)
+        self.degree, self.joining = degree, joining
+        self.pattern = self.new_pattern()
+        _restore(self.pattern.replicas, self._saved, own=own)
+        _restore(self.pattern.joining, self._joined, own=False)
+
+    def _from_replica(self, outputs: Iterable[tuple[str, Batch]]) -> None:
+        for port, batch in outputs:
+            if port != self.pattern.between:
+                self._keep([(port, batch)])
+                continue
+            assert self.pattern.joining_deal is not None
+            for number, share in self.pattern.joining_deal(batch):
+                self._keep(self.pattern.joining[number].on_batch(share, self.watermark.now))
+
+    def _keep(self, outputs: Iterable[tuple[str, Batch]]) -> None:
+        for port, batch in outputs:
+            assert batch.num_rows == len(batch.times) > 0
+            batch.rows.validate(full=True)
+            self.out[port].append(batch)
+
+
+def by_pattern(case: Case, pattern: str, degree: int, *, joining: int = 1, ticks: Sequence[int] = ()) -> Told:
+    spread = Spread(case, pattern, degree, joining=joining)
+    for number, given in enumerate(case.batches):
+        spread.clock.advance(ticks[number] if ticks else 0)
+        spread.push(given)
+    return spread.end()
+
+
+def by_one(case: Case, ticks: Sequence[int] | None = None) -> Told:
+    """Keyed windows with one replica."""
+    options = {field.name: getattr(case.op, field.name) for field in fields(case.op)}
+    if case.op.function is not None:
+        options |= {"apply": case.op.function.call, "schema": case.op.function.schema}
+    return by_stage(replace(case, op=KeyedWindows(**options)), ticks)
+
+
+def total(parts: Sequence[Accounts]) -> Accounts:
+    """What all stages of a step have counted."""
+    whole: dict[str, Any] = {}
+    misses: dict[str, int] = {}
+    for part in parts:
+        for name, n in part.late_by_window.items():
+            misses[name] = misses.get(name, 0) + n
+    for field in fields(Accounts):
+        if field.name != "late_by_window":
+            whole[field.name] = sum(getattr(part, field.name) for part in parts)
+    return Accounts(**whole, late_by_window=misses)
+
+
+def _save(stages: Sequence[Stage], saved: Pieces, *, own: bool) -> None:
+    """What changed since the last time; by replica where each has buckets of its `own`."""
+    for number, stage in enumerate(stages):
+        saved |= {(number if own else 0, bucket): data for bucket, data in stage.snapshot().items()}
+
+
+def _restore(stages: Sequence[Stage], saved: Pieces, *, own: bool) -> None:
+    """Every bucket to the stage that has its keys now."""
+    for number, stage in enumerate(stages):
+        stage.restore(
+            {
+                bucket: data
+                for (replica, bucket), data in saved.items()
+                if (replica if own else bucket % len(stages)) == number
+            }
+        )

@@ -1,0 +1,106 @@
+"""Distribution functions: which rows go to which replica."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.stages.batch import Batch
+from penstock.stages.patterns.dealing import Deal, KeyDeal, PaneDeal, TurnDeal, WindowDeal
+from penstock.timing.windows import TimeWindow
+
+SCHEMA = pa.schema([("number", pa.int64()), ("k", pa.string())])
+LAW = settings(deadline=None, derandomize=True)
+keyed_times = st.lists(st.tuples(st.sampled_from(["a", "b", "c", None]), st.integers(-40, 40)), max_size=20)
+time_windows = st.builds(TimeWindow, st.integers(1, 20), st.integers(1, 20))
+degrees = st.integers(1, 5)
+
+
+def batch_of(rows: list[tuple[str | None, int]], start: int = 0) -> Batch:
+    """Rows (key, time), numbered so that they can be told apart."""
+    numbers = pa.array(range(start, start + len(rows)), pa.int64())
+    columns = [numbers, pa.array([key for key, _ in rows], pa.string())]
+    times = np.array([time for _, time in rows], np.int64)
+    return Batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA), times)
+
+
+def dealt(deal: Deal, batch: Batch) -> dict[int, list[int]]:
+    shares = deal(batch)
+    assert len({replica for replica, _ in shares}) == len(shares)
+    return {replica: share.rows.column("number").to_pylist() for replica, share in shares}
+
+
+def test_rows_of_one_key_meet() -> None:
+    rows: list[tuple[str | None, int]] = [("a", 1), ("b", 2), (None, 3), ("a", 4), (None, 5), ("b", 6)]
+    homes = {
+        number: replica
+        for replica, mine in dealt(KeyDeal(SCHEMA, ["k"], 3), batch_of(rows)).items()
+        for number in mine
+    }
+    assert sorted(homes) == [0, 1, 2, 3, 4, 5]
+    assert (homes[0], homes[1], homes[2]) == (homes[3], homes[5], homes[4])
+
+
+def test_rows_without_a_key_all_meet() -> None:
+    assert list(dealt(KeyDeal(SCHEMA, [], 3), batch_of([("a", 1), ("b", 20)])).values()) == [[0, 1]]
+
+
+def test_slices_go_round() -> None:
+    deal = PaneDeal([TimeWindow(size=10, every=5)], 3)
+    rows: list[tuple[str | None, int]] = [("a", time) for time in (0, 4, 5, 10, 15, -1)]
+    assert dealt(deal, batch_of(rows)) == {0: [0, 1, 4], 1: [2], 2: [3, 5]}
+
+
+def test_rows_go_round_across_batches() -> None:
+    deal = TurnDeal(3)
+    assert dealt(deal, batch_of([("a", 0)] * 4)) == {0: [0, 3], 1: [1], 2: [2]}
+    assert dealt(deal, batch_of([("a", 0)] * 3, start=4)) == {0: [6], 1: [4], 2: [5]}
+
+
+def test_the_windows_of_a_key_go_round() -> None:
+    deal = WindowDeal([TimeWindow(size=4, every=2)], SCHEMA, [], 3)
+    owners = deal.owners(np.zeros(4, np.int64), np.array([0, 2, 4, 6]), np.zeros(4, np.int64))
+    assert owners.tolist() == [0, 1, 2, 0]
+
+
+@LAW
+@given(keyed_times, st.lists(time_windows, min_size=1, max_size=3), degrees)
+def test_a_row_goes_to_its_home_and_to_the_owners_of_its_windows(
+    rows: list[tuple[str | None, int]], windows: list[TimeWindow], degree: int
+) -> None:
+    deal, batch = WindowDeal(windows, SCHEMA, ["k"], degree), batch_of(rows)
+    buckets = KeyDeal(SCHEMA, ["k"], degree).buckets(batch.rows).tolist()
+    expected: dict[int, list[int]] = {}
+    for number, ((_, time), home) in enumerate(zip(rows, deal.homes(batch).tolist(), strict=True)):
+        owners = {
+            (start // window.every + buckets[number]) % degree
+            for window in windows
+            for start in window.starts(time)
+        }
+        for replica in {home, *owners}:
+            expected.setdefault(replica, []).append(number)
+    assert dealt(deal, batch) == expected
+
+
+@LAW
+@given(keyed_times, st.lists(time_windows, min_size=1, max_size=3), degrees, st.data())
+def test_a_row_goes_to_one_replica_unless_windows_are_dealt(
+    rows: list[tuple[str | None, int]], windows: list[TimeWindow], degree: int, data: Any
+) -> None:
+    deals: list[Deal] = [KeyDeal(SCHEMA, ["k"], degree), PaneDeal(windows, degree), TurnDeal(degree)]
+    deal = data.draw(st.sampled_from(deals))
+    counted = Counter(number for mine in dealt(deal, batch_of(rows)).values() for number in mine)
+    assert counted == Counter(range(len(rows)))
+
+
+def test_deals_say_what_goes_where() -> None:
+    window = TimeWindow(10, 5)
+    assert str(KeyDeal(SCHEMA, ["k"], 1)) == "rows by key to 1 replica"
+    assert str(PaneDeal([window], 3)) == "slices in turn to 3 replicas"
+    assert str(TurnDeal(2)) == "rows in turn to 2 replicas"
+    assert str(WindowDeal([window], SCHEMA, [], 2)).startswith("windows in turn to 2 replicas; ")

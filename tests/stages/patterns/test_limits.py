@@ -1,0 +1,107 @@
+"""What a pattern cannot take is refused before a run, naming the patterns that can."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.clock import ManualClock
+from penstock.errors import GraphError, Where
+from penstock.operators import aggregates as spec
+from penstock.operators.window import count_window, session, sliding, tumbling
+from penstock.operators.windows import (
+    KeyedWindows,
+    MapReduceWindows,
+    PanedWindows,
+    ParallelWindows,
+    Windows,
+)
+from penstock.plan.accounts import Accounts
+from penstock.stages.patterns import decompose
+from penstock.stages.patterns.limits import able
+from penstock.stages.site import Site
+from tests.stages.judge import case
+from tests.stages.windowed import ALL, REGISTERS, WIDE, joined
+
+N = {"n": spec.count()}
+WHERE = Where("views.py", 7)
+
+
+def all_of(rows: list[Any]) -> dict[str, int]:
+    return {"n": len(rows)}
+
+
+def refused(op: Windows) -> GraphError:
+    up = case(op, [], schema=WIDE).up
+    with pytest.raises(GraphError) as caught:
+        decompose(op, up, 3, lambda: Site("views", WHERE, Accounts(), ManualClock()))
+    assert (caught.value.step, caught.value.where) == ("views", WHERE)
+    return caught.value
+
+
+@pytest.mark.parametrize("pattern", [ParallelWindows, PanedWindows, MapReduceWindows])
+@pytest.mark.parametrize(
+    ("windows", "named"),
+    [
+        (session(5), "session with gap 5 us"),
+        (count_window(3), "count 3"),
+        ({"x": tumbling(5), "y": session(2)}, "session with gap 2 us"),
+    ],
+)
+def test_sessions_and_count_windows_are_spread_by_key_only(
+    pattern: type[Windows], windows: Any, named: str
+) -> None:
+    error = refused(pattern(windows=windows, aggregates=N))
+    assert error.fact == f'pattern="{pattern.pattern}" cannot compute {named}'
+    assert error.detail == "which windows a row is in depends on other rows, so windows cannot be dealt"
+    assert error.hint == 'use pattern="keyed"'
+
+
+@pytest.mark.parametrize("pattern", [PanedWindows, MapReduceWindows])
+def test_a_function_of_whole_windows_is_not_made_of_parts(pattern: type[Windows]) -> None:
+    error = refused(pattern(windows=tumbling(5), apply=all_of, schema={"n": "int64"}))
+    assert error.fact.startswith(f'pattern="{pattern.pattern}" cannot compute ')
+    assert "all_of" in error.fact
+    assert error.detail == "it sees all rows of a window at once, which here are never together"
+    assert error.hint == 'use pattern="keyed" or pattern="parallel"'
+
+
+@pytest.mark.parametrize("pattern", [PanedWindows, MapReduceWindows])
+def test_what_is_made_from_rows_is_not_made_of_parts(pattern: type[Windows]) -> None:
+    error = refused(pattern(windows=tumbling(5), aggregates={**N, "all": spec.collect("v")}))
+    assert error.fact == f'pattern="{pattern.pattern}" cannot compute all={spec.collect("v")}'
+    assert error.detail == "it is made from the rows of a window, and parts hold numbers only"
+    assert error.hint == 'use pattern="keyed" or pattern="parallel"'
+
+
+@pytest.mark.parametrize("pattern", [PanedWindows, MapReduceWindows])
+def test_a_fold_of_rows_in_order_is_not_made_of_parts(pattern: type[Windows]) -> None:
+    text = spec.fold(lambda row: row.word or "", joined, "", type="string", commutative=False)
+    error = refused(pattern(windows=sliding(5, 2), aggregates={"text": text}))
+    assert error.fact == f'pattern="{pattern.pattern}" cannot compute text=fold(joined)'
+    assert error.detail == "commutative=False asks for rows in order, and parts are combined in any order"
+
+
+def test_first_and_last_are_made_of_parts_only_where_the_reader_numbers_rows() -> None:
+    op = KeyedWindows(windows=tumbling(5), aggregates={"first": spec.first("v")})
+    up = case(op, [], schema=WIDE).up
+    assert able(op, up, numbered=False) == ("keyed", "parallel")
+    assert able(op, up, numbered=True) == ("keyed", "parallel", "paned", "map_reduce")
+
+
+@pytest.mark.parametrize("name", REGISTERS)
+def test_aggregates_of_registers_can_be_spread_in_every_way(name: str) -> None:
+    op = KeyedWindows(windows=sliding(5, 2), aggregates={name: REGISTERS[name]})
+    assert able(op, case(op, [], schema=WIDE).up, numbered=False) == (
+        "keyed",
+        "parallel",
+        "paned",
+        "map_reduce",
+    )
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_aggregate_of_time_windows_can_be_spread_by_key_and_by_window(name: str) -> None:
+    op = KeyedWindows(windows=sliding(5, 2), aggregates={name: ALL[name]})
+    assert able(op, case(op, [], schema=WIDE).up, numbered=False)[:2] == ("keyed", "parallel")

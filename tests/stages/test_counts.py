@@ -1,0 +1,172 @@
+"""Count windows as panes of rows against lists of rows; and memory, snapshots and accounts of the store."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.kernels.folds import fold_rule
+from penstock.stages.counts import CountStore
+from penstock.stages.register import Kind, Register
+from penstock.stages.store import ENDED, NEVER, Arriving, Fate, Left, Outcome
+from penstock.timing.windows import CountWindow
+from tests.naive.counts import NaiveCounts
+from tests.stages.rounds import (
+    REGISTERS,
+    SCHEMA,
+    Round,
+    Row,
+    arriving,
+    registers_in,
+    registers_of,
+    rounds,
+    rows_in,
+    watermarks_before,
+    windows,
+)
+
+SIZES = st.tuples(st.integers(1, 6), st.integers(1, 8))
+LATENESS = st.integers(0, 12)
+
+
+def store_of(
+    size: int, every: int, lateness: int = 0, *, partial: bool = False, small: int = 10_000
+) -> CountStore:
+    return CountStore(
+        CountWindow(size, every), lateness, REGISTERS, partial=partial, rows=SCHEMA, small=small
+    )
+
+
+def rows(*times: int, slot: int = 0) -> list[Row]:
+    return [Row(number, slot, time) for number, time in enumerate(times)]
+
+
+def settled_in(left: Left) -> dict[int, str]:
+    assert left.settled is not None
+    tickets, outcomes = left.settled
+    said = {Outcome.PASSED: "passed", Outcome.UNFINISHED: "unfinished", Outcome.NO_WINDOW: "no window"}
+    return {
+        ticket: said[Outcome(outcome)]
+        for ticket, outcome in zip(tickets.tolist(), outcomes.tolist(), strict=True)
+    }
+
+
+def test_rows_are_numbered_by_time_once_the_watermark_has_passed_them() -> None:
+    store = store_of(2, 2)
+    store.take(arriving(rows(8, 3, 5, 9)), NEVER)
+    assert windows(store.leave(5)) == []  # only 3 is before the watermark
+    left = store.leave(9)
+    assert windows(left) == [(0, 3, 5, 5, 0)]
+    assert rows_in(left) == [[1, 2]]
+
+
+def test_a_row_that_comes_after_its_time_was_numbered_is_late() -> None:
+    store = store_of(2, 2, lateness=1)
+    store.leave(10)
+    fates, misses = store.take(arriving(rows(8, 9)), 10)
+    assert fates.tolist() == [[Fate.LATE, Fate.TAKEN]]
+    assert misses.tolist() == [[1, 0]]
+
+
+def test_rows_of_equal_time_and_no_order_are_numbered_by_their_columns() -> None:
+    store = CountStore(CountWindow(1, 1), 0, rows=SCHEMA)
+    batch = pa.RecordBatch.from_pydict({"number": [2, 1, None], "half": [0.5, 0.5, 0.5]}, schema=SCHEMA)
+    store.take(Arriving(np.zeros(3, np.int64), np.full(3, 7), rows=batch), NEVER)
+    left = store.leave(ENDED, ended=True)
+    assert left.members is not None
+    numbers = left.members.rows.column("number").to_pylist()
+    assert left.index is not None
+    assert [numbers[left.members.places[i]] for i in left.index.tolist()] == [None, 1, 2]
+
+
+def test_a_window_that_is_not_full_leaves_only_when_partial_windows_are_asked_for() -> None:
+    for partial, expected in ((False, []), (True, [(0, 1, 2, 2, 0)])):
+        store = store_of(3, 3, partial=partial)
+        store.take(arriving(rows(1, 2)), NEVER)
+        assert windows(store.leave(ENDED, ended=True)) == expected
+
+
+@pytest.mark.parametrize("small", [10_000, 0], ids=["plain", "compiled"])
+@given(rounds(), SIZES, LATENESS, st.booleans(), st.sets(st.integers(0, 6)))
+@settings(deadline=None, derandomize=True, max_examples=60)
+def test_the_store_agrees_with_lists_of_rows(
+    small: int, made: list[Round], sizes: tuple[int, int], lateness: int, partial: bool, shown: set[int]
+) -> None:
+    store = store_of(*sizes, lateness, partial=partial, small=small)
+    naive = NaiveCounts(*sizes, lateness, partial)
+    known = {row.number: row for each in made for row in each.rows}
+    settled: dict[int, str] = {}
+    n_settled = 0
+    for place, (each, before) in enumerate(zip(made, watermarks_before(made), strict=True)):
+        fates, misses = store.take(arriving(each.rows, tickets=True), before)
+        late = [naive.take(row.number, row.slot, row.time, before) for row in each.rows]
+        assert fates.tolist() == [[Fate.LATE if is_late else Fate.TAKEN for is_late in late]]
+        assert misses.tolist() == [[int(is_late) for is_late in late]]
+        ended = each.watermark == ENDED
+        left = store.leave(each.watermark, ended=ended)
+        settled |= (now := settled_in(left))
+        n_settled += len(now)
+        pairs = [(left, naive.leave(each.watermark, ended))]
+        if place in shown and not ended:
+            pairs.append((store.early(), naive.early()))
+        for found, expected in pairs:
+            assert sorted(zip(windows(found), rows_in(found), registers_in(found), strict=True)) == sorted(
+                ((slot, start, end, end, index), numbers, registers_of([known[n] for n in numbers]))
+                for slot, start, end, index, numbers in expected
+            )
+    assert settled == naive.outcomes()
+    assert n_settled == len(settled)
+
+
+@given(rounds(), SIZES, LATENESS, st.booleans(), st.integers(0, 6), st.permutations([0, 1, 2]))
+@settings(deadline=None, derandomize=True, max_examples=60)
+def test_a_store_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(
+    made: list[Round], sizes: tuple[int, int], lateness: int, partial: bool, cut: int, moved: list[int]
+) -> None:
+    whole, store = (store_of(*sizes, lateness, partial=partial) for _ in range(2))
+    for place, (each, before) in enumerate(zip(made, watermarks_before(made), strict=True)):
+        if place == cut:
+            saved, store = store.export(np.arange(3)), store_of(*sizes, lateness, partial=partial)
+            store.load(saved, np.array(moved))
+        names = moved if place >= cut else [0, 1, 2]
+        renamed = [Row(row.number, names[row.slot], row.time) for row in each.rows]
+        whole.take(arriving(each.rows, tickets=True), before)
+        store.take(arriving(renamed, tickets=True), before)
+        ended = each.watermark == ENDED
+        expected, found = whole.leave(each.watermark, ended=ended), store.leave(each.watermark, ended=ended)
+        known = sorted(zip(windows(expected), rows_in(expected), registers_in(expected), strict=True))
+        back = [(names.index(slot), *rest) for slot, *rest in windows(found)]
+        assert sorted(zip(back, rows_in(found), registers_in(found), strict=True)) == known
+        assert settled_in(found) == settled_in(expected)
+
+
+def test_a_users_fold_is_combined_from_panes() -> None:
+    product = fold_rule("product", lambda a, b: a * b, (1.0,), alone=True)
+    store = CountStore(CountWindow(2, 1), 0, [Register(Kind.FOLD, 1, product)])
+    store.take(arriving([Row(4, 0, 0), Row(8, 0, 1), Row(10, 0, 2)]), NEVER)  # values are halves
+    assert store.leave(ENDED).cells[0].tolist() == [[2.0 * 4.0], [4.0 * 5.0]]
+
+
+def test_memory_follows_the_windows_that_are_not_full() -> None:
+    store = store_of(100, 10)
+    most = 0
+    for start in range(0, 20_000, 100):
+        batch = [Row(i, i % 5, start + i // 10) for i in range(1_000)]
+        store.take(arriving(batch, tickets=True), max(NEVER, start - 100))
+        most = max(most, store.nbytes)
+        store.leave(start)
+    assert most < 500_000
+    store.leave(ENDED, ended=True)
+    assert store.nbytes < most / 2
+
+
+def test_a_slot_holds_state_once_it_has_a_row_that_is_not_late() -> None:
+    store = store_of(2, 2)
+    store.leave(5)
+    store.take(arriving([Row(0, 0, 4), Row(1, 1, 5)]), 5)
+    assert store.holds(np.arange(3)).tolist() == [False, True, False]
+    store.leave(ENDED - 1)
+    assert store.holds(np.arange(3)).tolist() == [False, True, False]

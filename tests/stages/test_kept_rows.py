@@ -1,0 +1,114 @@
+"""Kept rows against a list of rows per window, and what a store promises: memory and snapshots."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.stages.kept_rows import KeptRows
+from penstock.stages.store import ENDED, NEVER, Fate, Left
+from penstock.timing.windows import TimeWindow
+from tests.naive.kept import NaiveKept
+from tests.stages.rounds import SCHEMA, Round, Row, arriving, rounds, rows_in, watermarks_before, windows
+
+LATENESS = st.integers(0, 12)
+KINDS = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), min_size=1, max_size=3)
+
+
+def store_of(*kinds: tuple[int, int], lateness: int = 0) -> KeptRows:
+    return KeptRows([TimeWindow(size, every) for size, every in kinds], lateness, rows=SCHEMA)
+
+
+def read(left: Left) -> list[tuple[int, int, int, int, list[int]]]:
+    """(kind, slot, start, end, numbers of rows) of each window."""
+    bounds = [(slot, start, end) for slot, start, end, _, _ in windows(left)]
+    return sorted(
+        (kind, *each, numbers)
+        for kind, each, numbers in zip(left.kinds.tolist(), bounds, rows_in(left), strict=True)
+    )
+
+
+def test_a_row_is_in_each_of_its_windows_and_rows_come_in_order() -> None:
+    store = store_of((10, 5))
+    store.take(arriving([Row(0, 0, 7), Row(1, 0, 3), Row(2, 0, 7)]), NEVER)
+    assert read(store.leave(10)) == [(0, 0, -5, 5, [1]), (0, 0, 0, 10, [1, 0, 2])]
+    assert read(store.leave(ENDED)) == [(0, 0, 5, 15, [0, 2])]
+
+
+def test_a_row_that_missed_a_window_is_only_in_those_still_open() -> None:
+    store = store_of((10, 5))
+    store.leave(10)
+    fates, misses = store.take(arriving([Row(0, 0, 7), Row(1, 0, 3)]), 10)
+    assert fates.tolist() == [[Fate.TAKEN, Fate.LATE]]
+    assert misses.tolist() == [[1, 2]]
+    assert read(store.leave(ENDED)) == [(0, 0, 5, 15, [0])]
+
+
+def test_rows_may_not_be_taken_before_the_windows_of_the_watermark_have_left() -> None:
+    store = store_of((10, 5))
+    store.take(arriving([Row(0, 0, 7)]), NEVER)
+    with pytest.raises(AssertionError, match="windows leave before more rows are taken"):
+        store.take(arriving([Row(1, 0, 8)]), 20)
+
+
+@given(rounds(), KINDS, LATENESS, st.sets(st.integers(0, 6)))
+@settings(deadline=None, derandomize=True, max_examples=60)
+def test_the_store_agrees_with_a_list_of_rows_per_window(
+    made: list[Round], kinds: list[tuple[int, int]], lateness: int, shown: set[int]
+) -> None:
+    store, naive = store_of(*kinds, lateness=lateness), NaiveKept(kinds, lateness)
+    known = {row.number: row for each in made for row in each.rows}
+    for place, (each, before) in enumerate(zip(made, watermarks_before(made), strict=True)):
+        fates, misses = store.take(arriving(each.rows), before)
+        said = [naive.take(row.number, row.slot, row.time, before) for row in each.rows]
+        expected = [
+            [Fate.TAKEN if n_open else Fate.LATE if n_missed else Fate.GAP for n_open, n_missed in kinds_said]
+            for kinds_said in said
+        ]
+        assert fates.T.tolist() == expected
+        assert misses.T.tolist() == [[n_missed for _, n_missed in kinds_said] for kinds_said in said]
+        pairs = [(store.leave(each.watermark), naive.leave(each.watermark))]
+        if place in shown:
+            pairs.append((store.early(), naive.early()))
+        for left, windows_left in pairs:
+            in_order = [
+                (*window, sorted(numbers, key=lambda number: (known[number].time, number)))
+                for window, numbers in windows_left
+            ]
+            assert read(left) == sorted(in_order)
+
+
+@given(rounds(), KINDS, LATENESS, st.integers(0, 6), st.permutations([0, 1, 2]))
+@settings(deadline=None, derandomize=True, max_examples=60)
+def test_a_store_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(
+    made: list[Round], kinds: list[tuple[int, int]], lateness: int, cut: int, moved: list[int]
+) -> None:
+    whole, store = store_of(*kinds, lateness=lateness), store_of(*kinds, lateness=lateness)
+    for place, (each, before) in enumerate(zip(made, watermarks_before(made), strict=True)):
+        if place == cut:
+            saved, store = store.export(np.arange(3)), store_of(*kinds, lateness=lateness)
+            store.load(saved, np.array(moved))
+        names = moved if place >= cut else [0, 1, 2]
+        renamed = [Row(row.number, names[row.slot], row.time) for row in each.rows]
+        whole.take(arriving(each.rows), before)
+        store.take(arriving(renamed), before)
+        found = [
+            (kind, names.index(slot), start, end, numbers)
+            for kind, slot, start, end, numbers in read(store.leave(each.watermark))
+        ]
+        assert sorted(found) == read(whole.leave(each.watermark))
+
+
+def test_memory_follows_the_rows_that_open_windows_need() -> None:
+    store = store_of((100, 10))
+    most = 0
+    for start in range(0, 20_000, 100):
+        store.take(arriving([Row(i, i % 50, start + i // 10) for i in range(1_000)]), max(NEVER, start - 100))
+        most = max(most, store.nbytes)
+        store.leave(start)
+    assert most < 500_000
+    store.leave(ENDED)
+    assert store.nbytes == 0
+    assert not store.holds(np.arange(50)).any()

@@ -1,0 +1,200 @@
+"""WindFlow's four patterns: any degree gives the rows, late rows and accounts of one keyed replica."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.errors import CheckpointError, FunctionError
+from penstock.expr import col
+from penstock.operators import aggregates as spec
+from penstock.operators.window import sliding, tumbling
+from penstock.operators.windows import PATTERNS, KeyedWindows
+from tests.stages.judge import Case, assert_same, by_reference, case, shown_by_reference, with_op
+from tests.stages.patterns.spread import Spread, by_one, by_pattern
+from tests.stages.test_window_apply import TOLD, told
+from tests.stages.windowed import SKETCHES, WIDE, cases, cut, small, some_registers, timed, wide_rows
+
+LAW = settings(deadline=None, derandomize=True, max_examples=40)
+IN_PARTS = ["paned", "map_reduce"]
+degrees = st.integers(1, 5)
+several = st.one_of(timed, st.dictionaries(st.sampled_from("xyz"), timed, min_size=1, max_size=3))
+parts_of = cases(windows=several, names=some_registers)
+ticks = st.lists(st.integers(0, 3), min_size=7, max_size=7)
+
+
+def agree(case: Case, pattern: str, degree: int, joining: int = 1) -> None:
+    spread = by_pattern(case, pattern, degree, joining=joining)
+    assert_same(spread, by_one(case), approximate=tuple(SKETCHES))
+
+
+@LAW
+@given(cases(), degrees)
+def test_keyed_windows_of_any_degree_are_those_of_one_replica(case: Case, degree: int) -> None:
+    agree(case, "keyed", degree)
+
+
+@LAW
+@given(cases(windows=several), degrees, degrees)
+def test_parallel_windows_of_any_degree_are_those_of_one_replica(
+    case: Case, degree: int, joining: int
+) -> None:
+    agree(case, "parallel", degree, joining)
+
+
+@pytest.mark.parametrize("pattern", IN_PARTS)
+@LAW
+@given(case=parts_of, degree=degrees, joining=degrees)
+def test_windows_in_parts_of_any_degree_are_those_of_one_replica(
+    pattern: str, case: Case, degree: int, joining: int
+) -> None:
+    agree(case, pattern, degree, joining)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@LAW
+@given(case=parts_of, degree=st.integers(2, 4), joining=degrees, picks=st.lists(st.integers(0, 3)))
+def test_replicas_need_not_keep_step(
+    pattern: str, case: Case, degree: int, joining: int, picks: list[int]
+) -> None:
+    spread = Spread(case, pattern, degree, joining=joining)
+    assert_same(spread.loosely(picks), by_one(case), approximate=tuple(SKETCHES))
+
+
+@pytest.mark.parametrize("pattern", IN_PARTS)
+@LAW
+@given(rows=wide_rows, places=st.lists(st.integers(0, 30), max_size=4), spec_=several, degree=degrees)
+def test_first_and_last_of_numbered_rows_come_out_of_parts(
+    pattern: str, rows: list[Any], places: list[int], spec_: Any, degree: int
+) -> None:
+    ends = {"a": spec.first("v"), "b": spec.last("v"), "c": spec.last("x")}
+    op = KeyedWindows(windows=spec_, aggregates=ends)
+    agree(case(op, cut(rows, places), seq=True, schema=WIDE, delay=9), pattern, degree)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@LAW
+@given(case=parts_of, degree=degrees, ticks=ticks)
+def test_early_results_are_those_of_the_reference_engine(
+    pattern: str, case: Case, degree: int, ticks: list[int]
+) -> None:
+    case = with_op(case, early="2 us")
+    spread = by_pattern(case, pattern, degree, joining=2, ticks=ticks)
+    assert_same(spread, shown_by_reference(case, ticks), approximate=tuple(SKETCHES))
+
+
+@pytest.mark.parametrize("pattern", ["keyed", "parallel"])
+@LAW
+@given(
+    rows=st.lists(
+        st.tuples(st.sampled_from(["a", None]), st.integers(-20, 20), st.integers(0, 3)), max_size=20
+    ),
+    places=st.lists(st.integers(0, 20), max_size=4),
+    spec_=several,
+    lateness=small,
+    degree=degrees,
+)
+def test_functions_of_whole_windows_see_the_same_rows(
+    pattern: str, rows: list[Any], places: list[int], spec_: Any, lateness: int, degree: int
+) -> None:
+    op = KeyedWindows(windows=spec_, apply=told, schema=TOLD, lateness=lateness)
+    judged = case(op, cut(rows, places), delay=5)
+    assert_same(by_pattern(judged, pattern, degree), by_reference(judged))
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@LAW
+@given(case=cases(windows=several, names=some_registers), degree=degrees)
+def test_every_row_is_counted_once(pattern: str, case: Case, degree: int) -> None:
+    accounts = by_pattern(case, pattern, degree).accounts
+    assert accounts.rows_in == sum(batch.rows.num_rows for batch in case.batches)
+    assert accounts.balanced
+
+
+ROWS = [[("a", 1, 1), ("a", 2, 0), ("b", 3, 2), ("b", 4, 0)], [("a", 30, 0), ("b", 4, 0), ("b", 31, 5)]]
+INVERSE = {"n": spec.count(), "s": spec.sum(100 // col("v")), "m": spec.max(7 % col("v"))}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("on_error", ["skip", "dead_letter"])
+@pytest.mark.parametrize("degree", [1, 2, 3])
+def test_rows_that_fail_are_told_of_once(pattern: str, on_error: str, degree: int) -> None:
+    op = KeyedWindows(windows=sliding(10, 2), aggregates=INVERSE, on_error=on_error)
+    agree(case(op, ROWS, delay=5), pattern, degree)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_a_row_that_fails_stops_the_run(pattern: str) -> None:
+    failing = case(KeyedWindows(windows=sliding(10, 2), aggregates=INVERSE), ROWS)
+    with pytest.raises(FunctionError) as failed:
+        by_pattern(failing, pattern, 3)
+    assert failed.value.step == "window-1"
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@LAW
+@given(case=parts_of, degree=degrees, joining=degrees)
+def test_results_of_a_key_leave_by_window_end_and_start(
+    pattern: str, case: Case, degree: int, joining: int
+) -> None:
+    case = replace(case, key=("k",))
+    told_ = by_pattern(case, pattern, degree, joining=joining)
+    for key in ("a", "b", None):
+        rows = [row for row in told_.tables["out"].to_pylist() if row["k"] == key]
+        bounds = [(row["window_end"], row["window_start"]) for row in rows]
+        assert all(earlier <= later for earlier, later in pairwise(bounds))
+
+
+moves = st.lists(st.tuples(st.integers(0, 6), degrees, degrees), max_size=3)
+
+
+@pytest.mark.parametrize("pattern", ["keyed", *IN_PARTS])
+@LAW
+@given(case=parts_of, moves=moves)
+def test_state_moves_to_any_number_of_replicas_between_any_batches(
+    pattern: str, case: Case, moves: list[tuple[int, int, int]]
+) -> None:
+    spread = Spread(case, pattern, 2)
+    for number, batch in enumerate(case.batches):
+        spread.push(batch)
+        for at, degree, joining in moves:
+            if at == number:
+                spread.move_to(degree, joining)
+    assert_same(spread.end(), by_one(case), approximate=tuple(SKETCHES))
+
+
+@LAW
+@given(cases(windows=several), st.sets(st.integers(0, 6)), degrees)
+def test_parallel_replicas_take_up_their_own_state(case: Case, at: set[int], degree: int) -> None:
+    spread = Spread(case, "parallel", degree)
+    for number, batch in enumerate(case.batches):
+        spread.push(batch)
+        if number in at:
+            spread.move_to(degree, 1)
+    assert_same(spread.end(), by_one(case), approximate=tuple(SKETCHES))
+
+
+def test_a_parallel_replica_refuses_the_state_of_another_number_of_them() -> None:
+    op = KeyedWindows(windows=tumbling(10), aggregates={"n": spec.count()})
+    spread = Spread(case(op, ROWS), "parallel", 1)
+    spread.push(spread.case.batches[0])
+    with pytest.raises(CheckpointError) as refused:
+        spread.move_to(2, 1)
+    assert refused.value.detail == "saved: 1 of 1; now: 1 of 2"
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@LAW
+@given(case=parts_of)
+def test_memory_is_given_back_when_windows_have_left(pattern: str, case: Case) -> None:
+    spread = Spread(case, pattern, 3)
+    for batch in case.batches:
+        spread.push(batch)
+    spread.end()
+    for stage in (*spread.pattern.replicas, *spread.pattern.joining):
+        assert getattr(stage, "nbytes", 0) < 1_000_000

@@ -1,0 +1,94 @@
+"""Blocks of kept rows against a plain list of rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.kernels.rules import LEAST
+from penstock.stages.row_blocks import RowBlocks, before, joined_rows, of_slots
+from penstock.stages.saved_rows import loaded_rows, saved_rows
+from penstock.stages.store import Arriving, Values
+from tests.stages.rounds import Row, arriving
+
+ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30)), max_size=10)
+STEPS = st.lists(st.tuples(ROWS, st.integers(0, 30), st.sets(st.integers(0, 3))), max_size=12)
+
+
+def numbers(rows: Arriving | None) -> list[int]:
+    return [] if rows is None else sorted(rows.values[0].data.tolist())
+
+
+@given(STEPS)
+@settings(deadline=None, derandomize=True)
+def test_rows_come_out_once_by_time_and_slot(
+    steps: list[tuple[list[tuple[int, int]], int, set[int]]],
+) -> None:
+    blocks, kept = RowBlocks(), list[Row]()
+    n = 0
+    for pairs, below, slots in steps:
+        new = [Row(n + place, slot, time) for place, (slot, time) in enumerate(pairs)]
+        n += len(new)
+        blocks.add(arriving(new))
+        kept += new
+        where = of_slots(np.array(sorted(slots), np.int64))
+        expected = sorted(row.number for row in kept if row.time < below and row.slot in slots)
+        assert numbers(blocks.find(where, below=below)) == expected
+        assert numbers(blocks.pull(where, below=below)) == expected
+        kept = [row for row in kept if row.number not in expected]
+        assert len(blocks) == len(kept)
+        held = {row.slot for row in kept}
+        assert blocks.holds(np.arange(5)).tolist() == [slot in held for slot in range(5)]
+        assert numbers(blocks.find()) == sorted(row.number for row in kept)
+
+
+def test_rows_before_a_time_of_their_slot_are_found() -> None:
+    blocks = RowBlocks()
+    blocks.add(arriving([Row(0, 0, 5), Row(1, 1, 5), Row(2, 1, 9), Row(3, 2, 1), Row(4, 7, 1)]))
+    assert numbers(blocks.find(before(np.array([1, 2, 1]), np.array([4, 1, 8])))) == [1]
+
+
+def test_many_small_batches_make_few_blocks_and_taken_rows_are_given_back() -> None:
+    blocks = RowBlocks()
+    for number in range(3_000):
+        blocks.add(arriving([Row(number, 0, number)]))
+    held = blocks.nbytes
+    assert len(blocks._blocks) < 20
+    blocks.pull(below=2_900)
+    assert blocks.nbytes < held / 10
+
+
+def test_a_missing_part_of_the_order_comes_before_any_there_is() -> None:
+    one, two = np.array([1]), np.array([2])
+    parts = [Arriving(one, one, (one,)), Arriving(two, two, (two, two))]
+    assert [each.tolist() for each in joined_rows(parts).order] == [[1, 2], [LEAST, 2]]
+
+
+def test_rows_are_the_same_after_they_were_saved_and_loaded() -> None:
+    rows = Arriving(
+        np.array([4, 9, 4]),
+        np.array([1, 2, 3]),
+        (np.array([7, 8, 9]),),
+        (Values(np.array([1, 2, 3])), Values(np.array([0.5, 0.0, np.nan]), np.array([True, False, True]))),
+        pa.RecordBatch.from_pydict({"place": ["a", None, "c"], "time": [1, 2, 3]}),
+        np.array([-1, 5, 6]),
+    )
+    loaded = loaded_rows(saved_rows(rows, np.array([9, 4])), np.array([0, 1]))
+    assert loaded is not None
+    assert loaded.slots.tolist() == [1, 0, 1]
+    assert loaded.times.tolist() == [1, 2, 3]
+    assert [each.tolist() for each in loaded.order] == [[7, 8, 9]]
+    assert loaded.values[0].data.tolist() == [1, 2, 3]
+    assert loaded.values[0].valid is None
+    assert loaded.values[1].valid is not None
+    assert loaded.values[1].valid.tolist() == [True, False, True]
+    assert np.isnan(loaded.values[1].data[2])
+    assert loaded.rows == rows.rows
+    assert loaded.tickets is not None
+    assert loaded.tickets.tolist() == [-1, 5, 6]
+
+
+def test_no_rows_are_saved_as_no_rows() -> None:
+    assert loaded_rows(saved_rows(None, np.array([1])), np.array([1])) is None

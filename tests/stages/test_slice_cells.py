@@ -1,0 +1,142 @@
+"""Rows into slices: all speeds put the same rows into the same slices."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.kernels.cells import BASE, END, FIRST, FURTHEST, MASK
+from penstock.stages.register import Kind, Register
+from penstock.stages.slice_cells import SliceCells
+from penstock.stages.store import Values
+from penstock.timing.slices import Slicing
+from penstock.timing.windows import TimeWindow
+from tests.naive.slices import slice_of
+
+fixed = settings(deadline=None, derandomize=True, max_examples=30)
+SUM = (Register(Kind.ROWS), Register(Kind.FLOAT_SUM, 0))
+MORE = (*SUM, Register(Kind.LATEST))  # too much for one pass: rows are placed, then added
+kinds = pytest.mark.parametrize("registers", [SUM, MORE], ids=["one pass", "placed"])
+speeds = pytest.mark.parametrize("small", [0, 10**9], ids=["compiled", "plain"])
+
+Totals = dict[tuple[int, int], tuple[int, float]]
+
+
+def held(cells: SliceCells, slicing: Slicing) -> Totals:
+    """(rows, sum) by (slot, start of slice)."""
+    found = {}
+    for slot, ring in zip(*cells.rings.active(), strict=True):
+        for id_ in range(ring[FIRST], ring[END]):
+            at = ring[BASE] + (id_ & ring[MASK])
+            if cells.arena.cells[0][at, 0]:
+                total = round(float(cells.arena.cells[1][at, 0]), 6)
+                found[int(slot), slicing.start_of(id_)] = (int(cells.arena.cells[0][at, 0]), total)
+    return found
+
+
+def counted(rows: list[tuple[int, int, float]], pair: tuple[int, int], open_from: int) -> Totals:
+    """The same, slice by slice along the microseconds."""
+    found: Totals = {}
+    for slot, time, value in rows:
+        if time >= open_from:
+            place = slot, slice_of(time, [pair])[0]
+            n, total = found.get(place, (0, 0.0))
+            found[place] = n + 1, round(total + value, 6)
+    return found
+
+
+def arrays(rows: list[tuple[int, int, float]]) -> tuple[Any, Any, Any]:
+    slots, times = (np.array([row[part] for row in rows], np.int64) for part in range(2))
+    return slots, times, np.array([row[2] for row in rows], np.float64)
+
+
+sometimes_far = st.integers(-60, 60) | st.sampled_from([-(10**7), 10**7, 2 * FURTHEST])
+rows_of = st.lists(
+    st.tuples(st.integers(0, 3), sometimes_far, st.integers(-4, 4).map(float)), min_size=1, max_size=60
+)
+
+
+@kinds
+@speeds
+@fixed
+@given(
+    rows_of,
+    st.tuples(st.integers(1, 12), st.integers(1, 12)),
+    st.integers(-50, 20),
+    st.integers(1, 30),
+    st.booleans(),
+)
+def test_rows_go_into_the_slices_that_hold_their_times_unless_they_are_late(
+    registers: Any,
+    small: int,
+    rows: list[tuple[int, int, float]],
+    pair: tuple[int, int],
+    open_from: int,
+    cut: int,
+    one_slot: bool,
+) -> None:
+    rows = [(0, time, value) for _, time, value in rows] if one_slot else rows
+    slicing = Slicing.of([TimeWindow(*pair)])
+    cells = SliceCells(slicing, registers, small)
+    for start in range(0, len(rows), cut):
+        part = rows[start : start + cut]
+        slots, times, values = arrays(part)
+        late = cells.add(slots, times, (Values(values),), None, open_from)
+        assert sorted(late.tolist()) == [i for i, row in enumerate(part) if row[1] < open_from]
+    assert held(cells, slicing) == counted(rows, pair, open_from)
+
+
+@pytest.mark.parametrize("disorder", [0, 40, 4000])
+@pytest.mark.parametrize("n_slots", [1, 7])
+@pytest.mark.parametrize("pair", [(100, 10), (25, 10)], ids=["equal slices", "two per slide"])
+def test_long_batches_in_and_out_of_order_are_counted_and_summed_in_one_pass(
+    disorder: int, n_slots: int, pair: tuple[int, int]
+) -> None:
+    rng = np.random.default_rng(disorder + n_slots)
+    times = np.sort(rng.integers(0, 3000, 6000)) - rng.integers(0, disorder + 1, 6000)
+    slots, values = rng.integers(0, n_slots, 6000), rng.integers(0, 9, 6000).astype(np.float64)
+    slicing = Slicing.of([TimeWindow(*pair)])
+    cells = SliceCells(slicing, SUM, 0)
+    for part in (slice(0, 2500), slice(2500, 6000)):
+        cells.add(slots[part], times[part], (Values(values[part]),), None, -100)
+    rows = list(zip(slots.tolist(), times.tolist(), values.tolist(), strict=True))
+    assert held(cells, slicing) == counted(rows, pair, -100)
+
+
+def test_many_slots_at_once_find_room() -> None:
+    slots = np.arange(50_000)
+    slicing = Slicing.of([TimeWindow(10, 10)])
+    cells = SliceCells(slicing, SUM, 0)
+    for start in (0, 30):
+        cells.add(slots, slots % 10 + start, (Values(np.ones(50_000)),))
+    assert (cells.rings.table[:50_000, END] - cells.rings.table[:50_000, FIRST] == 4).all()
+    assert cells.arena.cells[0].sum() == 100_000
+
+
+def test_a_period_too_long_for_the_product_is_divided_exactly() -> None:
+    slicing = Slicing.of([TimeWindow(2**55, 2**55)])
+    cells = SliceCells(slicing, SUM, 0)
+    cells.add(None, np.array([2**55 - 1, 2**55, -1]), (Values(np.ones(3)),))
+    assert held(cells, slicing) == {(0, start): (1, 1.0) for start in (-(2**55), 0, 2**55)}
+
+
+@pytest.mark.parametrize("period", [1, 3, 7, 10, 997, 3_001_000, 2**40 + 1])
+def test_slices_by_multiplication_are_those_by_division_at_the_edges_of_their_reach(period: int) -> None:
+    slicing = Slicing.of([TimeWindow(period, period)])
+    base = 10**15 // period * period
+    whole = (FURTHEST // 4) // period
+    times = [base + k * period + d for k in (0, 1, whole - 1, whole) for d in (-1, 0, 1)]
+    for time in times[1:]:
+        cells = SliceCells(slicing, SUM, 0)
+        cells.add(None, np.array([base, time]), (Values(np.ones(2)),))
+        wanted: dict[int, int] = {}
+        for each in (base, time):
+            start = each // period * period
+            wanted[start] = wanted.get(start, 0) + 1
+        assert {start: n for (_, start), (n, _) in held(cells, slicing).items()} == wanted
+    assert math.gcd(period, base) == period

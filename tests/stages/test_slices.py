@@ -1,0 +1,327 @@
+"""The store of time windows against a bucket of rows per window."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from penstock.kernels.registers import floats_of, order_floats
+from penstock.stages.combining import Listing, choose
+from penstock.stages.register import Kind, Register
+from penstock.stages.slices import SliceStore
+from penstock.stages.store import ENDED, NEVER, Arriving, Fate, Left, Values
+from penstock.timing.slices import Slicing
+from penstock.timing.windows import TimeWindow
+from tests.naive.time_windows import Buckets, Place, Row
+
+fixed = settings(deadline=None, derandomize=True, max_examples=25)
+thorough = settings(deadline=None, derandomize=True, max_examples=300)
+
+WHOLE, REAL, ORDERED = 0, 1, 2  # places of the values: integers, floats, floats in the order of integers
+EVERY_REGISTER = (
+    Register(Kind.ROWS),
+    Register(Kind.COUNT, WHOLE),
+    Register(Kind.INT_SUM, WHOLE),
+    Register(Kind.FLOAT_SUM, REAL),
+    Register(Kind.MOST, WHOLE),
+    Register(Kind.LEAST, ORDERED),
+    Register(Kind.MOST_OF, ORDERED),
+    Register(Kind.LEAST_OF, WHOLE),
+    Register(Kind.FIRST, WHOLE),
+    Register(Kind.LAST, WHOLE),
+    Register(Kind.MOMENTS, REAL),
+    Register(Kind.LATEST),
+)
+WAYS = ("direct", "subtract", "sweep", "tree", None)
+
+
+def arriving(rows: Sequence[Row]) -> Arriving:
+    whole = np.array([row.whole or 0 for row in rows], np.int64)
+    real = np.array([0.0 if row.real is None else row.real for row in rows], np.float64)
+    ordered = np.empty(len(rows), np.int64)
+    order_floats.plain(real.view(np.int64), ordered)
+    has_whole = np.array([row.whole is not None for row in rows], np.bool_)
+    has_real = np.array([row.real is not None for row in rows], np.bool_)
+    return Arriving(
+        np.array([row.slot for row in rows], np.int64),
+        np.array([row.time for row in rows], np.int64),
+        (np.array([row.order for row in rows], np.int64),),
+        (Values(whole, has_whole), Values(real, has_real), Values(ordered, has_real)),
+    )
+
+
+def sort_key(value: float) -> tuple[bool, float]:
+    """NaN greatest."""
+    return (math.isnan(value), 0.0 if math.isnan(value) else value)
+
+
+def expected(rows: list[Row]) -> dict[str, Any]:
+    """What the registers must hold for a window's rows; sums of floats are left to approx."""
+    whole = [row.whole for row in rows if row.whole is not None]
+    real = [row.real for row in rows if row.real is not None]
+    found: dict[str, Any] = {"rows": len(rows), "count": len(whole), "latest": max(row.time for row in rows)}
+    if whole:
+        placed = sorted((row.time, row.order, row.whole) for row in rows if row.whole is not None)
+        found |= {
+            "sum": sum(whole),
+            "most": max(whole),
+            "least of": (min(whole), whole.count(min(whole))),
+            "first": placed[0],
+            "last": placed[-1],
+        }
+    if real:
+        keys = sorted(map(sort_key, real))
+        found |= {"least": keys[0], "most of": (keys[-1], keys.count(keys[-1]))}
+        found["float sum"] = math.fsum(real) if all(map(math.isfinite, real)) else sum(real)
+        mean = sum(real) / len(real)
+        found["moments"] = (len(real), mean, sum((value - mean) ** 2 for value in real))
+    return found
+
+
+def held(left: Left, i: int) -> dict[str, Any]:
+    """The registers of the i-th window in the form of `expected`."""
+    cell = [cells[i].tolist() for cells in left.cells]
+    found: dict[str, Any] = {"rows": cell[0][0], "count": cell[1][0], "latest": cell[11][0]}
+    if found["count"]:
+        found |= {
+            "sum": (cell[2][0] << 32) + cell[2][1],
+            "most": cell[4][0],
+            "least of": (~cell[7][0], cell[7][1]),
+            "first": (~cell[8][0], ~cell[8][1], cell[8][2]),
+            "last": tuple(cell[9]),
+        }
+    if cell[10][0]:
+        least, most = (sort_key(float(floats_of(np.array([key]))[0])) for key in (~cell[5][0], cell[6][0]))
+        found |= {
+            "least": least,
+            "most of": (most, cell[6][1]),
+            "float sum": cell[3][0],
+            "moments": tuple(cell[10]),
+        }
+    return found
+
+
+def same(found: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    near = ("float sum", "moments")
+    exact = {k: v for k, v in found.items() if k not in near} == {
+        k: v for k, v in wanted.items() if k not in near
+    }
+    if not exact or found.keys() != wanted.keys():
+        return False
+    return all(_near(found[k], wanted[k], k == "moments") for k in near if k in wanted)
+
+
+def _near(a: Any, b: Any, moments: bool) -> bool:
+    if moments and not math.isfinite(b[2]):
+        return not math.isfinite(a[2])
+    return bool(a == pytest.approx(b, rel=1e-9, abs=1e-6, nan_ok=True))
+
+
+def windows_of(left: Left) -> dict[Place, int]:
+    places = zip(left.kinds.tolist(), left.slots.tolist(), left.starts.tolist(), strict=True)
+    found = {place: i for i, place in enumerate(places)}
+    assert len(found) == len(left.slots), "a window left twice"
+    return found
+
+
+def check(left: Left, wanted: dict[Place, list[Row]], sizes: list[int]) -> None:
+    found = windows_of(left)
+    assert found.keys() == wanted.keys()
+    for place, i in found.items():
+        assert same(held(left, i), expected(wanted[place])), (held(left, i), expected(wanted[place]))
+        assert left.ends[i] == place[2] + sizes[place[0]]
+        assert left.times[i] == left.ends[i] - 1
+
+
+values = st.none() | st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3)
+reals = st.none() | st.integers(-4, 4).map(float) | st.sampled_from([math.nan, math.inf, -0.0])
+kinds = st.lists(st.tuples(st.integers(1, 20), st.integers(1, 20)), min_size=1, max_size=2)
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> list[tuple[list[Row], int]]:
+    """Batches with the watermark after each: time moves on, jumps now and then, rows come out of order."""
+    now, order, batches = draw(st.integers(-50, 50)), 0, []
+    for _ in range(draw(st.integers(1, 6))):
+        rows = []
+        for _ in range(draw(st.integers(0, 12))):
+            time = now + draw(st.integers(-25, 25))
+            rows.append(Row(draw(st.integers(0, 3)), time, order, draw(values), draw(reals)))
+            order += 1
+        batches.append((rows, now - draw(st.integers(0, 30))))
+        now += draw(st.sampled_from([0, 3, 10, 40, 700, 100_000]))
+    return batches
+
+
+def store_of(
+    pairs: list[tuple[int, int]], lateness: int, way: Any = None, **options: Any
+) -> SliceStore | None:
+    """A store of windows that share slices; None when they do not or when `way` does not fit."""
+    slicings = Slicing.groups(TimeWindow(size, every) for size, every in pairs)
+    if len(slicings) > 1 or (way == "direct" and slicings[0].longest > 1):
+        return None
+    return SliceStore(slicings[0], lateness, EVERY_REGISTER, way=way, **options)
+
+
+def run(
+    store: SliceStore, pairs: list[tuple[int, int]], lateness: int, stream: list[tuple[list[Row], int]]
+) -> None:
+    twin, watermark = Buckets(pairs, lateness), NEVER
+    sizes = [size for size, _ in pairs]
+    for rows, next_watermark in [*stream, ([], ENDED)]:
+        fates, misses = store.take(arriving(rows), watermark)
+        for i, row in enumerate(rows):
+            said = [(Fate(fates[k, i]).name.lower(), int(misses[k, i])) for k in range(len(pairs))]
+            assert said == twin.take(row)
+        watermark = max(watermark, next_watermark)
+        check(store.leave(watermark), twin.leave(watermark), sizes)
+        slots = np.arange(5)
+        assert set(slots[store.holds(slots)].tolist()) >= twin.holding()
+    assert not store.holds(np.arange(5)).any()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("small", [0, 10**9], ids=["compiled", "plain"])
+@fixed
+@given(kinds, st.integers(0, 12), streams(), st.integers(1, 3))
+@example(
+    [(10, 3)], 0, [([Row(0, 5, 0, 1, 1.0)], 0), ([Row(0, -4, 1, 2, 2.0), Row(0, 100_000, 2, 3, 3.0)], 1)], 1
+)
+def test_windows_are_those_of_a_bucket_per_window_whichever_way_they_are_combined(
+    way: Any,
+    small: int,
+    pairs: list[tuple[int, int]],
+    lateness: int,
+    stream: list[tuple[list[Row], int]],
+    most: int,
+) -> None:
+    store = store_of(pairs, lateness, way, small=small, most=most)
+    if store is not None:
+        run(store, pairs, lateness, stream)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+@thorough
+@given(kinds, st.integers(0, 12), streams(), st.integers(1, 3))
+def test_windows_are_those_of_a_bucket_per_window_over_many_streams(
+    way: Any, pairs: list[tuple[int, int]], lateness: int, stream: list[tuple[list[Row], int]], most: int
+) -> None:
+    store = store_of(pairs, lateness, way, small=100, most=most)
+    if store is not None:
+        run(store, pairs, lateness, stream)
+
+
+@fixed
+@given(kinds, st.integers(0, 12), streams(), st.integers(0, 6))
+def test_saving_and_loading_between_batches_changes_nothing(
+    pairs: list[tuple[int, int]], lateness: int, stream: list[tuple[list[Row], int]], when: int
+) -> None:
+    store = store_of(pairs, lateness)
+    if store is None:
+        return
+    twin, watermark, turned = Buckets(pairs, lateness), NEVER, np.arange(5)
+    for number, (rows, next_watermark) in enumerate([*stream, ([], ENDED)]):
+        if number == when:
+            held_slots = np.flatnonzero(store.holds(np.arange(5)))
+            again = store_of(pairs, lateness)
+            assert again is not None
+            again.load(store.export(held_slots), 4 - held_slots)
+            store, turned = again, 4 - np.arange(5)  # the keys have other slots from now on
+        moved = [row._replace(slot=int(turned[row.slot])) for row in rows]
+        store.take(arriving(moved), watermark)
+        for row in rows:
+            twin.take(row)
+        watermark = max(watermark, next_watermark)
+        wanted = {(k, int(turned[slot]), start): r for (k, slot, start), r in twin.leave(watermark).items()}
+        check(store.leave(watermark), wanted, [size for size, _ in pairs])
+
+
+@fixed
+@given(kinds, streams())
+def test_windows_are_shown_early_when_they_have_changed(
+    pairs: list[tuple[int, int]], stream: list[tuple[list[Row], int]]
+) -> None:
+    store = store_of(pairs, 0)
+    if store is None:
+        return
+    twin, watermark, shown = Buckets(pairs, 0), NEVER, dict[Place, int]()
+    for rows, next_watermark in stream:
+        store.take(arriving(rows), watermark)
+        for row in rows:
+            twin.take(row)
+        changed = {place: held for place, held in twin.open.items() if len(held) != shown.get(place)}
+        check(store.early(), changed, [size for size, _ in pairs])
+        shown = {place: len(held) for place, held in twin.open.items()}
+        watermark = max(watermark, next_watermark)
+        store.leave(watermark)
+        twin.leave(watermark)
+
+
+def tumbling(size: int = 10) -> SliceStore:
+    return SliceStore(Slicing.of([TimeWindow(size, size)]), 0, [Register(Kind.ROWS)])
+
+
+def test_memory_stays_bounded_by_the_open_slices() -> None:
+    store, watermark, sizes = tumbling(), NEVER, []
+    for start in range(0, 40_000, 1000):
+        times = np.arange(start, start + 1000)
+        store.take(Arriving(times % 50, times), watermark)
+        watermark = start + 1000
+        store.leave(watermark)
+        sizes.append(store.nbytes)
+    assert max(sizes[10:]) == sizes[10]
+
+
+def test_results_of_a_key_leave_in_the_order_of_their_ends() -> None:
+    store = SliceStore(Slicing.of([TimeWindow(10, 5)]), 0, [Register(Kind.ROWS)], most=2)
+    store.take(Arriving(np.zeros(3, np.int64), np.array([31, 4, 17])), NEVER)
+    assert store.leave(ENDED).ends.tolist() == [5, 10, 20, 25, 35, 40]
+
+
+def test_a_watermark_that_goes_back_lets_nothing_leave_twice() -> None:
+    store = tumbling()
+    store.take(Arriving(np.zeros(2, np.int64), np.array([3, 13])), NEVER)
+    assert store.leave(10).ends.tolist() == [10]
+    assert store.leave(5).ends.tolist() == []
+    assert store.leave(ENDED).ends.tolist() == [20]
+
+
+def test_a_row_far_in_the_future_costs_no_memory_for_the_time_between() -> None:
+    store = tumbling()
+    store.take(Arriving(np.zeros(3, np.int64), np.array([3, 2**60, -(2**60)])), NEVER)
+    assert store.nbytes < 100_000
+    assert store.leave(ENDED).starts.tolist() == [-(2**60) // 10 * 10, 0, 2**60 // 10 * 10]
+
+
+@pytest.mark.parametrize(
+    ("window", "registers", "why"),
+    [
+        (TimeWindow(10, 10), [Register(Kind.FLOAT_SUM, 0)], "tumbling 10 us: direct: a window is one slice"),
+        (
+            TimeWindow(100, 10),
+            [Register(Kind.INT_SUM, 0)],
+            "sliding 100 us every 10 us: subtract: running sums are exact; B-PAT when few windows leave at "
+            "once, for a logarithm of 10 slices each",
+        ),
+    ],
+)
+def test_the_store_says_how_windows_are_put_together_and_why(
+    window: TimeWindow, registers: list[Register], why: str
+) -> None:
+    assert SliceStore(Slicing.of([window]), 0, registers).why == (why,)
+
+
+def test_few_windows_at_once_go_through_the_tree_and_many_through_a_sweep() -> None:
+    ring = np.array([[0, 1023, 0, 1000, 900, 2**62, -(2**62), 0]])
+    one = Listing(np.array([0]), np.array([0]), np.array([901]), np.array([1]))
+    many = Listing(np.arange(900), np.arange(900), np.arange(100, 1000), np.array([900]))
+    assert choose(900, ring, one) == "tree"
+    assert choose(100, ring, many) == "subtract"
+    assert choose(1, ring, many) == "direct"

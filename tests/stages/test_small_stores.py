@@ -1,0 +1,32 @@
+"""Small programs must start at once: stores that see few rows run without Numba."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = """
+import sys
+from penstock.stages.counts import CountStore
+from penstock.stages.kept_rows import KeptRows
+from penstock.stages.sessions import SessionStore
+from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow
+from tests.stages.rounds import ENDED, NEVER, REGISTERS, SCHEMA, Row, arriving
+
+for store in (
+    CountStore(CountWindow(4, 2), 0, REGISTERS, rows=SCHEMA),
+    SessionStore(SessionWindow(5), 0, REGISTERS, rows=SCHEMA),
+    KeptRows([TimeWindow(10, 5)], 0, rows=SCHEMA),
+):
+    store.take(arriving([Row(i, i % 3, i) for i in range(100)]), NEVER)
+    assert len(store.leave(ENDED, ended=True).slots)
+print("numba" in sys.modules)
+"""
+
+
+def test_a_hundred_rows_do_not_load_numba() -> None:
+    command = [sys.executable, "-c", PROGRAM]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "False"

@@ -1,0 +1,40 @@
+"""The window stage against the reference engine, on any windows, aggregates, keys and cuts."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+
+from tests.stages.judge import Case, agree
+from tests.stages.windowed import SKETCHES, cases, sessions, several_counts, some_registers, timed
+
+LAW = settings(deadline=None, derandomize=True, max_examples=150)
+
+
+@LAW
+@given(cases(windows=timed, names=some_registers))
+def test_time_windows_of_registers_are_those_of_the_reference_engine(case: Case) -> None:
+    agree(case)
+
+
+@LAW
+@given(cases(windows=timed))
+def test_time_windows_of_any_aggregates_are_those_of_the_reference_engine(case: Case) -> None:
+    agree(case, approximate=tuple(SKETCHES))
+
+
+@LAW
+@given(cases(windows=sessions))
+def test_sessions_are_those_of_the_reference_engine(case: Case) -> None:
+    agree(case, approximate=tuple(SKETCHES))
+
+
+@LAW
+@given(cases())
+def test_any_windows_side_by_side_are_those_of_the_reference_engine(case: Case) -> None:
+    agree(case, approximate=tuple(SKETCHES))
+
+
+@LAW
+@given(cases(windows=several_counts))
+def test_rows_of_several_count_windows_are_counted_once(case: Case) -> None:
+    agree(case, approximate=tuple(SKETCHES))
