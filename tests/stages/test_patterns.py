@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -75,6 +76,28 @@ def test_first_and_last_of_numbered_rows_come_out_of_parts(
     ends = {"a": spec.first("v"), "b": spec.last("v"), "c": spec.last("x")}
     op = KeyedWindows(windows=spec_, aggregates=ends)
     agree(case(op, cut(rows, places), seq=True, schema=WIDE, delay=9), pattern, degree)
+
+
+def spread_of(row: Any) -> tuple[float, float]:
+    return row.x, row.x * row.x
+
+
+def both(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
+    return a[0] + b[0], max(a[1], b[1])
+
+
+def difference(part: tuple[float, float]) -> float:
+    return part[0] - part[1]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("degree", [1, 3])
+def test_a_fold_of_numbers_comes_out_of_parts(pattern: str, degree: int) -> None:
+    schema = pa.schema([pa.field("k", pa.string()), pa.field("t", pa.int64()), pa.field("x", pa.float64())])
+    fold = spec.fold(spread_of, both, (0.0, 0.0), difference, columns="x", type="float64")
+    op = KeyedWindows(windows=sliding(10, 3), aggregates={"n": spec.count(), "f": fold}, lateness=4)
+    rows = [[("ab"[i % 2], (i * 7) % 40 + i, i / 4) for i in range(start, start + 9)] for start in (0, 9, 18)]
+    agree(case(op, rows, schema=schema, delay=3), pattern, degree)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

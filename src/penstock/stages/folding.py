@@ -21,6 +21,7 @@ import pyarrow.types as kind
 from penstock.caller import defined_at, name_of
 from penstock.errors import FunctionError, PenstockError
 from penstock.expr.arrow.evaluated import numbers
+from penstock.expr.failure import reason_of
 from penstock.expr.types import from_plain
 from penstock.kernels.folds import fold_rule, lift_loop, lower_loop
 from penstock.operators.aggregates import Fold
@@ -29,7 +30,7 @@ from penstock.stages.batch import Mask
 from penstock.stages.pace import SMALL
 from penstock.stages.site import Site
 from penstock.stages.store import Values
-from penstock.stages.user_calls import FoldCalls, PartFailed, plain_rows_of, reason_of
+from penstock.stages.user_calls import FoldCalls, PartFailed, plain_rows_of
 
 EXACT = 2**53
 """Whole numbers up to this are floats without loss."""

@@ -17,14 +17,14 @@ from penstock.errors import Where
 from penstock.expr import Expr, lower_python, type_of
 from penstock.expr.arrow.lower import lower_arrow
 from penstock.expr.columns import Column
-from penstock.expr.failure import RowFailure
+from penstock.expr.failure import RowFailure, reason_of
 from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.stream import Stream
 from penstock.stages.batch import Ints, Mask
 from penstock.stages.folding import Folding, why_python
 from penstock.stages.row_errors import Blame
 from penstock.stages.store import Values
-from penstock.stages.user_calls import FoldCalls, plain_rows_of, reason_of
+from penstock.stages.user_calls import FoldCalls, plain_rows_of
 
 
 @dataclass(frozen=True, slots=True)

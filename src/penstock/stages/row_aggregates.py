@@ -13,7 +13,7 @@ from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any
 
-import datasketches  # type: ignore[import-untyped]  # it comes without types
+import datasketches
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa

@@ -8,48 +8,25 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping
-from types import BuiltinFunctionType, FunctionType
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
 from penstock.caller import defined_at, name_of
 from penstock.errors import FunctionError
-from penstock.expr.failure import RowFailure
+from penstock.expr.failure import RowFailure, reason_of
 from penstock.expr.types import from_python, to_plain
 from penstock.operators.aggregates import Fold
+from penstock.operators.calling import own_copy
 from penstock.operators.function import RowFunction
 from penstock.operators.row import Row, plain_row
 from penstock.operators.stream import Stream
 from penstock.operators.this_window import ThisWindow, asks_for_window
 
 Plain = Mapping[str, object]
-Call = TypeVar("Call", bound=Callable[..., Any])
 
 SKIPPED = object()
 """The part of a row that a fold leaves out."""
-
-
-def own_copy(call: Call) -> Call:
-    """A callable object of this stage's own; plain functions and classes as they are."""
-    if isinstance(call, FunctionType | BuiltinFunctionType | type):
-        return call
-    try:
-        return copy.deepcopy(call)
-    except Exception as cause:
-        raise FunctionError(
-            f"{name_of(call)} cannot be copied, and every replica works on a copy of its own",
-            where=defined_at(call),
-            detail=reason_of(cause),
-            hint="make what it holds on its first call, or give it a __deepcopy__",
-        ) from cause
-
-
-def reason_of(cause: Exception) -> str:
-    """Why a function failed, in one line."""
-    if isinstance(cause, RowFailure):
-        return cause.reason
-    return f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
 
 
 def plain_rows_of(rows: pa.RecordBatch) -> list[dict[str, object]]:

@@ -83,6 +83,14 @@ def test_a_fold_of_rows_in_order_is_not_made_of_parts(pattern: type[Windows]) ->
     assert error.detail == "commutative=False asks for rows in order, and parts are combined in any order"
 
 
+@pytest.mark.parametrize("pattern", [PanedWindows, MapReduceWindows])
+def test_a_fold_that_registers_cannot_hold_is_refused_with_what_would_help(pattern: type[Windows]) -> None:
+    total = spec.fold(lambda row: row.v, lambda a, b: a + b, 0, columns="v", type="int64")
+    error = refused(pattern(windows=sliding(5, 2), aggregates={"total": total}))
+    assert error.fact.startswith(f'pattern="{pattern.pattern}" cannot compute total=fold(')
+    assert error.detail == "its zero is not of floats; with 0.0 in it, it could be compiled"
+
+
 def test_first_and_last_are_made_of_parts_only_where_the_reader_numbers_rows() -> None:
     op = KeyedWindows(windows=tumbling(5), aggregates={"first": spec.first("v")})
     up = case(op, [], schema=WIDE).up

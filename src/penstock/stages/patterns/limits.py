@@ -7,10 +7,11 @@ that registers hold, whatever order rows come in.
 
 from __future__ import annotations
 
-from penstock.errors import GraphError, Where
+from penstock.errors import GraphError
 from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.stream import Stream
 from penstock.operators.windows import PATTERNS, Windows
+from penstock.stages.folding import why_python
 from penstock.stages.lifting import Lifting
 from penstock.stages.lowering import Sheet, lower
 from penstock.timing.windows import TimeWindow
@@ -43,25 +44,22 @@ def able(op: Windows, up: Stream, *, numbered: bool) -> tuple[str, ...]:
     return tuple(name for name in PATTERNS if unfit(name, op, up, numbered=numbered) is None)
 
 
-def require(pattern: str, op: Windows, up: Stream, *, numbered: bool, step: str, where: Where | None) -> None:
-    """Raise a GraphError, naming the patterns that can, unless the pattern can take the step."""
+def refusal(pattern: str, op: Windows, up: Stream, *, numbered: bool) -> GraphError | None:
+    """The error that names the patterns that can, or None if this one can take the step."""
     found = unfit(pattern, op, up, numbered=numbered)
-    if found is not None:
-        what, why = found
-        others = " or ".join(f'pattern="{name}"' for name in able(op, up, numbered=numbered))
-        raise GraphError(
-            f'pattern="{pattern}" cannot compute {what}',
-            step=step,
-            where=where,
-            detail=why,
-            hint=f"use {others}",
-        )
+    if found is None:
+        return None
+    what, why = found
+    others = " or ".join(f'pattern="{name}"' for name in able(op, up, numbered=numbered))
+    return GraphError(f'pattern="{pattern}" cannot compute {what}', detail=why, hint=f"use {others}")
 
 
 def _whole(aggregate: Aggregate, sheet: Sheet) -> str | None:
     """Why an aggregate needs the rows of whole windows, or None if parts will do."""
     if isinstance(aggregate, Fold) and not aggregate.commutative:
         return "commutative=False asks for rows in order, and parts are combined in any order"
+    if isinstance(aggregate, Fold):
+        return why_python(aggregate, sheet.up)
     if lower(aggregate, sheet) is None:
         return "it is made from the rows of a window, and parts hold numbers only"
     return None

@@ -18,7 +18,7 @@ from penstock.operators.stream import Stream
 from penstock.operators.windows import PATTERNS, Windows
 from penstock.stages.patterns.dealing import Deal, KeyDeal, PaneDeal, TurnDeal, WindowDeal
 from penstock.stages.patterns.in_order import InOrder
-from penstock.stages.patterns.limits import MAP_REDUCE, PANED, PARALLEL, require
+from penstock.stages.patterns.limits import MAP_REDUCE, PANED, PARALLEL, refusal
 from penstock.stages.patterns.parallel import ParallelStage
 from penstock.stages.patterns.part_stages import JoinStage, MapStage, PanesJoined, PaneStage, ReduceStage
 from penstock.stages.patterns.parts import PARTS
@@ -75,8 +75,11 @@ def decompose(
     assert degree >= 1, f"a step has at least one replica, not {degree}"
     assert joining >= 1, f"at least one stage puts parts together, not {joining}"
     name = pattern or op.pattern
-    site = new_site()
-    require(name, op, up, numbered=numbered, step=site.step, where=site.where)
+    assert name in PATTERNS, f"the graph let pattern {name!r} pass"
+    refused = refusal(name, op, up, numbered=numbered)
+    if refused is not None:
+        site = new_site()
+        raise refused.at(site.step, site.where)
     return _Making(_as(name, op), up, degree, new_site, numbered, joining).made(name)
 
 
