@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
@@ -30,6 +31,8 @@ from penstock.blocks import (
 from penstock.errors import GraphError
 from tests.blocks.graphs import graphs, nested_splits, split_functions
 from tests.blocks.twin import counts_by_formula, counts_by_text
+
+pytestmark = pytest.mark.slow
 
 COMPOSITIONS: tuple[Composition, ...] = ("combined", "dedicated", "centralised")
 unhurried = settings(

@@ -21,6 +21,8 @@ from tests.stages.patterns.spread import Spread, by_one, by_pattern
 from tests.stages.test_window_apply import TOLD, told
 from tests.stages.windowed import SKETCHES, WIDE, cases, cut, small, some_registers, timed, wide_rows
 
+pytestmark = pytest.mark.slow
+
 LAW = settings(deadline=None, derandomize=True, max_examples=40)
 IN_PARTS = ["paned", "map_reduce"]
 degrees = st.integers(1, 5)

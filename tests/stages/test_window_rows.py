@@ -95,6 +95,7 @@ def test_a_decimal_sum_of_more_than_38_digits_names_key_and_window() -> None:
     assert failed.value.detail == f"the exact sum is 1{'0' * 38}, which has more than 38 digits"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "type_",
     [

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-PACKAGES = ("penstock", "pyarrow", "numpy")
+PACKAGES = ("penstock", "pyarrow", "numpy", "numba", "pandas", "polars")
 
 
 @dataclass(frozen=True, slots=True)

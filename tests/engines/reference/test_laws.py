@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,8 @@ from penstock.operators.windows import KeyedWindows
 from penstock.plan.step import Ref
 from tests.engines.reference.sketch import Ran, Rows, Sketch, late
 from tests.engines.reference.test_joins import LEFT, RIGHT
+
+pytestmark = pytest.mark.slow
 
 LAW = settings(deadline=None, derandomize=True)
 
