@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from datetime import datetime
 from decimal import Decimal
 
@@ -85,3 +86,8 @@ def test_is_in_refuses_what_it_cannot_look_up() -> None:
     assert ".is_null()" in str(caught.value.hint)
     with pytest.raises(SchemaError, match=r'needs plain values, not col\("b"\)'):
         A.is_in([B])
+
+
+def test_a_nan_with_other_bits_is_found_among_values_with_nan() -> None:
+    (odd,) = struct.unpack("<d", (0x7FF8000000000001).to_bytes(8, "little"))
+    assert run(A.is_in([1.0, math.nan]), [odd, 1.0, 2.0], pa.float64()) == [True, True, False]

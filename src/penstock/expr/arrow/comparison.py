@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kind
@@ -75,15 +77,18 @@ def _between(node: Between, line: Line) -> Function:
 @rule.register
 def _is_in(node: IsIn, line: Line) -> Function:
     type = line.operands[0]
-    wanted = _one_zero(from_plain([converted(value.value, type) for value in node.values], type))
+    wanted = _one_form(from_plain([converted(value.value, type) for value in node.values], type))
 
     def found(array: pa.Array) -> pa.BooleanArray:
-        hits = pc.is_in(_one_zero(array), value_set=wanted)
+        hits = pc.is_in(_one_form(array), value_set=wanted)
         return pc.if_else(array.is_valid(), hits, nothing(BOOL)) if array.null_count else hits
 
     return found
 
 
-def _one_zero(array: pa.Array) -> pa.Array:
-    """Arrow looks floats up by their bits; adding 0.0 turns -0.0 into 0.0."""
-    return pc.add(array, pa.scalar(0.0, array.type)) if kind.is_floating(array.type) else array
+def _one_form(array: pa.Array) -> pa.Array:
+    """Arrow looks floats up by their bits: adding 0.0 turns -0.0 into 0.0, and all NaNs are made one."""
+    if not kind.is_floating(array.type):
+        return array
+    one_zero = pc.add(array, pa.scalar(0.0, array.type))
+    return pc.if_else(pc.is_nan(one_zero), pa.scalar(math.nan, array.type), one_zero)
