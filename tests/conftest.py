@@ -1,4 +1,4 @@
-"""What all tests share: fixed examples, and golden files, which `make golden` writes again after an intended change."""
+"""What all tests share: fixed examples, and golden files (`make golden` writes them again)."""
 
 from __future__ import annotations
 
