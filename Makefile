@@ -52,7 +52,7 @@ bench: setup  ## the benchmarks, quick form
 	$(BIN)/penstock bench graphs --quick
 
 lock: setup  ## choose versions again and write requirements.lock
-	$(BIN)/uv pip compile pyproject.toml --group dev --universal --generate-hashes --upgrade \
+	$(BIN)/uv pip compile pyproject.toml --extra spark --group dev --universal --generate-hashes --upgrade \
 	  --no-emit-index-url --no-header --quiet -o requirements.lock
 
 clean:  ## remove .venv and caches

@@ -181,3 +181,59 @@ def test_a_claim_without_a_second_cell_is_a_limit_in_seconds() -> None:
     claim = Claim("many numbers in under 2 us", Cell("many", "insertion"), at_most=2e-6)
     (verdict,) = measure(replace(sorting(clock), claims=(claim,)), rounds=3, clock=clock).verdicts
     assert (verdict.measured, verdict.held) == (3e-6, False)
+
+
+def test_groups_follow_each_other_and_the_data_of_one_is_gone_before_the_next_is_made() -> None:
+    alive: list[str] = []
+
+    class Data:
+        def __init__(self, name: str) -> None:
+            self.name = name
+            alive.append(name)
+
+        def __del__(self) -> None:
+            alive.remove(self.name)
+
+    seen: list[tuple[str, list[str]]] = []
+
+    def look(data: Data) -> int:
+        seen.append((data.name, sorted(alive)))
+        return 0
+
+    def case(name: str) -> Case:
+        return Case(name, lambda seed: Data(name), group=name[0])
+
+    cases = (case("a1"), case("a2"), case("b1"))
+    workload = Workload("groups", "look", cases, (Way("look", look),), oracle=lambda data: 0)
+    result = measure(workload, rounds=1, warm_up=1)
+    both = ["a1", "a2"]
+    assert seen == [("a1", both), ("a2", both), ("a2", both), ("a1", both), ("b1", ["b1"]), ("b1", ["b1"])]
+    assert [one.cell.case for one in result.figures] == ["a1", "a2", "b1"]
+
+
+def test_notes_of_timed_rounds_are_kept_beside_the_times() -> None:
+    lengths = iter([1.0, 2.0, 3.0])
+    way = Way("length", len, notes=lambda answer: {"widths": next(lengths)})
+    (one,) = measure(counting(way), rounds=2, warm_up=1).figures
+    assert one.notes == {"widths": (2.0, 3.0)}
+    widths = one.of("widths")
+    assert widths is not None
+    assert widths.median == 2.5
+    assert one.of("heights") is None
+
+
+def test_work_that_only_the_answer_knows_is_counted_where_the_way_gives_that_answer() -> None:
+    ways = (Way("length", len), Way("total", sum, oracle=lambda data: 6))
+    workload = replace(counting(*ways), counts=lambda expected: {"results": expected})
+    assert [one.units for one in measure(workload, rounds=1).figures] == [{"results": 3}, {}]
+
+
+def test_a_workload_may_have_rounds_of_its_own() -> None:
+    workload = replace(counting(Way("length", len)), rounds=2)
+    assert (measure(workload).rounds, measure(workload, rounds=3).rounds) == (2, 3)
+
+
+def test_a_verdict_has_the_quartiles_of_its_rounds() -> None:
+    clock = ScriptedClock()
+    (verdict,) = measure(sorting(clock), rounds=3, clock=clock).verdicts
+    assert (verdict.low, verdict.measured, verdict.high) == (3, 3, 3)

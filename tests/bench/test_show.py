@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from penstock.bench import BenchError, Case, Way, Workload, load, measure, page, report, to_json
+from penstock.bench.axis import ticks
 from penstock.bench.machine import commit_of
-from penstock.bench.plot import ticks
 from penstock.bench.text import columns
 from penstock.bench.words import duration, rate, three_digits
 from tests.bench.sorting import ScriptedClock, measured, sorting
@@ -31,7 +31,7 @@ def test_a_result_read_back_is_the_result_written(tmp_path: Path) -> None:
 def test_the_json_names_its_schema_and_holds_every_sample() -> None:
     clock = ScriptedClock()
     fields = json.loads(to_json(measure(sorting(clock), rounds=3, warm_up=1, clock=clock)))
-    assert (fields["kind"], fields["schema"], fields["workload"]) == ("penstock-bench", 1, "sorting")
+    assert (fields["kind"], fields["schema"], fields["workload"]) == ("penstock-bench", 2, "sorting")
     assert fields["figures"][1]["samples_ns"] == [300, 300, 300]
     assert {"python", "penstock", "pyarrow", "numpy"} <= set(fields["versions"])
     assert fields["machine"]["cores"] >= 1
@@ -51,8 +51,8 @@ def test_the_json_holds_no_path_host_or_user_name() -> None:
         ("{", "is not a JSON file"),
         ("[1, 2]", "is not a benchmark result"),
         ('{"kind": "other"}', "is not a benchmark result"),
-        ('{"kind": "penstock-bench", "schema": 99}', "has schema version 99; this Penstock reads version 1"),
-        ('{"kind": "penstock-bench", "schema": 1}', "is damaged"),
+        ('{"kind": "penstock-bench", "schema": 99}', "has schema version 99; this Penstock reads version 2"),
+        ('{"kind": "penstock-bench", "schema": 2}', "is damaged"),
     ],
 )
 def test_a_file_that_is_no_result_is_refused(tmp_path: Path, text: str, fact: str) -> None:
@@ -71,11 +71,14 @@ def test_a_missing_result_is_refused_with_the_command_that_makes_one(tmp_path: P
 def test_the_report_gives_claims_then_ratios_then_figures() -> None:
     clock = ScriptedClock()
     text = report(measure(sorting(clock), rounds=3, clock=clock))
-    assert "held: insertion costs at most 5x (measured 3.00x, limit 5.00x)" in text
+    assert (
+        "HELD: insertion costs at most 5x (measured 3.00x, quartiles 3.00x to 3.00x; wanted at most 5.00x)"
+        in text
+    )
     assert "insertion  3.00x (3.00 to 3.00)" in text
     last = next(line for line in text.splitlines() if line.endswith("33.3 M rows/s") and "many" in line)
     assert " ".join(last.split()) == "many insertion 3.00 us 3.00 us to 3.00 us 3.00 us 33.3 M rows/s"
-    assert text.index("held:") < text.index("time against") < text.index("median")
+    assert text.index("HELD:") < text.index("time against") < text.index("median")
 
 
 def test_a_claim_that_does_not_hold_is_said_loudly() -> None:

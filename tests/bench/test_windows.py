@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,11 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.bench import BenchError, Case, Way, Workload, available, find, measure
-from penstock.bench.workloads.windows import ours, peers
+from penstock.bench import BenchError, Case, Result, Way, Workload, available, find, measure
+from penstock.bench.workloads.windows import ours, peers, watched
 from penstock.bench.workloads.windows.answer import Answer, right, wrong
+from penstock.bench.workloads.windows.experiment import fitted
+from penstock.bench.workloads.windows.experiments import n_results
 from penstock.bench.workloads.windows.functions import FUNCTIONS
-from penstock.bench.workloads.windows.shape import BEGIN, Flow, Shape, flow
+from penstock.bench.workloads.windows.shape import BEGIN, Flow, Shape, by_key, flow
+from penstock.bench.workloads.windows.ways import BUCKETS, OURS, PANDAS, POLARS, all_ways
 
 # 2,000 rows, 50 to a slice of 10 ms, windows of 100 ms: small enough to go through by hand.
 SMALL = Shape(2_000, size=100_000, every=10_000, per_slice=50, batch=300)
@@ -28,6 +31,7 @@ SHAPES = {
     "delayed": replace(SMALL, mean_delay=30_000),
     "delayed and steady": replace(SMALL, mean_delay=30_000, n_keys=3, steady=True),
     "tumbling": replace(SMALL, every=100_000, per_slice=500, n_keys=50),
+    "one tumbling": replace(SMALL, every=100_000, per_slice=500),
     "counted": replace(SMALL, size=64, every=8, function="mean", counted=True),
     **{name: replace(SMALL, function=name) for name in FUNCTIONS},
 }
@@ -100,7 +104,7 @@ def test_a_store_with_its_choice_forced_answers_as_the_oracle(name: str, way: An
         assert wrong(right(made), ours.through_store(ours.fed_store(made, way, most))) is None
 
 
-@pytest.mark.parametrize("name", ["plain", "keys"])
+@pytest.mark.parametrize("name", ["plain", "keys", "delayed", "tumbling", "counted", "count", "one tumbling"])
 def test_buckets_pandas_and_polars_answer_as_the_oracle(name: str) -> None:
     made = flow(SHAPES[name], seed=5)
     expected = right(made)
@@ -184,12 +188,32 @@ def _shape(case: Any) -> Shape:
     return shape
 
 
-def test_steady_cases_say_how_many_results_they_give() -> None:
-    cases = [case for case in find("windows", "full").cases if "results" in case.units]
-    assert len(cases) == 14
-    for case in (cases[1], cases[6], cases[9]):
-        shape = replace(_shape(case), n_rows=_shape(case).per_slice * 3)
-        assert len(right(flow(shape, 1)).starts) == 2 * max(shape.n_keys, 1)
+@pytest.mark.parametrize(("group", "kept"), [("slide: ", {1_000}), ("keys, equal slices: ", {100})])
+def test_sweeps_that_say_so_keep_their_rows_per_slice_and_key(group: str, kept: set[int]) -> None:
+    cases = [case for case in find("windows", "full").cases if case.name.startswith(group)]
+    assert {case.units["rows per slice and key"] for case in cases} == kept
+
+
+@pytest.mark.parametrize("n_keys", [0, 3])
+def test_a_steady_case_lets_one_window_per_slice_and_key_leave(n_keys: int) -> None:
+    shape = replace(SMALL, n_rows=150, n_keys=n_keys, steady=True)
+    assert n_results(right(flow(shape, 1))) == {"results": 2 * max(n_keys, 1)}
+
+
+def test_a_claim_about_keys_is_there_in_both_readings() -> None:
+    says = [claim.says for claim in find("windows", "quick").claims if claim.says.startswith("500 keys")]
+    assert says == [
+        "500 keys for 1, the same stream, costs at most 1.5x",
+        "500 keys for 1, equal rows per slice and key, costs at most 1.5x",
+    ]
+
+
+@pytest.mark.parametrize("size", ["quick", "full"])
+def test_every_case_is_drawn_in_some_chart(size: Any) -> None:
+    workload = find("windows", size)
+    drawn = {point.cell.case for chart in workload.charts for point in chart.points}
+    assert {case.name for case in workload.cases} == drawn
+    assert all(chart.caption and chart.along for chart in workload.charts)
 
 
 def test_a_peer_that_is_not_installed_is_named_with_how_to_get_it() -> None:
@@ -205,10 +229,56 @@ def test_a_row_that_the_stage_calls_late_stops_the_measurement() -> None:
         ours.through_stage(ours.fed_stage(hasty))
 
 
-def test_a_small_measurement_holds_all_ways_to_the_oracle() -> None:
-    workload = find("windows", "quick")
-    case = Case("small", partial(flow, SMALL), {"rows": SMALL.n_rows})
-    ways = tuple(Way(way.name, way.run, way.setup, way.oracle) for way in workload.ways)
-    small = Workload("small", "all ways", (case,), ways, workload.oracle, workload.wrong)
-    result = measure(small, size="quick", rounds=1, warm_up=0)
-    assert len(result.figures) == 10
+@pytest.mark.parametrize("name", ["steady", "skewed", "delayed and steady"])
+def test_every_way_that_can_take_a_steady_case_answers_as_the_oracle(name: str) -> None:
+    batch_peers = (BUCKETS, PANDAS, POLARS)
+    ways = tuple(replace(way, only=()) for way in all_ways() if way.name not in batch_peers)
+    _measured(SHAPES[name], ways)
+
+
+def test_every_way_answers_as_the_oracle_when_the_rows_end() -> None:
+    result = _measured(SMALL, all_ways())
+    assert len(result.figures) == 21
+    assert result.figures[0].units == {"results": 49}
+
+
+def _measured(shape: Shape, ways: Iterable[Way]) -> Result:
+    case = Case("small", partial(flow, shape))
+    small = Workload("small", "all ways", (case,), tuple(ways), right, wrong, counts=n_results)
+    return measure(small, size="quick", rounds=1, warm_up=0)
+
+
+def test_parts_by_key_share_no_key_and_lose_no_row() -> None:
+    made = flow(SHAPES["skewed"], seed=5)
+    parts = by_key(made, 4)
+    assert [sorted(set(part.keys.tolist())) for part in parts] == [[0, 4], [1, 5], [2, 6], [3]]
+    assert sum(part.shape.n_rows for part in parts) == 2_000
+    assert {part.watermarks[-1] for part in parts} == {made.watermarks[-1]}
+
+
+def test_a_watched_stage_tells_how_long_batches_took_and_what_was_held() -> None:
+    made = flow(SHAPES["steady"], seed=5)
+    seen = watched.through_stage_watched(ours.fed_stage(made))
+    assert (len(seen.batch_ns), len(seen.held_bytes)) == (7, 7)
+    given = watched.notes_of(replace(seen, batch_ns=(4_000_000,) * 7, held_bytes=(5, 9, 5, 5, 5, 5, 5)))
+    # 300 rows a batch at 50 rows per 10 ms take 60 ms to fill.
+    assert given[watched.WAITED] == pytest.approx(0.030 + 0.004)
+    assert (given[watched.PER_BATCH], given[watched.HELD]) == (0.004, 9)
+
+
+def test_slices_are_pending_from_their_first_row_until_the_watermark_passes_their_end() -> None:
+    #  0   10   20   30 ms     rows at 5, 15, 25 and 35, two to a batch
+    #  |a   |b   |c   |d       watermarks 15 (b is left) and 35 (d is left)
+    times = np.array([5_000, 15_000, 25_000, 35_000])
+    shape = Shape(4, size=100_000, every=10_000, per_slice=1, batch=2)
+    made = replace(flow(shape, seed=1), times=times, watermarks=(15_000, 35_000))
+    assert watched.pending_slices(made) == 1
+    assert watched.pending_slices(replace(made, watermarks=(0, 15_000))) == 2.5
+
+
+@pytest.mark.parametrize(
+    ("way", "n_rows"), [(OURS, 1 << 22), (BUCKETS, 83_886), (PANDAS, 1 << 21), (POLARS, 335_544)]
+)
+def test_ways_that_copy_rows_get_as_many_as_they_can_copy(way: str, n_rows: int) -> None:
+    made = fitted(way, Shape(1 << 22, steady=True))
+    assert (made.n_rows, made.steady) == (n_rows, way == OURS)

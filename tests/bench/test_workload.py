@@ -9,7 +9,19 @@ from types import ModuleType
 
 import pytest
 
-from penstock.bench import BenchError, Case, Cell, Claim, Way, Workload, available, find
+from penstock.bench import (
+    BenchError,
+    Case,
+    Cell,
+    Chart,
+    Claim,
+    Line,
+    Point,
+    Way,
+    Workload,
+    available,
+    find,
+)
 
 CASE = Case("few", lambda seed: [seed])
 WAY = Way("length", len)
@@ -57,6 +69,21 @@ def test_a_claim_about_a_way_on_a_case_that_it_is_not_tried_on_is_refused() -> N
     claim = Claim("it is quick", Cell("few", "size"), 1)
     with pytest.raises(BenchError, match='about case "few" and way "size", which it does not have'):
         Workload("w", "about", cases, ways, oracle=len, claims=(claim,))
+
+
+def test_a_claim_across_groups_is_refused() -> None:
+    cases = (CASE, Case("many", lambda seed: [seed], group="other"))
+    claim = Claim("it is quick", Cell("few", "length"), 1, over=Cell("many", "length"))
+    with pytest.raises(BenchError, match='claims "it is quick" across groups') as caught:
+        Workload("w", "about", cases, (WAY,), oracle=len, claims=(claim,))
+    assert caught.value.hint == "put both cases in one group"
+
+
+def test_a_chart_of_an_unknown_cell_is_refused() -> None:
+    chart = Chart("a sweep", "", "n", (Line("length", (Point(1, "1", Cell("fwe", "length")),)),))
+    with pytest.raises(BenchError, match='draws "a sweep" with case "fwe", which it does not have') as caught:
+        Workload("w", "about", (CASE,), (WAY,), oracle=len, charts=(chart,))
+    assert caught.value.hint == 'did you mean "few"?'
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ def test_bench_without_a_name_lists_the_workloads() -> None:
 def test_a_workload_is_measured_by_name_and_its_claims_are_told() -> None:
     done = penstock("bench", "tiny", "--quick", "--rounds", "2")
     assert done.code == 0
-    assert "held: it takes no longer than 100 s" in done.out
+    assert "HELD: it takes no longer than 100 s" in done.out
     assert "2 timed rounds" in done.out
 
 

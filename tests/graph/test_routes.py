@@ -91,9 +91,21 @@ def test_dealing_rows_out_in_between_undoes_the_grouping() -> None:
     assert routes(pipe)["again"][0] == "key_by"
 
 
-def test_a_window_without_a_key_has_one_owner() -> None:
+def test_a_keyed_window_without_a_key_has_one_owner() -> None:
+    pipe = trades(parallelism=4)
+    pipe.window(SECOND, pattern="keyed").aggregate(n=ps.count())
+    assert routes(pipe)["window"] == ("key_by", "1", False)
+
+
+def test_a_window_without_a_key_is_spread_in_a_way_that_needs_none() -> None:
     pipe = trades(parallelism=4)
     pipe.window(SECOND).aggregate(n=ps.count())
+    assert routes(pipe)["window"] == (Routing.COMPLEX, "4", False)
+
+
+def test_a_window_that_can_be_spread_by_key_only_has_one_owner_where_there_is_no_key() -> None:
+    pipe = trades(parallelism=4)
+    pipe.window(ps.session("1 s")).aggregate(n=ps.count())
     assert routes(pipe)["window"] == ("key_by", "1", False)
 
 

@@ -67,7 +67,7 @@ def test_what_a_loop_calls_is_part_of_its_name() -> None:
 
 def test_the_loops_are_few_enough_to_build_in_under_a_minute() -> None:
     # About 0.7 s each on one core of the machine they were written on, when nothing is cached.
-    assert 30 <= len(loops()) <= 60
+    assert 30 <= len(loops()) <= 70
 
 
 def test_every_loop_says_the_types_it_is_for_and_compiles() -> None:
@@ -80,7 +80,7 @@ def test_few_rows_never_load_numba() -> None:
 
 @pytest.mark.slow
 def test_the_sources_of_the_loops_stay_inside_their_arrays_when_nothing_is_compiled() -> None:
-    files = ["registers", "rules", "windows_of_rings", "rings"]
+    files = ["cells", "registers", "rules", "windows_of_rings", "rings"]
     tests = [f"tests/kernels/test_{file}.py" for file in files] + ["tests/stages/test_slice_cells.py"]
     command = [
         sys.executable,

@@ -26,8 +26,23 @@ def rows_of(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Rows]:
     return st.lists(st.tuples(st.integers(0, N_CELLS - 1), values), max_size=40)
 
 
-def cells_and(rows: Rows, dtype: type) -> tuple[Any, Any]:
-    return np.array([cell for cell, _ in rows], np.int64), np.array([value for _, value in rows], dtype)
+def values_of(rows: Rows, dtype: type) -> Any:
+    return np.array([value for _, value in rows], dtype)
+
+
+def placed(rows: Rows) -> tuple[Any, Any]:
+    """(runs, cells): every second stretch of equal cells is a run with a cell, the others go row by row."""
+    runs: list[list[int]] = []
+    cells = [cell for cell, _ in rows]
+    for i, cell in enumerate(cells):
+        if i and cells[i - 1] == cell:
+            runs[-1][1] = i + 1
+        else:
+            runs.append([i, i + 1, cell if len(runs) % 2 == 0 else -1])
+    for start, stop, cell in runs:
+        if cell >= 0:
+            cells[start:stop] = [10**9] * (stop - start)  # never to be read
+    return np.array(runs, np.int64).reshape(-1, 3), np.array(cells, np.int64)
 
 
 def expect(rows: Rows, state: Any, neutral: tuple[float, ...], twin: Callable[[list[Any]], Any]) -> None:
@@ -43,7 +58,7 @@ def expect(rows: Rows, state: Any, neutral: tuple[float, ...], twin: Callable[[l
 @given(rows_of(wholes))
 def test_counts_are_of_rows(compiled: bool, rows: Rows) -> None:
     state = rules.COUNT.blank(N_CELLS)
-    registers.add_ones.at(compiled)(cells_and(rows, np.int64)[0], state)
+    registers.add_ones.at(compiled)(*placed(rows), state)
     expect(rows, state, (0,), lambda values: (len(values),))
 
 
@@ -52,7 +67,7 @@ def test_counts_are_of_rows(compiled: bool, rows: Rows) -> None:
 @given(rows_of(wholes))
 def test_integer_sums_are_exact_even_where_their_parts_leave_int64(compiled: bool, rows: Rows) -> None:
     state = rules.WIDE_SUM.blank(N_CELLS)
-    registers.add_wide.at(compiled)(*cells_and(rows, np.int64), state)
+    registers.add_wide.at(compiled)(*placed(rows), values_of(rows, np.int64), state)
     for cell in range(N_CELLS):
         values = [value for at, value in rows if at == cell]
         assert tuple(state[cell].tolist()) == naive.wide_sum(values)
@@ -64,7 +79,7 @@ def test_integer_sums_are_exact_even_where_their_parts_leave_int64(compiled: boo
 @given(rows_of(reals))
 def test_float_sums_are_near_exact_ones(compiled: bool, rows: Rows) -> None:
     state = rules.FLOAT_SUM.blank(N_CELLS)
-    registers.add_floats.at(compiled)(*cells_and(rows, np.float64), state)
+    registers.add_floats.at(compiled)(*placed(rows), values_of(rows, np.float64), state)
     expect(rows, state, (0.0,), lambda values: (sum(values),))
 
 
@@ -73,10 +88,10 @@ def test_float_sums_are_near_exact_ones(compiled: bool, rows: Rows) -> None:
 @fixed
 @given(rows_of(wholes))
 def test_extremes_and_how_many_have_them(compiled: bool, flip: int, rows: Rows) -> None:
-    cells, values = cells_and(rows, np.int64)
+    places, values = placed(rows), values_of(rows, np.int64)
     alone, counted = rules.GREATEST.blank(N_CELLS), rules.COUNTED.blank(N_CELLS)
-    registers.add_greatest.at(compiled)(cells, values, flip, alone)
-    registers.add_counted.at(compiled)(cells, values, flip, counted)
+    registers.add_greatest.at(compiled)(*places, values, flip, alone)
+    registers.add_counted.at(compiled)(*places, values, flip, counted)
     for cell in range(N_CELLS):
         flipped = [value ^ flip for at, value in rows if at == cell]
         if flipped:
@@ -89,10 +104,9 @@ def test_extremes_and_how_many_have_them(compiled: bool, flip: int, rows: Rows) 
 @fixed
 @given(rows_of(st.tuples(st.integers(-3, 3), st.integers(-2, 2), wholes)))
 def test_first_and_last_go_by_time_then_order(compiled: bool, flip: int, rows: Rows) -> None:
-    cells = np.array([cell for cell, _ in rows], np.int64)
     times, orders, values = (np.array([row[part] for _, row in rows], np.int64) for part in range(3))
     state = rules.LATEST.blank(N_CELLS)
-    registers.add_latest.at(compiled)(cells, times, orders, values, flip, state)
+    registers.add_latest.at(compiled)(*placed(rows), times, orders, values, flip, state)
     for cell in range(N_CELLS):
         held = [(time ^ flip, order ^ flip, value) for at, (time, order, value) in rows if at == cell]
         if held:
@@ -103,8 +117,8 @@ def test_first_and_last_go_by_time_then_order(compiled: bool, flip: int, rows: R
 @fixed
 @given(rows_of(reals))
 def test_moments_are_those_of_two_passes(compiled: bool, rows: Rows) -> None:
-    state = rules.MOMENTS.blank(N_CELLS)
-    registers.add_moments.at(compiled)(*cells_and(rows, np.float64), state)
+    state, part = rules.MOMENTS.blank(N_CELLS), rules.MOMENTS.blank(1)
+    registers.add_moments.at(compiled)(*placed(rows), values_of(rows, np.float64), part, state)
     for cell in range(N_CELLS):
         values = [value for at, value in rows if at == cell]
         if values:
@@ -131,5 +145,5 @@ def test_ordered_integers_have_the_order_of_their_floats_and_give_them_back(
 def test_a_sum_of_a_million_tenths_is_within_a_thousandth_of_a_billionth() -> None:
     n = 1_000_000
     state = rules.FLOAT_SUM.blank(1)
-    registers.add_floats.compiled(np.zeros(n, np.int64), np.full(n, 0.1), state)
+    registers.add_floats.compiled(registers.all_apart(n), np.zeros(n, np.int64), np.full(n, 0.1), state)
     assert abs(state[0, 0] - n / 10) <= 1e-9 * n / 10

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels import rules, stacks
-from penstock.kernels.by_rule import QUERIES, SWEEPS, UPDATES
+from penstock.kernels.by_rule import NUMBER_SWEEPS, QUERIES, SWEEPS, UPDATES
 from penstock.kernels.cells import BASE, CLEAN, END, FIRST, GREAT, LATE_FROM, LATE_TO, MASK
 from penstock.kernels.rules import Rule
 
@@ -105,6 +105,21 @@ def test_sweeping_gives_what_folding_gives(
     out = rule.blank(len(lo))
     scratch = rule.blank(case.size + 1)
     SWEEPS[rule.name].at(compiled)(case.cells, rule.blank(1), case.rings, ends, lo, hi, scratch, out)
+    agree(out, case.folded())
+
+
+@pytest.mark.parametrize("rule", [rule for rule in rules.RULES if rule.join], ids=lambda rule: rule.name)
+@speeds
+@fixed
+@given(cases)
+def test_sweeping_cells_of_one_number_gives_what_folding_gives(
+    rule: Rule, compiled: bool, shape: tuple[int, int, int, int]
+) -> None:
+    case = Case(rule, *shape)
+    ends, lo, hi = case.windows()
+    out, scratch = rule.blank(len(lo)), np.empty(case.size, rule.dtype)
+    arguments = (case.rings, ends, lo, hi, rule.neutral[0], scratch, out.reshape(-1))
+    NUMBER_SWEEPS[rule.name].at(compiled)(case.cells.reshape(-1), *arguments)
     agree(out, case.folded())
 
 

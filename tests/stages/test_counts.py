@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -36,7 +39,7 @@ def store_of(
     size: int, every: int, lateness: int = 0, *, partial: bool = False, small: int = 10_000
 ) -> CountStore:
     return CountStore(
-        CountWindow(size, every), lateness, REGISTERS, partial=partial, rows=SCHEMA, small=small
+        [CountWindow(size, every)], lateness, REGISTERS, partial=partial, rows=SCHEMA, small=small
     )
 
 
@@ -66,13 +69,15 @@ def test_rows_are_numbered_by_time_once_the_watermark_has_passed_them() -> None:
 def test_a_row_that_comes_after_its_time_was_numbered_is_late() -> None:
     store = store_of(2, 2, lateness=1)
     store.leave(10)
-    fates, misses = store.take(arriving(rows(8, 9)), 10)
+    judged = store.take(arriving(rows(8, 9)), 10)
+    assert judged is not None
+    fates, misses = judged
     assert fates.tolist() == [[Fate.LATE, Fate.TAKEN]]
     assert misses.tolist() == [[1, 0]]
 
 
 def test_rows_of_equal_time_and_no_order_are_numbered_by_their_columns() -> None:
-    store = CountStore(CountWindow(1, 1), 0, rows=SCHEMA)
+    store = CountStore([CountWindow(1, 1)], 0, rows=SCHEMA)
     batch = pa.RecordBatch.from_pydict({"number": [2, 1, None], "half": [0.5, 0.5, 0.5]}, schema=SCHEMA)
     store.take(Arriving(np.zeros(3, np.int64), np.full(3, 7), rows=batch), NEVER)
     left = store.leave(ENDED, ended=True)
@@ -101,7 +106,9 @@ def test_the_store_agrees_with_lists_of_rows(
     settled: dict[int, str] = {}
     n_settled = 0
     for place, (each, before) in enumerate(zip(made, watermarks_before(made), strict=True)):
-        fates, misses = store.take(arriving(each.rows, tickets=True), before)
+        judged = store.take(arriving(each.rows, tickets=True), before)
+        nothing = np.zeros((1, len(each.rows)), np.int64)
+        fates, misses = (nothing, nothing) if judged is None else judged
         late = [naive.take(row.number, row.slot, row.time, before) for row in each.rows]
         assert fates.tolist() == [[Fate.LATE if is_late else Fate.TAKEN for is_late in late]]
         assert misses.tolist() == [[int(is_late) for is_late in late]]
@@ -119,6 +126,51 @@ def test_the_store_agrees_with_lists_of_rows(
             )
     assert settled == naive.outcomes()
     assert n_settled == len(settled)
+
+
+def told(left: Left) -> list[Any]:
+    return list(zip(windows(left), rows_in(left), registers_in(left), strict=True))
+
+
+def tickets_in(left: Left) -> Counter[Any]:
+    assert left.settled is not None
+    return Counter(zip(*(each.tolist() for each in left.settled), strict=True))
+
+
+@given(rounds(), st.lists(SIZES, min_size=2, max_size=3), LATENESS, st.booleans(), st.integers(0, 6))
+@settings(deadline=None)
+def test_kinds_that_share_their_rows_are_what_each_would_be_alone(
+    made: list[Round], sizes: list[tuple[int, int]], lateness: int, partial: bool, cut: int
+) -> None:
+    def new() -> CountStore:
+        kinds = [CountWindow(*each) for each in sizes]
+        return CountStore(kinds, lateness, REGISTERS, partial=partial, rows=SCHEMA)
+
+    together, alone = new(), [store_of(*each, lateness, partial=partial) for each in sizes]
+    for place, (each, before) in enumerate(zip(made, watermarks_before(made), strict=True)):
+        if place == cut:
+            saved, together = together.export(np.arange(3)), new()
+            together.load(saved, np.arange(3))
+        rows_ = arriving(each.rows, tickets=True)
+        judged, said = together.take(rows_, before), [one.take(rows_, before) for one in alone]
+        assert (judged is None) == all(one is None for one in said)
+        if judged is not None:
+            assert [part.tolist() for part in judged] == [
+                [one[part][0].tolist() for one in said if one is not None] for part in range(2)
+            ]
+        ended = each.watermark == ENDED
+        lefts = [one.leave(each.watermark, ended=ended) for one in alone]
+        left = together.leave(each.watermark, ended=ended)
+        assert tickets_in(left) == sum((tickets_in(one) for one in lefts), Counter())
+        found = list(zip(left.kinds.tolist(), told(left), strict=True))
+        assert found == [(kind, one) for kind, part in enumerate(lefts) for one in told(part)]
+
+
+def test_kinds_of_one_step_keep_their_waiting_rows_once() -> None:
+    one, three = store_of(50, 50), CountStore([CountWindow(50, 50)] * 3, 0, REGISTERS, rows=SCHEMA)
+    for store in (one, three):
+        store.take(arriving([Row(i, 0, i) for i in range(3_000)], tickets=True), NEVER)
+    assert three.nbytes < 1.1 * one.nbytes
 
 
 @given(rounds(), SIZES, LATENESS, st.booleans(), st.integers(0, 6), st.permutations([0, 1, 2]))
@@ -145,7 +197,7 @@ def test_a_store_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(
 
 def test_a_users_fold_is_combined_from_panes() -> None:
     product = fold_rule("product", lambda a, b: a * b, (1.0,), alone=True)
-    store = CountStore(CountWindow(2, 1), 0, [Register(Kind.FOLD, 1, product)])
+    store = CountStore([CountWindow(2, 1)], 0, [Register(Kind.FOLD, 1, product)])
     store.take(arriving([Row(4, 0, 0), Row(8, 0, 1), Row(10, 0, 2)]), NEVER)  # values are halves
     assert store.leave(ENDED).cells[0].tolist() == [[2.0 * 4.0], [4.0 * 5.0]]
 

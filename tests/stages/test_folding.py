@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from penstock.errors import FunctionError
+from penstock.kernels.written import Written
 from penstock.operators import aggregates as spec
 from penstock.operators.aggregates import Fold
-from penstock.operators.window import session, sliding
+from penstock.operators.choices.compiled import why_python
+from penstock.operators.window import count_window, session, sliding
 from penstock.operators.windows import KeyedWindows
-from penstock.stages import folding
-from penstock.stages.folding import why_python
-from tests.stages.judge import Driven, agree, by_stage, case
+from penstock.stages import folding, pace
+from tests.stages.judge import Driven, agree, assert_same, by_reference, by_stage, case
 
 Part = tuple[float, float]
 
@@ -109,17 +110,141 @@ def test_a_lower_that_fails_names_window_and_key() -> None:
     assert failed.value.detail == "ValueError: no"
 
 
-def torn(a: float, b: float) -> float:
-    return a / (b - b)
+def strict(a: float, b: float) -> float:
+    if a + b > 100.0:
+        raise ValueError("too much")
+    return a + b
 
 
-def test_a_combine_of_floats_that_fails_stops_the_run_and_is_named() -> None:
-    fold = spec.fold(lambda row: float(row.v), torn, 0.0, columns="v", type="float64")
+STRICT = spec.fold(lambda row: float(row.v), strict, 0.0, columns="v", type="float64")
+COUNTED = "count 3 every 2 from 1 to 4 of key k='b'"
+
+
+@pytest.mark.parametrize("small", [10_000, 0], ids=["plain", "compiled"])
+@pytest.mark.parametrize(
+    ("windows", "place"),
+    [
+        (sliding(10, 5), "sliding 10 us every 5 us from -5 to 5 of key k='b'"),  # one slice has too much
+        (sliding(4, 2), "sliding 4 us every 2 us from 0 to 4 of key k='b'"),  # two slices of a window have
+        (session(5), "session with gap 5 us from 1 to 9 of key k='b'"),
+        (count_window(3, 2), COUNTED),
+    ],
+    ids=["slice", "window", "session", "count"],
+)
+def test_a_combine_that_fails_stops_the_run_and_is_named_with_window_and_key(
+    windows: Any, place: str, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folding, "SMALL", small)
+    monkeypatch.setattr(pace.Pace, "compiles", lambda self, work: small == 0)
+    monkeypatch.setattr(
+        pace.Pace, "__call__", lambda self, loop, *given, work=None: loop.at(small == 0)(*given)
+    )
+    rows = [("a", 0, 60), ("b", 1, 60), ("b", 3, 60), ("b", 4, 1)]
+    with pytest.raises(FunctionError) as failed:
+        by_stage(case(KeyedWindows(windows=windows, aggregates={"f": STRICT}), [rows], delay=20))
+    assert failed.value.fact == f"function strict failed on window {place}"
+    assert failed.value.detail == "ValueError: too much"
+    assert failed.value.step == "window-1"
+    assert failed.value.where is not None
+    assert failed.value.where.line == strict.__code__.co_firstlineno
+
+
+def test_sessions_that_cannot_be_joined_are_named() -> None:
+    first, bridge = [("a", 0, 60), ("a", 10, 60), ("b", 0, 1), ("b", 10, 1)], [("b", 5, 1), ("a", 5, 0)]
+    op = KeyedWindows(windows=session(5), aggregates={"f": STRICT})
+    with pytest.raises(FunctionError) as failed:
+        by_stage(case(op, [first, bridge], delay=20))
+    assert (
+        failed.value.fact
+        == "function strict failed on window session with gap 5 us from 0 to 15 of key k='a'"
+    )
+
+
+def test_a_combine_that_fails_on_an_early_result_is_named_too() -> None:
+    op = KeyedWindows(windows=sliding(4, 2), aggregates={"f": STRICT}, early="1 us")
+    driven = Driven(case(op, [[("a", 1, 60), ("a", 3, 60)]], delay=20))
+    driven.clock.advance(10)
+    with pytest.raises(
+        FunctionError, match="function strict failed on window sliding 4 us every 2 us from 0"
+    ):
+        driven.push(driven.case.batches[0])
+
+
+@pytest.mark.parametrize("given", [(1.0,), (1.0, 2.0, 3.0), "no", (1.0, "x"), 1.0])
+def test_a_lift_that_gives_no_part_fails_its_row(given: Any) -> None:
+    fold = spec.fold(lambda row: given, combine, ZERO, lower, columns="v", type="float64")
     with pytest.raises(FunctionError) as failed:
         by_stage(case(KeyedWindows(windows=sliding(10, 5), aggregates={"f": fold}), [[("a", 1, 1)]]))
-    assert failed.value.fact == "function torn failed while parts of windows were combined"
-    assert failed.value.detail == "ZeroDivisionError: float division by zero"
-    assert failed.value.step == "window-1"
+    assert failed.value.fact.endswith("<lambda> failed on a row")
+
+
+def made(factor: float) -> Fold:
+    """A fold as a program makes it that builds its graph again."""
+    return spec.fold(
+        lambda row: (1.0, row.v * factor),
+        lambda a, b: (a[0] + b[0], max(a[1], b[1])),
+        ZERO,
+        lambda part: part[1] / (part[0] + 1.0),
+        columns="v",
+        type="float64",
+    )
+
+
+@pytest.mark.slow
+def test_a_second_stage_with_the_same_functions_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from numba.core.event import install_recorder
+
+    monkeypatch.setattr(folding, "SMALL", 0)
+    monkeypatch.setattr(Written, "lasting", False)  # the disk knows them from the last time
+
+    def compiled(factor: float) -> int:
+        with install_recorder("numba:compile") as recorder:
+            by_stage(counted(made(factor), sliding(500, 200), 12_000))
+        return len(recorder.buffer)
+
+    assert compiled(2.5) > 0
+    assert compiled(2.5) == 0
+    assert compiled(3.5) > 0  # a captured value is part of a function
+
+
+@pytest.mark.slow
+def test_a_fold_whose_functions_capture_numbers_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folding, "SMALL", 0)
+    agree(counted(made(2.0), sliding(500, 200), 12_000))
+    told = Driven(counted(made(2.0), sliding(10, 5), 0)).stage.explain()[-1]
+    assert told == "fold(made.<locals>.<lambda>) is compiled by Numba"
+
+
+@pytest.mark.parametrize("windows", [sliding(20, 5), session(5), count_window(6, 2)])
+def test_a_fold_in_python_lifts_every_row_once_whatever_number_of_windows_it_is_in(windows: Any) -> None:
+    lifted: list[int] = []
+
+    def noted(row: Any) -> list[int]:
+        lifted.append(row.t)
+        return [row.t]
+
+    fold = spec.fold(noted, lambda a, b: a + b, [], lambda part: float(len(part)), type="float64")
+    op = KeyedWindows(windows=windows, aggregates={"f": fold})
+    given = [[("ab"[i % 2], 3 * i, 1) for i in range(start, start + 10)] for start in (0, 10, 20)]
+    by_stage(case(op, given, delay=7))
+    assert sorted(lifted) == list(range(0, 90, 3))
+
+
+def test_a_fold_in_python_goes_on_after_its_rows_came_back_from_a_snapshot() -> None:
+    fold = spec.fold(
+        lambda row: [row.v], lambda a, b: a + b, [], lambda part: float(sum(part)), type="float64"
+    )
+    one = case(
+        KeyedWindows(windows=sliding(20, 5), aggregates={"f": fold}),
+        [[("ab"[i % 2], 3 * i, i) for i in range(start, start + 10)] for start in (0, 10)],
+        delay=7,
+    )
+    driven = Driven(one)
+    driven.push(one.batches[0])
+    saved, driven.stage = driven.stage.snapshot(), driven.new_stage()
+    driven.stage.restore(saved)
+    driven.push(one.batches[1])
+    assert_same(driven.end(), by_reference(one))
 
 
 @pytest.mark.parametrize(
@@ -129,6 +254,7 @@ def test_a_combine_of_floats_that_fails_stops_the_run_and_is_named() -> None:
         ({"zero": (0, 0.0)}, "its zero is not of floats; with 0.0 in it, it could be compiled"),
         ({"columns": None}, "it does not say which columns it reads; with columns=... it could be compiled"),
         ({"columns": "k"}, "column k is not of numbers"),
+        ({"lift": lambda row, seen=[]: (1.0, 1.0)}, "lift or combine has a state of its own"),
         ({"combine": max}, "lift or combine has a state of its own"),
         ({"lower": None}, "its parts are not results"),
     ],

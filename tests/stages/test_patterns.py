@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import CheckpointError, FunctionError
+from penstock.errors import FunctionError
 from penstock.expr import col
 from penstock.operators import aggregates as spec
 from penstock.operators.window import sliding, tumbling
 from penstock.operators.windows import PATTERNS, KeyedWindows
-from tests.stages.judge import Case, assert_same, by_reference, case, shown_by_reference, with_op
+from tests.stages.judge import Case, Told, assert_same, by_reference, case, shown_by_reference, with_op
 from tests.stages.patterns.spread import Spread, by_one, by_pattern
 from tests.stages.test_window_apply import TOLD, told
 from tests.stages.windowed import SKETCHES, WIDE, cases, cut, small, some_registers, timed, wide_rows
@@ -178,39 +178,70 @@ def test_results_of_a_key_leave_by_window_end_and_start(
 moves = st.lists(st.tuples(st.integers(0, 6), degrees, degrees), max_size=3)
 
 
-@pytest.mark.parametrize("pattern", ["keyed", *IN_PARTS])
-@LAW
-@given(case=parts_of, moves=moves)
-def test_state_moves_to_any_number_of_replicas_between_any_batches(
-    pattern: str, case: Case, moves: list[tuple[int, int, int]]
-) -> None:
+def moving(case: Case, pattern: str, moves: list[tuple[int, int, int]]) -> Told:
+    """The case with two replicas at first, and other numbers of them after some of the batches."""
     spread = Spread(case, pattern, 2)
     for number, batch in enumerate(case.batches):
         spread.push(batch)
         for at, degree, joining in moves:
             if at == number:
                 spread.move_to(degree, joining)
-    assert_same(spread.end(), by_one(case), approximate=tuple(SKETCHES))
+    return spread.end()
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@LAW
+@given(case=parts_of, moves=moves)
+def test_state_moves_to_any_number_of_replicas_between_any_batches(
+    pattern: str, case: Case, moves: list[tuple[int, int, int]]
+) -> None:
+    assert_same(moving(case, pattern, moves), by_one(case), approximate=tuple(SKETCHES))
+
+
+BY_KEY = {"tumbling": ["keyed", "paned", "map_reduce"], "overlapping": ["keyed", "paned"]}
+
+
+@pytest.mark.parametrize("overlap", BY_KEY)
+@LAW
+@given(data=st.data(), moves=moves)
+def test_patterns_with_state_of_one_form_take_up_what_another_has_saved(
+    overlap: str, data: st.DataObject, moves: list[tuple[int, int, int]]
+) -> None:
+    windows = st.builds(tumbling, st.integers(1, 20)) if overlap == "tumbling" else several
+    case = data.draw(cases(windows=windows, names=some_registers))
+    spread = Spread(case, "keyed", 2)
+    for number, batch in enumerate(case.batches):
+        spread.push(batch)
+        for at, degree, joining in moves:
+            if at == number:
+                spread.move_to(degree, joining, data.draw(st.sampled_from(BY_KEY[overlap])))
+    assert_same(spread.end(), by_one(case))
 
 
 @LAW
-@given(cases(windows=several), st.sets(st.integers(0, 6)), degrees)
-def test_parallel_replicas_take_up_their_own_state(case: Case, at: set[int], degree: int) -> None:
-    spread = Spread(case, "parallel", degree)
-    for number, batch in enumerate(case.batches):
-        spread.push(batch)
-        if number in at:
-            spread.move_to(degree, 1)
-    assert_same(spread.end(), by_one(case), approximate=tuple(SKETCHES))
+@given(case=cases(windows=several), moves=moves)
+def test_parallel_state_of_any_aggregate_moves_to_any_number_of_replicas(
+    case: Case, moves: list[tuple[int, int, int]]
+) -> None:
+    assert_same(moving(case, "parallel", moves), by_one(case), approximate=tuple(SKETCHES))
 
 
-def test_a_parallel_replica_refuses_the_state_of_another_number_of_them() -> None:
-    op = KeyedWindows(windows=tumbling(10), aggregates={"n": spec.count()})
-    spread = Spread(case(op, ROWS), "parallel", 1)
-    spread.push(spread.case.batches[0])
-    with pytest.raises(CheckpointError) as refused:
-        spread.move_to(2, 1)
-    assert refused.value.detail == "saved: 1 of 1; now: 1 of 2"
+@LAW
+@given(
+    rows=st.lists(
+        st.tuples(st.sampled_from(["a", None]), st.integers(-20, 20), st.integers(0, 3)), max_size=20
+    ),
+    places=st.lists(st.integers(0, 20), max_size=4),
+    spec_=several,
+    lateness=small,
+    moves=moves,
+)
+def test_parallel_state_of_whole_windows_moves_to_any_number_of_replicas(
+    rows: list[Any], places: list[int], spec_: Any, lateness: int, moves: list[tuple[int, int, int]]
+) -> None:
+    op = KeyedWindows(windows=spec_, apply=told, schema=TOLD, lateness=lateness)
+    judged = case(op, cut(rows, places), delay=5)
+    assert_same(moving(judged, "parallel", moves), by_reference(judged))
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

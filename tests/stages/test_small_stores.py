@@ -16,7 +16,7 @@ from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow
 from tests.stages.rounds import ENDED, NEVER, REGISTERS, SCHEMA, Row, arriving
 
 for store in (
-    CountStore(CountWindow(4, 2), 0, REGISTERS, rows=SCHEMA),
+    CountStore([CountWindow(4, 2)], 0, REGISTERS, rows=SCHEMA),
     SessionStore(SessionWindow(5), 0, REGISTERS, rows=SCHEMA),
     KeptRows([TimeWindow(10, 5)], 0, rows=SCHEMA),
 ):

@@ -7,6 +7,10 @@ penstock.
 
 from penstock.bench.catalogue import available as available
 from penstock.bench.catalogue import find as find
+from penstock.bench.cell import Cell as Cell
+from penstock.bench.chart import Chart as Chart
+from penstock.bench.chart import Line as Line
+from penstock.bench.chart import Point as Point
 from penstock.bench.comparison import FLOOR as FLOOR
 from penstock.bench.comparison import Change as Change
 from penstock.bench.comparison import Comparison as Comparison
@@ -26,7 +30,6 @@ from penstock.bench.text import report as report
 from penstock.bench.text import report_comparison as report_comparison
 from penstock.bench.webpage import page as page
 from penstock.bench.workload import Case as Case
-from penstock.bench.workload import Cell as Cell
 from penstock.bench.workload import Claim as Claim
 from penstock.bench.workload import Size as Size
 from penstock.bench.workload import Way as Way

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from penstock.bench.cell import Cell
 from penstock.bench.errors import BenchError
 from penstock.bench.result import Figures, Result
-from penstock.bench.workload import Cell
 
 FLOOR = 0.05
 FEW = 5

@@ -7,22 +7,25 @@ machine's life, so slow drift (heat, neighbours) cancels out. Holds no paths, ho
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from penstock.bench.cell import Cell
+from penstock.bench.chart import Chart
 from penstock.bench.machine import Commit, Machine
 from penstock.bench.spread import Spread, spread
-from penstock.bench.workload import Cell, Claim, Size
+from penstock.bench.workload import Claim, Size
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """All samples of one way on one case, in the order of the rounds."""
+    """All samples of one way on one case, in the order of the rounds; `notes` has one per timed round too."""
 
     cell: Cell
     units: Mapping[str, int]
     warm_up_ns: tuple[int, ...]
     samples_ns: tuple[int, ...]
     checks: int
+    notes: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def ns(self) -> Spread:
@@ -39,14 +42,32 @@ class Figures:
         median = self.seconds.median
         return {unit: n / median for unit, n in self.units.items()} if median else {}
 
+    def of(self, measure: str) -> Spread | None:
+        """The samples of a measure as `Chart.up` names it; None where there are none, or no time passed."""
+        if measure == "s":
+            return self.seconds
+        unit = measure.removesuffix("/s")
+        if unit == measure:
+            return spread(self.notes[measure]) if self.notes.get(measure) else None
+        if unit not in self.units or not all(self.samples_ns):
+            return None
+        return spread([self.units[unit] * 1e9 / ns for ns in self.samples_ns])
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A claim and what was measured: seconds, or times another cell's median."""
+    """A claim and what was measured: seconds, or times another cell's median.
+
+    low, high  the quartiles of the same, round by round
+    work       units of work in one run of the cell, where the claim is told as a speed
+    """
 
     claim: Claim
     measured: float
     held: bool
+    low: float
+    high: float
+    work: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +87,12 @@ class Result:
     commit: Commit | None
     figures: tuple[Figures, ...]
     verdicts: tuple[Verdict, ...]
+    charts: tuple[Chart, ...] = ()
+
+    @property
+    def n_held(self) -> int:
+        """How many of the claims held."""
+        return sum(one.held for one in self.verdicts)
 
     @property
     def cases(self) -> list[str]:
@@ -87,10 +114,16 @@ class Result:
 
 def judge(claim: Claim, figures: Mapping[Cell, Figures]) -> Verdict:
     """Hold a claim against the medians."""
-    median = figures[claim.cell].ns.median
+    one = figures[claim.cell]
     if claim.over is None:
-        measured = median / 1e9
+        measured, rounds = one.ns.median / 1e9, one.seconds
     else:
-        below = figures[claim.over].ns.median
-        measured = median / below if below else float("inf")
-    return Verdict(claim, measured, measured <= claim.at_most)
+        below = figures[claim.over]
+        measured = _times(one.ns.median, below.ns.median)
+        rounds = spread([_times(*pair) for pair in zip(one.samples_ns, below.samples_ns, strict=True)])
+    work = one.units.get(claim.speed, 0)
+    return Verdict(claim, measured, measured <= claim.at_most, rounds.low, rounds.high, work)
+
+
+def _times(above: float, below: float) -> float:
+    return above / below if below else float("inf")

@@ -2,23 +2,25 @@
 
 Every round runs every way on every case once, and begins one further on than the last: what is compared,
 ways or cases, sees the same moments of the machine, and nothing always runs first. The price is that the
-data of all cases lives at once. Setup, checking and clean-up happen outside the clock.
+data of all cases of a group lives at once. Groups follow each other, all rounds of one before the next.
+Setup, checking, notes and clean-up happen outside the clock.
 """
 
 from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from penstock.bench.cell import Cell
 from penstock.bench.errors import BenchError, WayFailed, WrongAnswer
 from penstock.bench.machine import commit_of, this_machine, versions
 from penstock.bench.result import Figures, Result, judge
-from penstock.bench.workload import Case, Cell, Size, Way, Workload
+from penstock.bench.workload import Case, Size, Way, Workload
 
 Clock = Callable[[], int]
 T = TypeVar("T")
@@ -44,7 +46,8 @@ def measure(
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Result:
     """Time every way on every case. A wrong answer, in any round, stops the whole measurement."""
-    rounds = rounds if rounds is not None else (5 if size == "quick" else 15)
+    usual = workload.rounds or (5 if size == "quick" else 15)
+    rounds = rounds if rounds is not None else usual
     warm_up = warm_up if warm_up is not None else (1 if size == "quick" else 2)
     if rounds < 1 or warm_up < 0:
         raise BenchError(
@@ -52,9 +55,13 @@ def measure(
             hint="use at least one round, such as --rounds 5",
         )
     machine, started_at = this_machine(), datetime.now(UTC).isoformat(timespec="seconds")
-    tasks = _tasks(workload, seed)
-    samples = _timed(workload, tasks, warm_up + rounds, clock, on_progress)
-    figures = [_figures(task, samples[task.cell], warm_up) for task in tasks]
+    counter = _Counter(on_progress, workload.n_cells * (warm_up + rounds))
+    figures: list[Figures] = []
+    for group in dict.fromkeys(case.group for case in workload.cases):
+        tasks = _tasks(workload, group, seed)
+        samples = _timed(workload, tasks, warm_up + rounds, clock, counter)
+        figures += [_figures(task, samples[task.cell], warm_up) for task in tasks]
+        del tasks  # the data of this group goes before that of the next comes
     by_cell = {one.cell: one for one in figures}
     return Result(
         workload=workload.name,
@@ -70,6 +77,7 @@ def measure(
         commit=commit_of(),
         figures=tuple(figures),
         verdicts=tuple(judge(claim, by_cell) for claim in workload.claims),
+        charts=workload.charts,
     )
 
 
@@ -81,49 +89,67 @@ def order_of_round(tasks: Sequence[T], round_number: int) -> list[T]:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """One way on one case, with its data and the right answer."""
+    """One way on one case, with its data, the right answer and how much work it is."""
 
     case: Case
     way: Way
     data: Any
     expected: Any
+    units: Mapping[str, int]
 
     @property
     def cell(self) -> Cell:
         return Cell(self.case.name, self.way.name)
 
 
-def _tasks(workload: Workload, seed: int) -> list[_Task]:
+class _Sample(NamedTuple):
+    """One run: its time, and what else it had to tell."""
+
+    ns: int
+    notes: Mapping[str, float]
+
+
+@dataclass(slots=True)
+class _Counter:
+    """Counts the runs of all groups, and tells."""
+
+    tell: Callable[[Progress], None]
+    total: int
+    done: int = 0
+
+    def begin(self, cell: Cell) -> None:
+        self.tell(Progress(self.done, self.total, cell))
+        self.done += 1
+
+
+def _tasks(workload: Workload, group: str, seed: int) -> list[_Task]:
     tasks = []
     for case in workload.cases:
+        if case.group != group:
+            continue
         data = case.make(seed)
         right = workload.oracle(data)
-        tasks += [
-            _Task(case, way, data, way.oracle(data) if way.oracle else right)
-            for way in workload.ways
-            if way.takes(case.name)
-        ]
+        counted = workload.counts(right) if workload.counts else {}
+        for way in workload.ways:
+            if way.takes(case.name) and way.oracle:
+                tasks.append(_Task(case, way, data, way.oracle(data), case.units))
+            elif way.takes(case.name):
+                tasks.append(_Task(case, way, data, right, {**case.units, **counted}))
     return tasks
 
 
 def _timed(
-    workload: Workload,
-    tasks: list[_Task],
-    n_rounds: int,
-    clock: Clock,
-    on_progress: Callable[[Progress], None],
-) -> dict[Cell, list[int]]:
-    samples: dict[Cell, list[int]] = {task.cell: [] for task in tasks}
-    done = 0
+    workload: Workload, tasks: list[_Task], n_rounds: int, clock: Clock, counter: _Counter
+) -> dict[Cell, list[_Sample]]:
+    samples: dict[Cell, list[_Sample]] = {task.cell: [] for task in tasks}
     for round_number in range(n_rounds):
         for task in order_of_round(tasks, round_number):
-            on_progress(Progress(done, n_rounds * len(tasks), task.cell))
+            counter.begin(task.cell)
             samples[task.cell].append(_once(workload, task, clock))
-            done += 1
     return samples
 
 
-def _once(workload: Workload, task: _Task, clock: Clock) -> int:
+def _once(workload: Workload, task: _Task, clock: Clock) -> _Sample:
     """Time one run and check its answer; the answer dies here, before the next way begins."""
     way, case = task.way, task.case
     try:
@@ -144,16 +170,18 @@ def _once(workload: Workload, task: _Task, clock: Clock) -> int:
             detail=wrong,
             hint="mend the way (or the oracle); a wrong answer is never timed",
         )
-    return taken
+    return _Sample(taken, way.notes(answer) if way.notes else {})
 
 
-def _figures(task: _Task, samples: list[int], warm_up: int) -> Figures:
+def _figures(task: _Task, samples: list[_Sample], warm_up: int) -> Figures:
+    timed = samples[warm_up:]
     return Figures(
         cell=task.cell,
-        units=dict(task.case.units),
-        warm_up_ns=tuple(samples[:warm_up]),
-        samples_ns=tuple(samples[warm_up:]),
+        units=dict(task.units),
+        warm_up_ns=tuple(one.ns for one in samples[:warm_up]),
+        samples_ns=tuple(one.ns for one in timed),
         checks=len(samples),
+        notes={name: tuple(one.notes[name] for one in timed) for name in timed[0].notes},
     )
 
 

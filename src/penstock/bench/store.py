@@ -7,13 +7,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from penstock.bench.cell import Cell
+from penstock.bench.chart import Chart, Line, Point
 from penstock.bench.errors import BenchError
 from penstock.bench.machine import Commit, Machine
 from penstock.bench.result import Figures, Result, Verdict
-from penstock.bench.workload import Cell, Claim
+from penstock.bench.workload import Claim
 
 KIND = "penstock-bench"
-SCHEMA = 1
+SCHEMA = 2
 
 
 def to_json(result: Result) -> str:
@@ -68,6 +70,7 @@ def _figures_out(one: Figures) -> dict[str, Any]:
         "warm_up_ns": list(one.warm_up_ns),
         "samples_ns": list(one.samples_ns),
         "checks": one.checks,
+        "notes": {name: list(samples) for name, samples in one.notes.items()},
     }
 
 
@@ -78,8 +81,12 @@ def _verdict_out(verdict: Verdict) -> dict[str, Any]:
         "cell": list(claim.cell),
         "over": list(claim.over) if claim.over else None,
         "at_most": claim.at_most,
+        "speed": claim.speed,
         "measured": verdict.measured,
         "held": verdict.held,
+        "low": verdict.low,
+        "high": verdict.high,
+        "work": verdict.work,
     }
 
 
@@ -92,6 +99,7 @@ def _result_in(fields: dict[str, Any]) -> Result:
             "commit": Commit(**fields["commit"]) if fields["commit"] else None,
             "figures": tuple(_figures_in(one) for one in fields["figures"]),
             "verdicts": tuple(_verdict_in(one) for one in fields["verdicts"]),
+            "charts": tuple(_chart_in(one) for one in fields["charts"]),
         }
     )
 
@@ -103,9 +111,23 @@ def _figures_in(one: dict[str, Any]) -> Figures:
         warm_up_ns=tuple(one["warm_up_ns"]),
         samples_ns=tuple(one["samples_ns"]),
         checks=one["checks"],
+        notes={name: tuple(samples) for name, samples in one["notes"].items()},
     )
 
 
 def _verdict_in(one: dict[str, Any]) -> Verdict:
     over = Cell(*one["over"]) if one["over"] else None
-    return Verdict(Claim(one["says"], Cell(*one["cell"]), one["at_most"], over), one["measured"], one["held"])
+    claim = Claim(one["says"], Cell(*one["cell"]), one["at_most"], over, one["speed"])
+    return Verdict(claim, one["measured"], one["held"], one["low"], one["high"], one["work"])
+
+
+def _chart_in(one: dict[str, Any]) -> Chart:
+    lines = tuple(
+        Line(line["name"], tuple(_point_in(point) for point in line["points"]), line["style"])
+        for line in one["lines"]
+    )
+    return Chart(**one | {"lines": lines})
+
+
+def _point_in(one: dict[str, Any]) -> Point:
+    return Point(one["at"], one["label"], Cell(*one["cell"]))

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from penstock.bench import words
 from penstock.bench.comparison import Change, Comparison
 from penstock.bench.result import Result
+from penstock.bench.spread import spread
 
 
 def report(result: Result) -> str:
     """A result for a terminal."""
     parts = [f"{result.workload}: {result.about}"]
     if result.verdicts:
-        parts.append("\n".join(f"  {words.verdict(one)}" for one in result.verdicts))
+        told = [words.verdict(one) for one in result.verdicts]
+        parts.append("\n".join(f"  {line}" for line in (*told, words.tally(result))))
     if any(len(result.of_case(case)) > 1 for case in result.cases):
         parts.append(_ratios(result))
     parts.append(_absolute(result))
@@ -74,7 +76,10 @@ def _absolute(result: Result) -> str:
     rows = [["case", "way", "median", "quartiles", "least", "rate"]]
     for one in result.figures:
         time = one.seconds
-        rates = ", ".join(words.rate(value, unit) for unit, value in one.rates().items())
+        rates = ", ".join(
+            [words.rate(value, unit) for unit, value in one.rates().items()]
+            + [f"{name} {words.amount(spread(noted).median, name)}" for name, noted in one.notes.items()]
+        )
         quartiles = f"{words.duration(time.low)} to {words.duration(time.high)}"
         rows.append([*one.cell, words.duration(time.median), quartiles, words.duration(time.least), rates])
     return columns(rows)

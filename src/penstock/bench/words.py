@@ -38,6 +38,33 @@ def rate(per_second: float, unit: str) -> str:
     return f"{three_digits(per_second)} {unit}/s"
 
 
+def amount(value: float, measure: str) -> str:
+    """A value of a measure as `Chart.up` names it, without its unit but for times; for axes and tables.
+
+    >>> amount(1_500_000.0, "rows/s"), amount(0.0015, "s"), amount(0.0, "s")
+    ('1.50 M', '1.50 ms', '0')
+    """
+    if not value:
+        return "0"
+    if measure == "s" or measure.endswith("(s)"):
+        return duration(value)
+    for letter, factor in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= factor:
+            return f"{three_digits(value / factor)} {letter}"
+    return three_digits(value)
+
+
+def mark(value: float, measure: str) -> str:
+    """The same for a round place on an axis, without zeros that say nothing.
+
+    >>> mark(1_500_000.0, "rows/s"), mark(0.01, "s"), mark(200.0, "slices")
+    ('1.5 M', '10 ms', '200')
+    """
+    number, _, unit = amount(value, measure).partition(" ")
+    short = number.rstrip("0").rstrip(".") if "." in number else number
+    return f"{short} {unit}".strip()
+
+
 def ratio(spread: Spread | None) -> str:
     """A ratio with its quartiles: `1.50x (1.42 to 1.61)`."""
     if spread is None:
@@ -46,14 +73,29 @@ def ratio(spread: Spread | None) -> str:
 
 
 def verdict(one: Verdict) -> str:
-    """A claim, whether it held, and by how much."""
+    """A claim, whether it held, what was measured with its quartiles, and what was wanted."""
     claim = one.claim
-    word = "held" if one.held else "NOT HELD"
-    if claim.over is None:
-        return f"{word}: {claim.says} (measured {duration(one.measured)}, limit {duration(claim.at_most)})"
-    return (
-        f"{word}: {claim.says} (measured {three_digits(one.measured)}x, limit {three_digits(claim.at_most)}x)"
+    word = "HELD" if one.held else "NOT HELD"
+    bound = "at least" if claim.speed else "at most"
+    measured, low, high, wanted = (
+        _told(one, value) for value in (one.measured, one.low, one.high, claim.at_most)
     )
+    # Fewer seconds are more units per second: the quartiles change places.
+    spread = f"{high} to {low}" if claim.speed else f"{low} to {high}"
+    return f"{word}: {claim.says} (measured {measured}, quartiles {spread}; wanted {bound} {wanted})"
+
+
+def tally(result: Result) -> str:
+    """How many of the claims held: `8 of 10 claims held`."""
+    return f"{result.n_held} of {len(result.verdicts)} claims held"
+
+
+def _told(one: Verdict, value: float) -> str:
+    claim = one.claim
+    if claim.over is None:
+        return rate(one.work / value, claim.speed) if claim.speed and value else duration(value)
+    times = 1 / value if claim.speed and value else value
+    return f"{three_digits(times)}x"
 
 
 def facts(result: Result) -> list[tuple[str, str]]:

@@ -6,21 +6,16 @@ workload cannot be made: a claim about nothing would always hold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
+from penstock.bench.cell import Cell
+from penstock.bench.chart import Chart
 from penstock.bench.errors import BenchError
 from penstock.errors import nearest_first
 
 Size = Literal["quick", "full"]
-
-
-class Cell(NamedTuple):
-    """One figure of a result: this way on this case."""
-
-    case: str
-    way: str
 
 
 def unequal(expected: Any, answer: Any) -> str | None:
@@ -32,11 +27,16 @@ def unequal(expected: Any, answer: Any) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One input: `make(seed)` gives the data, `units` says how much work one run is ({"rows": 1_000_000})."""
+    """One input: `make(seed)` gives the data, `units` says how much work one run is ({"rows": 1_000_000}).
+
+    Cases of one group are measured together, round by round; the data of a group is gone before the next
+    one's is made, so only cases of one group can be held against each other.
+    """
 
     name: str
     make: Callable[[int], Any]
     units: Mapping[str, int] = field(default_factory=dict)
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,8 @@ class Way:
 
     With a setup, `run` gets what the setup gave back; it is called anew before every run. A way that
     answers another question than its neighbours brings an oracle of its own. `only` names the cases that
-    it is tried on, where that is not all of them.
+    it is tried on, where that is not all of them. `notes(answer)` gives what else a run has to tell, by
+    name; a name that ends in `(s)` is of seconds, one in `(bytes)` of bytes.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Way:
     setup: Callable[[Any], Any] | None = None
     oracle: Callable[[Any], Any] | None = None
     only: tuple[str, ...] = ()
+    notes: Callable[[Any], Mapping[str, float]] | None = None
 
     def takes(self, case: str) -> bool:
         """Whether it is tried on that case."""
@@ -63,6 +65,8 @@ class Way:
 class Claim:
     """A statement that a result bears out or not: a median of so many seconds, or so many times another.
 
+    With `speed`, a unit of work such as `rows`, it is told as a speed: units per second, or times as fast.
+
     >>> Claim("ten times the rows cost at most twelve times the time",
     ...       Cell("10,000 rows", "sort"), at_most=12, over=Cell("1,000 rows", "sort")).at_most
     12
@@ -72,6 +76,7 @@ class Claim:
     cell: Cell
     at_most: float
     over: Cell | None = None
+    speed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,9 @@ class Workload:
     """A benchmark. The first way is the one that the others are measured against.
 
     `oracle(data)` gives the right answer, once per case; `wrong(expected, answer)` says what is wrong
-    with an answer, or None. `collector=True` leaves the garbage collector on while the clock runs.
+    with an answer, or None. `counts(expected)` gives units of work that only the right answer knows, such as
+    its rows. `collector=True` leaves the garbage collector on while the clock runs. `rounds` is how many
+    timed rounds it has unless told; 0 leaves that to the runner.
     """
 
     name: str
@@ -90,22 +97,47 @@ class Workload:
     wrong: Callable[[Any, Any], str | None] = unequal
     claims: tuple[Claim, ...] = ()
     collector: bool = False
+    charts: tuple[Chart, ...] = ()
+    counts: Callable[[Any], Mapping[str, int]] | None = None
+    rounds: int = 0
 
     def __post_init__(self) -> None:
-        _require_distinct(self.name, "case", [case.name for case in self.cases])
+        cases = [case.name for case in self.cases]
+        _require_distinct(self.name, "case", cases)
         _require_distinct(self.name, "way", [way.name for way in self.ways])
-        cases, ways = [case.name for case in self.cases], {way.name: way for way in self.ways}
         for way in self.ways:
             for case in way.only:
                 _require_known(self.name, f'has way "{way.name}" for', "case", case, cases)
         for claim in self.claims:
-            for cell in (claim.cell, claim.over):
-                if cell is not None:
-                    says = f'claims "{claim.says}" about'
-                    _require_known(self.name, says, "case", cell.case, cases)
-                    _require_known(self.name, says, "way", cell.way, ways)
-                    trying = [way.name for way in self.ways if way.takes(cell.case)]
-                    _require_known(self.name, f'{says} case "{cell.case}" and', "way", cell.way, trying)
+            says = f'claims "{claim.says}" about'
+            self._require_cell(says, claim.cell)
+            if claim.over is not None:
+                self._require_cell(says, claim.over)
+                self._require_together(claim, claim.over)
+        for chart in self.charts:
+            for point in chart.points:
+                self._require_cell(f'draws "{chart.title}" with', point.cell)
+
+    @property
+    def n_cells(self) -> int:
+        """How many ways on how many cases: the runs of one round."""
+        return sum(way.takes(case.name) for case in self.cases for way in self.ways)
+
+    def _require_cell(self, says: str, cell: Cell) -> None:
+        _require_known(self.name, says, "case", cell.case, [case.name for case in self.cases])
+        _require_known(self.name, says, "way", cell.way, [way.name for way in self.ways])
+        trying = [way.name for way in self.ways if way.takes(cell.case)]
+        _require_known(self.name, f'{says} case "{cell.case}" and', "way", cell.way, trying)
+
+    def _require_together(self, claim: Claim, over: Cell) -> None:
+        groups = {case.name: case.group for case in self.cases}
+        if groups[claim.cell.case] != groups[over.case]:
+            raise BenchError(
+                f'workload "{self.name}" claims "{claim.says}" across groups',
+                detail=f'"{claim.cell.case}" is in group "{groups[claim.cell.case]}", '
+                f'"{over.case}" in group "{groups[over.case]}": they see different moments of the machine',
+                hint="put both cases in one group",
+            )
 
 
 def _require_distinct(workload: str, what: str, names: list[str]) -> None:
@@ -118,9 +150,10 @@ def _require_distinct(workload: str, what: str, names: list[str]) -> None:
             )
 
 
-def _require_known(workload: str, says: str, what: str, name: str, known: Iterable[str]) -> None:
-    names = nearest_first(name, known)
-    if name not in names:
+def _require_known(workload: str, says: str, what: str, name: str, known: Collection[str]) -> None:
+    if name not in known:
+        # Ranking names takes long where there are hundreds: only when one is missing.
+        names = nearest_first(name, known)
         raise BenchError(
             f'workload "{workload}" {says} {what} "{name}", which it does not have',
             detail=f"its {what}s: {', '.join(names)}",

@@ -6,19 +6,17 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
 from typing import Literal
 
 from penstock.bench import this_machine
+from penstock.errors import PenstockError
 
 OLDEST_PYTHON = (3, 11)
-OLDEST_JAVA = 17  # what Spark 4 asks for
 
 State = Literal["ok", "absent", "broken"]
 
@@ -70,26 +68,16 @@ def extras(wanted: Iterable[str]) -> list[Finding]:
     return [_extra(extra, names) for extra, names in packages.items()]
 
 
-def java() -> Finding:
+def java(environment: Mapping[str, str] = os.environ) -> Finding:
     """Java, which only Spark needs."""
-    home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
-    hint = f"Spark needs Java {OLDEST_JAVA} or newer; penstock[spark] brings one along"
-    if found is None:
-        where = "JAVA_HOME holds none" if home else "not found"
-        return Finding("java", "absent", where, hint)
-    told = java_version(_output_of(found, "-version"))
-    if told is None:
-        return Finding("java", "absent", "found, but it does not say its version", hint)
-    if told < OLDEST_JAVA:
-        return Finding("java", "absent", f"version {told}: too old", hint)
-    return Finding("java", "ok", f"version {told}")
+    from penstock.engines.spark.java import find_java
 
-
-def java_version(output: str) -> int | None:
-    """The feature version in what `java -version` prints: 21 from "21.0.2", 8 from "1.8.0_292"."""
-    found = re.search(r'version "(?:1\.)?(\d+)', output)
-    return int(found[1]) if found else None
+    try:
+        found = find_java(environment)
+    except PenstockError as problem:
+        return Finding("java", "absent", problem.detail or problem.fact, problem.hint)
+    passed_over = "".join(f"\n{note}" for note in found.notes)
+    return Finding("java", "ok", f"version {found.version} from {found.origin}{passed_over}")
 
 
 def engines() -> list[Finding]:
@@ -164,11 +152,3 @@ def _name_of(requirement: str) -> str:
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(digits) for digits in re.findall(r"\d+", version)[:3])
-
-
-def _output_of(*command: str) -> str:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)  # noqa: S603 (no shell)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout + done.stderr

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _WINDOW_OPTIONS = (
-    "batch_size", "early", "lateness", "name", "on_error", "parallelism", "partial", "pattern",
+    "batch_size", "device", "early", "lateness", "name", "on_error", "parallelism", "partial", "pattern",
 )  # fmt: skip
 
 
@@ -56,6 +56,7 @@ class Joins(Verbs):
         early: Duration | None = None,
         partial: bool = False,
         pattern: str = "auto",
+        device: str = "auto",
         name: str | None = None,
         parallelism: Parallelism = None,
         batch_size: int | None = None,
@@ -71,6 +72,7 @@ class Joins(Verbs):
         early     give unfinished results so often, by the clock; adds a column `final`
         partial   let count windows that are not full leave at the end
         pattern   "auto", "keyed", "parallel", "paned" or "map_reduce": how the work is spread
+        device    "auto", "cpu" or "cuda": where windows are kept; "auto" takes a CUDA device if there is one
         """
         with placed(name or "window", called_from()):
             _refuse_misspelt(windows)
@@ -88,6 +90,7 @@ class Joins(Verbs):
                 "lateness": lateness,
                 "early": early,
                 "partial": partial,
+                "device": device,
                 "parallelism": parallelism,
                 "batch_size": batch_size,
                 "on_error": on_error,

@@ -34,6 +34,7 @@ class Transforms(Verbs):
         *,
         schema: object = None,
         state: Callable[[], Any] | None = None,
+        compile: bool = False,
         name: str | None = None,
         parallelism: Parallelism = None,
         batch_size: int | None = None,
@@ -45,13 +46,15 @@ class Transforms(Verbs):
 
         `map(total=col("price") * col("n"))` adds or replaces columns by expressions; a dict does the
         same for names that are options here. A function gives the whole new row; after `key_by` and
-        with `state=factory` it is called as `fn(row, state)`.
+        with `state=factory` it is called as `fn(row, state)`. `compile=True` accepts that whole numbers
+        wrap at 64 bits, so that a function of them can be compiled; floats and bools need no leave.
         """
         return self._then(
             lambda: Map(
                 _one_of(function, columns, "map"),
                 schema,
                 state,
+                compile,
                 name=name,
                 parallelism=parallelism,
                 batch_size=batch_size,
@@ -82,6 +85,7 @@ class Transforms(Verbs):
         /,
         *,
         state: Callable[[], Any] | None = None,
+        compile: bool = False,
         name: str | None = None,
         parallelism: Parallelism = None,
         batch_size: int | None = None,
@@ -93,6 +97,7 @@ class Transforms(Verbs):
             lambda: Filter(
                 predicate,
                 state,
+                compile,
                 name=name,
                 parallelism=parallelism,
                 batch_size=batch_size,

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 from penstock.caller import called_from
 from penstock.errors import GraphError
 from penstock.operators.aggregates import Aggregate
-from penstock.operators.op import Op
+from penstock.operators.choices.device import CUDA
+from penstock.operators.choices.patterns import as_pattern, choose_pattern
+from penstock.operators.op import Op, degree
 from penstock.operators.window import WindowSpec
-from penstock.operators.windows import PATTERNS
+from penstock.operators.windows import PATTERNS, Windows
 
 if TYPE_CHECKING:
     from penstock.graph.multipipe import MultiPipe
@@ -57,9 +59,18 @@ class WindowedPipe:
                 names = ", ".join(f'"{name}"' for name in ("auto", *PATTERNS))
                 raise GraphError(f"pattern={self._pattern!r} is unknown", hint=f"use one of {names}")
             operator = PATTERNS["keyed" if self._pattern == "auto" else self._pattern]
-            return operator(self._windows, name=self._name, **what, **self._options)
+            made = operator(self._windows, name=self._name, **what, **self._options)
+            return self._chosen(made) if self._pattern == "auto" else made
 
         return self._pipe._then(make, stem="window", name=self._name)
+
+    def _chosen(self, op: Windows) -> Op:
+        """The step in the pattern that fits it, for the replicas it asks for or takes over."""
+        if op.device == CUDA:
+            return as_pattern("keyed", op, because='device="cuda" was asked for')
+        replicas = degree(op.parallelism) or self._pipe.graph.steps.placement(self._pipe.feeds).degree
+        choice = choose_pattern(op, self._pipe.stream, replicas.most)
+        return as_pattern(choice.pattern, op, because=choice.reason)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # copy and inspect ask for these, and can do without

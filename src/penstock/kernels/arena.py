@@ -6,13 +6,14 @@ block costs nothing and a missing slice reads as one without rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.kernels.cells import SMALLEST
+from penstock.kernels.cells import FIRST, SMALLEST
+from penstock.kernels.ready import clear_floats, clear_ints
 from penstock.kernels.rules import Rule
 
 Ints = npt.NDArray[np.int64]
@@ -101,14 +102,18 @@ class Arena:
             cells[new] = cells[old]
             cells[old] = rule.neutral
 
-    def clear(self, which: Ints) -> None:
-        """Make cells neutral."""
+    def clear(self, rings: Ints, past: Ints, run: Callable[..., Any]) -> None:
+        """Make the cells of slices [FIRST, past[r]) of every ring neutral; `run` runs a loop."""
+        work = int((past - rings[:, FIRST]).sum())
         for rule, cells in zip(self.rules, self.cells, strict=True):
-            cells[which] = rule.neutral
+            loop = clear_floats if rule.floats else clear_ints
+            run(loop, cells, rule.blank(1), rings, past, work=work)
 
-    def is_mostly_free(self, n_used: int) -> bool:
-        """Whether blocks of `n_used` cells are so few that moving them frees most of the memory."""
-        return self._top > 8 * n_used + 8192
+    @property
+    def is_mostly_free(self) -> bool:
+        """Whether so few cells are in blocks in use that moving these frees most of the memory."""
+        n_free = sum(len(blocks) * _step(size) for size, blocks in self._free.items())
+        return self._top > 8 * (self._top - n_free) + 8192
 
     def repack(self, old: Ints, sizes: Ints) -> tuple[Ints, list[Cells]]:
         """Give up all memory and take blocks anew: (where they are, the cells that were at `old`)."""
@@ -124,9 +129,7 @@ class Arena:
         return self.nodes
 
     def _fresh(self, n: int, size: int) -> Ints:
-        # Rings of equal power-of-two size would all have the same slice in the same few lines of the cache;
-        # a cache line between blocks spreads them.
-        step = size + 8 if size >= 32 else size
+        step = _step(size)
         start = self._top
         self._top += n * step
         if self._top > self.n_cells:
@@ -141,3 +144,12 @@ class Arena:
         if self.nodes is not None:
             pairs = zip(self.rules, self.nodes, strict=True)
             self.nodes = [np.concatenate([old, rule.blank(more)]) for rule, old in pairs]
+
+
+def _step(size: int) -> int:
+    """From one block of a size to the next.
+
+    Rings of equal power-of-two size would all have the same slice in the same few lines of the cache; a cache
+    line between blocks spreads them.
+    """
+    return size + 8 if size >= 32 else size

@@ -5,6 +5,11 @@ A slot's slices stand in a ring: cell = base + (slice & mask). The ring table ha
 the ring holds, `stretch` tries to move its ends or to start a ring in a spare block; when that is not
 enough the loop returns the row it stopped at and `rings` makes room.
 
+Rows are looked at in blocks. `place` first finds the cells of a block as if every ring held them, without a
+branch, so that many looks at the table are under way at once; only a block with a row that was not
+held is gone through again row by row. `cut`, for a stream of one slot, finds runs: rows one after the other
+that go to one cell, which registers can then add up without looking at each row's cell.
+
 The slice's number needs no division: with d = time - base < 2^50 and a period P, (d + 1/2) / P is at least
 1/(2P) away from the next integer while the product with the rounded 1/P errs by less than 2^-51 d/P, so
 cutting off the fraction is exact.
@@ -28,6 +33,9 @@ SMALLEST = 4
 
 FURTHEST = 2**49
 """Rows this far after `reach`, as those before it, are left to `rings`: the product would not be exact."""
+
+BLOCK = 128
+"""Rows that are looked at together."""
 
 GREAT = 2**62
 NEVER = -GREAT
@@ -111,23 +119,134 @@ def place(
     """
     # Plain numbers: in an array they would be read again after every write to another.
     open_from, reach, base_time, base_id, period = clock[0], clock[1], clock[2], clock[3], clock[4]
-    n: int = times.shape[0]
-    n_slots = rings.shape[0]
-    for i in range(row, n):
-        time = times[i]
-        if time < open_from:
-            late[0] += 1
-            late[late[0]] = i
-            cells[i] = -1
-            continue
-        slot = slots[i]
-        if time < reach or slot >= n_slots:
-            return i
-        id_ = base_id + slice_at(time - base_time, period, inverse, offsets)
-        held = id_ >= rings[slot, FIRST] and id_ < rings[slot, END]
-        if not held and (time - reach >= FURTHEST or not stretch(rings, slot, id_, spare)):
-            return i
-        if id_ < rings[slot, CLEAN]:
-            touch_late(rings, slot, id_, id_ + 1)
-        cells[i] = rings[slot, BASE] + (id_ & rings[slot, MASK])
-    return n
+    n, n_slots = times.shape[0], rings.shape[0]
+    i = row
+    while i < n:
+        stop = min(i + BLOCK, n)
+        # Views counted from 0: Numba must not allow for negative places, and the loops vectorise.
+        now, whose, found = times[i:stop], slots[i:stop], cells[i:stop]
+        least = greatest = now[0]
+        most = whose[0]
+        for j in range(now.shape[0]):
+            least = min(least, now[j])
+            greatest = max(greatest, now[j])
+            most = max(most, whose[j])
+        outside = -1  # below 0 once some row is not held, or changes what the tree holds
+        if least >= reach and greatest - reach < FURTHEST and most < n_slots:
+            outside = 0
+            id_ = base_id + slice_at(least - base_time, period, inverse, offsets)
+            if id_ == base_id + slice_at(greatest - base_time, period, inverse, offsets):
+                for j in range(now.shape[0]):
+                    slot = np.uint64(whose[j])
+                    outside |= (id_ - rings[slot, FIRST]) | (rings[slot, END] - 1 - id_)
+                    outside |= id_ - rings[slot, CLEAN]
+                    found[j] = rings[slot, BASE] + (id_ & rings[slot, MASK])
+            else:
+                for j in range(now.shape[0]):
+                    slot = np.uint64(whose[j])
+                    id_ = base_id + slice_at(now[j] - base_time, period, inverse, offsets)
+                    outside |= (id_ - rings[slot, FIRST]) | (rings[slot, END] - 1 - id_)
+                    outside |= id_ - rings[slot, CLEAN]
+                    found[j] = rings[slot, BASE] + (id_ & rings[slot, MASK])
+        if outside < 0:
+            for j in range(i, stop):
+                time = times[j]
+                if time < open_from:
+                    late[0] += 1
+                    late[late[0]] = j
+                    cells[j] = -1
+                    continue
+                if time < reach or slots[j] >= n_slots or time - reach >= FURTHEST:
+                    return j
+                id_ = base_id + slice_at(time - base_time, period, inverse, offsets)
+                slot = np.uint64(slots[j])
+                held = id_ >= rings[slot, FIRST] and id_ < rings[slot, END]
+                if not held and not stretch(rings, slots[j], id_, spare):
+                    return j
+                if id_ < rings[slot, CLEAN]:
+                    touch_late(rings, slots[j], id_, id_ + 1)
+                cells[j] = rings[slot, BASE] + (id_ & rings[slot, MASK])
+        i = stop
+    return int(n)
+
+
+@loop("Ir i I f Ir I2 I I I I2")
+def cut(
+    times: Ints,
+    row: int,
+    clock: Ints,
+    inverse: float,
+    offsets: Ints,
+    rings: Ints,
+    spare: Ints,
+    late: Ints,
+    cells: Ints,
+    runs: Ints,
+) -> int:
+    """Cut the rows of slot 0 from `row` on into runs; return the row it stopped at. Else as `place`.
+
+    cells  int64[n]        written for rows of runs without one cell; -1 for late rows, which are in no run
+    runs   int64[n + 1, 3] their number first, then (start, stop, cell) of each, cell -1: each row has its own
+    """
+    open_from, reach, base_time, base_id, period = clock[0], clock[1], clock[2], clock[3], clock[4]
+    n = times.shape[0]
+    n_runs = 0
+    i = row
+    while i < n:
+        stop = min(i + BLOCK, n)
+        now, found = times[i:stop], cells[i:stop]
+        least = greatest = now[0]
+        for j in range(now.shape[0]):
+            least = min(least, now[j])
+            greatest = max(greatest, now[j])
+        if least < reach:
+            # Some row is late: go on one row at a time up to behind it.
+            stop = i + 1
+            now, found = times[i:stop], cells[i:stop]
+            least = greatest = times[i]
+            if least < open_from:
+                late[0] += 1
+                late[late[0]] = i
+                cells[i] = -1
+                i = stop
+                continue
+            if least < reach:
+                break
+        if greatest - reach >= FURTHEST:
+            break
+        first = base_id + slice_at(least - base_time, period, inverse, offsets)
+        last = base_id + slice_at(greatest - base_time, period, inverse, offsets)
+        held = first >= rings[0, FIRST] and last < rings[0, END]
+        if not held and not (stretch(rings, 0, first, spare) and stretch(rings, 0, last, spare)):
+            break
+        if first < rings[0, CLEAN]:
+            touch_late(rings, 0, first, last + 1)
+        base, mask = rings[0, BASE], rings[0, MASK]
+        cell = base + (first & mask)
+        if first != last:
+            cell = -1
+            for j in range(now.shape[0]):
+                id_ = base_id + slice_at(now[j] - base_time, period, inverse, offsets)
+                found[j] = base + (id_ & mask)
+        if n_runs and runs[n_runs, 1] == i and runs[n_runs, 2] == cell:
+            runs[n_runs, 1] = stop
+        else:
+            n_runs += 1
+            runs[n_runs, 0] = i
+            runs[n_runs, 1] = stop
+            runs[n_runs, 2] = cell
+        i = stop
+    runs[0, 0] = n_runs
+    return int(i)
+
+
+@loop("I2 I")
+def write_cells(runs: Ints, cells: Ints) -> None:
+    """Write the cell of every row of runs that have one cell.
+
+    runs   int64[k, 3]  (start, stop, cell), cell -1: the rows have theirs already
+    cells  int64[n]
+    """
+    for r in range(runs.shape[0]):
+        if runs[r, 2] >= 0:
+            cells[runs[r, 0] : runs[r, 1]] = runs[r, 2]

@@ -1,26 +1,39 @@
-"""Functions that users wrote, as loops over cells: the lift of every row, and the combine rule of parts.
+"""Users' folds as loops: rows lifted and combined into cells, cells into windows, windows lowered.
 
-A part is one float or a few, kept as a row of cells. The loops are written out for the number of floats,
-because Numba knows tuples of fixed length only. Functions are called with Python floats and tuples of them at
-both speeds; what Numba cannot compile goes on as plain Python. Loops are kept per function, so that the
-replicas of a step, and a second run, do not compile again.
+A part is one float or a few, kept as a row of cells. The loops are written out for the number of columns and
+of floats, because Numba knows tuples of fixed length only. Functions are called with Python floats and tuples
+of them at both speeds; what Numba cannot compile goes on as plain Python. A loop is made once for all
+functions that say the same (`written.py`), so that the replicas of a step, and a second run, compile nothing.
+
+Loops that call `combine` note in `at` where they are before they do, so that a failure can be told of.
 """
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import re
 from collections import namedtuple
 from collections.abc import Callable
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from itertools import count
+from types import FunctionType
 from typing import Any
+
+import numpy as np
 
 from penstock.kernels.by_rule import QUERIES, SWEEPS, UPDATES, add_rule
 from penstock.kernels.loops import Function, Loop, loop
 from penstock.kernels.rules import Cells, Rule, merge
+from penstock.kernels.written import Written
 
 _NUMBERS = count()
 """No two folds share a rule's name, and so a loop, even if one is made where another was."""
+
+
+_BUILD: Callable[[Loop], Function] = vars(Loop)["compiled"].func
+"""What `Loop.compiled` does, for those who do more."""
 
 
 class Careful(Loop):
@@ -30,76 +43,222 @@ class Careful(Loop):
     """Why it is not compiled, once that has been tried."""
 
     @classmethod
-    def of(cls, inner: Loop) -> Careful:
-        """The same loop, careful, and not in the on-disk cache: its code is not the package's."""
-        return cls(inner._source, inner._letters, rules=inner._rules, cached=False)
+    def of(cls, inner: Loop, *, cached: bool = False) -> Careful:
+        """The same loop, careful; `cached` where all that it calls lasts until the next process."""
+        return cls(inner._source, inner._letters, rules=inner._rules, cached=cached)
 
     def at(self, compiled: bool) -> Function:
         """The loop at one of its two speeds, if it has both."""
-        if compiled and self.refusal is None:
+        return self.compiled if compiled and self.compiles else self.plain
+
+    @property
+    def compiles(self) -> bool:
+        """Whether there is machine code; this makes it."""
+        if self.refusal is None:
             try:
-                return self.compiled
+                return self.compiled is not None  # kept once it is made
             except Exception as cause:  # Numba's errors have no common ground below this
                 self.refusal = _reason(cause)
-        return self.plain
+        return False
+
+    @cached_property
+    def compiled(self) -> Function:
+        """The loop as machine code, from the disk where that works."""
+        return self._built()
+
+    def _built(self) -> Function:
+        from numba.core.errors import NumbaError
+
+        try:
+            return _BUILD(self)
+        except NumbaError:
+            raise
+        except Exception:  # no place to keep it, or what was kept cannot be read
+            if not self._cached:
+                raise
+            self._cached = False
+            return _BUILD(self)
+
+
+class Generated(Careful):
+    """A loop that is written by this file: `text` defines the function `name`."""
+
+    def __init__(
+        self, text: str, name: str, space: dict[str, Any], letters: str | None, *, cached: bool = False
+    ) -> None:
+        space = {"np": np, "namedtuple": namedtuple, "__name__": __name__, **space}
+        exec(compile(text, "<fold>", "exec"), space)  # noqa: S102  # our own text, with numbers put in
+        super().__init__(space[name], letters, cached=cached)
+        self._text = text
+
+    def _built(self) -> Function:
+        """Numba keeps machine code by the file that a function is said to be from, so that is this one."""
+        code: Any = self._source.__code__.replace(co_filename=__file__)
+        twin = copy.copy(self)
+        twin._source = FunctionType(code, self._source.__globals__, self.__name__)
+        return Careful._built(twin)
+
+    def _digest(self) -> str:
+        inner = [f"{name} {each._digest()}" for name, each in sorted(self._inner().items())]
+        return hashlib.sha256("\0".join([self._text, *inner]).encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """The lift and combine of a fold.
+
+    names   the columns that lift reads
+    width   how many floats a part has
+    alone   parts are floats, not tuples of one
+    """
+
+    lift: Written
+    combine: Written
+    names: tuple[str, ...]
+    width: int
+    alone: bool
+
+    @property
+    def lasting(self) -> bool:
+        """Whether machine code of both can be kept for the next process."""
+        return self.lift.lasting and self.combine.lasting
 
 
 @loop()
-def add_parts(cells: Cells, parts: Cells, state: Cells) -> None:
+def add_parts(cells: Cells, parts: Cells, state: Cells, at: Cells) -> None:
     """Combine the part of each row into its cell: parts float64[n, width], state float64[m, width]."""
     for i in range(cells.shape[0]):
+        at[0] = i
         merge(state, cells[i], parts, i)
 
 
-@cache
-def fold_rule(name: str, combine: Callable[[Any, Any], Any], zero: tuple[float, ...], *, alone: bool) -> Rule:
+def fold_rule(name: str, combine: Function, zero: tuple[float, ...], *, alone: bool) -> Rule:
     """The combine rule of a fold. `alone`: its parts are floats, not tuples of one."""
+    written = combine if isinstance(combine, Written) else Written(combine)
+    return _fold_rule(name, written, tuple(map(repr, zero)), alone)
+
+
+@cache
+def _fold_rule(name: str, combine: Written, zero: tuple[str, ...], alone: bool) -> Rule:
+    """As `fold_rule`; the numbers come as words, because the two zeros differ and NaN is itself."""
     width = len(zero)
-    into = _part([f"float(into[i, {place}])" for place in range(width)], alone)
-    other = _part([f"float(other[j, {place}])" for place in range(width)], alone)
-    source = f"""
-def merge(into, i, other, j):
-    part = combine({into}, {other})
-    {_stores("into[i, {}]", width, alone)}
+    a, b = ([f"float({each}, {p}])" for p in range(width)] for each in ("into[i", "other[j"))
+    text = f"""
+def merge_parts(into, i, other, j):
+    {_numbers("p", width)} = combined({", ".join(a + b)})
+    {_stores("into[i, {}]", width)}
 """
-    merging = Loop(_made(source, "merge", {"combine": Loop(combine, None)}), None)
-    rule = Rule(f"fold {name} {next(_NUMBERS)}", True, zero, merging)
+    merging = Generated(text, "merge_parts", {"combined": combined(combine, width, alone)}, None)
+    rule = Rule(f"fold {name} {next(_NUMBERS)}", True, tuple(map(float, zero)), merging)
     add_rule(rule, cached=False)
     for loops in (SWEEPS, UPDATES, QUERIES):
-        loops[rule.name] = Careful.of(loops[rule.name])
+        loops[rule.name] = Careful.of(loops[rule.name], cached=combine.lasting)
     return rule
 
 
 @cache
-def lift_loop(lift: Callable[[Any], Any], names: tuple[str, ...], width: int, *, alone: bool) -> Careful:
-    """The loop (columns float64[n_columns, n], parts float64[width, n]) that lifts every row."""
-    row = namedtuple("row", names)  # type: ignore[misc]  # the names are the user's columns
-    values = ", ".join(f"columns[{place}, i]" for place in range(len(names)))
-    source = f"""
-def lift_rows(columns, parts):
-    for i in range(parts.shape[1]):
-        part = lift(row({values}))
-        {_stores("parts[{}, i]", width, alone)}
+def combined(combine: Written, width: int, alone: bool) -> Generated:
+    """Two parts as one: `combined(a0, …, b0, …)`, all as floats side by side."""
+    a, b = ([f"{each}{p}" for p in range(width)] for each in "ab")
+    text = f"""
+def combined({", ".join(a + b)}):
+    part = combine({_part(a, alone)}, {_part(b, alone)})
+    return {_floats(width, alone)}
 """
-    made = _made(source, "lift_rows", {"lift": Loop(lift, None), "row": row})
-    return Careful(made, "F2 F2", cached=False)
+    return Generated(text, "combined", {"combine": combine}, None)
 
 
 @cache
-def lower_loop(lower: Callable[[Any], Any], width: int, *, alone: bool) -> Careful:
+def lifted(lift: Written, names: tuple[str, ...], width: int, alone: bool) -> Generated:
+    """The part of a row from its columns: `lifted(v0, …)`, all as floats."""
+    values = ", ".join(f"v{place}" for place in range(len(names)))
+    check = "" if alone else f"if len(part) != {width}: raise ValueError('a part has {width} numbers')"
+    text = f"""
+row = namedtuple("row", {names!r})
+def lifted({values}):
+    part = lift(row({values}))
+    {check}
+    return {_floats(width, alone)}
+"""
+    return Generated(text, "lifted", {"lift": lift}, None)
+
+
+@cache
+def probe_loop(of: Functions) -> Generated:
+    """The loop (columns…) that lifts every row for nothing: it raises if one fails.
+
+    Where lift cannot fail, nothing is left of it once it is compiled.
+    """
+    text = f"""
+def probe({_columns(of)}):
+    for i in range(c0.shape[0]):
+        {_numbers("q", of.width)} = lifted({_values(of)})
+"""
+    letters = " ".join(["Fr"] * len(of.names))
+    return Generated(text, "probe", {"lifted": _lifted(of)}, letters, cached=of.lift.lasting)
+
+
+@cache
+def lift_loop(of: Functions) -> Generated:
+    """The loop (columns…, parts float64[n, width]) that lifts every row."""
+    text = f"""
+def lift_rows({_columns(of)}, parts):
+    for i in range(c0.shape[0]):
+        {_numbers("p", of.width)} = lifted({_values(of)})
+        {_stores("parts[i, {}]", of.width)}
+"""
+    letters = " ".join([*["Fr"] * len(of.names), "F2"])
+    return Generated(text, "lift_rows", {"lifted": _lifted(of)}, letters, cached=of.lift.lasting)
+
+
+@cache
+def cells_loop(of: Functions) -> Generated:
+    """The loop (cells, columns…, state, at) that lifts rows and combines them into their cells.
+
+    Rows of one cell that follow each other are combined without looking at it again.
+    """
+    text = f"""
+def fold_cells(cells, {_columns(of)}, state, at):
+    n = cells.shape[0]
+    i = 0
+    while i < n:
+        cell = cells[i]
+        at[0] = i
+        {_loads("state[cell, {}]", of.width)}
+        while i < n and cells[i] == cell:
+            {_numbers("q", of.width)} = lifted({_values(of)})
+            {_numbers("p", of.width)} = combined({_numbers("p", of.width)} {_numbers("q", of.width)})
+            i += 1
+        {_stores("state[cell, {}]", of.width)}
+"""
+    letters = " ".join(["Ir", *["Fr"] * len(of.names), "F2", "I"])
+    return Generated(text, "fold_cells", steps_of(of), letters, cached=of.lasting)
+
+
+@cache
+def lower_loop(lower: Written, width: int, *, alone: bool) -> Generated:
     """The loop (cells float64[n, width], results float64[n]) that makes results of combined parts."""
-    source = f"""
+    text = f"""
 def lower_cells(cells, results):
     for i in range(cells.shape[0]):
-        results[i] = lower({_part([f"cells[i, {place}]" for place in range(width)], alone)})
+        results[i] = lower({_part([f"float(cells[i, {place}])" for place in range(width)], alone)})
 """
-    return Careful(_made(source, "lower_cells", {"lower": Loop(lower, None)}), "F2 F", cached=False)
+    return Generated(text, "lower_cells", {"lower": lower}, "F2 F", cached=lower.lasting)
 
 
 @cache
 def add_loop(rule: Rule) -> Careful:
     """The loop that adds parts of rows to cells under a fold's rule."""
-    return Careful.of(add_parts.under(rule.merge, "Ir F2 F2"))
+    return Careful.of(add_parts.under(rule.merge, "Ir F2 F2 I"))
+
+
+def steps_of(of: Functions) -> dict[str, Loop]:
+    """What loops over rows call: `lifted` and `combined`."""
+    return {"lifted": _lifted(of), "combined": combined(of.combine, of.width, of.alone)}
+
+
+def _lifted(of: Functions) -> Generated:
+    return lifted(of.lift, of.names, of.width, of.alone)
 
 
 def _reason(cause: Exception) -> str:
@@ -109,16 +268,30 @@ def _reason(cause: Exception) -> str:
     return told[0] if told else type(cause).__name__
 
 
+def _columns(of: Functions) -> str:
+    return ", ".join(f"c{place}" for place in range(len(of.names)))
+
+
+def _values(of: Functions) -> str:
+    return ", ".join(f"float(c{place}[i])" for place in range(len(of.names)))
+
+
+def _numbers(letter: str, width: int) -> str:
+    """`p0, p1, ` with a comma at the end, so that one number unpacks as well."""
+    return "".join(f"{letter}{place}, " for place in range(width)).rstrip()
+
+
 def _part(values: list[str], alone: bool) -> str:
     return values[0] if alone else f"({', '.join(values)},)"
 
 
-def _stores(target: str, width: int, alone: bool) -> str:
-    places = range(width)
-    return "; ".join(f"{target.format(p)} = part{'' if alone else f'[{p}]'}" for p in places)
+def _floats(width: int, alone: bool) -> str:
+    return "".join(f"float(part{'' if alone else f'[{place}]'}), " for place in range(width)).rstrip()
 
 
-def _made(source: str, name: str, space: dict[str, Any]) -> Function:
-    exec(compile(source, "<fold>", "exec"), space)  # noqa: S102  # our own text, with numbers put in
-    function: Function = space[name]
-    return function
+def _loads(source: str, width: int) -> str:
+    return "; ".join(f"p{place} = float({source.format(place)})" for place in range(width))
+
+
+def _stores(target: str, width: int) -> str:
+    return "; ".join(f"{target.format(place)} = p{place}" for place in range(width))

@@ -5,8 +5,8 @@
 rows never loads it. A loop that is written for any associative rule calls the name `merge`; `.under(rule)`
 puts the rule's own function in its place.
 
-Types are written in letters: i, f one number; I, F arrays that are written; Ir, Fr arrays that are only read
-(Arrow's buffers are read-only); I2, F2 rows of cells.
+Types are written in letters: i, f one number; I, F, B arrays that are written; Ir, Fr, Br those that are only
+read (Arrow's buffers are read-only); I2, F2 rows of cells.
 """
 
 from __future__ import annotations
@@ -93,6 +93,10 @@ class Loop:
             built = typed(function)
         return built
 
+    def built_by(self, build: Callable[[Function], Any]) -> Any:
+        """The function by another compiler, and likewise every loop that it calls."""
+        return build(self._copy({name: value.built_by(build) for name, value in self._inner().items()}))
+
     def _named(self) -> dict[str, Any]:
         names = self._source.__code__.co_names
         space = {**self._source.__globals__, **self._rules}
@@ -144,6 +148,8 @@ def _signature(letters: str) -> Any:
         "F": nt.Array(nt.float64, 1, "C"),
         "Ir": nt.Array(nt.int64, 1, "C", readonly=True),
         "Fr": nt.Array(nt.float64, 1, "C", readonly=True),
+        "B": nt.Array(nt.boolean, 1, "C"),
+        "Br": nt.Array(nt.boolean, 1, "C", readonly=True),
         "I2": nt.Array(nt.int64, 2, "C"),
         "F2": nt.Array(nt.float64, 2, "C"),
     }

@@ -1,9 +1,16 @@
-"""Rows into cells: one pass per register over (cell of the row, value of the row).
+"""Rows into cells: one pass per register over the runs of a batch (`cells.cut`).
 
-Nulls have been left out by the caller, so no loop asks for them. Cells are rows of the arrays that `rules`
-describes. The cell numbers come from `cells`, which keeps them inside the arrays.
+A run (start, stop, cell) is rows one after the other that go to one cell: they are added up without a look at
+their cells, which vectorises, and the cell is changed once. Where the cell is -1 each row has its own. Nulls
+have been left out by the caller, so no loop asks for them. Cells are rows of the arrays that `rules`
+describes; their numbers come from `cells`, which keeps them inside the arrays.
 
-A float sum adds row by row: its error is below n × 1.2e-16 of the sum of magnitudes for n rows in one cell.
+    runs    int64[k, 3]
+    cells   int64[n]     read where a run has no cell of its own
+    values  [n]
+
+A float sum adds row by row, or in a few lanes: its error is below n × 1.2e-16 of the sum of magnitudes for n
+rows in one cell.
 """
 
 from __future__ import annotations
@@ -12,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.kernels.loops import loop
+from penstock.kernels.rules import merge_moments
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -21,82 +29,166 @@ INFINITY_BITS = 0x7FF0000000000000
 NAN_BITS = 0x7FF8000000000000
 
 
-@loop("Ir I2")
-def add_ones(cells: Ints, counts: Ints) -> None:
+@loop("I2 Ir I2")
+def add_ones(runs: Ints, cells: Ints, counts: Ints) -> None:
     """Count rows: counts int64[m, 1]."""
-    for i in range(cells.shape[0]):
-        counts[cells[i], 0] += 1
+    for r in range(runs.shape[0]):
+        start, stop, cell = runs[r, 0], runs[r, 1], runs[r, 2]
+        if cell >= 0:
+            counts[cell, 0] += stop - start
+            continue
+        own = cells[start:stop]
+        for i in range(own.shape[0]):
+            counts[np.uint64(own[i]), 0] += 1
 
 
-@loop("Ir Ir I2")
-def add_wide(cells: Ints, values: Ints, sums: Ints) -> None:
+@loop("I2 Ir Ir I2")
+def add_wide(runs: Ints, cells: Ints, values: Ints, sums: Ints) -> None:
     """Sum integers exactly: sums int64[m, 2] hold the upper and the lower 32 bits of the values apart.
 
     Neither part can overflow before 2^31 rows in one window.
     """
-    for i in range(cells.shape[0]):
-        sums[cells[i], 0] += values[i] >> 32
-        sums[cells[i], 1] += values[i] & 0xFFFFFFFF
+    for r in range(runs.shape[0]):
+        start, stop, cell = runs[r, 0], runs[r, 1], runs[r, 2]
+        own, given = cells[start:stop], values[start:stop]
+        if cell >= 0:
+            upper = lower = np.int64(0)
+            for i in range(given.shape[0]):
+                upper += given[i] >> 32
+                lower += given[i] & 0xFFFFFFFF
+            sums[cell, 0] += upper
+            sums[cell, 1] += lower
+        else:
+            for i in range(given.shape[0]):
+                at = np.uint64(own[i])
+                sums[at, 0] += given[i] >> 32
+                sums[at, 1] += given[i] & 0xFFFFFFFF
 
 
-@loop("Ir Fr F2")
-def add_floats(cells: Ints, values: Floats, sums: Floats) -> None:
+@loop("I2 Ir Fr F2", reassociate=True)
+def add_floats(runs: Ints, cells: Ints, values: Floats, sums: Floats) -> None:
     """Sum floats: sums float64[m, 1]."""
-    for i in range(cells.shape[0]):
-        sums[cells[i], 0] += values[i]
+    for r in range(runs.shape[0]):
+        start, stop, cell = runs[r, 0], runs[r, 1], runs[r, 2]
+        own, given = cells[start:stop], values[start:stop]
+        if cell >= 0:
+            total = 0.0
+            for i in range(given.shape[0]):
+                total += given[i]
+            sums[cell, 0] += total
+        else:
+            for i in range(given.shape[0]):
+                sums[np.uint64(own[i]), 0] += given[i]
 
 
-@loop("Ir Ir i I2")
-def add_greatest(cells: Ints, values: Ints, flip: int, greatest: Ints) -> None:
+@loop("I2 Ir Ir i I2")
+def add_greatest(runs: Ints, cells: Ints, values: Ints, flip: int, greatest: Ints) -> None:
     """Keep the greatest value ^ flip: flip is 0 for the greatest value and -1 for the least."""
-    for i in range(cells.shape[0]):
-        value = values[i] ^ flip
-        greatest[cells[i], 0] = max(greatest[cells[i], 0], value)
+    for r in range(runs.shape[0]):
+        start, stop, cell = runs[r, 0], runs[r, 1], runs[r, 2]
+        own, given = cells[start:stop], values[start:stop]
+        if cell >= 0:
+            most = greatest[cell, 0]
+            for i in range(given.shape[0]):
+                most = max(most, given[i] ^ flip)
+            greatest[cell, 0] = most
+        else:
+            for i in range(given.shape[0]):
+                at = np.uint64(own[i])
+                greatest[at, 0] = max(greatest[at, 0], given[i] ^ flip)
 
 
-@loop("Ir Ir i I2")
-def add_counted(cells: Ints, values: Ints, flip: int, counted: Ints) -> None:
+@loop("I2 Ir Ir i I2")
+def add_counted(runs: Ints, cells: Ints, values: Ints, flip: int, counted: Ints) -> None:
     """Keep the greatest value ^ flip and how many rows have it: counted int64[m, 2]."""
-    for i in range(cells.shape[0]):
-        value = values[i] ^ flip
-        cell = cells[i]
-        if value > counted[cell, 0]:
-            counted[cell, 0] = value
-            counted[cell, 1] = 1
-        elif value == counted[cell, 0]:
-            counted[cell, 1] += 1
+    for r in range(runs.shape[0]):
+        start, stop, cell = runs[r, 0], runs[r, 1], runs[r, 2]
+        own, given = cells[start:stop], values[start:stop]
+        if cell >= 0:
+            most = counted[cell, 0]
+            for i in range(given.shape[0]):
+                most = max(most, given[i] ^ flip)
+            n_equal = counted[cell, 1] if most == counted[cell, 0] else 0
+            for i in range(given.shape[0]):
+                n_equal += np.int64(given[i] ^ flip == most)
+            counted[cell, 0] = most
+            counted[cell, 1] = n_equal
+        else:
+            for i in range(given.shape[0]):
+                value = given[i] ^ flip
+                at = np.uint64(own[i])
+                if value > counted[at, 0]:
+                    counted[at, 0] = value
+                    counted[at, 1] = 1
+                elif value == counted[at, 0]:
+                    counted[at, 1] += 1
 
 
-@loop("Ir Ir Ir Ir i I2")
-def add_latest(cells: Ints, times: Ints, orders: Ints, values: Ints, flip: int, latest: Ints) -> None:
+@loop("I2 Ir Ir Ir Ir i I2")
+def add_latest(
+    runs: Ints, cells: Ints, times: Ints, orders: Ints, values: Ints, flip: int, latest: Ints
+) -> None:
     """Keep (time ^ flip, order ^ flip, value) of the greatest: the last row, or with flip -1 the first."""
-    for i in range(cells.shape[0]):
-        cell = cells[i]
-        time = times[i] ^ flip
-        if time < latest[cell, 0]:
+    for r in range(runs.shape[0]):
+        for i in range(runs[r, 0], runs[r, 1]):
+            cell = runs[r, 2] if runs[r, 2] >= 0 else cells[i]
+            time = times[i] ^ flip
+            if time < latest[cell, 0]:
+                continue
+            order = orders[i] ^ flip
+            if time == latest[cell, 0]:
+                if order < latest[cell, 1]:
+                    continue
+                if order == latest[cell, 1] and values[i] <= latest[cell, 2]:
+                    continue
+            latest[cell, 0] = time
+            latest[cell, 1] = order
+            latest[cell, 2] = values[i]
+
+
+@loop()
+def add_moment(moments: Floats, cell: int, value: float) -> None:
+    """Add one value to (n, mean, sum of squared distances), as Welford does."""
+    n = moments[cell, 0] + 1.0
+    apart = value - moments[cell, 1]
+    mean = moments[cell, 1] + apart / n
+    moments[cell, 2] += apart * (value - mean)
+    moments[cell, 1] = mean
+    moments[cell, 0] = n
+
+
+@loop("I2 Ir Fr F2 F2", reassociate=True)
+def add_moments(runs: Ints, cells: Ints, values: Floats, part: Floats, moments: Floats) -> None:
+    """Keep (n, mean, sum of squared distances): moments float64[m, 3].
+
+    The rows of a run are gone through twice, for the mean and for the distances from it, in `part`
+    float64[1, 3]. Where their sum leaves the floats they are added one by one, which needs no sum.
+    """
+    for r in range(runs.shape[0]):
+        start, stop, cell = runs[r, 0], runs[r, 1], runs[r, 2]
+        own, given = cells[start:stop], values[start:stop]
+        if cell < 0:
+            for i in range(given.shape[0]):
+                add_moment(moments, np.uint64(own[i]), given[i])
             continue
-        order = orders[i] ^ flip
-        if time == latest[cell, 0]:
-            if order < latest[cell, 1]:
-                continue
-            if order == latest[cell, 1] and values[i] <= latest[cell, 2]:
-                continue
-        latest[cell, 0] = time
-        latest[cell, 1] = order
-        latest[cell, 2] = values[i]
+        total = 0.0
+        for i in range(given.shape[0]):
+            total += given[i]
+        mean = total / given.shape[0]
+        if not np.isfinite(mean):
+            for i in range(given.shape[0]):
+                add_moment(moments, cell, given[i])
+            continue
+        squares = 0.0
+        for i in range(given.shape[0]):
+            squares += (given[i] - mean) * (given[i] - mean)
+        part[0, 0], part[0, 1], part[0, 2] = given.shape[0], mean, squares
+        merge_moments(moments, cell, part, 0)
 
 
-@loop("Ir Fr F2")
-def add_moments(cells: Ints, values: Floats, moments: Floats) -> None:
-    """Keep (n, mean, sum of squared distances), row by row as Welford does: moments float64[m, 3]."""
-    for i in range(cells.shape[0]):
-        cell = cells[i]
-        n = moments[cell, 0] + 1.0
-        apart = values[i] - moments[cell, 1]
-        mean = moments[cell, 1] + apart / n
-        moments[cell, 2] += apart * (values[i] - mean)
-        moments[cell, 1] = mean
-        moments[cell, 0] = n
+def all_apart(n: int) -> Ints:
+    """Runs for `n` rows that have each a cell of its own."""
+    return np.array([[0, n, -1]], np.int64)
 
 
 @loop("Ir I")

@@ -9,6 +9,9 @@ keys.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -27,6 +30,7 @@ from penstock.kernels.cells import (
 )
 
 Ints = npt.NDArray[np.int64]
+Run = Callable[..., Any]
 _NO_RING = np.array([0, -1, 0, 0, 0, GREAT, -GREAT, 0], np.int64)
 
 
@@ -104,16 +108,26 @@ class Rings:
         rows = [self.table[held], *(ring[None, :] for _, ring in far)]
         return np.concatenate([held, more]), np.concatenate(rows)
 
-    def forget(self, slots: Ints, rows: Ints, needed_from: int) -> Ints:
-        """Let go of slices below `needed_from`, for all active rings; return the slots left without any."""
-        cut = np.clip(needed_from, rows[:, FIRST], rows[:, END])
-        self._arena.clear(_cells_of(rows, rows[:, FIRST], cut))
+    def forget(self, slots: Ints, rows: Ints, needed_from: int, run: Run) -> Ints:
+        """Let go of slices below `needed_from`, for all rings of some slots; gives those left without any.
+
+        `run` runs a loop at the speed that fits.
+        """
+        cut = np.minimum(np.maximum(rows[:, FIRST], needed_from), rows[:, END])
+        self._arena.clear(rows, cut, run)
         rows[:, FIRST] = cut
         empty = cut == rows[:, END]
-        self._arena.give(rows[empty, BASE], rows[empty, MASK] + 1)
-        rows[empty] = _NO_RING
+        if empty.any():
+            self._arena.give(rows[empty, BASE], rows[empty, MASK] + 1)
+            rows[empty] = _NO_RING
         self._shrink(rows)
-        self._repack(rows)
+        emptied = self._put_back(slots, rows, empty)
+        if self._arena.is_mostly_free:
+            self._repack()
+        return emptied
+
+    def _put_back(self, slots: Ints, rows: Ints, empty: npt.NDArray[np.bool_]) -> Ints:
+        """Rings into the table again; gives the slots left without any."""
         if self._far:
             return self._put_back_without_empty(slots, rows, empty)
         self.table[slots] = rows
@@ -121,10 +135,11 @@ class Rings:
 
     def _put_back_without_empty(self, slots: Ints, rows: Ints, empty: npt.NDArray[np.bool_]) -> Ints:
         """Give each slot with further rings its earliest one as the ring that loops know."""
-        plain = ~np.isin(slots, np.fromiter(self._far, np.int64))
+        far = [slot for slot in self._far if (slots == slot).any()]
+        plain = ~np.isin(slots, np.array(far, np.int64))
         self.table[slots[plain]] = rows[plain]
         gone = [slots[plain & empty]]
-        for slot in list(self._far):
+        for slot in far:
             here = slots == slot
             left = list(rows[here & ~empty])
             self._keep(slot, left)
@@ -151,19 +166,17 @@ class Rings:
             self._resize(smaller, _power_of_two(np.maximum(2 * held[loose], SMALLEST)))
             rows[loose] = smaller
 
-    def _repack(self, rows: Ints) -> None:
-        """Move all rings together once most of the memory is free."""
-        held = rows[:, MASK] >= 0
-        left = rows[held]
-        sizes = left[:, MASK] + 1
-        if self._arena.is_mostly_free(int(sizes.sum())):
-            old = _cells_of(left, left[:, FIRST], left[:, END])
-            left[:, BASE], kept = self._arena.repack(old, sizes)
-            new = _cells_of(left, left[:, FIRST], left[:, END])
-            for cells, before in zip(self._arena.cells, kept, strict=True):
-                cells[new] = before
-            left[:, CLEAN], left[:, LATE_FROM], left[:, LATE_TO] = left[:, FIRST], GREAT, -GREAT
-            rows[held] = left
+    def _repack(self) -> None:
+        """Move all rings together, also of slots that nobody asked about; end the table behind them."""
+        slots, rows = self.active()
+        old = _cells_of(rows, rows[:, FIRST], rows[:, END])
+        rows[:, BASE], kept = self._arena.repack(old, rows[:, MASK] + 1)
+        new = _cells_of(rows, rows[:, FIRST], rows[:, END])
+        for cells, before in zip(self._arena.cells, kept, strict=True):
+            cells[new] = before
+        rows[:, CLEAN], rows[:, LATE_FROM], rows[:, LATE_TO] = rows[:, FIRST], GREAT, -GREAT
+        self._put_back(slots, rows, np.zeros(len(rows), np.bool_))
+        self.table = self.table[: int(slots.max(initial=-1)) + 1].copy()
 
     def _fits_densely(self, slots: Ints, lo: Ints, past: Ints, n_rows: Ints) -> npt.NDArray[np.bool_]:
         """Where one ring will do: it has the room, or is short, or has rows in every few slices."""

@@ -81,15 +81,31 @@ def merge_moments(into: Cells, i: int, other: Cells, j: int) -> None:
     into[i, 0] = n
 
 
+@loop()
+def join_add(earlier: float, later: float) -> float:
+    """`merge_add` of two numbers."""
+    return earlier + later
+
+
+@loop()
+def join_greatest(earlier: float, later: float) -> float:
+    """`merge_greatest` of two numbers."""
+    return max(earlier, later)
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A way to combine cells. `exact` means that subtracting what was added gives back what was there."""
+    """A way to combine cells. `exact` means that subtracting what was added gives back what was there.
+
+    join  the rule on two numbers, for cells of one number
+    """
 
     name: str
     floats: bool
     neutral: tuple[float, ...]
     merge: Loop
     exact: bool = False
+    join: Loop | None = None
 
     @property
     def dtype(self) -> type[np.int64] | type[np.float64]:
@@ -103,13 +119,15 @@ class Rule:
 
     def blank(self, n: int) -> Cells:
         """`n` neutral cells."""
-        return np.tile(np.array(self.neutral, self.dtype), (n, 1))
+        cells = np.empty((n, self.width), self.dtype)
+        cells[:] = self.neutral
+        return cells
 
 
-COUNT = Rule("count", False, (0,), merge_add, exact=True)
+COUNT = Rule("count", False, (0,), merge_add, exact=True, join=join_add)
 WIDE_SUM = Rule("wide sum", False, (0, 0), merge_add, exact=True)
-FLOAT_SUM = Rule("float sum", True, (0.0,), merge_add)
-GREATEST = Rule("greatest", False, (LEAST,), merge_greatest)
+FLOAT_SUM = Rule("float sum", True, (0.0,), merge_add, join=join_add)
+GREATEST = Rule("greatest", False, (LEAST,), merge_greatest, join=join_greatest)
 COUNTED = Rule("counted", False, (LEAST, 0), merge_counted)
 LATEST = Rule("latest", False, (LEAST, LEAST, LEAST), merge_latest)
 MOMENTS = Rule("moments", True, (0.0, 0.0, 0.0), merge_moments)

@@ -20,7 +20,10 @@ Ints = npt.NDArray[np.int64]
 
 # 2^64 divided by the golden ratio: multiples of it spread evenly over the upper bits (Knuth, vol. 3, 6.4).
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
-_ONE, _HALF = np.uint64(1), np.uint64(32)
+_ZERO, _ONE, _HALF = np.uint64(0), np.uint64(1), np.uint64(32)
+
+BLOCK = 128
+"""Rows that a near table looks up without a branch, before it asks whether some of them are new."""
 
 
 @loop()
@@ -38,25 +41,35 @@ def assign_near(
 
     words       int64[n]
     low         the word that stands at table[0]
-    table       int64[r]  slot of word low + place, -1 where the word has none; updated in place
+    table       int64[r]  slot of word low + place, -1 where the word has none; r > 0; updated in place
     slot_words  int64[m]  word of each slot; updated in place
     stack       int64[m]  free slots, each < m, the next one at n_free - 1; SlotRoom keeps them
-    slots       int64[n]  written from `row` to where it stopped
+    slots       int64[n]  written from `row` to where it stopped, and perhaps some rows further
     """
     reach = np.uint64(table.shape[0])
-    for i in range(row, words.shape[0]):
-        place = np.uint64(words[i] - low)  # a word below low wraps to a great one
-        if place >= reach:
-            return i, n_free
-        slot = table[place]
-        if slot < 0:
-            if n_free == 0:
+    for start in range(row, words.shape[0], BLOCK):
+        stop = min(start + BLOCK, words.shape[0])
+        missed = np.int64(0)  # below 0 once a word has no slot or is out of range
+        for i in range(start, stop):
+            place = np.uint64(words[i] - low)  # a word below low wraps to a great one
+            inside = place < reach
+            slots[i] = table[place if inside else _ZERO]
+            missed |= slots[i] | (np.int64(inside) - 1)
+        if missed >= 0:
+            continue
+        for i in range(start, stop):
+            place = np.uint64(words[i] - low)
+            if place >= reach:
                 return i, n_free
-            n_free -= 1
-            slot = stack[n_free]
-            slot_words[slot] = words[i]
-            table[place] = slot
-        slots[i] = slot
+            slot = table[place]
+            if slot < 0:
+                if n_free == 0:
+                    return i, n_free
+                n_free -= 1
+                slot = stack[n_free]
+                slot_words[slot] = words[i]
+                table[place] = slot
+            slots[i] = slot
     return words.shape[0], n_free
 
 

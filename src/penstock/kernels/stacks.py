@@ -67,6 +67,37 @@ def sweep(
             window += 1
 
 
+@loop()
+def sweep_numbers(
+    cells: Cells, rings: Ints, ends: Ints, lo: Ints, hi: Ints, neutral: float, scratch: Cells, out: Cells
+) -> None:
+    """As `sweep` for cells of one number, in flat arrays: what runs stays in a register of the machine."""
+    window = 0
+    for r in range(rings.shape[0]):
+        base = rings[r, BASE]
+        mask = rings[r, MASK]
+        start = turn = done = lo[window] if window < ends[r] else 0
+        running = neutral
+        while window < ends[r]:
+            first = lo[window]
+            past = hi[window]
+            if first >= turn:
+                start = first
+                turn = past
+                running = neutral
+                for id_ in range(past - 1, first - 1, -1):
+                    running = merge(cells[base + (id_ & mask)], running)
+                    scratch[id_ - start] = running
+                running = neutral
+                done = past
+            for id_ in range(done, past):
+                running = merge(running, cells[base + (id_ & mask)])
+            done = max(done, past)
+            # A window without slices, as gaps leave them, has nothing behind the turning point.
+            out[window] = merge(scratch[first - start], running) if first < turn else running
+            window += 1
+
+
 @loop("I2 I2 I I I I2 I2")
 def subtract(cells: Ints, rings: Ints, ends: Ints, lo: Ints, hi: Ints, scratch: Ints, out: Ints) -> None:
     """As `sweep` for exact sums: a window is what has run up to its end less what had up to its start.
@@ -77,14 +108,13 @@ def subtract(cells: Ints, rings: Ints, ends: Ints, lo: Ints, hi: Ints, scratch: 
     for r in range(rings.shape[0]):
         if window == ends[r]:
             continue
-        start = lo[window]
+        start, base, mask = lo[window], rings[r, BASE], rings[r, MASK]
         for part in range(cells.shape[1]):
+            running = 0
             scratch[0, part] = 0
-        for id_ in range(start, hi[ends[r] - 1]):
-            cell = rings[r, BASE] + (id_ & rings[r, MASK])
-            for part in range(cells.shape[1]):
-                scratch[id_ + 1 - start, part] = scratch[id_ - start, part] + cells[cell, part]
-        while window < ends[r]:
-            for part in range(cells.shape[1]):
-                out[window, part] = scratch[hi[window] - start, part] - scratch[lo[window] - start, part]
-            window += 1
+            for id_ in range(start, hi[ends[r] - 1]):
+                running += cells[base + (id_ & mask), part]
+                scratch[id_ + 1 - start, part] = running
+            for i in range(window, ends[r]):
+                out[i, part] = scratch[hi[i] - start, part] - scratch[lo[i] - start, part]
+        window = ends[r]

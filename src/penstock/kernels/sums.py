@@ -1,9 +1,8 @@
-"""Count and sum in one pass: the commonest registers, from (slot, time, value) straight into the cells.
+"""Count and sum in one pass: the commonest registers, from (time, value) straight into the cells.
 
-Rows are looked at in blocks. When the times of a block lie in one slice, as they mostly do when rows come
-nearly in order, no row needs its slice: without keys the block is one vectorised sum, with keys the rows are
-summed per slot in two small arrays, which are put into the rings when the slice is over. Other blocks go
-row by row. Arguments are those of `cells.place`.
+For a stream of one slot. Rows are looked at in blocks. When the times of a block lie in one slice, as they
+mostly do when rows come nearly in order, no row needs its slice and the block is one vectorised sum. Other
+blocks go row by row. Arguments are those of `cells.place`.
 """
 
 from __future__ import annotations
@@ -18,6 +17,31 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 BLOCK = 128
+
+NEAR = 2**31
+"""Times less than this after the begin of a slice are numbered by whole numbers alone."""
+LOW = np.uint64(2**32 - 1)
+
+
+@loop()
+def shift_of(period: int) -> np.uint64:
+    """How far products with `reciprocal_of` are shifted: 31 + the bits of the period, rounded up."""
+    shift, power = 31, 1
+    while power < period:
+        power *= 2
+        shift += 1
+    return np.uint64(shift)
+
+
+@loop()
+def reciprocal_of(period: int, shift: np.uint64) -> np.uint64:
+    """2^shift / period, rounded up: at most 2^32 - 1 for a period up to 2^31.
+
+    With e < period what rounding adds, d * (2^shift + e) / period / 2^shift has the integer part of
+    d / period while d e < 2^shift, which holds for every d < 2^31 (Granlund and Montgomery).
+    """
+    number: np.uint64 = (np.uint64(1) << shift) // np.uint64(period)
+    return number if number * np.uint64(period) == np.uint64(1) << shift else number + np.uint64(1)
 
 
 @loop("Ir Fr i I f Ir I2 I I I F", reassociate=True)
@@ -36,7 +60,11 @@ def sum_single(
 ) -> int:
     """Count and sum the rows of slot 0 from `row` on; return the row it stopped at."""
     open_from, reach, base_time, base_id, period = clock[0], clock[1], clock[2], clock[3], clock[4]
-    even = offsets.shape[0] == 1  # the case without a search among offsets has a loop of its own
+    # The case without a search among offsets, and times near each other, has a loop of its own.
+    even = offsets.shape[0] == 1 and period <= NEAR
+    shift = shift_of(period)
+    reciprocal = reciprocal_of(period, shift)
+    places = np.empty(BLOCK, np.uint64)
     n: int = times.shape[0]
     i = row
     while i < n:
@@ -75,12 +103,17 @@ def sum_single(
                 total += adding[j]
             counts[base + (first & mask)] += stop - i
             sums[base + (first & mask)] += total
-        elif even:
+        elif even and greatest - least < NEAR - period:
+            # Numbering and adding are two loops, so that the first is vectorised.
+            begin = base_time + (first - base_id) * period
+            around, at, id_ = np.uint64(mask), np.uint64(base), np.uint64(first & mask)
             for j in range(now.shape[0]):
-                id_ = base_id + np.int64(((now[j] - base_time) + 0.5) * inverse)
-                cell = np.uint64(base + (id_ & mask))
-                counts[cell] += 1
-                sums[cell] += adding[j]
+                # Both factors have 32 bits, and the machine is told so: such products come four at a time.
+                slices = (np.uint64(now[j] - begin) & LOW) * (reciprocal & LOW) >> shift
+                places[j] = at + ((id_ + slices) & around)
+            for j in range(now.shape[0]):
+                counts[places[j]] += 1
+                sums[places[j]] += adding[j]
         else:
             for j in range(now.shape[0]):
                 id_ = base_id + slice_at(now[j] - base_time, period, inverse, offsets)
@@ -89,106 +122,3 @@ def sum_single(
                 sums[cell] += adding[j]
         i = stop
     return n
-
-
-@loop("Ir Ir Fr i I f Ir I2 I I I F I I F")
-def sum_keyed(
-    slots: Ints,
-    times: Ints,
-    values: Floats,
-    row: int,
-    clock: Ints,
-    inverse: float,
-    offsets: Ints,
-    rings: Ints,
-    spare: Ints,
-    late: Ints,
-    counts: Ints,
-    sums: Floats,
-    run: Ints,
-    run_counts: Ints,
-    run_sums: Floats,
-) -> int:
-    """Count and sum the rows of all slots from `row` on; return the row it stopped at.
-
-    run         int64[1]    the slice that the two below are for
-    run_counts  int64[m]    rows per slot that are not in the rings yet, m = len(rings)
-    run_sums    float64[m]  and their sums; what is left there at the end found no room
-    """
-    open_from, reach, base_time, base_id, period = clock[0], clock[1], clock[2], clock[3], clock[4]
-    n, n_slots = times.shape[0], rings.shape[0]
-    i = row
-    while i < n:
-        stop = min(i + BLOCK, n)
-        now, adding, whose = times[i:stop], values[i:stop], slots[i:stop]
-        least = greatest = now[0]
-        most = whose[0]
-        for j in range(now.shape[0]):
-            least = min(least, now[j])
-            greatest = max(greatest, now[j])
-            most = max(most, whose[j])
-        if most >= n_slots:
-            break
-        if least >= reach and greatest - reach < FURTHEST:
-            id_ = base_id + slice_at(least - base_time, period, inverse, offsets)
-            together = id_ == base_id + slice_at(greatest - base_time, period, inverse, offsets)
-            if together and id_ != run[0]:
-                # Worth it only if the slice goes on for some rows per slot; look at one of them.
-                ahead = times[min(i + 4 * n_slots, n - 1)] - base_time
-                together = n - i > 4 * n_slots and ahead >= 0 and ahead < FURTHEST
-                together = together and id_ == base_id + slice_at(ahead, period, inverse, offsets)
-                if together:
-                    if not end_run(rings, spare, counts, sums, run[0], run_counts, run_sums):
-                        return i
-                    run[0] = id_
-            if together:
-                for j in range(now.shape[0]):
-                    slot = np.uint64(whose[j])
-                    run_counts[slot] += 1
-                    run_sums[slot] += adding[j]
-                i = stop
-                continue
-        for j in range(now.shape[0]):
-            time = now[j]
-            if time < open_from:
-                late[0] += 1
-                late[late[0]] = i + j
-                continue
-            slot = np.uint64(whose[j])
-            if time < reach:
-                return i + j
-            id_ = base_id + slice_at(time - base_time, period, inverse, offsets)
-            held = id_ >= rings[slot, FIRST] and id_ < rings[slot, END]
-            if not held and (time - reach >= FURTHEST or not stretch(rings, whose[j], id_, spare)):
-                return i + j
-            if id_ < rings[slot, CLEAN]:
-                touch_late(rings, whose[j], id_, id_ + 1)
-            cell = np.uint64(rings[slot, BASE] + (id_ & rings[slot, MASK]))
-            counts[cell] += 1
-            sums[cell] += adding[j]
-        i = stop
-    end_run(rings, spare, counts, sums, run[0], run_counts, run_sums)
-    return i
-
-
-@loop()
-def end_run(
-    rings: Ints, spare: Ints, counts: Ints, sums: Floats, id_: int, run_counts: Ints, run_sums: Floats
-) -> bool:
-    """Put what was summed per slot into slice `id_` of the rings; False if some found no room."""
-    fits = True
-    for slot in range(rings.shape[0]):
-        if run_counts[slot] == 0:
-            continue
-        held = id_ >= rings[slot, FIRST] and id_ < rings[slot, END]
-        if not held and not stretch(rings, slot, id_, spare):
-            fits = False
-            continue
-        if id_ < rings[slot, CLEAN]:
-            touch_late(rings, slot, id_, id_ + 1)
-        cell = rings[slot, BASE] + (id_ & rings[slot, MASK])
-        counts[cell] += run_counts[slot]
-        sums[cell] += run_sums[slot]
-        run_counts[slot] = 0
-        run_sums[slot] = 0.0
-    return fits

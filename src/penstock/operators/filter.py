@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from penstock.expr import Expr
-from penstock.operators.function import BatchFunction, RowFunction, need_bool, row_function
+from penstock.operators.function import BatchFunction, RowFunction, check_compile, need_bool, row_function
 from penstock.operators.op import IN, OUT, Op
 from penstock.operators.state import late_port, need_key
 from penstock.operators.stream import Stream
@@ -17,10 +17,14 @@ Predicate = Expr | BatchFunction | RowFunction
 
 @dataclass(frozen=True, slots=True)
 class Filter(Op):
-    """Drop the rows for which the predicate is false or null; they are counted as filtered."""
+    """Drop the rows for which the predicate is false or null; they are counted as filtered.
+
+    `compile=True` lets a row function be compiled although its whole numbers then wrap at 64 bits.
+    """
 
     predicate: object
     state: Callable[[], Any] | None = None
+    compile: bool = False
 
     kind: ClassVar[str] = "F"
     verb: ClassVar[str] = "filter"
@@ -29,6 +33,7 @@ class Filter(Op):
         Op.__post_init__(self)
         if not isinstance(self.predicate, Predicate):
             object.__setattr__(self, "predicate", row_function(self.predicate))
+        check_compile(self.compile, self.how, self.state, "filter")
 
     @property
     def how(self) -> Predicate:

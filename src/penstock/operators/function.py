@@ -111,6 +111,22 @@ def need_schema(function: BatchFunction | RowFunction, verb: str) -> pa.Schema:
     )
 
 
+def check_compile(compile: object, function: Function | Expr, state: object, verb: str) -> None:
+    """Raise unless `compile=` is a yes or no, and yes only where there is something to compile."""
+    if not isinstance(compile, bool):
+        raise FunctionError(
+            f"compile={compile!r:.80} is not True or False",
+            hint=f'for a column of that name: .{verb}({{"compile": ...}})',
+        )
+    if compile and (state is not None or not isinstance(function, RowFunction)):
+        told = "a function with state" if state is not None else str(function)
+        raise FunctionError(
+            f"compile=True is for row functions without state, and {verb} has {told}",
+            detail="expressions and batch functions run on whole columns already",
+            hint="leave compile= out",
+        )
+
+
 def need_bool(expr: Expr, schema: pa.Schema, what: str) -> None:
     """Check that an expression is a predicate."""
     found = type_of(expr, schema)

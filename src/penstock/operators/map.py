@@ -15,6 +15,7 @@ from penstock.operators.function import (
     Expressions,
     Function,
     batch,
+    check_compile,
     expressions,
     keep_key,
     need_schema,
@@ -31,11 +32,13 @@ class Map(Op):
     """Make a row of every row: by expressions, a batch function, or a row function.
 
     With `state=factory` the function is called as `fn(row, state)`, with the state of the row's key.
+    `compile=True` lets a row function be compiled although its whole numbers then wrap at 64 bits.
     """
 
     function: object
     schema: object = None
     state: Callable[[], Any] | None = None
+    compile: bool = False
 
     kind: ClassVar[str] = "M"
     verb: ClassVar[str] = "map"
@@ -43,6 +46,7 @@ class Map(Op):
     def __post_init__(self) -> None:
         Op.__post_init__(self)
         object.__setattr__(self, "function", as_function(self.function, self.schema, "map"))
+        check_compile(self.compile, self.how, self.state, "map")
 
     @property
     def how(self) -> Function:

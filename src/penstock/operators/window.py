@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from penstock.caller import called_from
 from penstock.errors import TimeError
 from penstock.timing.column import TimeType
-from penstock.timing.duration import Duration, spell
-from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow, Window
+from penstock.timing.duration import MICROS, Duration, spell
+from penstock.timing.windows import LONGEST, CountWindow, SessionWindow, TimeWindow, Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,19 @@ def count_window(size: int, every: int | None = None) -> Counted:
     return Counted(size, step)
 
 
+def not_too_long(us: int, what: str) -> int:
+    """A length that times can be added to, or a TimeError."""
+    if us > LONGEST:
+        raise TimeError(
+            f"{what} {spell(us)} is too long",
+            detail=f"the longest is 2^60 microseconds, {LONGEST // MICROS['d']} days",
+            hint='use a duration such as "10 s", or leave the window out if all rows are meant',
+        )
+    return us
+
+
 def _length(duration: Duration, time: TimeType, what: str) -> int:
-    us = time.length(duration, what)
+    us = not_too_long(time.length(duration, what), what)
     if us <= 0:
         raise TimeError(
             f"{what} {spell(us)} is not longer than zero", hint='use a duration such as ps.tumbling("10 s")'

@@ -17,11 +17,12 @@ from penstock.caller import name_of
 from penstock.errors import GraphError, SchemaError, TimeError
 from penstock.operators.aggregates import Aggregate
 from penstock.operators.calling import need_call
+from penstock.operators.choices.device import AUTO, check_device, refused
 from penstock.operators.function import RowFunction, need_schema, row_function
 from penstock.operators.op import IN, LATE, OUT, Op, Routing
 from penstock.operators.stream import Stream, columns, join_columns
 from penstock.operators.this_window import asks_for_window
-from penstock.operators.window import WindowSpec
+from penstock.operators.window import WindowSpec, not_too_long
 from penstock.timing.duration import Duration, micros, spell
 from penstock.timing.windows import CountWindow, Window
 
@@ -58,6 +59,8 @@ class Windows(Op):
     lateness    how long after its end a window still takes rows in
     early       give unfinished results so often, by the clock; adds the column `final`
     partial     let a count window that is not full leave at the end of the stream
+    device      "auto", "cpu" or "cuda": where time windows keep their slices
+    because     why the pattern was chosen; None where it was asked for by name
     """
 
     windows: WindowSpec | Mapping[str, WindowSpec]
@@ -67,6 +70,8 @@ class Windows(Op):
     lateness: Duration = "0 s"
     early: Duration | None = None
     partial: bool = False
+    device: str = AUTO
+    because: str | None = None
 
     verb: ClassVar[str] = "window"
     pattern: ClassVar[str] = "keyed"
@@ -91,6 +96,7 @@ class Windows(Op):
         for name, aggregate in (self.aggregates or {}).items():
             if not isinstance(aggregate, Aggregate):
                 raise _no_aggregate(name, aggregate)
+        check_device(self.device)
         if self.apply is not None:
             made = row_function(self.apply, schema=self.schema, each=True)
             need_call(made.call, *(("rows", "window") if asks_for_window(made.call) else ("rows",)))
@@ -117,7 +123,7 @@ class Windows(Op):
         time = up.require_time("a window")
         windows = tuple((label, spec.resolve(time)) for label, spec in self.named())
         early = None if self.early is None else micros(self.early, what="early")
-        lateness = time.length(self.lateness, "lateness")
+        lateness = not_too_long(time.length(self.lateness, "lateness"), "lateness")
         if lateness < 0:
             raise TimeError(f"lateness {spell(lateness)} is negative", hint='use lateness="1 s"')
         if early is not None and early <= 0:
@@ -132,6 +138,9 @@ class Windows(Op):
             raise TimeError(
                 "partial=True is for count windows", hint="time and session windows leave as they are"
             )
+        not_there = refused(self, up)
+        if not_there is not None:
+            raise not_there
         schema = join_columns(
             [
                 ("the key", columns(*((name, up.schema.field(name).type) for name in up.key))),

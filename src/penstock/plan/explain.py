@@ -14,6 +14,7 @@ import pyarrow as pa
 from penstock.operators.op import IN, OUT
 from penstock.operators.split import Split
 from penstock.operators.stream import Stream
+from penstock.plan.explain_windows import explain_windows
 from penstock.plan.fitting import printable
 from penstock.plan.fused import fused_with, groups
 from penstock.plan.picture import is_aside, routing_words
@@ -94,6 +95,8 @@ def _step(plan: Plan, step: Step, stage: str) -> Iterator[str]:
     yield from _field("runs", _runs(step, stage))
     if step.inputs and step.up.key:
         yield from _field("key", ", ".join(step.up.key))
+    for topic, text in explain_windows(step):
+        yield from _field(topic, text)
     yield from _gives(plan, step)
     if step.where is not None:
         yield from _field("written", f"{step.where}")
@@ -185,6 +188,7 @@ def _step_dict(plan: Plan, step: Step, fused: Mapping[str, str]) -> dict[str, ob
         "degree": {"least": step.degree.least, "most": step.degree.most},
         "fused_with": fused.get(step.name),
         "key": list(step.up.key) if step.inputs else [],
+        "windows": [{"topic": topic, "says": text} for topic, text in explain_windows(step)],
         "gives": {port: _stream_dict(plan, Ref(step.name, port), s) for port, s in step.outputs.items()},
         "written": None if step.where is None else str(step.where),
     }

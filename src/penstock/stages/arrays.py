@@ -15,21 +15,11 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.expr.arrow.evaluated import numbers
-from penstock.kernels.registers import GREATEST_INT, INFINITY_BITS, NAN_BITS, floats_of
+from penstock.kernels.registers import floats_of
 from penstock.stages.batch import Ints, Mask
+from penstock.stages.coupons import coupons_of
 from penstock.stages.store import Values
 from penstock.timing.column import TimeType
-
-
-def is_whole(type_: pa.DataType) -> bool:
-    """Whether values of the type are kept as int64, with their order."""
-    whole = kind.is_integer(type_) or kind.is_boolean(type_) or kind.is_timestamp(type_)
-    return bool(whole or kind.is_date32(type_))
-
-
-def is_numeric(type_: pa.DataType) -> bool:
-    """Whether registers can be of such values; of others they only count."""
-    return bool(is_whole(type_) or kind.is_floating(type_))
 
 
 class Form(StrEnum):
@@ -38,8 +28,10 @@ class Form(StrEnum):
     PRESENT  none: only which values are not null matters
     WHOLE    the integers below integers, bools, dates and timestamps
     FLOAT    float64, of any numbers
-    ORDERED  integers in the order of floats: NaN greatest, both zeros the same
+    ORDERED  float64, of floats, to be compared: NaN greatest, both zeros the same. Registers keep them as
+             integers of that order, which `filling.py` makes of them chunk by chunk
     BITS     the bits of floats, to be given back as they came
+    COUPON   a hash, as sketches of different values take it in (`coupons.py`)
     """
 
     PRESENT = "present"
@@ -47,6 +39,7 @@ class Form(StrEnum):
     FLOAT = "float"
     ORDERED = "ordered"
     BITS = "bits"
+    COUPON = "coupon"
 
 
 def values_of(array: pa.Array, form: Form) -> Values:
@@ -54,19 +47,12 @@ def values_of(array: pa.Array, form: Form) -> Values:
     valid = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
     if form is Form.PRESENT:
         return Values(np.zeros(len(array), np.int64), valid)
+    if form is Form.COUPON:
+        return Values(coupons_of(array), valid)
     if form is Form.WHOLE:
         return Values(np.ascontiguousarray(numbers(array), np.int64), valid)
     floats = np.ascontiguousarray(numbers(array), np.float64)
-    if form is Form.FLOAT:
-        return Values(floats, valid)
-    return Values(_ordered(floats) if form is Form.ORDERED else floats.view(np.int64), valid)
-
-
-def _ordered(floats: npt.NDArray[np.float64]) -> Ints:
-    """As `kernels.registers.order_floats`, which this is the array form of."""
-    bits = floats.view(np.int64)
-    size = bits & GREATEST_INT
-    return np.where(size > INFINITY_BITS, NAN_BITS, np.where(bits < 0, -size, size))
+    return Values(floats.view(np.int64) if form is Form.BITS else floats, valid)
 
 
 def numbers_back(kept: Ints, form: Form) -> npt.NDArray[Any]:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.kernels.rules import Cells
+from penstock.kernels.rules import RULES, Cells, Rule
 from penstock.kernels.runs import join_loop
 from penstock.stages.batch import Ints
+from penstock.stages.combine_failure import CombineFailed, under
 from penstock.stages.filling import Filling, Run, counts_of
 from penstock.stages.register import Kind, Register
 from penstock.stages.store import Arriving
@@ -48,8 +49,23 @@ class CellRoom:
         """Put the cells of lost numbers into those they were joined to."""
         if len(lost):
             for register, cells in zip(self._kept, self._cells, strict=True):
-                self._run(join_loop(register.rule), kept, lost, cells)
+                self._join(register.rule, cells, lost, kept)
             self.clear(lost)
+
+    def _join(self, rule: Rule, cells: Cells, lost: Ints, kept: Ints) -> None:
+        """Join the cells of one register; where a user's combine fails, it is done again pair by pair."""
+        before = None if rule in RULES else (cells[lost], cells[kept])
+        at = np.zeros(1, np.int64)
+        try:
+            with under(rule, at):
+                self._run(join_loop(rule), kept, lost, cells)
+        except CombineFailed:
+            assert before is not None, "only users' rules fail"
+            cells[lost], cells[kept] = before
+            with under(rule, at):
+                for at[0] in range(len(lost)):
+                    self._run(join_loop(rule), kept[at], lost[at], cells)
+            raise
 
     def read(self, numbers: Ints) -> tuple[Cells, ...]:
         """The cells of the registers that were asked for."""

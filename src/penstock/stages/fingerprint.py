@@ -1,7 +1,7 @@
 """What a window step's state depends on, in words: state is taken up again only by a step that says the same.
 
-Degrees, sinks and stateless code are not in it, so these may change between runs. The words are kept as they
-are and not hashed, so that a refusal can name what differs.
+Degrees, sinks and stateless code are not in it, nor are patterns with state of one form: these may change
+between runs. The words are kept as they are and not hashed, so that a refusal can name what differs.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import fields
 
 from penstock.caller import name_of
 from penstock.operators.aggregates import Aggregate
+from penstock.operators.choices.patterns import saved_as
 from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
 from penstock.timing.duration import spell
@@ -24,7 +25,7 @@ def fingerprint(op: Windows, up: Stream, *, numbered: bool) -> Fingerprint:
     windows = [f"{label}: {window}" if label else str(window) for label, window in resolved.windows]
     aggregates = [f"{name}={_aggregate(each, up)}" for name, each in (op.aggregates or {}).items()]
     return {
-        "operator": type(op).__name__,
+        "operator": saved_as(op, up),
         "key": ", ".join(up.key) or "none",
         "window": f"{', '.join(windows)}; lateness {spell(resolved.lateness)}",
         "aggregates": str(op.function) if op.function is not None else ", ".join(aggregates),

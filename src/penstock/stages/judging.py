@@ -38,23 +38,28 @@ class Judging:
         self._resolved, self._accounts = resolved, accounts
         self._sure = [shelf for shelf in shelves if not shelf.counted]
         self._counted = [shelf for shelf in shelves if shelf.counted]
-        self.settling = Settling(accounts, len(self._counted))
+        self.settling = Settling(accounts, sum(len(shelf.kinds) for shelf in self._counted))
 
     def take(self, arriving: Arriving, watermark: int, buckets: Buckets) -> Verdict | None:
         """Rows into windows; None when every kind has taken every row. `buckets` gives those of slots."""
+        answers = [self._asked(shelf, arriving, watermark) for shelf in self._sure]
         n = len(arriving.slots)
-        fates = np.empty((len(self._resolved.windows), n), np.uint8)
-        for shelf in self._sure:
-            fates[shelf.kinds] = self._asked(shelf, arriving, watermark)
+        if self._sure and not self._counted and all(answer is None for answer in answers):
+            self._accounts.passed += n  # the common case by far
+            return None
+        fates = np.full((len(self._resolved.windows), n), Fate.TAKEN, np.uint8)
+        for shelf, answer in zip(self._sure, answers, strict=True):
+            if answer is not None:
+                fates[shelf.kinds] = answer
         if self._counted:
             self._take_counted(arriving, watermark, fates, buckets)
-        if self._sure and not fates.any():  # the common case by far
-            self._accounts.passed += n
-            return None
         return self._verdict(fates)
 
-    def _asked(self, shelf: Shelf, arriving: Arriving, watermark: int) -> Fates:
-        fates, misses = shelf.take(arriving, watermark)
+    def _asked(self, shelf: Shelf, arriving: Arriving, watermark: int) -> Fates | None:
+        judged = shelf.take(arriving, watermark)
+        if judged is None:
+            return None
+        fates, misses = judged
         if arriving.times.min(initial=ENDED) >= watermark:
             return fates  # no window of such a time can have left
         for kind, missed in zip(shelf.kinds.tolist(), misses.sum(axis=1).tolist(), strict=True):
@@ -72,7 +77,8 @@ class Judging:
             homes = buckets(arriving.slots).astype(np.int64)
         tickets = self.settling.tickets(elsewhere, homes)
         for shelf in self._counted:
-            fates[shelf.kinds] = self._asked(shelf, replace(arriving, tickets=tickets), watermark)
+            answer = self._asked(shelf, replace(arriving, tickets=tickets), watermark)
+            fates[shelf.kinds] = Fate.TAKEN if answer is None else answer
         self.settling.taken(tickets, (fates[self._kinds(self._counted)] == Fate.TAKEN).sum(axis=0))
 
     def _verdict(self, fates: Fates) -> Verdict:

@@ -63,7 +63,8 @@ class KeptRows:
         taken = (fates == Fate.TAKEN).any(axis=0)
         rows = arriving if taken.all() else arriving.at(np.flatnonzero(taken))
         fresh = np.full(len(rows.slots), FRESH, np.int64)
-        self._rows.add(Arriving(rows.slots, rows.times, rows.order, rows=rows.rows, tickets=fresh))
+        kept = Arriving(rows.slots, rows.times, rows.order, rows=rows.rows, tickets=fresh, lifted=rows.lifted)
+        self._rows.add(kept)
         return fates, misses
 
     def leave(self, watermark: int, *, ended: bool = False) -> Left:
@@ -91,7 +92,7 @@ class KeptRows:
             return Left(none, none, none, none, none, members=no_members(self._schema))
         order = in_order([rows.slots, rows.times, *rows.order], rows.rows)
         slots, times = rows.slots[order], rows.times[order]
-        kinds, starts, lo, hi = self._stretches(slots, times, after, upto)
+        kinds, starts, lo, hi = windows_between(self._windows, slots, times, after, upto)
         if only_fresh:
             assert rows.tickets is not None, "kept rows say whether they are fresh"
             n_fresh = np.append(0, np.cumsum(rows.tickets[order] == FRESH))
@@ -99,20 +100,6 @@ class KeptRows:
             kinds, starts, lo, hi = kinds[chosen], starts[chosen], lo[chosen], hi[chosen]
         ends = starts + np.array([window.size for window in self._windows], np.int64)[kinds]
         return Left(kinds, slots[lo], starts, ends, ends - 1, members=stretches(rows, order, lo, hi))
-
-    def _stretches(self, slots: Ints, times: Ints, after: int, upto: int) -> tuple[Ints, Ints, Ints, Ints]:
-        """(kind, start, first row, one past last row) of each window with after < end <= upto.
-
-        Rows come by (slot, time), so a window's rows stand together.
-        """
-        found = []
-        for kind, window in enumerate(self._windows):
-            first = np.maximum(_first_start(window, times), (after - window.size) // window.every + 1)
-            last = np.minimum(times // window.every, (upto - window.size) // window.every)
-            numbers, lo, hi = windows_over(slots, first, last)
-            found.append((np.full(len(lo), kind, np.int64), numbers * window.every, lo, hi))
-        kinds, starts, lo, hi = (np.concatenate(each) for each in zip(*found, strict=True))
-        return kinds, starts, lo, hi
 
     def export(self, slots: Ints) -> Saved:
         """The kept rows of these slots."""
@@ -137,6 +124,23 @@ def judge(windows: Sequence[TimeWindow], lateness: int, times: Ints, watermark: 
         fates[kind, misses[kind] == n_windows] = Fate.LATE
         fates[kind, n_windows == 0] = Fate.GAP
     return fates, misses
+
+
+def windows_between(
+    windows: Sequence[TimeWindow], slots: Ints, times: Ints, after: int, upto: int
+) -> tuple[Ints, Ints, Ints, Ints]:
+    """(kind, start, first row, one past last row) of each window with rows and after < end <= upto.
+
+    Rows come by (slot, time), so a window's rows stand together.
+    """
+    found = []
+    for kind, window in enumerate(windows):
+        first = np.maximum(_first_start(window, times), (after - window.size) // window.every + 1)
+        last = np.minimum(times // window.every, (upto - window.size) // window.every)
+        numbers, lo, hi = windows_over(slots, first, last)
+        found.append((np.full(len(lo), kind, np.int64), numbers * window.every, lo, hi))
+    kinds, starts, lo, hi = (np.concatenate(each) for each in zip(*found, strict=True))
+    return kinds, starts, lo, hi
 
 
 def first_end(window: TimeWindow, after: int) -> int:

@@ -19,11 +19,12 @@ from penstock.expr.arrow.lower import lower_arrow
 from penstock.expr.columns import Column
 from penstock.expr.failure import RowFailure, reason_of
 from penstock.operators.aggregates import Aggregate, Fold
+from penstock.operators.choices.compiled import why_python
 from penstock.operators.stream import Stream
 from penstock.stages.batch import Ints, Mask
-from penstock.stages.folding import Folding, why_python
+from penstock.stages.folding import Folding
 from penstock.stages.row_errors import Blame
-from penstock.stages.store import Values
+from penstock.stages.store import UNLIFTED, Objects, Values
 from penstock.stages.user_calls import FoldCalls, plain_rows_of
 
 
@@ -31,17 +32,20 @@ from penstock.stages.user_calls import FoldCalls, plain_rows_of
 class Lifted:
     """The values of each different expression, by place, and the parts of folds by registers, in their order.
 
-    `failed` says which rows failed; None if none did.
+    kept    what lift gave for each row, of folds that keep rows: it is called once per row
+    failed  which rows failed; None if none did
     """
 
     arrays: tuple[pa.Array, ...]
-    parts: tuple[tuple[Values, ...], ...]
+    parts: tuple[Values, ...]
     failed: Mask | None
+    kept: tuple[Objects, ...] = ()
 
     def at(self, places: Ints) -> Lifted:
         """What was taken from some rows, none of which failed."""
         arrays = tuple(array.take(pa.array(places)) for array in self.arrays)
-        return Lifted(arrays, tuple(tuple(v.at(places) for v in each) for each in self.parts), None)
+        parts = tuple(each.at(places) for each in self.parts)
+        return Lifted(arrays, parts, None, tuple(each[places] for each in self.kept))
 
 
 class Lifting:
@@ -66,9 +70,7 @@ class Lifting:
             if isinstance(each, Fold) and why_python(each, up) is None
         ]
         by_registers = [id(folding.fold) for folding in self.foldings]
-        self._tried = [
-            calls.lift for name, calls in self.folds.items() if id(aggregates[name]) not in by_registers
-        ]
+        self.in_python = [name for name in self.folds if id(aggregates[name]) not in by_registers]
         self._blames = [self._blame_of(name, each) for name, each in aggregates.items()]
 
     def place(self, value: Expr) -> int:
@@ -98,12 +100,13 @@ class Lifting:
         """Compute all expressions on a batch, and try all folds on its rows."""
         evaluated = [compute(rows) for compute in self._computed]
         flags = [each.failed.to_numpy(zero_copy_only=False) for each in evaluated if each.failed is not None]
-        if self._tried:
-            flags.append(self._unliftable(rows))
+        kept, unliftable = self._kept(rows) if self.in_python else ((), None)
+        flags += [] if unliftable is None else [unliftable]
         parts = [folding.parts(rows) for folding in self.foldings]
         flags += [each.failed for each in parts if each.failed is not None]
         failed = np.logical_or.reduce(flags) if flags else None
-        return Lifted(tuple(each.values for each in evaluated), tuple(each.values for each in parts), failed)
+        arrays = tuple(each.values for each in evaluated)
+        return Lifted(arrays, tuple(each.values for each in parts), failed, kept)
 
     def blame(self, values: dict[str, object]) -> Blame:
         """The first aggregate that fails on a row, and why."""
@@ -113,17 +116,32 @@ class Lifting:
                 return found
         raise AssertionError("a row failed on its columns, and passes by itself")
 
+    def _lift_of(self, name: str, fold: Fold) -> Callable[[dict[str, object]], object]:
+        """How a row is lifted: by registers what lift gives must be a part as well."""
+        found = [each.lift for each in self.foldings if each.fold is fold]
+        return found[0] if found else self.folds[name].lift
+
     def _find(self, value: Expr) -> int | None:
         return next((i for i, known in enumerate(self.expressions) if known.same_as(value)), None)
 
-    def _unliftable(self, rows: pa.RecordBatch) -> Mask:
-        """The rows on which a fold's lift raises."""
-        return np.array([_raises(self._tried, values) for values in plain_rows_of(rows)], np.bool_)
+    def _kept(self, rows: pa.RecordBatch) -> tuple[tuple[Objects, ...], Mask]:
+        """What the folds in Python lift from each row, and the rows on which one raises."""
+        calls = [self.folds[name].lift for name in self.in_python]
+        kept = tuple(np.full(rows.num_rows, UNLIFTED) for _ in calls)
+        failed = np.zeros(rows.num_rows, np.bool_)
+        for place, values in enumerate(plain_rows_of(rows)):
+            try:
+                for parts, call in zip(kept, calls, strict=True):
+                    parts[place] = call(values)
+            except Exception:
+                failed[place] = True
+        return kept, failed
 
     def _blame_of(self, name: str, aggregate: Aggregate) -> Callable[[dict[str, object]], Blame | None]:
         if isinstance(aggregate, Fold):
             who, where = f"function {name_of(aggregate.lift)}", defined_at(aggregate.lift)
-            return lambda values: _caught(self.folds[name].lift, values, who, where, Exception)
+            lift = self._lift_of(name, aggregate)
+            return lambda values: _caught(lift, values, who, where, Exception)
         if aggregate.value is None:
             return lambda values: None
         compute, who = lower_python(aggregate.value, self._schema), f"expression {aggregate.value}"
@@ -146,12 +164,3 @@ def _caught(
     except catches as cause:
         return Blame(who, where, cause, reason_of(cause))
     return None
-
-
-def _raises(calls: Sequence[Callable[[dict[str, object]], object]], values: dict[str, object]) -> bool:
-    try:
-        for call in calls:
-            call(values)
-    except Exception:
-        return True
-    return False

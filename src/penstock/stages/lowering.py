@@ -19,10 +19,16 @@ import pyarrow.types as kind
 
 from penstock.expr import Expr, type_of
 from penstock.operators import aggregates as spec
+from penstock.operators.choices.kept import is_numeric, is_sketched, is_whole, why_rows
 from penstock.operators.stream import Stream
-from penstock.stages.arrays import Form, column_of, is_numeric, is_whole, numbers_back, times_of
+from penstock.stages.arrays import Form, column_of, numbers_back, times_of
+from penstock.stages.distinct import Distinct
 from penstock.stages.folding import Folding
+from penstock.stages.ranks import Ranks
 from penstock.stages.register import Kind, Register
+from penstock.stages.sketch import Sketch, SketchKind
+from penstock.stages.store import Left
+from penstock.timing.windows import Window
 
 Cells = npt.NDArray[Any]
 Finish = Callable[..., pa.Array]
@@ -43,9 +49,22 @@ class Lowered:
     places: tuple[int, ...]
     finish: Finish
 
-    def column(self, cells: Sequence[Cells]) -> pa.Array:
+    def of(self, left: Left) -> pa.Array:
         """The results of all windows, from the cells of all registers."""
-        return self.finish(*(cells[place] for place in self.places))
+        return self.finish(*(left.cells[place] for place in self.places))
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredSketch:
+    """An aggregate as a sketch, by its place on the sheet, and what is read from each window's."""
+
+    place: int
+    type: pa.DataType
+    read: Callable[[Any], object]
+
+    def of(self, left: Left) -> pa.Array:
+        """The results of all windows, from their sketches."""
+        return pa.array([self.read(summary) for summary in left.sketches[self.place]], self.type)
 
 
 class Sheet:
@@ -55,9 +74,17 @@ class Sheet:
     that batches come with one column of order, by which first and last can be decided.
     """
 
-    def __init__(self, up: Stream, *, numbered: bool, foldings: Sequence[Folding] = ()) -> None:
+    def __init__(
+        self,
+        up: Stream,
+        *,
+        numbered: bool,
+        windows: Sequence[Window],
+        foldings: Sequence[Folding] = (),
+    ) -> None:
         self.up, self.numbered, self.foldings = up, numbered, tuple(foldings)
-        self.values: list[tuple[Expr, Form] | tuple[Folding, int]] = []
+        self.windows, self.sketches = tuple(windows), list[Sketch]()
+        self.values: list[tuple[Expr, Form] | tuple[Folding, None]] = []
         self.registers: list[Register] = [Register(Kind.ROWS)]
 
     def type(self, value: Expr) -> pa.DataType:
@@ -73,10 +100,17 @@ class Sheet:
         return self.registers.index(register)
 
     def keep_parts(self, folding: Folding) -> int:
-        """The place of a fold's register; its parts are columns one after the other."""
+        """The place of a fold's register."""
         self.registers.append(Register(Kind.FOLD, len(self.values), folding.rule))
-        self.values += [(folding, part) for part in range(len(folding.zero))]
+        self.values.append((folding, None))
         return len(self.registers) - 1
+
+    def keep_sketch(self, what: SketchKind, value: Expr, form: Form) -> int:
+        """The place of a sketch among the sketches, which is added if it is new."""
+        sketch = Sketch(what, self._column(value, form))
+        if sketch not in self.sketches:
+            self.sketches.append(sketch)
+        return self.sketches.index(sketch)
 
     def _form(self, value: Expr) -> Form:
         """The form that most registers of the value read, for those that read only which are null."""
@@ -91,34 +125,48 @@ class Sheet:
         return len(self.values) - 1
 
 
+def lower(aggregate: spec.Aggregate, sheet: Sheet) -> Lowered | LoweredSketch | None:
+    """The aggregate as registers or as a sketch; None when it can be neither, and rows must be kept."""
+    if isinstance(aggregate, spec.ApproxDistinct | spec.Quantile) and is_sketched(aggregate, sheet.windows):
+        return _sketched(aggregate, sheet)
+    kept = why_rows(aggregate, sheet.up, numbered=sheet.numbered) is not None
+    return None if kept else _lowered(aggregate, sheet)
+
+
+def _sketched(aggregate: spec.ApproxDistinct | spec.Quantile, sheet: Sheet) -> LoweredSketch:
+    value, type_ = aggregate.value, aggregate.type(sheet.up)
+    assert value is not None, "sketches are of values"
+    if isinstance(aggregate, spec.Quantile):
+        q, ranks = aggregate.q, sheet.keep_sketch(Ranks, value, Form.FLOAT)
+        return LoweredSketch(ranks, type_, lambda summary: summary.quantile(q))
+    return LoweredSketch(sheet.keep_sketch(Distinct, value, Form.COUPON), type_, Distinct.estimate)
+
+
 @singledispatch
-def lower(aggregate: spec.Aggregate, sheet: Sheet) -> Lowered | None:
-    """The aggregate as registers; None when it cannot be, and rows must be kept."""
-    return None
+def _lowered(aggregate: spec.Aggregate, sheet: Sheet) -> Lowered:
+    raise AssertionError(f"registers hold {aggregate}, and no rule says which")
 
 
-@lower.register
-def _count(aggregate: spec.Count, sheet: Sheet) -> Lowered | None:
+@_lowered.register
+def _count(aggregate: spec.Count, sheet: Sheet) -> Lowered:
     value = aggregate.value
     place = sheet.keep(Kind.ROWS) if value is None else sheet.keep(Kind.COUNT, value)
     return Lowered((place,), lambda counts: pa.array(counts[:, 0], pa.int64()))
 
 
-@lower.register
-def _sum(aggregate: spec.Sum, sheet: Sheet) -> Lowered | None:
+@_lowered.register
+def _sum(aggregate: spec.Sum, sheet: Sheet) -> Lowered:
     return _of_total(aggregate.value, sheet, _float_sum, _exact_sum)
 
 
-@lower.register
-def _mean(aggregate: spec.Mean, sheet: Sheet) -> Lowered | None:
+@_lowered.register
+def _mean(aggregate: spec.Mean, sheet: Sheet) -> Lowered:
     return _of_total(aggregate.value, sheet, _float_mean, _exact_mean)
 
 
-def _of_total(value: Expr | None, sheet: Sheet, floats: Finish, integers: Finish) -> Lowered | None:
+def _of_total(value: Expr | None, sheet: Sheet, floats: Finish, integers: Finish) -> Lowered:
     assert value is not None, "sums are of values"
     type_ = sheet.type(value)
-    if not is_numeric(type_):
-        return None
     # The sum is asked for first: slices add up a sum that comes right after the rows in the same pass.
     if kind.is_floating(type_):
         total, finish = sheet.keep(Kind.FLOAT_SUM, value), floats
@@ -159,9 +207,9 @@ def _divided(totals: Cells, counts: Cells) -> pa.Array:
     return column_of(totals / np.maximum(counts, 1), pa.float64(), counts == 0)
 
 
-@lower.register(spec.Var)
-@lower.register(spec.Std)
-def _spread(aggregate: spec.Var | spec.Std, sheet: Sheet) -> Lowered | None:
+@_lowered.register(spec.Var)
+@_lowered.register(spec.Std)
+def _spread(aggregate: spec.Var | spec.Std, sheet: Sheet) -> Lowered:
     rooted, fewer = isinstance(aggregate, spec.Std), 0 if aggregate.population else 1
 
     def column(moments: Cells) -> pa.Array:
@@ -172,28 +220,22 @@ def _spread(aggregate: spec.Var | spec.Std, sheet: Sheet) -> Lowered | None:
     return Lowered((sheet.keep(Kind.MOMENTS, aggregate.value, Form.FLOAT),), column)
 
 
-@lower.register(spec.Min)
-@lower.register(spec.Max)
-def _extreme(aggregate: spec.Min | spec.Max, sheet: Sheet) -> Lowered | None:
+@_lowered.register(spec.Min)
+@_lowered.register(spec.Max)
+def _extreme(aggregate: spec.Min | spec.Max, sheet: Sheet) -> Lowered:
     least = isinstance(aggregate, spec.Min)
-    found = _compared(aggregate.value, sheet, Kind.LEAST if least else Kind.MOST)
-    if found is None:
-        return None
-    places, type_, form = found
+    places, type_, form = _compared(aggregate.value, sheet, Kind.LEAST if least else Kind.MOST)
     return Lowered(
         places,
         lambda counts, cells: column_of(_kept(cells[:, 0], form, least=least), type_, counts[:, 0] == 0),
     )
 
 
-@lower.register(spec.MinCount)
-@lower.register(spec.MaxCount)
-def _counted(aggregate: spec.MinCount | spec.MaxCount, sheet: Sheet) -> Lowered | None:
+@_lowered.register(spec.MinCount)
+@_lowered.register(spec.MaxCount)
+def _counted(aggregate: spec.MinCount | spec.MaxCount, sheet: Sheet) -> Lowered:
     least = isinstance(aggregate, spec.MinCount)
-    found = _compared(aggregate.value, sheet, Kind.LEAST_OF if least else Kind.MOST_OF)
-    if found is None:
-        return None
-    places, type_, form = found
+    places, type_, form = _compared(aggregate.value, sheet, Kind.LEAST_OF if least else Kind.MOST_OF)
 
     def column(counts: Cells, cells: Cells) -> pa.Array:
         none = counts[:, 0] == 0
@@ -202,14 +244,10 @@ def _counted(aggregate: spec.MinCount | spec.MaxCount, sheet: Sheet) -> Lowered 
     return Lowered(places, column)
 
 
-def _compared(
-    value: Expr | None, sheet: Sheet, what: Kind
-) -> tuple[tuple[int, int], pa.DataType, Form] | None:
+def _compared(value: Expr | None, sheet: Sheet, what: Kind) -> tuple[tuple[int, int], pa.DataType, Form]:
     """The registers of an extreme: how many values, and the extreme; with the value's type and form."""
     assert value is not None, "extremes are of values"
     type_ = sheet.type(value)
-    if not is_numeric(type_):
-        return None
     form = Form.WHOLE if is_whole(type_) else Form.ORDERED
     return (sheet.keep(Kind.COUNT, value), sheet.keep(what, value, form)), type_, form
 
@@ -228,15 +266,13 @@ def counted(values: pa.Array, n_equal: Cells, none: npt.NDArray[np.bool_]) -> pa
     )
 
 
-@lower.register(spec.First)
-@lower.register(spec.Last)
-def _end(aggregate: spec.First | spec.Last, sheet: Sheet) -> Lowered | None:
+@_lowered.register(spec.First)
+@_lowered.register(spec.Last)
+def _end(aggregate: spec.First | spec.Last, sheet: Sheet) -> Lowered:
     what = Kind.FIRST if isinstance(aggregate, spec.First) else Kind.LAST
     value = aggregate.value
     assert value is not None, "first and last are of values"
     type_ = sheet.type(value)
-    if not (sheet.numbered and is_numeric(type_)):
-        return None
     form = Form.WHOLE if is_whole(type_) else Form.BITS
     places = sheet.keep(Kind.COUNT, value), sheet.keep(what, value, form)
 
@@ -246,13 +282,13 @@ def _end(aggregate: spec.First | spec.Last, sheet: Sheet) -> Lowered | None:
     return Lowered(places, column)
 
 
-@lower.register
-def _time_max(aggregate: spec.EventTimeMax, sheet: Sheet) -> Lowered | None:
+@_lowered.register
+def _time_max(aggregate: spec.EventTimeMax, sheet: Sheet) -> Lowered:
     time = sheet.up.require_time("event_time_max")
     return Lowered((sheet.keep(Kind.LATEST),), lambda latest: times_of(latest[:, 0], time))
 
 
-@lower.register
-def _fold(aggregate: spec.Fold, sheet: Sheet) -> Lowered | None:
-    folding = next((each for each in sheet.foldings if each.fold is aggregate), None)
-    return None if folding is None else Lowered((sheet.keep_parts(folding),), folding.column)
+@_lowered.register
+def _fold(aggregate: spec.Fold, sheet: Sheet) -> Lowered:
+    folding = next(each for each in sheet.foldings if each.fold is aggregate)
+    return Lowered((sheet.keep_parts(folding),), folding.column)

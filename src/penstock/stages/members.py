@@ -22,7 +22,8 @@ def members_of(rows: Arriving, windows: Ints, n_windows: int) -> Members:
     """Rows by window from the number of each row's window."""
     assert rows.rows is not None, "a store that keeps rows is given rows"
     offsets = np.append(0, np.cumsum(np.bincount(windows, minlength=n_windows)))
-    return Members(rows.rows, offsets, in_order([windows, rows.times, *rows.order], rows.rows))
+    places = in_order([windows, rows.times, *rows.order], rows.rows)
+    return Members(rows.rows, offsets, places, rows.lifted)
 
 
 def windows_of(rows: Arriving, slots: Ints, starts: Ints, ends: Ints) -> Ints:
@@ -63,4 +64,4 @@ def stretches(rows: Arriving, order: Ints, lo: Ints, hi: Ints) -> Members:
     """Windows whose rows stand together once in order: window i has the rows order[lo[i] : hi[i]]."""
     assert rows.rows is not None, "a store that keeps rows is given rows"
     places, _ = spread(lo, hi)
-    return Members(rows.rows, np.append(0, np.cumsum(hi - lo)), order[places])
+    return Members(rows.rows, np.append(0, np.cumsum(hi - lo)), order[places], rows.lifted)

@@ -8,43 +8,12 @@ two partial results become one is its rule's affair (`kernels/rules.py`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from penstock.kernels import rules
 from penstock.kernels.rules import Rule
+from penstock.operators.choices.kept import Kind
 
-
-class Kind(StrEnum):
-    """What a register keeps.
-
-    ROWS      how many rows; of no column
-    COUNT     how many values that are not null
-    INT_SUM   the exact sum of integers, in two halves: upper * 2^32 + lower
-    FLOAT_SUM the sum of floats
-    MOST      the greatest integer (floats come in as integers of the same order)
-    LEAST     the least integer, kept as its complement
-    MOST_OF   the greatest integer, and how many values equal it
-    LEAST_OF  the least integer as its complement, and how many values equal it
-    LAST      (time, order, value) of the last value by (time, order)
-    FIRST     the same of the first, time and order kept as complements
-    MOMENTS   (n, mean, sum of squared distances) of floats
-    LATEST    the greatest time of the rows; of no column
-    FOLD      the part of a user's fold; its floats are the columns from `column` on
-    """
-
-    ROWS = "rows"
-    COUNT = "count"
-    INT_SUM = "int sum"
-    FLOAT_SUM = "float sum"
-    MOST = "most"
-    LEAST = "least"
-    MOST_OF = "most of"
-    LEAST_OF = "least of"
-    LAST = "last"
-    FIRST = "first"
-    MOMENTS = "moments"
-    LATEST = "latest"
-    FOLD = "fold"
+__all__ = ["Kind", "Register"]
 
 
 _RULES = {

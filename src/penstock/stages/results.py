@@ -23,13 +23,17 @@ from penstock.operators.this_window import ThisWindow
 from penstock.operators.windows import Windows
 from penstock.stages.arrays import times_of
 from penstock.stages.batch import Batch, Ints
+from penstock.stages.combine_failure import Whose
 from penstock.stages.keys import KeySlots
 from penstock.stages.lifting import Lifting
-from penstock.stages.lowering import DoesNotFit, Lowered
+from penstock.stages.lowering import DoesNotFit, Lowered, LoweredSketch
 from penstock.stages.row_aggregates import from_rows, segments
+from penstock.stages.shelf import picked
 from penstock.stages.site import Site
-from penstock.stages.store import Left
+from penstock.stages.store import UNLIFTED, Left, Objects
 from penstock.stages.user_calls import ApplyCalls, PartFailed, plain_rows_of
+
+_FEW = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class Results:
         op: Windows,
         up: Stream,
         *,
-        lowered: dict[str, Lowered],
+        lowered: dict[str, Lowered | LoweredSketch],
         lifting: Lifting,
         keys: KeySlots,
         site: Site,
@@ -68,13 +72,14 @@ class Results:
             return None
         made = [self._made(left) for left in lefts]
         all_ = _joined(lefts)
-        order = np.lexsort((all_.slots, _index(all_), all_.kinds, all_.starts, all_.ends))
-        columns = [
-            pa.concat_arrays(list(parts)) for parts in zip(*(each.columns for each in made), strict=True)
-        ]
+        order = in_order_of_end(all_)
+        columns = [_one_after_another(parts) for parts in zip(*(each.columns for each in made), strict=True)]
+        if self._apply is None and order is None:
+            return Batch(self._rows(all_, columns, final=final), all_.times)
+        order = np.arange(len(all_.slots)) if order is None else order
         if self._apply is None:
-            rows = self._rows(all_, order, [column.take(pa.array(order)) for column in columns], final=final)
-            return Batch(rows, all_.times[order])
+            taken = [column.take(pa.array(order)) for column in columns]
+            return Batch(self._rows(_at(all_, order), taken, final=final), all_.times[order])
         counts = np.concatenate([each.counts for each in made if each.counts is not None])
         return self._several(all_, order, columns, counts, final=final)
 
@@ -90,21 +95,19 @@ class Results:
         sibling = np.arange(len(windows)) - first
         taken = [column.take(pa.array(starts[windows] + sibling)) for column in columns]
         alone = counts[windows] == 1
-        rows = self._rows(all_, windows, taken, final=final)
+        rows = self._rows(_at(all_, windows), taken, final=final)
         return Batch(rows, all_.times[windows], (np.where(alone, -1, sibling),))
 
-    def _rows(self, all_: Left, windows: Ints, columns: list[pa.Array], *, final: bool) -> pa.RecordBatch:
+    def _rows(self, left: Left, columns: list[pa.Array], *, final: bool) -> pa.RecordBatch:
         """Result rows: the window of each, and its result columns."""
-        kinds = all_.kinds[windows]
-        whole = self._keys.columns_of(all_.slots[windows])
-        whole += [self._labels.take(pa.array(kinds))] if self._resolved.labelled else []
-        whole += [times_of(all_.starts[windows], self._time), times_of(all_.ends[windows], self._time)]
+        whole = self._keys.columns_of(left.slots)
+        whole += [self._labels.take(pa.array(left.kinds))] if self._resolved.labelled else []
+        whole += [times_of(left.starts, self._time), times_of(left.ends, self._time)]
         if self._resolved.counted:
-            assert all_.index is not None, "joined windows have an index where there are count windows"
-            index = all_.index[windows]
+            index = _index(left)
             whole += [pa.array(index, pa.int64(), mask=index < 0)]
         whole += columns
-        whole += [pa.repeat(pa.scalar(final), len(windows))] if self._resolved.early is not None else []
+        whole += [pa.repeat(pa.scalar(final), len(left.slots))] if self._resolved.early is not None else []
         return pa.RecordBatch.from_arrays(whole, schema=self._schema)
 
     def _made(self, left: Left) -> Made:
@@ -116,7 +119,7 @@ class Results:
     def _column(self, name: str, aggregate: Aggregate, left: Left) -> pa.Array:
         try:
             if name in self._lowered:
-                return self._lowered[name].column(left.cells)
+                return self._lowered[name].of(left)
             if isinstance(aggregate, Fold):
                 return self._folded(name, aggregate, left)
             assert left.members is not None, "aggregates that are not lowered have rows"
@@ -137,11 +140,27 @@ class Results:
     def _folded(self, name: str, fold: Fold, left: Left) -> pa.Array:
         calls = self._lifting.folds[name]
         results = []
-        for place, rows in enumerate(_members(left, self._up)):
-            parts = (calls.lift(values) for values in rows)
+        parts = self._parts(name, left)
+        assert left.members is not None, "folds in Python have rows"
+        offsets, places = left.members.offsets.tolist(), left.members.places
+        for place, (start, end) in enumerate(pairwise(offsets)):
             with _named(self._site):
-                results.append(calls.result(parts, partial(self._place, left, place)))
+                mine = parts[places[start:end]].tolist()
+                results.append(calls.result(mine, partial(self._place, left, place)))
         return from_plain(results, fold.type(self._up))
+
+    def _parts(self, name: str, left: Left) -> Objects:
+        """What lift gave for each kept row; those from a snapshot are lifted now."""
+        assert left.members is not None, "folds in Python have rows"
+        lifted, rows = left.members.lifted, left.members.rows
+        parts = lifted[self._lifting.in_python.index(name)] if lifted else np.full(rows.num_rows, UNLIFTED)
+        unknown = np.flatnonzero([part is UNLIFTED for part in parts])
+        if len(unknown):
+            parts = parts.copy()
+            plain = plain_rows_of(rows.select(self._up.schema.names).take(pa.array(unknown)))
+            for place, values in zip(unknown.tolist(), plain, strict=True):
+                parts[place] = self._lifting.folds[name].lift(values)
+        return parts
 
     def _applied(self, left: Left, calls: ApplyCalls) -> Made:
         given = []
@@ -157,17 +176,27 @@ class Results:
         """The window as the user sees it."""
         bounds = times_of(np.array([left.starts[place], left.ends[place]]), self._time)
         start, end = (_shown(value, self._time.type) for value in to_plain(bounds))
-        columns = self._keys.columns_of(left.slots[place : place + 1])
-        key = tuple(_shown(to_plain(column)[0], column.type) for column in columns)
+        key = self._key_of(int(left.slots[place]))
         index = None if left.index is None else int(left.index[place])
         return ThisWindow(start, end, index, self._resolved.windows[int(left.kinds[place])][0], key)
 
+    def _key_of(self, slot: int) -> tuple[object, ...]:
+        columns = self._keys.columns_of(np.array([slot], np.int64))
+        return tuple(_shown(to_plain(column)[0], column.type) for column in columns)
+
     def _place(self, left: Left, place: int) -> str:
         """A window for an error message: which kind, its bounds, its key."""
-        this = self._this(left, place)
         window = self._resolved.windows[int(left.kinds[place])][1]
-        named = ", ".join(f"{name}={value!r}" for name, value in zip(self._up.key, this.key, strict=True))
-        return f"window {window} from {this.start} to {this.end}" + (f" of key {named}" if named else "")
+        bounds = int(left.starts[place]), int(left.ends[place])
+        return self.place_of(Whose(int(left.slots[place]), window, *bounds))
+
+    def place_of(self, whose: Whose) -> str:
+        """A window for an error message: which kind, its bounds, its key."""
+        bounds = times_of(np.array([whose.start, whose.end]), self._time)
+        start, end = (_shown(value, self._time.type) for value in to_plain(bounds))
+        key = self._key_of(whose.slot)
+        named = ", ".join(f"{name}={value!r}" for name, value in zip(self._up.key, key, strict=True))
+        return f"window {whose.window} from {start} to {end}" + (f" of key {named}" if named else "")
 
 
 class _named:
@@ -193,8 +222,35 @@ def _members(left: Left, up: Stream) -> list[list[dict[str, object]]]:
     return [[kept[place] for place in places[start:end]] for start, end in pairwise(bounds)]
 
 
+def in_order_of_end(left: Left) -> Ints | None:
+    """The order of results, by (end, start, kind, index, slot); None where they stand so already.
+
+    Stores mostly give windows slot by slot, each slot's in order, so that sorting by few different ends and
+    keeping what is equal in its order is enough: that takes no comparisons.
+    """
+    if left.index is None and not left.kinds.any() and (np.diff(left.slots) >= 0).all():
+        if (np.diff(left.ends) >= 0).all():
+            return None
+        since = left.ends - left.ends.min()
+        step = np.gcd.reduce(since)
+        if since.max() // step < _FEW and (left.ends - left.starts == left.ends[0] - left.starts[0]).all():
+            return np.argsort((since // step).astype(np.uint16), kind="stable")
+    return np.lexsort((left.slots, _index(left), left.kinds, left.starts, left.ends))
+
+
+def _at(left: Left, windows: Ints) -> Left:
+    """Where and when some of the windows are."""
+    return picked(Left(left.kinds, left.slots, left.starts, left.ends, left.times, left.index), windows)
+
+
+def _one_after_another(parts: Sequence[pa.Array]) -> pa.Array:
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(list(parts))
+
+
 def _joined(lefts: Sequence[Left]) -> Left:
     """Where and when the windows of several shelves are; index -1 for those that are not count windows."""
+    if len(lefts) == 1:
+        return lefts[0]
     names = ("kinds", "slots", "starts", "ends", "times")
     kinds, slots, starts, ends, times = (np.concatenate([getattr(left, n) for left in lefts]) for n in names)
     return Left(kinds, slots, starts, ends, times, np.concatenate([_index(left) for left in lefts]))

@@ -1,4 +1,6 @@
-"""Aggregates from the rows of windows, for what registers cannot hold: text, decimals, lists, sketches.
+"""Aggregates from the rows of windows, for what registers cannot hold: text, decimals, lists.
+
+Sketches come here from count windows only; other windows keep them without rows (`sketch.py`).
 
 The rows of all leaving windows come at once, in order, window after window; nulls are dropped first.
 Then each rule works on segments: the values of window i are values[bounds[i]:bounds[i + 1]].
@@ -6,31 +8,29 @@ Then each rule works on segments: the values of window i are values[bounds[i]:bo
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any
 
-import datasketches
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.types as kind
 
-from penstock.expr.types import from_plain, to_plain
+from penstock.expr.types import from_plain
 from penstock.operators import aggregates as spec
+from penstock.stages.arrays import Form, values_of
 from penstock.stages.batch import Ints
+from penstock.stages.coupons import coupons_of
+from penstock.stages.distinct import Distinct
 from penstock.stages.lowering import DoesNotFit, counted
+from penstock.stages.ranks import Ranks
 from penstock.stages.row_order import ranked
 from penstock.stages.store import Members
 
 _WIDE = Context(prec=200)  # exact for any number of rows that fits in memory
 _DIGITS = 38
-LG_K = 12
-K = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,11 @@ class Segments:
     def empty(self) -> npt.NDArray[np.bool_]:
         """Which windows have none."""
         return np.asarray(self.counts == 0)
+
+    @property
+    def windows(self) -> Ints:
+        """The window of each value."""
+        return np.repeat(np.arange(len(self.counts)), self.counts)
 
     def each(self) -> list[pa.Array]:
         """The values window by window."""
@@ -143,33 +148,14 @@ def _mean(_: spec.Mean, found: Segments, type_: pa.DataType) -> pa.Array:
 
 
 def _approx_distinct(_: spec.ApproxDistinct, found: Segments, type_: pa.DataType) -> pa.Array:
-    """Each different value once into a sketch: most windows repeat few values often."""
-    return pa.array([_distinct(part) for part in found.each()], type_)
-
-
-def _distinct(part: pa.Array) -> object:
-    if kind.is_floating(part.type):
-        part = pc.add(part, 0.0)  # -0.0 becomes 0.0
-    sketch = datasketches.hll_sketch(LG_K)
-    for value in to_plain(part.unique()):
-        sketch.update(value if isinstance(value, int | float | str) else repr(value))
-    return round(sketch.get_estimate())
+    summaries = Distinct.added([None] * len(found.counts), found.windows, coupons_of(found.values))
+    return pa.array([summary.estimate() for summary in summaries], type_)
 
 
 def _quantile(aggregate: spec.Quantile, found: Segments, type_: pa.DataType) -> pa.Array:
-    return pa.array([_rank(part, aggregate.q) if len(part) else None for part in found.each()], type_)
-
-
-def _rank(part: pa.Array, q: float) -> float:
-    """The value at a share of the ranks; NaN is greater than every number, and sketches do not take it."""
-    values = part.to_numpy(zero_copy_only=False).astype(np.float64)
-    known = values[~np.isnan(values)]
-    rank = max(1, math.ceil(q * len(values)))
-    if rank > len(known):
-        return math.nan
-    sketch = datasketches.kll_doubles_sketch(K)
-    sketch.update(known)
-    return float(sketch.get_quantile(rank / len(known), True))
+    values = values_of(found.values, Form.FLOAT).data
+    summaries = Ranks.added([None] * len(found.counts), found.windows, values)
+    return pa.array([summary.quantile(aggregate.q) for summary in summaries], type_)
 
 
 RULES: dict[type[spec.Aggregate], Rule] = {

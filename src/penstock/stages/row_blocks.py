@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.kernels.rules import LEAST
 from penstock.stages.batch import Ints, Mask
-from penstock.stages.store import ENDED, NEVER, Arriving, Values, nothing
+from penstock.stages.store import ENDED, NEVER, UNLIFTED, Arriving, Objects, Values, nothing
 
 LARGE = 1 << 16
 """Blocks of so many rows are not put together with others."""
@@ -146,6 +146,7 @@ def joined_rows(parts: list[Arriving]) -> Arriving:
         tuple(_values(list(each)) for each in zip(*(part.values for part in parts), strict=True)),
         None if batches[0] is None else pa.concat_batches(batches),
         np.concatenate(tickets) if tickets else None,
+        lifted=_lifted(parts),
     )
 
 
@@ -154,7 +155,7 @@ def nbytes_of(rows: Arriving) -> int:
     arrays: list[Any] = [rows.slots, rows.times, *rows.order]
     for each in rows.values:
         arrays += [each.data] if each.valid is None else [each.data, each.valid]
-    arrays += [each for each in (rows.rows, rows.tickets) if each is not None]
+    arrays += [each for each in (rows.rows, rows.tickets, *rows.lifted) if each is not None]
     return sum(int(each.nbytes) for each in arrays)
 
 
@@ -164,6 +165,17 @@ def _picked(rows: Arriving, chosen: Mask) -> Arriving:
 
 def _order(rows: Arriving, place: int) -> Ints:
     return rows.order[place] if place < len(rows.order) else np.full(len(rows.slots), LEAST, np.int64)
+
+
+def _lifted(parts: list[Arriving]) -> tuple[Objects, ...]:
+    """What lift gave, where it is known."""
+    n_folds = max(len(part.lifted) for part in parts)
+    unknown = [np.full(0 if part.lifted else len(part.slots), UNLIFTED) for part in parts]
+    pairs = list(zip(parts, unknown, strict=True))
+    return tuple(
+        np.concatenate([part.lifted[fold] if part.lifted else none for part, none in pairs])
+        for fold in range(n_folds)
+    )
 
 
 def _values(parts: list[Values]) -> Values:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from penstock.errors import FunctionError, Where
+from penstock.errors import FunctionError, PenstockError, Where
 from penstock.expr.types import to_plain
 from penstock.operators.op import OnError, error_schema
 from penstock.operators.row import Row
@@ -19,35 +19,49 @@ HINT = 'on_error="skip" counts such rows and goes on, on_error="dead_letter" sen
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Who failed on a row, where that was written, and why."""
+    """Who failed on a row, where that was written, and why; `error` is what the user gets to see."""
 
     who: str
     where: Where | None
     cause: Exception
     reason: str
+    error: type[PenstockError] = FunctionError
 
 
 class RowErrors:
-    """The failed rows of one step; `blame` looks at one row again and says who failed and why."""
+    """The failed rows of one step.
+
+    `blame` looks at one row again and says who failed and why; a step whose functions must not be called
+    twice on a row tells the blames with the rows instead.
+    """
 
     def __init__(
-        self, site: Site, on_error: str, schema: pa.Schema, blame: Callable[[dict[str, object]], Blame]
+        self,
+        site: Site,
+        on_error: str,
+        schema: pa.Schema,
+        blame: Callable[[dict[str, object]], Blame] | None = None,
     ):
         self._site, self._on_error, self._schema, self._blame = site, on_error, schema, blame
         self._letters = error_schema(schema) if on_error == OnError.DEAD_LETTER else None
 
-    def take(self, batch: Batch, failed: Mask) -> Batch | None:
+    @property
+    def stops(self) -> bool:
+        """Whether the first row that fails stops the run."""
+        return self._on_error == OnError.FAIL
+
+    def take(self, batch: Batch, failed: Mask, blames: Sequence[Blame] | None = None) -> Batch | None:
         """Handle the failed rows of a batch; gives the rows for `.errors`, if they are wanted."""
         lost = batch.where(failed)
-        if self._on_error == OnError.FAIL:
-            raise self._stop(lost)
+        if self.stops:
+            raise self._stop(lost, blames)
         self._site.accounts.errors += lost.num_rows
-        return None if self._letters is None else self._dead(lost, self._letters)
+        return None if self._letters is None else self._dead(lost, self._letters, blames)
 
-    def _stop(self, lost: Batch) -> FunctionError:
+    def _stop(self, lost: Batch, blames: Sequence[Blame] | None) -> PenstockError:
         values = self._row(lost, 0)
-        blame = self._blame(values)
-        error = FunctionError(
+        blame = self._blamed(lost, 0, blames)
+        error = blame.error(
             f"{blame.who} failed on a row",
             step=self._site.step,
             where=blame.where or self._site.where,
@@ -57,13 +71,19 @@ class RowErrors:
         error.__cause__ = blame.cause
         return error
 
-    def _dead(self, lost: Batch, schema: pa.Schema) -> Batch:
+    def _dead(self, lost: Batch, schema: pa.Schema, blames: Sequence[Blame] | None) -> Batch:
         """The rows as they came, the reason and the step: row by row, because failures are few."""
-        reasons = [self._blame(self._row(lost, place)).reason for place in range(lost.num_rows)]
+        reasons = [self._blamed(lost, place, blames).reason for place in range(lost.num_rows)]
         told = [pa.array(reasons, pa.string()), pa.array([self._site.step] * len(reasons), pa.string())]
         return Batch(
             pa.RecordBatch.from_arrays([*lost.rows.columns, *told], schema=schema), lost.times, lost.order
         )
+
+    def _blamed(self, lost: Batch, place: int, blames: Sequence[Blame] | None) -> Blame:
+        if blames is not None:
+            return blames[place]
+        assert self._blame is not None, "blames are told, or there is a way to find them"
+        return self._blame(self._row(lost, place))
 
     def _row(self, batch: Batch, place: int) -> dict[str, object]:
         one = batch.rows.slice(place, 1)

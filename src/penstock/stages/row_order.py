@@ -41,6 +41,16 @@ def in_order(keys: Keys, rows: pa.RecordBatch | None = None) -> Ints:
     return places
 
 
+def are_in_order(keys: Keys) -> bool:
+    """Whether rows stand in order by `keys` alone, no two of them equal."""
+    undecided = np.ones(max(len(keys[0]) - 1, 0), np.bool_)
+    for key in keys:
+        if (undecided & (key[1:] < key[:-1])).any():
+            return False
+        undecided &= key[1:] == key[:-1]
+    return not undecided.any()
+
+
 def _by_leading(keys: Keys) -> tuple[Ints, Mask, Keys]:
     """Sort by as many keys as fit into one number together with the place: (places, ties, other keys).
 

@@ -20,6 +20,7 @@ from penstock.kernels.cells import BASE, END, FIRST, MASK
 from penstock.kernels.rings import Rings, spread
 from penstock.kernels.rules import GREATEST, Cells
 from penstock.stages.batch import Ints, Mask
+from penstock.stages.combine_failure import CombineFailed, Whose
 from penstock.stages.combining import Combiner, Listing, Way, choose, explain
 from penstock.stages.filling import Filling, Run, counts_of
 from penstock.stages.register import Kind, Register
@@ -72,10 +73,25 @@ class RowPanes:
         cells = self._cells_of(rows.slots, self._slicing.ids(numbers))
         order = rows.order[0] if rows.order else np.zeros(len(numbers), np.int64)
         filling = Filling(self._run, cells, rows.times, order, rows.values)
-        for register, state in zip(self._kept, self._arena.cells[:-2], strict=True):
-            filling.fill(register, state)
-        self._run(rows_into.add_greatest, cells, rows.times, -1, self._arena.cells[-2])
-        self._run(rows_into.add_greatest, cells, rows.times, 0, self._arena.cells[-1])
+        places = rows_into.all_apart(len(cells)), cells
+        self._run(rows_into.add_greatest, *places, rows.times, -1, self._arena.cells[-2])
+        self._run(rows_into.add_greatest, *places, rows.times, 0, self._arena.cells[-1])
+        try:
+            for register, state in zip(self._kept, self._arena.cells[:-2], strict=True):
+                filling.fill(register, state)
+        except CombineFailed as failed:
+            failed.whose = self._first_of(failed, numbers, rows)
+            raise
+
+    def _first_of(self, failed: CombineFailed, numbers: Ints, rows: Arriving) -> Whose | None:
+        """The first window of a row on which combine failed; that row is its last so far."""
+        if failed.place is None:
+            return None
+        slot, number = int(rows.slots[failed.place]), int(numbers[failed.place])
+        index = max((number - self._window.size) // self._window.every + 1, 0)
+        pane = self._slicing.ids(np.array([index * self._window.every]))
+        start = ~self._at(self._rings.table[slot : slot + 1], pane, -2)
+        return Whose(slot, self._window, int(start[0]), int(rows.times[failed.place]))
 
     def _cells_of(self, slots: Ints, ids: Ints) -> Ints:
         """The cell of each (slot, pane); equal ones stand together."""
@@ -97,19 +113,21 @@ class RowPanes:
         owners, rings = self._rings.of_slots(slots[held])
         listing, ring = self._listing(rings, first[held], past[held])
         way: Way = "sweep" if needed_from is None else choose(self._combiner.longest, rings, listing)
-        if way == "tree":
-            self._combiner.refresh(rings, listing)
-        found = CountedWindows(
-            owners[ring],
-            listing.starts // self._window.every,
-            ~self._at(rings[ring], listing.lo, -2),
-            self._at(rings[ring], listing.hi - 1, -1),
-            self._combined(way, rings, listing),
-        )
+        slots, starts = owners[ring], ~self._at(rings[ring], listing.lo, -2)
+        ends = self._at(rings[ring], listing.hi - 1, -1)
+        try:
+            if way == "tree":
+                self._combiner.refresh(rings, listing)
+            cells = self._combined(way, rings, listing)
+        except CombineFailed as failed:
+            if (place := failed.place) is not None:
+                failed.whose = Whose(int(slots[place]), self._window, int(starts[place]), int(ends[place]))
+            raise
+        found = CountedWindows(slots, listing.starts // self._window.every, starts, ends, cells)
         if needed_from is not None:
             # One for each ring, where time windows have one for all.
             needed: Any = self._slicing.ids(needed_from[held])
-            self._rings.forget(owners, rings, needed)
+            self._rings.forget(owners, rings, needed, self._run)
         return found
 
     def _held(self, slots: Ints) -> Mask:

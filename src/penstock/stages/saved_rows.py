@@ -5,10 +5,14 @@ The names of the rows' own columns get a beginning that none of ours has, so tha
 
 from __future__ import annotations
 
-import numpy as np
-import pyarrow as pa
+from typing import Any
 
-from penstock.stages.batch import Ints
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as kind
+
+from penstock.stages.batch import Ints, Mask
 from penstock.stages.store import Arriving, Values
 
 PLACE = "place"
@@ -29,7 +33,7 @@ def saved_rows(rows: Arriving | None, wanted: Ints) -> pa.RecordBatch:
     saved |= {f"order {place}": pa.array(each) for place, each in enumerate(rows.order)}
     for place, values in enumerate(rows.values):
         mask = None if values.valid is None else ~values.valid
-        saved[f"value {place}"] = pa.array(values.data, mask=mask, from_pandas=False)
+        saved[f"value {place}"] = _array(values.data, mask)
     if rows.tickets is not None:
         saved["ticket"] = pa.array(rows.tickets)
     batch = pa.RecordBatch.from_pydict(saved)
@@ -62,7 +66,22 @@ def ints_of(saved: pa.RecordBatch, name: str) -> Ints:
     return np.array(saved.column(name).to_numpy(zero_copy_only=False), np.int64)
 
 
+def _array(data: npt.NDArray[Any], mask: Mask | None) -> pa.Array:
+    """Numbers, or the parts of a fold: a few numbers for each row."""
+    if data.ndim == 1:
+        return pa.array(data, mask=mask, from_pandas=False)
+    numbers = pa.array(data.reshape(-1), from_pandas=False)
+    nulls = None if mask is None else pa.array(mask)
+    return pa.FixedSizeListArray.from_arrays(numbers, data.shape[1], mask=nulls)
+
+
 def _values(array: pa.Array) -> Values:
+    if kind.is_fixed_size_list(array.type):
+        width = array.type.list_size
+        # Not flatten(), which leaves out the parts of rows that are null.
+        parts = array.values.to_numpy()[array.offset * width : (array.offset + len(array)) * width]
+        valid = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
+        return Values(parts.reshape(-1, width), valid)
     if array.null_count == 0:
         return Values(array.to_numpy())
     valid = array.is_valid().to_numpy(zero_copy_only=False)

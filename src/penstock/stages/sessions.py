@@ -11,7 +11,8 @@ the rule row by row: rows of one run reach each other, and two runs never do.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ import pyarrow as pa
 from penstock.kernels.runs import NONE
 from penstock.stages.batch import Ints, Mask
 from penstock.stages.cell_room import CellRoom
+from penstock.stages.combine_failure import CombineFailed, Whose
 from penstock.stages.members import members_of, no_members, windows_of
 from penstock.stages.open_sessions import OpenSessions
 from penstock.stages.pace import SMALL, Pace
@@ -26,12 +28,14 @@ from penstock.stages.register import Register
 from penstock.stages.row_blocks import RowBlocks, before, of_slots
 from penstock.stages.row_order import in_order
 from penstock.stages.saved_rows import PLACE, ints_of, loaded_rows, places_of, saved_rows
+from penstock.stages.sketch import Sketch
+from penstock.stages.sketch_room import SketchRoom
 from penstock.stages.store import ENDED, NEVER, Arriving, Fate, Fates, Left, Members, Saved, nothing
 from penstock.timing.windows import SessionWindow
 
 
 class SessionStore:
-    """Sessions of one gap, for all keys: registers of each, and with `rows` (a schema) its rows too."""
+    """Sessions of one gap, for all keys: registers and sketches of each, and with `rows` (a schema) rows."""
 
     n_kinds = 1
 
@@ -42,12 +46,13 @@ class SessionStore:
         registers: Sequence[Register] = (),
         *,
         rows: pa.Schema | None = None,
+        sketches: Sequence[Sketch] = (),
         small: int = SMALL,
     ) -> None:
         self._window, self._gap, self._lateness = window, window.gap, lateness
         pace = Pace(small)
         self._open = OpenSessions(pace)
-        self._cells = CellRoom(registers, pace)
+        self._cells, self._sketches = CellRoom(registers, pace), SketchRoom(sketches)
         self._changed = np.zeros(0, np.bool_)  # by session: rows came since it was last shown
         self._schema, self._rows = rows, RowBlocks()
         self._first_end = ENDED  # no session ends before
@@ -56,12 +61,14 @@ class SessionStore:
     def why(self) -> tuple[str, ...]:
         """How sessions are kept."""
         what = "registers" if self._schema is None else "rows"
+        what += " and sketches" if self._sketches else ""
         return (f"{self._window}: {what} per session, found through a sorted list of each key's; no slices",)
 
     @property
     def nbytes(self) -> int:
         """The memory held."""
-        return self._open.nbytes + self._cells.nbytes + self._changed.nbytes + self._rows.nbytes
+        own = self._open.nbytes + self._cells.nbytes + self._changed.nbytes
+        return own + self._sketches.nbytes + self._rows.nbytes
 
     def holds(self, slots: Ints) -> Mask:
         """Which slots have an open session."""
@@ -91,7 +98,9 @@ class SessionStore:
         self._first_end = min(self._first_end, int(runs[2].min()))
         homes, lost, kept = self._open.place(*runs, must_touch=must_touch)
         self._cells.fit(self._open.capacity)
-        self._cells.join(lost, kept)
+        with self._blaming(kept):
+            self._cells.join(lost, kept)
+        self._sketches.join(lost, kept)
         session = np.empty(len(places), np.int64)
         session[order] = np.repeat(homes, last - heads + 1)
         taken = np.asarray(session != NONE, np.bool_)
@@ -100,11 +109,25 @@ class SessionStore:
         return taken
 
     def _keep(self, rows: Arriving, session: Ints) -> None:
-        self._cells.fill(session, rows)
+        with self._blaming(session):
+            self._cells.fill(session, rows)
+        self._sketches.fill(session, rows)
         self._fit_changed()
         self._changed[session] = True
         if self._schema is not None:
-            self._rows.add(Arriving(rows.slots, rows.times, rows.order, rows=rows.rows))
+            self._rows.add(Arriving(rows.slots, rows.times, rows.order, rows=rows.rows, lifted=rows.lifted))
+
+    @contextmanager
+    def _blaming(self, sessions: Ints) -> Iterator[None]:
+        """Say which session it was that a user's combine failed on, by its place among `sessions`."""
+        try:
+            yield
+        except CombineFailed as failed:
+            if failed.place is not None:
+                one, bounds = sessions[failed.place], (self._open.opens, self._open.closes)
+                start, end = (int(each[one]) for each in bounds)
+                failed.whose = Whose(int(self._open.slots[one]), self._window, start, end)
+            raise
 
     def _fit_changed(self) -> None:
         more = self._open.capacity - len(self._changed)
@@ -122,6 +145,7 @@ class SessionStore:
         self._first_end = int(self._open.closes[used[~closed]].min(initial=ENDED))
         self._open.remove(gone)
         self._cells.clear(gone)
+        self._sketches.clear(gone)
         self._changed[gone] = False
         self._pack()
         return left
@@ -140,7 +164,16 @@ class SessionStore:
             None if self._schema is None else self._members(slots, starts, ends, self._schema, pull=pull)
         )
         kinds = np.zeros(len(sessions), np.int64)
-        return Left(kinds, slots, starts, ends, ends - 1, cells=self._cells.read(sessions), members=members)
+        return Left(
+            kinds,
+            slots,
+            starts,
+            ends,
+            ends - 1,
+            cells=self._cells.read(sessions),
+            members=members,
+            sketches=self._sketches.read(sessions),
+        )
 
     def _members(self, slots: Ints, starts: Ints, ends: Ints, schema: pa.Schema, *, pull: bool) -> Members:
         """The rows of sessions; with `pull` they leave with them."""
@@ -158,6 +191,7 @@ class SessionStore:
         old = self._open.packed()
         if old is not None:
             self._cells.pack(old, self._open.capacity)
+            self._sketches.pack(old)
             self._changed = np.append(self._changed[old], np.zeros(self._open.capacity - len(old), np.bool_))
 
     def export(self, slots: Ints) -> Saved:
@@ -169,6 +203,7 @@ class SessionStore:
             "end": pa.array(self._open.closes[sessions]),
             "changed": pa.array(self._changed[sessions]),
             **self._cells.saved(sessions),
+            **self._sketches.saved(sessions),
         }
         saved = {"sessions": pa.RecordBatch.from_pydict(columns)}
         if self._schema is not None:
@@ -185,6 +220,7 @@ class SessionStore:
         homes, _, _ = self._open.place(owners[order], starts[order], ends[order], must_touch=False)
         self._cells.fit(self._open.capacity)
         self._cells.load(batch.take(pa.array(order)), homes)
+        self._sketches.load(batch.take(pa.array(order)), homes)
         self._fit_changed()
         self._changed[homes] = batch.column("changed").to_numpy(zero_copy_only=False)[order]
         if self._schema is not None and (rows := loaded_rows(saved["rows"], slots)):

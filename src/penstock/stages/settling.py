@@ -19,17 +19,17 @@ _COLUMNS = ("ticket", "answers", "outcome")
 
 
 class Settling:
-    """Tickets given out and taken back, for `n_stores` kinds of count window."""
+    """Tickets given out and taken back, for `n_kinds` kinds of count window."""
 
-    def __init__(self, accounts: Accounts, n_stores: int) -> None:
-        self._accounts, self._n_stores = accounts, n_stores
+    def __init__(self, accounts: Accounts, n_kinds: int) -> None:
+        self._accounts, self._n_kinds = accounts, n_kinds
         self._next = 0
         self._tickets = np.empty((0, 3), np.int64)  # ticket, answers to come, best outcome so far
 
     @property
     def numbered(self) -> bool:
         """Whether tickets must differ, and the buckets of rows are needed to make them so."""
-        return self._n_stores > 1
+        return self._n_kinds > 1
 
     def tickets(self, taken_elsewhere: Mask, buckets: Ints) -> Ints:
         """A ticket per row; -1 for rows that another kind of window has taken."""
@@ -60,8 +60,9 @@ class Settling:
             return
         order = np.argsort(self._tickets[:, 0])
         rows = order[np.searchsorted(self._tickets[order, 0], tickets)]
-        self._tickets[rows, 1] -= 1
-        self._tickets[rows, 2] = np.maximum(self._tickets[rows, 2], outcomes)
+        # One ticket may come back from several kinds at once.
+        np.subtract.at(self._tickets[:, 1], rows, 1)
+        np.maximum.at(self._tickets[:, 2], rows, outcomes)
         done = self._tickets[:, 1] == 0
         self._count(self._tickets[done, 2])
         self._tickets = self._tickets[~done]

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.stages.batch import Ints, Mask
-from penstock.stages.store import Arriving, Fates, Left, Members, Saved, Store
+from penstock.stages.store import Arriving, Judged, Left, Members, Saved, Store
 
 
 class Shelf:
@@ -37,8 +37,8 @@ class Shelf:
         """The memory held."""
         return sum(store.nbytes for store in self.stores)
 
-    def take(self, arriving: Arriving, watermark: int) -> tuple[Fates, Ints]:
-        """Judge rows and take in what is not late."""
+    def take(self, arriving: Arriving, watermark: int) -> Judged | None:
+        """Judge rows and take in what is not late; None: all taken, none missed."""
         answers = [store.take(arriving, watermark) for store in self.stores]
         return answers[0]
 
@@ -74,12 +74,25 @@ class Shelf:
 
     def _side_by_side(self, parts: list[Left]) -> Left:
         first, *others = (in_order(part) for part in parts) if len(parts) > 1 else parts
-        touched = [first.slots, *(part.touched for part in parts)]
+        touched = each_once([first.slots, *(part.touched for part in parts)])
         for other in others:
             same = np.array_equal(first.slots, other.slots) and np.array_equal(first.starts, other.starts)
             assert same, "two stores of the same windows let different ones leave"
-            first = replace(first, cells=first.cells + other.cells, members=first.members or other.members)
-        return replace(first, kinds=self.kinds[first.kinds], touched=np.unique(np.concatenate(touched)))
+            first = replace(
+                first,
+                cells=first.cells + other.cells,
+                members=first.members or other.members,
+                sketches=first.sketches + other.sketches,
+            )
+        return replace(first, kinds=self.kinds[first.kinds], touched=touched)
+
+
+def each_once(parts: Sequence[Ints]) -> Ints:
+    """The slots that are in some part, each once, in order: slots are dense, so marking beats sorting."""
+    marks = np.zeros(max(int(part.max(initial=-1)) for part in parts) + 1, np.bool_)
+    for part in parts:
+        marks[part] = True
+    return np.flatnonzero(marks)
 
 
 def in_order(left: Left) -> Left:
@@ -100,6 +113,7 @@ def picked(left: Left, places: Ints) -> Left:
         index=None if left.index is None else left.index[places],
         cells=tuple(each[places] for each in left.cells),
         members=None if left.members is None else _picked_members(left.members, places),
+        sketches=tuple(each[places] for each in left.sketches),
     )
 
 
@@ -107,7 +121,8 @@ def _picked_members(members: Members, places: Ints) -> Members:
     counts = np.diff(members.offsets)[places]
     offsets = np.concatenate([[0], np.cumsum(counts)])
     within = np.arange(int(offsets[-1])) - np.repeat(offsets[:-1], counts)
-    return Members(members.rows, offsets, members.places[np.repeat(members.offsets[places], counts) + within])
+    chosen = members.places[np.repeat(members.offsets[places], counts) + within]
+    return Members(members.rows, offsets, chosen, members.lifted)
 
 
 def _in_all(part: Left, parts: Sequence[Left]) -> Mask:

@@ -1,7 +1,7 @@
 """Which stores a window step needs: one shelf per group of windows that can share their state.
 
-Time windows share slices where their boundaries allow it (`timing/slices.py`); every session and every
-count window has a store of its own.
+Time windows share slices where their boundaries allow it (`timing/slices.py`), count windows share waiting
+and kept rows, and every session window has a store of its own.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from penstock.stages.kept_rows import KeptRows
 from penstock.stages.register import Register
 from penstock.stages.sessions import SessionStore
 from penstock.stages.shelf import Shelf
+from penstock.stages.sketch import Sketch
+from penstock.stages.sketches import SketchStore
 from penstock.stages.slices import SliceStore
 from penstock.stages.store import Store
 from penstock.timing.slices import Slicing
@@ -23,34 +25,54 @@ from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow
 
 
 def shelves_of(
-    resolved: ResolvedWindows, registers: Sequence[Register], rows: pa.Schema | None, *, partial: bool
+    resolved: ResolvedWindows,
+    registers: Sequence[Register],
+    rows: pa.Schema | None,
+    *,
+    partial: bool,
+    sketches: Sequence[Sketch] = (),
+    slices: type[SliceStore] = SliceStore,
 ) -> tuple[Shelf, ...]:
     """The shelves of a step, count windows last: other kinds must have judged a row before them.
 
     `registers` is empty when everything is made from rows; `rows` is the schema of kept rows, if any are.
+    Sketches are kept by time and session windows only, and not without registers. `slices` is where time
+    windows keep their registers (`device.py`).
     """
     lateness = resolved.lateness
     timed: list[tuple[int, TimeWindow]] = []
-    sessions, counts = [], []
+    sessions: list[Shelf] = []
+    counts: list[tuple[int, CountWindow]] = []
     for number, (_, window) in enumerate(resolved.windows):
         if isinstance(window, TimeWindow):
             timed.append((number, window))
         elif isinstance(window, SessionWindow):
-            sessions.append(Shelf([number], [SessionStore(window, lateness, registers, rows=rows)]))
+            session = SessionStore(window, lateness, registers, rows=rows, sketches=sketches)
+            sessions.append(Shelf([number], [session]))
         elif isinstance(window, CountWindow):
-            store = CountStore(window, lateness, registers, partial=partial, rows=rows)
-            counts.append(Shelf([number], [store], counted=True))
-    return (*_timed_shelves(timed, lateness, registers, rows), *sessions, *counts)
+            counts.append((number, window))
+    counted = []
+    if counts:
+        numbers, windows = [number for number, _ in counts], [window for _, window in counts]
+        store = CountStore(windows, lateness, registers, partial=partial, rows=rows)
+        counted.append(Shelf(numbers, [store], counted=True))
+    assert not (counts and sketches), "count windows keep rows, and no sketches"
+    return (*_timed_shelves(timed, lateness, registers, rows, sketches, slices), *sessions, *counted)
 
 
 def _timed_shelves(
-    timed: list[tuple[int, TimeWindow]], lateness: int, registers: Sequence[Register], rows: pa.Schema | None
+    timed: list[tuple[int, TimeWindow]],
+    lateness: int,
+    registers: Sequence[Register],
+    rows: pa.Schema | None,
+    sketches: Sequence[Sketch],
+    slices: type[SliceStore],
 ) -> list[Shelf]:
     shelves = []
     waiting = list(timed)
     for slicing in Slicing.groups([window for _, window in timed]):
         numbers = [_taken(waiting, window) for window in slicing.windows]
-        shelves.append(Shelf(numbers, _stores(slicing, lateness, registers, rows)))
+        shelves.append(Shelf(numbers, _stores(slicing, lateness, registers, rows, sketches, slices)))
     return shelves
 
 
@@ -62,11 +84,18 @@ def _taken(waiting: list[tuple[int, TimeWindow]], window: TimeWindow) -> int:
 
 
 def _stores(
-    slicing: Slicing, lateness: int, registers: Sequence[Register], rows: pa.Schema | None
+    slicing: Slicing,
+    lateness: int,
+    registers: Sequence[Register],
+    rows: pa.Schema | None,
+    sketches: Sequence[Sketch],
+    slices: type[SliceStore],
 ) -> list[Store]:
     stores: list[Store] = []
     if registers:
-        stores.append(SliceStore(slicing, lateness, registers))
+        stores.append(slices(slicing, lateness, registers))
+    if sketches:
+        stores.append(SketchStore(slicing, lateness, sketches))
     if rows is not None:
         stores.append(KeptRows(slicing.windows, lateness, rows=rows))
     return stores

@@ -17,8 +17,11 @@ class Accounts(Protocol):
     passed: int
     late: int
     late_by_window: dict[str, int]
+    filtered: int
     no_window: int
     unfinished: int
+    unmatched: int
+    unrouted: int
     errors: int
 
 
@@ -29,10 +32,16 @@ class Site:
     step      the step's name, for errors and for saved state
     where     the user's line that wrote it
     accounts  counted up as rows go by; one stage, one writer
-    clock     for early results
+    clock     for early results, and for the times of a source
+    read      the output ports that somebody reads; None when all are read
     """
 
     step: str
     where: Where | None
     accounts: Accounts
     clock: Clock
+    read: frozenset[str] | None = None
+
+    def is_read(self, port: str) -> bool:
+        """Whether rows on this output port go anywhere."""
+        return self.read is None or port in self.read

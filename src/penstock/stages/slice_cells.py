@@ -1,9 +1,9 @@
 """Rows into slices: registers per (slot, slice), added to batch by batch (SPRINGALD's pane stage, IV-A).
 
 Three speeds with one outcome. Little data goes through NumPy, and through the loops as plain Python, without
-loading Numba. Else compiled loops find the cells of a chunk of rows and add them register by register, or
-count and sum in one pass where that is all. A loop that meets a row its rings have no room for stops;
-`Rings.place` then makes room for the rows that are left.
+loading Numba. Else compiled loops find the cells of a chunk of rows once and add them register by register;
+one key without more than a count and a sum has a pass of its own. A loop that meets a row its rings have no
+room for stops; `Rings.place` then makes room for the rows that are left.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from penstock.kernels.arena import Arena
 from penstock.kernels.cells import SMALLEST
 from penstock.kernels.rings import Rings
 from penstock.stages.batch import Ints
+from penstock.stages.combine_failure import among
 from penstock.stages.filling import Filling
+from penstock.stages.fold_pass import FoldPass, fold_pass
 from penstock.stages.pace import SMALL, Pace
 from penstock.stages.register import Kind, Register
 from penstock.stages.store import Values
@@ -40,14 +42,12 @@ class SliceCells:
         self._slicing, self._registers = slicing, tuple(registers)
         self.run = Pace(small)
         self._offsets = np.array(slicing.offsets, np.int64)
-        self._run_counts, self._run_sums = np.zeros(0, np.int64), np.zeros(0)
         self._late = np.zeros(1, np.int64)
 
     @property
     def nbytes(self) -> int:
         """The memory held."""
-        own = self._run_counts.nbytes + self._run_sums.nbytes + self._late.nbytes
-        return self.arena.nbytes + self.rings.nbytes + own
+        return self.arena.nbytes + self.rings.nbytes + self._late.nbytes
 
     def add(
         self,
@@ -69,12 +69,16 @@ class SliceCells:
         rows = _Rows(
             slots, times, values, np.broadcast_to(np.int64(0), times.shape) if order is None else order
         )
-        column = self._only_sum(values) if self._fast(len(times)) else None
+        fast = self._fast(len(times))
+        column = self._only_sum(values) if fast and slots is None else None
+        fold = fold_pass(self._registers, values, keyed=slots is not None) if fast else None
         self.rings.reserve(1)
         row = 0
         while row < len(times):
             if column is not None:
                 row = self._sum(row, rows, values[column], open_from)
+            if fold is not None:
+                row = self._fold(row, rows, fold, open_from)
             stop = min(row + CHUNK, len(times))
             if row < stop:
                 self._add_chunk(rows.part(row, stop), row, open_from)
@@ -85,7 +89,7 @@ class SliceCells:
         return self.run.compiles(work) and self._slicing.period <= placing.FURTHEST
 
     def _only_sum(self, values: Sequence[Values]) -> int | None:
-        """The column that one pass can count and sum, if there is nothing else to do.
+        """The column that one pass can count and sum, if there is one slot and nothing else to do.
 
         Counts of columns without nulls are nothing to do: they are kept as the number of nulls.
         """
@@ -138,29 +142,22 @@ class SliceCells:
         clock = self._clock(rows.times[row:], open_from)
         return self._until_stuck(row, rows, open_from, lambda at: self._sum_from(at, clock, rows, values))
 
+    def _fold(self, row: int, rows: _Rows, fold: FoldPass, open_from: int) -> int:
+        """Count and fold in one pass from `row` on, as far as there is room."""
+        clock = self._clock(rows.times[row:], open_from)
+
+        def run(at: int) -> int:
+            room = (*clock, self._offsets, self.rings.table, self.arena.spare, self._late)
+            return fold.run(self.run, at, rows.slots, rows.times, room, self.arena.cells)
+
+        return self._until_stuck(row, rows, open_from, run)
+
     def _sum_from(self, row: int, clock: tuple[Ints, float], rows: _Rows, values: Values) -> int:
         rings, cells = self.rings.table, self.arena.cells
         room = (*clock, self._offsets, rings, self.arena.spare, self._late)
         flat = (cells[0].reshape(-1), cells[1].reshape(-1))
         given, work = (rows.times, values.data, row), len(rows.times) - row
-        if rows.slots is None:
-            return int(self.run(sums.sum_single, *given, *room, *flat, work=work))
-        if len(self._run_counts) < len(rings):
-            self._run_counts, self._run_sums = np.zeros(len(rings), np.int64), np.zeros(len(rings))
-        run = np.array([placing.NEVER], np.int64)
-        kept = (run, self._run_counts[: len(rings)], self._run_sums[: len(rings)])
-        stopped = int(self.run(sums.sum_keyed, rows.slots, *given, *room, *flat, *kept, work=work))
-        self._settle(int(run[0]))
-        return stopped
-
-    def _settle(self, id_: int) -> None:
-        """Make room for what the sums per slot of one slice found none for."""
-        waiting = np.flatnonzero(self._run_counts)
-        if len(waiting):
-            cells = self.rings.place(waiting, np.full(len(waiting), id_))
-            self.arena.cells[0][cells, 0] += self._run_counts[waiting]
-            self.arena.cells[1][cells, 0] += self._run_sums[waiting]
-            self._run_counts[waiting], self._run_sums[waiting] = 0, 0.0
+        return int(self.run(sums.sum_single, *given, *room, *flat, work=work))
 
     def _add_chunk(self, rows: _Rows, start: int, open_from: int) -> None:
         """Add the rows of a chunk, which begins at row `start` of its batch, register by register."""
@@ -169,17 +166,27 @@ class SliceCells:
             row = self._place_and_fill(rows, start, open_from)
         if row < n:
             rest = rows.part(row, n)
-            self._fill(rest, self._place_anywhere(rest, open_from), start + row)
+            self._fill_without_late(rest, self._place_anywhere(rest, open_from), start + row)
 
     def _place_and_fill(self, rows: _Rows, start: int, open_from: int) -> int:
         """Place and add rows as far as there is room. What is placed is added before room moves its cells."""
-        clock, slots = self._clock(rows.times, open_from), rows.numbers
-        cells, late = np.empty(len(slots), np.int64), np.zeros(len(slots) + 1, np.int64)
+        clock, n = self._clock(rows.times, open_from), len(rows.times)
+        cells, late = np.empty(n, np.int64), np.zeros(n + 1, np.int64)
+        runs = np.empty((n + 1, 3), np.int64) if rows.slots is None else None
 
         def run(row: int) -> int:
             room = (*clock, self._offsets, self.rings.table, self.arena.spare, late)
-            stop = int(self.run(placing.place, slots, rows.times, row, *room, cells))
-            self._fill(rows.part(row, stop), cells[row:stop], start + row)
+            n_late = int(late[0])
+            if runs is None:
+                stop = int(self.run(placing.place, rows.slots, rows.times, row, *room, cells))
+            else:
+                stop = int(self.run(placing.cut, rows.times, row, *room, cells, runs))
+            found = None if runs is None else _from_zero(runs[1 : runs[0, 0] + 1], row)
+            taken, mine = rows.part(row, stop), cells[row:stop]
+            if late[0] == n_late:
+                self._fill(taken, mine, found)
+            else:
+                self._fill_without_late(taken, mine, start + row, found)
             return stop
 
         return self._until_stuck(0, rows, open_from, run)
@@ -194,18 +201,28 @@ class SliceCells:
             cells[on_time] = self.rings.place(slots[on_time], self._slicing.ids(rows.times[on_time]))
         return cells
 
-    def _fill(self, rows: _Rows, cells: Ints, start: int) -> None:
+    def _fill_without_late(self, rows: _Rows, cells: Ints, start: int, runs: Ints | None = None) -> None:
         """Add rows to their cells; those without one are noted as late."""
-        if len(cells) and cells.min() < 0:
-            gone = np.flatnonzero(cells < 0)
-            n_late = int(self._late[0])
-            self._late[n_late + 1 : n_late + 1 + len(gone)] = gone + start
-            self._late[0] += len(gone)
+        if runs is not None:
+            self.run(placing.write_cells, runs, cells)
+        gone = np.flatnonzero(cells < 0)
+        n_late = int(self._late[0])
+        self._late[n_late + 1 : n_late + 1 + len(gone)] = gone + start
+        self._late[0] += len(gone)
+        if len(gone):
             taken = np.flatnonzero(cells >= 0)
             rows, cells = rows.at(taken), cells[taken]
-        filling = Filling(self.run, cells, rows.times, np.ascontiguousarray(rows.order), rows.values)
-        for register, state in zip(self._registers, self.arena.cells, strict=True):
-            filling.fill(register, state)
+        self._fill(rows, cells)
+
+    def _fill(self, rows: _Rows, cells: Ints, runs: Ints | None = None) -> None:
+        """Add rows to their cells, register by register."""
+        if not len(cells):
+            return
+        order = np.ascontiguousarray(rows.order)
+        filling = Filling(self.run, cells, rows.times, order, rows.values, runs)
+        with among(rows.slots, rows.times):
+            for register, state in zip(self._registers, self.arena.cells, strict=True):
+                filling.fill(register, state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +250,11 @@ class _Rows:
     def _cut(self, which: Any) -> _Rows:
         slots = None if self.slots is None else self.slots[which]
         return _Rows(slots, self.times[which], [each.at(which) for each in self.values], self.order[which])
+
+
+def _from_zero(runs: Ints, row: int) -> Ints:
+    """Runs whose rows are counted from `row` on."""
+    return runs - np.array([row, row, 0], np.int64)
 
 
 def _one(number: int) -> Ints:

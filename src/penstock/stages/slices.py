@@ -18,14 +18,16 @@ from penstock.kernels.cells import BASE, END, FIRST, MASK
 from penstock.kernels.rings import spread
 from penstock.kernels.rules import Cells
 from penstock.stages.batch import Ints, Mask
+from penstock.stages.combine_failure import CombineFailed, Whose
 from penstock.stages.combining import Combiner, Listing, Way, choose, explain, list_ready
 from penstock.stages.filling import counts_of
 from penstock.stages.pace import SMALL
 from penstock.stages.register import Kind, Register
 from penstock.stages.shown import Shown
 from penstock.stages.slice_cells import SliceCells
-from penstock.stages.store import NEVER, Arriving, Fate, Fates, Left, Saved
+from penstock.stages.store import ENDED, NEVER, Arriving, Fate, Judged, Left, Saved
 from penstock.timing.slices import Slicing, closed_windows_of, first_open
+from penstock.timing.windows import TimeWindow
 
 
 class SliceStore:
@@ -79,24 +81,43 @@ class SliceStore:
         held[known] = self._rings.table[slots[known], MASK] >= 0
         return held
 
-    def take(self, arriving: Arriving, watermark: int) -> tuple[Fates, Ints]:
+    def take(self, arriving: Arriving, watermark: int) -> Judged | None:
         """Judge rows and add what is not late to its slices; (fates, misses) per kind and row."""
-        fates, misses = self._judge(arriving.times, watermark)
+        judged = self._judge(arriving.times, watermark)
         gaps = self.slicing.outside(arriving.times) if self.slicing.has_gaps else None
         if gaps is not None and gaps.any():
             arriving = arriving.at(np.flatnonzero(~gaps))
         order = arriving.order[0] if arriving.order else None
         open_from = self.slicing.open_from(watermark, self.lateness)
-        self._cells.add(arriving.slots, arriving.times, arriving.values, order, open_from)
-        return fates, misses
+        slots = None if arriving.alone else arriving.slots
+        try:
+            self._cells.add(slots, arriving.times, arriving.values, order, open_from)
+        except CombineFailed as failed:
+            failed.whose = self._first_of(failed, watermark)
+            raise
+        return judged
 
-    def _judge(self, times: Ints, watermark: int) -> tuple[Fates, Ints]:
+    def _first_of(self, failed: CombineFailed, watermark: int) -> Whose | None:
+        """The open window of a row on which combine failed that would leave first."""
+        if failed.slot is None or failed.time is None:
+            return None
+        found = [
+            (max(window.starts(failed.time)[0], first_open(window, watermark, self.lateness)), window)
+            for window in self.slicing.windows
+            if window.starts(failed.time)
+        ]
+        start, window = min(found, key=lambda each: each[0] + each[1].size)
+        return Whose(failed.slot, window, start, start + window.size)
+
+    def _judge(self, times: Ints, watermark: int) -> Judged | None:
         """What each kind says to each row. Only rows before the watermark can have missed a window."""
+        before = np.empty(0, np.int64)
+        if times.min(initial=watermark) < watermark - self.lateness:
+            before = np.flatnonzero(times < watermark - self.lateness)
+        elif not any(window.every > window.size for window in self.slicing.windows):
+            return None
         shape = (self.n_kinds, len(times))
         fates, misses = np.zeros(shape, np.uint8), np.zeros(shape, np.int64)
-        before = np.empty(0, np.int64)
-        if len(times) and times.min() < watermark - self.lateness:
-            before = np.flatnonzero(times < watermark - self.lateness)
         for kind, window in enumerate(self.slicing.windows):
             if len(before):
                 missed = closed_windows_of(window, times[before], watermark, self.lateness)
@@ -115,13 +136,17 @@ class SliceStore:
         found = [
             self._combined(kind, slots, rings, listing)
             for kind, window in enumerate(self.slicing.windows)
-            for listing in list_ready(self.slicing, window, rings, after, upto, self._most)
+            for listing in self._ready(window, rings, after, upto)
         ]
         self._left_to = max(self._left_to, watermark)
         needed_from = self.slicing.id_of(self.slicing.open_from(self._left_to, self.lateness))
-        emptied = self._rings.forget(slots, rings, needed_from)
+        emptied = self._rings.forget(slots, rings, needed_from, self._cells.run)
         self._shown.forget_until(self._left_to - self.lateness)
         return self._asked_for(self._left(found, emptied))
+
+    def _ready(self, window: TimeWindow, rings: Ints, after: int, upto: int) -> list[Listing]:
+        run = self._cells.run
+        return list_ready(run, self.slicing, window, rings, after, upto, self._most)
 
     def _passes_an_end(self, watermark: int) -> bool:
         """Whether some window closes between the last watermark and this one, whoever has rows in it."""
@@ -137,7 +162,7 @@ class SliceStore:
         found = [
             self._combined(kind, slots, rings, listing, way="sweep")
             for kind, window in enumerate(self.slicing.windows)
-            for listing in list_ready(self.slicing, window, rings, after, 2**62, self._most)
+            for listing in self._ready(window, rings, after, ENDED)
         ]
         return self._asked_for(self._shown.changed(self._left(found, np.empty(0, np.int64))))
 
@@ -145,15 +170,22 @@ class SliceStore:
         self, kind: int, slots: Ints, rings: Ints, listing: Listing, way: Way | None = None
     ) -> tuple[int, Ints, Listing, list[Cells]]:
         """The listed windows that have rows, with the cells of every register."""
-        way = way or self._way or choose(self._combiner.longest, rings, listing)
-        if way == "tree":
-            self._combiner.refresh(rings, listing)
-        counts = self._combiner.combine(0, way, rings, listing)
-        filled = counts[:, 0] > 0
-        if not filled.all():
-            listing, counts = listing.only(filled), counts[filled]
+        way = way or self._way or choose(self._combiner.longest, rings, listing, self._combiner.lightly)
+        try:
+            if way == "tree":
+                self._combiner.refresh(rings, listing)
+            counts = self._combiner.combine(0, way, rings, listing)
+            filled = counts[:, 0] > 0
+            if not filled.all():
+                listing, counts = listing.only(filled), counts[filled]
+            others = [self._combiner.combine(i, way, rings, listing) for i in range(1, len(self._kept))]
+        except CombineFailed as failed:
+            if failed.place is not None:
+                start, window = int(listing.starts[failed.place]), self.slicing.windows[kind]
+                slot = int(slots[np.searchsorted(listing.ends, failed.place, side="right")])
+                failed.whose = Whose(slot, window, start, start + window.size)
+            raise
         owners = np.repeat(slots, np.diff(listing.ends, prepend=0))
-        others = [self._combiner.combine(i, way, rings, listing) for i in range(1, len(self._kept))]
         return kind, owners, listing, [counts, *others]
 
     def _left(self, found: list[tuple[int, Ints, Listing, list[Cells]]], emptied: Ints) -> Left:
@@ -163,7 +195,9 @@ class SliceStore:
         sizes = np.array([window.size for window in self.slicing.windows], np.int64)
         ends = starts + sizes[kinds]
         cells = [
-            np.concatenate([register.rule.blank(0), *(each[i] for _, _, _, each in found)])
+            found[0][3][i]
+            if len(found) == 1
+            else np.concatenate([register.rule.blank(0), *(each[i] for _, _, _, each in found)])
             for i, register in enumerate(self._kept)
         ]
         return Left(kinds, slots, starts, ends, ends - 1, cells=tuple(cells), touched=emptied)
@@ -215,4 +249,4 @@ def _windows_of(window: Any, times: Ints) -> Ints:
 
 
 def _joined(parts: Sequence[Ints]) -> Ints:
-    return np.concatenate([np.empty(0, np.int64), *parts])
+    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])

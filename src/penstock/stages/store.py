@@ -31,6 +31,12 @@ ENDED = 2**62
 """The watermark after the last row."""
 
 Fates = npt.NDArray[np.uint8]
+Objects = npt.NDArray[np.object_]
+Judged = tuple[Fates, Ints]
+
+
+UNLIFTED = object()
+"""In the place of what lift gave for a row, where that is not known."""
 
 
 class Fate(IntEnum):
@@ -66,6 +72,7 @@ class Arriving:
     """Rows on their way into the stores of a stage, all arrays of one length.
 
     slots    int64[n]  dense numbers of the keys
+    alone    whether it is known that all slots are 0
     times    int64[n]
     order    as in Batch
     values   one per column that registers name
@@ -73,6 +80,8 @@ class Arriving:
              columns every time; so that sorting by all is sorting by the input). None if none keeps rows
     tickets  int64[n]  for count windows only: -1 for a row that another kind has taken, else a number to
              settle it by
+    lifted   for folds in Python that keep rows: what lift gave for each row, one array of objects per fold.
+             A snapshot has the rows only; what it brings back is UNLIFTED
     """
 
     slots: Ints
@@ -81,6 +90,8 @@ class Arriving:
     values: tuple[Values, ...] = ()
     rows: pa.RecordBatch | None = None
     tickets: Ints | None = None
+    alone: bool = False
+    lifted: tuple[Objects, ...] = ()
 
     def at(self, places: npt.NDArray[Any]) -> Arriving:
         """Some of the rows, in the order of `places`."""
@@ -91,16 +102,22 @@ class Arriving:
             tuple(each.at(places) for each in self.values),
             None if self.rows is None else self.rows.take(pa.array(places)),
             None if self.tickets is None else self.tickets[places],
+            self.alone,
+            tuple(each[places] for each in self.lifted),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The rows of several windows: window i has rows[places[offsets[i]:offsets[i + 1]]], in order."""
+    """The rows of several windows: window i has rows[places[offsets[i]:offsets[i + 1]]], in order.
+
+    `lifted` is as in Arriving, for `rows`.
+    """
 
     rows: pa.RecordBatch
     offsets: Ints
     places: Ints
+    lifted: tuple[Objects, ...] = ()
 
 
 def nothing() -> Ints:
@@ -120,6 +137,7 @@ class Left:
     index    int64[m]  the number of a count window; None for other kinds
     cells    one array [m, width] per register of the store
     members  the windows' rows, from stores that keep rows
+    sketches one array object[m] per sketch, from stores that keep sketches (`sketch.py`)
     touched  slots whose state changed though perhaps no window of theirs left
     settled  (tickets, outcomes): every ticket that a count store has taken comes back exactly once, PASSED
              when the first window with it leaves, NO_WINDOW when its number lies in a gap, UNFINISHED at
@@ -136,6 +154,7 @@ class Left:
     members: Members | None = None
     touched: Ints = field(default_factory=nothing)
     settled: tuple[Ints, Fates] | None = None
+    sketches: tuple[npt.NDArray[np.object_], ...] = ()
 
 
 Saved = Mapping[str, pa.RecordBatch]
@@ -157,11 +176,11 @@ class Store(Protocol):
     def nbytes(self) -> int:
         """The memory held."""
 
-    def take(self, arriving: Arriving, watermark: int) -> tuple[Fates, Ints]:
+    def take(self, arriving: Arriving, watermark: int) -> Judged | None:
         """Judge rows and take in what is not late.
 
         Gives (fates, misses), each of shape [n_kinds, n]: what each kind says to each row, and how many of
-        its windows the row has missed.
+        its windows the row has missed. None, the common answer, is short for: all taken, none missed.
         """
 
     def leave(self, watermark: int, *, ended: bool = False) -> Left:

@@ -28,21 +28,25 @@ class Tickets:
         """The memory held."""
         return self._open.nbytes
 
-    @property
-    def nothing(self) -> Settled:
-        """No rows."""
-        return _all(np.empty(0, np.int64), Outcome.PASSED)
+    def add(self, slots: Ints, numbers: Ints, tickets: Ints, filled: Ints) -> list[Settled]:
+        """Follow rows; gives back those in windows that are full, and those whose number is in no window.
 
-    def add(self, slots: Ints, numbers: Ints, tickets: Ints) -> Settled:
-        """Follow rows; gives back those whose number is in no window.
-
-        A row's first window is the one that starts earliest, and is full first.
+        filled[i] is one past the last row of the last full window of row i's slot. A row's first window is
+        the one that starts earliest, and is full first.
         """
-        first = np.maximum((numbers - self._size) // self._every + 1, 0) * self._every
-        followed = (tickets >= 0) & (first <= numbers)
-        new = np.stack([slots, first + self._size, tickets], axis=1)[followed]
+        mine = tickets >= 0
+        settled = []
+        if self._every > self._size:
+            outside = numbers % self._every >= self._size
+            settled.append(_all(tickets[mine & outside], Outcome.NO_WINDOW))
+            mine &= ~outside
+        full = numbers < filled
+        settled.append(_all(tickets[mine & full], Outcome.PASSED))
+        rest = np.flatnonzero(mine & ~full)
+        first = np.maximum((numbers[rest] - self._size) // self._every + 1, 0) * self._every
+        new = np.stack([slots[rest], first + self._size, tickets[rest]], axis=1)
         self._open = np.concatenate([self._open, new])
-        return _all(tickets[(tickets >= 0) & (first > numbers)], Outcome.NO_WINDOW)
+        return settled
 
     def settle(self, placed: Ints) -> Settled:
         """The rows in windows that have become full; placed[slot] is how many rows the slot has come to."""

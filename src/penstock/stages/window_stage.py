@@ -13,13 +13,16 @@ import numpy as np
 
 from penstock.expr import Expr
 from penstock.operators.aggregates import Fold
+from penstock.operators.choices.compiled import why_python
+from penstock.operators.choices.kept import is_sketched
 from penstock.operators.op import ERRORS, LATE, OUT
 from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
 from penstock.stages.arrays import Form, values_of
 from penstock.stages.batch import Batch, Ints, Mask
+from penstock.stages.device import place_windows, slices_on
 from penstock.stages.fingerprint import fingerprint
-from penstock.stages.folding import Folding, combining, why_python
+from penstock.stages.folding import Folding, combining
 from penstock.stages.judging import Judging
 from penstock.stages.keys import KeySlots
 from penstock.stages.lifting import Lifted, Lifting
@@ -27,6 +30,7 @@ from penstock.stages.lowering import Sheet, lower
 from penstock.stages.results import Results
 from penstock.stages.row_errors import RowErrors
 from penstock.stages.saved_state import Piece, decode, encode
+from penstock.stages.shelf import each_once
 from penstock.stages.shelves import shelves_of
 from penstock.stages.site import Site
 from penstock.stages.store import ENDED, NEVER, Arriving, Left, Values
@@ -48,11 +52,14 @@ class WindowStage:
         aggregates = op.aggregates or {}
         self._lifting = Lifting(aggregates, up)
         self._errors = RowErrors(site, op.on_error, up.schema, self._lifting.blame)
-        self._sheet = Sheet(up, numbered=numbered, foldings=self._lifting.foldings)
+        windows = [window for _, window in self._resolved.windows]
+        self._sheet = Sheet(up, numbered=numbered, windows=windows, foldings=self._lifting.foldings)
         found = {name: lower(aggregate, self._sheet) for name, aggregate in aggregates.items()}
         self._lowered = {name: each for name, each in found.items() if each is not None}
         self._keeps_rows = len(self._lowered) < len(found) or op.function is not None
         self._depends_on = fingerprint(op, up, numbered=numbered)
+        folds = [folding.rule for folding in self._lifting.foldings]
+        self._placement = place_windows(op, up, site, numbered=numbered, folds=folds)
         self._shown_at = site.clock.now()
         self._zeros = np.zeros(0, np.int64)
         self._begin()
@@ -65,7 +72,11 @@ class WindowStage:
         self._results = Results(op, up, lowered=lowered, lifting=lifting, keys=self._keys, site=self.site)
         registers = self._sheet.registers if lowered else []
         rows = lifting.kept_schema if self._keeps_rows else None
-        self._shelves = shelves_of(self._resolved, registers, rows, partial=op.partial)
+        sketches = self._sheet.sketches
+        slices = slices_on(self._placement.device)
+        self._shelves = shelves_of(
+            self._resolved, registers, rows, partial=op.partial, sketches=sketches, slices=slices
+        )
         self._judging = Judging(self._resolved, self._shelves, self.site.accounts)
         self._watermark = self._least = NEVER
 
@@ -75,8 +86,8 @@ class WindowStage:
         return self._keys.nbytes + sum(shelf.nbytes for shelf in self._shelves)
 
     def explain(self) -> list[str]:
-        """Which algorithm works for which windows, and why."""
-        lines = [line for shelf in self._shelves for line in shelf.why]
+        """Which algorithm works for which windows, where, and why."""
+        lines = [*(line for shelf in self._shelves for line in shelf.why), str(self._placement)]
         kept = [name for name in self._op.aggregates or {} if name not in self._lowered]
         if kept:
             lines.append(f"rows are kept for {', '.join(kept)}: registers cannot hold them")
@@ -84,6 +95,8 @@ class WindowStage:
             lines.append(f"rows are kept for {self._op.function}: it sees whole windows")
         for name in kept:
             aggregate = (self._op.aggregates or {})[name]
+            if is_sketched(aggregate, ()):
+                lines.append(f"{aggregate} is a sketch made from kept rows: count windows have them anyway")
             if isinstance(aggregate, Fold):
                 lines.append(f"{aggregate} runs in Python: {why_python(aggregate, self._up)}")
         return lines + [folding.explain() for folding in self._lifting.foldings]
@@ -159,12 +172,12 @@ class WindowStage:
         slots = self._slots(batch)
         self._touched.note(slots)
         arriving = self._arriving(batch, lifted, slots)
-        with combining(self._lifting.foldings, self.site):
+        with combining(self._lifting.foldings, self.site, self._results.place_of):
             verdict = self._judging.take(arriving, self._watermark, self._keys.buckets_of)
         if verdict is None:
             return None
         if verdict.lost.any():
-            self._free(slots[verdict.lost])
+            self._free(each_once([slots[verdict.lost]]))
         return verdict.late
 
     def _slots(self, batch: Batch) -> Ints:
@@ -182,22 +195,23 @@ class WindowStage:
         # Count windows put rows of one time in order by their columns, unless the reader numbers them.
         carried = self._keeps_rows or (self._resolved.counted and not self._sheet.numbered)
         rows = self._lifting.kept(batch.rows, lifted.arrays) if carried else None
-        return Arriving(slots, batch.times, batch.order, values, rows)
+        return Arriving(
+            slots, batch.times, batch.order, values, rows, alone=not self._up.key, lifted=lifted.kept
+        )
 
-    def _values(self, lifted: Lifted, what: Expr | Folding, how: Form | int) -> Values:
-        """One lot of numbers: an expression in a form, or one number of a fold's parts."""
+    def _values(self, lifted: Lifted, what: Expr | Folding, how: Form | None) -> Values:
+        """One lot of numbers: an expression in a form, or a fold's parts."""
         if isinstance(what, Folding):
-            assert isinstance(how, int), "a part's numbers are counted"
-            return lifted.parts[self._lifting.foldings.index(what)][how]
+            return lifted.parts[self._lifting.foldings.index(what)]
         assert isinstance(how, Form), "expressions come in a form"
         return values_of(lifted.arrays[self._lifting.place(what)], how)
 
     def _leave(self, *, ended: bool) -> Out:
-        with combining(self._lifting.foldings, self.site):
+        with combining(self._lifting.foldings, self.site, self._results.place_of):
             lefts = [shelf.leave(self._watermark, ended=ended) for shelf in self._shelves]
         self._judging.settling.settle(lefts)
         yield from self._given(lefts, final=True)
-        touched = np.concatenate([left.touched for left in lefts])
+        touched = each_once([left.touched for left in lefts])
         self._touched.note(touched)
         self._free(touched)
 
@@ -206,7 +220,9 @@ class WindowStage:
         every, now = self._resolved.early, self.site.clock.now()
         if every is not None and now - self._shown_at >= every:
             self._shown_at = now
-            yield from self._given([shelf.early() for shelf in self._shelves], final=False)
+            with combining(self._lifting.foldings, self.site, self._results.place_of):
+                lefts = [shelf.early() for shelf in self._shelves]
+            yield from self._given(lefts, final=False)
 
     def _given(self, lefts: list[Left], *, final: bool) -> Out:
         batch = self._results.batch(lefts, final=final)
@@ -215,8 +231,7 @@ class WindowStage:
             yield OUT, batch
 
     def _free(self, slots: Ints) -> None:
-        """Forget the keys among these slots that no shelf has state of."""
-        slots = np.unique(slots)
+        """Forget the keys among these slots, each once, that no shelf has state of."""
         held = np.logical_or.reduce([shelf.holds(slots) for shelf in self._shelves])
         self._touched.forget(slots[~held])
         self._keys.free(slots[~held])

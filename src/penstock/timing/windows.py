@@ -10,6 +10,13 @@ from dataclasses import dataclass
 
 from penstock.timing.duration import spell
 
+LONGEST = 2**60
+"""No size, slide, gap or lateness is longer: about 36,500 years in microseconds.
+
+Times are within 2^61 of 1970, so a time plus any two of them is no later than the watermark at the end of a
+stream, 2^62.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class TimeWindow:

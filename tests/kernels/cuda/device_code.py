@@ -7,7 +7,6 @@ can, given libnvvm. Prints how many kernels were compiled; exits with 77 when th
 from __future__ import annotations
 
 import importlib
-import math
 import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -17,60 +16,72 @@ from numba import cuda, types
 from numba.cuda import dispatcher
 
 from penstock.kernels.cuda import panes, sorting, tree
-from penstock.kernels.cuda.operation import Operation, count, fold, greatest, least, mean, total
-from penstock.kernels.cuda.registers import device_registers
+from penstock.kernels.cuda.registers import LIFTS, refusal
+from penstock.kernels.folds import fold_rule
+from penstock.kernels.rules import RULES, Rule
+from penstock.kernels.written import Written
 
 CAPABILITY = (8, 0)
 INT, INTS = types.int64, types.Array(types.int64, 1, "C")
-FLAGS, BYTES = types.Array(types.boolean, 1, "C"), types.Array(types.int8, 1, "C")
-OPERATIONS = [
-    count(),
-    total("int64"),
-    total("float64"),
-    mean(),
-    least("int64"),
-    least("float64"),
-    greatest("int64"),
-    greatest("float64"),
-    fold(lambda v: v * v, lambda a, b: a + b, 0.0),
-    fold(lambda v: (v,), lambda a, b: (max(a[0], b[0]),), (-math.inf,)),
-    fold(lambda v, w: (1, v * w), lambda a, b: (a[0] + b[0], a[1] + b[1]), (0, 0.0), columns=2),
-    fold(lambda u, v, w: (u, v, w), lambda a, b: (a[0] + b[0], a[1] + b[1], min(a[2], b[2])),
-         (0.0, 0.0, math.inf), columns=3),
-    fold(lambda t, u, v, w: (t, u, v, w), lambda a, b: (a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] ^ b[3]),
-         (0, 0, 0, 0), columns=4, number="int64"),
-]  # fmt: skip
+MASKS, BYTES = types.Array(types.boolean, 2, "C"), types.Array(types.int8, 1, "C")
+FLOAT_LIFTS = ("float", "moments", "part")
 
 
-def arrays(number: str) -> list[Any]:
-    """Arrays of one, two and three dimensions."""
-    return [types.Array(getattr(types, number), dimensions, "C") for dimensions in (1, 2, 3)]
+def add(a: float, b: float) -> float:
+    return a + b
+
+
+def three(a: tuple[float, ...], b: tuple[float, ...]) -> tuple[float, float, float]:
+    return (a[0] + b[0], min(a[1], b[1]), max(a[2], b[2]))
+
+
+def spell(a: float, b: float) -> float:
+    return float(f"{a} is not spelt {b}")
+
+
+FOLDS = (
+    fold_rule("add", Written(add), (0.0,), alone=True),
+    fold_rule("three", Written(three), (0.0, 1e9, -1e9), alone=False),
+)
+
+
+def arrays(*, floats: bool) -> list[Any]:
+    """Arrays of one and two dimensions."""
+    number = types.float64 if floats else types.int64
+    return [types.Array(number, dimensions, "C") for dimensions in (1, 2)]
 
 
 def plain() -> Iterator[tuple[Any, tuple[Any, ...]]]:
-    """(kernel, argument types) of the kernels that no operation is part of."""
+    """(kernel, argument types) of the kernels that no rule is part of."""
     yield sorting.exchange, (INTS, INT, INT, INT)
-    yield panes.place_rows, (INTS, INTS, INT, INT, INTS, INT, INTS, INTS, INTS)
-    for number in ("int64", "float64"):
-        one, two, three = arrays(number)
-        yield panes.clear_slices, (three, BYTES, one, INT, INT)
+    yield panes.place_rows, (INTS, INTS, INT, INT, INT, INTS, INTS, INTS)
+    yield panes.touch, (INTS, INT, INTS, BYTES)
+    yield panes.touch_slices, (INTS, BYTES)
+    yield panes.untouch, (BYTES, INT, INT)
+    for floats in (False, True):
+        one, two = arrays(floats=floats)
+        yield panes.clear_slices, (two, INT, one, INT, INT)
         yield panes.fill, (two, one)
-        yield tree.load_leaves, (three, INT, INT, one, three, INTS, INT, INT, INT)
+        yield tree.load_leaves, (two, INT, INT, INT, one, two, INT, INTS, INT, INT, INT)
 
 
-def around(operation: Operation) -> Iterator[tuple[Any, tuple[Any, ...]]]:
-    """(kernel, argument types) of the kernels around an operation."""
-    one, two, three = arrays(operation.number)
-    registers = device_registers(operation)
-    pane = panes.pane_kernels(registers.lift, registers.combine)
-    yield pane.lift_sorted, (INTS, INT, INT, two, FLAGS, one, two)
+def lifting() -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """(kernel, argument types) of every lift."""
+    for name in LIFTS:
+        one, two = arrays(floats=name in FLOAT_LIFTS)
+        yield panes.lift_kernel(name), (INTS, INT, INT, INTS, INTS, two, INT, MASKS, INT, INT, one, two)
+
+
+def around(rule: Rule) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """(kernel, argument types) of the kernels around a rule."""
+    _, two = arrays(floats=rule.floats)
+    pane, trees = panes.pane_kernels(rule), tree.tree_kernels(rule)
     yield pane.reduce_step, (INTS, INT, INT, INT, two, two)
-    yield pane.add_to_ring, (INTS, INT, INTS, two, three, BYTES, INTS)
-    yield pane.merge_states, (INTS, INTS, two, three, BYTES, INTS)
-    trees = tree.tree_kernels(registers.combine)
-    yield trees.init_level, (three, INTS, INT, INT, INT)
-    yield trees.update_level, (three, INTS, INT, INT, INT, INT, INT)
-    yield trees.compute, (three, INTS, INT, INT, INT, INT, INT, INT, two)
+    yield pane.add_to_ring, (INTS, INT, INTS, two, two, INT)
+    yield pane.merge_states, (INTS, INTS, two, two, INT)
+    yield trees.init_level, (two, INT, INTS, INT, INT, INT)
+    yield trees.update_level, (two, INT, INTS, INT, INT, INT, INT, INT)
+    yield trees.compute, (two, INT, INTS, INT, INT, INTS, INTS, two)
 
 
 def main() -> int:
@@ -81,10 +92,13 @@ def main() -> int:
         return 77
     # numba asks the device at hand which code to make for functions that kernels call: answer for it
     dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=CAPABILITY)
-    kernels = [*plain(), *(pair for operation in OPERATIONS for pair in around(operation))]
+    rules = (*RULES, *FOLDS)
+    kernels = [*plain(), *lifting(), *(pair for rule in rules for pair in around(rule))]
     for kernel, arguments in kernels:
         code, _ = cuda.compile_ptx(kernel.py_func, arguments, cc=CAPABILITY)
         assert ".entry" in code
+    assert [refusal(rule, CAPABILITY) for rule in rules] == [None] * len(rules)
+    assert refusal(fold_rule("spell", Written(spell), (0.0,), alone=True), CAPABILITY) is not None
     sys.stdout.write(f"{len(kernels)}\n")
     return 0
 

@@ -14,15 +14,15 @@ from penstock.operators.op import IN
 from penstock.operators.windows import KeyedWindows
 from penstock.plan.accounts import Accounts
 from penstock.stages.batch import Batch
-from penstock.stages.patterns import Pattern, decompose
+from penstock.stages.patterns import Deal, Pattern, decompose
 from penstock.stages.patterns.part_stages import PartStage
 from penstock.stages.protocol import Stage
 from penstock.stages.site import Site
 from penstock.timing.watermark import SourceWatermark
 from tests.stages.judge import STEP, Case, Told, by_stage, stage_batch
 
-Pieces = dict[tuple[int, int], bytes]
-"""Saved state by (replica, bucket)."""
+Pieces = dict[int, bytes]
+"""Saved state by bucket."""
 
 
 class Spread:
@@ -35,7 +35,6 @@ class Spread:
         self.pattern = self.new_pattern()
         self.watermark = SourceWatermark(case.delay)
         self._saved: Pieces = {}
-        self._joined: Pieces = {}
         self.out: dict[str, list[Batch]] = {port: [] for port in case.op.outputs({IN: case.up})}
 
     def new_pattern(self) -> Pattern:
@@ -108,18 +107,18 @@ class Spread:
         }
         return Told(tables, total(self.accounts))
 
-    def move_to(self, degree: int, joining: int) -> None:
-        """Save all state, and take it up with other numbers of replicas."""
+    def move_to(self, degree: int, joining: int, pattern: str | None = None) -> None:
+        """Save all state, and take it up with other numbers of replicas, or in another pattern."""
         for replica in self.pattern.replicas:
             if isinstance(replica, PartStage):
                 self._from_replica(replica.flush())
-        own = self.name == "parallel"
-        _save(self.pattern.replicas, self._saved, own=own)
-        _save(self.pattern.joining, self._joined, own=False)
-        self.degree, self.joining = degree, joining
+        keepers, _ = self.pattern.keepers
+        _save(keepers, self._saved)
+        for stage in (*self.pattern.replicas, *self.pattern.joining):
+            assert stage in keepers or not stage.snapshot()
+        self.degree, self.joining, self.name = degree, joining, pattern or self.name
         self.pattern = self.new_pattern()
-        _restore(self.pattern.replicas, self._saved, own=own)
-        _restore(self.pattern.joining, self._joined, own=False)
+        _restore(*self.pattern.keepers, self._saved)
 
     def _from_replica(self, outputs: Iterable[tuple[str, Batch]]) -> None:
         for port, batch in outputs:
@@ -166,19 +165,15 @@ def total(parts: Sequence[Accounts]) -> Accounts:
     return Accounts(**whole, late_by_window=misses)
 
 
-def _save(stages: Sequence[Stage], saved: Pieces, *, own: bool) -> None:
-    """What changed since the last time; by replica where each has buckets of its `own`."""
-    for number, stage in enumerate(stages):
-        saved |= {(number if own else 0, bucket): data for bucket, data in stage.snapshot().items()}
+def _save(stages: Sequence[Stage], saved: Pieces) -> None:
+    """What changed since the last time; no two stages save the same bucket."""
+    new = [stage.snapshot() for stage in stages]
+    assert sum(map(len, new)) == len({bucket for each in new for bucket in each})
+    for each in new:
+        saved |= each
 
 
-def _restore(stages: Sequence[Stage], saved: Pieces, *, own: bool) -> None:
-    """Every bucket to the stage that has its keys now."""
+def _restore(stages: Sequence[Stage], deal: Deal, saved: Pieces) -> None:
+    """Every bucket to the stages that need it now."""
     for number, stage in enumerate(stages):
-        stage.restore(
-            {
-                bucket: data
-                for (replica, bucket), data in saved.items()
-                if (replica if own else bucket % len(stages)) == number
-            }
-        )
+        stage.restore({bucket: data for bucket, data in saved.items() if number in deal.heirs(bucket)})

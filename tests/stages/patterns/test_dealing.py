@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -64,8 +65,9 @@ def test_rows_go_round_across_batches() -> None:
 
 def test_the_windows_of_a_key_go_round() -> None:
     deal = WindowDeal([TimeWindow(size=4, every=2)], SCHEMA, [], 3)
-    owners = deal.owners(np.zeros(4, np.int64), np.array([0, 2, 4, 6]), np.zeros(4, np.int64))
-    assert owners.tolist() == [0, 1, 2, 0]
+    lanes = deal.lanes(np.zeros(4, np.int64), np.array([0, 2, 4, 512]), np.zeros(4, np.int64))
+    assert lanes.tolist() == [0, 1, 2, 0]
+    assert (lanes % deal.degree).tolist() == [0, 1, 2, 0]
 
 
 @LAW
@@ -78,13 +80,20 @@ def test_a_row_goes_to_its_home_and_to_the_owners_of_its_windows(
     expected: dict[int, list[int]] = {}
     for number, ((_, time), home) in enumerate(zip(rows, deal.homes(batch).tolist(), strict=True)):
         owners = {
-            (start // window.every + buckets[number]) % degree
+            (start // window.every + buckets[number]) % 256 % degree
             for window in windows
             for start in window.starts(time)
         }
         for replica in {home, *owners}:
             expected.setdefault(replica, []).append(number)
     assert dealt(deal, batch) == expected
+
+
+@pytest.mark.parametrize("size", [250, 256, 300])
+def test_a_row_of_more_windows_than_there_are_lanes_goes_to_every_replica_once(size: int) -> None:
+    deal = WindowDeal([TimeWindow(size, 1)], SCHEMA, [], 7)
+    rows: list[tuple[str | None, int]] = [("a", 0), ("a", 200), ("a", -77)]
+    assert dealt(deal, batch_of(rows)) == {replica: [0, 1, 2] for replica in range(7)}
 
 
 @LAW
@@ -96,6 +105,15 @@ def test_a_row_goes_to_one_replica_unless_windows_are_dealt(
     deal = data.draw(st.sampled_from(deals))
     counted = Counter(number for mine in dealt(deal, batch_of(rows)).values() for number in mine)
     assert counted == Counter(range(len(rows)))
+
+
+@pytest.mark.parametrize("degree", [1, 2, 5])
+def test_every_bucket_of_keys_has_one_heir_and_every_lane_of_windows_goes_to_all(degree: int) -> None:
+    by_key = KeyDeal(SCHEMA, ["k"], degree)
+    assert [tuple(by_key.heirs(bucket)) for bucket in range(256)] == [(b % degree,) for b in range(256)]
+    by_window = WindowDeal([TimeWindow(4, 2)], SCHEMA, ["k"], degree)
+    assert list(by_window.heirs(7)) == list(range(degree))
+    assert (PaneDeal([TimeWindow(4, 2)], degree).heirs(7), TurnDeal(degree).heirs(7)) == ((), ())
 
 
 def test_deals_say_what_goes_where() -> None:

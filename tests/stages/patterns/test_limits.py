@@ -9,6 +9,7 @@ import pytest
 from penstock.clock import ManualClock
 from penstock.errors import GraphError, Where
 from penstock.operators import aggregates as spec
+from penstock.operators.choices.patterns import able
 from penstock.operators.window import count_window, session, sliding, tumbling
 from penstock.operators.windows import (
     KeyedWindows,
@@ -19,7 +20,6 @@ from penstock.operators.windows import (
 )
 from penstock.plan.accounts import Accounts
 from penstock.stages.patterns import decompose
-from penstock.stages.patterns.limits import able
 from penstock.stages.site import Site
 from tests.stages.judge import case
 from tests.stages.windowed import ALL, REGISTERS, WIDE, joined

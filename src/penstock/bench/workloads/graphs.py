@@ -12,7 +12,8 @@ from collections.abc import Callable
 from functools import partial
 
 import penstock as ps
-from penstock.bench.workload import Case, Cell, Claim, Size, Way, Workload
+from penstock.bench.cell import Cell
+from penstock.bench.workload import Case, Claim, Size, Way, Workload
 
 ROWS = [{"key": 1, "value": 1}]
 SMALL, LARGE = 1_000, 10_000

@@ -8,12 +8,16 @@ has a device, or the CUDA simulator. From the rows to the results:
     sorting.py     rows by (slot, slice)                     (V-A)
     panes.py       lift, reduce by key, add to the ring      (V-A, Fig. 7)
     ring.py        the pending slices of all slots           (IV-A)
+    parked.py      slices that are too far ahead for the ring
     tree.py        the B-PAT's kernels                       (V-B, Figs. 9 to 11)
     forest.py      the B-PATs of all slots
     pane_stage.py  batches into the ring                     (IV-A)
+    ready.py       which windows are next
     closing.py     results back to the host
     windows.py     CudaWindows: rows in, windows out
-    slicing.py     which slice a time is in; which slices make a window
     launch.py      how many threads
-    operation.py   what is aggregated; registers.py makes it device functions
+    registers.py   what is kept of rows: lifts, and the rules of kernels/rules.py as device functions
+
+Slices are those of timing/slices.py, and cells those of kernels/rules.py, so that what a device holds can be
+saved and taken up by a process that has none.
 """

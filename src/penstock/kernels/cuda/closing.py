@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -9,74 +10,78 @@ import numpy as np
 import numpy.typing as npt
 from numba import cuda
 
-from penstock.errors import EngineError
-from penstock.kernels.cuda.operation import ExactSumOutOfRange, Operation
-from penstock.kernels.cuda.slicing import Slicing
+from penstock.kernels.rules import Rule
 
 Array = npt.NDArray[Any]
 
 
-class WindowResults(NamedTuple):
-    """One entry per window with rows, by (start, slot): columns of equal length."""
+class WindowCells(NamedTuple):
+    """The windows with rows: columns of equal length, in the order of their leaving per slot and kind.
 
+    kinds  int64[m]  which of the slicing's windows
+    slots  int64[m]
+    starts int64[m]
+    cells  one array [m, width] per register
+    """
+
+    kinds: Array
     slots: Array
     starts: Array
-    results: Array
-    valid: Array
-    """False where all values of the window were null, and so is the result (never of a count or a fold)."""
+    cells: tuple[Array, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Consecutive windows of some slots; `states` arrives in pinned memory once its stream is done."""
+    """Some windows of some slots; their cells arrive in pinned memory once `done` has happened."""
 
     which: Array
-    first: int
-    n_windows: int
-    states: Array
-    on_device: Any
+    kinds: Array
+    starts: Array
+    cells: list[Array]
+    done: Any
+    on_device: list[Any]
+    """Held until the copies are done."""
 
     @staticmethod
-    def queued(which: Array, first: int, n_windows: int, on_device: Any, stream: Any) -> Run:
-        """Queue the copy back of number[slots * windows, width]."""
-        states = cuda.pinned_array(on_device.shape, dtype=on_device.dtype)
-        on_device.copy_to_host(states, stream=stream)
-        return Run(which, first, n_windows, states, on_device)
+    def queued(
+        which: Array, kinds: Array, starts: Array, on_device: list[Any], stream: Any, back: Any
+    ) -> Run:
+        """Queue the copies on the stream `back`, after what `stream` has to do: so that it may go on."""
+        computed, done = cuda.event(), cuda.event()
+        computed.record(stream)
+        computed.wait(back)
+        cells = [cuda.pinned_array(each.shape, dtype=each.dtype) for each in on_device]
+        for host, each in zip(cells, on_device, strict=True):
+            each.copy_to_host(host, stream=back)
+        done.record(back)
+        return Run(which, kinds, starts, cells, done, on_device)
 
-    def rows(self) -> tuple[Array, Array, Array]:
-        """(slots, window numbers, states) of the windows that have rows, by (window, slot)."""
-        states = self.states.reshape(len(self.which), self.n_windows, -1).swapaxes(0, 1)
-        windows, slots = np.nonzero(states[:, :, -1] > 0)
-        return self.which[slots], self.first + windows, states[windows, slots]
+    def found(self) -> WindowCells:
+        """The windows that have rows. Waits for the copies."""
+        self.done.synchronize()
+        n_windows = len(self.starts)
+        filled = np.flatnonzero(self.cells[0][:, 0] > 0)
+        slots, windows = np.divmod(filled, n_windows)
+        cells = tuple(each[filled] for each in self.cells)
+        return WindowCells(self.kinds[windows], self.which[slots], self.starts[windows], cells)
 
 
 class Closing:
     """Results on their way back from the device."""
 
-    def __init__(self, operation: Operation, slicing: Slicing, runs: list[Run], stream: Any) -> None:
-        self._operation, self._slicing, self._runs = operation, slicing, runs
-        self._done = cuda.event()
-        self._done.record(stream)
+    def __init__(self, rules: Sequence[Rule], runs: list[Run]) -> None:
+        self._rules, self._runs = rules, runs
 
-    def results(self) -> WindowResults:
-        """Wait for the device, then lower the states to results."""
-        self._done.synchronize()
-        width = self._operation.width
-        none = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, width), self._operation.dtype))
-        parts = [none, *(run.rows() for run in self._runs)]
-        slots, windows, states = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        starts = windows * self._slicing.every
-        values = states[:, -2]
-        lowered = self._lowered(slots, starts, states[:, :-2], values)
-        valid = values > 0 if self._operation.nullable else np.ones(len(slots), dtype=np.bool_)
-        return WindowResults(slots, starts, lowered, valid)
-
-    def _lowered(self, slots: Array, starts: Array, parts: Array, values: Array) -> Array:
-        try:
-            return self._operation.lower(parts, values)
-        except ExactSumOutOfRange as fault:
-            slot, start = int(slots[fault.position]), int(starts[fault.position])
-            raise EngineError(
-                f"the exact sum of slot {slot} in the window from {start} is {fault.total}, outside int64",
-                hint='sum the column as float64, or make it smaller first: ps.sum(col("x") / 1000)',
-            ) from fault
+    def results(self) -> WindowCells:
+        """All the windows; while the first are read, the device may still be at the last."""
+        empty = np.empty(0, np.int64)
+        parts = [run.found() for run in self._runs]
+        kinds, slots, starts = (
+            np.concatenate([empty, *(getattr(part, name) for part in parts)])
+            for name in ("kinds", "slots", "starts")
+        )
+        cells = tuple(
+            np.concatenate([rule.blank(0), *(part.cells[i] for part in parts)])
+            for i, rule in enumerate(self._rules)
+        )
+        return WindowCells(kinds, slots, starts, cells)

@@ -1,12 +1,16 @@
 """Is there a CUDA device, and which of cpu and cuda is meant by "auto".
 
-Safe to import without numba-cuda: it is looked for when asked, not before. The CUDA simulator counts as
-a device only for those who name it: "auto" never picks it, because it is there to test, not to be fast.
+Safe to import without numba-cuda: it is looked for when asked, not before. "auto" looks for a driver first,
+so that a machine without one never loads Numba for it. The CUDA simulator counts as a device only for those
+who name it: "auto" never picks it, because it is there to test, not to be fast.
 """
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
+import sys
+from functools import cache
 from typing import Literal, cast
 
 from penstock.errors import EngineError, nearest_first
@@ -41,6 +45,22 @@ def simulated() -> bool:
     return bool(cuda.config.ENABLE_CUDASIM)
 
 
+def lacking_for_auto() -> str | None:
+    """Why "auto" means the cpu here, in one sentence; None when there is a device."""
+    return _no_driver() or missing() or ("the CUDA simulator is for tests" if simulated() else None)
+
+
+@cache
+def _no_driver() -> str | None:
+    """Whether the driver's library is there. It is not started: that would spoil it for forked processes."""
+    name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return f"there is no NVIDIA driver ({name})"
+    return None
+
+
 def choose_device(device: str = "auto") -> Device:
     """The device that is meant: "auto" is cuda if there is one, else cpu; "cuda" without one is an error."""
     if device not in CHOICES:
@@ -50,7 +70,7 @@ def choose_device(device: str = "auto") -> Device:
             hint=f'say device="{nearest_first(device, CHOICES)[0]}"',
         )
     if device == "auto":
-        return "cuda" if available() and not simulated() else "cpu"
+        return "cuda" if lacking_for_auto() is None else "cpu"
     lacking = missing() if device == "cuda" else None
     if lacking is not None:
         raise EngineError(

@@ -7,7 +7,7 @@ for no one. Host arrays only; nothing here knows CUDA.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,30 +15,66 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
+MOST_BATCHES = 4
+"""Rows for so many batches may wait in all; then none waits any longer, whatever its group has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Columns of equal length: slots int64[n], times int64[n], values number[n, columns], valid bool[n]."""
+    """Columns of equal length.
+
+    slots   int64[n]  not negative
+    times   int64[n]  within 2^61 of 0
+    values  int64[n] or float64[n] each
+    valid   per column of values: bool[n], False marks a null; None where there are no nulls
+    order   int64[n]  the place among rows of equal time; None where no register asks for it
+    """
 
     slots: Array
     times: Array
-    values: Array
-    valid: Array
+    values: tuple[Array, ...] = ()
+    valid: tuple[Array | None, ...] = ()
+    order: Array | None = None
 
     def __len__(self) -> int:
         return len(self.slots)
 
     def where(self, chosen: Any) -> Rows:
         """The rows at some positions, or where a mask is true, or in a slice."""
-        return Rows(self.slots[chosen], self.times[chosen], self.values[chosen], self.valid[chosen])
+        return Rows(
+            self.slots[chosen],
+            self.times[chosen],
+            tuple(each[chosen] for each in self.values),
+            tuple(None if each is None else each[chosen] for each in self.valid),
+            None if self.order is None else self.order[chosen],
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """The memory that the columns take."""
+        masks = [each for each in (*self.valid, self.order) if each is not None]
+        return sum(each.nbytes for each in (self.slots, self.times, *self.values, *masks))
 
 
-def joined(parts: list[Rows]) -> Rows:
+def joined(parts: Sequence[Rows]) -> Rows:
     """Several runs of rows as one."""
     if len(parts) == 1:
         return parts[0]
-    return Rows(*(np.concatenate([getattr(part, name) for part in parts]) for name in Rows.__slots__))
+    orders = [part.order for part in parts if part.order is not None]
+    return Rows(
+        np.concatenate([part.slots for part in parts]),
+        np.concatenate([part.times for part in parts]),
+        tuple(np.concatenate(columns) for columns in zip(*(part.values for part in parts), strict=True)),
+        tuple(_masks(parts, column) for column in range(len(parts[0].valid))),
+        np.concatenate(orders) if orders else None,
+    )
+
+
+def _masks(parts: Sequence[Rows], column: int) -> Array | None:
+    if all(part.valid[column] is None for part in parts):
+        return None
+    masks = [(part.valid[column], len(part)) for part in parts]
+    return np.concatenate([np.ones(n, np.bool_) if mask is None else mask for mask, n in masks])
 
 
 class KeyGroups:
@@ -47,35 +83,46 @@ class KeyGroups:
     def __init__(self, batch_rows: int, max_keys: int | None) -> None:
         self._batch_rows, self._max_keys = batch_rows, max_keys
         self._waiting: dict[int, list[Rows]] = {}
+        self._n_rows: dict[int, int] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of the rows that wait."""
+        return sum(rows.nbytes for waiting in self._waiting.values() for rows in waiting)
 
     def add(self, rows: Rows) -> Iterator[Rows]:
         """Take rows in; give the batches that are full now."""
         for group, members in self._dealt(rows):
-            waiting = self._waiting.setdefault(group, [])
-            waiting.append(members)
-            if sum(map(len, waiting)) >= self._batch_rows:
+            self._wait(group, members)
+            if self._n_rows[group] >= self._batch_rows:
                 yield from self._full(group)
+        if sum(self._n_rows.values()) >= MOST_BATCHES * self._batch_rows:
+            yield from self.take_all()
 
     def take_all(self) -> Iterator[Rows]:
         """Give everything that waits, in batches that may not be full."""
-        waiting, self._waiting = self._waiting, {}
+        waiting, self._waiting, self._n_rows = self._waiting, {}, {}
         for group in sorted(waiting):
             rows = joined(waiting[group])
             for start in range(0, len(rows), self._batch_rows):
                 yield rows.where(slice(start, start + self._batch_rows))
 
+    def _wait(self, group: int, rows: Rows) -> None:
+        self._waiting.setdefault(group, []).append(rows)
+        self._n_rows[group] = self._n_rows.get(group, 0) + len(rows)
+
     def _full(self, group: int) -> Iterator[Rows]:
-        rows = joined(self._waiting.pop(group))
-        n_full = len(rows) // self._batch_rows * self._batch_rows
-        if n_full < len(rows):
-            self._waiting[group] = [rows.where(slice(n_full, None))]
+        rows, n = joined(self._waiting.pop(group)), self._n_rows.pop(group)
+        n_full = n // self._batch_rows * self._batch_rows
+        if n_full < n:
+            self._wait(group, rows.where(slice(n_full, None)))
         for start in range(0, n_full, self._batch_rows):
             yield rows.where(slice(start, start + self._batch_rows))
 
     def _dealt(self, rows: Rows) -> Iterator[tuple[int, Rows]]:
         if len(rows) == 0:
             return
-        if self._max_keys is None:
+        if self._max_keys is None or rows.slots.max() < self._max_keys:
             yield 0, rows
             return
         groups = rows.slots // self._max_keys

@@ -1,28 +1,39 @@
 """The pane stage on the host's side: batches into the ring, as far as it reaches (IV-A, V-A).
 
 Everything a batch needs is queued on its lane; nothing here waits for the device, except for room in the
-ring. Rows further ahead than the ring reaches are held back here, and taken back when it gets there.
+ring and for rows further ahead than the ring reaches: these are reduced on the device too, and read back.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from numba import cuda
 
 from penstock.kernels.cuda.groups import Rows
-from penstock.kernels.cuda.lanes import Lane
+from penstock.kernels.cuda.lanes import Lane, Layout
 from penstock.kernels.cuda.launch import Launch
-from penstock.kernels.cuda.operation import Operation
-from penstock.kernels.cuda.panes import PaneKernels, place_rows
-from penstock.kernels.cuda.ring import NOT_PARKED, Ring
-from penstock.kernels.cuda.slicing import Slicing
-from penstock.kernels.cuda.sorting import power_of_two, sort_packed
+from penstock.kernels.cuda.panes import lift_kernel, pane_kernels, place_rows, touch
+from penstock.kernels.cuda.parked import States
+from penstock.kernels.cuda.registers import CudaRegister
+from penstock.kernels.cuda.ring import Ring
+from penstock.kernels.cuda.sorting import NOWHERE, power_of_two, sort_packed
+from penstock.timing.slices import Slicing
 
 Array = npt.NDArray[Any]
 CODE_BITS = 62
+UNCHANGED = 2**62
+
+
+class Sorted(NamedTuple):
+    """A batch whose rows are sorted by (slot, slice) on its lane; `place` as in `place_rows`."""
+
+    lane: Lane
+    n_padded: int
+    place: tuple[int, int, int, int]
 
 
 class PaneStage:
@@ -30,116 +41,111 @@ class PaneStage:
 
     def __init__(
         self,
-        operation: Operation,
-        kernels: PaneKernels,
+        registers: Sequence[CudaRegister],
         launch: Launch,
         slicing: Slicing,
         ring: Ring,
         batch_rows: int,
     ) -> None:
         assert ring.limit.bit_length() + batch_rows.bit_length() < CODE_BITS, "a slot's codes fit in int64"
-        self._kernels, self._launch, self._slicing, self._ring = kernels, launch, slicing, ring
-        self._lanes = [Lane(batch_rows, operation), Lane(batch_rows, operation)]
-        cuts = [slicing.every, slicing.rest, slicing.hopping]
-        self._cuts = cuda.to_device(np.array(cuts, dtype=np.int64))
-        self._skipped = cuda.to_device(np.zeros(1, dtype=np.int64))
-        self._n_late = 0
-        self._held: list[tuple[int, Rows]] = []
-        self.changed = NOT_PARKED
+        self._registers, self._launch, self._slicing, self._ring = registers, launch, slicing, ring
+        self._layout = Layout(registers)
+        self._lanes = [Lane(self._layout), Lane(self._layout)]
+        self._offsets = cuda.to_device(np.array(slicing.offsets, dtype=np.int64))
+        self.changed = UNCHANGED
 
     @property
-    def skipped(self) -> int:
-        """Rows that were late for all their windows or in no window. Waits for the device."""
-        cuda.synchronize()
-        return self._n_late + int(self._skipped.copy_to_host()[0])
+    def nbytes(self) -> int:
+        """Device memory in use."""
+        return sum(lane.nbytes for lane in self._lanes)
 
-    @property
-    def held(self) -> list[Rows]:
-        """The rows that are held back."""
-        return [rows for _, rows in self._held]
-
-    def hold(self, rows: Rows) -> None:
-        """Keep rows for later."""
-        self._held.append((self._slicing.slice_of(int(rows.times.min())), rows))
-
-    def send(self, rows: Rows, open_from: int) -> None:
-        """Add a batch, judged by the first slice that is still open; rows out of reach are held back."""
+    def send(self, rows: Rows) -> None:
+        """Add a batch. Invariant: every row lies in a slice that an open window needs."""
         slicing, ring = self._slicing, self._ring
-        low = max(slicing.slice_of(int(rows.times.min())), open_from)
-        high = slicing.slice_of(int(rows.times.max()))
-        if high < low:
-            self._n_late += len(rows)
-            return
+        low, high = slicing.id_of(int(rows.times.min())), slicing.id_of(int(rows.times.max()))
         end = ring.reach(low)
         if high >= end:
             far = rows.times >= slicing.start_of(end)
-            self.hold(rows.where(far))
+            self._park(rows.where(far))
             rows = rows.where(~far)
             if len(rows) == 0:
                 return
-            high = max(low, slicing.slice_of(int(rows.times.max())))
+            high = slicing.id_of(int(rows.times.max()))
         ring.admit(low, high, int(rows.slots.max()) + 1)
         self.changed = min(self.changed, low)
-        self._aggregate(rows, low, high, open_from)
+        for batch in self._sorted(rows, low, high):
+            self._add(batch)
 
-    def take_back(self, touched: Array, open_from: int) -> bool:
-        """Bring what waits on the host into the ring, from the first slice with rows on; False if none can.
+    def _park(self, rows: Rows) -> None:
+        """Reduce rows that are too far ahead to cells on the host, a ring's length at a time."""
+        slicing, ring = self._slicing, self._ring
+        while len(rows):
+            low = slicing.id_of(int(rows.times.min()))
+            far = rows.times >= slicing.start_of(low + ring.limit)
+            near, rows = rows.where(~far), rows.where(far)
+            for batch in self._sorted(near, low, slicing.id_of(int(near.times.max()))):
+                ring.park(self._read_back(batch))
 
-        To be repeated: rows that turn out to be in a gap leave room to reach further.
-        """
-        nearest = min([self._ring.parked_from, *(first for first, _ in self._held)])
-        if nearest == NOT_PARKED:
-            return False
-        self._ring.start_at(touched)
-        if nearest >= self._ring.reach(nearest):
-            return False
-        self._ring.unpark()
-        self.changed = min(self.changed, nearest)
-        held, self._held = self._held, []
-        for _, rows in held:
-            self.send(rows, open_from)
-        return True
-
-    def _aggregate(self, rows: Rows, low: int, high: int, open_from: int) -> None:
-        """Queue rows of slices low .. high on the next lane; in halves, if their codes are too long."""
+    def _sorted(self, rows: Rows, low: int, high: int) -> Iterator[Sorted]:
+        """Queue the rows of slices low .. high on a lane and sort them; in halves if codes too long."""
         first_slot, last_slot = int(rows.slots.min()), int(rows.slots.max())
-        n_padded = power_of_two(len(rows))
+        n_padded, n_slices = power_of_two(len(rows)), high - low + 1
         bits = n_padded.bit_length()
-        if ((last_slot - first_slot + 1) * (high - low + 1)).bit_length() + bits > CODE_BITS:
+        if ((last_slot - first_slot + 1) * n_slices).bit_length() + bits > CODE_BITS:
             lower = rows.slots < (first_slot + last_slot + 1) // 2
-            self._aggregate(rows.where(lower), low, high, open_from)
-            self._aggregate(rows.where(~lower), low, high, open_from)
+            yield from self._sorted(rows.where(lower), low, high)
+            yield from self._sorted(rows.where(~lower), low, high)
             return
         lane = self._lanes[0]
         self._lanes.reverse()
-        lane.load(rows, (first_slot, low, high - low + 1, bits))
-        grid, block = self._launch.over(n_padded)
-        place_rows[grid, block, lane.stream](
-            lane.column("slots"), lane.column("times"), len(rows), n_padded, self._cuts, open_from,
-            lane.place, lane.packed, self._skipped,
-        )  # fmt: skip
-        sort_packed(lane.packed, n_padded, self._launch, lane.stream)
-        self._add(lane, self._reduced(lane, n_padded, bits), n_padded)
-
-    def _reduced(self, lane: Lane, n_padded: int, bits: int) -> Any:
-        """Lift the sorted rows, and reduce them by key with a reach that doubles."""
-        kernels, stream = self._kernels, lane.stream
-        grid, block = self._launch.over(n_padded)
-        values, valid, neutral = lane.column("values"), lane.column("valid"), self._ring.neutral
-        states, spare = lane.states
-        kernels.lift_sorted[grid, block, stream](lane.packed, n_padded, bits, values, valid, neutral, states)
-        reach = 1
-        while reach < n_padded:
-            kernels.reduce_step[grid, block, stream](lane.packed, n_padded, bits, reach, states, spare)
-            states, spare, reach = spare, states, 2 * reach
-        return states
-
-    def _add(self, lane: Lane, states: Any, n_padded: int) -> None:
-        """Add the reduced states to the ring when it is this lane's turn."""
-        ring, stream = self._ring, lane.stream
-        grid, block = self._launch.over(n_padded)
-        ring.turn.take(stream)
-        self._kernels.add_to_ring[grid, block, stream](
-            lane.packed, n_padded, lane.place, states, ring.device, ring.touched, ring.latest
+        place = (first_slot, low, n_slices, bits)
+        lane.load(rows, place)
+        given = (lane.line("slots"), lane.line("times"), len(rows), n_padded)
+        place_rows[(*self._launch.over(n_padded), lane.stream)](
+            *given, self._slicing.period, self._offsets, lane.place, lane.packed
         )
-        ring.turn.give(stream)
+        sort_packed(lane.packed, n_padded, self._launch, lane.stream)
+        yield Sorted(lane, n_padded, place)
+
+    def _reduced(self, batch: Sorted, register: CudaRegister) -> Any:
+        """Lift the sorted rows, and reduce them by key with a reach that doubles."""
+        lane, n_padded, bits, rule = batch.lane, batch.n_padded, batch.place[3], register.rule
+        grid = (*self._launch.over(n_padded), lane.stream)
+        cells, spare = lane.cells(rule)
+        values = lane.block("floats" if rule.floats else "integers")
+        lift_kernel(register.lift)[grid](
+            lane.packed, n_padded, bits, lane.line("times"), lane.line("order"), values,
+            self._layout.place(register), lane.block("valid"), lane.mask(register.column), register.flip,
+            self._ring.neutral[self._registers.index(register)], cells,
+        )  # fmt: skip
+        reach, step = 1, pane_kernels(rule).reduce_step[grid]
+        while reach < n_padded:
+            step(lane.packed, n_padded, bits, reach, cells, spare)
+            cells, spare, reach = spare, cells, 2 * reach
+        return cells
+
+    def _add(self, batch: Sorted) -> None:
+        """Add the reduced cells to the ring, whenever it is this lane's turn."""
+        ring, lane, n_padded = self._ring, batch.lane, batch.n_padded
+        grid = (*self._launch.over(n_padded), lane.stream)
+        for register, held in zip(self._registers, ring.cells, strict=True):
+            cells = self._reduced(batch, register)
+            ring.turn.take(lane.stream)
+            kernels = pane_kernels(register.rule)
+            kernels.add_to_ring[grid](lane.packed, n_padded, lane.place, cells, held, ring.size)
+            ring.turn.give(lane.stream)
+        touch[grid](lane.packed, n_padded, lane.place, ring.touched)
+        ring.turn.give(lane.stream)
+
+    def _read_back(self, batch: Sorted) -> States:
+        """The reduced cells on the host: a key's last row has that of them all. Waits for the device."""
+        first_slot, low, n_slices, bits = batch.place
+        stream = batch.lane.stream
+        cells = [self._reduced(batch, each).copy_to_host(stream=stream) for each in self._registers]
+        packed: Array = batch.lane.packed.copy_to_host(stream=stream)
+        stream.synchronize()
+        sorted_rows = packed[: batch.n_padded]
+        codes = sorted_rows[sorted_rows != NOWHERE] >> bits
+        last = np.flatnonzero(np.append(codes[1:] != codes[:-1], True))
+        slots, slices = np.divmod(codes[last], n_slices)
+        return States(first_slot + slots, low + slices, tuple(each[last] for each in cells))

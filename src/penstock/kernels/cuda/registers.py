@@ -1,124 +1,131 @@
-"""An operation's functions as device functions on rows of registers.
+"""What a device keeps of the rows of a slice: registers, by the rules of `kernels/rules.py`.
 
-A part is a bare number or a tuple of up to four. CUDA code cannot make a tuple, or call a function, with
-a length that is only known at run time, so each length has a line of its own; the rest is written once.
-Every function computes before it writes, so `out` may be one of its inputs.
+A rule has one source for the plain loops, for Numba and for CUDA, so that devices cannot disagree. What is
+written here is how one row becomes a cell: the lift, which on the host is the first step of a loop over rows.
+Device functions are made once per process and rule; numba compiles them with the kernels that call them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from numba import cuda
+from numba import cuda, types
 
-from penstock.kernels.cuda.operation import Operation
+from penstock.kernels.cuda.device import simulated
+from penstock.kernels.rules import Rule
 
 Fn = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Registers:
-    """lift(values, valid, neutral, out) writes one row's state; combine(a, b, out) joins two states."""
+class CudaRegister:
+    """One register.
 
-    lift: Any
-    combine: Any
+    rule     the cells' type, width and neutral, and how two become one
+    lift     a name in LIFTS
+    column   which of the rows' columns it reads; the first of several for "part"; None where it is of rows
+    flip     -1 where values, or times and order, are kept as complements; else 0
+    """
 
+    rule: Rule
+    lift: str
+    column: int | None = None
+    flip: int = 0
 
-def device_registers(operation: Operation) -> Registers:
-    """The device functions; numba compiles them together with the first kernel that calls them."""
-    n = len(operation.zero)
-    if operation.lift is None or operation.combine is None:
-        return Registers(_device(_lift_nothing), _device(_combine_nothing))
-    read = _device(_read_bare if operation.bare else READ[n])
-    write = _device(_write_bare if operation.bare else WRITE[n])
-    lift = _device(CALL[operation.columns](_device(operation.lift)))
-    combine = _device(operation.combine)
-    return Registers(_device(_lifting(lift, write, n)), _device(_combining(combine, read, write, n)))
-
-
-def _lifting(lift: Fn, write: Fn, n: int) -> Fn:
-    def lift_row(values: Any, valid: Any, neutral: Any, out: Any) -> None:
-        if valid:
-            write(lift(values), out)
-            out[n] = 1
-        else:
-            for r in range(n + 1):
-                out[r] = neutral[r]
-        out[n + 1] = 1
-
-    return lift_row
+    @property
+    def reads(self) -> range:
+        """The columns whose values are read, rather than only which of them are null."""
+        if self.column is None or self.lift == "null":
+            return range(0)
+        return range(self.column, self.column + (self.rule.width if self.lift == "part" else 1))
 
 
-def _combining(combine: Fn, read: Fn, write: Fn, n: int) -> Fn:
-    def combine_states(a: Any, b: Any, out: Any) -> None:
-        part = combine(read(a), read(b))
-        values = a[n] + b[n]
-        rows = a[n + 1] + b[n + 1]
-        write(part, out)
-        out[n] = values
-        out[n + 1] = rows
-
-    return combine_states
+@cache
+def device_merge(rule: Rule) -> Any:
+    """merge(into, i, other, j) as a device function."""
+    return rule.merge.built_by(as_device)
 
 
-def _lift_nothing(values: Any, valid: Any, neutral: Any, out: Any) -> None:
-    out[0] = 1 if valid else 0
-    out[1] = 1
+def refusal(rule: Rule, capability: tuple[int, int] | None = None) -> str | None:
+    """Why numba cannot compile a rule, in one line; None when it can. For the device at hand unless said."""
+    if simulated():  # it compiles nothing
+        return None
+    merge, at = device_merge(rule).py_func, types.int64
+    cells = types.Array(types.float64 if rule.floats else types.int64, 2, "C")
+    try:
+        cuda.compile_ptx(merge, (cells, at, cells, at), device=True, cc=capability)
+    except Exception as cause:  # numba's errors have no common ground below this
+        lines = [line.strip() for line in str(cause).splitlines()]
+        told = [line for line in lines if line and not line.startswith("Failed in")]
+        return told[0] if told else type(cause).__name__
+    return None
 
 
-def _combine_nothing(a: Any, b: Any, out: Any) -> None:
-    values = a[0] + b[0]
-    rows = a[1] + b[1]
-    out[0] = values
-    out[1] = rows
-
-
-def _read_bare(state: Any) -> Any:
-    return state[0]
-
-
-def _write_bare(part: Any, out: Any) -> None:
-    out[0] = part
-
-
-def _write_one(part: Any, out: Any) -> None:
-    out[0] = part[0]
-
-
-def _write_two(part: Any, out: Any) -> None:
-    out[0] = part[0]
-    out[1] = part[1]
-
-
-def _write_three(part: Any, out: Any) -> None:
-    out[0] = part[0]
-    out[1] = part[1]
-    out[2] = part[2]
-
-
-def _write_four(part: Any, out: Any) -> None:
-    out[0] = part[0]
-    out[1] = part[1]
-    out[2] = part[2]
-    out[3] = part[3]
-
-
-READ: dict[int, Fn] = {
-    1: lambda state: (state[0],),
-    2: lambda state: (state[0], state[1]),
-    3: lambda state: (state[0], state[1], state[2]),
-    4: lambda state: (state[0], state[1], state[2], state[3]),
-}
-WRITE: dict[int, Fn] = {1: _write_one, 2: _write_two, 3: _write_three, 4: _write_four}
-CALL: dict[int, Callable[[Fn], Fn]] = {
-    1: lambda fn: lambda values: fn(values[0]),
-    2: lambda fn: lambda values: fn(values[0], values[1]),
-    3: lambda fn: lambda values: fn(values[0], values[1], values[2]),
-    4: lambda fn: lambda values: fn(values[0], values[1], values[2], values[3]),
-}
-
-
-def _device(fn: Fn) -> Any:
+def as_device(fn: Fn) -> Any:
+    """A function that kernels can call."""
     return cuda.jit(fn, device=True)
+
+
+def _one(times: Any, order: Any, values: Any, column: Any, row: Any, flip: Any, out: Any, i: Any) -> None:
+    out[i, 0] = 1
+
+
+def _time(times: Any, order: Any, values: Any, column: Any, row: Any, flip: Any, out: Any, i: Any) -> None:
+    out[i, 0] = times[row]
+
+
+def _value(times: Any, order: Any, values: Any, column: Any, row: Any, flip: Any, out: Any, i: Any) -> None:
+    out[i, 0] = values[column, row]
+
+
+def _halves(times: Any, order: Any, values: Any, column: Any, row: Any, flip: Any, out: Any, i: Any) -> None:
+    out[i, 0] = values[column, row] >> 32
+    out[i, 1] = values[column, row] & 0xFFFFFFFF
+
+
+def _extreme(times: Any, order: Any, values: Any, column: Any, row: Any, flip: Any, out: Any, i: Any) -> None:
+    out[i, 0] = values[column, row] ^ flip
+
+
+def _counted(times: Any, order: Any, values: Any, column: Any, row: Any, flip: Any, out: Any, i: Any) -> None:
+    out[i, 0] = values[column, row] ^ flip
+    out[i, 1] = 1
+
+
+def _placed(times: Any, order: Any, values: Any, column: Any, row: Any, flip: Any, out: Any, i: Any) -> None:
+    out[i, 0] = times[row] ^ flip
+    out[i, 1] = order[row] ^ flip
+    out[i, 2] = values[column, row]
+
+
+def _moments(times: Any, order: Any, values: Any, column: Any, row: Any, flip: Any, out: Any, i: Any) -> None:
+    out[i, 0] = 1.0
+    out[i, 1] = values[column, row]
+    out[i, 2] = values[column, row] - values[column, row]  # NaN of what is not finite, as on the host
+
+
+def _part(times: Any, order: Any, values: Any, column: Any, row: Any, flip: Any, out: Any, i: Any) -> None:
+    for p in range(out.shape[1]):
+        out[i, p] = values[column + p, row]
+
+
+LIFTS: dict[str, Fn] = {
+    "row": _one,
+    "null": _one,  # of the nulls alone; of all others the rows that are null are left out
+    "time": _time,
+    "float": _value,
+    "halves": _halves,
+    "extreme": _extreme,
+    "counted": _counted,
+    "placed": _placed,
+    "moments": _moments,
+    "part": _part,
+}
+"""lift(times, order, values, column, row, flip, out, i) writes the cell of a row to out[i].
+
+times, order  int64[n]
+values        int64[columns, n] or float64[columns, n], as the cells are
+"""

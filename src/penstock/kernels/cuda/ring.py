@@ -1,17 +1,17 @@
 """The pending slices of all slots, in device memory (IV-A, V-A).
 
-One ring per slot, all of one size and over the same slices, because a watermark acts on all of them. The
-ring grows to max(2 x size, needed) (the paper's text says minimum), halves when less than a quarter is in
-use, and never holds more than `limit` slices a slot: what lies further ahead waits on the host until the
-ring gets there, so one row from the far future costs no room for the slices before it.
+One ring per slot and register, all of one size and over the same slices, because a watermark acts on all of
+them. The ring grows to max(2 x size, needed) (the paper's text says minimum), halves when less than a quarter
+is in use, and never holds more than `limit` slices a slot: what lies further ahead waits on the host until
+the ring gets there, so one row from the far future costs no room for the slices before it.
 
-Growing, halving and parking are one thing: read the ring back, keep the states with rows, put those in
-range into a new ring. That stops the host, and happens seldom.
+Growing, halving and parking are one thing: read the ring back, keep the cells with rows, put those in range
+into a new ring. That stops the host, and happens seldom.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,54 +20,29 @@ from numba import cuda
 
 from penstock.kernels.cuda.lanes import Turn
 from penstock.kernels.cuda.launch import Launch
-from penstock.kernels.cuda.operation import Operation
-from penstock.kernels.cuda.panes import PaneKernels, clear_slices, fill
+from penstock.kernels.cuda.panes import clear_slices, fill, pane_kernels, touch_slices, untouch
+from penstock.kernels.cuda.parked import States, joined
+from penstock.kernels.rules import Rule
 
 Array = npt.NDArray[Any]
 LEAST_SIZE = 8
-NEVER = np.iinfo(np.int64).min
-NOT_PARKED = 2**62
-
-
-@dataclass(frozen=True, slots=True)
-class States:
-    """States that are not in the ring, each (slot, slice) once. All arrays of equal length."""
-
-    slots: Array
-    slices: Array
-    registers: Array
-
-    def where(self, chosen: Array) -> States:
-        """Those where a mask is true."""
-        return States(self.slots[chosen], self.slices[chosen], self.registers[chosen])
 
 
 class Ring:
-    """Slices low .. high of `n_slots` slots. Empty when high < low."""
+    """Slices low .. high of `n_slots` slots. Empty when high < low. The first rule counts rows."""
 
-    def __init__(self, operation: Operation, kernels: PaneKernels, launch: Launch, limit: int) -> None:
-        self._operation, self._kernels, self._launch, self.limit = operation, kernels, launch, limit
-        self.neutral = cuda.to_device(operation.neutral())
+    def __init__(self, rules: Sequence[Rule], launch: Launch, limit: int) -> None:
+        self._rules, self._launch, self.limit = tuple(rules), launch, limit
+        self.neutral = [cuda.to_device(rule.blank(1)[0]) for rule in rules]
         self.turn = Turn()
         self.low, self.high = 0, -1
-        self.parked: list[States] = []
-        self.parked_from = NOT_PARKED  # the first slice that is parked
+        self.parked = States.none(rules)
         self._allocate(n_slots=1, size=LEAST_SIZE)
 
     @property
-    def n_slots(self) -> int:
-        """Slots there is room for."""
-        return int(self.device.shape[0])
-
-    @property
-    def size(self) -> int:
-        """Slices a slot has room for."""
-        return int(self.device.shape[1])
-
-    @property
     def nbytes(self) -> int:
-        """Device memory in use."""
-        return int(self.device.nbytes)
+        """Memory in use, on the device and for what is parked."""
+        return sum(int(cells.nbytes) for cells in self.cells) + self.parked.nbytes
 
     def reach(self, low: int) -> int:
         """Only slices before this one may be admitted together with slice `low`."""
@@ -89,31 +64,32 @@ class Ring:
         self.low, self.high = low, high
 
     def park(self, states: States) -> None:
-        """Keep states on the host."""
-        if len(states.slots):
-            self.parked.append(states)
-            self.parked_from = min(self.parked_from, int(states.slices.min()))
+        """Keep cells on the host."""
+        if len(states):
+            self.parked = joined(self.parked, states, self._rules)
 
-    def unpark(self) -> None:
-        """Take back the parked states that are within reach."""
-        parked, low, end = self.parked, self.parked_from, self.reach(self.parked_from)
-        if low >= min(end, NOT_PARKED):
-            return
-        self.parked, self.parked_from = [], NOT_PARKED
-        near = [states.where(states.slices < end) for states in parked]
-        slots, slices = (np.concatenate([getattr(s, name) for s in near]) for name in ("slots", "slices"))
-        self.admit(low, int(slices.max()), int(slots.max()) + 1)
-        for states in parked:
-            self._merge(states.where(states.slices < end))
-            self.park(states.where(states.slices >= end))
+    def unpark(self) -> int | None:
+        """Take back the parked cells that are within reach; gives the first slice, None if there are none."""
+        if len(self.parked) == 0:
+            return None
+        first = int(self.parked.slices[0])
+        near, self.parked = self.parked.split(self.reach(first))
+        if len(near) == 0:
+            return None
+        self.admit(first, int(near.slices[-1]), int(near.slots.max()) + 1)
+        self._merge(near)
+        return first
 
     def clear_below(self, slice_id: int, stream: Any) -> None:
-        """Forget the slices before `slice_id`; the stream must have the turn."""
+        """Forget the slices before `slice_id`, also parked ones; the stream must have the turn."""
         n = min(slice_id, self.high + 1) - self.low
         if n > 0:
-            grid, block = self._launch.over(n * self.n_slots)
-            clear_slices[grid, block, stream](self.device, self.touched, self.neutral, self.low, n)
+            grid = (*self._launch.over(n * self.n_slots), stream)
+            for cells, neutral in zip(self.cells, self.neutral, strict=True):
+                clear_slices[grid](cells, self.size, neutral, self.low, n)
+            untouch[(*self._launch.over(n), stream)](self.touched, self.low, n)
         self.low = max(self.low, slice_id)
+        _, self.parked = self.parked.split(slice_id)
 
     def start_at(self, touched: Array) -> None:
         """Begin at the first slice with rows: those before it are neutral already, and need no room."""
@@ -131,51 +107,44 @@ class Ring:
         stream.synchronize()
         return np.sort(self._slices_at(np.flatnonzero(flags)))
 
-    def latest_slices(self, stream: Any) -> Array:
-        """The latest slice with rows of each slot, NEVER if none. Waits for the device."""
-        self.turn.take(stream)
-        latest: Array = self.latest.copy_to_host(stream=stream)
-        stream.synchronize()
-        return latest
+    def states(self) -> States:
+        """All cells with rows, read back. Waits for the device."""
+        cuda.synchronize()
+        cells = [each.copy_to_host() for each in self.cells]
+        filled = np.flatnonzero(cells[0][:, 0] > 0)
+        slots, places = np.divmod(filled, self.size)
+        return States(slots, self._slices_at(places), tuple(each[filled] for each in cells))
 
     def _slices_at(self, places: Array) -> Array:
         return np.asarray(self.low + (places - self.low) % self.size)
 
     def _allocate(self, n_slots: int, size: int) -> None:
-        shape = (n_slots, size, self._operation.width)
-        self.device = cuda.device_array(shape, dtype=self._operation.dtype)
-        flat = self.device.reshape(n_slots * size, self._operation.width)
-        fill[self._launch.over(n_slots * size)](flat, self.neutral)
+        self.n_slots, self.size = n_slots, size
+        self.cells = [
+            cuda.device_array((n_slots * size, rule.width), dtype=rule.dtype) for rule in self._rules
+        ]
+        for cells, neutral in zip(self.cells, self.neutral, strict=True):
+            fill[self._launch.over(n_slots * size)](cells, neutral)
         self.touched = cuda.to_device(np.zeros(size, dtype=np.int8))
-        self.latest = cuda.to_device(np.full(n_slots, NEVER, dtype=np.int64))
         cuda.synchronize()
 
     def _rebuild(self, low: int, high: int, n_slots: int, size: int) -> None:
-        """A new ring over low .. high, with the states of the old one; those beyond it are parked."""
-        states, latest = self.states(), self.latest.copy_to_host()
+        """A new ring over low .. high, with the cells of the old one; those beyond it are parked."""
+        states = self.states()
         self._allocate(n_slots, size)
         self.low, self.high = low, high
         inside = states.slices <= high
         self._merge(states.where(inside))
         self.park(states.where(~inside))
-        kept = np.full(n_slots, NEVER, dtype=np.int64)
-        kept[: len(latest)] = latest
-        self.latest.copy_to_device(kept)
-
-    def states(self) -> States:
-        """All states with rows, read back. Waits for the device."""
-        cuda.synchronize()
-        registers = self.device.copy_to_host()
-        slots, places = np.nonzero(registers[:, :, -1] > 0)
-        return States(slots.astype(np.int64), self._slices_at(places), registers[slots, places])
 
     def _merge(self, states: States) -> None:
-        if len(states.slots) == 0:
+        if len(states) == 0:
             return
         cuda.synchronize()  # no lane may be adding
-        grid, block = self._launch.over(len(states.slots))
-        arrays = [
-            cuda.to_device(np.ascontiguousarray(a)) for a in (states.slots, states.slices, states.registers)
-        ]
-        self._kernels.merge_states[grid, block](*arrays, self.device, self.touched, self.latest)
+        grid = self._launch.over(len(states))
+        slots, slices = cuda.to_device(states.slots), cuda.to_device(states.slices)
+        for rule, cells, more in zip(self._rules, self.cells, states.cells, strict=True):
+            given = cuda.to_device(np.ascontiguousarray(more))
+            pane_kernels(rule).merge_states[grid](slots, slices, given, cells, self.size)
+        touch_slices[grid](slices, self.touched)
         cuda.synchronize()

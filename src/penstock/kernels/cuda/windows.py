@@ -1,180 +1,202 @@
-"""Sliding windows on a CUDA device: rows and watermarks in, windows out.
+"""Time windows on a CUDA device: rows and watermarks in, windows out.
 
-The pane stage (`add`) and the window stage (`closing`) are queued on streams of their own. Both use the
-ring, in turns; apart from that the pane stage of the next batch runs while the window stage still works
-on its trees and copies results back. The host waits in two places: when a lane is needed again, and when
-a watermark asks which slices have rows.
+The pane stage (`add`) and the window stage (`closing`) are queued on streams of their own, and results are
+copied back on a third. The first two use the ring, in turns; apart from that the pane stage of the next batch
+runs while the window stage still works on its trees. The host waits in two places: when a lane is needed
+again, and when a watermark asks which slices have rows.
 
-Slots are dense numbers for keys, times and sizes are integers of one unit. Rows that are late for all
-their windows, or in the gap between hopping windows, are not added: `skipped` counts them.
+Slots are dense numbers for keys, times are integers of the slicing's unit. All windows of the slicing share
+its slices.
 """
 
 from __future__ import annotations
 
-import math
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from numba import cuda
 
-from penstock.kernels.cuda.closing import Closing, Run, WindowResults
+from penstock.kernels.cuda.closing import Closing, Run, WindowCells
 from penstock.kernels.cuda.device import choose_device
 from penstock.kernels.cuda.forest import Forest
 from penstock.kernels.cuda.groups import KeyGroups, Rows
 from penstock.kernels.cuda.launch import Launch, usual_launch
-from penstock.kernels.cuda.operation import Operation
-from penstock.kernels.cuda.pane_stage import PaneStage
-from penstock.kernels.cuda.panes import pane_kernels
-from penstock.kernels.cuda.registers import device_registers
-from penstock.kernels.cuda.ring import Ring, States
-from penstock.kernels.cuda.slicing import Slicing
-from penstock.kernels.cuda.tree import tree_kernels
+from penstock.kernels.cuda.pane_stage import UNCHANGED, PaneStage
+from penstock.kernels.cuda.parked import States
+from penstock.kernels.cuda.ready import Ready, leaves_of
+from penstock.kernels.cuda.registers import CudaRegister
+from penstock.kernels.cuda.ring import Ring
+from penstock.timing.slices import Slicing
 
 Array = npt.NDArray[Any]
-END_OF_TIME = 2**62
-
-
-class Pending(NamedTuple):
-    """What a snapshot holds: states by slot and slice, rows too far ahead, and the first open window."""
-
-    states: list[States]
-    held: list[Rows]
-    open_from: int
+MOST_RESULTS = 1 << 22
+"""Windows of all slots in one call: with many slots, fewer windows of each."""
 
 
 class CudaWindows:
-    """One operation over windows of `size` every `every`, per slot.
+    """Registers over the windows of a slicing, per slot; the first register counts rows.
 
-    n_windows           windows of a slot computed at once: an upper bound, never a wait
-    batch_rows          rows copied to the device at once
-    max_keys_per_batch  slots that may share a batch (VI-C); None for any number
+    n_windows           windows of a slot and kind computed at once: an upper bound, never a wait
+    batch_rows          rows copied to the device at once: a few megabytes are enough (VI-B, observation 1)
+    max_keys_per_batch  slots that may share a batch (VI-C); None for any number. The paper's 25 is for one
+                        launch per key; here a launch serves all keys of a batch
     max_pending         slices per slot in device memory; the rest waits on the host
     """
 
     def __init__(
         self,
-        operation: Operation,
+        slicing: Slicing,
+        registers: Sequence[CudaRegister],
         *,
-        size: int,
-        every: int,
         n_windows: int = 64,
-        batch_rows: int = 1 << 20,
-        max_keys_per_batch: int | None = 25,
+        batch_rows: int = 1 << 18,
+        max_keys_per_batch: int | None = 1024,
         max_pending: int = 1 << 16,
         launch: Launch | None = None,
     ) -> None:
+        assert registers[0].lift == "row", "only windows with rows leave, so rows are counted first"
         choose_device("cuda")
-        self._operation, self._slicing = operation, Slicing(size, every)
-        self._n_windows, launch = n_windows, launch or usual_launch()
-        registers = device_registers(operation)
-        kernels = pane_kernels(registers.lift, registers.combine)
-        limit = max(max_pending, self._slicing.leaves(n_windows))  # one call's windows must fit in the ring
-        self._ring = Ring(operation, kernels, launch, limit)
-        self._panes = PaneStage(operation, kernels, launch, self._slicing, self._ring, batch_rows)
-        trees = tree_kernels(registers.combine)
-        self._forest = Forest(operation, trees, launch, self._slicing, n_windows)
+        self._slicing, self._n_windows, launch = slicing, n_windows, launch or usual_launch()
+        self._rules = tuple(register.rule for register in registers)
+        n_leaves = leaves_of(slicing, n_windows)
+        self._leaves = n_leaves
+        # One call's windows must fit in the ring.
+        self._ring = Ring(self._rules, launch, max(max_pending, n_leaves))
+        self._panes = PaneStage(registers, launch, slicing, self._ring, batch_rows)
+        self._forest = Forest(self._rules, launch, n_leaves, slicing.longest)
         self._groups = KeyGroups(batch_rows, max_keys_per_batch)
-        self._window_stream = cuda.stream()
-        self._open_from = -END_OF_TIME
+        self._ready = Ready(slicing)
+        self._latest = np.full(1, _GONE)
+        self._stream, self._back = cuda.stream(), cuda.stream()
 
-    def add(
-        self, slots: Array, times: Array, values: Array | None = None, valid: Array | None = None
-    ) -> None:
-        """Add rows to the slices of their slots.
-
-        slots   int64[n]             not negative
-        times   int64[n]             within 2^61 of 0
-        values  number[n(, columns)] may be left out for count
-        valid   bool[n]              False marks a null: the row counts, its value does not; default all
-        """
-        n = len(slots)
-        if n == 0:
+    def add(self, rows: Rows) -> None:
+        """Add rows to the slices of their slots. Invariant: each lies in a window that has not left."""
+        if len(rows) == 0:
             return
-        if values is None:
-            values = np.zeros(n, dtype=self._operation.dtype)
-        shaped = values.astype(self._operation.dtype, casting="safe", copy=False).reshape(n, -1)
-        rows = Rows(slots, times, shaped, np.ones(n, dtype=np.bool_) if valid is None else valid)
+        self._note(rows.slots, rows.times)
         for batch in self._groups.add(rows):
-            self._panes.send(batch, self._slicing.first_slice(self._open_from))
+            self._panes.send(batch)
 
-    def leave(self, watermark: float) -> WindowResults:
-        """The windows that end at or before the watermark and have not left yet, by (start, slot)."""
-        return self.closing(watermark).results()
+    def leave(self, upto: int) -> WindowCells:
+        """The windows that end at or before `upto` and have not left yet."""
+        return self.closing(upto).results()
 
-    def closing(self, watermark: float) -> Closing:
-        """Queue the windows that a watermark closes; their results are waited for when they are asked for."""
+    def closing(self, upto: int) -> Closing:
+        """Queue the windows that end by `upto`; their results are waited for when they are asked for."""
         self._flush()
+        self._touched = self._ring.touched_slices(self._stream)
         runs: list[Run] = []
-        if watermark > -math.inf:
-            end = self._slicing.first_open(int(min(watermark, END_OF_TIME)))
-            self._look()
-            while (run := self._next_run(end)) is not None:
+        while self._go_on(upto):
+            run = self._run(upto)
+            if run is not None:
                 runs.append(run)
-            self._close_to(end)
-        return Closing(self._operation, self._slicing, runs, self._window_stream)
+        self._ready.leave_until(upto)
+        self._forget()
+        self._ring.shrink()
+        return Closing(self._rules, runs)
 
-    @property
-    def skipped(self) -> int:
-        """Rows that were in no open window so far. Waits for the device."""
-        return self._panes.skipped
+    def holds(self, slots: Array) -> Array:
+        """Which of these slots have rows in a window that has not left."""
+        held = np.zeros(len(slots), np.bool_)
+        known = slots < len(self._latest)
+        held[known] = self._latest[slots[known]] >= self._slicing.start_of(self._ready.needed_from)
+        return held
+
+    def emptied(self) -> Array:
+        """The slots that hold no rows any more; each is told of once."""
+        old = self._latest < self._slicing.start_of(self._ready.needed_from)
+        found = np.flatnonzero(old & (self._latest > _GONE))
+        self._latest[found] = _GONE
+        return found
 
     @property
     def nbytes(self) -> int:
-        """Device memory of pending slices and trees: what grows with slots and open slices."""
-        return self._ring.nbytes + self._forest.nbytes
+        """The memory in use: slices, trees and lanes on the device, waiting rows and slices on the host."""
+        parts = (self._ring, self._forest, self._panes, self._groups)
+        return sum(part.nbytes for part in parts) + self._latest.nbytes
 
-    def snapshot(self) -> Pending:
-        """Everything that open windows need, on the host. Waits for the device; changes nothing."""
+    def states(self) -> States:
+        """The cells of all slices that open windows need, on the host. Waits for the device."""
         self._flush()
-        return Pending([self._ring.states(), *self._ring.parked], self._panes.held, self._open_from)
+        self._touched = self._ring.touched_slices(self._stream)
+        self._bring_near()
+        held = self._ring.states()
+        parked = self._ring.parked
+        cells = tuple(np.concatenate(pair) for pair in zip(held.cells, parked.cells, strict=True))
+        return States(
+            np.concatenate([held.slots, parked.slots]), np.concatenate([held.slices, parked.slices]), cells
+        )
 
-    def restore(self, pending: Pending) -> None:
-        """Go on from a snapshot; only on windows that have seen no rows."""
-        for states in pending.states:
+    def load(self, states: States, left_to: int) -> None:
+        """Take up cells of slots that have none; windows that end at or before `left_to` have left."""
+        self._ready.leave_until(left_to)
+        if len(states):
             self._ring.park(states)
-        for rows in pending.held:
-            self._panes.hold(rows)
-        self._open_from = pending.open_from
+            self._note(states.slots, self._slicing.starts(states.slices))
+
+    def _note(self, slots: Array, times: Array) -> None:
+        """Remember the latest time of each slot, by which the host knows who has rows."""
+        n_slots = int(slots.max()) + 1
+        if n_slots > len(self._latest):
+            more = np.full(max(n_slots, 2 * len(self._latest)), _GONE)
+            more[: len(self._latest)] = self._latest
+            self._latest = more
+        if n_slots == 1:
+            self._latest[0] = max(self._latest[0], times.max())
+        else:
+            np.maximum.at(self._latest, slots, times)
 
     def _flush(self) -> None:
         for batch in self._groups.take_all():
-            self._panes.send(batch, self._slicing.first_slice(self._open_from))
+            self._panes.send(batch)
 
-    def _look(self) -> None:
-        """Learn which slices have rows, and how late each slot's last ones are."""
-        self._touched = self._ring.touched_slices(self._window_stream)
-        self._latest = self._ring.latest_slices(self._window_stream)
+    def _go_on(self, upto: int) -> bool:
+        """Move on to the next windows that may have rows; False when there are none that end by `upto`."""
+        while True:
+            self._bring_near()
+            found = self._ready.skip(self._touched, self._ring.parked.slices, upto)
+            start = self._ring.low
+            self._forget()
+            if self._ring.low == start or len(self._ring.parked) == 0:
+                return found
 
-    def _next_run(self, end: int) -> Run | None:
-        """Queue the next windows before window `end` that may have rows, at most n_windows of them."""
-        while self._panes.take_back(self._touched, self._slicing.first_slice(self._open_from)):
-            self._look()
-        slicing, ring, stream = self._slicing, self._ring, self._window_stream
-        if len(self._touched) == 0:
-            return None
-        first = max(self._open_from, slicing.first_window(int(self._touched[0])))
-        if first >= end:
-            return None
-        n_windows = min(self._n_windows, end - first)
-        start, keep_from = slicing.first_slice(first), slicing.first_slice(first + n_windows)
-        which = np.flatnonzero(self._latest >= start).astype(np.int64)
-        ring.turn.take(stream)
-        self._forest.load(ring, which, start, start + slicing.leaves(n_windows), self._panes.changed, stream)
-        ring.clear_below(keep_from, stream)
-        ring.turn.give(stream)
-        self._forest.update(stream)
-        states = self._forest.compute(which, start, n_windows, stream)
-        self._open_from, self._panes.changed = first + n_windows, END_OF_TIME
+    def _bring_near(self) -> None:
+        """Let the ring begin at the first slice with rows, and take back what is parked and in reach."""
+        self._ring.start_at(self._touched)
+        first = self._ring.unpark()
+        if first is not None:
+            self._panes.changed = min(self._panes.changed, first)
+            self._touched = self._ring.touched_slices(self._stream)
+
+    def _forget(self) -> None:
+        """Clear the slices that no window needs any more."""
+        ring, keep_from = self._ring, self._ready.needed_from
+        ring.turn.take(self._stream)
+        ring.clear_below(keep_from, self._stream)
+        ring.turn.give(self._stream)
         self._touched = self._touched[np.searchsorted(self._touched, keep_from) :]
-        return Run.queued(which, first, n_windows, states, stream)
-
-    def _close_to(self, end: int) -> None:
-        """No window before `end` is open any more; give back the room that is not needed."""
-        self._open_from = max(self._open_from, end)
-        ring, stream = self._ring, self._window_stream
-        ring.turn.take(stream)
-        ring.clear_below(self._slicing.first_slice(self._open_from), stream)
-        ring.turn.give(stream)
         ring.start_at(self._touched)
-        ring.shrink()
+
+    def _run(self, upto: int) -> Run | None:
+        """Queue the next windows of all kinds, of the slots that may have rows in them."""
+        ring, stream, start = self._ring, self._stream, self._ready.needed_from
+        # Slots that the ring has no room for have parked rows only, which these windows do not need.
+        which = np.flatnonzero(self._latest[: ring.n_slots] >= self._slicing.start_of(start))
+        most = max(1, min(self._n_windows, MOST_RESULTS // max(1, len(which))))
+        kinds, starts, lo, hi = self._ready.take(start + self._leaves, most, upto)
+        assert len(kinds), "the earliest window fits into a tree"
+        if len(which) == 0:
+            return None
+        ring.turn.take(stream)
+        self._forest.load(ring, which, start, self._panes.changed, stream)
+        ring.turn.give(stream)
+        self._panes.changed = UNCHANGED
+        self._forest.update(stream)
+        on_device = self._forest.compute(which, lo, hi, stream)
+        return Run.queued(which, kinds, starts, on_device, stream, self._back)
+
+
+_GONE = -(2**63)
+"""The latest time of a slot without rows."""

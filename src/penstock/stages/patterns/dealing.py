@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from penstock.stages.batch import Batch, Ints, Mask
 from penstock.stages.key_buckets import KeyBuckets
+from penstock.timing.bucket import BUCKETS
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 
@@ -29,6 +30,9 @@ class Deal(Protocol):
 
     def __call__(self, batch: Batch) -> Shares:
         """The rows of each replica, in the order they have in the batch."""
+
+    def heirs(self, bucket: int) -> Sequence[int]:
+        """The replicas that take up a saved bucket, whatever number of them saved it."""
 
     def __str__(self) -> str:
         """What goes where, for explain()."""
@@ -52,6 +56,10 @@ class KeyDeal:
             return _whole(batch)
         return _shared_out(batch, self.buckets(batch.rows) % self.degree, self.degree)
 
+    def heirs(self, bucket: int) -> Sequence[int]:
+        """The one that has the bucket's keys."""
+        return (bucket % self.degree,)
+
     def __str__(self) -> str:
         return f"rows by key to {_replicas(self.degree)}"
 
@@ -59,17 +67,19 @@ class KeyDeal:
 class WindowDeal:
     """Whole windows to replicas in turn; a row goes to every replica that has one of its windows.
 
-    Window number w (start / every) of a key in bucket b belongs to replica (w + b) mod degree: the windows of
-    one key go round, and those that are open at one time for many keys are spread as well. Each row has one
-    *home*, the owner of the last window of the first kind that starts at or before it, also when that has
-    ended in a gap: there the row is judged and counted; elsewhere it is a guest.
+    Window number w (start / every) of a key in bucket b is in *lane* (w + b) mod 256, and lane l belongs to
+    replica l mod degree: the windows of one key go round, and those that are open at one time for many keys
+    are spread as well. Lanes are for windows what buckets are for keys: state is saved by them, so any number
+    of replicas can take it up. Each row has one *home*, the owner of the last window of the first kind that
+    starts at or before it, also when that has ended in a gap: there the row is judged and counted; elsewhere
+    it is a guest.
     """
 
     def __init__(
         self, windows: Sequence[TimeWindow], schema: pa.Schema, key: Sequence[str], degree: int
     ) -> None:
-        self.degree = degree
-        self._windows = tuple(windows)
+        self.degree, self.n_lanes = degree, BUCKETS
+        self.windows = tuple(windows)
         self._every = np.array([window.every for window in windows], np.int64)
         self._keys = KeyDeal(schema, key, degree)
 
@@ -77,28 +87,50 @@ class WindowDeal:
         """By window; a row may be in several shares."""
         buckets = self._keys.buckets(batch.rows)
         homes = self._homes(batch.times, buckets)
-        masks = [self._needed(batch.times, buckets, each) | (homes == each) for each in range(self.degree)]
+        masks = [self.needed(batch.times, buckets, each) | (homes == each) for each in range(self.degree)]
         return [(each, batch.where(mask)) for each, mask in enumerate(masks) if mask.any()]
+
+    def buckets(self, batch: Batch) -> Ints:
+        """The bucket of each row's key."""
+        return self._keys.buckets(batch.rows)
 
     def homes(self, batch: Batch) -> Ints:
         """The replica at which each row is judged and counted."""
         return self._homes(batch.times, self._keys.buckets(batch.rows))
 
-    def owners(self, kinds: Ints, starts: Ints, buckets: Ints) -> Ints:
-        """The replica of each window, by its kind, its start and the bucket of its key."""
-        return np.asarray((starts // self._every[kinds] + buckets) % self.degree, np.int64)
+    def lanes(self, kinds: Ints, starts: Ints, buckets: Ints) -> Ints:
+        """The lane of each window, by its kind, its start and the bucket of its key."""
+        return np.asarray((starts // self._every[kinds] + buckets) % BUCKETS, np.int64)
+
+    def saved_in(self, kinds: Ints, times: Ints, buckets: Ints) -> Ints:
+        """The lane that saves what is known of each time for some kinds of window.
+
+        It is that of a window that holds the time: its replica has been given all rows of that time.
+        """
+        found = np.full(len(times), int(kinds[0]), np.int64)
+        for kind in kinds[::-1].tolist():
+            found[times % self._every[kind] < self.windows[kind].size] = kind
+        return self.lanes(found, times, buckets)
+
+    def needed(self, times: Ints, buckets: Ints, replica: int) -> Mask:
+        """Which times lie in a window of the replica."""
+        found = np.zeros(len(times), np.bool_)
+        for window in self.windows:
+            first = (times - window.size) // window.every + 1
+            n_windows = np.minimum(times // window.every + 1 - first, BUCKETS)
+            lane = (first + buckets) % BUCKETS
+            # Lanes follow each other up to the last, and then begin again.
+            before_end = np.minimum(n_windows, BUCKETS - lane)
+            found |= (replica - lane) % self.degree < before_end
+            found |= replica % self.degree < n_windows - before_end
+        return found
+
+    def heirs(self, bucket: int) -> Sequence[int]:
+        """All: windows overlap, so what one lane saves others need too, and each takes what it needs."""
+        return range(self.degree)
 
     def _homes(self, times: Ints, buckets: Ints) -> Ints:
-        return np.asarray((times // self._windows[0].every + buckets) % self.degree, np.int64)
-
-    def _needed(self, times: Ints, buckets: Ints, replica: int) -> Mask:
-        """Which rows lie in a window of the replica."""
-        found = np.zeros(len(times), np.bool_)
-        for window in self._windows:
-            first = (times - window.size) // window.every + 1
-            n_windows = times // window.every + 1 - first
-            found |= (replica - first - buckets) % self.degree < n_windows
-        return found
+        return (times // self.windows[0].every + buckets) % BUCKETS % self.degree
 
     def __str__(self) -> str:
         return f"windows in turn to {_replicas(self.degree)}; a row to all that have one of its windows"
@@ -121,6 +153,10 @@ class PaneDeal:
             return _whole(batch)
         return _shared_out(batch, self._slicing.ids(batch.times) % self.degree, self.degree)
 
+    def heirs(self, bucket: int) -> Sequence[int]:
+        """None: what makes parts saves nothing."""
+        return ()
+
     def __str__(self) -> str:
         return f"slices in turn to {_replicas(self.degree)}"
 
@@ -139,6 +175,10 @@ class TurnDeal:
         turns = (self._next + np.arange(batch.num_rows)) % self.degree
         self._next = (self._next + batch.num_rows) % self.degree
         return _shared_out(batch, turns, self.degree)
+
+    def heirs(self, bucket: int) -> Sequence[int]:
+        """None: what makes parts saves nothing."""
+        return ()
 
     def __str__(self) -> str:
         return f"rows in turn to {_replicas(self.degree)}"

@@ -2,20 +2,24 @@
 
 A replica takes in every row of its windows and, for slices are shared, holds parts of windows that are not
 its own; these it lets go unseen. A row that several replicas get is judged and counted by its home
-(`dealing.py`). A replica's state is of use to that replica only, so it cannot go to another number of them.
+(`dealing.py`). State is saved by lane, and any number of replicas can take it up (`lanes.py`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 
 from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
-from penstock.stages.batch import Batch
+from penstock.stages.batch import Batch, Ints, Mask
 from penstock.stages.patterns.dealing import WindowDeal
-from penstock.stages.shelf import picked
+from penstock.stages.patterns.lanes import KEYS, Lanes
+from penstock.stages.saved_state import Piece, decode, encode
+from penstock.stages.shelf import each_once, picked
 from penstock.stages.site import Site
-from penstock.stages.store import Left
+from penstock.stages.store import NEVER, Left
 from penstock.stages.window_stage import Out, WindowStage
 
 
@@ -27,14 +31,65 @@ class ParallelStage(WindowStage):
     ) -> None:
         self._deal, self._replica = deal, replica
         super().__init__(op, up, site, numbered=numbered)
-        self._depends_on = {**self._depends_on, "replica": f"{replica + 1} of {deal.degree}"}
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._lanes = Lanes(self._deal, self._replica, self._shelves)
+        self._changed: Mask | None = (
+            None  # the lanes with news since the last snapshot; None before the first
+        )
 
     def on_batch(self, batch: Batch, watermark: float) -> Out:
         """Take rows in: those at home here as any window stage does, guests without a word about them."""
         at_home = self._deal.homes(batch) == self._replica
+        if self._changed is not None:
+            for lanes in self._lanes.saving(batch.times, self._deal.buckets(batch)):
+                self._changed[lanes] = True
         yield from super().on_batch(batch.where(at_home), watermark)
         if not at_home.all():
             self._take_guests(batch.where(~at_home))
+
+    def snapshot(self) -> dict[int, bytes]:
+        """The state per lane of this replica: all of it at first, then what changed since the last time."""
+        slots = self._keys.live()
+        exported = {
+            f"{number}/{name}": batch
+            for number, shelf in enumerate(self._shelves)
+            for name, batch in shelf.export(slots).items()
+        }
+        asked = [lane for lane in self._lanes.own if self._changed is None or self._changed[lane]]
+        saved = {}
+        for cut in self._lanes.cut(exported, self._buckets(slots), asked):
+            if len(cut.places) or self._changed is not None:
+                tickets = self._judging.settling.export(cut.lane)
+                batches = {KEYS: self._keys.export(slots[cut.places]), "tickets": tickets, **cut.batches}
+                watermark = max(self._watermark, self._least)
+                piece = Piece(cut.lane, len(cut.places), watermark, batches)
+                saved[cut.lane] = encode(piece, self.site.step, self._depends_on)
+        self._changed = np.zeros(self._deal.n_lanes, np.bool_)
+        return saved
+
+    def restore(self, saved: Mapping[int, bytes]) -> None:
+        """Take up all lanes that any number of replicas have saved, as far as they are needed here."""
+        pieces = [decode(data, self.site.step, self._depends_on) for data in saved.values()]
+        self._begin()
+        if pieces:
+            self._take_up(pieces)
+        self._changed = np.zeros(self._deal.n_lanes, np.bool_)
+
+    def _take_up(self, pieces: list[Piece]) -> None:
+        given = [self._keys.assign(piece.batches[KEYS].columns, piece.n_keys) for piece in pieces]
+        slots = np.concatenate(given)
+        batches = self._lanes.joined(pieces, self._buckets(slots))
+        for number, shelf in enumerate(self._shelves):
+            start = f"{number}/"
+            shelf.load({n.removeprefix(start): b for n, b in batches.items() if n.startswith(start)}, slots)
+        self._least = max(piece.watermark for piece in pieces)
+        if self._least > NEVER:
+            # A lane that was saved before others may still hold windows that have left since.
+            for shelf in self._shelves:
+                shelf.leave(self._least, ended=False)
+        self._free(each_once([slots]))
 
     def _take_guests(self, batch: Batch) -> None:
         """Rows into windows; one that fails or is late is told of by its home."""
@@ -45,18 +100,23 @@ class ParallelStage(WindowStage):
         if batch.num_rows == 0:
             return
         slots = self._slots(batch)
-        self._touched.note(slots)
         arriving = self._arriving(batch, lifted, slots)
         for shelf in self._shelves:
             shelf.take(arriving, self._watermark)
-        self._free(slots)
+        self._free(each_once([slots]))
 
     def _given(self, lefts: list[Left], *, final: bool) -> Out:
-        return super()._given([self._mine(left) for left in lefts], final=final)
+        return super()._given([self._mine(left, final=final) for left in lefts], final=final)
 
-    def _mine(self, left: Left) -> Left:
-        """The windows that belong to this replica."""
-        slots, which = np.unique(left.slots, return_inverse=True)
-        buckets = self._keys.buckets_of(slots).astype(np.int64)
-        owners = self._deal.owners(left.kinds, left.starts, buckets[which])
-        return picked(left, np.flatnonzero(owners == self._replica))
+    def _mine(self, left: Left, *, final: bool) -> Left:
+        """The windows that belong to this replica; those that leave change the state of their lanes."""
+        lanes = self._deal.lanes(left.kinds, left.starts, self._buckets(left.slots))
+        mine = lanes % self._deal.degree == self._replica
+        if final and self._changed is not None:
+            self._changed[lanes[mine]] = True
+        return picked(left, np.flatnonzero(mine))
+
+    def _buckets(self, slots: Ints) -> Ints:
+        """The buckets of the slots' keys, each key hashed once."""
+        each, which = np.unique(slots, return_inverse=True)
+        return self._keys.buckets_of(each).astype(np.int64)[which]

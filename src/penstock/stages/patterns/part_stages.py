@@ -18,7 +18,7 @@ from penstock.stages.batch import Batch
 from penstock.stages.judging import Judging
 from penstock.stages.patterns.part_stores import PaneParts, PanesTogether, WindowParts, WindowsTogether
 from penstock.stages.patterns.parts import PARTS, PartFormat, watermarks_of
-from penstock.stages.shelf import Shelf
+from penstock.stages.shelf import Shelf, each_once
 from penstock.stages.site import Site
 from penstock.stages.slices import SliceStore
 from penstock.stages.store import NEVER, Left
@@ -66,7 +66,7 @@ class PartStage(_HalfStage):
         """Give away everything, as parts."""
         lefts = [shelf.early() for shelf in self._shelves]
         yield from self._given(lefts, final=False)
-        touched = np.concatenate([left.touched for left in lefts])
+        touched = each_once([left.touched for left in lefts])
         self._touched.note(touched)
         self._free(touched)
 

@@ -53,7 +53,7 @@ class PaneParts(SliceStore):
         ids, owners, places = ids[filled], slots[ring[filled]], places[filled]
         starts = self.slicing.starts(ids)
         cells = tuple(each[places] for each in self._arena.cells)
-        emptied = self._rings.forget(slots, rings, before)
+        emptied = self._rings.forget(slots, rings, before, self._cells.run)
         left = Left(np.zeros(len(ids), np.int64), owners, starts, starts, starts, cells=cells)
         return self._asked_for(replace(left, touched=emptied))
 
@@ -67,7 +67,7 @@ class WindowParts(SliceStore):
         left = super().early()
         self._shown = Shown()
         slots, rings = self._rings.active()
-        return replace(left, touched=self._rings.forget(slots, rings, GREAT))
+        return replace(left, touched=self._rings.forget(slots, rings, GREAT, self._cells.run))
 
 
 class PanesTogether(SliceStore):

@@ -11,14 +11,21 @@ of those before it, after what they gave at that watermark; `lateness` is taken 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
+from penstock.operators.choices.patterns import (
+    MAP_REDUCE,
+    PANED,
+    PARALLEL,
+    as_pattern,
+    most_slices,
+    refusal,
+)
 from penstock.operators.op import IN, OUT
 from penstock.operators.stream import Stream
 from penstock.operators.windows import PATTERNS, Windows
 from penstock.stages.patterns.dealing import Deal, KeyDeal, PaneDeal, TurnDeal, WindowDeal
 from penstock.stages.patterns.in_order import InOrder
-from penstock.stages.patterns.limits import MAP_REDUCE, PANED, PARALLEL, refusal
 from penstock.stages.patterns.parallel import ParallelStage
 from penstock.stages.patterns.part_stages import JoinStage, MapStage, PanesJoined, PaneStage, ReduceStage
 from penstock.stages.patterns.parts import PARTS
@@ -46,6 +53,13 @@ class Pattern:
     between: str | None = None
     joining_deal: Deal | None = None
     joining: tuple[Stage, ...] = ()
+
+    @property
+    def keepers(self) -> tuple[tuple[Stage, ...], Deal]:
+        """The stages that save state, and the deal whose `heirs` says which of them take up which bucket."""
+        if self.between == PARTS and self.joining_deal is not None:
+            return self.joining, self.joining_deal
+        return self.replicas, self.deal
 
     def explain(self) -> list[str]:
         """Who gets what, in words."""
@@ -80,7 +94,7 @@ def decompose(
     if refused is not None:
         site = new_site()
         raise refused.at(site.step, site.where)
-    return _Making(_as(name, op), up, degree, new_site, numbered, joining).made(name)
+    return _Making(as_pattern(name, op), up, degree, new_site, numbered, joining).made(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +113,8 @@ class _Making:
             return self.parallel(name)
         if name == PANED:
             return self.in_parts(name, PaneDeal(self._windows(), self.degree), PaneStage, PanesJoined)
+        if name == MAP_REDUCE and most_slices(self.op, self.up) == 1:
+            return self.in_parts(name, TurnDeal(self.degree), PaneStage, PanesJoined)  # a window is a slice
         if name == MAP_REDUCE:
             return self.in_parts(name, TurnDeal(self.degree), MapStage, ReduceStage)
         return self.keyed(name)
@@ -137,13 +153,3 @@ class _Making:
     def _windows(self) -> list[TimeWindow]:
         resolved = self.op.resolved(self.up)
         return [window for _, window in resolved.windows if isinstance(window, TimeWindow)]
-
-
-def _as(pattern: str, op: Windows) -> Windows:
-    """The same step as an operator of the pattern: saved state names its operator."""
-    if op.pattern == pattern:
-        return op
-    options = {field.name: getattr(op, field.name) for field in fields(op)}
-    if op.function is not None:
-        options |= {"apply": op.function.call, "schema": op.function.schema}
-    return PATTERNS[pattern](**options)

@@ -5,109 +5,135 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import cuda
 
 from penstock.kernels.cuda.launch import Launch
-from penstock.kernels.cuda.operation import least, total
-from penstock.kernels.cuda.panes import clear_slices, fill, pane_kernels, place_rows
-from penstock.kernels.cuda.registers import device_registers
+from penstock.kernels.cuda.panes import (
+    clear_slices,
+    fill,
+    lift_kernel,
+    pane_kernels,
+    place_rows,
+    touch,
+    untouch,
+)
 from penstock.kernels.cuda.sorting import power_of_two, sort_packed
+from penstock.kernels.rules import COUNTED, LEAST
+from penstock.timing.slices import Slicing
+from penstock.timing.windows import TimeWindow
 from tests.naive.reduced import reduced
 
-Array = npt.NDArray[Any]
-MINIMA = pane_kernels(device_registers(least("int64")).lift, device_registers(least("int64")).combine)
 LAUNCHES = st.builds(Launch, blocks=st.integers(1, 2), threads=st.integers(1, 3))
 ROWS = st.lists(
-    st.tuples(st.integers(0, 2), st.integers(-12, 12), st.integers(-99, 99)), min_size=1, max_size=24
+    st.tuples(st.integers(0, 2), st.integers(-12, 12), st.none() | st.integers(-9, 9)),
+    min_size=1,
+    max_size=24,
 )
+NO_FLAGS = np.ones((1, 1), np.bool_)
 
 
-def placed(
-    rows: list[tuple[int, int, int]], every: int, rest: int, hopping: int, open_from: int, launch: Launch
-) -> tuple[Any, Any, int, int]:
-    """(packed and sorted, place, padded length, skipped), codes wide enough for slices -30 .. 30."""
+def on_device(*values: Any) -> Any:
+    return cuda.to_device(np.array(values))
+
+
+def placed(rows: list[tuple[int, int, Any]], slicing: Slicing, launch: Launch) -> tuple[Any, Any, int]:
+    """(packed and sorted, place, padded length), codes wide enough for slices -30 .. 30."""
     n_padded = power_of_two(len(rows))
-    slots, times = (cuda.to_device(np.array([row[i] for row in rows])) for i in (0, 1))
-    place = cuda.to_device(np.array([0, -30, 61, n_padded.bit_length()]))
-    packed, skipped = cuda.device_array(n_padded, dtype=np.int64), cuda.to_device(np.zeros(1, np.int64))
-    place_rows[launch.over(n_padded)](
-        slots, times, len(rows), n_padded, cuda.to_device(np.array([every, rest, hopping])), open_from,
-        place, packed, skipped,
-    )  # fmt: skip
+    slots, times = (on_device(*(row[i] for row in rows)) for i in (0, 1))
+    place = on_device(0, -30, 61, n_padded.bit_length())
+    packed = cuda.device_array(n_padded, dtype=np.int64)
+    cuts = (slicing.period, on_device(*slicing.offsets))
+    place_rows[launch.over(n_padded)](slots, times, len(rows), n_padded, *cuts, place, packed)
     sort_packed(packed, n_padded, launch)
-    return packed, place, n_padded, int(skipped.copy_to_host()[0])
+    return packed, place, n_padded
 
 
-@settings(deadline=None, derandomize=True, max_examples=40)
-@given(ROWS, st.integers(1, 6), st.integers(-4, 3), LAUNCHES)
+@settings(deadline=None, max_examples=40)
+@given(ROWS, st.integers(1, 6), LAUNCHES)
 def test_rows_are_reduced_by_slot_and_slice_into_the_ring(
-    rows: list[tuple[int, int, int]], every: int, open_from: int, launch: Launch
+    rows: list[tuple[int, int, int | None]], every: int, launch: Launch
 ) -> None:
-    packed, place, n, skipped = placed(rows, every, 0, 0, open_from, launch)
-    values = cuda.to_device(np.array([[row[2]] for row in rows]))
-    valid, neutral = cuda.to_device(np.ones(len(rows), np.bool_)), cuda.to_device(least("int64").neutral())
-    states, spare = (cuda.device_array((n, 3), dtype=np.int64) for _ in range(2))
-    MINIMA.lift_sorted[launch.over(n)](packed, n, n.bit_length(), values, valid, neutral, states)
-    reach = 1
+    packed, place, n = placed(rows, Slicing.of([TimeWindow(every, every)]), launch)
+    times = on_device(*(time for _, time, _ in rows))
+    values = cuda.to_device(np.array([[value or 0 for *_, value in rows]]))
+    valid = cuda.to_device(np.array([[value is not None for *_, value in rows]]))
+    neutral = on_device(*COUNTED.neutral)
+    cells, spare = (cuda.device_array((n, 2), dtype=np.int64) for _ in range(2))
+    bits = n.bit_length()
+    lift_kernel("counted")[launch.over(n)](
+        packed, n, bits, times, times, values, 0, valid, 0, -1, neutral, cells
+    )
+    reach, kernels = 1, pane_kernels(COUNTED)
     while reach < n:
-        MINIMA.reduce_step[launch.over(n)](packed, n, n.bit_length(), reach, states, spare)
-        states, spare, reach = spare, states, 2 * reach
-    ring, touched = cuda.device_array((3, 32, 3), dtype=np.int64), cuda.to_device(np.zeros(32, np.int8))
-    fill[launch.over(96)](ring.reshape(96, 3), neutral)
-    latest = cuda.to_device(np.full(3, -99))
+        kernels.reduce_step[launch.over(n)](packed, n, bits, reach, cells, spare)
+        cells, spare, reach = spare, cells, 2 * reach
+    ring, touched = cuda.device_array((3 * 32, 2), dtype=np.int64), cuda.to_device(np.zeros(32, np.int8))
+    fill[launch.over(96)](ring, neutral)
     for _ in range(2):  # the second time, every slice is pending already
-        MINIMA.add_to_ring[launch.over(n)](packed, n, place, states, ring, touched, latest)
+        kernels.add_to_ring[launch.over(n)](packed, n, place, cells, ring, 32)
+        touch[launch.over(n)](packed, n, place, touched)
 
-    near = [(slot, time // every, value) for slot, time, value in rows if time // every >= open_from]
-    found = reduced([((slot, piece), value) for slot, piece, value in near], min)
-    counted = reduced([((slot, piece), 1) for slot, piece, _ in near], lambda a, b: a + b)
-    held = ring.copy_to_host()
-    assert {key: int(held[key[0], key[1] % 32, 0]) for key in found} == found
-    assert {key: held[key[0], key[1] % 32, 1:].tolist() for key in found} == {
-        key: [2 * n_rows, 2 * n_rows] for key, n_rows in counted.items()
-    }
-    assert int((held[:, :, 2] > 0).sum()) == len(found)
-    assert skipped == len(rows) - len(near)
-    assert set(np.flatnonzero(touched.copy_to_host()).tolist()) == {piece % 32 for _, piece in found}
-    assert latest.copy_to_host().tolist() == [
-        max((piece for held_slot, piece in found if held_slot == slot), default=-99) for slot in range(3)
-    ]
+    found = reduced([((slot, time // every), value) for slot, time, value in rows if value is not None], min)
+    equal = reduced(
+        [
+            ((slot, time // every), 2)
+            for slot, time, value in rows
+            if value is not None and value == found[slot, time // every]
+        ],
+        lambda a, b: a + b,
+    )
+    held = ring.copy_to_host().reshape(3, 32, 2)
+    assert {key: ~int(held[key[0], key[1] % 32, 0]) for key in found} == found
+    assert {key: int(held[key[0], key[1] % 32, 1]) for key in found} == equal
+    assert int((held[:, :, 0] > LEAST).sum()) == len(found)
+    assert set(np.flatnonzero(touched.copy_to_host())) == {time // every % 32 for _, time, _ in rows}
 
 
 def test_rows_of_one_key_keep_their_order_of_arrival() -> None:
-    packed, *_ = placed([(1, 5, 0), (0, 5, 0), (1, 5, 0), (0, 5, 0)], 10, 0, 0, -9, Launch(1, 2))
+    slicing = Slicing.of([TimeWindow(10, 10)])
+    packed, *_ = placed([(1, 5, 0), (0, 5, 0), (1, 5, 0), (0, 5, 0)], slicing, Launch(1, 2))
     assert [int(code) & 0b111 for code in packed.copy_to_host()] == [1, 3, 0, 2]
 
 
-def test_a_slide_with_a_rest_is_two_slices() -> None:
-    #  every 3, rest 2:  [-3 -2 | -1)  [0 1 | 2)     slices -2, -1, 0, 1
-    rows = [(0, time, 0) for time in (-3, -2, -1, 0, 1, 2, 3, 4)]
-    packed, _, n, _ = placed(rows, 3, 2, 0, -30, Launch(2, 2))
-    slices = [(int(code) >> n.bit_length()) - 30 for code in packed.copy_to_host()]
-    assert slices == [-2, -2, -1, 0, 0, 1, 2, 2]
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.integers(1, 9), min_size=2, max_size=2), st.integers(1, 9), LAUNCHES)
+def test_slices_have_the_numbers_that_they_have_on_the_host(
+    sizes: list[int], every: int, launch: Launch
+) -> None:
+    slicing = Slicing.of([TimeWindow(size, every) for size in sizes])
+    times = range(-8, 8)
+    packed, _, n = placed([(0, time, 0) for time in times], slicing, launch)
+    found = [(int(code) >> n.bit_length()) - 30 for code in packed.copy_to_host()]
+    assert found == [slicing.id_of(time) for time in times]
 
 
-def test_rows_in_a_hopping_gap_are_counted_and_left_out() -> None:
-    packed, _, n, skipped = placed([(0, t, 0) for t in range(6)], 3, 2, 1, -30, Launch(1, 1))
-    slices = [(int(code) >> n.bit_length()) - 30 for code in packed.copy_to_host()[:4]]
-    assert (slices, skipped) == ([0, 0, 2, 2], 2)
+def test_nulls_are_counted_by_their_own_lift_and_left_out_by_others() -> None:
+    packed, _, n = placed(
+        [(0, 1, 0), (0, 2, 0), (0, 3, 0), (0, 4, 0)], Slicing.of([TimeWindow(9, 9)]), Launch(1, 1)
+    )
+    valid = cuda.to_device(np.array([[True, False, False, True]]))
+    values, neutral = cuda.to_device(np.array([[5, 6, 7, 8]])), on_device(0)
+    for lift, expected in (("null", [0, 1, 1, 0]), ("time", [1, 0, 0, 4])):
+        cells = cuda.device_array((n, 1), dtype=np.int64)
+        given_times = on_device(1, 2, 3, 4)
+        lift_kernel(lift)[1, 1](
+            packed, n, n.bit_length(), given_times, given_times, values, 0, valid, 0, 0, neutral, cells
+        )
+        assert cells.copy_to_host()[:, 0].tolist() == expected
 
 
 def test_cleared_slices_are_neutral_in_all_slots_also_round_the_end() -> None:
-    ring, touched = cuda.to_device(np.ones((2, 4, 3))), cuda.to_device(np.ones(4, np.int8))
-    clear_slices[1, 2](ring, touched, cuda.to_device(total("float64").neutral()), 7, 2)
-    assert ring.copy_to_host()[:, :, 0].tolist() == [[0, 1, 1, 0], [0, 1, 1, 0]]
+    ring, touched = cuda.to_device(np.ones((2 * 4, 1))), cuda.to_device(np.ones(4, np.int8))
+    clear_slices[1, 2](ring, 4, on_device(0.0), 7, 2)
+    untouch[1, 2](touched, 7, 2)
+    assert ring.copy_to_host().reshape(2, 4).tolist() == [[0, 1, 1, 0], [0, 1, 1, 0]]
     assert touched.copy_to_host().tolist() == [0, 1, 1, 0]
 
 
-def test_states_that_were_put_aside_are_combined_with_those_in_the_ring() -> None:
-    ring = cuda.to_device(np.array([[[5, 1, 1], [2**63 - 1, 0, 0]]]))
-    touched, latest = cuda.to_device(np.zeros(2, np.int8)), cuda.to_device(np.array([4]))
-    aside = np.array([[3, 2, 2], [8, 1, 1]])
-    slots, slices = cuda.to_device(np.array([0, 0])), cuda.to_device(np.array([4, 7]))
-    MINIMA.merge_states[1, 2](slots, slices, cuda.to_device(aside), ring, touched, latest)
-    assert ring.copy_to_host().tolist() == [[[3, 3, 3], [8, 1, 1]]]
-    assert (touched.copy_to_host().tolist(), latest.copy_to_host().tolist()) == ([1, 1], [7])
+def test_cells_that_were_put_aside_are_merged_with_those_in_the_ring() -> None:
+    ring = cuda.to_device(np.array([[5, 1], [LEAST, 0]]))
+    aside = cuda.to_device(np.array([[5, 2], [8, 1]]))
+    pane_kernels(COUNTED).merge_states[1, 2](on_device(0, 0), on_device(4, 7), aside, ring, 2)
+    assert ring.copy_to_host().tolist() == [[5, 3], [8, 1]]

@@ -14,7 +14,7 @@ NUMBERS = st.lists(st.integers(0, 2**62) | st.integers(0, 3), min_size=1, max_si
 LAUNCHES = st.builds(Launch, blocks=st.integers(1, 3), threads=st.integers(1, 3))
 
 
-@settings(deadline=None, derandomize=True, max_examples=40)
+@settings(deadline=None, max_examples=40)
 @given(NUMBERS, LAUNCHES)
 def test_numbers_come_out_least_first_and_the_padding_last(numbers: list[int], launch: Launch) -> None:
     n = power_of_two(len(numbers))

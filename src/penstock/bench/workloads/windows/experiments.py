@@ -1,136 +1,137 @@
-"""The experiments: which ways are tried on which cases, and what is claimed.
+"""The whole workload: which experiments are done, in which size, and what is claimed.
 
-Quick has the cases of the claims; full has all of SPRINGALD's experiments that one CPU thread can have (its
-figure 13, threads, belongs to the engines). A full measurement holds about 6 GB of rows.
+Quick has the cases of the claims and two of the sweeps; full has all of SPRINGALD's experiments (section VI)
+that CPU threads can have.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
-from penstock.bench.workload import Case, Cell, Claim, Size, Way, Workload
-from penstock.bench.workloads.windows import ours, parts, peers, series
-from penstock.bench.workloads.windows.answer import right, wrong
-from penstock.bench.workloads.windows.series import Series, delays_named, keys_named
+from penstock.bench.cell import Cell
+from penstock.bench.workload import Case, Claim, Size, Way, Workload
+from penstock.bench.workloads.windows import arriving, keyed, sliding
+from penstock.bench.workloads.windows.answer import Answer, right, wrong
+from penstock.bench.workloads.windows.experiment import Experiment
+from penstock.bench.workloads.windows.keyed import ONE_RATE, PER_CELL, ZIPF
 from penstock.bench.workloads.windows.shape import Shape, flow
+from penstock.bench.workloads.windows.sliding import COPIES, FOLD, PLAIN
+from penstock.bench.workloads.windows.ways import BUCKETS, OURS, PANDAS, POLARS, READING, all_ways
 
-OURS, READING, BUCKETS, PANDAS, POLARS = "penstock", "reading", "bucket per window", "pandas", "Polars"
-PLAIN, COPIES, FOLD = "1 key, sum, 1 s / 10 ms", "100 windows per row", "fold of three numbers"
-FEWER = 1 << 20
-"""Rows of the case for buckets per window, which make a hundred copies of each."""
+N_ROWS = 1 << 22
+"""Rows of a sweep: two columns of them are twice what the caches of today's machines hold."""
 
 
 def workload(size: Size) -> Workload:
     """Windows at the speed of memory, and what they cost when they slide, scatter or multiply."""
-    n_rows = 1 << 22 if size == "quick" else 1 << 23
-    shapes = _quick(n_rows) if size == "quick" else _full(n_rows)
+    experiments = _quick() if size == "quick" else _full()
     return Workload(
         name="windows",
         about="sliding windows over out-of-order rows, against reading them, copying them, pandas and Polars",
-        cases=tuple(_case(name, shape) for name, shape in shapes.items()),
-        ways=tuple(_ways(size, shapes)),
+        cases=tuple(_cases(experiments)),
+        ways=tuple(_ways(experiments)),
         oracle=right,
         wrong=wrong,
-        claims=tuple(_claims(shapes)),
+        claims=tuple(_claims(_shapes(experiments))),
+        charts=tuple(chart for experiment in experiments for chart in experiment.charts),
+        counts=n_results,
+        # All experiments fifteen times over would take half an hour.
+        rounds=5,
     )
 
 
-def _quick(n_rows: int) -> Series:
-    return {
-        PLAIN: series.plain(n_rows),
-        COPIES: series.plain(FEWER),
-        FOLD: Shape(n_rows, function="fold", steady=True),
-        **series.slides(n_rows, ("100 ms", "10 us")),
-        **series.keys(n_rows, ((1, 0.0), (500, 0.0), (500, 0.9))),
-        **series.delays(n_rows, ("in order", "1 s")),
-    }
+def n_results(expected: Any) -> Mapping[str, int]:
+    """The windows that leave, as units of work."""
+    assert isinstance(expected, Answer), "the oracle of the workload gives windows"
+    return {"results": len(expected.starts)}
 
 
-def _full(n_rows: int) -> Series:
-    some = tuple(
-        (n_keys, skew) for n_keys in (1, 10, 100, 500) for skew in (0.0, 0.9) if n_keys > 1 or not skew
-    )
-    return {
-        PLAIN: series.plain(2 * n_rows),
-        COPIES: series.plain(FEWER),
-        FOLD: Shape(n_rows, function="fold", steady=True),
-        **series.slides(n_rows),
-        **series.keys(n_rows, some),
-        **series.delays(n_rows),
-        **series.functions(n_rows),
-        **series.batches(n_rows),
-        **series.many_keys(n_rows),
-        **series.counts(n_rows // 2),
-        **series.minutes(n_rows),
-        **series.campaigns(n_rows),
-    }
-
-
-def _case(name: str, shape: Shape) -> Case:
-    units = {"rows": shape.n_rows}
-    if name.startswith("batches"):
-        units["batches"] = -(-shape.n_rows // shape.batch)
-    if shape.steady and not shape.mean_delay:
-        # The last slice is not over when the rows end, and its window stays.
-        units["results"] = (shape.n_slices - 1) * max(shape.n_keys, 1)
-    return Case(name, make=partial(flow, shape), units=units)
-
-
-def _ways(size: Size, shapes: Series) -> list[Way]:
-    keyed = keys_named(500)
-    slides = tuple(name for name in shapes if name.startswith("slide "))
-    split = (PLAIN,) if size == "quick" else (PLAIN, keyed)
-    found = [
-        Way(OURS, ours.through_stage, setup=ours.fed_stage),
-        Way(READING, peers.read_columns, oracle=peers.sums_of_columns, only=(PLAIN, keyed)),
-        Way(BUCKETS, peers.bucket_per_window, only=(COPIES,)),
-        Way(PANDAS, peers.by_pandas, setup=peers.pandas_frame, only=(PLAIN,)),
-        Way(POLARS, peers.by_polars, setup=peers.polars_frame, only=(PLAIN,)),
-        Way("part: slots", parts.to_slots, oracle=parts.n_rows_and_keys, only=split),
-        Way("part: values", parts.to_values, parts.lifting_of, parts.n_rows_of, split),
-        Way("part: rows into counts", parts.to_cells, parts.counting, parts.n_rows_of, split),
-        Way("part: rows into sums", parts.to_cells, parts.summing, parts.n_rows_of, split),
-        Way("part: leaving", parts.leaving, parts.full_store, parts.n_leaving, split),
-    ]
-    return found if size == "quick" else [*found, *_forced(slides)]
-
-
-def _forced(slides: tuple[str, ...]) -> list[Way]:
-    """Figures 12, right, and 17: the store alone, by its own choice, without a tree, with n_w windows."""
-    # With n_w of 1 every window is a pass of its own, which takes long: two slides show it.
-    few = tuple(name for name in slides if name in ("slide 10 ms", "slide 10 us"))
+def _quick() -> list[Experiment]:
     return [
-        Way("store, own choice", ours.through_store, setup=ours.fed_store, only=slides),
-        Way("store, no tree", ours.through_store, partial(ours.fed_store, way="sweep"), only=slides),
-        *(
-            Way(
-                f"store, tree, n_w {most:,}",
-                ours.through_store,
-                setup=partial(ours.fed_store, way="tree", most=most),
-                only=few,
-            )
-            for most in (1, 10, 100, 1_000)
-        ),
+        sliding.plain(2 * N_ROWS),
+        sliding.slides(N_ROWS, ("100 ms", "1 ms", "10 us")),
+        keyed.keys(N_ROWS, (1, 500), peers=False),
+        arriving.delays(N_ROWS, ("in order", "1 s"), ("10 ms",)),
+        sliding.parts(N_ROWS, n_keys=0),
     ]
 
 
-def _claims(shapes: Series) -> list[Claim]:
+def _full() -> list[Experiment]:
+    return [
+        sliding.plain(4 * N_ROWS),
+        sliding.slides(N_ROWS),
+        sliding.batches(N_ROWS),
+        sliding.at_a_time(N_ROWS // 8),
+        keyed.by_threads(N_ROWS),
+        keyed.keys(N_ROWS),
+        keyed.many_keys(N_ROWS // 2),
+        sliding.functions(N_ROWS),
+        arriving.delays(N_ROWS),
+        sliding.tree_or_none(N_ROWS // 2),
+        sliding.parts(N_ROWS, n_keys=0),
+        sliding.parts(N_ROWS, n_keys=500),
+        arriving.latency(N_ROWS),
+        arriving.counts(N_ROWS // 4),
+        arriving.minutes(N_ROWS),
+        keyed.campaigns(N_ROWS),
+    ]
+
+
+def _shapes(experiments: list[Experiment]) -> dict[str, Shape]:
+    return {case: shape for each in experiments for one in each.tried for case, shape in one.shapes.items()}
+
+
+def _cases(experiments: list[Experiment]) -> list[Case]:
+    groups = {case: each.group for each in experiments for one in each.tried for case in one.shapes}
+    return [
+        Case(name, make=partial(flow, shape), units=_units(shape), group=groups[name])
+        for name, shape in _shapes(experiments).items()
+    ]
+
+
+def _units(shape: Shape) -> dict[str, int]:
+    units = {"rows": shape.n_rows}
+    if not shape.counted:
+        units["rows per slice and key"] = round(shape.per_cell)
+    return units
+
+
+def _ways(experiments: list[Experiment]) -> list[Way]:
+    """The ways that some experiment tries, each on its cases only."""
+    only: dict[str, dict[str, None]] = {}
+    for each in experiments:
+        for one in each.tried:
+            only.setdefault(one.way, {}).update(dict.fromkeys(one.shapes))
+    return [replace(way, only=tuple(only[way.name])) for way in all_ways() if way.name in only]
+
+
+def _claims(shapes: Mapping[str, Shape]) -> list[Claim]:
     plain, fold = Cell(PLAIN, OURS), Cell(FOLD, OURS)
-    uniform, skewed = (Cell(keys_named(500, skew), OURS) for skew in (0.0, 0.9))
     at_least = "{}: at least {} million rows/s"
     return [
-        Claim(f"{PLAIN}: at least 0.25 of the rate of reading", plain, 4, over=Cell(PLAIN, READING)),
-        Claim(at_least.format(PLAIN, 150), plain, shapes[PLAIN].n_rows / 150e6),
-        _ratio("a slide of 10 us for 100 ms costs at most 1.5x", "slide 10 us", 1.5, "slide 100 ms"),
-        _ratio("500 keys for 1 cost at most 1.5x", keys_named(500), 1.5, keys_named(1)),
-        _ratio("1 s of mean delay costs at most 1.1x", delays_named("1 s"), 1.1, "in order"),
-        Claim("Zipf instead of uniform keys costs at most 1.05x", skewed, 1.05, over=uniform),
-        Claim(at_least.format(FOLD, 60), fold, shapes[FOLD].n_rows / 60e6),
-        Claim("a bucket per window is beaten 50x", Cell(COPIES, OURS), 1 / 50, over=Cell(COPIES, BUCKETS)),
-        Claim("pandas is beaten", plain, 1, over=Cell(PLAIN, PANDAS)),
-        Claim("Polars is beaten", plain, 1, over=Cell(PLAIN, POLARS)),
+        Claim(f"{PLAIN}: at least 0.25 of the rate of reading", plain, 4, Cell(PLAIN, READING), "rows"),
+        Claim(at_least.format(PLAIN, 150), plain, shapes[PLAIN].n_rows / 150e6, speed="rows"),
+        _ratio("a slide of 10 us for 100 ms, equal rows per slice", "slide: 10 us", 1.5, "slide: 100 ms"),
+        _ratio("500 keys for 1, the same stream", f"{ONE_RATE}: 500", 1.5, f"{ONE_RATE}: 1"),
+        _ratio("500 keys for 1, equal rows per slice and key", f"{PER_CELL}: 500", 1.5, f"{PER_CELL}: 1"),
+        _ratio("1 s of mean delay for in order", "delay: 10 ms, 1 s", 1.1, "delay: 10 ms, in order"),
+        *(
+            _ratio(f"Zipf for uniform, 500 {group}", f"{group}: {ZIPF}, 500", 1.05, f"{group}: 500")
+            for group in (ONE_RATE, PER_CELL)
+        ),
+        Claim(at_least.format(FOLD, 60), fold, shapes[FOLD].n_rows / 60e6, speed="rows"),
+        _faster("a bucket per window at 100 windows per row is beaten 50x", COPIES, 50, BUCKETS),
+        _faster("pandas is beaten", PLAIN, 1, PANDAS),
+        _faster("Polars is beaten", PLAIN, 1, POLARS),
     ]
 
 
-def _ratio(says: str, case: str, at_most: float, over: str) -> Claim:
-    return Claim(says, Cell(case, OURS), at_most, over=Cell(over, OURS))
+def _ratio(what: str, case: str, at_most: float, over: str) -> Claim:
+    return Claim(f"{what}, costs at most {at_most:g}x", Cell(case, OURS), at_most, Cell(over, OURS))
+
+
+def _faster(says: str, case: str, times: float, than: str) -> Claim:
+    return Claim(says, Cell(case, OURS), 1 / times, Cell(case, than), "rows")

@@ -6,6 +6,7 @@ as Arrow columns. Stores are given the slots of keys, since turning keys into sl
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -36,8 +37,11 @@ class Counters:
     passed: int = 0
     late: int = 0
     late_by_window: dict[str, int] = field(default_factory=dict)
+    filtered: int = 0
     no_window: int = 0
     unfinished: int = 0
+    unmatched: int = 0
+    unrouted: int = 0
     errors: int = 0
 
 
@@ -67,6 +71,17 @@ def fed_stage(flow: Flow) -> Fed:
 
 def through_stage(fed: Fed) -> Given:
     """All batches and watermarks through the stage."""
+    running = steps(fed)
+    while True:
+        try:
+            next(running)
+        except StopIteration as ended:
+            given: Given = ended.value
+            return given
+
+
+def steps(fed: Fed) -> Generator[None, None, Given]:
+    """The same, with a stop after each batch whose windows have left; what is returned is the answer."""
     stage, flow = fed
     found: list[pa.RecordBatch] = []
     watermark = NEVER if flow.begin is None else flow.begin
@@ -74,6 +89,7 @@ def through_stage(fed: Fed) -> Given:
         _keep(stage.on_batch(batch, watermark), found)
         watermark = after
         _keep(stage.on_watermark(watermark), found)
+        yield
     if flow.begin is None:
         _keep(stage.drain(), found)
     return lambda: _of_rows(found)

@@ -1,14 +1,15 @@
 """What a case is, and its rows: made once from the seed, held as Arrow columns cut into batches.
 
-Values are whole sixteenths below 1,000, so that sums, also of squares, are exact in any order and answers
-can be compared. Times are microseconds, evenly spread; with a mean delay d rows arrive up to 2 d late, in
-the order of their arrival, and the watermark waits for that.
+Values are whole sixteenths between 0 and 1,000, so that sums, also of squares, are exact in any order and
+answers can be compared; none is 0, so that a sum of 0 has no rows. Times are microseconds, evenly spread;
+with a mean delay d rows arrive up to 2 d late, in the order of their arrival, and the watermark waits for
+that.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -70,6 +71,15 @@ class Shape:
         return -(-self.n_rows // self.per_slice)
 
     @property
+    def per_cell(self) -> float:
+        """Rows per slice and key, on average."""
+        return self.per_slice / max(self.n_keys, 1)
+
+    def drained(self, n_rows: int) -> Shape:
+        """The same windows over at most so many rows, begun empty and ended: what batch peers can do."""
+        return replace(self, n_rows=min(self.n_rows, n_rows), steady=False)
+
+    @property
     def op(self) -> Windows:
         """The step as a user would write it."""
         spec = ps.count_window if self.counted else ps.sliding
@@ -119,19 +129,51 @@ def flow(shape: Shape, seed: int) -> Flow:
     pace = (shape.every // shared, shape.per_slice // shared)
     times = _times(shape.n_rows, pace, shape.mean_delay, seed)
     keys, values = _keys(shape.n_rows, shape.n_keys, shape.skew, seed), _values(shape.n_rows, seed)
-    cuts = range(0, shape.n_rows, shape.batch)
-    parts = [slice(start, start + shape.batch) for start in cuts]
-    greatest = np.maximum.accumulate([times[part].max() for part in parts])
-    return Flow(
-        shape,
-        times,
-        values,
-        keys,
-        tuple(_batch(shape, times[part], keys[part], values[part], part.start) for part in parts),
-        tuple((greatest - 2 * shape.mean_delay).tolist()),
-        _lead(shape),
-        BEGIN - 2 * shape.mean_delay if shape.steady else None,
-    )
+    marks = _marks(times, shape.batch, shape.mean_delay)
+    begin = BEGIN - 2 * shape.mean_delay if shape.steady else None
+    return _cut(Flow(shape, times, values, keys, (), marks, _lead(shape), begin))
+
+
+def by_key(whole: Flow, n_parts: int) -> list[Flow]:
+    """The rows in parts that share no key, each a flow of its own that ends with the same watermark."""
+    found = []
+    for part in range(n_parts):
+        mine = whole.keys % n_parts == part
+        shape = replace(whole.shape, n_rows=int(mine.sum()))
+        if not shape.n_rows:
+            continue
+        times = whole.times[mine]
+        marks = _marks(times, shape.batch, shape.mean_delay)
+        lead_times, lead_keys, lead_values = whole.lead
+        of_lead = lead_keys % n_parts == part
+        found.append(
+            replace(
+                whole,
+                shape=shape,
+                times=times,
+                values=whole.values[mine],
+                keys=whole.keys[mine],
+                watermarks=(*marks[:-1], whole.watermarks[-1]),
+                lead=(lead_times[of_lead], lead_keys[of_lead], lead_values[of_lead]),
+            )
+        )
+    return [_cut(each) for each in found]
+
+
+def _marks(times: Ints, batch: int, mean_delay: int) -> tuple[int, ...]:
+    """The watermark after each batch."""
+    greatest = np.maximum.reduceat(times, np.arange(0, len(times), batch))
+    return tuple((np.maximum.accumulate(greatest) - 2 * mean_delay).tolist())
+
+
+def _cut(given: Flow) -> Flow:
+    """The flow with its rows cut into batches."""
+    shape = given.shape
+    parts = [slice(start, start + shape.batch) for start in range(0, shape.n_rows, shape.batch)]
+    batches = [
+        _batch(shape, given.times[part], given.keys[part], given.values[part], part.start) for part in parts
+    ]
+    return replace(given, batches=tuple(batches))
 
 
 def _batch(shape: Shape, times: Ints, keys: Ints, values: Floats, first: int) -> Batch:
@@ -164,7 +206,7 @@ def _times(n_rows: int, pace: tuple[int, int], mean_delay: int, seed: int) -> In
 
 @lru_cache(maxsize=2)
 def _values(n_rows: int, seed: int) -> Floats:
-    return np.asarray(np.random.default_rng([seed, 1]).integers(0, 16_000, n_rows) / 16.0)
+    return np.asarray(np.random.default_rng([seed, 1]).integers(1, 16_000, n_rows) / 16.0)
 
 
 @lru_cache(maxsize=4)

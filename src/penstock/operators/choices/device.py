@@ -1,0 +1,67 @@
+"""Which window steps a CUDA device can take: what can be known before a run, wherever that will be.
+
+Devices hold the slices of time windows, as registers. Whether there is a device is for the stage to find out,
+where it runs (`stages/device.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors import GraphError, NotSupported, nearest_first
+from penstock.operators.aggregates import Fold
+from penstock.operators.choices.kept import why_rows
+from penstock.operators.stream import Stream
+from penstock.operators.window import Sliding
+
+if TYPE_CHECKING:
+    from penstock.operators.windows import Windows
+
+AUTO, CPU, CUDA = DEVICES = ("auto", "cpu", "cuda")
+IN_PARTS = ("paned", "map_reduce")
+
+
+def check_device(device: str) -> None:
+    """Raise unless it is the name of a device."""
+    if device not in DEVICES:
+        names = nearest_first(str(device), DEVICES)
+        raise GraphError(
+            f"device={device!r} is unknown",
+            detail=f"the devices are {', '.join(names)}",
+            hint=f'say device="{names[0]}"',
+        )
+
+
+def refused(op: Windows, up: Stream, *, numbered: bool = True) -> NotSupported | None:
+    """The error for a step that is to run on a device and cannot; `numbered` as in `why_rows`."""
+    why = why_not_cuda(op, up, numbered=numbered) if op.device == CUDA else None
+    if why is None:
+        return None
+    return NotSupported(
+        f'device="cuda" was asked for, but {why}',
+        detail="a device holds tumbling and sliding windows, of aggregates that are a few numbers",
+        hint='say device="auto", or give such windows and aggregates a step of their own',
+    )
+
+
+def why_not_cuda(op: Windows, up: Stream, *, numbered: bool) -> str | None:
+    """Why a step cannot run on a device; None when it can."""
+    others = [str(spec) for _, spec in op.named() if not isinstance(spec, Sliding)]
+    if others:
+        return f"{others[0]} is not cut into slices of time"
+    if op.function is not None:
+        return f"rows are kept for {op.function}, which sees whole windows"
+    if op.pattern in IN_PARTS:
+        return f"{op.pattern} windows are put together from parts"
+    for name, aggregate in (op.aggregates or {}).items():
+        why = why_rows(aggregate, up, numbered=numbered)
+        if why is not None:
+            return f"{name}={aggregate} needs more than registers: {why}"
+    return None
+
+
+def why_not_by_itself(op: Windows) -> str | None:
+    """Why "auto" leaves a step to the cpu that a device could take; None when it does not."""
+    folds = [str(each) for each in (op.aggregates or {}).values() if isinstance(each, Fold)]
+    # Kernels cannot raise: a combine that fails would give a number there, and stops the run here.
+    return f"a device cannot tell when {folds[0]} fails" if folds else None

@@ -1,0 +1,141 @@
+"""What a window keeps of an aggregate: registers, which are a few numbers, or the rows themselves.
+
+The rule is here once: stages keep what it says, and explain() tells of it without a stage. Numbers, bools,
+dates and timestamps fit into registers; text and decimals do not, nor do aggregates of all values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+import pyarrow as pa
+import pyarrow.types as kind
+
+from penstock.operators import aggregates as spec
+from penstock.operators.aggregates import Aggregate
+from penstock.operators.choices.compiled import why_python
+from penstock.operators.stream import Stream
+from penstock.timing.windows import CountWindow, Window
+
+
+class Kind(StrEnum):
+    """What a register keeps.
+
+    ROWS      how many rows; of no column
+    COUNT     how many values that are not null
+    INT_SUM   the exact sum of integers, in two halves: upper * 2^32 + lower
+    FLOAT_SUM the sum of floats
+    MOST      the greatest integer (floats come in as integers of the same order)
+    LEAST     the least integer, kept as its complement
+    MOST_OF   the greatest integer, and how many values equal it
+    LEAST_OF  the least integer as its complement, and how many values equal it
+    LAST      (time, order, value) of the last value by (time, order)
+    FIRST     the same of the first, time and order kept as complements
+    MOMENTS   (n, mean, sum of squared distances) of floats
+    LATEST    the greatest time of the rows; of no column
+    FOLD      the part of a user's fold; its floats are the columns from `column` on
+    """
+
+    ROWS = "rows"
+    COUNT = "count"
+    INT_SUM = "int sum"
+    FLOAT_SUM = "float sum"
+    MOST = "most"
+    LEAST = "least"
+    MOST_OF = "most of"
+    LEAST_OF = "least of"
+    LAST = "last"
+    FIRST = "first"
+    MOMENTS = "moments"
+    LATEST = "latest"
+    FOLD = "fold"
+
+
+EXACT = frozenset({Kind.ROWS, Kind.COUNT, Kind.INT_SUM})
+"""Kinds from which what was added can be taken away again without a trace."""
+_WIDTHS = {
+    Kind.INT_SUM: 2,
+    Kind.MOST_OF: 2,
+    Kind.LEAST_OF: 2,
+    Kind.LAST: 3,
+    Kind.FIRST: 3,
+    Kind.MOMENTS: 3,
+}
+_OF_VALUES: dict[type[Aggregate], tuple[Kind, ...]] = {
+    spec.Min: (Kind.COUNT, Kind.LEAST),
+    spec.Max: (Kind.COUNT, Kind.MOST),
+    spec.MinCount: (Kind.COUNT, Kind.LEAST_OF),
+    spec.MaxCount: (Kind.COUNT, Kind.MOST_OF),
+    spec.First: (Kind.COUNT, Kind.FIRST),
+    spec.Last: (Kind.COUNT, Kind.LAST),
+    spec.Var: (Kind.MOMENTS,),
+    spec.Std: (Kind.MOMENTS,),
+}
+
+
+def is_whole(type_: pa.DataType) -> bool:
+    """Whether values of the type are kept as int64, with their order."""
+    whole = kind.is_integer(type_) or kind.is_boolean(type_) or kind.is_timestamp(type_)
+    return bool(whole or kind.is_date32(type_))
+
+
+def is_numeric(type_: pa.DataType) -> bool:
+    """Whether registers can be of such values; of others they only count."""
+    return bool(is_whole(type_) or kind.is_floating(type_))
+
+
+def why_rows(aggregate: Aggregate, up: Stream, *, numbered: bool) -> str | None:
+    """Why a window keeps rows for an aggregate; None when registers hold it.
+
+    `numbered` says that rows come with one column of order, by which first and last can be decided.
+    """
+    match aggregate:
+        case spec.Count() | spec.EventTimeMax():
+            return None
+        case spec.Fold():
+            return why_python(aggregate, up)
+        case spec.Sum() | spec.Mean():
+            return _why_not_numbers(aggregate, up)
+        case spec.First() | spec.Last():
+            unordered = None if numbered else "rows of one time have no number that puts them in order"
+            return _why_not_numbers(aggregate, up) or unordered
+        case _ if type(aggregate) in _OF_VALUES:
+            return _why_not_numbers(aggregate, up)
+    return "it is made from all values of a window"
+
+
+def _why_not_numbers(aggregate: Aggregate, up: Stream) -> str | None:
+    found = aggregate.value_type(up)
+    return None if is_numeric(found) else f"registers hold numbers, and {aggregate.value} is {found}"
+
+
+def is_sketched(aggregate: Aggregate, windows: Iterable[Window]) -> bool:
+    """Whether a sketch is kept of an aggregate instead of rows: so, unless there are count windows.
+
+    Those put rows in order before they know which window a row is in, and so have the rows anyway.
+    """
+    counted = any(isinstance(window, CountWindow) for window in windows)
+    return isinstance(aggregate, spec.ApproxDistinct | spec.Quantile) and not counted
+
+
+def registers_of(aggregate: Aggregate, up: Stream) -> tuple[Kind, ...]:
+    """The registers of an aggregate that they hold, beside the count of rows that every window has."""
+    match aggregate:
+        case spec.Count():
+            return () if aggregate.value is None else (Kind.COUNT,)
+        case spec.EventTimeMax():
+            return (Kind.LATEST,)
+        case spec.Fold():
+            return (Kind.FOLD,)
+        case spec.Sum() | spec.Mean():
+            floats = kind.is_floating(aggregate.value_type(up))
+            return (Kind.FLOAT_SUM if floats else Kind.INT_SUM, Kind.COUNT)
+    return _OF_VALUES[type(aggregate)]
+
+
+def width_of(register: Kind, aggregate: Aggregate) -> int:
+    """How many numbers of eight bytes a register has."""
+    if register is Kind.FOLD and isinstance(aggregate, spec.Fold):
+        return len(aggregate.zero) if isinstance(aggregate.zero, tuple) else 1
+    return _WIDTHS.get(register, 1)

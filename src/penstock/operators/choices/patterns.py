@@ -1,0 +1,130 @@
+"""Which pattern spreads a window step over replicas: what each can take, and which one "auto" means.
+
+Time windows are known before their rows, so they can be dealt; where a session or a count window begins
+depends on all rows before. Parts are cells of registers, so paned and map-reduce windows need aggregates that
+registers hold, whatever order rows come in. Of those that can, keys come first, because a row then goes to
+one replica and nothing is put together again; the others are for what WindFlow has them for: too few keys to
+go round, down to none (section 2.1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from penstock.errors import GraphError
+from penstock.operators.aggregates import Aggregate, Fold
+from penstock.operators.choices.kept import why_rows
+from penstock.operators.stream import Stream
+from penstock.operators.windows import PATTERNS, Windows
+from penstock.timing.slices import Slicing
+from penstock.timing.windows import TimeWindow
+
+KEYED, PARALLEL, PANED, MAP_REDUCE = PATTERNS
+DECOMPOSED = {
+    KEYED: "all rows of a key go to one replica",
+    PARALLEL: "windows go to replicas in turn, and a row to all that have one of its windows; "
+    "results are put in order by key",
+    PANED: "PLQ + WLQ: slices go to replicas in turn, and windows are put together from them by key",
+    MAP_REDUCE: "MAP + REDUCE: rows go to replicas in turn, and parts of a window are put together by key",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A pattern by name, and why, for explain()."""
+
+    pattern: str
+    reason: str
+
+
+def choose_pattern(
+    op: Windows, up: Stream, degree: int, *, numbered: bool = False, n_keys: int | None = None
+) -> Choice:
+    """The pattern for so many replicas; `n_keys` is how many keys there are, if that is known."""
+    if degree == 1:
+        return Choice(KEYED, "there is one replica")
+    if up.key and (n_keys is None or n_keys >= degree):
+        return Choice(KEYED, f"the keys ({', '.join(up.key)}) spread the rows, and nothing is combined after")
+    few = "there is no key" if not up.key else f"there are {n_keys} keys for {degree} replicas"
+    patterns = able(op, up, numbered=numbered)
+    if PANED in patterns:
+        return _in_parts(op, up, few)
+    if PARALLEL in patterns:
+        return Choice(PARALLEL, f"{few}, and results are made from the rows of whole windows")
+    return Choice(KEYED, f"{few}, but sessions and count windows can only be spread by key")
+
+
+def most_slices(op: Windows, up: Stream) -> int:
+    """The most slices in one of the step's time windows; 0 if it has none."""
+    windows = [window for _, window in op.resolved(up).windows if isinstance(window, TimeWindow)]
+    return max((slicing.longest for slicing in Slicing.groups(windows)), default=0)
+
+
+def saved_as(op: Windows, up: Stream) -> str:
+    """The form of a step's state: where it is the same, one pattern can take up what another has saved."""
+    if op.pattern == PARALLEL:
+        return "windows dealt to replicas"
+    whole = op.pattern == MAP_REDUCE and most_slices(op, up) > 1
+    return "windows by key, in parts" if whole else "windows by key"
+
+
+def _in_parts(op: Windows, up: Stream, few: str) -> Choice:
+    longest = most_slices(op, up)
+    if longest == 1:
+        return Choice(MAP_REDUCE, f"{few}, and windows do not overlap: the rows of each are shared out")
+    return Choice(
+        PANED, f"{few}, and windows overlap: each is made of up to {longest} slices, which are shared out"
+    )
+
+
+def unfit(pattern: str, op: Windows, up: Stream, *, numbered: bool) -> tuple[str, str] | None:
+    """(what the pattern cannot take, why), or None if it can take everything."""
+    if pattern == KEYED:
+        return None
+    for _, window in op.resolved(up).windows:
+        if not isinstance(window, TimeWindow):
+            return str(window), "which windows a row is in depends on other rows, so windows cannot be dealt"
+    if pattern == PARALLEL:
+        return None
+    if op.function is not None:
+        return str(op.function), "it sees all rows of a window at once, which here are never together"
+    for name, aggregate in (op.aggregates or {}).items():
+        why = _why_whole(aggregate, up, numbered=numbered)
+        if why is not None:
+            return f"{name}={aggregate}", why
+    return None
+
+
+def able(op: Windows, up: Stream, *, numbered: bool) -> tuple[str, ...]:
+    """The patterns that can take the step."""
+    return tuple(name for name in PATTERNS if unfit(name, op, up, numbered=numbered) is None)
+
+
+def refusal(pattern: str, op: Windows, up: Stream, *, numbered: bool) -> GraphError | None:
+    """The error that names the patterns that can, or None if this one can take the step."""
+    found = unfit(pattern, op, up, numbered=numbered)
+    if found is None:
+        return None
+    what, why = found
+    others = " or ".join(f'pattern="{name}"' for name in able(op, up, numbered=numbered))
+    return GraphError(f'pattern="{pattern}" cannot compute {what}', detail=why, hint=f"use {others}")
+
+
+def as_pattern(pattern: str, op: Windows, *, because: str | None = None) -> Windows:
+    """The same step as an operator of the pattern, with the reason if it was chosen and not named."""
+    if op.pattern == pattern and op.because == because:
+        return op
+    options = {field.name: getattr(op, field.name) for field in fields(op)} | {"because": because}
+    if op.function is not None:
+        options |= {"apply": op.function.call, "schema": op.function.schema}
+    return PATTERNS[pattern](**options)
+
+
+def _why_whole(aggregate: Aggregate, up: Stream, *, numbered: bool) -> str | None:
+    """Why an aggregate needs the rows of whole windows, or None if parts will do."""
+    why = why_rows(aggregate, up, numbered=numbered)
+    if isinstance(aggregate, Fold) and not aggregate.commutative:
+        return "commutative=False asks for rows in order, and parts are combined in any order"
+    if why is None or isinstance(aggregate, Fold):
+        return why
+    return "it is made from the rows of a window, and parts hold numbers only"

@@ -1,0 +1,185 @@
+"""State per key: rows reach it one by one, in order, once the watermark has passed them.
+
+The order is (time, place, columns). A row waits until the watermark is beyond its time, so that no earlier
+row can still come; one that comes behind the watermark is late. On a stream without time a batch is handled
+as it comes, its rows in order. Keys are never forgotten. What happens to a row at its turn is in
+`state_stages.py`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from penstock.operators.function import RowFunction
+from penstock.operators.op import ERRORS, IN, LATE, OUT, Op
+from penstock.operators.stream import Stream
+from penstock.stages.batch import Batch, Ints
+from penstock.stages.keys import KeySlots
+from penstock.stages.row_errors import RowErrors
+from penstock.stages.row_order import in_order
+from penstock.stages.row_places import merged
+from penstock.stages.row_shape import RowShape, row_class
+from penstock.stages.row_work import Worked, one_by_one
+from penstock.stages.saved_rows import loaded_rows, saved_rows
+from penstock.stages.saved_state import Piece, decode, encode
+from penstock.stages.site import Site
+from penstock.stages.state_format import StateFormat
+from penstock.stages.store import ENDED, NEVER, Arriving
+from penstock.stages.touched import Touched
+from penstock.stages.user_calls import Plain
+
+Out = Iterator[tuple[str, Batch]]
+
+
+class KeyedState(ABC):
+    """One replica of a step with a state per key."""
+
+    def __init__(
+        self, op: Op, up: Stream, site: Site, function: RowFunction, new_state: Callable[[], Any]
+    ) -> None:
+        self.up, self.site, self._function = up, site, function
+        self.down = op.outputs({IN: up})[OUT].schema
+        self.new_row, self.shape = row_class(up.schema), RowShape(self.down)
+        self._new_state = new_state
+        self._errors = RowErrors(site, op.on_error, up.schema)
+        self._format = StateFormat(op, up, site, function, new_state)
+        self._begin()
+
+    def _begin(self) -> None:
+        """No keys, no rows."""
+        self.keys = KeySlots([self.up.schema.field(name).type for name in self.up.key])
+        self._touched = Touched(self.keys)
+        self._states: dict[int, Any] = {}
+        self._waiting: list[tuple[Batch, Ints]] = []
+        self._watermark = NEVER
+
+    @abstractmethod
+    def step(self, values: Plain, state: Any) -> tuple[Any, Any]:
+        """What is made of a row, and the state after it; it may raise anything."""
+
+    @abstractmethod
+    def leaving(self, batch: Batch, slots: Ints, worked: Worked[Any]) -> Batch:
+        """The rows that leave, from what was made of those in a batch; counts them."""
+
+    def explain(self) -> list[str]:
+        """How the step is carried out."""
+        when = "as they come" if self.up.time is None else "once the watermark has passed them"
+        return [f"{self._function} runs in Python, row by row in order of time, {when}"]
+
+    @property
+    def n_keys(self) -> int:
+        """How many keys have a state, or rows that wait."""
+        return self.keys.n_live
+
+    @property
+    def n_waiting(self) -> int:
+        """How many rows wait for the watermark."""
+        return sum(batch.num_rows for batch, _ in self._waiting)
+
+    def on_batch(self, batch: Batch, watermark: float) -> Out:
+        """Take rows in, judged by the watermark; give late rows, and what had to leave first."""
+        yield from self.on_watermark(watermark)
+        self.site.accounts.rows_in += batch.num_rows
+        if self.up.time is not None:
+            late = batch.times < self._watermark
+            if late.any():
+                self.site.accounts.late += int(late.sum())
+                yield LATE, batch.where(late)
+                batch = batch.where(~late)
+        if batch.num_rows == 0:
+            return
+        slots = self.keys.assign([batch.rows.column(name) for name in self.up.key])
+        self._touched.note(slots)
+        if self.up.time is None:
+            yield from self._handled(batch, slots)
+        else:
+            self._waiting.append((batch, slots))
+
+    def on_watermark(self, watermark: float) -> Out:
+        """Handle the rows that the watermark has passed; one that goes back is no news."""
+        reached = int(max(NEVER, min(ENDED, watermark)))
+        if reached > self._watermark:
+            self._watermark = reached
+            yield from self._ready()
+
+    def drain(self) -> Out:
+        """The stream has ended: handle everything."""
+        yield from self.on_watermark(ENDED)
+
+    def snapshot(self) -> dict[int, bytes]:
+        """The state per bucket: all of it at first, then what changed since the last snapshot."""
+        pieces = [self._piece(bucket, slots) for bucket, slots in self._touched.take().items()]
+        return {piece.bucket: encode(piece, self.site.step, self._format.depends_on) for piece in pieces}
+
+    def restore(self, saved: Mapping[int, bytes]) -> None:
+        """Go back to a snapshot, or take up some buckets of one that other replicas made."""
+        pieces = [decode(data, self.site.step, self._format.depends_on) for data in saved.values()]
+        self._begin()
+        for piece in pieces:
+            self._load(piece)
+        self._touched.start()
+
+    def _ready(self) -> Out:
+        ready: list[tuple[Batch, Ints]] = []
+        waiting: list[tuple[Batch, Ints]] = []
+        for batch, slots in self._waiting:
+            passed = batch.times < self._watermark
+            if passed.any():
+                ready.append((batch.where(passed), slots[passed]))
+            if not passed.all():
+                waiting.append((batch.where(~passed), slots[~passed]))
+        self._waiting = waiting
+        if ready:
+            batch = merged([each for each, _ in ready], self.up.schema)
+            slots = np.concatenate([each for _, each in ready])
+            self._touched.note(slots)
+            yield from self._handled(batch, slots)
+
+    def _handled(self, batch: Batch, slots: Ints) -> Out:
+        places = in_order([batch.times, *batch.order], batch.rows)
+        batch, slots = batch.take(places), slots[places]
+        listed: list[int] = slots.tolist()
+        worked = one_by_one(
+            batch, lambda place, values: self._turn(listed[place], values), self._function, self._errors
+        )
+        rows = self.leaving(batch, slots, worked)
+        if rows.num_rows:
+            self.site.accounts.rows_out += rows.num_rows
+            yield OUT, rows
+        if worked.letters is not None:
+            yield ERRORS, worked.letters
+
+    def _turn(self, slot: int, values: Plain) -> Any:
+        """One row at its turn; if it fails, an accumulated state stays as it was."""
+        if slot not in self._states:
+            self._states[slot] = self._new_state()
+        made, self._states[slot] = self.step(values, self._states[slot])
+        return made
+
+    def _piece(self, bucket: int, slots: Ints) -> Piece:
+        mine = [(batch, each, np.isin(each, slots)) for batch, each in self._waiting]
+        some = [(batch.where(mask), each[mask]) for batch, each, mask in mine if mask.any()]
+        rows: Arriving | None = None
+        if some:
+            whole = merged([batch for batch, _ in some], self.up.schema)
+            rows = Arriving(
+                np.concatenate([each for _, each in some]), whole.times, whole.order, rows=whole.rows
+            )
+        keys, known = self.keys.export(slots), enumerate(slots.tolist())
+        states = {place: self._states[slot] for place, slot in known if slot in self._states}
+        saved = self._format.saved(states, keys)
+        batches = {"keys": keys, "waiting": saved_rows(rows, slots), "states": saved}
+        return Piece(bucket, len(slots), self._watermark, batches)
+
+    def _load(self, piece: Piece) -> None:
+        slots = self.keys.assign(piece.batches["keys"].columns, piece.n_keys)
+        rows = loaded_rows(piece.batches["waiting"], slots)
+        if rows is not None:
+            self._waiting.append((Batch(rows.rows, rows.times, rows.order), rows.slots))
+        for place, state in self._format.loaded(piece.batches["states"]).items():
+            self._states[int(slots[place])] = state
+        self._watermark = max(self._watermark, piece.watermark)

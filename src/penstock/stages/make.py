@@ -1,0 +1,110 @@
+"""From a step to the stage that does its work: one call for every engine.
+
+Sources are `source_stage.SourceStage`, because an engine feeds them what a reader cut; sinks are the engine's
+own affair. The four window patterns with their degrees are `patterns.decompose`.
+"""
+
+from __future__ import annotations
+
+from functools import singledispatch
+from typing import Protocol
+
+from penstock.errors import NotSupported
+from penstock.expr import Expr
+from penstock.operators.accumulator import Accumulator
+from penstock.operators.filter import Filter
+from penstock.operators.flat_map import FlatMap
+from penstock.operators.function import BatchFunction, Expressions
+from penstock.operators.map import Map, Select
+from penstock.operators.op import Op
+from penstock.operators.split import Relay, Split
+from penstock.operators.static_join import StaticJoin
+from penstock.operators.stream import Stream
+from penstock.operators.windows import Windows
+from penstock.stages.filter_stage import BatchFilter, ExpressionFilter, RowFilter
+from penstock.stages.flat_map_stage import BatchFlatMap, ExpressionFlatMap, RowFlatMap
+from penstock.stages.map_stage import BatchMap, ExpressionMap, RowMap
+from penstock.stages.protocol import Stage
+from penstock.stages.relay_stage import RelayStage
+from penstock.stages.site import Site
+from penstock.stages.split_stage import IndexSplit, PredicateSplit, RowSplit
+from penstock.stages.state_stages import Accumulate, StateFilter, StateFlatMap, StateMap
+from penstock.stages.static_join_stage import StaticJoinStage
+from penstock.stages.window_stage import WindowStage
+
+
+class StepLike(Protocol):
+    """What a stage needs to know of a step (`plan.step.Step`)."""
+
+    @property
+    def op(self) -> Op:
+        """What it does."""
+
+    @property
+    def up(self) -> Stream:
+        """What flows into it."""
+
+
+def stage_of(step: StepLike, site: Site, *, numbered: bool = False) -> Stage:
+    """A stage for one replica of a step with one input; each replica has a site of its own.
+
+    numbered  as for WindowStage: batches come with one column of order in which no two rows are alike
+    """
+    if isinstance(step.op, Windows):
+        return WindowStage(step.op, step.up, site, numbered=numbered)
+    return make(step.op, step.up, site)
+
+
+@singledispatch
+def make(op: Op, up: Stream, site: Site) -> Stage:
+    """The stage of an operator."""
+    raise NotSupported(
+        f"there is no stage for {type(op).__name__}",
+        step=site.step,
+        where=site.where,
+        hint='run it with engine="reference"',
+    )
+
+
+@make.register
+def _map(op: Map, up: Stream, site: Site) -> Stage:
+    if op.state is not None:
+        return StateMap(op, up, site)
+    if isinstance(op.how, Expressions):
+        return ExpressionMap(op, up, site)
+    return BatchMap(op, up, site) if isinstance(op.how, BatchFunction) else RowMap(op, up, site)
+
+
+@make.register
+def _filter(op: Filter, up: Stream, site: Site) -> Stage:
+    if op.state is not None:
+        return StateFilter(op, up, site)
+    if isinstance(op.how, Expr):
+        return ExpressionFilter(op, up, site)
+    return BatchFilter(op, up, site) if isinstance(op.how, BatchFunction) else RowFilter(op, up, site)
+
+
+@make.register
+def _flat_map(op: FlatMap, up: Stream, site: Site) -> Stage:
+    if op.state is not None:
+        return StateFlatMap(op, up, site)
+    if isinstance(op.how, Expressions):
+        return ExpressionFlatMap(op, up, site)
+    return BatchFlatMap(op, up, site) if isinstance(op.how, BatchFunction) else RowFlatMap(op, up, site)
+
+
+@make.register
+def _split(op: Split, up: Stream, site: Site) -> Stage:
+    if op.predicates is not None:
+        return PredicateSplit(op, up, site)
+    return IndexSplit(op, up, site) if isinstance(op.how, Expr) else RowSplit(op, up, site)
+
+
+@make.register
+def _relay(op: Relay, up: Stream, site: Site) -> Stage:
+    return RelayStage(up, site)
+
+
+make.register(Select, ExpressionMap)
+make.register(StaticJoin, StaticJoinStage)
+make.register(Accumulator, Accumulate)

@@ -1,0 +1,176 @@
+"""Source: rows get their time and their place here, and the watermark is followed here.
+
+Reading is the engine's affair; it hands over batches as their reader cut them. Nothing needs to be saved but
+the watermark: a source that goes on from a checkpoint is promised the one it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import ConnectorError, TimeError
+from penstock.expr.failure import RowFailure
+from penstock.operators.op import ERRORS, OUT
+from penstock.operators.source import Source
+from penstock.stages.batch import Batch, Ints
+from penstock.stages.row_errors import Blame, RowErrors
+from penstock.stages.site import Site
+from penstock.stages.source_promises import BatchPromise, RowPromises
+from penstock.stages.source_times import times_of, why_failed
+from penstock.timing.watermark import SourceWatermark
+
+_RAW = pa.field("raw", pa.string())
+
+
+class Bad(Protocol):
+    """Input that could not be read as a row (`connect.protocol.BadRow`)."""
+
+    @property
+    def raw(self) -> str:
+        """The text as it was."""
+
+    @property
+    def error(self) -> str:
+        """Why it is no row."""
+
+    @property
+    def place(self) -> str:
+        """Where it stood."""
+
+
+class Cut(Protocol):
+    """A batch as a reader cut it (`connect.protocol.SourceBatch`)."""
+
+    @property
+    def rows(self) -> pa.RecordBatch:
+        """The columns."""
+
+    @property
+    def seq(self) -> pa.Int64Array | None:
+        """The reader's own number of each row, if it has them."""
+
+    @property
+    def watermark(self) -> int | None:
+        """What the reader promises, in the time column's unit."""
+
+    @property
+    def bad(self) -> Sequence[Bad]:
+        """What could not be read."""
+
+
+class SourceStage:
+    """One source.
+
+    rank  the number of the source in the program, by which rows of equal time are ordered before all else;
+          None in a graph with one source, whose rows then have the reader's number alone
+    """
+
+    def __init__(self, op: Source, site: Site, *, rank: int | None = None) -> None:
+        self.site, self._rank, self._schema = site, rank, op.reader.schema
+        self._time = op.resolved()
+        self._watermark = SourceWatermark(self._time.delay if self._time else None)
+        self._by_row = RowPromises(self._time, self._schema) if self._time else None
+        self._by_batch = BatchPromise(self._time) if self._time else None
+        self._told = op.outputs({}).get(ERRORS)
+        self._errors = RowErrors(site, op.on_error, self._schema, self._blame)
+        self._raw = self._schema if "raw" in self._schema.names else self._schema.append(_RAW)
+        self._unreadable = RowErrors(site, op.on_error, self._raw)
+        self._now = self._last_rows_at = site.clock.now()
+
+    @property
+    def watermark(self) -> float:
+        """W: judges what comes after the batches read so far; minus infinity on a stream without time."""
+        return self._watermark.now
+
+    @property
+    def idle(self) -> bool:
+        """Whether the source has been silent for so long, by the clock, that others need not wait for it."""
+        silent = self.site.clock.now() - self._last_rows_at
+        return self._time is not None and self._time.idle is not None and silent >= self._time.idle
+
+    def promise(self, watermark: int) -> None:
+        """Move the watermark as if the source had said so, in microseconds."""
+        self._watermark.promise(watermark)
+
+    def end(self) -> None:
+        """No more batches will come: the source no longer holds anything back."""
+        self._watermark.end()
+
+    def on_read(self, cut: Cut) -> Iterator[tuple[str, Batch]]:
+        """The rows of a batch with time and place, and those that failed; moves the watermark on."""
+        self._now = self.site.clock.now()
+        if cut.rows.num_rows or cut.bad:
+            self._last_rows_at = self._now
+        self.site.accounts.rows_in += cut.rows.num_rows + len(cut.bad)
+        yield from self._unread(cut.bad)
+        times = times_of(cut.rows, self._time, self._now)
+        promised, wrong = (None, None) if self._by_row is None else self._by_row.of(cut.rows)
+        failed = times.failed if wrong is None else times.failed | wrong
+        batch = Batch(cut.rows, times.micros, self._order(cut))
+        letters = self._errors.take(batch, failed) if failed.any() else None
+        if letters is not None:
+            yield ERRORS, self._fitted(letters)
+        good = np.flatnonzero(~failed)
+        self.site.accounts.passed += len(good)
+        self.site.accounts.rows_out += len(good)
+        self._follow(cut, times.micros[good], promised, good)
+        if len(good):
+            yield OUT, batch.where(~failed)
+
+    def _order(self, cut: Cut) -> tuple[Ints, ...]:
+        ranks = () if self._rank is None else (np.full(cut.rows.num_rows, self._rank, np.int64),)
+        return ranks if cut.seq is None else (*ranks, np.asarray(cut.seq.to_numpy(), np.int64))
+
+    def _follow(self, cut: Cut, times: Ints, promised: pa.Array | None, good: Ints) -> None:
+        """Move the watermark on by what the batch shows and by what the source promises."""
+        if self._time is None or self._by_row is None or self._by_batch is None:
+            return
+        self._watermark.saw(int(times.max()) if len(times) else None)
+        promises = [None if promised is None else self._by_row.greatest(promised, good)]
+        promises.append(self._by_batch.of(cut.rows))
+        if cut.watermark is not None:
+            promises.append(self._time.type.micros(cut.watermark))
+        for each in promises:
+            if each is not None:
+                self._watermark.promise(each)
+
+    def _blame(self, row: dict[str, object]) -> Blame:
+        assert self._time is not None, "rows without time do not fail"
+        assert self._by_row is not None, "a source with time looks for promises"
+        failure: RowFailure | None = None
+        if self._time.column is not None:
+            failure = why_failed(row[self._time.column], self._time, self._now)
+        failure = failure or self._by_row.failure(row)
+        assert failure is not None, "the watermark fails on columns and not in plain Python"
+        return Blame("the time of a source", None, failure, failure.reason, TimeError)
+
+    def _unread(self, bad: Sequence[Bad]) -> Iterator[tuple[str, Batch]]:
+        """What could not be read, as rows of nulls with the raw text."""
+        if not bad:
+            return
+        texts = pa.array([each.raw for each in bad], pa.string())
+        columns = [
+            texts if field.name == _RAW.name else pa.nulls(len(bad), field.type) for field in self._raw
+        ]
+        rows = pa.RecordBatch.from_arrays(columns, names=self._raw.names)
+        failures = [RowFailure(f"{each.place}: {each.error}") for each in bad]
+        blames = [Blame("the reader", None, each, each.reason, ConnectorError) for each in failures]
+        batch, failed = Batch(rows, np.zeros(len(bad), np.int64)), np.ones(len(bad), np.bool_)
+        letters = self._unreadable.take(batch, failed, blames)
+        if letters is not None:
+            yield ERRORS, self._fitted(letters)
+
+    def _fitted(self, letters: Batch) -> Batch:
+        """Failed rows in the columns of `.errors`, nulls where they have none."""
+        assert self._told is not None, "letters are written only where somebody may read them"
+        names, n = letters.rows.schema.names, letters.num_rows
+        columns = [
+            letters.rows.column(field.name) if field.name in names else pa.nulls(n, field.type)
+            for field in self._told.schema
+        ]
+        rows = pa.RecordBatch.from_arrays(columns, schema=self._told.schema)
+        return Batch(rows, letters.times, letters.order)

@@ -1,0 +1,151 @@
+"""Split: each row to one branch, to several, or to none; it keeps its time and place on each.
+
+A row that reaches no branch that somebody reads is unrouted. A predicate that fails fails the row: then it
+reaches no branch at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.expr import Expr
+from penstock.expr.arrow.evaluated import numbers
+from penstock.expr.failure import RowFailure
+from penstock.operators.calling import own_copy
+from penstock.operators.function import RowFunction
+from penstock.operators.op import ERRORS
+from penstock.operators.split import Split
+from penstock.operators.stream import Stream
+from penstock.stages.batch import Batch, Mask
+from penstock.stages.computed import Computing, settled
+from penstock.stages.filter_stage import true_where
+from penstock.stages.row_errors import Blame, RowErrors
+from penstock.stages.row_shape import row_class
+from penstock.stages.row_work import one_by_one
+from penstock.stages.site import Site
+from penstock.stages.stateless import Out, Stateless
+from penstock.stages.user_calls import Plain
+
+
+class PredicateSplit(Stateless):
+    """Named branches, each with an expression that says which rows are of it."""
+
+    def __init__(self, op: Split, up: Stream, site: Site) -> None:
+        super().__init__(up, site)
+        assert op.predicates is not None, "a split by index has a stage of its own"
+        self._names = op.names
+        self._computing = Computing(list(op.predicates.values()), up.schema, "a split predicate")
+        self._errors = RowErrors(site, op.on_error, up.schema, self._computing.blame)
+
+    def made(self, batch: Batch) -> Out:
+        """The rows of each branch."""
+        computed = self._computing.of(batch, self._errors)
+        members = {name: true_where(each) for name, each in zip(self._names, computed.values, strict=True)}
+        yield from dealt(computed.rows, members, self.site)
+        if computed.letters is not None:
+            yield ERRORS, computed.letters
+
+    def explain(self) -> list[str]:
+        """Natively."""
+        return ["predicates run as Arrow kernels"]
+
+
+class IndexSplit(Stateless):
+    """Numbered branches by an expression that gives the number; null means none."""
+
+    def __init__(self, op: Split, up: Stream, site: Site) -> None:
+        super().__init__(up, site)
+        assert isinstance(op.how, Expr), "functions have a stage of their own"
+        self._names, self._who = op.names, f"expression {op.how}"
+        self._computing = Computing([op.how], up.schema, self._who)
+        self._errors = RowErrors(site, op.on_error, up.schema, self._blame)
+
+    def made(self, batch: Batch) -> Out:
+        """The rows of each branch."""
+        values, failed = self._computing.values(batch.rows)
+        wrong = self._out_of_range(values[0])
+        failed = wrong if failed is None else failed | wrong
+        computed = settled(batch, values, failed, self._errors)
+        (index,) = computed.values
+        found, valid = numbers(index), index.is_valid().to_numpy(zero_copy_only=False)
+        members = {name: valid & (found == place) for place, name in enumerate(self._names)}
+        yield from dealt(computed.rows, members, self.site)
+        if computed.letters is not None:
+            yield ERRORS, computed.letters
+
+    def _out_of_range(self, index: pa.Array) -> Mask:
+        found = numbers(index)  # zero, which is a branch, in place of null
+        return np.asarray((found < 0) | (found >= len(self._names)), np.bool_)
+
+    def _blame(self, row: Mapping[str, object]) -> Blame:
+        failure = self._computing.failure(row)
+        if failure is None:
+            failure = _failure_of(self._computing.plain(row)[0], len(self._names))
+        return Blame(self._who, None, failure, failure.reason)
+
+    def explain(self) -> list[str]:
+        """Natively."""
+        return ["the index runs as Arrow kernels"]
+
+
+class RowSplit(Stateless):
+    """Numbered branches by a function of a row: a number, several, or None for no branch."""
+
+    def __init__(self, op: Split, up: Stream, site: Site) -> None:
+        super().__init__(up, site)
+        assert isinstance(op.how, RowFunction), "expressions have stages of their own"
+        self._function, self._call = op.how, own_copy(op.how.call)
+        self._names, self._new_row = op.names, row_class(up.schema)
+        self._errors = RowErrors(site, op.on_error, up.schema)
+
+    def made(self, batch: Batch) -> Out:
+        """The rows of each branch."""
+        worked = one_by_one(batch, self._branches, self._function, self._errors)
+        rows = batch if len(worked.made) == batch.num_rows else batch.take(worked.places)
+        member = np.zeros((len(self._names), rows.num_rows), np.bool_)
+        for place, branches in enumerate(worked.made):
+            member[branches, place] = True
+        yield from dealt(rows, dict(zip(self._names, member, strict=True)), self.site)
+        if worked.letters is not None:
+            yield ERRORS, worked.letters
+
+    def _branches(self, place: int, values: Plain) -> list[int]:
+        return branches(self._call(self._new_row(values, self.up.schema)), len(self._names))
+
+    def explain(self) -> list[str]:
+        """Row by row."""
+        return [f"{self._function} runs in Python, row by row"]
+
+
+def dealt(batch: Batch, members: Mapping[str, Mask], site: Site) -> Out:
+    """The rows of each branch, in the branches' order; counts which of them somebody reads."""
+    read = [member for name, member in members.items() if site.is_read(name)]
+    n_read = int(np.logical_or.reduce(read).sum()) if read else 0
+    site.accounts.passed += n_read
+    site.accounts.unrouted += batch.num_rows - n_read
+    for name, member in members.items():
+        yield name, batch.where(member)
+
+
+def branches(given: object, n_branches: int) -> list[int]:
+    """The branches that a function named: one, several, or none."""
+    if given is None:
+        return []
+    if isinstance(given, Iterable) and not isinstance(given, str | bytes):
+        return [_branch(each, n_branches) for each in given]
+    return [_branch(given, n_branches)]
+
+
+def _branch(given: object, n_branches: int) -> int:
+    if isinstance(given, bool) or not isinstance(given, int | np.integer):
+        raise RowFailure(f"gave {given!r:.80}, not the number of a branch")
+    if not 0 <= given < n_branches:
+        raise _failure_of(given, n_branches)
+    return int(given)
+
+
+def _failure_of(given: object, n_branches: int) -> RowFailure:
+    return RowFailure(f"gave branch {given}, and the branches are 0 to {n_branches - 1}")

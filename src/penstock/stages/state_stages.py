@@ -1,0 +1,121 @@
+"""The steps with a state per key: map, filter and flat_map with `state=`, and accumulate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.expr.failure import RowFailure
+from penstock.expr.types import from_python
+from penstock.operators.accumulator import Accumulator
+from penstock.operators.calling import own_copy
+from penstock.operators.filter import Filter
+from penstock.operators.flat_map import FlatMap
+from penstock.operators.function import RowFunction
+from penstock.operators.map import Map
+from penstock.operators.stream import Stream
+from penstock.stages.batch import Batch, Ints
+from penstock.stages.filter_stage import kept
+from penstock.stages.flat_map_stage import families
+from penstock.stages.keyed_state import KeyedState
+from penstock.stages.row_shape import RowShape
+from penstock.stages.row_work import Worked, plain_rows, truth
+from penstock.stages.site import Site
+from penstock.stages.user_calls import Plain
+
+
+class WithState(KeyedState):
+    """`fn(row, state)`, which may change the state object it is given."""
+
+    def __init__(self, op: Map | Filter | FlatMap, up: Stream, site: Site) -> None:
+        assert isinstance(op.how, RowFunction), "only row functions keep state"
+        assert op.state is not None, "a step without state has a stage of its own"
+        new_state: Callable[[], Any] = own_copy(op.state)
+        super().__init__(op, up, site, op.how, new_state)
+        self._call = own_copy(op.how.call)
+
+    def given(self, values: Plain, state: Any) -> Any:
+        """What the function gives for a row."""
+        return self._call(self.new_row(values, self.up.schema), state)
+
+
+class StateMap(WithState):
+    """One row out for one row in."""
+
+    def step(self, values: Plain, state: Any) -> tuple[Plain, Any]:
+        """The new row."""
+        return self.shape.plain(self.given(values, state)), state
+
+    def leaving(self, batch: Batch, slots: Ints, worked: Worked[Plain]) -> Batch:
+        """The new rows, at the same times and places."""
+        self.site.accounts.passed += len(worked.made)
+        rows = batch.take(worked.places)
+        return Batch(self.shape.columns(worked.made), rows.times, rows.order)
+
+
+class StateFilter(WithState):
+    """The function says whether the row stays."""
+
+    def step(self, values: Plain, state: Any) -> tuple[bool, Any]:
+        """Whether it stays."""
+        return truth(self.given(values, state)), state
+
+    def leaving(self, batch: Batch, slots: Ints, worked: Worked[bool]) -> Batch:
+        """The rows that stay."""
+        return kept(batch.take(worked.places), np.array(worked.made, np.bool_), self.site.accounts)
+
+
+class StateFlatMap(WithState):
+    """The function gives any number of rows."""
+
+    def step(self, values: Plain, state: Any) -> tuple[list[Plain], Any]:
+        """The new rows."""
+        return plain_rows(self.given(values, state), self.shape), state
+
+    def leaving(self, batch: Batch, slots: Ints, worked: Worked[list[Plain]]) -> Batch:
+        """The new rows, each with its index among its siblings."""
+        self.site.accounts.passed += len(worked.made)
+        return families(batch, worked.places, worked.made, self.shape)
+
+
+class Accumulate(KeyedState):
+    """`state = fn(row, state)`; the key and the new state leave. A row that fails leaves the state alone."""
+
+    def __init__(self, op: Accumulator, up: Stream, site: Site) -> None:
+        super().__init__(op, up, site, op.how, op.new_state)
+        self._call, self._state = own_copy(op.how.call), RowShape(op.state_schema)
+        self._only = op.state_schema.field(0) if len(op.state_schema) == 1 else None
+
+    def step(self, values: Plain, state: Any) -> tuple[Plain, Any]:
+        """The new state as columns, and itself."""
+        moved = self._call(self.new_row(values, self.up.schema), state)
+        return self._columns(moved), moved
+
+    def leaving(self, batch: Batch, slots: Ints, worked: Worked[Plain]) -> Batch:
+        """The key columns and the state's columns."""
+        self.site.accounts.passed += len(worked.made)
+        rows, states = batch.take(worked.places), self._state.columns(worked.made)
+        columns = [*self.keys.columns_of(slots[worked.places]), *states.columns]
+        return Batch(pa.RecordBatch.from_arrays(columns, schema=self.down), rows.times, rows.order)
+
+    def _columns(self, state: object) -> Plain:
+        """A state as columns: a row, or a plain value where there is one column."""
+        if self._only is not None and isinstance(state, int | float | str | bytes | None):
+            with suppress(RowFailure):  # then it is told below that a row was expected
+                return self._alone(self._only, state)
+        try:
+            return self._state.plain(state)
+        except RowFailure as not_a_row:
+            if self._only is None:
+                raise
+            try:
+                return self._alone(self._only, state)
+            except RowFailure:
+                raise not_a_row from None
+
+    def _alone(self, field: pa.Field, state: object) -> dict[str, object]:
+        return {field.name: from_python(state, field.type)}

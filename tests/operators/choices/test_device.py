@@ -1,0 +1,113 @@
+"""Which window steps a device can take is known before a run, and a step that asks in vain is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.errors import GraphError, NotSupported, PenstockError
+from penstock.operators import aggregates as spec
+from penstock.operators.op import IN
+from penstock.operators.window import count_window, session, sliding, tumbling
+from penstock.operators.windows import KeyedWindows, MapReduceWindows, PanedWindows, ParallelWindows, Windows
+from tests.stages.judge import Case
+from tests.stages.windowed import REGISTERS, ROWS, SKETCHES, WIDE
+
+COUNT = {"n": spec.count()}
+
+
+def refusal(op: Windows) -> PenstockError:
+    with pytest.raises(PenstockError) as told:
+        op.outputs({IN: Case(op, [], schema=WIDE).up})
+    return told.value
+
+
+def sample(rows: list[Any]) -> dict[str, int]:
+    return {"n": len(rows)}
+
+
+@pytest.mark.parametrize(
+    ("op", "why"),
+    [
+        (
+            KeyedWindows(windows=session(5), aggregates=COUNT, device="cuda"),
+            "session with gap 5 is not cut into slices of time",
+        ),
+        (
+            KeyedWindows(windows={"a": tumbling(5), "b": count_window(5)}, aggregates=COUNT, device="cuda"),
+            "count 5 is not cut into slices of time",
+        ),
+        (
+            KeyedWindows(windows=tumbling(5), apply=sample, schema={"n": int}, device="cuda"),
+            "rows are kept for row function sample, which sees whole windows",
+        ),
+        (
+            KeyedWindows(windows=tumbling(5), aggregates={"all": spec.collect("v")}, device="cuda"),
+            'all=collect(col("v")) needs more than registers: it is made from all values of a window',
+        ),
+        (
+            PanedWindows(windows=tumbling(5), aggregates=COUNT, device="cuda"),
+            "paned windows are put together from parts",
+        ),
+        (
+            MapReduceWindows(windows=tumbling(5), aggregates=COUNT, device="cuda"),
+            "map_reduce windows are put together from parts",
+        ),
+    ],
+)
+def test_a_step_that_no_device_can_take_is_refused_when_it_is_built(op: Windows, why: str) -> None:
+    told = refusal(op)
+    assert isinstance(told, NotSupported)
+    assert told.fact == f'device="cuda" was asked for, but {why}'
+    assert (told.hint or "").startswith('say device="auto"')
+
+
+@pytest.mark.parametrize("name", [*ROWS, *SKETCHES])
+def test_an_aggregate_that_registers_cannot_hold_is_refused(name: str) -> None:
+    aggregate = {**ROWS, **SKETCHES}[name]
+    op = KeyedWindows(windows=tumbling(5), aggregates={name: aggregate}, device="cuda")
+    if name in ("last", "first_v"):  # a reader that numbers rows makes these possible, so a run decides
+        op.outputs({IN: Case(op, [], schema=WIDE).up})
+    else:
+        assert f"{name}={aggregate} needs more than registers: " in refusal(op).fact
+
+
+@pytest.mark.parametrize("name", REGISTERS)
+@pytest.mark.parametrize("made", [KeyedWindows, ParallelWindows])
+def test_every_register_may_be_on_a_device(made: type[Windows], name: str) -> None:
+    op = made(windows=sliding(5, 2), aggregates={name: REGISTERS[name]}, device="cuda")
+    op.outputs({IN: Case(op, [], schema=WIDE).up})
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu"])
+def test_other_devices_refuse_nothing(device: str) -> None:
+    op = KeyedWindows(windows=session(5), aggregates=COUNT, device=device)
+    op.outputs({IN: Case(op, [], schema=WIDE).up})
+
+
+def test_an_unknown_device_lists_the_known_ones_nearest_first() -> None:
+    with pytest.raises(GraphError) as told:
+        KeyedWindows(windows=tumbling(5), aggregates=COUNT, device="cudo")
+    assert told.value.fact == "device='cudo' is unknown"
+    assert (told.value.detail or "").startswith("the devices are cuda, ")
+    assert told.value.hint == 'say device="cuda"'
+
+
+def windowed(**options: Any) -> ps.MultiPipe:
+    rows = [{"t": 1, "v": 2}]
+    source = ps.PipeGraph("g").source(ps.read.rows(rows), time="t", time_unit="us", delay="0 s")
+    return source.window(name="sums", parallelism=4, **options).aggregate(s=ps.sum("v"))
+
+
+def test_the_verb_hands_the_device_on_and_names_the_step_that_is_refused() -> None:
+    with pytest.raises(NotSupported) as told:
+        windowed(window=ps.session("5 us"), device="cuda")
+    assert told.value.step == "sums"
+    assert told.value.where is not None
+
+
+def test_a_step_that_asks_for_a_device_is_not_cut_into_parts() -> None:
+    pipe = windowed(window=ps.sliding("5 us", "1 us"), device="cuda")
+    assert isinstance(pipe.graph.steps["sums"].op, KeyedWindows)

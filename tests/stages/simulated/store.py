@@ -1,0 +1,158 @@
+"""The store on a device against the store of slices on the host: same rows in, same windows out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.kernels.cuda.parked import States
+from penstock.stages.batch import Ints
+from penstock.stages.cuda_store import CudaStore
+from penstock.stages.register import Kind, Register
+from penstock.stages.shelf import in_order
+from penstock.stages.slices import SliceStore
+from penstock.stages.store import ENDED, NEVER, Arriving, Left
+from penstock.timing.slices import Slicing
+from penstock.timing.windows import TimeWindow
+from tests.naive.time_windows import Row
+from tests.stages.test_slices import EVERY_REGISTER, REAL, arriving, streams
+
+# NumPy warns where kernels, which the simulator runs as Python, overflow or compute NaN: CUDA does not.
+pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")
+Pairs = list[tuple[int, int]]
+Stream = list[tuple[list[Row], int]]
+KINDS = st.lists(st.tuples(st.integers(1, 20), st.integers(1, 20)), min_size=1, max_size=2).filter(
+    lambda pairs: len(Slicing.groups(TimeWindow(*pair) for pair in pairs)) == 1
+)
+REGISTERS = st.lists(st.sampled_from(EVERY_REGISTER[1:]), max_size=3, unique=True).map(
+    lambda chosen: (EVERY_REGISTER[0], *chosen)
+)
+LIMITS = st.fixed_dictionaries(
+    {
+        "n_windows": st.integers(1, 4),
+        "batch_rows": st.sampled_from([2, 16]),
+        "max_keys_per_batch": st.sampled_from([None, 1, 2]),
+        "max_pending": st.sampled_from([1, 64]),
+    }
+)
+SLOTS = np.arange(5)
+
+
+def both(pairs: Pairs, lateness: int, registers: Any, limits: Any) -> tuple[CudaStore, SliceStore]:
+    slicing = Slicing.of([TimeWindow(*pair) for pair in pairs])
+    return CudaStore(slicing, lateness, registers, **limits), SliceStore(slicing, lateness, registers)
+
+
+def assert_same(one: Left, other: Left) -> None:
+    one, other = in_order(one), in_order(other)
+    for name in ("kinds", "slots", "starts", "ends", "times"):
+        assert getattr(one, name).tolist() == getattr(other, name).tolist(), name
+    for a, b in zip(one.cells, other.cells, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-6)
+
+
+def assert_step(
+    ours: SliceStore, host: SliceStore, rows: list[Row], watermark: int, upto: int, turned: Ints = SLOTS
+) -> None:
+    """Both take rows, judged by one watermark, and let windows leave at the next."""
+    moved = arriving([row._replace(slot=int(turned[row.slot])) for row in rows])
+    told, wanted = ours.take(moved, watermark), host.take(moved, watermark)
+    assert (told is None) == (wanted is None)
+    if told is not None and wanted is not None:
+        assert [each.tolist() for each in told] == [each.tolist() for each in wanted]
+    left, expected = ours.leave(upto), host.leave(upto)
+    assert_same(left, expected)
+    assert ours.holds(SLOTS).tolist() == host.holds(SLOTS).tolist()
+    assert not ours.holds(left.touched).any()
+
+
+@settings(deadline=None, max_examples=20)
+@given(KINDS, st.integers(0, 12), REGISTERS, LIMITS, streams())
+def test_a_device_judges_and_lets_leave_as_the_host_does(
+    pairs: Pairs, lateness: int, registers: Any, limits: Any, stream: Stream
+) -> None:
+    ours, host = both(pairs, lateness, registers, limits)
+    watermark = NEVER
+    for rows, after in [*stream, ([], ENDED)]:
+        upto = max(watermark, after)
+        assert_step(ours, host, rows, watermark, upto)
+        watermark = upto
+    assert not ours.holds(SLOTS).any()
+
+
+@settings(deadline=None, max_examples=15)
+@given(KINDS, st.integers(0, 12), REGISTERS, LIMITS, streams(), st.integers(0, 6), st.booleans())
+def test_state_goes_from_either_device_to_the_other(
+    pairs: Pairs, lateness: int, registers: Any, limits: Any, stream: Stream, when: int, to_host: bool
+) -> None:
+    ours: SliceStore
+    ours, host = both(pairs, lateness, registers, limits)
+    watermark, turned = NEVER, SLOTS
+    for number, (rows, after) in enumerate([*stream, ([], ENDED)]):
+        if number == when:
+            held = np.flatnonzero(host.holds(SLOTS))
+            turned = SLOTS[::-1].copy()  # the keys have other slots from now on
+            saved = (ours if to_host else host).export(held)
+            assert saved["slices"].schema == host.export(held)["slices"].schema
+            device, fresh = both(pairs, lateness, registers, limits)
+            fresh.load(host.export(held), turned[held])
+            ours = SliceStore(fresh.slicing, lateness, registers) if to_host else device
+            ours.load(saved, turned[held])
+            host = fresh
+        upto = max(watermark, after)
+        assert_step(ours, host, rows, watermark, upto, turned)
+        watermark = upto
+
+
+@settings(deadline=None, max_examples=20)
+@given(KINDS, st.integers(0, 12), REGISTERS, LIMITS, streams())
+def test_windows_are_shown_early_as_on_the_host(
+    pairs: Pairs, lateness: int, registers: Any, limits: Any, stream: Stream
+) -> None:
+    ours, host = both(pairs, lateness, registers, limits)
+    watermark = NEVER
+    for rows, after in stream:
+        for store in (ours, host):
+            store.take(arriving(rows), watermark)
+        assert_same(ours.early(), host.early())
+        watermark = max(watermark, after)
+        assert_same(ours.leave(watermark), host.leave(watermark))
+
+
+def counted(**limits: Any) -> CudaStore:
+    return CudaStore(Slicing.of([TimeWindow(10, 5)]), 0, [Register(Kind.ROWS)], **limits)
+
+
+def test_reading_back_for_several_buckets_happens_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, reads = counted(), []
+    store.take(Arriving(np.array([0, 1]), np.array([1, 2])), NEVER)
+    states = store._windows.states
+
+    def noted() -> States:
+        reads.append(1)
+        return states()
+
+    monkeypatch.setattr(store._windows, "states", noted)
+    for slot in (0, 1):
+        assert store.export(np.array([slot]))["slices"].num_rows == 1
+    assert len(reads) == 1
+
+
+def test_memory_counts_what_waits_and_what_is_on_the_device() -> None:
+    store = counted(batch_rows=1000)
+    empty = store.nbytes
+    store.take(Arriving(np.zeros(100, np.int64), np.arange(100)), NEVER)
+    waiting = store.nbytes
+    assert waiting >= empty + 100 * 16
+    store.leave(50)
+    assert empty < store.nbytes
+
+
+def test_the_store_says_that_it_is_on_a_device_and_how_windows_are_put_together() -> None:
+    assert counted().why == ("sliding 10 us every 5 us: cuda, B-PAT over up to 2 slices a window",)
+    tumbling = CudaStore(Slicing.of([TimeWindow(9, 9)]), 0, [Register(Kind.FLOAT_SUM, REAL)])
+    assert tumbling.why == ("tumbling 9 us: cuda, a window is one slice",)

@@ -1,0 +1,135 @@
+"""Where a window step's registers are kept, on a machine without a device, and what explain() says of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from penstock.clock import ManualClock
+from penstock.errors import EngineError, NotSupported, Where
+from penstock.kernels.cuda import device
+from penstock.kernels.folds import fold_rule
+from penstock.kernels.rules import Rule
+from penstock.kernels.written import Written
+from penstock.operators import aggregates as spec
+from penstock.operators.window import session, tumbling
+from penstock.operators.windows import KeyedWindows
+from penstock.plan.accounts import Accounts
+from penstock.stages.device import Placement, place_windows
+from penstock.stages.site import Site
+from tests.stages.judge import STEP, Case, Driven, case
+from tests.stages.windowed import WIDE
+
+WHERE = Where("app.py", 7)
+ROWS = [[("a", 1, 1)]]
+
+
+def placed(*, numbered: bool = False, folds: Sequence[Rule] = (), **changes: Any) -> Placement:
+    op = KeyedWindows(**{"windows": tumbling(10), "aggregates": {"n": spec.count()}, **changes})
+    site = Site(STEP, WHERE, Accounts(), ManualClock())
+    return place_windows(op, Case(op, [], schema=WIDE).up, site, numbered=numbered, folds=folds)
+
+
+@pytest.fixture
+def a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if there were one: what is decided does not touch it."""
+    monkeypatch.setattr("penstock.stages.device.lacking_for_auto", lambda: None)
+
+
+@pytest.mark.usefixtures("a_device")
+def test_auto_takes_a_device_that_is_there() -> None:
+    told = str(placed())
+    assert told == ("device: cuda, because there is a CUDA device, and it can hold all registers of the step")
+
+
+def plus(a: float, b: float) -> float:
+    return a + b
+
+
+@pytest.mark.usefixtures("a_device")
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"windows": session(5)}, "session with gap 5 is not cut into slices of time"),
+        ({"device": "cpu"}, "it was asked for by name"),
+        (
+            {"aggregates": {"f": spec.fold(lambda row: row.x, plus, 0.0, columns="x", type="float64")}},
+            "a device cannot tell when fold(plus) fails",
+        ),
+        (
+            {"aggregates": {"f": spec.first("v")}},
+            'f=first(col("v")) needs more than registers: '
+            "rows of one time have no number that puts them in order",
+        ),
+    ],
+)
+def test_auto_leaves_to_the_cpu_what_a_device_cannot_do_as_well(changes: dict[str, Any], why: str) -> None:
+    assert placed(**changes) == Placement("cpu", why)
+
+
+@pytest.mark.usefixtures("a_device")
+def test_rows_that_are_numbered_have_a_first_on_a_device() -> None:
+    assert placed(aggregates={"f": spec.first("v")}, numbered=True).device == "cuda"
+
+
+def test_a_run_whose_rows_have_no_numbers_is_refused_a_first_on_a_device() -> None:
+    with pytest.raises(NotSupported) as told:
+        placed(aggregates={"f": spec.first("v")}, device="cuda")
+    assert (told.value.step, told.value.where) == (STEP, WHERE)
+    assert told.value.fact.startswith('device="cuda" was asked for, but f=first(col("v")) needs more than ')
+
+
+def test_without_a_device_auto_is_the_cpu_and_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "_no_driver", lambda: "there is no NVIDIA driver (libcuda.so.1)")
+    driven = Driven(case(KeyedWindows(windows=tumbling(10), aggregates={"n": spec.count()}), ROWS))
+    assert driven.stage.explain()[-1] == "device: cpu, because there is no NVIDIA driver (libcuda.so.1)"
+
+
+def test_without_a_device_asking_for_one_is_an_error_when_the_stage_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(device, "missing", lambda: "the package numba-cuda is not installed")
+    with pytest.raises(EngineError) as told:
+        placed(device="cuda")
+    assert (told.value.step, told.value.where) == (STEP, WHERE)
+    assert told.value.fact == 'device="cuda" was asked for, and there is no CUDA device here'
+    assert "numba-cuda is not installed" in (told.value.detail or "")
+
+
+def test_a_combine_that_cannot_be_compiled_for_a_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = fold_rule("plus", Written(plus), (0.0,), alone=True)
+    monkeypatch.setattr("penstock.stages.device.choose_device", lambda device: device)
+    monkeypatch.setattr("penstock.stages.device._why_not_compiled", lambda rule: "no strings here")
+    with pytest.raises(NotSupported) as told:
+        placed(device="cuda", folds=[rule])
+    assert (told.value.step, told.value.where) == (STEP, WHERE)
+    assert told.value.fact == f"numba cannot compile {rule.name} for a CUDA device"
+    assert told.value.detail == "no strings here"
+
+
+LARGE_RUN = """
+import sys
+from penstock.operators import aggregates as spec
+from penstock.operators.window import sliding
+from penstock.operators.windows import KeyedWindows
+from tests.stages.judge import by_stage, case
+rows = [("ab"[i % 2], i, i) for i in range(20_000)]
+by_stage(case(KeyedWindows(windows=sliding(10, 5), aggregates={"s": spec.sum("v")}, device="DEVICE"), [rows]))
+assert "numba" in sys.modules
+sys.exit("numba.cuda" in sys.modules or "numba_cuda" in sys.modules)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asked", ["auto", "cpu"])
+def test_a_run_on_the_cpu_does_not_load_what_is_for_cuda(asked: str) -> None:
+    env = {name: value for name, value in os.environ.items() if name != "NUMBA_ENABLE_CUDASIM"}
+    done = subprocess.run(
+        [sys.executable, "-c", LARGE_RUN.replace("DEVICE", asked)], env=env, check=False, text=True
+    )
+    assert done.returncode == 0

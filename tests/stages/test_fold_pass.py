@@ -1,0 +1,157 @@
+"""One pass for a user's fold: the rows of every slice are lifted and combined, whatever their order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.kernels.cells import BASE, END, FIRST, FURTHEST, MASK
+from penstock.kernels.folds import Functions, fold_rule
+from penstock.kernels.written import Written
+from penstock.stages.combine_failure import CombineFailed
+from penstock.stages.fold_pass import fold_pass
+from penstock.stages.parts import Unlifted
+from penstock.stages.register import Kind, Register
+from penstock.stages.slice_cells import SliceCells
+from penstock.stages.store import Values
+from penstock.timing.slices import Slicing
+from penstock.timing.windows import TimeWindow
+from tests.naive.folds import folded
+
+Part = tuple[float, float, float]
+ZERO = (1e9, -1e9, 0.0)
+
+
+def lift(row: Any) -> Part:
+    return row.v, row.v * 2.0, 1.0
+
+
+def combine(a: Part, b: Part) -> Part:
+    return min(a[0], b[0]), max(a[1], b[1]), a[2] + b[2]
+
+
+def strict(a: float, b: float) -> float:
+    if a + b > 100.0:
+        raise ValueError("too much")
+    return a + b
+
+
+WRITTEN = Written(combine)
+RULE = fold_rule("combine", WRITTEN, ZERO, alone=False)
+OF = Functions(Written(lift), WRITTEN, ("v",), 3, False)
+ALONE = (Register(Kind.ROWS), Register(Kind.FOLD, 0, RULE))
+BESIDE = (*ALONE, Register(Kind.LATEST))  # too much for one pass: rows are placed, then added
+ways = pytest.mark.parametrize("registers", [ALONE, BESIDE], ids=["one pass", "placed"])
+
+
+def held(cells: SliceCells, slicing: Slicing) -> dict[tuple[int, int], tuple[int, Part]]:
+    found = {}
+    for slot, ring in zip(*cells.rings.active(), strict=True):
+        for id_ in range(ring[FIRST], ring[END]):
+            at = ring[BASE] + (id_ & ring[MASK])
+            if cells.arena.cells[0][at, 0]:
+                part = tuple(cells.arena.cells[1][at].tolist())
+                found[int(slot), slicing.start_of(id_)] = int(cells.arena.cells[0][at, 0]), part
+    return found
+
+
+def twin(rows: Any, pair: tuple[int, int], open_from: int) -> Any:
+    return folded(
+        rows, pair, open_from, lift=lambda value: (value, value * 2, 1.0), combine=combine, zero=ZERO
+    )
+
+
+def unlifted(values: Any) -> Unlifted:
+    return Unlifted(OF, (np.ascontiguousarray(values, np.float64),), None)
+
+
+sometimes_far = st.integers(-60, 60) | st.sampled_from([-(10**7), 10**7, 2 * FURTHEST])
+rows_of = st.lists(
+    st.tuples(st.integers(0, 3), sometimes_far, st.integers(-4, 4).map(float)), min_size=1, max_size=60
+)
+
+
+@ways
+@settings(deadline=None)
+@given(
+    rows_of,
+    st.tuples(st.integers(1, 12), st.integers(1, 12)),
+    st.integers(-50, 20),
+    st.integers(1, 30),
+    st.booleans(),
+)
+def test_the_compiled_pass_gives_what_a_plain_fold_of_each_slice_gives(
+    registers: Any,
+    rows: list[tuple[int, int, float]],
+    pair: tuple[int, int],
+    open_from: int,
+    cut: int,
+    one_slot: bool,
+) -> None:
+    rows = [(0, time, value) for _, time, value in rows] if one_slot else rows
+    slicing = Slicing.of([TimeWindow(*pair)])
+    cells = SliceCells(slicing, registers, 0)
+    for start in range(0, len(rows), cut):
+        part = rows[start : start + cut]
+        slots, times = (np.array([row[place] for row in part], np.int64) for place in range(2))
+        late = cells.add(slots, times, (unlifted([row[2] for row in part]),), None, open_from)
+        assert sorted(late.tolist()) == [i for i, row in enumerate(part) if row[1] < open_from]
+    assert held(cells, slicing) == twin(rows, pair, open_from)
+
+
+@pytest.mark.parametrize("disorder", [0, 40, 4000])
+@pytest.mark.parametrize("n_slots", [1, 7])
+@pytest.mark.parametrize("pair", [(100, 10), (25, 10)], ids=["equal slices", "two per slide"])
+def test_long_batches_in_and_out_of_order_are_folded_in_one_pass(
+    disorder: int, n_slots: int, pair: tuple[int, int]
+) -> None:
+    rng = np.random.default_rng(disorder + n_slots)
+    times = np.sort(rng.integers(0, 3000, 6000)) - rng.integers(0, disorder + 1, 6000)
+    slots, values = rng.integers(0, n_slots, 6000), rng.integers(0, 9, 6000).astype(np.float64)
+    slicing = Slicing.of([TimeWindow(*pair)])
+    cells = SliceCells(slicing, ALONE, 0)
+    for part in (slice(0, 2500), slice(2500, 6000)):
+        cells.add(slots[part], times[part], (unlifted(values[part]),), None, -100)
+    rows = list(zip(slots.tolist(), times.tolist(), values.tolist(), strict=True))
+    assert held(cells, slicing) == twin(rows, pair, -100)
+
+
+def test_one_pass_is_for_a_fold_alone_without_nulls() -> None:
+    rows, nulls = unlifted([1.0, 2.0]), Values(np.zeros(2), np.array([True, False]))
+    assert fold_pass(ALONE, (rows,), keyed=True) is not None
+    assert fold_pass((*ALONE, Register(Kind.COUNT, 1)), (rows, Values(np.zeros(2))), keyed=True) is not None
+    assert fold_pass((*ALONE, Register(Kind.COUNT, 1)), (rows, nulls), keyed=True) is None
+    assert fold_pass(BESIDE, (rows,), keyed=True) is None
+    assert fold_pass(ALONE, (rows.lifted(),), keyed=True) is None
+    assert fold_pass(ALONE, (Unlifted(OF, rows.columns, nulls.valid),), keyed=True) is None
+
+
+@pytest.mark.parametrize("n_slots", [1, 3])
+@pytest.mark.parametrize("disorder", [0, 300])
+def test_a_row_of_the_slice_on_which_combine_fails_is_told(n_slots: int, disorder: int) -> None:
+    written = Written(strict)
+    rule = fold_rule("strict", written, (0.0,), alone=True)
+    of = Functions(Written(lambda row: row.v), written, ("v",), 1, True)
+    times = np.arange(1000) + np.random.default_rng(1).permuted(np.arange(1000) % (disorder + 1))
+    values = np.where(times // 10 == 55, 60.0, 1.0)
+    cells = SliceCells(
+        Slicing.of([TimeWindow(10, 10)]), (Register(Kind.ROWS), Register(Kind.FOLD, 0, rule)), 0
+    )
+    with pytest.raises(CombineFailed, match="ValueError: too much") as failed:
+        cells.add(np.arange(1000) % n_slots, times, (Unlifted(of, (values,), None),))
+    assert failed.value.time is not None
+    assert failed.value.time // 10 == 55
+    assert failed.value.slot is not None
+    assert failed.value.slot < n_slots
+
+
+def test_parts_that_are_lifted_to_be_kept_are_those_of_valid_rows() -> None:
+    some = Unlifted(OF, (np.array([1.0, 1.0, 3.0]),), np.array([True, False, True]))
+    kept = some.at(np.array([0, 2])).lifted()
+    assert kept.data.tolist() == [[1.0, 2.0, 1.0], [3.0, 6.0, 1.0]]
+    assert kept.valid is not None
+    assert kept.valid.tolist() == [True, True]

@@ -1,0 +1,79 @@
+"""Every step has its stage, by one call; and what has none is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from penstock.clock import ManualClock
+from penstock.errors import NotSupported, Where
+from penstock.operators import aggregates as spec
+from penstock.operators.op import OUT
+from penstock.operators.process import Operator, Process
+from penstock.operators.split import Relay
+from penstock.operators.window import tumbling
+from penstock.operators.windows import KeyedWindows
+from penstock.plan.accounts import Accounts
+from penstock.stages.batch import Batch
+from penstock.stages.make import stage_of
+from penstock.stages.row_places import NOTHING, filled, merged, with_index
+from penstock.stages.site import Site
+from penstock.stages.window_stage import WindowStage
+from tests.stages.steps import WIDE, Driven, case
+
+
+class Own(Operator):
+    outputs = {OUT: {"n": "int64"}}  # noqa: RUF012  # as the docs show it
+
+    async def process(self, ctx: Any) -> None:
+        """Give nothing."""
+
+
+def test_windows_have_their_stage() -> None:
+    tried = case(KeyedWindows(windows=tumbling(10), aggregates={"n": spec.count()}), key=("k",))
+    assert isinstance(Driven(tried).new_stage(), WindowStage)
+
+
+def test_a_step_without_a_stage_is_refused_by_name() -> None:
+    tried = case(Process(Own()))
+    with pytest.raises(NotSupported) as caught:
+        stage_of(tried.step, Site("mine", Where("flow.py", 3), Accounts(), ManualClock()))
+    assert caught.value.fact == "there is no stage for Process"
+    assert (caught.value.step, str(caught.value.where)) == ("mine", "flow.py:3")
+    assert caught.value.hint == 'run it with engine="reference"'
+
+
+def test_a_stage_without_state_has_nothing_to_save() -> None:
+    stage = Driven(case(Relay())).new_stage()
+    stage.restore({})
+    assert stage.snapshot() == {}
+    assert list(stage.drain()) == []
+
+
+def rows(*order: list[int]) -> Batch:
+    n = len(order[0]) if order else 1
+    whole = pa.RecordBatch.from_pylist([{"k": str(i), "t": i} for i in range(n)], schema=WIDE)
+    return Batch(whole, np.zeros(n, np.int64), tuple(np.array(column) for column in order))
+
+
+def test_streams_with_places_of_different_lengths_can_meet() -> None:
+    met = merged([rows([1, 1], [5, 6]), rows([2]), rows()], WIDE)
+    assert [column.tolist() for column in met.order] == [
+        [1, 1, 2, NOTHING],
+        [5, 6, NOTHING, NOTHING],
+    ]
+
+
+def test_an_index_goes_behind_the_last_number_of_each_place() -> None:
+    met = merged([rows([1], [5]), rows([2])], WIDE)
+    grown = with_index(met.order, np.array([7, 8]))
+    assert [column.tolist() for column in grown] == [[1, 2], [5, 8], [7, NOTHING]]
+    again = with_index(grown, np.array([0, 1]))
+    assert [column.tolist() for column in again] == [[1, 2], [5, 8], [7, 1], [0, NOTHING]]
+
+
+def test_rows_are_filled_up_to_a_number_of_columns() -> None:
+    assert [column.tolist() for column in filled(rows([3]), 2).order] == [[3], [NOTHING]]
