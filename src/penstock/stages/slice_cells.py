@@ -2,7 +2,7 @@
 
 Three speeds with one outcome. Little data goes through NumPy, and through the loops as plain Python, without
 loading Numba. Else compiled loops find the cells of a chunk of rows once and add them register by register;
-one key without more than a count and a sum has a pass of its own. A loop that meets a row its rings have no
+a sum, or a compiled fold, has a pass of its own. A loop that meets a row its rings have no
 room for stops; `Rings.place` then makes room for the rows that are left.
 """
 
@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from penstock.kernels import cells as placing
-from penstock.kernels import sums
 from penstock.kernels.arena import Arena
 from penstock.kernels.cells import SMALLEST
 from penstock.kernels.rings import Rings
@@ -26,6 +25,7 @@ from penstock.stages.fold_pass import FoldPass, fold_pass
 from penstock.stages.pace import SMALL, Pace
 from penstock.stages.register import Kind, Register
 from penstock.stages.store import Values
+from penstock.stages.sum_pass import SumPass, sum_pass
 from penstock.timing.slices import Slicing
 
 CHUNK = 1 << 16
@@ -70,15 +70,12 @@ class SliceCells:
             slots, times, values, np.broadcast_to(np.int64(0), times.shape) if order is None else order
         )
         fast = self._fast(len(times))
-        column = self._only_sum(values) if fast and slots is None else None
-        fold = fold_pass(self._registers, values, keyed=slots is not None) if fast else None
+        whole = self._one_pass(values, slots) if fast else None
         self.rings.reserve(1)
         row = 0
         while row < len(times):
-            if column is not None:
-                row = self._sum(row, rows, values[column], open_from)
-            if fold is not None:
-                row = self._fold(row, rows, fold, open_from)
+            if whole is not None:
+                row = self._pass(row, rows, whole, open_from)
             stop = min(row + CHUNK, len(times))
             if row < stop:
                 self._add_chunk(rows.part(row, stop), row, open_from)
@@ -87,20 +84,6 @@ class SliceCells:
 
     def _fast(self, work: int) -> bool:
         return self.run.compiles(work) and self._slicing.period <= placing.FURTHEST
-
-    def _only_sum(self, values: Sequence[Values]) -> int | None:
-        """The column that one pass can count and sum, if there is one slot and nothing else to do.
-
-        Counts of columns without nulls are nothing to do: they are kept as the number of nulls.
-        """
-        if len(self._registers) < 2 or self._registers[1].kind is not Kind.FLOAT_SUM:
-            return None
-        if any(register.kind is not Kind.COUNT for register in self._registers[2:]):
-            return None
-        columns = [register.column for register in self._registers[1:]]
-        if any(column is None or values[column].valid is not None for column in columns):
-            return None
-        return columns[0]
 
     def _clock(self, times: Ints, open_from: int) -> tuple[Ints, float]:
         """What the loops need to number slices around the times of these rows."""
@@ -137,27 +120,20 @@ class SliceCells:
             self.rings.reserve(int(near.numbers.max()) + 1)
             self.rings.make_room(near.numbers[on_time], self._slicing.ids(near.times[on_time]))
 
-    def _sum(self, row: int, rows: _Rows, values: Values, open_from: int) -> int:
-        """Count and sum in one pass from `row` on, as far as there is room."""
-        clock = self._clock(rows.times[row:], open_from)
-        return self._until_stuck(row, rows, open_from, lambda at: self._sum_from(at, clock, rows, values))
+    def _one_pass(self, values: Sequence[Values], slots: Ints | None) -> SumPass | FoldPass | None:
+        """A loop that does all there is to do, if there is one."""
+        summing = sum_pass(self._registers, values, self.rings, self.arena, slots)
+        return summing or fold_pass(self._registers, values, keyed=slots is not None)
 
-    def _fold(self, row: int, rows: _Rows, fold: FoldPass, open_from: int) -> int:
-        """Count and fold in one pass from `row` on, as far as there is room."""
+    def _pass(self, row: int, rows: _Rows, whole: SumPass | FoldPass, open_from: int) -> int:
+        """Everything in one pass from `row` on, as far as there is room."""
         clock = self._clock(rows.times[row:], open_from)
 
         def run(at: int) -> int:
             room = (*clock, self._offsets, self.rings.table, self.arena.spare, self._late)
-            return fold.run(self.run, at, rows.slots, rows.times, room, self.arena.cells)
+            return whole.run(self.run, at, rows.slots, rows.times, room, self.arena.cells)
 
         return self._until_stuck(row, rows, open_from, run)
-
-    def _sum_from(self, row: int, clock: tuple[Ints, float], rows: _Rows, values: Values) -> int:
-        rings, cells = self.rings.table, self.arena.cells
-        room = (*clock, self._offsets, rings, self.arena.spare, self._late)
-        flat = (cells[0].reshape(-1), cells[1].reshape(-1))
-        given, work = (rows.times, values.data, row), len(rows.times) - row
-        return int(self.run(sums.sum_single, *given, *room, *flat, work=work))
 
     def _add_chunk(self, rows: _Rows, start: int, open_from: int) -> None:
         """Add the rows of a chunk, which begins at row `start` of its batch, register by register."""
