@@ -31,19 +31,21 @@ ROOMS: dict[str, set[str]] = {
     "kernels": {"errors", "timing"},
     "stages": GROUND | {"timing", "expr", "operators", "kernels"},
     "engines": GROUND | {"timing", "expr", "blocks", "connect", "operators", "plan", "stages"},
+    "spark": GROUND | {"timing", "expr", "operators", "plan", "kernels", "stages", "engines"},
     "testing": GROUND
     | {"timing", "expr", "connect", "operators", "plan", "graph", "engines", "read", "write"},
     "apps": {"penstock"},
-    "bench": {"penstock", "errors", "operators", "stages", "timing"},
+    "bench": {"penstock", "errors", "operators", "stages", "timing", "engines"},
     "cli": {"penstock", "errors", "bench", "apps"},
 }
 LAZY = {
     ("graph", "engines"): "run() finds engines by name; types only otherwise",
     ("graph", "read"): "join_table takes a table as it is",
     ("cli", "engines"): "doctor lists what is installed",
+    ("engines", "kernels"): "Spark's daemon loads the loops before it forks workers",
 }
 OWNERS = {
-    "pyspark": {"engines/spark"},
+    "pyspark": {"engines/spark", "spark/", "bench/workloads/spark"},
     "numba": {"kernels"},
     "typer": {"cli"},
     "rich": {"cli", "bench"},

@@ -15,6 +15,7 @@ from types import ModuleType
 
 ROOT = Path(__file__).parent.parent
 TABLE = ROOT / "docs" / "support.md"
+ALL = "all of it"
 
 HEAD = """# What runs where
 
@@ -65,6 +66,11 @@ def _modules() -> Iterator[ModuleType]:
 
 
 def _gaps(module: ModuleType) -> Iterator[Gap]:
+    whole = getattr(module, "pytestmark", [])
+    for mark in whole if isinstance(whole, list) else [whole]:
+        if mark.name == "gap":
+            kind, engines, reason = mark.args
+            yield from (Gap(ALL, kind, engine, reason) for engine in engines)
     for name, case in vars(module).items():
         if name.startswith("test_"):
             for mark in getattr(case, "pytestmark", ()):
@@ -79,6 +85,8 @@ def _cell(gaps: Sequence[Gap], built: bool) -> str:
     if not gaps:
         return "yes"
     kinds = sorted({gap.kind for gap in gaps})
+    if any(gap.case == ALL for gap in gaps):
+        return kinds[0]
     return f"partly ({', '.join(kinds)})"
 
 

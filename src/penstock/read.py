@@ -9,7 +9,8 @@ from penstock.connect.readers.iterable import iterable
 from penstock.connect.readers.jsonl import jsonl
 from penstock.connect.readers.parquet import parquet
 from penstock.connect.readers.rows import batches, rows
+from penstock.connect.readers.spark import spark
 from penstock.connect.readers.table import table
 from penstock.connect.readers.text import text
 
-__all__ = ["batches", "csv", "generator", "iterable", "jsonl", "parquet", "rows", "table", "text"]
+__all__ = ["batches", "csv", "generator", "iterable", "jsonl", "parquet", "rows", "spark", "table", "text"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
 from penstock.apps.campaign_views import campaign_views, write_events
 from penstock.cli.demo import program, results_table
@@ -12,7 +13,7 @@ from tests.cli.typing_at import penstock
 
 
 def test_the_demo_prints_program_result_accounts_and_the_picture_s_path(tmp_path: Path) -> None:
-    done = penstock("demo", "--out", str(tmp_path / "out"), "--rows", "1000")
+    done = penstock("demo", "--out", str(tmp_path / "out"), "--rows", "1000", "--engine", "reference")
     assert done.code == 0
     for part in ('ps.PipeGraph("campaign-views")', "campaign-0", "filtered", "unmatched"):
         assert part in done.out
@@ -22,9 +23,19 @@ def test_the_demo_prints_program_result_accounts_and_the_picture_s_path(tmp_path
 
 
 def test_the_demo_can_be_run_again_into_the_same_folder(tmp_path: Path) -> None:
-    first = penstock("demo", "--out", str(tmp_path), "--rows", "500")
-    again = penstock("demo", "--out", str(tmp_path), "--rows", "500")
+    first = penstock("demo", "--out", str(tmp_path), "--rows", "500", "--engine", "reference")
+    again = penstock("demo", "--out", str(tmp_path), "--rows", "500", "--engine", "reference")
     assert (again.code, again.out) == (0, first.out)
+
+
+@pytest.mark.slow
+def test_the_demo_runs_on_spark_and_gives_what_the_reference_engine_gives(tmp_path: Path) -> None:
+    shown = [
+        penstock("demo", "--out", str(tmp_path / "out"), "--rows", "500", *how)
+        for how in ((), ("--engine", "reference"))
+    ]
+    assert [done.code for done in shown] == [0, 0]
+    assert shown[0].out == shown[1].out
 
 
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:

@@ -50,8 +50,8 @@ class Outcome:
 class Case:
     """A graph under construction on one engine, with a clock that stands still."""
 
-    def __init__(self, engine: str) -> None:
-        self.engine = engine
+    def __init__(self, engine: str, *, master: str | None = None) -> None:
+        self.engine, self.master = engine, master
         self.clock = ps.ManualClock()
         self.graph = ps.PipeGraph("case")
 
@@ -75,7 +75,7 @@ class Case:
             pipe.sink(memory)
         if self.engine == "local":
             options.setdefault("options", ps.LocalOptions(deterministic=True))
-        result = self.graph.run(self.engine, clock=self.clock, **options)
+        result = self.graph.run(self.engine, clock=self.clock, master=self.master, **options)
         if balanced:
             wrong = {name: told for name, told in result.accounts.items() if not told.balanced}
             assert not wrong, f"accounts do not add up: {wrong}"

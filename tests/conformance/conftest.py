@@ -8,6 +8,6 @@ from tests.conformance.case import Case
 
 
 @pytest.fixture
-def case(engine: str) -> Case:
+def case(engine: str, request: pytest.FixtureRequest) -> Case:
     """A new case on one of the engines."""
-    return Case(engine)
+    return Case(engine, master=request.config.getoption("--master") if engine == "spark" else None)

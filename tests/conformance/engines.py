@@ -15,6 +15,10 @@ from penstock.engines.registry import available
 NAMES = ("reference", "local", "spark")
 """Every engine the suite knows, built or not."""
 
+BY_HAND = "the harness feeds rounds by hand, and Spark starts its own batches"
+JOINS = "joins of two streams come with the issue of joins"
+LOOPS = "an operator with its own driver loop waits for rows, and Spark brings them in batches"
+
 
 def not_yet(*engines: str, reason: str) -> pytest.MarkDecorator:
     """Ours to do: the engine will have it one day."""
@@ -29,6 +33,10 @@ def upstream(*engines: str, reason: str) -> pytest.MarkDecorator:
 def never(*engines: str, reason: str) -> pytest.MarkDecorator:
     """It does not belong into this engine."""
     return _gap("never", engines, reason)
+
+
+everywhere = pytest.mark.everywhere
+"""A case that is not slow on embedded Spark either, and that also runs on a cluster (`--master`)."""
 
 
 def built() -> tuple[str, ...]:
@@ -52,11 +60,13 @@ def chosen(asked: str | None) -> tuple[str, ...]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--engines`: run the conformance suite on some engines only."""
     parser.addoption("--engines", metavar="NAMES", help=f"engines to run: {', '.join(NAMES)}, all by default")
+    parser.addoption("--master", metavar="URL", help="the Spark master to run on; embedded by default")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make the marker known."""
     config.addinivalue_line("markers", "gap(kind, engines, reason): these engines cannot do this case")
+    config.addinivalue_line("markers", "everywhere: also on embedded Spark in `make check`, and on a cluster")
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -73,13 +83,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Turn the gaps of the engine at hand into strict expectations of a refusal."""
+    """Turn the gaps of the engine at hand into strict expectations of a refusal; Spark's cases are slow."""
     for item in items:
         engine = (
             item.callspec.params.get("engine")
             if isinstance(item, pytest.Function) and hasattr(item, "callspec")
             else None
         )
+        if engine == "spark" and item.get_closest_marker("everywhere") is None:
+            item.add_marker(pytest.mark.slow)
         for gap in item.iter_markers("gap"):
             kind, engines, reason = gap.args
             if engine in engines:

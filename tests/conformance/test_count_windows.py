@@ -6,6 +6,7 @@ import pytest
 
 import penstock as ps
 from tests.conformance.case import Case, same_rows
+from tests.conformance.engines import everywhere
 
 FEATURE = "Count windows"
 WINDOW = "window_start window_end window_index"
@@ -17,6 +18,7 @@ def collected(rows: ps.MultiPipe, size: int, every: int | None = None, **options
     return made.aggregate(vs=ps.collect("v"))
 
 
+@everywhere
 def test_rows_are_counted_in_order_of_time_not_of_arrival(case: Case) -> None:
     rows = case.timed("t v", [(3, 30), (1, 10)], [(2, 20), (4, 40)], delay=10)
     case.gives(collected(rows, 2), f"{WINDOW} vs", (1, 2, 0, [10, 20]), (3, 4, 1, [30, 40]))

@@ -9,11 +9,10 @@ import pytest
 import penstock as ps
 from penstock.testing import Harness
 from tests.conformance.case import Case, same_rows
-from tests.conformance.engines import not_yet
+from tests.conformance.engines import BY_HAND, JOINS, not_yet
 
 FEATURE = "Ends of runs and early results"
 WINDOW = "window_start window_end"
-BY_HAND = "the harness feeds rounds by hand, and Spark starts its own batches"
 
 
 def test_a_bounded_run_closes_every_window_at_its_end(case: Case) -> None:
@@ -66,6 +65,7 @@ def test_several_sinks_see_the_same_rows(case: Case) -> None:
     assert [outcome.bag("v", i) for i in range(3)] == [[1, 2]] * 3
 
 
+@not_yet("spark", reason=JOINS)
 def test_a_graph_of_empty_sources_runs_and_gives_nothing(case: Case) -> None:
     a, b = case.timed("t key v", name="a"), case.timed("u:int64 k:string w:int64", [], [], name="b")
     joined = a.join(b, on=ps.equal("key", "k"), within=5, how="full")

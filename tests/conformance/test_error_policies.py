@@ -13,6 +13,7 @@ import pytest
 import penstock as ps
 from penstock import col
 from tests.conformance.case import Case, same_rows
+from tests.conformance.engines import JOINS, everywhere, not_yet
 
 FEATURE = "Error policies"
 Step = Callable[..., ps.MultiPipe]
@@ -84,6 +85,7 @@ def test_dead_letters_carry_the_row_the_reason_and_the_step(case: Case, step: st
     assert (outcome.account("risky").errors, outcome.account("risky").passed) == (1, 3)
 
 
+@everywhere
 def test_an_error_keeps_what_the_function_raised(case: Case) -> None:
     with pytest.raises(ps.FunctionError) as failure:
         case.run(case.untimed("v", [(0,)]).map(hundredth, schema=V))
@@ -188,6 +190,7 @@ def test_a_failure_that_belongs_to_no_row_stops_the_run_whatever_the_policy(case
     assert "hot" in str(failure.value)
 
 
+@not_yet("spark", reason=JOINS)
 def test_a_pair_for_which_the_predicate_fails_is_an_error_of_the_join(case: Case) -> None:
     # Two pairs fail, of one row: two letters, and one row that did not pass.
     left = case.timed("t v", [(1, 1), (1, 0)], name="left")
@@ -243,6 +246,7 @@ def test_input_that_cannot_be_read_stops_the_run_unless_said_otherwise(case: Cas
         case.run(case.graph.source(ps.read.jsonl(str(tmp_path / "rows.jsonl"), schema=V)))
 
 
+@everywhere
 def test_dead_letters_can_be_worked_on_like_any_rows(case: Case) -> None:
     rows = case.timed("t v", [(1, 0), (2, 1)], [(11, 0)])
     risky = rows.map(v=100 // col("v"), on_error="dead_letter")

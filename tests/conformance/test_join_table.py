@@ -9,12 +9,14 @@ import pytest
 
 import penstock as ps
 from tests.conformance.case import Case, cut
+from tests.conformance.engines import everywhere
 
 FEATURE = "Table join"
 NAN = float("nan")
 CAMPAIGNS = [{"key": "a", "campaign": 1}, {"key": "b", "campaign": 2}, {"key": None, "campaign": 3}]
 
 
+@everywhere
 def test_an_inner_join_drops_and_counts_what_has_no_partner(case: Case) -> None:
     rows = case.untimed("key v", [("a", 1), ("c", 2)], [("b", 3), ("a", 4)])
     joined = rows.join_table(CAMPAIGNS, on="key", name="j")

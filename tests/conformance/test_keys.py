@@ -12,6 +12,7 @@ import pytest
 import penstock as ps
 from penstock import col
 from tests.conformance.case import Case, same_rows
+from tests.conformance.engines import everywhere
 
 FEATURE = "Keys"
 NAN, INF = math.nan, math.inf
@@ -24,6 +25,7 @@ def counts(case: Case, type_: str, *keys: Any) -> list[tuple[Any, int]]:
     return [(row["k"], row["n"]) for row in out.rows()]
 
 
+@everywhere
 def test_null_is_a_key_of_its_own(case: Case) -> None:
     got = counts(case, "string", "a", None, "", None)
     assert sorted(got, key=repr) == [("", 1), ("a", 1), (None, 2)]

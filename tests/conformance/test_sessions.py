@@ -6,6 +6,7 @@ import pytest
 
 import penstock as ps
 from tests.conformance.case import Case, same_rows
+from tests.conformance.engines import everywhere
 
 FEATURE = "Session windows"
 WINDOW = "window_start window_end"
@@ -55,6 +56,7 @@ def test_the_order_inside_a_batch_does_not_matter(case: Case) -> None:
     case.gives(sessions(rows), f"{WINDOW} n", (1, 14, 3), (20, 25, 1))
 
 
+@everywhere
 def test_a_row_that_comes_later_bridges_two_sessions(case: Case) -> None:
     #  0    5    10   15
     #  [1   )    [1   )      then 5 touches both

@@ -11,6 +11,7 @@ import pytest
 import penstock as ps
 from penstock import col
 from tests.conformance.case import Case, same_rows
+from tests.conformance.engines import everywhere
 
 FEATURE = "Keyed state and accumulate"
 
@@ -25,6 +26,7 @@ def step_up(row: Any, last: dict[str, int]) -> dict[str, Any]:
 GROWN = {"key": "string", "v": "int64", "grown": "int64"}
 
 
+@everywhere
 def test_map_with_state_sees_the_rows_of_a_key_in_order_of_time(case: Case) -> None:
     rows = case.timed("t key v", [(3, "a", 30), (1, "a", 10)], [(2, "a", 15), (2, "b", 7)], delay=10)
     grown = rows.key_by("key").map(step_up, schema=GROWN, state=dict)
@@ -91,6 +93,7 @@ def test_a_step_with_state_hands_its_rows_on_in_time_for_windows(case: Case) -> 
     assert outcome.account("w").late == 0
 
 
+@everywhere
 def test_accumulate_gives_the_new_state_for_every_row(case: Case) -> None:
     words = case.untimed("key", [("a",), ("b",), ("a",)], [("a",), ("c",), ("b",)])
     counts = words.key_by("key").accumulate(lambda row, n: n + 1, 0, schema={"n": "int64"})

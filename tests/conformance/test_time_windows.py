@@ -7,6 +7,7 @@ import pytest
 import penstock as ps
 from penstock import col
 from tests.conformance.case import Case
+from tests.conformance.engines import everywhere
 
 FEATURE = "Tumbling, sliding and hopping windows"
 WINDOW = "window_start window_end"
@@ -49,6 +50,7 @@ def test_windows_without_rows_are_not_given_out(case: Case) -> None:
     case.gives(counts, f"{WINDOW} n", (0, 10, 1), (1_000_000_000, 1_000_000_010, 1))
 
 
+@everywhere
 def test_a_row_is_in_every_sliding_window_that_covers_it(case: Case) -> None:
     #  -5    0     5     10    15
     #  [     7     )
@@ -135,6 +137,7 @@ def test_without_a_key_all_rows_are_one_group(case: Case) -> None:
     case.gives(rows.window(ps.tumbling(10)).aggregate(n=ps.count()), f"{WINDOW} n", (0, 10, 3))
 
 
+@everywhere
 def test_each_key_has_windows_of_its_own(case: Case) -> None:
     rows = case.timed("t key v", [(1, "a", 1), (2, "b", 2), (11, "a", 4)], [(12, "b", 8), (13, "a", 16)])
     case.gives(

@@ -12,11 +12,10 @@ import penstock as ps
 from penstock import col
 from penstock.testing import Harness
 from tests.conformance.case import Case, same_rows
-from tests.conformance.engines import not_yet
+from tests.conformance.engines import BY_HAND, not_yet
 
 FEATURE = "Watermarks"
 WINDOW = "window_start window_end"
-BY_HAND = "the harness feeds rounds by hand, and Spark starts its own batches"
 
 
 def late(case: Case, rows: ps.MultiPipe) -> int:

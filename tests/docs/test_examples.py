@@ -27,7 +27,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+@pytest.mark.parametrize(
+    "page",
+    [
+        # The README's program runs on the default engine.
+        pytest.param(
+            page, id=str(page.relative_to(ROOT)), marks=[pytest.mark.slow] * (page.name == "README.md")
+        )
+        for page in PAGES
+    ],
+)
 def test_the_blocks_of_a_page_run_one_after_the_other(
     page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

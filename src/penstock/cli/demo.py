@@ -43,7 +43,7 @@ def demo(
     ] = None,
     rows: Annotated[int, typer.Option(help="How many events.", min=1, metavar="N")] = 5_000,
     seed: Annotated[int, typer.Option(help="The seed of the events.", metavar="N")] = 1,
-    engine: Annotated[str, typer.Option(help="What runs the program.", metavar="NAME")] = "reference",
+    engine: Annotated[str, typer.Option(help="What runs the program.", metavar="NAME")] = "spark",
 ) -> None:
     """Run the campaign-views program."""
     folder = out or Path(tempfile.mkdtemp(prefix="penstock-demo-"))

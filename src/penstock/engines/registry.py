@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from penstock.engines.protocol import Engine
 
 GROUP = "penstock.engines"
-OURS = {"reference": "penstock.engines.reference.engine:ReferenceEngine"}
-PLANNED = {
-    "spark": "Structured Streaming through PySpark",
-    "local": "the in-process engine",
+OURS = {
+    "reference": "penstock.engines.reference.engine:ReferenceEngine",
+    "spark": "penstock.engines.spark.engine:SparkEngine",
 }
+PLANNED = {"local": "the in-process engine"}
 
 
 def find(name: str) -> Engine:

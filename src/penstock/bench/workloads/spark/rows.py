@@ -1,0 +1,128 @@
+"""The rows of a case as parquet files, one a batch, and the windows that are right for them.
+
+Values are whole sixteenths, so that sums are exact in any order. Rows come up to a second out of order, and
+the watermark waits for two.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+SECOND = 1_000_000
+BEGIN = 1_700_000_000 * SECOND
+RATE = 100_000
+"""Rows a second, of all keys."""
+DELAY = 2 * SECOND
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A case: files of `batch` rows, and the windows asked of them, in microseconds."""
+
+    n_files: int
+    batch: int
+    n_keys: int
+    size: int
+    every: int
+
+    @property
+    def n_rows(self) -> int:
+        """All rows."""
+        return self.n_files * self.batch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """The files of a case, and the same rows in memory."""
+
+    shape: Shape
+    folder: Any
+    times: Ints
+    keys: Ints
+    values: npt.NDArray[np.float64]
+
+    @classmethod
+    def written(cls, shape: Shape, seed: int) -> Rows:
+        """Make the rows and write the files."""
+        rng = np.random.default_rng(seed)
+        n = shape.n_rows
+        arrival = BEGIN + np.arange(n, dtype=np.int64) * SECOND // RATE
+        times = arrival - rng.integers(0, SECOND, n)
+        keys, values = rng.integers(0, shape.n_keys, n), rng.integers(0, 16_000, n) / 16.0
+        folder = tempfile.TemporaryDirectory(prefix="penstock-bench-")
+        where = Path(folder.name) / "rows"
+        where.mkdir()
+        for number in range(shape.n_files):
+            part = slice(number * shape.batch, (number + 1) * shape.batch)
+            stamps = pa.array(times[part], pa.timestamp("us", "UTC"))
+            table = pa.table({"ts": stamps, "key": keys[part], "value": values[part]})
+            pq.write_table(table, where / f"{number:05d}.parquet")
+        return cls(shape, folder, times, keys, values)
+
+    @property
+    def path(self) -> Path:
+        """The folder of the files."""
+        return Path(self.folder.name) / "rows"
+
+    def new_folder(self) -> Path:
+        """An empty folder for one run's output and checkpoint."""
+        return Path(tempfile.mkdtemp(dir=self.folder.name))
+
+
+Answer = dict[tuple[int, int], tuple[float, int]]
+Given = Callable[[], Answer]
+
+
+def right(rows: Rows) -> Answer:
+    """(window start, key) -> (sum, count) of the windows that the last watermark lets go."""
+    shape, watermark = rows.shape, int(rows.times.max()) - DELAY
+    found: Answer = {}
+    panes = rows.times // shape.every
+    low = int(panes.min())
+    flat = (panes - low) * shape.n_keys + rows.keys
+    n_panes, per_window = int(panes.max()) - low + 1, shape.size // shape.every
+    sums = np.bincount(flat, rows.values, minlength=n_panes * shape.n_keys).reshape(n_panes, -1)
+    counts = np.bincount(flat, minlength=n_panes * shape.n_keys).reshape(n_panes, -1)
+    nothing = np.zeros((per_window, shape.n_keys))
+    up_sums = np.cumsum(np.concatenate([nothing, sums, nothing]), axis=0)
+    up_counts = np.cumsum(np.concatenate([nothing, counts, nothing]), axis=0)
+    for window in range(n_panes + per_window - 1):
+        start = (low - per_window + 1 + window) * shape.every
+        if start + shape.size > watermark:
+            break
+        total = up_sums[window + per_window] - up_sums[window]
+        rows_in = up_counts[window + per_window] - up_counts[window]
+        found |= {(start, int(k)): (float(total[k]), int(rows_in[k])) for k in np.flatnonzero(rows_in)}
+    return found
+
+
+def wrong(expected: Any, answer: Any) -> str | None:
+    """What is wrong with an answer, or None."""
+    if not isinstance(expected, dict):
+        return None if expected == answer else f"expected {expected}, got {answer}"
+    given = answer()
+    if given.keys() != expected.keys():
+        return f"expected {len(expected):,} windows, got {len(given):,}, not the same"
+    off = [key for key, value in expected.items() if given[key] != value]
+    return f"{len(off):,} windows differ, the first is {off[0]}" if off else None
+
+
+def read_back(folder: Path, start: str) -> Answer:
+    """The windows that a run wrote; `start` names the column of their starts."""
+    table = pq.read_table(folder)
+    starts = table.column(start).cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy()
+    keys = table.column("key").to_numpy()
+    totals, counts = table.column("total").to_numpy(), table.column("n").to_numpy()
+    pairs = zip(starts.tolist(), keys.tolist(), totals.tolist(), counts.tolist(), strict=True)
+    return {(at, key): (total, n) for at, key, total, n in pairs}

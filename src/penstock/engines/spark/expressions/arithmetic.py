@@ -1,0 +1,197 @@
+"""Arithmetic in the JVM: `try_` forms for what can overflow, plain operators for what cannot.
+
+Spark's `%` and `div` round towards zero, and raise for a zero divisor under ANSI rules; here they are put
+right for negative numbers and guarded. A literal divisor that is not zero needs no guard and no flag.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pyarrow.types as kind
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from penstock.engines.spark.expressions.leaves import literal
+from penstock.engines.spark.expressions.lowered import Lowered, null_from, unless
+from penstock.engines.spark.expressions.rule import Inputs, rule
+from penstock.engines.spark.types import spark_type
+from penstock.expr import (
+    Absolute,
+    Add,
+    Ceil,
+    Divide,
+    Floor,
+    FloorDivide,
+    Modulo,
+    Multiply,
+    Negate,
+    Node,
+    Power,
+    Round,
+    Sqrt,
+    Subtract,
+)
+from penstock.expr.program import Line
+from penstock.expr.values import integer_range
+
+COPIES: dict[type[Node], int] = {FloorDivide: 20, Modulo: 8, Power: 3, Floor: 3, Ceil: 3, Round: 3}
+_WHOLE = 2.0**52  # a float this large has no fraction
+
+
+@rule.register
+def _add(node: Add, line: Line, inputs: Inputs) -> Lowered | Column:
+    a, b = inputs
+    if kind.is_floating(line.type):
+        return a.value + b.value
+    return null_from(F.try_add(a.value, b.value), a, b)
+
+
+@rule.register
+def _subtract(node: Subtract, line: Line, inputs: Inputs) -> Lowered | Column:
+    a, b = inputs
+    if kind.is_floating(line.type):
+        return a.value - b.value
+    if kind.is_timestamp(line.operands[0]):
+        return null_from(F.try_subtract(F.unix_micros(a.value), F.unix_micros(b.value)), a, b)
+    return null_from(F.try_subtract(a.value, b.value), a, b)
+
+
+@rule.register
+def _multiply(node: Multiply, line: Line, inputs: Inputs) -> Lowered | Column:
+    a, b = inputs
+    if kind.is_floating(line.type):
+        return a.value * b.value
+    return null_from(F.try_multiply(a.value, b.value), a, b)
+
+
+@rule.register
+def _divide(node: Divide, line: Line, inputs: Inputs) -> Lowered | Column:
+    a, b = inputs
+    if _is_safe(b):
+        return a.value / b.value
+    return unless(b.value == 0, a.value / b.value, a, b)
+
+
+@rule.register
+def _floor_divide(node: FloorDivide, line: Line, inputs: Inputs) -> Lowered | Column:
+    a, b = inputs
+    if kind.is_floating(line.type):
+        quotient = _float_quotient(a.value, b.value)
+        return quotient if _is_safe(b) else unless(b.value == 0, quotient, a, b)
+    quotient = _quotient(a, b).cast(spark_type(line.type))
+    if _is_safe(b) and b.constant != -1:
+        return quotient
+    least = literal(integer_range(line.type)[0], line.type)
+    return unless((b.value == 0) | ((b.value == -1) & (a.value == least)), quotient, a, b)
+
+
+@rule.register
+def _modulo(node: Modulo, line: Line, inputs: Inputs) -> Lowered | Column:
+    a, b = inputs
+    if kind.is_floating(line.type):
+        rest = _float_rest(a.value, b.value)
+    elif b.is_constant and b.constant > 0:
+        return F.pmod(a.value, b.value)
+    else:
+        rest = _rest(a.value, b.value).cast(spark_type(line.type))
+    return rest if _is_safe(b) else unless(b.value == 0, rest, a, b)
+
+
+@rule.register
+def _power(node: Power, line: Line, inputs: Inputs) -> Column:
+    a, b = inputs
+    power = F.pow(a.value, b.value)
+    if (b.is_constant and math.isfinite(b.constant)) or (a.is_constant and abs(a.constant) != 1):
+        return power
+    # IEEE 754 has 1 to any power, and -1 to an infinite one, as 1; Java has NaN.
+    endless = F.abs(b.value) == math.inf
+    one = (a.value == 1.0) | ((a.value == -1.0) & endless)
+    return F.when(one & b.value.isNotNull(), F.lit(1.0)).otherwise(power)
+
+
+@rule.register
+def _negate(node: Negate, line: Line, inputs: Inputs) -> Lowered | Column:
+    if kind.is_floating(line.type):
+        return -inputs[0].value
+    return null_from(F.try_subtract(literal(0, line.type), inputs[0].value), *inputs)
+
+
+@rule.register
+def _absolute(node: Absolute, line: Line, inputs: Inputs) -> Lowered | Column:
+    if kind.is_floating(line.type):
+        return F.abs(inputs[0].value)
+    least = literal(integer_range(line.type)[0], line.type)
+    return unless(inputs[0].value == least, F.abs(inputs[0].value), *inputs)
+
+
+@rule.register
+def _floor(node: Floor, line: Line, inputs: Inputs) -> Column:
+    return _in_double(floor(inputs[0].value.cast("double")), line, inputs)
+
+
+@rule.register
+def _ceil(node: Ceil, line: Line, inputs: Inputs) -> Column:
+    return _in_double(-floor(-inputs[0].value.cast("double")), line, inputs)
+
+
+@rule.register
+def _sqrt(node: Sqrt, line: Line, inputs: Inputs) -> Column:
+    return F.sqrt(inputs[0].value)
+
+
+@rule.register
+def _round(node: Round, line: Line, inputs: Inputs) -> Column:
+    given = inputs[0].value
+    if kind.is_signed_integer(line.type):
+        return given
+    scaled = given * F.lit(10.0**node.digits)
+    return F.when(F.abs(scaled) < _WHOLE, F.rint(scaled) / F.lit(10.0**node.digits)).otherwise(given)
+
+
+def floor(x: Column) -> Column:
+    """The greatest whole double that is not greater; Spark's own floor gives a bigint, which is too small."""
+    nearest = F.rint(x)
+    return F.when(nearest > x, nearest - 1.0).otherwise(nearest)
+
+
+def _in_double(whole: Column, line: Line, inputs: Inputs) -> Column:
+    if kind.is_signed_integer(line.type):
+        return inputs[0].value
+    return whole if kind.is_float64(line.type) else whole.cast("float")
+
+
+def _is_safe(divisor: Lowered) -> bool:
+    """Whether the divisor is a literal other than zero."""
+    return divisor.is_constant and divisor.constant != 0
+
+
+def _quotient(a: Lowered, b: Lowered) -> Column:
+    """Rounded down; `div` gives a bigint rounded towards zero, which is one more where signs differ."""
+    cut, rest = F.call_function("div", a.value, b.value), a.value % b.value
+    if b.is_constant and b.constant > 0:
+        return F.when(rest < 0, cut - 1).otherwise(cut)
+    return F.when((rest != 0) & ((rest < 0) != (b.value < 0)), cut - 1).otherwise(cut)
+
+
+def _rest(a: Column, b: Column) -> Column:
+    """With the sign of the divisor."""
+    rest = a % b
+    return F.when((rest != 0) & ((rest < 0) != (b < 0)), rest + b).otherwise(rest)
+
+
+def _float_rest(a: Column, b: Column) -> Column:
+    """Python's float %: C's fmod with the sign of the divisor, also of a zero."""
+    rest = a % b
+    zero = F.signum(b) * F.lit(0.0)
+    return F.when(rest == 0, zero).when((rest < 0) != (b < 0), rest + b).otherwise(rest)
+
+
+def _float_quotient(a: Column, b: Column) -> Column:
+    """Python's float //: made whole from what % leaves over; a zero has the sign of a / b."""
+    rest = a % b
+    one_less = F.when((rest != 0) & ((rest < 0) != (b < 0)), F.lit(1.0)).otherwise(F.lit(0.0))
+    down = (a - rest) / b - one_less
+    nearest = F.rint(down)
+    whole = F.when(nearest - down == 0.5, nearest - 1.0).otherwise(nearest)  # a half goes down
+    return F.when(down == 0, a / b * F.lit(0.0)).otherwise(whole)

@@ -1,0 +1,90 @@
+"""Logic, null and conditionals in the JVM, with the failures that each choice lets through."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from penstock.engines.spark.expressions.lowered import Lowered, either, hidden
+from penstock.engines.spark.expressions.rule import Inputs, rule
+from penstock.expr import And, Case, Coalesce, FillNull, IsNan, IsNotNull, IsNull, Node, Not, Or
+from penstock.expr.program import Line
+
+COPIES: dict[type[Node], int] = {IsNan: 2, Case: 2, Coalesce: 2, FillNull: 2}
+
+
+@rule.register
+def _and(node: And, line: Line, inputs: Inputs) -> Lowered:
+    return _undecided_fails(inputs[0].value & inputs[1].value, inputs)
+
+
+@rule.register
+def _or(node: Or, line: Line, inputs: Inputs) -> Lowered:
+    return _undecided_fails(inputs[0].value | inputs[1].value, inputs)
+
+
+@rule.register
+def _not(node: Not, line: Line, inputs: Inputs) -> Column:
+    return ~inputs[0].value
+
+
+@rule.register
+def _is_null(node: IsNull, line: Line, inputs: Inputs) -> Column:
+    return inputs[0].value.isNull()
+
+
+@rule.register
+def _is_not_null(node: IsNotNull, line: Line, inputs: Inputs) -> Column:
+    return inputs[0].value.isNotNull()
+
+
+@rule.register
+def _is_nan(node: IsNan, line: Line, inputs: Inputs) -> Column:
+    # Spark's isnan of null is false.
+    return F.when(inputs[0].value.isNotNull(), F.isnan(inputs[0].value))
+
+
+@rule.register
+def _fill_null(node: FillNull, line: Line, inputs: Inputs) -> Lowered:
+    return _first_not_null(inputs)
+
+
+@rule.register
+def _coalesce(node: Coalesce, line: Line, inputs: Inputs) -> Lowered:
+    return _first_not_null(inputs)
+
+
+@rule.register
+def _case(node: Case, line: Line, inputs: Inputs) -> Lowered:
+    count = len(node.conditions)
+    conditions, values, default = inputs[:count], inputs[count:-1], inputs[-1]
+    chosen = F.when(conditions[0].value, values[0].value)
+    for condition, value in zip(conditions[1:], values[1:], strict=True):
+        chosen = chosen.when(condition.value, value.value)
+    failed = default.failed
+    # From the last condition to the first, so that an earlier one overrules what comes after it.
+    for condition, value in zip(reversed(conditions), reversed(values), strict=True):
+        failed = either(condition.failed, _if_else(condition.value, value.failed, failed))
+    return hidden(Lowered(chosen.otherwise(default.value), failed))
+
+
+def _if_else(holds: Column, then: Column | None, other: Column | None) -> Column | None:
+    if then is None and other is None:
+        return None
+    no = F.lit(False)
+    return F.when(holds, no if then is None else then).otherwise(no if other is None else other)
+
+
+def _undecided_fails(value: Column, inputs: Inputs) -> Lowered:
+    """A failed side is null here; where the other side decided, the result is not null and nothing failed."""
+    failed = either(*(each.failed for each in inputs))
+    return Lowered(value, None if failed is None else failed & value.isNull())
+
+
+def _first_not_null(inputs: Inputs) -> Lowered:
+    """From the last to the first: a value hides what comes after it, and so does a failure."""
+    failed = inputs[-1].failed
+    for each in reversed(inputs[:-1]):
+        inherited = None if failed is None else each.value.isNull() & failed
+        failed = either(each.failed, inherited)
+    return hidden(Lowered(F.coalesce(*(each.value for each in inputs)), failed))

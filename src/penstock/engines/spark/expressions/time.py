@@ -1,0 +1,64 @@
+"""Dates and timestamps in the JVM: as integers, and by Spark's calendar where the session's zone is UTC."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from penstock.engines.spark.expressions.lowered import Lowered, null_from
+from penstock.engines.spark.expressions.rule import Inputs, rule
+from penstock.expr import Epoch, FromEpoch, Node, Shift, TimePart, Truncate
+from penstock.expr.program import Line
+from penstock.expr.time import UNITS
+
+DAY = UNITS["d"]
+COPIES: dict[type[Node], int] = {Truncate: 2}
+_PARTS = {
+    "year": F.year,
+    "month": F.month,
+    "day": F.dayofmonth,
+    "weekday": F.weekday,
+    "hour": F.hour,
+    "minute": F.minute,
+    "second": F.second,
+}
+_COUNTS = {"us": F.unix_micros, "ms": F.unix_millis, "s": F.unix_seconds}
+
+
+@rule.register
+def _time_part(node: TimePart, line: Line, inputs: Inputs) -> Column:
+    return _PARTS[node.part](inputs[0].value).cast("long")
+
+
+@rule.register
+def _epoch(node: Epoch, line: Line, inputs: Inputs) -> Column:
+    if node.unit in _COUNTS:
+        return _COUNTS[node.unit](inputs[0].value)
+    return F.unix_date(inputs[0].value.cast("date")).cast("long")
+
+
+@rule.register
+def _from_epoch(node: FromEpoch, line: Line, inputs: Inputs) -> Lowered | Column:
+    (count,) = inputs
+    if node.unit == "us":
+        return F.timestamp_micros(count.value)
+    return scaled(count, UNITS[node.unit])
+
+
+@rule.register
+def _truncate(node: Truncate, line: Line, inputs: Inputs) -> Lowered:
+    micros = F.unix_micros(inputs[0].value)
+    down = F.try_subtract(micros, F.pmod(micros, F.lit(node.micros).cast("long")))
+    return null_from(F.timestamp_micros(down), *inputs)
+
+
+@rule.register
+def _shift(node: Shift, line: Line, inputs: Inputs) -> Lowered:
+    moved = F.try_add(F.unix_micros(inputs[0].value), F.lit(node.micros).cast("long"))
+    return null_from(F.timestamp_micros(moved), *inputs)
+
+
+def scaled(count: Lowered, length: int) -> Lowered:
+    """The timestamp so many lengths after 1970; beyond 64 bits the row fails."""
+    micros = F.try_multiply(count.value.cast("long"), F.lit(length).cast("long"))
+    return null_from(F.timestamp_micros(micros), count)

@@ -1,0 +1,148 @@
+"""Chains in the JVM at work: a batch of files becomes wire rows, and counts become accounts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from penstock.engines.spark.expressions.leaves import column
+from penstock.engines.spark.keys import bucket as bucket_of
+from penstock.engines.spark.leg_work import LegPlan, RoundPlan
+from penstock.engines.spark.legs import Edge
+from penstock.engines.spark.native_chain import Chain, drops
+from penstock.engines.spark.native_frames import ALIVE, FATE, LATE, NO_WINDOW, SEQ, TIME, NativeFrames
+from penstock.engines.spark.native_groups import GroupForm
+from penstock.engines.spark.native_parts import NativeParts
+from penstock.engines.spark.native_source import NativeBatch
+from penstock.engines.spark.native_work import RowsTask, carry_rows
+from penstock.engines.spark.wire import SCHEMA, SPARK_SCHEMA
+from penstock.operators.filter import Filter
+from penstock.operators.op import LATE as LATE_PORT
+from penstock.plan.accounts import Accounts
+from penstock.plan.plan import Plan
+from penstock.plan.step import Ref
+from penstock.stages.store import ENDED, NEVER
+from penstock.timing.bucket import BUCKETS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Counts = Mapping[str, int]
+
+
+class Native:
+    """One chain of a run.
+
+    edge  where its parts go; None when it ends in rows
+    """
+
+    def __init__(self, spark: SparkSession, plan: Plan, chain: Chain, edge: Edge | None) -> None:
+        self.chain, self._plan, self._edge = chain, plan, edge
+        self.frames = NativeFrames(spark, chain)
+        self._parts = None if chain.window is None else NativeParts(chain.window)
+        self._rank = plan.sources.index(chain.source) if len(plan.sources) > 1 else None
+
+    @property
+    def leg(self) -> int | None:
+        """Where its groups go; None when it ends in rows."""
+        return None if self._edge is None else self._edge.leg
+
+    def rows(self, batch: NativeBatch, leg: LegPlan, round_: RoundPlan) -> DataFrame | None:
+        """The rows of a round that leave the JVM, as wire rows that have passed leg 0, if there are any."""
+        if self._parts is None or self.chain.window is None:
+            frame = self.frames.frame(batch.files, numbered=True)
+            return self._carried(frame, leg, round_, self.chain.last, counted=True)
+        late = Ref(self.chain.window.name, LATE_PORT)
+        if not self._plan.is_read(late):
+            return None
+        frame = self.frames.frame(batch.files, numbered=True)
+        missed = self._parts.late(frame, batch.least, self._watermark(round_))
+        return None if missed is None else self._carried(missed.drop(FATE), leg, round_, late, counted=False)
+
+    def groups(self, batch: NativeBatch, round_: RoundPlan, n_parts: int) -> DataFrame:
+        """The groups of a round, behind the columns of the wire."""
+        assert self._parts is not None, "only chains that end in windows are grouped"
+        assert self._edge is not None, "parts have an edge of their own"
+        frame = self.frames.frame(batch.files, numbered=False)
+        groups = self._parts.grouped(frame, batch.least, self._watermark(round_))
+        numbers = {"leg": self._edge.leg, "edge": self._edge.number, "round": round_.number}
+        bucket = bucket_of(self._parts.format.key)
+        part = F.pmod(bucket, F.lit(n_parts)) if n_parts < BUCKETS else bucket
+        return groups.select(
+            *(F.lit(number).alias(name) for name, number in numbers.items()),
+            part.alias("part"),
+            F.lit(None).cast("binary").alias("body"),
+            "*",
+        )
+
+    @property
+    def form(self) -> GroupForm:
+        """How workers make parts of the groups."""
+        assert self._parts is not None, "only chains that end in windows are grouped"
+        assert self._edge is not None, "parts have an edge of their own"
+        assert self._edge.step is not None, "parts go to windows"
+        shape, n_kinds = self._parts.format, len(self._parts.labels)
+        edge, columns = self._edge, self._parts.columns
+        source = self.chain.source.name
+        return GroupForm(source, edge.number, self._edge.step, shape.schema, shape.key, columns, n_kinds)
+
+    def _watermark(self, round_: RoundPlan) -> int:
+        assert self.chain.window is not None, "only windows judge rows"
+        return int(max(NEVER, min(ENDED, round_.turns[self.chain.window.name].before)))
+
+    def accounts(self, batch: NativeBatch, fates: Counts, missed: Counts) -> dict[str, Accounts]:
+        """What became of the rows of a batch, step by step."""
+        n, found = batch.n_rows, {}
+        arrived = sum(fates.get(str(fate), 0) for fate in (ALIVE, LATE, NO_WINDOW))
+        alone = len(self.chain.droppers) == 1 or self._parts is None
+        for place, step in enumerate(self.chain.steps):
+            told = Accounts(rows_in=n)
+            if drops(step):
+                gone = n - arrived if alone else fates.get(str(place + 1), 0)
+                setattr(told, "filtered" if isinstance(step.op, Filter) else "unmatched", gone)
+                n -= gone
+            told.passed = told.rows_out = n
+            found[step.name] = told
+        if self._parts is not None and self.chain.window is not None:
+            labels = dict(enumerate(self._parts.labels))
+            found[self.chain.window.name] = Accounts(
+                rows_in=arrived,
+                passed=fates.get(str(ALIVE), 0),
+                late=fates.get(str(LATE), 0),
+                no_window=fates.get(str(NO_WINDOW), 0),
+                late_by_window={labels[int(kind)]: times for kind, times in missed.items() if times},
+            )
+        return found
+
+    def _carried(
+        self, frame: DataFrame, leg: LegPlan, round_: RoundPlan, ref: Ref, *, counted: bool
+    ) -> DataFrame:
+        """Rows that Python workers take on from here."""
+        schema = self._plan[ref.step].outputs[ref.port].schema
+        ours = [name for name in (SEQ, FATE) if name in frame.columns]
+        names = [*schema.names, TIME, *ours]
+        chosen = frame.select(*(column(name).alias(str(place)) for place, name in enumerate(names)))
+        task = RowsTask(self.chain.source.name, ref, schema, self._rank, SEQ in ours, FATE in ours, counted)
+
+        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return carry_rows(leg, task, round_, partition(), batches)
+
+        return chosen.mapInArrow(work, SPARK_SCHEMA)
+
+
+def beside(wire: DataFrame, groups: DataFrame) -> DataFrame:
+    """Wire rows and groups as one frame: wire rows have nulls in the columns of groups."""
+    extra = [field for field in groups.schema.fields if field.name not in SCHEMA.names]
+    nulls = (F.lit(None).cast(field.dataType).alias(field.name) for field in extra)
+    return wire.select(*SCHEMA.names, *nulls).unionAll(groups)
+
+
+def partition() -> int:
+    """The number of the partition that this worker is at."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 0 if context is None else int(context.partitionId())

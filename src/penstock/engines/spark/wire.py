@@ -1,0 +1,121 @@
+"""What travels between driver and workers: few fat rows, each with a packed batch.
+
+Spark moves its own rows slowly and Arrow bytes fast, so rows of the program travel as Arrow IPC in one binary
+cell per batch. Beside batches there are failures, accounts and where state was written, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.engines.spark.legs import DRIVER, Key
+from penstock.stages.batch import Batch
+from penstock.stages.key_buckets import KeyBuckets
+
+SCHEMA = pa.schema(
+    [
+        ("leg", pa.int32()),
+        ("edge", pa.int32()),
+        ("round", pa.int32()),
+        ("part", pa.int32()),
+        ("body", pa.binary()),
+    ]
+)
+SPARK_SCHEMA = "leg int, edge int, round int, part int, body binary"
+
+WAKE, FAILED, COUNTED, SAVED, FATES = -1, -2, -3, -4, -5
+"""Edges that carry no rows: a part that must take its turn; a failure; accounts; where state was written;
+what became of the rows of a chain in the JVM."""
+
+MOST_ROWS = 1 << 17
+"""Rows of one packed batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One row on the wire: for which leg, on which edge, of which round, for which part."""
+
+    leg: int
+    edge: int
+    round: int
+    part: int
+    body: bytes | None = None
+
+
+def to_wire(rows: Sequence[Sent]) -> pa.RecordBatch:
+    """Rows as the columns that Spark carries."""
+    columns = [[getattr(row, name) for row in rows] for name in SCHEMA.names]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def from_wire(batch: pa.RecordBatch | pa.Table) -> Iterator[Sent]:
+    """And back."""
+    columns = [batch.column(name).to_pylist() for name in SCHEMA.names]
+    return (Sent(*row) for row in zip(*columns, strict=True))
+
+
+def pack(batch: Batch) -> bytes:
+    """A batch as bytes: its columns, then times and order under names of their place."""
+    extra = [pa.array(batch.times), *(pa.array(column) for column in batch.order)]
+    names = [str(place) for place in range(batch.rows.num_columns + len(extra))]
+    whole = pa.RecordBatch.from_arrays([*batch.rows.columns, *extra], names=names)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, whole.schema) as writer:
+        writer.write_batch(whole)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def unpack(body: bytes, schema: pa.Schema) -> Batch:
+    """And back; `schema` is that of the rows."""
+    with pa.ipc.open_stream(body) as reader:
+        whole = reader.read_next_batch()
+    n = len(schema)
+    rows = pa.RecordBatch.from_arrays(whole.columns[:n], schema=schema)
+    times, *order = (column.to_numpy(zero_copy_only=False) for column in whole.columns[n:])
+    return Batch(rows, times, tuple(order))
+
+
+class Dealing:
+    """Deals rows to parts by the buckets of their keys; rows without a key stay on the part they are on."""
+
+    def __init__(self, key: Key | None, schema: pa.Schema, n_parts: int) -> None:
+        self._key, self._n_parts = key, n_parts
+        self._buckets = None if key is None else KeyBuckets([schema.field(name).type for name in key])
+
+    def deal(self, batch: Batch, here: int) -> Iterator[tuple[int, Batch]]:
+        """(part, rows) for every part that gets some."""
+        if self._buckets is None or self._key is None or self._n_parts == 1:
+            yield here if self._buckets is None else 0, batch
+            return
+        buckets = self._buckets.of([batch.rows.column(name) for name in self._key], batch.num_rows)
+        parts = buckets % np.uint8(self._n_parts) if self._n_parts < 256 else buckets
+        order = np.argsort(parts, kind="stable")
+        ends = np.searchsorted(parts[order], np.arange(min(self._n_parts, 256)), side="right")
+        start = 0
+        for part, end in enumerate(ends.tolist()):
+            if end > start:
+                yield part, batch.take(order[start:end])
+            start = end
+
+
+def packed(batch: Batch) -> Iterator[bytes]:
+    """A batch in pieces of bounded size."""
+    for start in range(0, batch.num_rows, MOST_ROWS):
+        stop = min(start + MOST_ROWS, batch.num_rows)
+        if start == 0 and stop == batch.num_rows:
+            yield pack(batch)
+        else:
+            yield pack(batch.take(np.arange(start, stop)))
+
+
+def told(edge: int, round_: int, part: int, what: Mapping[str, Any]) -> Sent:
+    """Something for the driver that is not a batch."""
+    return Sent(DRIVER, edge, round_, part, json.dumps(what).encode())

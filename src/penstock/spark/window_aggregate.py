@@ -1,0 +1,108 @@
+"""The one public verb for DataFrames: everything that can be wrong with a call is said here, at the call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock.caller import called_from
+from penstock.engines.spark.installed import need_pyspark
+from penstock.errors import GraphError, NotSupported, PenstockError, SchemaError, Where
+from penstock.expr import SparkSql
+from penstock.expr.walk import post_order
+from penstock.operators.aggregates import Aggregate
+from penstock.operators.op import IN
+from penstock.operators.window import WindowSpec
+from penstock.operators.windows import KeyedWindows, Windows
+from penstock.timing.duration import Duration
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def window_aggregate(
+    df: DataFrame,
+    *,
+    time: str,
+    window: WindowSpec | Mapping[str, WindowSpec],
+    aggregates: Mapping[str, Aggregate],
+    keys: str | Sequence[str] = (),
+    delay: Duration | None = None,
+    lateness: Duration = "0 s",
+) -> DataFrame:
+    """One row per key and window, of a batch or a streaming DataFrame.
+
+    The columns are the keys, `window_start`, `window_end` (with several windows `window` before them, with
+    count windows `window_index` after them), and the aggregates by name. Rows without a time are in no
+    window. A batch is all on time. A stream needs a watermark: the frame's own `withWatermark`, or `delay`;
+    its results leave in append mode. See docs/spark-dataframes.md for the plan, and for what is late.
+
+        window_aggregate(
+            views, keys=["page"], time="ts", window=ps.sliding("10 s", "1 s"), delay="2 s",
+            aggregates={"n": ps.count(), "spent": ps.sum("price")},
+        )
+    """
+    where = called_from()
+    try:
+        need_pyspark()
+        _need_frame(df)
+        op = _operator(window, aggregates, lateness)
+        return _planned(df, op, _names(keys), time, delay, where)
+    except PenstockError as wrong:
+        wrong.at(None, where)
+        raise
+
+
+def _planned(
+    df: DataFrame, op: Windows, keys: tuple[str, ...], time: str, delay: Duration | None, where: Where | None
+) -> DataFrame:
+    from penstock.spark.frames import Frame
+    from penstock.spark.plans import batch_plan, stream_plan
+    from penstock.spark.recipe import Recipe
+
+    frame = Frame(df)
+    up = frame.stream(keys, time, op)
+    op.outputs({IN: up})  # everything about types that can be wrong
+    recipe = Recipe.of(op, up, time, where, utc=frame.utc)
+    return stream_plan(frame, recipe, delay) if df.isStreaming else batch_plan(frame, recipe)
+
+
+def _names(keys: Any) -> tuple[str, ...]:
+    if isinstance(keys, str):
+        return (keys,)
+    if not isinstance(keys, Sequence):
+        raise SchemaError(f"keys={keys!r:.80} is not a list of columns", hint='use keys=["page"], or keys=[]')
+    return tuple(keys)
+
+
+def _need_frame(df: Any) -> None:
+    from pyspark.sql import DataFrame
+
+    if type(df).__module__.startswith("pyspark.sql.connect"):
+        raise NotSupported(
+            "a frame of Spark Connect cannot be windowed",
+            detail="the stages look at the plan of the frame, which is on the server",
+            hint='use a classic session: SparkSession.builder.master("local[*]").getOrCreate()',
+        )
+    if not isinstance(df, DataFrame):
+        raise SchemaError(
+            f"{df!r:.80} is not a DataFrame of Spark",
+            hint="give a DataFrame: window_aggregate(spark.read.parquet(...), ...)",
+        )
+
+
+def _operator(windows: Any, aggregates: Any, lateness: Duration) -> Windows:
+    if not isinstance(aggregates, Mapping) or not aggregates:
+        raise GraphError(
+            f"aggregates={aggregates!r:.80} names no results", hint='use aggregates={"n": ps.count()}'
+        )
+    op = KeyedWindows(windows, aggregates=dict(aggregates), lateness=lateness)
+    for name, aggregate in aggregates.items():
+        nodes = () if aggregate.value is None else post_order(aggregate.value)
+        if any(isinstance(node, SparkSql) for node in nodes):
+            raise NotSupported(
+                f"{name}={aggregate} is of an expression in Spark's own SQL",
+                detail="a part of the work is done in Python, where there is no such thing",
+                hint='compute it as a column first: df.withColumn("value", F.expr("..."))',
+            )
+    return op

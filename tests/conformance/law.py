@@ -1,0 +1,41 @@
+"""A law: what holds whatever the rows, tried on drawn examples.
+
+On Spark every example is a run or two of about a second, so there it is tried on a few; that many graphs
+agree is shown in tests/engines/spark/test_random_graphs.py, which carries the legs of Spark's engine itself.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+FEW = 4
+Test = Callable[..., None]
+
+
+def law(max_examples: int, **drawn: st.SearchStrategy[Any]) -> Callable[[Test], Test]:
+    """Try the test on so many examples of what is drawn; it has an `engine` among its other parameters."""
+    wanted = settings(
+        deadline=None,
+        derandomize=True,
+        max_examples=max_examples,
+        suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
+    )
+
+    def made(test: Test) -> Test:
+        many = wanted(given(**drawn)(test))
+        few = settings(wanted, max_examples=FEW)(given(**drawn)(test))
+
+        def chosen(engine: str, **others: Any) -> None:
+            tried = few if engine == "spark" else many
+            tried(engine=engine, **others)
+
+        chosen.__signature__ = inspect.signature(many)  # type: ignore[attr-defined]  # how pytest is told
+        chosen.__name__, chosen.__doc__, chosen.__module__ = test.__name__, test.__doc__, test.__module__
+        return chosen
+
+    return made

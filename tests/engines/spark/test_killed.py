@@ -1,0 +1,68 @@
+"""A program on real Spark that is killed and started again: every sink has every row once.
+
+Death at every named point, by os._exit, in one chain of restarts; and kill -9 of everything at a moment that
+chance decides. What stands between the points is tried in test_crash.py, where a restart takes no seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.engines.spark.crash_points import CARRIED, COMMITTED, LET_GO, POINTS, READ, RENAMED, STAGED
+from tests.engines.spark import dying
+from tests.engines.spark.dying_program import DIED
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[3]
+CHAIN = [(READ, 2), (CARRIED, 1), (COMMITTED, 2), (STAGED, 2), (RENAMED, 1), (LET_GO, 1)]
+"""How often each point is passed before the process ends there: each restart gets a little further."""
+
+
+def program(folder: Path, *args: str) -> subprocess.Popen[str]:
+    """The program in a session of its own, so that all of it can be killed."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.engines.spark.dying_program", str(folder), *args],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def test_a_program_that_dies_at_every_point_in_turn_writes_every_row_once(tmp_path: Path) -> None:
+    assert {point for point, _ in CHAIN} == set(POINTS)
+    for point, number in CHAIN:
+        run = program(tmp_path, point, str(number))
+        points, complaints = run.communicate()
+        assert (run.returncode, points.splitlines()[-1], complaints) == (DIED, point, "")
+    run = program(tmp_path)
+    points, complaints = run.communicate()
+    assert (run.returncode, complaints) == (0, "")
+    assert set(points.splitlines()) <= set(POINTS), "nothing else may be printed"
+    assert dying.written(tmp_path) == dying.expected(tmp_path / "whole")
+
+
+def test_a_program_killed_at_moments_that_chance_decides_writes_every_row_once(tmp_path: Path) -> None:
+    chance, kills = random.Random(7), 0
+    for _ in range(3):
+        with program(tmp_path) as run:
+            assert run.stdout is not None
+            for _ in range(chance.randint(2, 12)):
+                run.stdout.readline()
+            if run.poll() is None:
+                os.killpg(run.pid, signal.SIGKILL)
+                kills += 1
+    if not any((tmp_path / "checkpoint" / "commits").glob("*-end.json")):
+        last = program(tmp_path)
+        assert last.communicate()[1] == ""
+        assert last.returncode == 0
+    assert kills
+    assert dying.written(tmp_path) == dying.expected(tmp_path / "whole")

@@ -1,0 +1,28 @@
+"""Whole graphs, drawn at random, through the legs in this process: the judge's rows, in any order."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.testing import assert_engines_agree
+from tests.conformance.test_random_graphs import Batches, able, graph_of, streams
+from tests.engines.spark.here import LegsHere
+from tests.graph.random_graphs import Choice, choices
+
+LAW = settings(
+    deadline=None,
+    max_examples=150,
+    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
+)
+
+
+@pytest.mark.slow
+@LAW
+@given(choices(max_size=10), streams(), st.integers(1, 5), st.integers(0, 1000))
+def test_the_legs_of_any_graph_agree_with_the_reference(
+    done: list[Choice], given_rows: list[Batches], n_parts: int, seed: int
+) -> None:
+    graph = graph_of(able("spark", done), given_rows)
+    assert_engines_agree(graph, ["reference", LegsHere(n_parts, seed)])

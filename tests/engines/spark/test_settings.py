@@ -1,0 +1,127 @@
+"""Settings: the user's win over ours, but not over what programs mean; secrets are never shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.engines.spark import settings
+from penstock.engines.spark.secrets import HIDDEN, is_secret, shown, without_secrets
+from penstock.errors import EngineError
+
+KEY = "spark.hadoop.fs.s3a.secret.key"
+
+
+def test_embedded_spark_listens_on_loopback_only_and_has_no_web_page() -> None:
+    core = settings.core_settings(settings.EMBEDDED, {})
+    assert core["spark.driver.bindAddress"] == core["spark.driver.host"] == "127.0.0.1"
+    assert core["spark.ui.enabled"] == "false"
+    assert core["spark.python.daemon.module"] == "penstock.engines.spark.daemon"
+
+
+@pytest.mark.parametrize(
+    ("master", "here"),
+    [
+        ("local[*,4]", True),
+        ("local-cluster[2,1,1024]", True),
+        ("spark://127.0.0.1:7077", True),
+        ("spark://localhost:7077", True),
+        ("spark://localhost.example.org:7077", False),
+        ("spark://10.0.0.1:7077", False),
+        ("yarn", False),
+    ],
+)
+def test_the_driver_hides_behind_loopback_unless_executors_are_elsewhere(master: str, here: bool) -> None:
+    assert ("spark.driver.bindAddress" in settings.core_settings(master, {})) is here
+
+
+def test_a_cluster_starts_its_workers_without_our_daemon() -> None:
+    assert "spark.python.daemon.module" not in settings.core_settings("spark://10.0.0.1:7077", {})
+
+
+def test_the_users_settings_win_and_ours_stay_where_they_say_nothing() -> None:
+    conf = {"spark.ui.enabled": "true", "spark.sql.shuffle.partitions": "99"}
+    assert settings.core_settings("local", conf)["spark.ui.enabled"] == "true"
+    sql = settings.sql_settings(conf, partitions=4, checkpoint=None)
+    assert sql["spark.sql.shuffle.partitions"] == "99"
+    assert int(sql["spark.sql.execution.arrow.maxRecordsPerBatch"]) >= 100_000
+    assert sql["spark.sql.session.timeZone"] == "UTC"
+
+
+def test_the_users_java_options_come_after_ours() -> None:
+    options = settings.core_settings("local", {"spark.driver.extraJavaOptions": "-Da=b"})
+    ours, _, theirs = options["spark.driver.extraJavaOptions"].partition(" ")
+    assert ours.startswith("-Dlog4j2.configurationFile=file:")
+    assert theirs == "-Da=b"
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "local"),
+    [(None, True), ("out/state", True), ("file:///srv/x", True), ("s3a://b/x", False), ("hdfs://n/x", False)],
+)
+def test_the_quick_file_manager_is_for_local_checkpoints_only(checkpoint: str | None, local: bool) -> None:
+    sql = settings.sql_settings({}, partitions=1, checkpoint=checkpoint)
+    assert (settings.FILE_MANAGER in sql) is local
+
+
+def test_values_are_written_as_spark_writes_them() -> None:
+    assert settings.checked({"spark.a": True, "spark.b": 4, "spark.c": "x"}) == {
+        "spark.a": "true",
+        "spark.b": "4",
+        "spark.c": "x",
+    }
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Etc/UTC", "utc"])
+def test_utc_by_any_name_is_accepted(zone: str) -> None:
+    assert settings.checked({"spark.sql.session.timeZone": zone})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("spark.sql.session.timeZone", "Europe/Berlin", "times are in UTC on every engine"),
+        ("spark.sql.caseSensitive", "false", 'columns "a" and "A" are two columns'),
+        ("spark.sql.legacy.timeParserPolicy", "LEGACY", "the legacy calendar"),
+    ],
+)
+def test_a_setting_that_would_change_what_programs_mean_is_refused(key: str, value: str, reason: str) -> None:
+    with pytest.raises(EngineError, match=f"the setting {key} cannot be '{value}'") as caught:
+        settings.checked({key: value})
+    assert reason in str(caught.value.detail)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("key", ["driver.memory", 5])
+def test_what_is_no_setting_of_spark_is_refused(key: object) -> None:
+    with pytest.raises(EngineError, match="is not a setting of Spark") as caught:
+        settings.checked({key: "1g"})  # type: ignore[dict-item]  # the mistake under test
+    assert "spark." in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        KEY,
+        "spark.hadoop.fs.s3a.access.key",
+        "spark.ssl.keyPassword",
+        "spark.authenticate.secret",
+        "spark.x.apiKey",
+        "spark.kubernetes.oauthToken",
+        "spark.hadoop.fs.azure.account.key.x.dfs",
+    ],
+)
+def test_keys_that_name_secrets_are_known(key: str) -> None:
+    assert is_secret(key)
+
+
+def test_shown_settings_and_texts_hold_no_secret() -> None:
+    conf = {KEY: "hunter2", "spark.driver.memory": "1g", "spark.proxy": "http://ann:pw@host"}
+    assert shown(conf) == {
+        KEY: HIDDEN,
+        "spark.driver.memory": "1g",
+        "spark.proxy": f"http://{HIDDEN}@host",
+    }
+    text = f"bad hunter2; --conf {KEY}=hunter2 --conf spark.other.password=zzz at spark://ann:pw@host:7077"
+    told = without_secrets(text, conf)
+    assert not any(secret in told for secret in ("hunter2", "zzz", "ann", "pw@"))
+    assert "spark.other.password" in told

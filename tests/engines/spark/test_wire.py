@@ -1,0 +1,115 @@
+"""What travels between driver and workers comes back as it went, and goes to the part of its key."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.engines.spark import wire
+from penstock.engines.spark.wire import Dealing, Sent, from_wire, pack, packed, to_wire, unpack
+from penstock.stages.batch import Batch
+from penstock.testing.strategies import rows
+
+TYPES = {
+    "b": pa.bool_(),
+    "i": pa.int64(),
+    "i8": pa.int8(),
+    "f": pa.float64(),
+    "f32": pa.float32(),
+    "s": pa.string(),
+    "y": pa.binary(),
+    "d": pa.date32(),
+    "ts": pa.timestamp("us", "UTC"),
+    "n": pa.decimal128(20, 3),
+    "l": pa.list_(pa.int64()),
+    "r": pa.struct([("x", pa.int64()), ("s", pa.string())]),
+}
+SCHEMA = pa.schema(list(TYPES.items()))
+
+
+@st.composite
+def batches(draw: st.DrawFn, schema: pa.Schema = SCHEMA, max_size: int = 8) -> Batch:
+    """Rows of the schema with times and one or two columns of order."""
+    found = draw(rows(pa.schema([field for field in schema if field.name != "n"]), max_size=max_size))
+    for row in found if "n" in schema.names else []:
+        row["n"] = draw(st.none() | st.decimals(-(10**15), 10**15, places=3))
+    times = draw(st.lists(st.integers(-(2**61), 2**61), min_size=len(found), max_size=len(found)))
+    n_order = draw(st.integers(0, 2))
+    order = tuple(np.arange(len(found), dtype=np.int64) * (k + 1) for k in range(n_order))
+    return Batch(pa.RecordBatch.from_pylist(found, schema=schema), np.array(times, np.int64), order)
+
+
+def same(one: Batch, other: Batch) -> bool:
+    columns = zip(one.rows.columns, other.rows.columns, strict=True)
+    return (
+        one.rows.schema == other.rows.schema
+        and all(repr(a.to_pylist()) == repr(b.to_pylist()) for a, b in columns)
+        and one.times.tolist() == other.times.tolist()
+        and [each.tolist() for each in one.order] == [each.tolist() for each in other.order]
+    )
+
+
+@given(batches())
+def test_a_batch_of_any_type_comes_back_as_it_was_packed(batch: Batch) -> None:
+    assert same(unpack(pack(batch), batch.rows.schema), batch)
+
+
+@given(batches(), st.data())
+def test_a_slice_is_packed_without_what_is_beside_it(batch: Batch, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, batch.num_rows))
+    cut = Batch(batch.rows.slice(start), batch.times[start:], tuple(each[start:] for each in batch.order))
+    assert same(unpack(pack(cut), SCHEMA), cut)
+
+
+def test_a_great_batch_travels_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "MOST_ROWS", 4)
+    schema = pa.schema([("v", pa.int64())])
+    batch = Batch(pa.RecordBatch.from_pydict({"v": range(10)}, schema=schema), np.arange(10), ())
+    pieces = [unpack(body, schema).rows.column("v").to_pylist() for body in packed(batch)]
+    assert pieces == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+def test_a_batch_without_rows_does_not_travel() -> None:
+    batch = Batch(pa.RecordBatch.from_pydict({"v": pa.array([], pa.int64())}), np.arange(0), ())
+    assert list(packed(batch)) == []
+
+
+sent = st.builds(
+    Sent,
+    st.integers(-1, 9),
+    st.integers(-5, 9),
+    st.integers(0, 99),
+    st.integers(0, 9),
+    st.none() | st.binary(max_size=5),
+)
+
+
+@given(st.lists(sent, max_size=5))
+def test_wire_rows_come_back_in_their_order(given_rows: list[Sent]) -> None:
+    assert list(from_wire(to_wire(given_rows))) == given_rows
+
+
+KEYED = pa.schema([("k", pa.string()), ("v", pa.float64())])
+
+
+@given(batches(KEYED, max_size=20), st.integers(1, 300))
+def test_rows_of_one_key_go_to_one_part_whatever_batch_they_are_in(batch: Batch, n_parts: int) -> None:
+    dealing = Dealing(("k", "v"), KEYED, n_parts)
+    whole = {row: part for part, rows in dealing.deal(batch, 0) for row in _rows(rows)}
+    assert sum(rows.num_rows for _, rows in dealing.deal(batch, 0)) == batch.num_rows
+    assert all(0 <= part < n_parts for part in whole.values())
+    for place in range(batch.num_rows):
+        ((part, one),) = dealing.deal(batch.take(np.array([place])), 0)
+        assert whole[_rows(one)[0]] == part
+
+
+@given(batches(KEYED))
+def test_rows_without_a_key_stay_on_their_part(batch: Batch) -> None:
+    assert [part for part, _ in Dealing(None, KEYED, 8).deal(batch, 5)] == [5]
+
+
+def _rows(batch: Batch) -> list[str]:
+    return [repr(row) for row in batch.rows.to_pylist()]

@@ -1,0 +1,103 @@
+"""Marks: how far every stream has come, round by round, as the reference interpreter has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import penstock as ps
+from penstock.engines.marks import OVER, Mark, Marks, Turn
+from penstock.engines.reference.interpreter import Interpreter
+from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
+from tests.conformance.test_random_graphs import Batches, able, graph_of, streams
+from tests.engines.spark.here import LegsHere
+from tests.graph.random_graphs import Choice, choices
+
+SCHEMA = {"t": "int64", "v": "int64"}
+
+
+def marks_of(graph: ps.PipeGraph, **saved: float) -> Marks:
+    return Marks(graph.plan(), saved)
+
+
+def merged() -> ps.PipeGraph:
+    """Two sources that flow together into windows that wait for late rows, and a step behind those."""
+    graph = ps.PipeGraph("merged")
+    a, b = (
+        graph.source(ps.read.batches([], schema=SCHEMA), time="t", time_unit="us", delay="0 s", name=name)
+        for name in "ab"
+    )
+    windows = a.merge(b).window(ps.tumbling(10), lateness=4, name="w").aggregate(n=ps.count())
+    windows.filter(ps.col("n") > 0, name="behind").sink(ps.write.memory(), name="out")
+    windows.late.sink(ps.write.memory(), name="late")
+    return graph
+
+
+def test_what_flows_together_has_the_least_mark_and_windows_hold_back_by_their_lateness() -> None:
+    turns = marks_of(merged()).move({"a": Mark(100), "b": Mark(50)})
+    assert turns["w"] == Turn(BEFORE_ALL, 50, over=False)
+    assert turns["behind"] == Turn(BEFORE_ALL, 46, over=False)
+
+
+def test_nothing_is_promised_for_late_rows_but_the_end() -> None:
+    marks = marks_of(merged())
+    assert marks.move({"a": Mark(100), "b": Mark(50)})["late"] == Turn(BEFORE_ALL, BEFORE_ALL, over=False)
+    assert marks.move({"a": OVER, "b": OVER})["late"] == Turn(BEFORE_ALL, AFTER_ALL, over=True)
+
+
+def test_who_is_idle_is_not_waited_for_and_marks_never_go_back() -> None:
+    marks = marks_of(merged())
+    assert marks.move({"a": Mark(100), "b": Mark(50, idle=True)})["w"] == Turn(BEFORE_ALL, 100, over=False)
+    assert marks.move({"a": Mark(120), "b": Mark(60)})["w"] == Turn(100, 100, over=False)
+
+
+def test_a_run_that_goes_on_has_the_marks_that_were_reached() -> None:
+    first = marks_of(merged())
+    first.move({"a": Mark(100), "b": Mark(50)})
+    again = marks_of(merged(), **first.reached())
+    turns = again.move({"a": Mark(100), "b": Mark(60)})
+    assert turns["w"] == Turn(50, 60, over=False)
+    assert turns["behind"] == Turn(46, 56, over=False)
+
+
+Told = list[tuple[str, float, float, bool]]
+
+
+@pytest.fixture(scope="module")
+def told() -> Iterator[dict[str, Told]]:
+    """What every step is told, round by round, by the reference and by the marks."""
+    heard: dict[str, Told] = {"reference": [], "marks": []}
+    arrived, move = Interpreter._arrived, Marks.move
+
+    def hears_arrived(self: Interpreter, step: Any, *args: Any) -> Any:
+        found = arrived(self, step, *args)
+        over = len(found.over) == len(step.inputs)
+        heard["reference"].append((step.name, found.before, found.after, over))
+        return found
+
+    def hears_move(self: Marks, sources: Any) -> dict[str, Turn]:
+        turns = move(self, sources)
+        heard["marks"] += [(name, turn.before, turn.after, turn.over) for name, turn in turns.items()]
+        return turns
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Interpreter, "_arrived", hears_arrived)
+        patched.setattr(Marks, "move", hears_move)
+        yield heard
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
+@given(done=choices(max_size=8), given_rows=streams())
+def test_every_step_of_any_graph_is_told_what_the_reference_tells_it(
+    told: dict[str, Told], done: list[Choice], given_rows: list[Batches]
+) -> None:
+    for heard in told.values():
+        heard.clear()
+    graph = graph_of(able("spark", done), given_rows)
+    for engine in ("reference", LegsHere()):
+        graph.run(engine, clock=ps.ManualClock())
+    sources = {step.name for step in graph.plan().sources}
+    assert [each for each in told["reference"] if each[0] not in sources] == told["marks"]
