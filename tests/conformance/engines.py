@@ -36,7 +36,7 @@ def never(*engines: str, reason: str) -> pytest.MarkDecorator:
 
 
 everywhere = pytest.mark.everywhere
-"""A case that is not slow on embedded Spark either, and that also runs on a cluster (`--master`)."""
+"""A case that also runs on a cluster (`--master`)."""
 
 
 def built() -> tuple[str, ...]:
@@ -66,7 +66,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Make the marker known."""
     config.addinivalue_line("markers", "gap(kind, engines, reason): these engines cannot do this case")
-    config.addinivalue_line("markers", "everywhere: also on embedded Spark in `make check`, and on a cluster")
+    config.addinivalue_line("markers", "everywhere: on a cluster too")
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -90,7 +90,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if isinstance(item, pytest.Function) and hasattr(item, "callspec")
             else None
         )
-        if engine == "spark" and item.get_closest_marker("everywhere") is None:
+        if engine == "spark":
             item.add_marker(pytest.mark.slow)
         for gap in item.iter_markers("gap"):
             kind, engines, reason = gap.args
