@@ -17,7 +17,7 @@ def workload(size: Size) -> Workload:
     n = 1_000_000 if size == "quick" else 4_000_000
     plain = Shape(n_files=4, batch=n // 4, n_keys=100, size=10 * SECOND, every=SECOND // 10)
     shapes = {"10 s / 100 ms, 100 keys": plain}
-    small = Shape(n_files=8, batch=5_000, n_keys=100, size=10 * SECOND, every=SECOND // 10)
+    small = Shape(8, 5_000, n_keys=100, size=10 * SECOND, every=SECOND // 10, rate=2_000)
     shapes["batches of 5,000 rows"] = small
     if size == "full":
         for every in (10 * SECOND, SECOND, SECOND // 10, SECOND // 100):

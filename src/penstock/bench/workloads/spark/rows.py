@@ -19,8 +19,6 @@ import pyarrow.parquet as pq
 
 SECOND = 1_000_000
 BEGIN = 1_700_000_000 * SECOND
-RATE = 100_000
-"""Rows a second, of all keys."""
 DELAY = 2 * SECOND
 
 Ints = npt.NDArray[np.int64]
@@ -28,13 +26,17 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A case: files of `batch` rows, and the windows asked of them, in microseconds."""
+    """A case: files of `batch` rows, and the windows asked of them, in microseconds.
+
+    rate  rows a second by their own times, of all keys; so that some windows leave before the end
+    """
 
     n_files: int
     batch: int
     n_keys: int
     size: int
     every: int
+    rate: int = 100_000
 
     @property
     def n_rows(self) -> int:
@@ -57,7 +59,7 @@ class Rows:
         """Make the rows and write the files."""
         rng = np.random.default_rng(seed)
         n = shape.n_rows
-        arrival = BEGIN + np.arange(n, dtype=np.int64) * SECOND // RATE
+        arrival = BEGIN + np.arange(n, dtype=np.int64) * SECOND // shape.rate
         times = arrival - rng.integers(0, SECOND, n)
         keys, values = rng.integers(0, shape.n_keys, n), rng.integers(0, 16_000, n) / 16.0
         folder = tempfile.TemporaryDirectory(prefix="penstock-bench-")
