@@ -9,13 +9,14 @@ if that was here, else from the state files.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 
 import pyarrow as pa
 
 from penstock.engines.marks import Turn
 from penstock.engines.spark import failures
 from penstock.engines.spark.both_ways import PartsOfRound, RowsAndParts
+from penstock.engines.spark.counting import taken
 from penstock.engines.spark.legs import Edge, Leg
 from penstock.engines.spark.native_groups import GroupForm, apart, grouped
 from penstock.engines.spark.state_files import Place, StateFiles
@@ -256,9 +257,7 @@ class LegWork:
         sent += self._in_parts(round_)
         counting = {name: seat.accounts for name, seat in self._seats.items()}
         counting |= {name: panes.accounts for name, panes in self._panes.items()}
-        counted = {name: asdict(accounts) for name, accounts in counting.items()}
-        for accounts in counting.values():
-            _reset(accounts)
+        counted = {name: asdict(taken(accounts)) for name, accounts in counting.items()}
         return [*sent, told(COUNTED, round_.number, self.part, counted)]
 
     def given(self, ref: Ref, batch: Batch, round_: RoundPlan) -> list[Sent]:
@@ -312,12 +311,6 @@ class LegWork:
         places = task.files.write(version, f"{self._plan.leg.number}-{self.part}", pieces)
         found = {step: list(where.items()) for step, where in places.items() if where}
         return [told(SAVED, task.rounds[-1].number, self.part, found)] if found else []
-
-
-def _reset(accounts: Accounts) -> None:
-    fresh = Accounts()
-    for each in fields(Accounts):
-        setattr(accounts, each.name, getattr(fresh, each.name))
 
 
 def _taken_up(plan: LegPlan, task: Task, part: int) -> LegWork:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from penstock.clock import Clock
 from penstock.engines.marks import Marks
 from penstock.engines.spark import crash_points
 from penstock.engines.spark.checkpoint import Checkpoint, Manifest
+from penstock.engines.spark.counting import add, taken
 from penstock.engines.spark.jobs import Came, Fates, Jobs
 from penstock.engines.spark.leg_work import RoundPlan, Task
 from penstock.engines.spark.legs import DRIVER, Edge, Legs
@@ -25,7 +25,7 @@ from penstock.engines.spark.native_frames import FAILED
 from penstock.engines.spark.native_source import FilesReading, FrameReading, NativeBatch, NativeReading
 from penstock.engines.spark.sinks import Writing
 from penstock.engines.spark.sources import Reading
-from penstock.engines.spark.wire import Dealing, Sent, packed, unpack
+from penstock.engines.spark.wire import Dealing, Sent, packed, pieces, unpack
 from penstock.errors import NotSupported, PenstockError
 from penstock.events import (
     BatchDone,
@@ -45,8 +45,6 @@ from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
 MOST_ROUNDS = 64
 MOST_ROWS = 500_000
 """A turn ends after so many rounds, or so many rows."""
-LEAST_PIECE = 10_000
-"""Rows for leg 0 are cut into pieces of at least this many, so that all cores have work."""
 
 
 @dataclass(slots=True)
@@ -201,9 +199,7 @@ class Rounds:
             if reached > before[name]:
                 moved.append(WatermarkMoved(now, name, None if reached == AFTER_ALL else int(reached)))
         turns = self._marks.move({reading.step.name: reading.mark for reading in self._readings})
-        counted = {name: Accounts(**asdict(each)) for name, each in self._source_accounts.items()}
-        for each in self._source_accounts.values():
-            each.__init__()  # type: ignore[misc]  # counted anew for the next round
+        counted = {name: taken(each) for name, each in self._source_accounts.items()}
         ready = Ready(
             RoundPlan(self._next, now, turns),
             batches,
@@ -291,7 +287,7 @@ class Rounds:
             for ref, batch in each.batches
             for edge in self._edges(ref)
             if edge.leg != DRIVER
-            for piece in _pieces(batch, self._n_parts if edge.key is None else 1)
+            for piece in pieces(batch, self._n_parts if edge.key is None else 1)
             for part, rows in self._leaving[edge.number].deal(piece, 0)
             for body in packed(rows)
         ]
@@ -379,34 +375,6 @@ class Rounds:
         if failure.step is not None:
             self._events(StepFailed(self._clock.now(), failure.step, str(failure)))
         return failure
-
-
-def _pieces(batch: Batch, n_parts: int) -> list[Batch]:
-    """A batch cut so that all cores have work, but not into crumbs."""
-    n = min(n_parts, max(1, batch.num_rows // LEAST_PIECE))
-    if n == 1:
-        return [batch]
-    cuts = [batch.num_rows * i // n for i in range(n + 1)]
-    return [
-        Batch(
-            batch.rows.slice(start, stop - start),
-            batch.times[start:stop],
-            tuple(each[start:stop] for each in batch.order),
-        )
-        for start, stop in pairwise(cuts)
-    ]
-
-
-def add(total: Accounts, more: Accounts) -> None:
-    """Add what was counted in a round."""
-    for name, value in asdict(more).items():
-        if name == "late_by_window":
-            merged: dict[str, Any] = dict(total.late_by_window)
-            for window, missed in value.items():
-                merged[window] = merged.get(window, 0) + missed
-            total.late_by_window = merged
-        else:
-            setattr(total, name, getattr(total, name) + value)
 
 
 def _drained(checkpoint: Checkpoint) -> PenstockError:

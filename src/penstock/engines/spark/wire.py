@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,8 @@ what became of the rows of a chain in the JVM."""
 
 MOST_ROWS = 1 << 17
 """Rows of one packed batch."""
+LEAST_PIECE = 10_000
+"""Rows for leg 0 are cut into pieces of at least this many, so that all cores have work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,3 +122,19 @@ def packed(batch: Batch) -> Iterator[bytes]:
 def told(edge: int, round_: int, part: int, what: Mapping[str, Any]) -> Sent:
     """Something for the driver that is not a batch."""
     return Sent(DRIVER, edge, round_, part, json.dumps(what).encode())
+
+
+def pieces(batch: Batch, n_parts: int) -> list[Batch]:
+    """A batch cut so that all cores have work, but not into crumbs."""
+    n = min(n_parts, max(1, batch.num_rows // LEAST_PIECE))
+    if n == 1:
+        return [batch]
+    cuts = [batch.num_rows * i // n for i in range(n + 1)]
+    return [
+        Batch(
+            batch.rows.slice(start, stop - start),
+            batch.times[start:stop],
+            tuple(each[start:stop] for each in batch.order),
+        )
+        for start, stop in pairwise(cuts)
+    ]
