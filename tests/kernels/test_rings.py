@@ -92,7 +92,7 @@ def test_rings_hold_what_was_put_in_and_not_forgotten(script: list[Any]) -> None
         kept.check()
 
 
-def test_a_ring_doubles_or_takes_what_is_needed_and_shrinks_below_a_quarter() -> None:
+def test_a_ring_doubles_or_takes_what_is_needed_and_shrinks_once_it_stayed_below_a_quarter() -> None:
     kept = Kept()
     kept.add([(0, 0)])
     assert kept.capacities() == [SMALLEST]
@@ -102,7 +102,9 @@ def test_a_ring_doubles_or_takes_what_is_needed_and_shrinks_below_a_quarter() ->
     assert kept.capacities() == [64]
     kept.forget(47)  # 17 of 64 are left: more than a quarter
     assert kept.capacities() == [64]
-    kept.forget(49)
+    kept.forget(49)  # 15 of 64 are left, but it held 17 until now
+    assert kept.capacities() == [64]
+    kept.forget(50)
     assert kept.capacities() == [32]
     kept.check()
 

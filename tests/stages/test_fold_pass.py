@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.cells import BASE, END, FIRST, FURTHEST, MASK
+from penstock.kernels.cells import BASE, END, FIRST, FURTHEST, GREAT, MASK
 from penstock.kernels.folds import Functions, fold_rule
 from penstock.kernels.written import Written
 from penstock.stages.combine_failure import CombineFailed
@@ -98,7 +98,8 @@ def test_the_compiled_pass_gives_what_a_plain_fold_of_each_slice_gives(
     for start in range(0, len(rows), cut):
         part = rows[start : start + cut]
         slots, times = (np.array([row[place] for row in part], np.int64) for place in range(2))
-        late = cells.add(slots, times, (unlifted([row[2] for row in part]),), None, open_from)
+        late, least = cells.add(slots, times, (unlifted([row[2] for row in part]),), None, open_from)
+        assert least == min(times.tolist(), default=GREAT)
         assert sorted(late.tolist()) == [i for i, row in enumerate(part) if row[1] < open_from]
     assert held(cells, slicing) == twin(rows, pair, open_from)
 

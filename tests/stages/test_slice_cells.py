@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.cells import BASE, END, FIRST, FURTHEST, MASK
+from penstock.kernels.cells import BASE, END, FIRST, FURTHEST, GREAT, MASK
 from penstock.stages.register import Kind, Register
 from penstock.stages.slice_cells import SliceCells
 from penstock.stages.store import Values
@@ -86,7 +86,8 @@ def test_rows_go_into_the_slices_that_hold_their_times_unless_they_are_late(
     for start in range(0, len(rows), cut):
         part = rows[start : start + cut]
         slots, times, values = arrays(part)
-        late = cells.add(slots, times, (Values(values),), None, open_from)
+        late, least = cells.add(slots, times, (Values(values),), None, open_from)
+        assert least == min(times.tolist(), default=GREAT)
         assert sorted(late.tolist()) == [i for i, row in enumerate(part) if row[1] < open_from]
     assert held(cells, slicing) == counted(rows, pair, open_from)
 

@@ -54,6 +54,7 @@ class Arena:
         self.rules = tuple(rules)
         self.cells: list[Cells] = [rule.blank(0) for rule in self.rules]
         self.nodes: list[Cells] | None = None
+        self.blank = [False] * len(self.rules)  # registers all of whose cells are known to be neutral
         self._free: dict[int, FreeBlocks] = {SMALLEST: FreeBlocks()}
         self._top = 0
 
@@ -105,9 +106,10 @@ class Arena:
     def clear(self, rings: Ints, past: Ints, run: Callable[..., Any]) -> None:
         """Make the cells of slices [FIRST, past[r]) of every ring neutral; `run` runs a loop."""
         work = int((past - rings[:, FIRST]).sum())
-        for rule, cells in zip(self.rules, self.cells, strict=True):
-            loop = clear_floats if rule.floats else clear_ints
-            run(loop, cells, rule.blank(1), rings, past, work=work)
+        for rule, cells, blank in zip(self.rules, self.cells, self.blank, strict=True):
+            if not blank:
+                loop = clear_floats if rule.floats else clear_ints
+                run(loop, cells, rule.blank(1), rings, past, work=work)
 
     @property
     def is_mostly_free(self) -> bool:

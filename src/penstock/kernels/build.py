@@ -21,7 +21,8 @@ def loops() -> list[Loop]:
             continue
         for value in vars(importlib.import_module(f"{kernels.__name__}.{module.name}")).values():
             each = value.values() if isinstance(value, dict) else [value]
-            found |= {id(loop): loop for loop in each if isinstance(loop, Loop) and loop.is_typed}
+            # Loops under users' rules, which a program may have added by now, are of a class of their own.
+            found |= {id(loop): loop for loop in each if type(loop) is Loop and loop.is_typed}
     return list(found.values())
 
 

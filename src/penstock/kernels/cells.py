@@ -40,6 +40,9 @@ BLOCK = 128
 GREAT = 2**62
 NEVER = -GREAT
 
+LEAST = 5
+"""Where in a clock the passes over whole rows note the least time."""
+
 
 @loop()
 def slice_at(since: int, period: int, inverse: float, offsets: Ints) -> np.int64:
@@ -108,9 +111,10 @@ def place(
 
     slots    int64[n]     one that is not below len(rings) stops it
     times    int64[n]
-    clock    int64[5]     (open from, reach, base time, base slice, period): rows before `open from` are
-                          late; slices are numbered from `reach` on; the base time is the last multiple
-                          of the period up to there and starts the base slice; `inverse` is 1 / period
+    clock    int64[6]     (open from, reach, base time, base slice, period, least time): rows before
+                          `open from` are late; slices are numbered from `reach` on; the base time is
+                          the last multiple of the period up to there and starts the base slice;
+                          `inverse` is 1 / period
     offsets  int64[k]     the cuts of one period
     rings    int64[m, 8]  ends and late ranges are updated
     spare    int64[s]     a stack of free blocks of SMALLEST cells, its height first

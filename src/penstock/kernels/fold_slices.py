@@ -15,7 +15,18 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from penstock.kernels.cells import BASE, CLEAN, END, FIRST, FURTHEST, MASK, slice_at, stretch, touch_late
+from penstock.kernels.cells import (
+    BASE,
+    CLEAN,
+    END,
+    FIRST,
+    FURTHEST,
+    LEAST,
+    MASK,
+    slice_at,
+    stretch,
+    touch_late,
+)
 from penstock.kernels.folds import Functions, Generated, steps_of
 from penstock.kernels.sums import BLOCK
 
@@ -26,6 +37,7 @@ _SPACE = {
     "END": END,
     "FIRST": FIRST,
     "FURTHEST": FURTHEST,
+    "LEAST": LEAST,
     "MASK": MASK,
     "slice_at": slice_at,
     "stretch": stretch,
@@ -50,6 +62,7 @@ def fold_single(times, COLUMNS, row, clock, inverse, offsets, rings, spare, late
             now = times[i:stop]
             least = greatest = times[i]
             if least < open_from:
+                clock[LEAST] = min(clock[LEAST], least)
                 late[0] += 1
                 late[late[0]] = i
                 i = stop
@@ -63,6 +76,7 @@ def fold_single(times, COLUMNS, row, clock, inverse, offsets, rings, spare, late
         held = first >= rings[0, FIRST] and last < rings[0, END]
         if not held and not (stretch(rings, 0, first, spare) and stretch(rings, 0, last, spare)):
             return i
+        clock[LEAST] = min(clock[LEAST], least)
         if first < rings[0, CLEAN]:
             touch_late(rings, 0, first, last + 1)
         base, mask = rings[0, BASE], rings[0, MASK]
@@ -104,6 +118,7 @@ def fold_keyed(slots, times, COLUMNS, row, clock, inverse, offsets, rings, spare
             most = max(most, whose[j])
         if most >= n_slots:
             return i
+        clock[LEAST] = min(clock[LEAST], least)
         VIEWS
         id_ = base_id
         together = least >= reach and greatest - reach < FURTHEST

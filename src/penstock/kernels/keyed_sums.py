@@ -10,7 +10,18 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from penstock.kernels.cells import BASE, CLEAN, END, FIRST, FURTHEST, MASK, slice_at, stretch, touch_late
+from penstock.kernels.cells import (
+    BASE,
+    CLEAN,
+    END,
+    FIRST,
+    FURTHEST,
+    LEAST,
+    MASK,
+    slice_at,
+    stretch,
+    touch_late,
+)
 from penstock.kernels.loops import loop
 from penstock.kernels.sums import BLOCK
 
@@ -56,6 +67,7 @@ def sum_keyed(
             most = max(most, whose[j])
         if most >= n_slots:
             break
+        clock[LEAST] = min(clock[LEAST], least)
         if least >= reach and greatest - reach < FURTHEST:
             id_ = base_id + slice_at(least - base_time, period, inverse, offsets)
             together = id_ == base_id + slice_at(greatest - base_time, period, inverse, offsets)

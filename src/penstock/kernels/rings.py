@@ -1,10 +1,10 @@
 """The rings of all slots: making room, taking slices away, and slices far apart.
 
 A slot has one ring that the loops of `cells` know, from its first open slice on (SPRINGALD, IV-A). It grows
-to max(2 x capacity, needed) and shrinks when less than a quarter full. A gap longer than `apart` is not
-filled: what lies beyond gets a further ring of the slot, kept here. Invariant: rings of one slot are further
-apart than any window is long, so each window lies over one ring and further rings are like those of other
-keys.
+to max(2 x capacity, needed) and shrinks when it was less than a quarter full since the last watermark. A gap
+longer than `apart` is not filled: what lies beyond gets a further ring of the slot, kept here. Invariant:
+rings of one slot are further apart than any window is long, so each window lies over one ring and further
+rings are like those of other keys.
 """
 
 from __future__ import annotations
@@ -113,6 +113,7 @@ class Rings:
 
         `run` runs a loop at the speed that fits.
         """
+        held = rows[:, END] - rows[:, FIRST]  # the most since slices were last let go
         cut = np.minimum(np.maximum(rows[:, FIRST], needed_from), rows[:, END])
         self._arena.clear(rows, cut, run)
         rows[:, FIRST] = cut
@@ -120,7 +121,7 @@ class Rings:
         if empty.any():
             self._arena.give(rows[empty, BASE], rows[empty, MASK] + 1)
             rows[empty] = _NO_RING
-        self._shrink(rows)
+        self._shrink(rows, held)
         emptied = self._put_back(slots, rows, empty)
         if self._arena.is_mostly_free:
             self._repack()
@@ -156,9 +157,11 @@ class Rings:
         else:
             self._far.pop(slot, None)
 
-    def _shrink(self, rows: Ints) -> None:
-        """Halve the capacity of rings less than a quarter full, as often as that is so."""
-        held = rows[:, END] - rows[:, FIRST]
+    def _shrink(self, rows: Ints, held: Ints) -> None:
+        """Halve the capacity of rings that were less than a quarter full, as often as that is so.
+
+        What a ring held before counts: one that fills up and empties with every batch keeps its room.
+        """
         capacity = rows[:, MASK] + 1
         loose = np.flatnonzero((capacity > SMALLEST) & (4 * held < capacity))
         if len(loose):

@@ -49,12 +49,15 @@ def assign_near(
     reach = np.uint64(table.shape[0])
     for start in range(row, words.shape[0], BLOCK):
         stop = min(start + BLOCK, words.shape[0])
+        # Views counted from 0: Numba must not allow for negative places.
+        given, found = words[start:stop], slots[start:stop]
         missed = np.int64(0)  # below 0 once a word has no slot or is out of range
-        for i in range(start, stop):
-            place = np.uint64(words[i] - low)  # a word below low wraps to a great one
+        for j in range(given.shape[0]):
+            place = np.uint64(given[j] - low)  # a word below low wraps to a great one
             inside = place < reach
-            slots[i] = table[place if inside else _ZERO]
-            missed |= slots[i] | (np.int64(inside) - 1)
+            slot = table[place if inside else _ZERO]
+            found[j] = slot
+            missed |= slot | (np.int64(inside) - 1)
         if missed >= 0:
             continue
         for i in range(start, stop):

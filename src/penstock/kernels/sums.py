@@ -10,13 +10,27 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from penstock.kernels.cells import BASE, CLEAN, END, FIRST, FURTHEST, MASK, slice_at, stretch, touch_late
+from penstock.kernels.cells import (
+    BASE,
+    CLEAN,
+    END,
+    FIRST,
+    FURTHEST,
+    LEAST,
+    MASK,
+    slice_at,
+    stretch,
+    touch_late,
+)
 from penstock.kernels.loops import loop
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 BLOCK = 128
+
+FEW = 4
+"""So many slices of a block are added up one after the other."""
 
 NEAR = 2**31
 """Times less than this after the begin of a slice are numbered by whole numbers alone."""
@@ -58,13 +72,17 @@ def sum_single(
     counts: Ints,
     sums: Floats,
 ) -> int:
-    """Count and sum the rows of slot 0 from `row` on; return the row it stopped at."""
+    """Count and sum the rows of slot 0 from `row` on; return the row it stopped at.
+
+    clock[LEAST] is lowered to the least time of the rows before that.
+    """
     open_from, reach, base_time, base_id, period = clock[0], clock[1], clock[2], clock[3], clock[4]
-    # The case without a search among offsets, and times near each other, has a loop of its own.
-    even = offsets.shape[0] == 1 and period <= NEAR
+    # The case without a search among offsets, and times near each other, has loops of its own.
+    even = offsets.shape[0] == 1 and period <= NEAR // 4
     shift = shift_of(period)
     reciprocal = reciprocal_of(period, shift)
-    places = np.empty(BLOCK, np.uint64)
+    origin = base_time
+    steps = np.empty(BLOCK, np.uint64)
     n: int = times.shape[0]
     i = row
     while i < n:
@@ -72,15 +90,24 @@ def sum_single(
         # Views counted from 0: Numba must not allow for negative places, and the loops vectorise.
         now, adding = times[i:stop], values[i:stop]
         least = greatest = now[0]
-        for j in range(now.shape[0]):
-            least = min(least, now[j])
-            greatest = max(greatest, now[j])
+        if even:
+            # Slices are counted before it is known whether they are needed: memory is slower than that.
+            for j in range(now.shape[0]):
+                least = min(least, now[j])
+                greatest = max(greatest, now[j])
+                # Both factors have 32 bits, and the machine is told so: such products come four at a time.
+                steps[j] = (np.uint64(now[j] - origin) & LOW) * (reciprocal & LOW) >> shift
+        else:
+            for j in range(now.shape[0]):
+                least = min(least, now[j])
+                greatest = max(greatest, now[j])
         if least < reach:
             # Some row is late: go on one row at a time up to behind it.
             stop = i + 1
             now, adding = times[i:stop], values[i:stop]
             least = greatest = times[i]
             if least < open_from:
+                clock[LEAST] = min(clock[LEAST], least)
                 late[0] += 1
                 late[late[0]] = i
                 i = stop
@@ -94,6 +121,7 @@ def sum_single(
         held = first >= rings[0, FIRST] and last < rings[0, END]
         if not held and not (stretch(rings, 0, first, spare) and stretch(rings, 0, last, spare)):
             return i
+        clock[LEAST] = min(clock[LEAST], least)
         if first < rings[0, CLEAN]:
             touch_late(rings, 0, first, last + 1)
         base, mask = rings[0, BASE], rings[0, MASK]
@@ -103,17 +131,30 @@ def sum_single(
                 total += adding[j]
             counts[base + (first & mask)] += stop - i
             sums[base + (first & mask)] += total
-        elif even and greatest - least < NEAR - period:
-            # Numbering and adding are two loops, so that the first is vectorised.
-            begin = base_time + (first - base_id) * period
-            around, at, id_ = np.uint64(mask), np.uint64(base), np.uint64(first & mask)
+        elif even and last - first < FEW:
+            # Going through all rows for each slice is faster than adding row by row to one and the same cell.
+            for id_ in range(first, last + 1):
+                begin = base_time + (id_ - base_id) * period
+                end = begin + period
+                total, inside = 0.0, 0
+                for j in range(now.shape[0]):
+                    mine = (now[j] >= begin) & (now[j] < end)
+                    total += adding[j] if mine else 0.0
+                    inside += mine
+                counts[base + (id_ & mask)] += inside
+                sums[base + (id_ & mask)] += total
+        elif even and greatest - least < NEAR // 2:
+            if least < origin or greatest - origin >= NEAR:
+                # Rows a little older than these may follow.
+                origin = base_time + max(first - base_id - NEAR // 4 // period, 0) * period
+                for j in range(now.shape[0]):
+                    steps[j] = (np.uint64(now[j] - origin) & LOW) * (reciprocal & LOW) >> shift
+            around, at = np.uint64(mask), np.uint64(base)
+            from_id = np.uint64((base_id + slice_at(origin - base_time, period, inverse, offsets)) & mask)
             for j in range(now.shape[0]):
-                # Both factors have 32 bits, and the machine is told so: such products come four at a time.
-                slices = (np.uint64(now[j] - begin) & LOW) * (reciprocal & LOW) >> shift
-                places[j] = at + ((id_ + slices) & around)
-            for j in range(now.shape[0]):
-                counts[places[j]] += 1
-                sums[places[j]] += adding[j]
+                cell = at + ((from_id + steps[j]) & around)
+                counts[cell] += 1
+                sums[cell] += adding[j]
         else:
             for j in range(now.shape[0]):
                 id_ = base_id + slice_at(now[j] - base_time, period, inverse, offsets)

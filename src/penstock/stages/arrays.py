@@ -69,14 +69,19 @@ def column_of(values: npt.NDArray[Any], type_: pa.DataType, missing: Mask | None
         stored = pa.int64()
     elif kind.is_date32(type_):
         stored = pa.int32()
-    if missing is not None:
-        values = np.where(missing, values.dtype.type(0), values)
     width = np.dtype(stored.to_pandas_dtype())
-    array = pa.array(values.astype(width, copy=False), stored, mask=missing, from_pandas=False)
-    return array if stored is type_ else array.view(type_)
+    if missing is not None and missing.any():
+        values = np.where(missing, values.dtype.type(0), values)
+        array = pa.array(values.astype(width, copy=False), stored, mask=missing, from_pandas=False)
+        return array if stored is type_ else array.view(type_)
+    values = np.ascontiguousarray(values, width)
+    if width.kind == "b":
+        return pa.array(values)
+    return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)])
 
 
 def times_of(micros: Ints, time: TimeType) -> pa.Array:
     """Microseconds as values of the time column, floored to its unit."""
-    values = micros * 1_000 if time.unit == "ns" else micros // time.step
-    return column_of(values, time.type)
+    if time.unit == "ns":
+        return column_of(micros * 1_000, time.type)
+    return column_of(micros if time.step == 1 else micros // time.step, time.type)

@@ -19,7 +19,7 @@ from penstock.kernels import ready, stacks
 from penstock.kernels.arena import Arena
 from penstock.kernels.by_rule import NUMBER_SWEEPS, QUERIES, SWEEPS, UPDATES
 from penstock.kernels.cells import BASE, CLEAN, FIRST, GREAT, LATE_FROM, LATE_TO, MASK
-from penstock.kernels.rules import Rule
+from penstock.kernels.rules import RULES, Rule
 from penstock.operators.choices.ways import way_of
 from penstock.stages.combine_failure import CombineFailed, under
 from penstock.stages.filling import Run
@@ -41,6 +41,13 @@ class Listing:
     ends: Ints  # one past each ring's last window
     effort: Ints | None = None  # what putting them together will take (`kernels/ready.py`), if it was counted
 
+    @property
+    def counts(self) -> Ints:
+        """How many windows each ring has here."""
+        counts = self.ends.copy()
+        counts[1:] -= self.ends[:-1]
+        return counts
+
     def only(self, keep: npt.NDArray[np.bool_]) -> Listing:
         """The windows that `keep` says."""
         before = np.concatenate([[0], np.cumsum(keep)])
@@ -58,14 +65,14 @@ def list_ready(
     firsts, counts = np.empty(len(rings), np.int64), np.empty(len(rings), np.int64)
     period, offsets = slicing.period, np.array(slicing.offsets, np.int64)
     kind = (window.size, window.every)
-    left = run(ready.count_ready, rings, *kind, after, upto, period, offsets, firsts, counts)
+    left = run(ready.count_ready, rings, *kind, after, upto, period, offsets, firsts, counts, work=len(rings))
     found = []
     while left:
         now = left if left <= most else int(np.minimum(counts, most).sum())
         starts, lo, hi = (np.empty(now, np.int64) for _ in range(3))
         ends, effort = np.empty(len(rings), np.int64), np.zeros(5, np.int64)
         listed = (starts, lo, hi, ends, effort)
-        run(ready.list_ready, rings, *kind, period, offsets, firsts, counts, most, *listed)
+        run(ready.list_ready, rings, *kind, period, offsets, firsts, counts, most, *listed, work=now)
         found.append(Listing(*listed))
         left -= now
     return found
@@ -127,27 +134,32 @@ class Combiner:
         """The combined cell of each listed window, for one register; trees have been refreshed."""
         if way == "direct":
             cells = self._arena.cells[register]
-            ring = np.repeat(np.arange(len(rings)), np.diff(listing.ends, prepend=0))
+            ring = np.repeat(np.arange(len(rings)), listing.counts)
             return np.asarray(cells[rings[ring, BASE] + (listing.lo & rings[ring, MASK])])
+        if self._arena.rules[register] in RULES:
+            return self._combine(register, way, rings, listing)
         with self._blaming(register, rings, listing):
             return self._combine(register, way, rings, listing)
 
     def _combine(self, register: int, way: Way, rings: Ints, listing: Listing) -> Cells:
         rule, cells = self._arena.rules[register], self._arena.cells[register]
-        out = np.empty((len(listing.starts), rule.width), rule.dtype)
+        work = len(listing.starts)
+        if self._arena.blank[register]:
+            return rule.blank(work)
+        out = np.empty((work, rule.width), rule.dtype)
         spans = (rings, listing.ends, listing.lo, listing.hi)
         if way == "tree":
             nodes = self._arena.tree_nodes()[register]
-            self._run(QUERIES[rule.name], cells, nodes, rule.blank(1), *spans, self._levels, out)
+            self._run(QUERIES[rule.name], cells, nodes, rule.blank(1), *spans, self._levels, out, work=work)
         elif rule.exact and way != "sweep":
-            self._run(stacks.subtract, cells, *spans, self._scratch(rule, rings, listing), out)
+            self._run(stacks.subtract, cells, *spans, self._scratch(rule, rings, listing), out, work=work)
         elif rule.join is not None:
             line, into = np.empty(self.longest, rule.dtype), out.reshape(-1)
             sweep = NUMBER_SWEEPS[rule.name]
-            self._run(sweep, cells.reshape(-1), *spans, rule.neutral[0], line, into)
+            self._run(sweep, cells.reshape(-1), *spans, rule.neutral[0], line, into, work=work)
         else:
             scratch = rule.blank(self.longest + 1)
-            self._run(SWEEPS[rule.name], cells, rule.blank(1), *spans, scratch, out)
+            self._run(SWEEPS[rule.name], cells, rule.blank(1), *spans, scratch, out, work=work)
         return out
 
     @contextmanager
@@ -185,7 +197,7 @@ class Combiner:
 
 def _past(rings: Ints, listing: Listing) -> Ints:
     """One past the last slice that each ring's windows need; its own first where it has no window."""
-    has = np.diff(listing.ends, prepend=0) > 0
+    has = listing.counts > 0
     return np.where(has, listing.hi[listing.ends - 1] if len(listing.hi) else 0, rings[:, FIRST])
 
 

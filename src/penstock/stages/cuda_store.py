@@ -82,7 +82,7 @@ class CudaStore(SliceStore):
 
     def take(self, arriving: Arriving, watermark: int) -> Judged | None:
         """Judge rows, and queue what is not late for the device; (fates, misses) per kind and row."""
-        judged = self._judge(arriving.times, watermark)
+        judged = self._judge(arriving.times, int(arriving.times.min(initial=watermark)), watermark)
         needed = arriving.times >= self.slicing.open_from(watermark, self.lateness)
         if self.slicing.has_gaps:
             needed &= ~self.slicing.outside(arriving.times)

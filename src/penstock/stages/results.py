@@ -78,8 +78,9 @@ class Results:
             return Batch(self._rows(all_, columns, final=final), all_.times)
         order = np.arange(len(all_.slots)) if order is None else order
         if self._apply is None:
-            taken = [column.take(pa.array(order)) for column in columns]
-            return Batch(self._rows(_at(all_, order), taken, final=final), all_.times[order])
+            places, there = pa.array(order), _at(all_, order)
+            taken = [column.take(places) for column in columns]
+            return Batch(self._rows(there, taken, final=final), there.times)
         counts = np.concatenate([each.counts for each in made if each.counts is not None])
         return self._several(all_, order, columns, counts, final=final)
 
@@ -225,12 +226,18 @@ def _members(left: Left, up: Stream) -> list[list[dict[str, object]]]:
 def in_order_of_end(left: Left) -> Ints | None:
     """The order of results, by (end, start, kind, index, slot); None where they stand so already.
 
-    Stores mostly give windows slot by slot, each slot's in order, so that sorting by few different ends and
-    keeping what is equal in its order is enough: that takes no comparisons.
+    Stores mostly give windows slot by slot, each slot's in order. Where every slot has the same windows, as
+    in a steady stream, that is a table to be read by columns. Else sorting by few different ends and keeping
+    what is equal in its order is enough: that takes no comparisons.
     """
-    if left.index is None and not left.kinds.any() and (np.diff(left.slots) >= 0).all():
-        if (np.diff(left.ends) >= 0).all():
+    if left.index is None and not left.kinds.any() and (left.slots[1:] >= left.slots[:-1]).all():
+        if (left.ends[1:] >= left.ends[:-1]).all():
             return None
+        n, width = len(left.slots), int(np.searchsorted(left.slots, left.slots[0], side="right"))
+        if n % width == 0 and (left.slots[::width] == left.slots[width - 1 :: width]).all():
+            table = left.starts.reshape(-1, width), left.ends.reshape(-1, width)
+            if all((rows == rows[0]).all() and (rows[0, 1:] > rows[0, :-1]).all() for rows in table):
+                return np.ascontiguousarray(np.arange(n).reshape(-1, width).T).reshape(-1)
         since = left.ends - left.ends.min()
         step = np.gcd.reduce(since)
         if since.max() // step < _FEW and (left.ends - left.starts == left.ends[0] - left.starts[0]).all():

@@ -74,7 +74,7 @@ class Shelf:
 
     def _side_by_side(self, parts: list[Left]) -> Left:
         first, *others = (in_order(part) for part in parts) if len(parts) > 1 else parts
-        touched = each_once([first.slots, *(part.touched for part in parts)])
+        touched = each_once([first.slots, *(part.touched for part in parts if len(part.touched))])
         for other in others:
             same = np.array_equal(first.slots, other.slots) and np.array_equal(first.starts, other.starts)
             assert same, "two stores of the same windows let different ones leave"
@@ -89,7 +89,9 @@ class Shelf:
 
 def each_once(parts: Sequence[Ints]) -> Ints:
     """The slots that are in some part, each once, in order: slots are dense, so marking beats sorting."""
-    marks = np.zeros(max(int(part.max(initial=-1)) for part in parts) + 1, np.bool_)
+    if len(parts) == 1 and len(parts[0]) < 2:
+        return parts[0]
+    marks = np.zeros(max((int(part.max(initial=-1)) for part in parts), default=-1) + 1, np.bool_)
     for part in parts:
         marks[part] = True
     return np.flatnonzero(marks)

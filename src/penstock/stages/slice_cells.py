@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,6 +38,7 @@ class SliceCells:
     def __init__(self, slicing: Slicing, registers: Sequence[Register], small: int = SMALL) -> None:
         assert registers[0].kind is Kind.ROWS, "only slices with rows count, so rows are counted first"
         self.arena = Arena([register.rule for register in registers])
+        self.arena.blank = [register.kind is Kind.COUNT for register in registers]
         self.rings = Rings(self.arena, slicing.longest)
         self._slicing, self._registers = slicing, tuple(registers)
         self.run = Pace(small)
@@ -56,8 +57,8 @@ class SliceCells:
         values: Sequence[Values] = (),
         order: Ints | None = None,
         open_from: int = placing.NEVER,
-    ) -> Ints:
-        """Add rows to their slices; give back the places of those before `open_from`, which are not added.
+    ) -> Added:
+        """Add rows to their slices, but for those before `open_from`.
 
         Without slots all rows are of slot 0. `order` is the place among rows of equal time.
         """
@@ -66,21 +67,28 @@ class SliceCells:
         self._late[0] = 0
         if slots is not None and len(self.rings.table) <= 1 and not slots.any():
             slots = None  # one group for all: its loops are the faster ones
-        rows = _Rows(
-            slots, times, values, np.broadcast_to(np.int64(0), times.shape) if order is None else order
-        )
+        self._note_nulls(values)
+        rows = _Rows(slots, times, values, order)
         fast = self._fast(len(times))
         whole = self._one_pass(values, slots) if fast else None
         self.rings.reserve(1)
-        row = 0
+        row, least = 0, placing.GREAT
         while row < len(times):
             if whole is not None:
-                row = self._pass(row, rows, whole, open_from)
+                row, seen = self._pass(row, rows, whole, open_from)
+                least = min(least, seen)
             stop = min(row + CHUNK, len(times))
             if row < stop:
+                least = min(least, int(times[row:stop].min()))
                 self._add_chunk(rows.part(row, stop), row, open_from)
             row = stop
-        return self._late[1 : self._late[0] + 1].copy()
+        return Added(self._late[1 : self._late[0] + 1].copy(), least)
+
+    def _note_nulls(self, values: Sequence[Values]) -> None:
+        """Nulls are counted, so that where none has come yet there is nothing to clear or to combine."""
+        for place, register in enumerate(self._registers):
+            if self.arena.blank[place] and register.column is not None:
+                self.arena.blank[place] = values[register.column].valid is None
 
     def _fast(self, work: int) -> bool:
         return self.run.compiles(work) and self._slicing.period <= placing.FURTHEST
@@ -91,7 +99,8 @@ class SliceCells:
         reach = max(open_from, int(times[0]) - placing.FURTHEST // 2)
         rounds = reach // period
         base_id = rounds * len(self._slicing.offsets)
-        return np.array([open_from, reach, rounds * period, base_id, period], np.int64), 1.0 / period
+        clock = [open_from, reach, rounds * period, base_id, period, placing.GREAT]
+        return np.array(clock, np.int64), 1.0 / period
 
     def _until_stuck(self, row: int, rows: _Rows, open_from: int, run: Callable[[int], int]) -> int:
         """Run a loop on from `row`, making room where it stops; give back the row that no room helps."""
@@ -125,15 +134,16 @@ class SliceCells:
         summing = sum_pass(self._registers, values, self.rings, self.arena, slots)
         return summing or fold_pass(self._registers, values, keyed=slots is not None)
 
-    def _pass(self, row: int, rows: _Rows, whole: SumPass | FoldPass, open_from: int) -> int:
-        """Everything in one pass from `row` on, as far as there is room."""
+    def _pass(self, row: int, rows: _Rows, whole: SumPass | FoldPass, open_from: int) -> tuple[int, int]:
+        """Everything in one pass from `row` on, as far as there is room: where it stopped, the least time."""
         clock = self._clock(rows.times[row:], open_from)
 
         def run(at: int) -> int:
             room = (*clock, self._offsets, self.rings.table, self.arena.spare, self._late)
             return whole.run(self.run, at, rows.slots, rows.times, room, self.arena.cells)
 
-        return self._until_stuck(row, rows, open_from, run)
+        stopped = self._until_stuck(row, rows, open_from, run)
+        return stopped, int(clock[0][placing.LEAST])
 
     def _add_chunk(self, rows: _Rows, start: int, open_from: int) -> None:
         """Add the rows of a chunk, which begins at row `start` of its batch, register by register."""
@@ -194,11 +204,18 @@ class SliceCells:
         """Add rows to their cells, register by register."""
         if not len(cells):
             return
-        order = np.ascontiguousarray(rows.order)
-        filling = Filling(self.run, cells, rows.times, order, rows.values, runs)
+        order = np.zeros(len(cells), np.int64) if rows.order is None else rows.order
+        filling = Filling(self.run, cells, rows.times, np.ascontiguousarray(order), rows.values, runs)
         with among(rows.slots, rows.times):
             for register, state in zip(self._registers, self.arena.cells, strict=True):
                 filling.fill(register, state)
+
+
+class Added(NamedTuple):
+    """What became of rows: the places of those that came too late, and the least time of all."""
+
+    late: Ints
+    least: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +225,7 @@ class _Rows:
     slots: Ints | None
     times: Ints
     values: Sequence[Values]
-    order: Ints
+    order: Ints | None
 
     @property
     def numbers(self) -> Ints:
@@ -225,7 +242,8 @@ class _Rows:
 
     def _cut(self, which: Any) -> _Rows:
         slots = None if self.slots is None else self.slots[which]
-        return _Rows(slots, self.times[which], [each.at(which) for each in self.values], self.order[which])
+        order = None if self.order is None else self.order[which]
+        return _Rows(slots, self.times[which], [each.at(which) for each in self.values], order)
 
 
 def _from_zero(runs: Ints, row: int) -> Ints:

@@ -83,19 +83,19 @@ class SliceStore:
 
     def take(self, arriving: Arriving, watermark: int) -> Judged | None:
         """Judge rows and add what is not late to its slices; (fates, misses) per kind and row."""
-        judged = self._judge(arriving.times, watermark)
-        gaps = self.slicing.outside(arriving.times) if self.slicing.has_gaps else None
-        if gaps is not None and gaps.any():
-            arriving = arriving.at(np.flatnonzero(~gaps))
+        times, gaps = arriving.times, None
+        if self.slicing.has_gaps:
+            gaps = self.slicing.outside(times)
+            arriving = arriving.at(np.flatnonzero(~gaps)) if gaps.any() else arriving
         order = arriving.order[0] if arriving.order else None
         open_from = self.slicing.open_from(watermark, self.lateness)
         slots = None if arriving.alone else arriving.slots
         try:
-            self._cells.add(slots, arriving.times, arriving.values, order, open_from)
+            least = self._cells.add(slots, arriving.times, arriving.values, order, open_from).least
         except CombineFailed as failed:
             failed.whose = self._first_of(failed, watermark)
             raise
-        return judged
+        return self._judge(times, least if gaps is None else int(times.min(initial=watermark)), watermark)
 
     def _first_of(self, failed: CombineFailed, watermark: int) -> Whose | None:
         """The open window of a row on which combine failed that would leave first."""
@@ -109,10 +109,10 @@ class SliceStore:
         start, window = min(found, key=lambda each: each[0] + each[1].size)
         return Whose(failed.slot, window, start, start + window.size)
 
-    def _judge(self, times: Ints, watermark: int) -> Judged | None:
+    def _judge(self, times: Ints, least: int, watermark: int) -> Judged | None:
         """What each kind says to each row. Only rows before the watermark can have missed a window."""
         before = np.empty(0, np.int64)
-        if times.min(initial=watermark) < watermark - self.lateness:
+        if least < watermark - self.lateness:
             before = np.flatnonzero(times < watermark - self.lateness)
         elif not any(window.every > window.size for window in self.slicing.windows):
             return None
@@ -185,19 +185,22 @@ class SliceStore:
                 slot = int(slots[np.searchsorted(listing.ends, failed.place, side="right")])
                 failed.whose = Whose(slot, window, start, start + window.size)
             raise
-        owners = np.repeat(slots, np.diff(listing.ends, prepend=0))
+        owners = np.repeat(slots, listing.counts)
         return kind, owners, listing, [counts, *others]
 
     def _left(self, found: list[tuple[int, Ints, Listing, list[Cells]]], emptied: Ints) -> Left:
+        if len(found) == 1:
+            kind, slots, listing, cells = found[0]
+            ends = listing.starts + self.slicing.windows[kind].size
+            kinds = np.full(len(slots), kind, np.int64)
+            return Left(kinds, slots, listing.starts, ends, ends - 1, cells=tuple(cells), touched=emptied)
         kinds = _joined([np.full(len(owners), kind, np.int64) for kind, owners, _, _ in found])
         slots = _joined([owners for _, owners, _, _ in found])
         starts = _joined([listing.starts for _, _, listing, _ in found])
         sizes = np.array([window.size for window in self.slicing.windows], np.int64)
         ends = starts + sizes[kinds]
         cells = [
-            found[0][3][i]
-            if len(found) == 1
-            else np.concatenate([register.rule.blank(0), *(each[i] for _, _, _, each in found)])
+            np.concatenate([register.rule.blank(0), *(each[i] for _, _, _, each in found)])
             for i, register in enumerate(self._kept)
         ]
         return Left(kinds, slots, starts, ends, ends - 1, cells=tuple(cells), touched=emptied)
@@ -237,6 +240,7 @@ class SliceStore:
         owners = slots[columns["place"]]
         self._rings.reserve(int(owners.max()) + 1)
         cells = self._rings.place(owners, columns["slice"])
+        self._arena.blank = [False] * len(self._kept)
         for i, (register, state) in enumerate(zip(self._kept, self._arena.cells, strict=True)):
             for part in range(register.rule.width):
                 state[cells, part] = columns[f"{i}.{part}"]
@@ -249,4 +253,4 @@ def _windows_of(window: Any, times: Ints) -> Ints:
 
 
 def _joined(parts: Sequence[Ints]) -> Ints:
-    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])
+    return np.concatenate([np.empty(0, np.int64), *parts])

@@ -211,7 +211,7 @@ class WindowStage:
             lefts = [shelf.leave(self._watermark, ended=ended) for shelf in self._shelves]
         self._judging.settling.settle(lefts)
         yield from self._given(lefts, final=True)
-        touched = each_once([left.touched for left in lefts])
+        touched = lefts[0].touched if len(lefts) == 1 else each_once([left.touched for left in lefts])
         self._touched.note(touched)
         self._free(touched)
 
