@@ -115,7 +115,7 @@ def _claims(shapes: Mapping[str, Shape]) -> list[Claim]:
         Claim(f"{PLAIN}: at least 0.25 of the rate of reading", plain, 4, Cell(PLAIN, READING), "rows"),
         Claim(at_least.format(PLAIN, 150), plain, shapes[PLAIN].n_rows / 150e6, speed="rows"),
         _ratio("a slide of 10 us for 100 ms, equal rows per slice", "slide: 10 us", 1.5, "slide: 100 ms"),
-        _ratio("500 keys for 1, the same stream", f"{ONE_RATE}: 500", 1.5, f"{ONE_RATE}: 1"),
+        # The same stream with more keys is drawn and listed, not claimed: it has 500 times the results.
         _ratio("500 keys for 1, equal rows per slice and key", f"{PER_CELL}: 500", 1.5, f"{PER_CELL}: 1"),
         _ratio("1 s of mean delay for in order", "delay: 10 ms, 1 s", 1.1, "delay: 10 ms, in order"),
         *(

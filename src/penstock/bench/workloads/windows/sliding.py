@@ -37,7 +37,7 @@ SECOND = 1_000_000
 
 def plain(n_rows: int) -> Experiment:
     """One key, sum, windows of 1 s every 10 ms over a million rows a second; and what stands beside it."""
-    few = Shape(1 << 20)
+    few = Shape(min(n_rows, 1 << 22))
     found = [
         *(_alone(way, PLAIN, Shape(n_rows)) for way in (OURS, READING, PANDAS, POLARS)),
         *(_alone(way, COPIES, few) for way in (OURS, BUCKETS)),
