@@ -53,8 +53,10 @@ def test_windows_say_their_sizes_results_and_lateness() -> None:
     assert told(pipe.aggregate(n=ps.count())) == (
         "keyed windows sliding 10 s every 1 s: n=count(); lateness 1 s"
     )
-    two = trades().window(a=ps.session("1 s"), b=ps.count_window(3), pattern="paned").aggregate(n=ps.count())
-    assert told(two) == "paned windows a: session with gap 1 s, b: count 3: n=count()"
+    two = trades().window(a=ps.session("1 s"), b=ps.count_window(3)).aggregate(n=ps.count())
+    assert told(two) == "keyed windows a: session with gap 1 s, b: count 3: n=count()"
+    paned = trades().window(ps.tumbling("1 s"), pattern="paned").aggregate(n=ps.count())
+    assert told(paned).startswith("paned windows tumbling 1 s")
 
 
 def test_lateness_in_the_columns_own_unit_is_told_as_it_was_written() -> None:

@@ -67,7 +67,7 @@ def test_a_branch_that_is_keyed_says_both() -> None:
     graph = ps.PipeGraph("g")
     source = graph.source(ps.read.rows([], schema=graphs.EVENTS), time="event_time", delay="1 s")
     split = source.split(view=col("price") > 1, rest=col("price") <= 1)
-    split["view"].key_by("ad_id").window(ps.session("1 min"), pattern="parallel").aggregate(n=ps.count())
+    split["view"].key_by("ad_id").window(ps.tumbling("1 min"), pattern="parallel").aggregate(n=ps.count())
     split["rest"].key_by("ad_id").window(ps.session("1 min")).aggregate(n=ps.count())
     assert [label for *_, label, _ in lines(drawn(graph))] == ["", "view · by window", "rest · key by ad_id"]
 

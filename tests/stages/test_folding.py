@@ -11,7 +11,7 @@ from penstock.errors import FunctionError
 from penstock.kernels.written import Written
 from penstock.operators import aggregates as spec
 from penstock.operators.aggregates import Fold
-from penstock.operators.choices.compiled import why_python
+from penstock.operators.choices.compiled import may_refuse, why_python
 from penstock.operators.window import count_window, session, sliding
 from penstock.operators.windows import KeyedWindows
 from penstock.stages import folding, pace
@@ -94,6 +94,54 @@ def test_explain_says_whether_a_fold_is_compiled() -> None:
     refused = spec.fold(lift_by_name, combine, ZERO, lower, columns="v", type="float64")
     told = Driven(counted(refused, sliding(10, 5), 0)).stage.explain()[-1]
     assert told.startswith("fold(combine): lift_by_name runs in Python, because Numba says: ")
+
+
+def root(row: Any) -> Part:
+    return 1.0, math.sqrt(row.v - 3.0)
+
+
+def squared(row: Any) -> Part:
+    return 1.0, (row.v * 1e153) ** 2
+
+
+def rooted(part: Part) -> float:
+    return math.sqrt(part[1] - 20.0) if part[1] > 15.0 else part[1]
+
+
+def first_of(part: Part) -> float:
+    return part[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lifted", [root, squared])
+def test_rows_that_python_refuses_are_row_errors_though_machine_code_would_give_nan_or_infinity(
+    lifted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folding, "SMALL", 0)
+    fold = spec.fold(lifted, combine, ZERO, first_of, columns="v", type="float64")
+    given = [("a", i, (i * 7) % 40) for i in range(200)]
+    op = KeyedWindows(windows=sliding(50, 20), aggregates={"f": fold}, on_error="skip")
+    found = by_stage(case(op, [given], delay=20))
+    assert found.accounts.errors > 0
+    assert_same(found, by_reference(case(op, [given], delay=20)))
+
+
+@pytest.mark.slow
+def test_a_lower_that_python_refuses_stops_the_run_though_machine_code_would_give_nan(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(folding, "SMALL", 0)
+    fold = spec.fold(lift_any, combine, ZERO, rooted, columns="v", type="float64")
+    op = KeyedWindows(windows=sliding(10, 10), aggregates={"f": fold})
+    with pytest.raises(FunctionError, match="function rooted failed on window"):
+        by_stage(case(op, [[("a", 1, 5), ("a", 2, 6)]], delay=20))
+
+
+def test_powers_and_functions_of_math_are_known_to_refuse_some_numbers() -> None:
+    assert may_refuse(root)
+    assert may_refuse(squared)
+    assert not may_refuse(lift)
+    assert not may_refuse(combine)
 
 
 def test_a_lower_that_fails_names_window_and_key() -> None:

@@ -9,7 +9,7 @@ from penstock.caller import called_from
 from penstock.errors import GraphError
 from penstock.operators.aggregates import Aggregate
 from penstock.operators.choices.device import CUDA
-from penstock.operators.choices.patterns import as_pattern, choose_pattern
+from penstock.operators.choices.patterns import as_pattern, choose_pattern, refusal
 from penstock.operators.op import Op, degree
 from penstock.operators.window import WindowSpec
 from penstock.operators.windows import PATTERNS, Windows
@@ -60,7 +60,13 @@ class WindowedPipe:
                 raise GraphError(f"pattern={self._pattern!r} is unknown", hint=f"use one of {names}")
             operator = PATTERNS["keyed" if self._pattern == "auto" else self._pattern]
             made = operator(self._windows, name=self._name, **what, **self._options)
-            return self._chosen(made) if self._pattern == "auto" else made
+            if self._pattern == "auto":
+                return self._chosen(made)
+            # An engine may still number no rows, and refuse what first and last need: that is not known here.
+            refused = refusal(self._pattern, made, self._pipe.stream, numbered=True)
+            if refused is not None:
+                raise refused
+            return made
 
         return self._pipe._then(make, stem="window", name=self._name)
 

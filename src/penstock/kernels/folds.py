@@ -184,15 +184,22 @@ def lifted({values}):
 
 
 @cache
-def probe_loop(of: Functions) -> Generated:
+def probe_loop(of: Functions, *, strictly: bool = False) -> Generated:
     """The loop (columns…) that lifts every row for nothing: it raises if one fails.
 
-    Where lift cannot fail, nothing is left of it once it is compiled.
+    Where lift cannot fail, nothing is left of it once it is compiled. `strictly`, for lifts on which Python
+    may raise where machine code does not: it also fails on a row without NaN whose part is NaN or infinite.
     """
+    check = "pass"
+    if strictly:
+        parts = " + ".join(f"(q{place} - q{place})" for place in range(of.width))
+        given = " or ".join(f"np.isnan({value})" for value in _values(of).split(", "))
+        check = f"if {parts} != 0.0 and not ({given}): raise ValueError('not a finite number')"
     text = f"""
 def probe({_columns(of)}):
     for i in range(c0.shape[0]):
         {_numbers("q", of.width)} = lifted({_values(of)})
+        {check}
 """
     letters = " ".join(["Fr"] * len(of.names))
     return Generated(text, "probe", {"lifted": _lifted(of)}, letters, cached=of.lift.lasting)

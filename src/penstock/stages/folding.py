@@ -24,7 +24,7 @@ from penstock.expr.types import from_plain
 from penstock.kernels.folds import Functions, fold_rule, lower_loop, probe_loop
 from penstock.kernels.written import Written
 from penstock.operators.aggregates import Fold
-from penstock.operators.choices.compiled import is_plain
+from penstock.operators.choices.compiled import is_plain, may_refuse
 from penstock.operators.stream import Stream
 from penstock.stages.batch import Mask
 from penstock.stages.combine_failure import CombineFailed, Whose
@@ -57,7 +57,7 @@ class Folding:
         combine, width = Written(fold.combine), len(self.zero)
         self.rule = fold_rule(name_of(fold.combine), combine, self.zero, alone=self._alone)
         self._functions = Functions(Written(fold.lift), combine, self._columns, width, self._alone)
-        self._probe = probe_loop(self._functions)
+        self._probe = probe_loop(self._functions, strictly=may_refuse(fold.lift))
         plain = fold.lower is not None and is_plain(fold.lower) and kind.is_float64(self._type)
         self._lower = (
             lower_loop(Written(fold.lower), width, alone=self._alone) if plain and fold.lower else None
@@ -132,7 +132,8 @@ class Folding:
             self._lower.compiled(np.ascontiguousarray(cells), results)
         except Exception:  # it failed on some window: Python finds out which
             return None
-        return results
+        assert self.fold.lower is not None, "the loop is of it"
+        return None if may_refuse(self.fold.lower) and not np.isfinite(results).all() else results
 
     def column(self, cells: npt.NDArray[np.float64]) -> pa.Array:
         """The results of windows, from their cells."""

@@ -6,6 +6,7 @@ Numba has the last word when a stage first runs it; what is said here can be kno
 from __future__ import annotations
 
 from collections.abc import Callable
+from dis import get_instructions
 from keyword import iskeyword
 from types import FunctionType, ModuleType
 from typing import Any
@@ -15,6 +16,15 @@ import pyarrow.types as kind
 
 from penstock.operators.aggregates import Fold
 from penstock.operators.stream import Stream
+
+_REFUSING = frozenset(
+    [
+        *("acos", "acosh", "asin", "asinh", "atanh", "cos", "cosh", "sin", "sinh", "tan"),
+        *("exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "pow", "sqrt", "ldexp"),
+        *("fmod", "remainder", "gamma", "lgamma", "comb", "perm", "factorial"),
+    ]
+)
+"""Functions of `math` that raise on some numbers."""
 
 
 def why_python(fold: Fold, up: Stream) -> str | None:
@@ -49,6 +59,17 @@ def is_plain(call: Callable[..., Any]) -> bool:
         return False
     given = [*(call.__defaults__ or ()), *(call.__kwdefaults__ or {}).values()]
     return all(_is_constant(each) for each in (*captured, *given))
+
+
+def may_refuse(call: Callable[..., Any]) -> bool:
+    """Whether Python raises on some numbers for which machine code gives NaN or an infinity.
+
+    Powers and most functions of `math` do: math.sqrt(-1.0), math.log(0.0), 1e200 ** 2.
+    """
+    if not isinstance(call, FunctionType):
+        return True
+    powers = any(each.argrepr in ("**", "**=") for each in get_instructions(call))
+    return powers or not _REFUSING.isdisjoint(call.__code__.co_names)
 
 
 def _is_constant(value: object) -> bool:
