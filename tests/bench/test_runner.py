@@ -183,6 +183,25 @@ def test_a_claim_without_a_second_cell_is_a_limit_in_seconds() -> None:
     assert (verdict.measured, verdict.held) == (3e-6, False)
 
 
+@pytest.mark.parametrize(("at_most", "held"), [(0.5, True), (0.4, False)])
+def test_a_claim_about_a_note_compares_what_ways_note_and_not_their_times(at_most: float, held: bool) -> None:
+    def noting(name: str, n: int) -> Way:
+        return Way(name, len, notes=lambda answer: {"kept (bytes)": n * answer})
+
+    one, other = Cell("few", "one"), Cell("few", "other")
+    claim = Claim("one keeps less", one, at_most, over=other, note="kept (bytes)")
+    workload = Workload(
+        "notes",
+        "what ways keep",
+        (Case("few", lambda seed: [1, 2]),),
+        (noting("one", 4), noting("other", 8)),
+        oracle=len,
+        claims=(claim,),
+    )
+    (verdict,) = measure(workload, rounds=3).verdicts
+    assert (verdict.measured, verdict.held) == (0.5, held)
+
+
 def test_groups_follow_each_other_and_the_data_of_one_is_gone_before_the_next_is_made() -> None:
     alive: list[str] = []
 

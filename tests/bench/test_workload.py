@@ -6,6 +6,7 @@ import importlib
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -120,3 +121,33 @@ def test_an_unknown_workload_lists_the_known_ones_nearest_first(package: ModuleT
     assert caught.value.fact == 'there is no workload "width"'
     assert caught.value.detail == "workloads: widths, lengths"
     assert caught.value.hint == "try: penstock bench widths --quick"
+
+
+def test_a_part_of_a_workload_has_the_cases_claims_and_charts_of_its_groups() -> None:
+    cases = (Case("few", lambda seed: [seed], group="a"), Case("many", lambda seed: [seed] * 9, group="b"))
+    ways = (WAY, Way("sum", sum, only=("many",)))
+    claims = (Claim("quick", Cell("few", "length"), 1), Claim("too", Cell("many", "sum"), 1))
+    charts = (Chart("c", "t", "n", (Line("l", (Point(1, "1", Cell("many", "sum")),)),)),)
+    whole = Workload("w", "about", cases, ways, oracle=len, claims=claims, charts=charts)
+    part = whole.part(["a"])
+    assert [case.name for case in part.cases] == ["few"]
+    assert [way.name for way in part.ways] == ["length"]
+    assert (part.claims, part.charts) == (claims[:1], ())
+    assert whole.part(["a", "b"]).claims == claims
+
+
+def test_a_group_that_a_workload_does_not_have_is_refused() -> None:
+    whole = Workload("w", "about", (Case("few", lambda seed: [seed], group="sorting"),), (WAY,), oracle=len)
+    with pytest.raises(BenchError, match='was asked for group "sortign", which it does not have') as caught:
+        whole.part(["sortign"])
+    assert caught.value.hint == 'did you mean "sorting"?'
+
+
+@pytest.mark.parametrize("size", ["quick", "full"])
+def test_the_experiments_on_spark_fit_together(size: Any) -> None:
+    workload = find("spark", size)
+    tried = {
+        (case.name, way.name) for case in workload.cases for way in workload.ways if way.takes(case.name)
+    }
+    assert {(claim.cell.case, claim.cell.way) for claim in workload.claims} <= tried
+    assert {claim.over for claim in workload.claims if claim.over} <= {Cell(*each) for each in tried}

@@ -6,7 +6,7 @@ machine's life, so slow drift (heat, neighbours) cancels out. Holds no paths, ho
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.bench.cell import Cell
@@ -115,14 +115,22 @@ class Result:
 def judge(claim: Claim, figures: Mapping[Cell, Figures]) -> Verdict:
     """Hold a claim against the medians."""
     one = figures[claim.cell]
+    mine = _samples(one, claim)
     if claim.over is None:
-        measured, rounds = one.ns.median / 1e9, one.seconds
+        measured, rounds = spread(mine).median, spread(mine)
     else:
-        below = figures[claim.over]
-        measured = _times(one.ns.median, below.ns.median)
-        rounds = spread([_times(*pair) for pair in zip(one.samples_ns, below.samples_ns, strict=True)])
+        theirs = _samples(figures[claim.over], claim)
+        measured = _times(spread(mine).median, spread(theirs).median)
+        rounds = spread([_times(*pair) for pair in zip(mine, theirs, strict=True)])
     work = one.units.get(claim.speed, 0)
     return Verdict(claim, measured, measured <= claim.at_most, rounds.low, rounds.high, work)
+
+
+def _samples(figures: Figures, claim: Claim) -> Sequence[float]:
+    """What a claim compares, round by round: a note, seconds, or nanoseconds for exact ratios."""
+    if claim.note:
+        return figures.notes[claim.note]
+    return figures.samples_ns if claim.over else [ns / 1e9 for ns in figures.samples_ns]
 
 
 def _times(above: float, below: float) -> float:

@@ -82,6 +82,7 @@ def _verdict_out(verdict: Verdict) -> dict[str, Any]:
         "over": list(claim.over) if claim.over else None,
         "at_most": claim.at_most,
         "speed": claim.speed,
+        "note": claim.note,
         "measured": verdict.measured,
         "held": verdict.held,
         "low": verdict.low,
@@ -117,7 +118,7 @@ def _figures_in(one: dict[str, Any]) -> Figures:
 
 def _verdict_in(one: dict[str, Any]) -> Verdict:
     over = Cell(*one["over"]) if one["over"] else None
-    claim = Claim(one["says"], Cell(*one["cell"]), one["at_most"], over, one["speed"])
+    claim = Claim(one["says"], Cell(*one["cell"]), one["at_most"], over, one["speed"], one["note"])
     return Verdict(claim, one["measured"], one["held"], one["low"], one["high"], one["work"])
 
 

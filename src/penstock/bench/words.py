@@ -92,6 +92,8 @@ def tally(result: Result) -> str:
 
 def _told(one: Verdict, value: float) -> str:
     claim = one.claim
+    if claim.over is None and claim.note:
+        return amount(value, claim.note)
     if claim.over is None:
         return rate(one.work / value, claim.speed) if claim.speed and value else duration(value)
     times = 1 / value if claim.speed and value else value

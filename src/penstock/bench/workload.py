@@ -7,7 +7,7 @@ workload cannot be made: a claim about nothing would always hold.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from penstock.bench.cell import Cell
@@ -66,6 +66,7 @@ class Claim:
     """A statement that a result bears out or not: a median of so many seconds, or so many times another.
 
     With `speed`, a unit of work such as `rows`, it is told as a speed: units per second, or times as fast.
+    With `note`, it is about what the ways note under that name, such as bytes, and not about time.
 
     >>> Claim("ten times the rows cost at most twelve times the time",
     ...       Cell("10,000 rows", "sort"), at_most=12, over=Cell("1,000 rows", "sort")).at_most
@@ -77,6 +78,7 @@ class Claim:
     at_most: float
     over: Cell | None = None
     speed: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,26 @@ class Workload:
         for chart in self.charts:
             for point in chart.points:
                 self._require_cell(f'draws "{chart.title}" with', point.cell)
+
+    @property
+    def groups(self) -> list[str]:
+        """The groups of its cases, in order."""
+        return list(dict.fromkeys(case.group for case in self.cases))
+
+    def part(self, groups: Collection[str]) -> Workload:
+        """The same with the cases of some groups only, and what is claimed and drawn of those alone."""
+        for group in groups:
+            _require_known(self.name, "was asked for", "group", group, self.groups)
+        cases = tuple(case for case in self.cases if case.group in groups)
+        names = {case.name for case in cases}
+        tried = (replace(way, only=tuple(n for n in names if way.takes(n))) for way in self.ways)
+        return replace(
+            self,
+            cases=cases,
+            ways=tuple(way for way in tried if way.only),
+            claims=tuple(claim for claim in self.claims if claim.cell.case in names),
+            charts=tuple(c for c in self.charts if {point.cell.case for point in c.points} <= names),
+        )
 
     @property
     def n_cells(self) -> int:

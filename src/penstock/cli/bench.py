@@ -28,7 +28,8 @@ ABOUT_RUN = (
     "\b\nExamples:\n"
     "  penstock bench graphs --quick\n"
     "  penstock bench graphs --rounds 30 --json a.json --html a.html\n"
-    "  penstock bench graphs --quick --json - | jq .verdicts"
+    "  penstock bench graphs --quick --json - | jq .verdicts\n"
+    "  penstock bench spark --group overlap"
 )
 ABOUT_COMPARE = (
     "Say for each case and way whether B is faster or slower than A, or within noise.\n\n"
@@ -86,12 +87,17 @@ def run_workload(
         int | None, typer.Option(help="Timed rounds [5 with --quick, else 15].", min=1, metavar="N")
     ] = None,
     seed: Annotated[int, typer.Option(help="The seed of the data.", metavar="N")] = 1,
+    group: Annotated[
+        list[str] | None, typer.Option(help="Only the cases of this group; may be repeated.", metavar="NAME")
+    ] = None,
 ) -> None:
     """Measure a workload."""
     for path in (json, html):
         _require_folder(path)
     size: benches.Size = "quick" if quick else "full"
     workload = benches.find(name, size)
+    if group:
+        workload = workload.part(group)
     with screen.progress(total=1) as bar:
         result = benches.measure(
             workload,

@@ -6,17 +6,21 @@ window plan can beat: panes are the least that sliding windows need, keys have n
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.bench.workloads.spark.rows import Given, Rows, read_back
+from penstock.bench.workloads.spark.ours import FIRST, PER_BATCH, Told
+from penstock.bench.workloads.spark.rows import Rows
 
 SCHEMA = "ts timestamp, key long, value double"
 
 
-def windows(rows: Rows) -> Given:
+def windows(rows: Rows) -> Told:
     """`groupBy(window(...))` in append mode."""
     from pyspark.sql import functions as F
 
@@ -32,20 +36,69 @@ def windows(rows: Rows) -> Given:
     writer.option("checkpointLocation", str(out / "checkpoint")).trigger(
         availableNow=True
     ).start().awaitTermination()
-    return lambda: read_back(out / "windows", "start")
+    return Told(out, "start", shape.n_files)
 
 
 def panes(rows: Rows) -> int:
     """A stateful group-by of (pane, key): how many groups there are in the end."""
+    return _distinct(_updates(_panes(rows), rows)[0], "pane", "key")
+
+
+class Timed(NamedTuple):
+    """An answer, and how long each batch took in seconds."""
+
+    answer: int
+    batches: list[float]
+
+    def __eq__(self, other: object) -> bool:
+        return self.answer == other
+
+    def __hash__(self) -> int:
+        return hash(self.answer)
+
+
+def live_panes(rows: Rows) -> Timed:
+    """The same with the time of each batch, as Spark tells it."""
+    out, took = _updates(_panes(rows), rows)
+    return Timed(_distinct(out, "pane", "key"), took)
+
+
+def notes(timed: Timed) -> Mapping[str, float]:
+    """The time of a batch."""
+    return {PER_BATCH: median(timed.batches[FIRST:])}
+
+
+def identity(rows: Rows) -> int:
+    """Every row to a Python worker and back, and nothing done with it: how many came back."""
+    from pyspark.sql import functions as F
+
+    out = rows.new_folder()
+    counts: list[int] = []
+
+    def write(frame: Any, number: int) -> None:
+        counts.append(frame.agg(F.count("value")).first()[0])
+
+    query = _stream(rows).mapInArrow(_same, SCHEMA).writeStream.foreachBatch(write)
+    query = query.option("checkpointLocation", str(out / "checkpoint")).trigger(availableNow=True)
+    query.start().awaitTermination()
+    return sum(counts)
+
+
+def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+
+
+def _panes(rows: Rows) -> Any:
     from pyspark.sql import functions as F
 
     micros = F.unix_micros("ts")
     pane = (micros - F.pmod(micros, F.lit(rows.shape.every))).alias("pane")
-    grouped = (
-        _stream(rows).groupBy(pane, "key").agg(F.sum("value").alias("total"), F.count(F.lit(1)).alias("n"))
-    )
-    out = _updates(grouped, rows)
-    return len(set(zip(*(out.column(name).to_pylist() for name in ("pane", "key")), strict=True)))
+    grouped = _stream(rows).groupBy(pane, "key")
+    return grouped.agg(F.sum("value").alias("total"), F.count(F.lit(1)).alias("n"))
+
+
+def _distinct(table: pa.Table, *names: str) -> int:
+    return len(set(zip(*(table.column(name).to_pylist() for name in names), strict=True)))
 
 
 def n_panes(rows: Rows) -> int:
@@ -58,7 +111,7 @@ def sums(rows: Rows) -> int:
     from pyspark.sql import functions as F
 
     grouped = _stream(rows).groupBy("key").agg(F.sum("value").alias("total"), F.count(F.lit(1)).alias("n"))
-    return len(set(_updates(grouped, rows).column("key").to_pylist()))
+    return _distinct(_updates(grouped, rows)[0], "key")
 
 
 def n_keys(rows: Rows) -> int:
@@ -75,8 +128,8 @@ def _stream(rows: Rows) -> Any:
     return reader.parquet(str(rows.path))
 
 
-def _updates(grouped: Any, rows: Rows) -> Any:
-    """Run a query in update mode; everything it wrote."""
+def _updates(grouped: Any, rows: Rows) -> tuple[pa.Table, list[float]]:
+    """Run a query in update mode; everything it wrote, and how long its batches took in seconds."""
     out: Path = rows.new_folder()
 
     def write(frame: Any, number: int) -> None:
@@ -84,5 +137,7 @@ def _updates(grouped: Any, rows: Rows) -> Any:
 
     query = grouped.writeStream.outputMode("update").foreachBatch(write)
     query = query.option("checkpointLocation", str(out / "checkpoint")).trigger(availableNow=True)
-    query.start().awaitTermination()
-    return pq.read_table(out / "rows")
+    started = query.start()
+    started.awaitTermination()
+    took = [progress["durationMs"]["triggerExecution"] / 1e3 for progress in started.recentProgress]
+    return pq.read_table(out / "rows"), took

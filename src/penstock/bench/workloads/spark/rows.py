@@ -7,7 +7,6 @@ the watermark waits for two.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,7 +82,6 @@ class Rows:
 
 
 Answer = dict[tuple[int, int], tuple[float, int]]
-Given = Callable[[], Answer]
 
 
 def right(rows: Rows) -> Answer:
