@@ -109,6 +109,36 @@ def test_long_batches_in_and_out_of_order_are_counted_and_summed_in_one_pass(
     assert held(cells, slicing) == counted(rows, pair, -100)
 
 
+@pytest.mark.parametrize("period", [7, 999, 2**20, 2**29 - 1, 2**29, 2**29 + 1, 2**31, 2**33])
+@pytest.mark.parametrize("n_slices", [1, 3, 4, 5, 40])
+def test_blocks_over_few_and_many_slices_near_and_far_apart_are_summed_as_by_division(
+    period: int, n_slices: int
+) -> None:
+    rng = np.random.default_rng(period + n_slices)
+    slicing = Slicing.of([TimeWindow(period, period)])
+    cells = SliceCells(slicing, SUM, 0)
+    wanted: dict[int, tuple[int, float]] = {}
+    for jump in (0, 3, 2**32 // period + 1, 1, 5):  # also further on than 32 bits reach, and back
+        times = (jump + rng.integers(0, n_slices, 700)) * period + rng.integers(0, period, 700)
+        values = rng.integers(-9, 9, 700).astype(np.float64)
+        cells.add(None, times, (Values(values),), None, 0)
+        for start, value in zip((times // period * period).tolist(), values.tolist(), strict=True):
+            n, total = wanted.get(start, (0, 0.0))
+            wanted[start] = n + 1, total + value
+    assert held(cells, slicing) == {(0, start): each for start, each in wanted.items()}
+
+
+def test_nan_and_infinity_stay_in_their_slices() -> None:
+    slicing = Slicing.of([TimeWindow(10, 10)])
+    cells = SliceCells(slicing, SUM, 0)
+    values = np.ones(90)
+    values[5], values[40] = math.nan, math.inf
+    cells.add(None, np.arange(90) // 3, (Values(values),), None, 0)
+    found = held(cells, slicing)
+    assert math.isnan(found[0, 0][1])
+    assert [found[0, 10], found[0, 20]] == [(30, math.inf), (30, 30.0)]
+
+
 def test_many_slots_at_once_find_room() -> None:
     slots = np.arange(50_000)
     slicing = Slicing.of([TimeWindow(10, 10)])
