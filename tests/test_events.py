@@ -17,6 +17,7 @@ EVENTS = [
     events.RowsErrored(4, "views", 1, "skip", "division by zero"),
     events.StateSaved(5, 3, 1_024),
     events.ScaleDecided(6, "views", 1, 2, "utilisation 0.97"),
+    events.StepStalled(7, "views", 0, 30_000_000, ("flow.py:3, in slow: sleep(60)",)),
     events.StepFailed(7, "views", "no"),
     events.RunEnded(8, "drained", 4),
 ]

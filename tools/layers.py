@@ -35,7 +35,7 @@ ROOMS: dict[str, set[str]] = {
     "testing": GROUND
     | {"timing", "expr", "connect", "operators", "plan", "graph", "engines", "read", "write"},
     "apps": {"penstock"},
-    "bench": {"penstock", "errors", "operators", "stages", "timing", "engines"},
+    "bench": {"penstock", "errors", "events", "operators", "stages", "timing", "engines"},
     "cli": {"penstock", "errors", "bench", "apps"},
 }
 LAZY = {

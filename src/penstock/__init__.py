@@ -5,8 +5,6 @@ per operator, `run` carries the rows. See README.md for a first program and docs
 windows, watermarks and late rows mean.
 """
 
-from importlib.metadata import version as _version
-
 from penstock import read as read
 from penstock import write as write
 from penstock.clock import ManualClock as ManualClock
@@ -83,4 +81,11 @@ from penstock.operators.window import session as session
 from penstock.operators.window import sliding as sliding
 from penstock.operators.window import tumbling as tumbling
 
-__version__ = _version("penstock")
+
+def __getattr__(name: str) -> str:
+    """The version, which is looked up when somebody asks: that takes longer than all the names above."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("penstock")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,7 +17,7 @@ _APPS = str(Path(__file__).parent / "apps")  # programs that ship with the packa
 def called_from() -> Where | None:
     """The nearest frame outside this package, or None when there is none (an interactive shell)."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and _is_ours(frame.f_code.co_filename):
+    while frame is not None and is_ours(frame.f_code.co_filename):
         frame = frame.f_back
     if frame is None:
         return None
@@ -40,7 +40,8 @@ def name_of(function: object) -> str:
     return str(getattr(plain, "__qualname__", None) or type(plain).__qualname__)
 
 
-def _is_ours(file: str) -> bool:
+def is_ours(file: str) -> bool:
+    """Whether a file is part of this package; programs that ship with it are not."""
     return file.startswith(_OURS) and not file.startswith(_APPS)
 
 

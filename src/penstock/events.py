@@ -6,7 +6,7 @@ Counted per batch, never per row, and free when nobody listens. Imports nothing 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,18 @@ class RunStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class BatchDone(Event):
-    """A round of source batches went all the way through."""
+    """A round of source batches went all the way through.
+
+    parts_us  where the time went, as far as the engine tells; rounds that went together share theirs
+    lag_us    source -> how far its watermark is behind the clock
+    """
 
     batch: int
     rows_in: Mapping[str, int]
     rows_out: Mapping[str, int]
     took_us: int
+    parts_us: Mapping[str, int] = field(default_factory=dict)
+    lag_us: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +73,15 @@ class RowsErrored(Event):
 
 @dataclass(frozen=True, slots=True)
 class StateSaved(Event):
-    """A consistent snapshot was committed."""
+    """A consistent snapshot was committed.
+
+    nbytes       of what is new, as it was written
+    kept_nbytes  of all state that is kept, before it is packed
+    """
 
     batch: int
     nbytes: int
+    kept_nbytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +92,20 @@ class ScaleDecided(Event):
     replicas_before: int
     replicas_after: int
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepStalled(Event):
+    """A step has been at work on one batch for long; the run goes on.
+
+    busy_us  how long, so far
+    stack    where its Python code is, outermost call first
+    """
+
+    step: str
+    replica: int
+    busy_us: int
+    stack: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,19 @@ from penstock.connect.readers.parquet import parquet
 from penstock.connect.readers.rows import batches, rows
 from penstock.connect.readers.spark import spark
 from penstock.connect.readers.table import table
+from penstock.connect.readers.tcp import tcp
 from penstock.connect.readers.text import text
 
-__all__ = ["batches", "csv", "generator", "iterable", "jsonl", "parquet", "rows", "spark", "table", "text"]
+__all__ = [
+    "batches",
+    "csv",
+    "generator",
+    "iterable",
+    "jsonl",
+    "parquet",
+    "rows",
+    "spark",
+    "table",
+    "tcp",
+    "text",
+]

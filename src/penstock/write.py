@@ -9,5 +9,6 @@ from penstock.connect.writers.csv import csv
 from penstock.connect.writers.jsonl import jsonl
 from penstock.connect.writers.memory import memory
 from penstock.connect.writers.parquet import parquet
+from penstock.connect.writers.tcp import tcp
 
-__all__ = ["callback", "console", "csv", "jsonl", "memory", "parquet"]
+__all__ = ["callback", "console", "csv", "jsonl", "memory", "parquet", "tcp"]

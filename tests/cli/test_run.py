@@ -92,7 +92,7 @@ def test_an_unknown_engine_ends_with_code_2_and_lists_the_known_ones(tmp_path: P
     assert done.code == 2
     assert done.err.splitlines() == [
         'EngineError: there is no engine "refrence"',
-        "  detail: available: reference, spark",
+        "  detail: available: reference, local, spark",
         '  hint:   use engine="reference"',
     ]
 

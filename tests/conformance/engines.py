@@ -15,7 +15,6 @@ from penstock.engines.registry import available
 NAMES = ("reference", "local", "spark")
 """Every engine the suite knows, built or not."""
 
-BY_HAND = "the harness feeds rounds by hand, and Spark starts its own batches"
 JOINS = "joins of two streams come with the issue of joins"
 LOOPS = "an operator with its own driver loop waits for rows, and Spark brings them in batches"
 

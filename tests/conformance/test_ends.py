@@ -9,7 +9,7 @@ import pytest
 import penstock as ps
 from penstock.testing import Harness
 from tests.conformance.case import Case, same_rows
-from tests.conformance.engines import BY_HAND, JOINS, not_yet
+from tests.conformance.engines import JOINS, not_yet
 
 FEATURE = "Ends of runs and early results"
 WINDOW = "window_start window_end"
@@ -65,7 +65,7 @@ def test_several_sinks_see_the_same_rows(case: Case) -> None:
     assert [outcome.bag("v", i) for i in range(3)] == [[1, 2]] * 3
 
 
-@not_yet("spark", reason=JOINS)
+@not_yet("spark", "local", reason=JOINS)
 def test_a_graph_of_empty_sources_runs_and_gives_nothing(case: Case) -> None:
     a, b = case.timed("t key v", name="a"), case.timed("u:int64 k:string w:int64", [], [], name="b")
     joined = a.join(b, on=ps.equal("key", "k"), within=5, how="full")
@@ -86,7 +86,6 @@ def push(harness: Harness, *rows: tuple[int, str, int]) -> list[dict[str, Any]]:
     return harness.take()
 
 
-@not_yet("spark", reason=BY_HAND)
 def test_early_results_leave_when_the_clock_has_moved_on(case: Case) -> None:
     harness = early_sums(case)
     assert push(harness, (1, "a", 1)) == []
@@ -96,7 +95,6 @@ def test_early_results_leave_when_the_clock_has_moved_on(case: Case) -> None:
     same_rows(push(harness, (3, "a", 4)), f"key {WINDOW} s final", ("a", 0, 10, 7, False))
 
 
-@not_yet("spark", reason=BY_HAND)
 def test_only_windows_that_changed_are_given_early(case: Case) -> None:
     harness = early_sums(case)
     case.clock.advance(200_000)
@@ -110,7 +108,6 @@ def test_only_windows_that_changed_are_given_early(case: Case) -> None:
     same_rows(push(harness, (13, "b", 4)), f"key {WINDOW} s final", ("b", 10, 20, 6, False))
 
 
-@not_yet("spark", reason=BY_HAND)
 def test_every_window_ends_with_one_final_result(case: Case) -> None:
     harness = early_sums(case)
     case.clock.advance(200_000)

@@ -15,7 +15,7 @@ import penstock as ps
 from penstock import col
 from penstock.testing import Harness
 from tests.conformance.case import Case
-from tests.conformance.engines import BY_HAND, JOINS, not_yet
+from tests.conformance.engines import JOINS, not_yet
 
 FEATURE = "What other systems test"
 Result = tuple[Any, ...]
@@ -50,7 +50,6 @@ def follow(
 NOTHING: tuple[list[Result], list[int]] = ([], [])
 
 
-@not_yet("spark", reason=BY_HAND)
 def test_flink_a_tumbling_window_waits_out_its_lateness_and_leaves_once(engine: str) -> None:
     told = follow(
         engine, ps.tumbling(20), [(5, "a")], 20, [(19, "a")], 24, [(18, "a")], 25, [(17, "a")], lateness=5
@@ -58,13 +57,11 @@ def test_flink_a_tumbling_window_waits_out_its_lateness_and_leaves_once(engine: 
     assert told == [*[NOTHING] * 5, ([("a", 0, 20, 3)], []), ([], [17]), NOTHING]
 
 
-@not_yet("spark", reason=BY_HAND)
 def test_flink_a_window_is_there_until_the_watermark_is_at_its_end(engine: str) -> None:
     told = follow(engine, ps.tumbling(20), [(0, "a"), (19, "b")], 19, [(1, "a")], 20)
     assert told == [*[NOTHING] * 3, ([("a", 0, 20, 2), ("b", 0, 20, 1)], []), NOTHING]
 
 
-@not_yet("spark", reason=BY_HAND)
 def test_flink_a_row_late_for_the_first_of_its_sliding_windows_is_in_the_others(engine: str) -> None:
     #  size 30, every 10: a row at 10 is in [-10, 20), [0, 30) and [10, 40)
     told = follow(engine, ps.sliding(30, every=10), [(10, "a")], 20, [(11, "a")], 40, [(12, "a")])
@@ -73,20 +70,17 @@ def test_flink_a_row_late_for_the_first_of_its_sliding_windows_is_in_the_others(
     assert told[4:] == [([], [12]), NOTHING]
 
 
-@not_yet("spark", reason=BY_HAND)
 def test_flink_a_session_that_a_row_prolongs_does_not_leave_at_its_old_end(engine: str) -> None:
     told = follow(engine, ps.session(30), [(10, "a"), (20, "a")], 49, [(45, "a")], 74, 75)
     assert told == [*[NOTHING] * 4, ([("a", 10, 75, 3)], []), NOTHING]
 
 
-@not_yet("spark", reason=BY_HAND)
 def test_flink_a_row_behind_the_watermark_that_touches_an_open_session_is_in_it(engine: str) -> None:
     #  W = 60: a row at 20 would be a session [20, 50) that is gone, but [50, 80) is open and touches it
     told = follow(engine, ps.session(30), [(50, "a")], 60, [(20, "a")], [(19, "b")], 80)
     assert told == [NOTHING, NOTHING, NOTHING, ([], [19]), ([("a", 20, 80, 2)], []), NOTHING]
 
 
-@not_yet("spark", reason=BY_HAND)
 def test_flink_sessions_with_lateness_merge_until_it_is_over(engine: str) -> None:
     told = follow(
         engine, ps.session(10), [(0, "a"), (30, "a")], 14, [(8, "a")], 27, 28, [(19, "a")], lateness=10
@@ -96,7 +90,6 @@ def test_flink_sessions_with_lateness_merge_until_it_is_over(engine: str) -> Non
     assert told[5:] == [NOTHING, ([("a", 19, 29, 1), ("a", 30, 40, 1)], [])]
 
 
-@not_yet("spark", reason=BY_HAND)
 @pytest.mark.parametrize(
     ("t", "starts"),
     [(4_999, [0, 1_000, 2_000, 3_000, 4_000]), (5_000, [1_000, 2_000, 3_000, 4_000, 5_000]), (-1, None)],
@@ -119,14 +112,12 @@ def test_kafka_streams_stream_time_and_grace_close_a_window(engine: str) -> None
     assert outcome.values("t", pipe=1) == [2]
 
 
-@not_yet("spark", reason=BY_HAND)
 def test_kafka_streams_one_key_moves_stream_time_for_all(engine: str) -> None:
     told = follow(engine, ps.tumbling(10), [(1, "a")], [(2, "b")], 10, [(3, "a"), (11, "b")])
     assert told[2] == ([("a", 0, 10, 1), ("b", 0, 10, 1)], [])
     assert told[3] == ([], [3])
 
 
-@not_yet("spark", reason=BY_HAND)
 @pytest.mark.parametrize(
     ("times", "sessions"),
     [
@@ -157,7 +148,7 @@ def pairs(case: Case, left: list[int], right: list[int], **options: Any) -> list
     return sorted(((r["t"], r["u"]) for r in rows), key=lambda pair: tuple(n is None or n for n in pair))
 
 
-@not_yet("spark", reason=JOINS)
+@not_yet("spark", "local", reason=JOINS)
 def test_kafka_streams_a_join_window_has_both_its_ends(case: Case) -> None:
     assert pairs(case, [1_000], [899, 900, 1_000, 1_100, 1_101], within=100) == [
         (1_000, 900),
@@ -166,7 +157,7 @@ def test_kafka_streams_a_join_window_has_both_its_ends(case: Case) -> None:
     ]
 
 
-@not_yet("spark", reason=JOINS)
+@not_yet("spark", "local", reason=JOINS)
 @pytest.mark.parametrize(
     ("within", "met"), [((100, 0), [1_000, 1_100]), ((0, 100), [900, 1_000]), ((0, 0), [1_000])]
 )
@@ -177,7 +168,7 @@ def test_kafka_streams_a_join_window_may_lie_before_or_after(
     assert found == [(1_000, u) for u in met]
 
 
-@not_yet("spark", reason=JOINS)
+@not_yet("spark", "local", reason=JOINS)
 def test_kafka_streams_a_left_join_gives_a_row_alone_only_if_it_stays_alone(engine: str) -> None:
     graph = ps.PipeGraph("alone")
     schemas = ({"t": int, "key": str}, {"u": int, "key": str})
@@ -195,7 +186,7 @@ def test_kafka_streams_a_left_join_gives_a_row_alone_only_if_it_stays_alone(engi
     assert harness.take() == [{"t": 0, "key": "b", "u": None}]
 
 
-@not_yet("spark", reason=JOINS)
+@not_yet("spark", "local", reason=JOINS)
 def test_kafka_streams_rows_without_a_key_join_nothing(case: Case) -> None:
     left = case.timed("t key v", [(1, None, 1), (1, "a", 2)])
     right = case.timed("u:int64 key w:int64", [(1, None, 3), (1, "a", 4)])
@@ -251,7 +242,7 @@ def test_spark_duplicates_can_be_dropped_with_state(case: Case) -> None:
     )
 
 
-@not_yet("spark", reason=JOINS)
+@not_yet("spark", "local", reason=JOINS)
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
 def test_spark_a_range_of_time_and_a_condition_join(case: Case, how: str) -> None:
     #  clicks up to 20 after their impression
@@ -264,19 +255,16 @@ def test_spark_a_range_of_time_and_a_condition_join(case: Case, how: str) -> Non
     case.gives(joined, "t ad u of", *wanted)
 
 
-@not_yet("spark", reason=BY_HAND)
 def test_beam_fixed_windows_begin_at_multiples_on_both_sides_of_zero(engine: str) -> None:
     told = follow(engine, ps.tumbling(5), [(t, "a") for t in (-6, -5, -1, 0, 4, 5)])
     assert told[-1][0] == [("a", -10, -5, 1), ("a", -5, 0, 2), ("a", 0, 5, 2), ("a", 5, 10, 1)]
 
 
-@not_yet("spark", reason=BY_HAND)
 def test_beam_sliding_windows_whose_period_is_longer_than_they_are(engine: str) -> None:
     told = follow(engine, ps.sliding(2, every=5), [(t, "a") for t in range(12)])
     assert told[-1][0] == [("a", 0, 2, 2), ("a", 5, 7, 2), ("a", 10, 12, 2)]
 
 
-@not_yet("spark", reason=BY_HAND)
 def test_beam_sessions_are_of_one_key(engine: str) -> None:
     told = follow(engine, ps.session(10), [(1, "a"), (2, "b"), (9, "a"), (14, "b"), (20, "a")])
     assert sorted(told[-1][0]) == [("a", 1, 19, 2), ("a", 20, 30, 1), ("b", 2, 12, 1), ("b", 14, 24, 1)]
@@ -290,7 +278,6 @@ def test_beam_fixed_windows_can_be_put_into_sessions(case: Case) -> None:
     assert case.run(again).values("n") == [2, 1]
 
 
-@not_yet("spark", reason=BY_HAND)
 def test_beam_an_infinite_watermark_lets_everything_go(engine: str) -> None:
     told = follow(engine, ps.tumbling(10), [(1, "a"), (1_000_000, "a")], lateness=1_000_000_000)
     assert told == [NOTHING, ([("a", 0, 10, 1), ("a", 1_000_000, 1_000_010, 1)], [])]
@@ -316,7 +303,7 @@ def test_bytewax_the_latest_and_the_greatest_of_a_window(case: Case) -> None:
     case.gives(told, "window_start window_end last most least", (0, 10, 9, 9, 5), (10, 20, 1, 1, 1))
 
 
-@not_yet("spark", reason=JOINS)
+@not_yet("spark", "local", reason=JOINS)
 def test_bytewax_and_flink_streams_are_joined_inside_a_tumbling_window(case: Case) -> None:
     left = case.timed("t key", [(0, "a"), (1, "a"), (2, "b")], [(3, "a")], delay=3)
     right = case.timed("u:int64 key", [(2, "a")], [(3, "b"), (5, "a")], delay=3)
@@ -327,7 +314,7 @@ def test_bytewax_and_flink_streams_are_joined_inside_a_tumbling_window(case: Cas
 TIMES, OTHERS = [-2, 0, 3, 4, 9, 14], [3, 6, 7, 11, 16]
 
 
-@not_yet("spark", reason=JOINS)
+@not_yet("spark", "local", reason=JOINS)
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
 @pytest.mark.parametrize("within", [1, 2, 3])
 def test_pathway_an_interval_join_on_time_alone(case: Case, how: str, within: int) -> None:
@@ -353,7 +340,6 @@ def test_pathway_windows_by_a_computed_key(case: Case) -> None:
     )
 
 
-@not_yet("spark", reason=BY_HAND)
 def test_pathway_a_cutoff_ignores_what_comes_too_late_and_nothing_else(engine: str) -> None:
     told = follow(engine, ps.sliding(10, every=5), [(12, "a")], 18, [(9, "a")], [(4, "a")], lateness=2)
     #  W = 18: windows that end at 15 stay until 17, so a row at 9 has only missed [5, 15) and [0, 10)

@@ -12,7 +12,6 @@ import penstock as ps
 from penstock import col
 from penstock.testing import Harness
 from tests.conformance.case import Case, same_rows
-from tests.conformance.engines import BY_HAND, not_yet
 
 FEATURE = "Watermarks"
 WINDOW = "window_start window_end"
@@ -141,7 +140,6 @@ def merged_with_idle(case: Case) -> Harness:
     return Harness(counts, engine=case.engine, clock=case.clock)
 
 
-@not_yet("spark", reason=BY_HAND)
 def test_a_silent_source_is_ignored_after_its_idle_time(case: Case) -> None:
     harness = merged_with_idle(case)
     harness.push_all({"a": [{"t": 1}], "b": [{"t": 100}]})
@@ -153,7 +151,6 @@ def test_a_silent_source_is_ignored_after_its_idle_time(case: Case) -> None:
     same_rows(harness.take(), f"{WINDOW} n", (0, 10, 1))
 
 
-@not_yet("spark", reason=BY_HAND)
 def test_a_source_that_speaks_again_holds_the_watermark_where_it_is(case: Case) -> None:
     harness = merged_with_idle(case)
     harness.push_all({"a": [{"t": 1}], "b": [{"t": 100}]})
@@ -167,7 +164,6 @@ def test_a_source_that_speaks_again_holds_the_watermark_where_it_is(case: Case) 
     same_rows(harness.take(), f"{WINDOW} n", (100, 110, 3))
 
 
-@not_yet("spark", reason=BY_HAND)
 def test_a_source_that_speaks_again_does_not_move_the_watermark_back(case: Case) -> None:
     quiet, lively = case.timed("t", name="a", idle="5 s"), case.timed("t", name="b")
     counts = quiet.merge(lively).window(ps.tumbling(10), name="w").aggregate(n=ps.count())
@@ -181,7 +177,6 @@ def test_a_source_that_speaks_again_does_not_move_the_watermark_back(case: Case)
     assert (harness.take(), harness.accounts["w"].late) == ([], 2)
 
 
-@not_yet("spark", reason=BY_HAND)
 def test_when_all_sources_are_silent_the_watermark_stays(case: Case) -> None:
     counts = case.timed("t", idle="5 s").window(ps.tumbling(10)).aggregate(n=ps.count())
     harness = Harness(counts, engine=case.engine, clock=case.clock)
@@ -193,7 +188,6 @@ def test_when_all_sources_are_silent_the_watermark_stays(case: Case) -> None:
     assert harness.late() == []
 
 
-@not_yet("spark", reason=BY_HAND)
 def test_rows_too_far_ahead_of_the_clock_are_errors_and_move_nothing(case: Case) -> None:
     case.clock.advance(100_000_000)
     source = case.timed("t", max_future="1 min", on_error="skip", name="src")
@@ -208,7 +202,6 @@ def test_rows_too_far_ahead_of_the_clock_are_errors_and_move_nothing(case: Case)
     same_rows(harness.take(), f"{WINDOW} n", (90, 100, 2), (160, 170, 1))
 
 
-@not_yet("spark", reason=BY_HAND)
 def test_without_an_event_time_the_arrival_of_the_batch_is_the_time(case: Case) -> None:
     rows = case.graph.source(ps.read.rows([], schema={"v": int}), time=ps.ingest_time())
     harness = Harness(
@@ -232,7 +225,6 @@ def sums(harness: Harness) -> list[tuple[Any, ...]]:
     ]
 
 
-@not_yet("spark", reason=BY_HAND)
 def test_windows_leave_in_the_round_that_moves_the_watermark_to_their_end(case: Case) -> None:
     counts = case.timed("t").window(ps.tumbling(10), lateness=5).aggregate(n=ps.count())
     harness = Harness(counts, engine=case.engine, clock=case.clock)

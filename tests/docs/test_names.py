@@ -11,7 +11,7 @@ from tests.docs.blocks import ROOT, pages
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)#]+)[^)]*\)")
 _PATH = re.compile(r"`((?:[a-z_]+/)+[a-z_]*(?:\.[a-z]+)?)`")
-_PLANNED = {"engines/spark", "engines/local"}
+_PLANNED = {"engines/spark"}
 
 
 @pytest.mark.parametrize("page", pages(), ids=[str(page.relative_to(ROOT)) for page in pages()])

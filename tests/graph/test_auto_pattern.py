@@ -61,6 +61,15 @@ def test_what_needs_whole_windows_is_dealt_by_window() -> None:
     assert op.because == "there is no key, and results are made from the rows of whole windows"
 
 
+def test_a_named_pattern_that_cannot_take_the_windows_becomes_keyed_and_the_plan_says_why() -> None:
+    for windows in (ps.session("1 s"), ps.count_window(3)):
+        op = window_of(trades().window(windows, pattern="paned", parallelism=2).aggregate(n=ps.count()))
+        assert op.pattern == "keyed"
+        assert op.because is not None
+        assert op.because.startswith('pattern="paned" was asked for, but for ')
+        assert op.because.endswith("so windows cannot be dealt")
+
+
 def test_a_pattern_that_is_named_has_no_reason() -> None:
     op = window_of(trades().window(SLIDING, pattern="paned", parallelism=2).aggregate(n=ps.count()))
     assert (type(op), op.because) == (ps.PanedWindows, None)

@@ -121,6 +121,7 @@ class Endless:
 
 ENDLESS = Endless()
 NAN = float("nan")
+LISTS = pa.table({"n": [[1], [2]], "x": [1, 2]})
 
 TABLES: list[Mistake] = [
     Mistake("two rows of one key", lambda p: p.join_table([{"n": 1, "x": 1}, {"n": 1, "x": 2}], on="n"),
@@ -137,6 +138,8 @@ TABLES: list[Mistake] = [
             "None is not the name of a column", "join_table"),
     Mistake("no column", lambda p: p.join_table([{"n": 1}], on=[]), GraphError, "needs a column",
             "join_table"),
+    Mistake("a list to look up by", lambda p: p.join_table(LISTS, on="n"), SchemaError,
+            'column "n" of type list<', "join_table", also="use a plain column"),
     Mistake("an endless reader", lambda p: p.join_table(ENDLESS, on="n"), GraphError,
             "a joined table must end", "join_table"),
     Mistake("what is no table", lambda p: p.join_table(3, on="n"), SchemaError, "int is not a table",

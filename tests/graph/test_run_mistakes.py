@@ -11,7 +11,6 @@ import pytest
 import penstock as ps
 from penstock import CheckpointError, EngineError, FunctionError, GraphError, NotSupported, col
 from penstock.engines.protocol import Gap
-from penstock.engines.registry import PLANNED
 from penstock.plan.plan import Plan
 from tests.graph.mistakes import Mistake, refused
 from tests.graph.streams import trades
@@ -61,19 +60,6 @@ def test_an_unknown_engine_is_refused_with_those_there_are() -> None:
     assert caught.value.detail is not None
     assert "reference" in caught.value.detail
     assert str(caught.value.where).startswith("tests/graph/test_run_mistakes.py:")
-
-
-@pytest.mark.parametrize("planned", list(PLANNED))
-def test_an_engine_that_is_only_planned_is_refused_with_one_that_is_there(planned: str) -> None:
-    refused(
-        Mistake(
-            planned,
-            lambda p: ended(p).run(planned),
-            NotSupported,
-            f'this version has no "{planned}" engine yet',
-            also='engine="reference"',
-        )
-    )
 
 
 def test_a_checkpoint_needs_names_on_steps_with_state(tmp_path: Path) -> None:

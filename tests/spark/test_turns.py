@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import CheckpointError
-from penstock.engines.spark.wire import unpack
+from penstock.engines.packed import unpack
 from penstock.operators.aggregates import Aggregate
 from penstock.spark.packing import BODY, GROUP, GROUPS, packing
 from penstock.spark.recipe import Recipe, Road

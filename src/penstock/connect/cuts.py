@@ -87,9 +87,10 @@ def by_files(pieces: Iterable[Piece | None], schema: pa.Schema, n_files: int) ->
 def together(pieces: list[Piece], schema: pa.Schema) -> SourceBatch:
     """The pieces as one batch."""
     numbers = [piece.numbers for piece in pieces] or [np.empty(0, np.int64)]
+    whole = numbers[0] if len(numbers) == 1 else np.concatenate(numbers)
     return SourceBatch(
         rows=joined([piece.rows for piece in pieces], schema),
-        seq=pa.array(np.concatenate(numbers), pa.int64()),
+        seq=pa.array(whole, pa.int64()),
         bad=tuple(bad for piece in pieces for _, bad in piece.bad),
     )
 

@@ -9,7 +9,7 @@ makes each visible at most once. Neither knows an engine.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
@@ -47,6 +47,15 @@ class SourceBatch:
     seq: pa.Int64Array | None = None
     watermark: int | None = None
     bad: tuple[BadRow, ...] = field(default=())
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows could be read."""
+        return int(self.rows.num_rows)
+
+    def promising(self, watermark: int) -> SourceBatch:
+        """The same with a promise of the source."""
+        return replace(self, watermark=watermark)
 
 
 @runtime_checkable

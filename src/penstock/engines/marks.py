@@ -58,7 +58,7 @@ class Marks:
         known = saved or {}
         self._inputs = {step.name: Mark(known.get(step.name, BEFORE_ALL)) for step in self._steps}
         self._outputs: dict[str, Mark] = {}
-        self._held_back = {step.name: _held_back(step) for step in self._steps}
+        self._held_back = {step.name: held_back(step) for step in self._steps}
 
     def move(self, sources: Mapping[str, Mark]) -> dict[str, Turn]:
         """A round goes by, after which the sources have come so far: what each other step is told."""
@@ -66,7 +66,7 @@ class Marks:
         turns = {}
         for step in self._steps:
             before = self._inputs[step.name]
-            after = _merged((self._mark(ref) for ref in step.data_feeds), before)
+            after = flowing_together((self._mark(ref) for ref in step.data_feeds), before)
             self._inputs[step.name] = after
             by = self._held_back[step.name]
             self._outputs[step.name] = Mark(after.watermark - by, after.idle, after.over)
@@ -85,12 +85,14 @@ class Marks:
         return mark
 
 
-def _merged(marks: Iterable[Mark], before: Mark) -> Mark:
+def flowing_together(marks: Iterable[Mark], before: Mark) -> Mark:
+    """The mark of streams that flow together: the least watermark of those not idle, never going back."""
     marks = list(marks)
     awake = [mark.watermark for mark in marks if not mark.idle]
     watermark = max(before.watermark, min(awake)) if awake else before.watermark
     return Mark(watermark, idle=not awake, over=all(mark.over for mark in marks))
 
 
-def _held_back(step: Step) -> int:
+def held_back(step: Step) -> int:
+    """How far the results of a step come behind the watermark of its input."""
     return step.op.resolved(step.up).lateness if isinstance(step.op, Windows) else 0

@@ -6,17 +6,17 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
-from penstock.errors import EngineError, NotSupported, nearest_first
+from penstock.errors import EngineError, nearest_first
 
 if TYPE_CHECKING:
     from penstock.engines.protocol import Engine
 
 GROUP = "penstock.engines"
 OURS = {
+    "local": "penstock.engines.local.engine:LocalEngine",
     "reference": "penstock.engines.reference.engine:ReferenceEngine",
     "spark": "penstock.engines.spark.engine:SparkEngine",
 }
-PLANNED = {"local": "the in-process engine"}
 
 
 def find(name: str) -> Engine:
@@ -28,12 +28,6 @@ def find(name: str) -> Engine:
     for offered in entry_points(group=GROUP, name=name):
         found: Engine = offered.load()()
         return found
-    if name in PLANNED:
-        raise NotSupported(
-            f'this version has no "{name}" engine yet ({PLANNED[name]})',
-            hint='use engine="reference" (on the command line: --engine reference)',
-            detail=f"available here: {', '.join(available())}",
-        )
     names = nearest_first(name, available())
     raise EngineError(
         f'there is no engine "{name}"',

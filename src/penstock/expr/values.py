@@ -27,6 +27,12 @@ _MICROSECOND = timedelta(microseconds=1)
 WIDE = Context(prec=100)  # the default context would refuse decimals of more than 28 digits
 
 
+# Types whose plain values Arrow takes as they are.
+_AS_THEY_ARE = frozenset(
+    (pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float64(), pa.string(), pa.binary())
+)
+
+
 def to_plain(array: pa.Array) -> list[object]:
     """The array as plain values.
 
@@ -44,6 +50,11 @@ def from_plain(values: Sequence[object], type: pa.DataType) -> pa.Array:
     except RowFailure as failure:
         raise SchemaError(failure.reason, hint=f"give plain values of {type_name(type)}, or None") from None
     return pa.array(checked, _stored_as(type)).cast(type)
+
+
+def from_checked(values: list[object], type: pa.DataType) -> pa.Array:
+    """The same for values that were looked at before, so that Arrow need not be helped with most types."""
+    return pa.array(values, type) if type in _AS_THEY_ARE else from_plain(values, type)
 
 
 def to_python(value: object, type: pa.DataType) -> object:

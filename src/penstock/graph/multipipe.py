@@ -15,6 +15,7 @@ from penstock.caller import called_from
 from penstock.errors import GraphError
 from penstock.graph.flows import Flows
 from penstock.graph.joins import Joins
+from penstock.graph.running import to_spark
 from penstock.graph.transforms import Transforms
 from penstock.operators.op import ERRORS, IN, LATE, OUT, Op
 from penstock.operators.process import Process
@@ -100,6 +101,14 @@ class MultiPipe(Transforms, Joins, Flows):
         """Run what is upstream of this pipe, write no sink, and give the rows as a table."""
         (table,) = self._graph.collect(self, engine=engine, **options)
         return table
+
+    def to_spark(self, session: Any = None) -> Any:
+        """The rows here as a DataFrame of Spark, in `session` or in the one that is running.
+
+        What is upstream is run now if it ends. On a stream (`ps.read.spark`) the DataFrame is one too; steps
+        that keep state are refused there.
+        """
+        return to_spark(self._graph.plan(self), self._feeds, session)
 
     def as_input(self, port: str, graph: PipeGraph, *, control: bool = False) -> Input:
         """This pipe as what feeds a port of a step of `graph`."""

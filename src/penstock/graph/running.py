@@ -137,6 +137,13 @@ def collect(
     return tuple(pa.concat_tables([result.collected[ref] for ref in feeds]) for feeds in wanted)
 
 
+def to_spark(plan: Plan, feeds: Sequence[Ref], session: object) -> Any:
+    """The rows of a pipe as a DataFrame; only the Spark engine can."""
+    engine: Any = engine_named("spark")
+    refuse_gaps(engine, plan)
+    return engine.to_spark(plan, feeds, session)
+
+
 def _need_names(plan: Plan) -> None:
     for step in plan:
         keeps = step.op.stateful or isinstance(step.op, Windows | WindowJoin | Process)

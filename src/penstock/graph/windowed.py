@@ -9,7 +9,7 @@ from penstock.caller import called_from
 from penstock.errors import GraphError
 from penstock.operators.aggregates import Aggregate
 from penstock.operators.choices.device import CUDA
-from penstock.operators.choices.patterns import as_pattern, choose_pattern, refusal
+from penstock.operators.choices.patterns import as_pattern, choose_pattern, unfit
 from penstock.operators.op import Op, degree
 from penstock.operators.window import WindowSpec
 from penstock.operators.windows import PATTERNS, Windows
@@ -62,10 +62,11 @@ class WindowedPipe:
             made = operator(self._windows, name=self._name, **what, **self._options)
             if self._pattern == "auto":
                 return self._chosen(made)
-            # An engine may still number no rows, and refuse what first and last need: that is not known here.
-            refused = refusal(self._pattern, made, self._pipe.stream, numbered=True)
-            if refused is not None:
-                raise refused
+            found = unfit(self._pattern, made, self._pipe.stream, numbered=True)
+            if found is not None:
+                # A pattern never changes an answer, so one that cannot take the windows is only not followed.
+                asked = f'pattern="{self._pattern}" was asked for, but for {found[0]} {found[1]}'
+                return as_pattern("keyed", made, because=asked)
             return made
 
         return self._pipe._then(make, stem="window", name=self._name)

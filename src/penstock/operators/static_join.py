@@ -41,6 +41,12 @@ class StaticJoin(Op):
             raise GraphError(f"how={self.how!r} is unknown", hint='use "inner" or "left"')
         if not self.table.bounded:
             raise GraphError("a joined table must end", hint="use join() for two streams")
+        for name in self.columns:
+            if name in self.table.schema.names and pa.types.is_nested(self.table.schema.field(name).type):
+                raise SchemaError(
+                    f'column "{name}" of type {self.table.schema.field(name).type} cannot be looked up by',
+                    hint="use a plain column, e.g. a field of it computed with .map(...)",
+                )
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from penstock.blocks import Composition
 from penstock.caller import called_from
 from penstock.connect.protocol import Reader
 from penstock.connect.readers.files import FileReader
+from penstock.connect.readers.following import FollowingReader
 from penstock.connect.writers.folder import FolderWriter
 from penstock.errors import GraphError
 from penstock.operators.filter import Filter
@@ -99,7 +100,8 @@ def _refuse_early(step: Step, plan: Plan) -> None:
 
 def _refuse_own_input(plan: Plan) -> None:
     """A sink that starts its folder over would remove what the graph has still to read."""
-    files = {step.name: reader for step in plan if isinstance(reader := _reader(step.op), FileReader)}
+    kinds = FileReader | FollowingReader
+    files = {step.name: reader for step in plan if isinstance(reader := _reader(step.op), kinds)}
     for sink in plan.sinks if files else ():
         writer = sink.op.writer if isinstance(sink.op, Sink) else None
         for name, reader in files.items():

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.engines.spark.wire import Dealing, packed, unpack
+from penstock.engines.packed import unpack
+from penstock.engines.spark.wire import Dealing, packed
 from penstock.spark.frames import as_ours
 from penstock.spark.native import NativeParts
 from penstock.spark.recipe import Recipe, Road

@@ -2,49 +2,180 @@
 
 Times are microseconds since 1970 (`timing/column.py`), never null: sources give rows without a time to
 `.errors`. They travel beside the columns, so a map may drop the time column.
+
+A batch has faces, and shows the one that is asked for. Rows that Python made stay plain rows until somebody
+wants columns, so that a row at a time never meets Arrow. Rows that were picked from others stay where they
+are until somebody asks for a column, so that what nobody reads is never copied (`picking.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.expr.values import from_checked
+from penstock.stages.picking import Coded, Part, Pick, Picked
+
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+Plain = Mapping[str, object]
+
+FEWEST = 16
+"""Of so many rows one at least is picked, or they are copied at once: what waits must not hold much more."""
+
+MANY = 4096
+"""More plain rows than this are columns at once: waiting, they would take ten times the memory."""
 
 
-@dataclass(frozen=True, slots=True)
+class _Later(NamedTuple):
+    """Numbers that are picked when somebody asks."""
+
+    numbers: Any
+    pick: Pick
+
+
 class Batch:
-    """Rows of one stream.
+    """Rows of one stream. Nothing about them changes: faces are only made when they are wanted.
 
-    rows   the columns
-    times  int64[n]  microseconds
-    order  int64[n] each, the place among rows of equal time, most significant first; () when it is not
-           known, and then ties go by the columns in schema order
+    num_rows  how many
+    rows      the columns
+    times     int64[n]  microseconds
+    order     int64[n] each, the place among rows of equal time, most significant first; () when it is not
+              known, and then ties go by the columns in schema order
     """
 
-    rows: pa.RecordBatch
-    times: Ints
-    order: tuple[Ints, ...] = ()
+    __slots__ = ("_order", "_picked", "_plain", "_rows", "_schema", "_times", "num_rows")
+
+    def __init__(self, rows: pa.RecordBatch, times: Ints, order: tuple[Ints, ...] = ()) -> None:
+        self.num_rows: int = rows.num_rows
+        self._rows: pa.RecordBatch | None = rows
+        self._times: Any = times
+        self._order: Any = order
+        self._schema: pa.Schema | None = None
+        self._plain: Sequence[Plain] | None = None
+        self._picked: Picked | None = None
+
+    @classmethod
+    def of_plain(cls, rows: Sequence[Plain], schema: pa.Schema, times: Any, order: Any = ()) -> Batch:
+        """Rows of plain values (`expr/values.py`), each with the columns of the schema in their order.
+
+        times  list or array of int
+        order  a list or array of int each
+        """
+        made = cls.__new__(cls)
+        made.num_rows = len(rows)
+        made._plain, made._schema, made._times, made._order = rows, schema, times, order
+        made._rows = made._picked = None
+        return made
 
     @property
-    def num_rows(self) -> int:
-        """How many rows."""
-        return int(self.rows.num_rows)
+    def rows(self) -> pa.RecordBatch:
+        """The columns."""
+        rows = self._rows
+        if rows is None:
+            if self._plain is not None:
+                rows = columns_of(self._plain, self.schema)
+            else:
+                assert self._picked is not None, "a batch has a face"
+                rows = self._picked.rows()
+            self._rows = rows
+        return rows
+
+    @property
+    def plain(self) -> Sequence[Plain] | None:
+        """The rows as plain values where they are at hand so, else None."""
+        return self._plain
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns."""
+        if self._schema is None:
+            self._schema = self._picked.schema if self._picked is not None else self.rows.schema
+        return self._schema
+
+    @property
+    def times(self) -> Ints:
+        """When each row happened."""
+        times = self._times
+        if type(times) is not np.ndarray:
+            self._times = times = _settled(times)
+        return times  # type: ignore[no-any-return]  # an array now
+
+    @property
+    def order(self) -> tuple[Ints, ...]:
+        """The place of each row among those of equal time."""
+        order = self._order
+        if type(order) is _Later:
+            order = tuple(_settled(_Later(each, order.pick)) for each in order.numbers)
+        elif any(type(each) is not np.ndarray for each in order):
+            order = tuple(_settled(each) for each in order)
+        self._order = order
+        return order  # type: ignore[no-any-return]  # arrays now
+
+    def column(self, name: str) -> pa.Array:
+        """One column; the others stay as they are."""
+        return self.rows.column(name) if self._picked is None else self._picked.column(name)
+
+    def coded(self, name: str) -> Coded | None:
+        """One column by places in a shorter one, where it stands in one."""
+        return None if self._picked is None else self._picked.coded(name)
 
     def take(self, places: npt.NDArray[Any]) -> Batch:
         """The rows at these places, in their order."""
-        rows = self.rows.take(pa.array(places))
-        return Batch(rows, self.times[places], tuple(each[places] for each in self.order))
+        return self._some(Pick.at(places))
 
     def where(self, kept: Mask) -> Batch:
         """The rows for which the mask is true."""
-        return self if kept.all() else self.take(np.flatnonzero(kept))
+        n_kept = int(np.count_nonzero(kept))
+        return self if n_kept == len(kept) else self._some(Pick.where(kept, n_kept))
+
+    def made_of(self, rows: Sequence[Plain], schema: pa.Schema) -> Batch:
+        """Plain rows of another schema, one for each of these, at the same times and places."""
+        if len(rows) > MANY:
+            return Batch(columns_of(rows, schema), self.times, self.order)
+        return Batch.of_plain(rows, schema, self._times, self._order)
+
+    def beside(self, added: Sequence[Part], schema: pa.Schema) -> Batch:
+        """The same rows with further columns, which stand elsewhere."""
+        mine = self._picked or Picked((Part(self.rows, None),), self.schema, self.num_rows)
+        return _of_picked(mine.beside(added, schema), self._times, self._order)
+
+    def _some(self, pick: Pick) -> Batch:
+        times, order = _Later(self.times, pick), _Later(self.order, pick)
+        if self._plain is not None:
+            rows = [self._plain[place] for place in pick.places.tolist()]
+            return Batch.of_plain(rows, self.schema, times, order)
+        mine = self._picked or Picked((Part(self.rows, None),), self.schema, self.num_rows)
+        some = _of_picked(mine.picked(pick), times, order)
+        if pick.num_rows * FEWEST < self.num_rows:
+            return Batch(some.rows, some.times, some.order)
+        return some
+
+
+def _of_picked(picked: Picked, times: Any, order: Any) -> Batch:
+    made = Batch.__new__(Batch)
+    made.num_rows = picked.num_rows
+    made._picked, made._times, made._order, made._schema = picked, times, order, picked.schema
+    made._rows = made._plain = None
+    return made
+
+
+def _settled(numbers: Any) -> Ints:
+    if type(numbers) is _Later:
+        return np.asarray(numbers.numbers.take(numbers.pick.places), np.int64)
+    if type(numbers) is range:
+        return np.arange(numbers.start, numbers.stop, dtype=np.int64)
+    return np.asarray(numbers, np.int64)
+
+
+def columns_of(rows: Sequence[Plain], schema: pa.Schema) -> pa.RecordBatch:
+    """Rows of plain values as columns."""
+    columns = [from_checked([row[field.name] for row in rows], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def joined(batches: Sequence[Batch], schema: pa.Schema) -> Batch:

@@ -28,22 +28,30 @@ Take = Callable[[Batch, Any], Batch]
 
 
 class BatchCalls:
-    """One batch function of a step."""
+    """One batch function of a step.
+
+    call   this replica's own copy of it
+    stops  whether the run ends when it raises
+    """
 
     def __init__(self, function: BatchFunction, op: Op, up: Stream, site: Site) -> None:
         self._function, self._site = function, site
-        self._call = own_copy(function.call)
+        self.call = own_copy(function.call)
         self._down = op.outputs({IN: up})[OUT].schema
         self._errors = RowErrors(site, op.on_error, up.schema)
+        self.stops = self._errors.stops
+
+    def failed(self, cause: Exception) -> FunctionError:
+        """The error of a function that raised."""
+        return self.wrong(f"function {self._function.name} failed on a batch", reason_of(cause))
 
     def given(self, batch: Batch, take: Take) -> Iterator[tuple[str, Batch]]:
         """The rows in one call; row by row if that fails and errors are let by."""
         try:
-            given = self._call(batch.rows)
+            given = self.call(batch.rows)
         except Exception as cause:
             if self._errors.stops:
-                fact = f"function {self._function.name} failed on a batch"
-                raise self.wrong(fact, reason_of(cause)) from cause
+                raise self.failed(cause) from cause
             yield from self._alone(batch, take)
             return
         yield OUT, take(batch, given)
@@ -53,7 +61,7 @@ class BatchCalls:
         for place in range(batch.num_rows):
             row = batch.take(np.array([place]))
             try:
-                given = self._call(row.rows)
+                given = self.call(row.rows)
             except Exception as cause:
                 failed[place] = True
                 blames.append(self._blame(cause))
@@ -70,6 +78,8 @@ class BatchCalls:
                 f"{self._function} gave {type(given).__name__}, not a RecordBatch",
                 hint="give a pyarrow.RecordBatch with the declared columns",
             )
+        if given.schema.equals(self._down):
+            return given
         if given.schema.names != self._down.names or given.schema.types != self._down.types:
             raise self.wrong(
                 f"{self._function} gave other columns than it declared",

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.expr import Expr, lower_python
 from penstock.expr.arrow.evaluated import either
-from penstock.expr.arrow.lower import lower_arrow
+from penstock.expr.arrow.lower import Columns, lower_arrow
 from penstock.expr.failure import RowFailure
 from penstock.stages.batch import Batch, Mask
 from penstock.stages.row_errors import Blame, RowErrors
@@ -41,7 +41,7 @@ class Computing:
         self._expressions, self._schema, self._who = expressions, schema, who
         self._lowered = [lower_arrow(expr, schema) for expr in expressions]
 
-    def values(self, rows: pa.RecordBatch) -> tuple[list[pa.Array], Mask | None]:
+    def values(self, rows: Columns) -> tuple[list[pa.Array], Mask | None]:
         """The value of every expression for every row, and which rows failed; None if none did."""
         found = [lowered(rows) for lowered in self._lowered]
         failed = either(*(each.failed for each in found))
@@ -52,7 +52,7 @@ class Computing:
 
     def of(self, batch: Batch, errors: RowErrors) -> Computed:
         """The values, and what becomes of the rows that failed."""
-        values, failed = self.values(batch.rows)
+        values, failed = self.values(batch)
         return settled(batch, values, failed, errors)
 
     def failure(self, row: Mapping[str, object]) -> RowFailure | None:

@@ -101,7 +101,7 @@ class RowFlatMap(Stateless):
         """The function's rows."""
         worked = one_by_one(batch, self._rows, self._function, self._errors)
         self.site.accounts.passed += len(worked.made)
-        yield OUT, families(batch, worked.places, worked.made, self._shape)
+        yield OUT, families(worked.rows, worked.made, self._shape)
         if worked.letters is not None:
             yield ERRORS, worked.letters
 
@@ -113,9 +113,9 @@ class RowFlatMap(Stateless):
         return [f"{self._function} runs in Python, row by row"]
 
 
-def families(batch: Batch, places: Ints, made: list[list[Plain]], shape: RowShape) -> Batch:
-    """The rows made of those at some places."""
-    parents = np.repeat(places, np.array([len(rows) for rows in made], np.int64))
+def families(batch: Batch, made: list[list[Plain]], shape: RowShape) -> Batch:
+    """The rows made of each row of a batch."""
+    parents = np.repeat(np.arange(batch.num_rows), np.array([len(rows) for rows in made], np.int64))
     return children(batch, parents, shape.columns([row for rows in made for row in rows]))
 
 

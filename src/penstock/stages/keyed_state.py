@@ -22,8 +22,8 @@ from penstock.stages.keys import KeySlots
 from penstock.stages.row_errors import RowErrors
 from penstock.stages.row_order import in_order
 from penstock.stages.row_places import merged
-from penstock.stages.row_shape import RowShape, row_class
-from penstock.stages.row_work import Worked, one_by_one
+from penstock.stages.row_shape import RowShape, exact, row_class
+from penstock.stages.row_work import Worked, all_called, one_by_one
 from penstock.stages.saved_rows import loaded_rows, saved_rows
 from penstock.stages.saved_state import Piece, decode, encode
 from penstock.stages.site import Site
@@ -36,7 +36,10 @@ Out = Iterator[tuple[str, Batch]]
 
 
 class KeyedState(ABC):
-    """One replica of a step with a state per key."""
+    """One replica of a step with a state per key.
+
+    exact  whether keys that are equal look the same, so that a row's own key is the key
+    """
 
     def __init__(
         self, op: Op, up: Stream, site: Site, function: RowFunction, new_state: Callable[[], Any]
@@ -45,7 +48,9 @@ class KeyedState(ABC):
         self.down = op.outputs({IN: up})[OUT].schema
         self.new_row, self.shape = row_class(up.schema), RowShape(self.down)
         self._new_state = new_state
+        self.exact = all(exact(up.schema.field(name).type) for name in up.key)
         self._errors = RowErrors(site, op.on_error, up.schema)
+        self._simple = up.time is None and self._errors.stops
         self._format = StateFormat(op, up, site, function, new_state)
         self._begin()
 
@@ -54,6 +59,7 @@ class KeyedState(ABC):
         self.keys = KeySlots([self.up.schema.field(name).type for name in self.up.key])
         self._touched = Touched(self.keys)
         self._states: dict[int, Any] = {}
+        self._known: dict[tuple[object, ...], int] = {}
         self._waiting: list[tuple[Batch, Ints]] = []
         self._watermark = NEVER
 
@@ -80,6 +86,19 @@ class KeyedState(ABC):
         """How many rows wait for the watermark."""
         return sum(batch.num_rows for batch, _ in self._waiting)
 
+    def one_row(self, batch: Batch) -> Batch | None:
+        """What leaves for a single plain row of a stream without time; None where it is not as simple."""
+        if batch.plain is None or batch.num_rows != 1 or not self._simple:
+            return None
+        self.site.accounts.rows_in += 1
+        slots = self._slots(batch)
+        self._touched.note(slots)
+        (slot,) = slots.tolist()
+        worked = all_called(batch, lambda _, values: self._turn(slot, values), self._function, self._errors)
+        rows = self.leaving(batch, slots, Worked(batch, worked))
+        self.site.accounts.rows_out += rows.num_rows
+        return rows
+
     def on_batch(self, batch: Batch, watermark: float) -> Out:
         """Take rows in, judged by the watermark; give late rows, and what had to leave first."""
         yield from self.on_watermark(watermark)
@@ -92,12 +111,25 @@ class KeyedState(ABC):
                 batch = batch.where(~late)
         if batch.num_rows == 0:
             return
-        slots = self.keys.assign([batch.rows.column(name) for name in self.up.key])
+        slots = self._slots(batch)
         self._touched.note(slots)
         if self.up.time is None:
             yield from self._handled(batch, slots)
         else:
             self._waiting.append((batch, slots))
+
+    def _slots(self, batch: Batch) -> Ints:
+        """The slots of the rows' keys; a single row with a key that is known is looked up at once."""
+        if batch.plain is None or batch.num_rows != 1 or not self.exact:
+            return self.keys.assign([batch.column(name) for name in self.up.key])
+        row = batch.plain[0]
+        key = tuple([row[name] for name in self.up.key])
+        slot = self._known.get(key)
+        if slot is None:
+            slots = self.keys.assign([batch.column(name) for name in self.up.key])
+            self._known[key] = int(slots[0])
+            return slots
+        return np.array((slot,), np.int64)
 
     def on_watermark(self, watermark: float) -> Out:
         """Handle the rows that the watermark has passed; one that goes back is no news."""
@@ -140,8 +172,9 @@ class KeyedState(ABC):
             yield from self._handled(batch, slots)
 
     def _handled(self, batch: Batch, slots: Ints) -> Out:
-        places = in_order([batch.times, *batch.order], batch.rows)
-        batch, slots = batch.take(places), slots[places]
+        if batch.num_rows > 1:
+            places = in_order([batch.times, *batch.order], batch.rows)
+            batch, slots = batch.take(places), slots[places]
         listed: list[int] = slots.tolist()
         worked = one_by_one(
             batch, lambda place, values: self._turn(listed[place], values), self._function, self._errors

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as kind
 
+from penstock.stages.batch import Batch
 from penstock.stages.key_buckets import KeyBuckets
 from penstock.stages.key_columns import KeyValues, NumberValues, PairValues
 from penstock.stages.key_texts import TextValues
@@ -84,6 +85,18 @@ class KeySlots:
     def export(self, slots: Ints) -> pa.RecordBatch:
         """The key columns of live slots for a snapshot; assign its columns to take the keys up again."""
         return pa.RecordBatch.from_arrays(self.columns_of(slots), names=self._names)
+
+
+def key_slots(keys: KeySlots, batch: Batch, names: Sequence[str]) -> Ints:
+    """The slots of a batch's rows; where the key stands in a shorter column, of its values there."""
+    coded = batch.coded(names[0]) if len(names) == 1 else None
+    if coded is None:
+        return keys.assign([batch.column(name) for name in names], batch.num_rows)
+    seen = np.zeros(len(coded.values), np.bool_)
+    seen[coded.codes] = True
+    slots = np.zeros(len(coded.values), np.int64)
+    slots[seen] = keys.assign([coded.values.take(pa.array(np.flatnonzero(seen)))])
+    return slots.take(coded.codes)
 
 
 class OneValue:

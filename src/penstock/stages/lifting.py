@@ -21,7 +21,7 @@ from penstock.expr.failure import RowFailure, reason_of
 from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.choices.compiled import why_python
 from penstock.operators.stream import Stream
-from penstock.stages.batch import Ints, Mask
+from penstock.stages.batch import Batch, Ints, Mask
 from penstock.stages.folding import Folding
 from penstock.stages.row_errors import Blame
 from penstock.stages.store import UNLIFTED, Objects, Values
@@ -96,13 +96,13 @@ class Lifting:
         columns = [*rows.columns, *(arrays[place] for place in self._added)]
         return pa.RecordBatch.from_arrays(columns, schema=self.kept_schema)
 
-    def lift(self, rows: pa.RecordBatch) -> Lifted:
+    def lift(self, batch: Batch) -> Lifted:
         """Compute all expressions on a batch, and try all folds on its rows."""
-        evaluated = [compute(rows) for compute in self._computed]
+        evaluated = [compute(batch) for compute in self._computed]
         flags = [each.failed.to_numpy(zero_copy_only=False) for each in evaluated if each.failed is not None]
-        kept, unliftable = self._kept(rows) if self.in_python else ((), None)
+        kept, unliftable = self._kept(batch.rows) if self.in_python else ((), None)
         flags += [] if unliftable is None else [unliftable]
-        parts = [folding.parts(rows) for folding in self.foldings]
+        parts = [folding.parts(batch.rows) for folding in self.foldings]
         flags += [each.failed for each in parts if each.failed is not None]
         failed = np.logical_or.reduce(flags) if flags else None
         arrays = tuple(each.values for each in evaluated)

@@ -15,7 +15,7 @@ from penstock.stages.computed import Computing
 from penstock.stages.row_compiled import CompiledRows, Results
 from penstock.stages.row_errors import RowErrors
 from penstock.stages.row_shape import RowShape, row_class
-from penstock.stages.row_work import one_by_one
+from penstock.stages.row_work import all_called, is_few, one_by_one
 from penstock.stages.site import Site
 from penstock.stages.stateless import Out, Stateless
 from penstock.stages.user_calls import Plain
@@ -59,6 +59,23 @@ class BatchMap(Stateless):
         super().__init__(up, site)
         assert isinstance(op.how, BatchFunction), "other functions have stages of their own"
         self._calls = BatchCalls(op.how, op, up, site)
+        self._call, self._stops = self._calls.call, self._calls.stops
+        # What a function hands on as it came needs no look, if the columns are the declared ones.
+        self._same = up.schema.equals(op.outputs({IN: up})[OUT].schema)
+
+    def at_once(self, batch: Batch) -> Batch | None:
+        """Row i out is made of row i in."""
+        if not self._stops:
+            return None
+        rows = batch.rows
+        try:
+            given = self._call(rows)
+        except Exception as cause:
+            raise self._calls.failed(cause) from cause
+        if given is rows and self._same:
+            self.site.accounts.passed += batch.num_rows
+            return batch
+        return self._taken(batch, given)
 
     def made(self, batch: Batch) -> Out:
         """Row i out is made of row i in."""
@@ -87,9 +104,17 @@ class RowMap(Stateless):
         self._errors = RowErrors(site, op.on_error, up.schema)
         self._compiled = CompiledRows(op.how, up.schema, self._down, wraps=op.compile)
 
+    def at_once(self, batch: Batch) -> Batch | None:
+        """The function's rows, of few rows that are plain."""
+        if not self._errors.stops or not is_few(batch):
+            return None
+        made = all_called(batch, self._row, self._function, self._errors)
+        self.site.accounts.passed += len(made)
+        return batch.made_of(made, self._down)
+
     def made(self, batch: Batch) -> Out:
         """The function's rows."""
-        fast = self._compiled.results(batch.rows)
+        fast = None if is_few(batch) else self._compiled.results(batch.rows)
         if fast is None:
             return self._in_python(batch)
         return self._merged(batch, fast)
@@ -106,8 +131,7 @@ class RowMap(Stateless):
     def _in_python(self, batch: Batch) -> Out:
         worked = one_by_one(batch, self._row, self._function, self._errors)
         self.site.accounts.passed += len(worked.made)
-        kept = batch if len(worked.made) == batch.num_rows else batch.take(worked.places)
-        yield OUT, Batch(self._shape.columns(worked.made), kept.times, kept.order)
+        yield OUT, worked.rows.made_of(worked.made, self._down)
         if worked.letters is not None:
             yield ERRORS, worked.letters
 

@@ -33,6 +33,8 @@ class RowErrors:
 
     `blame` looks at one row again and says who failed and why; a step whose functions must not be called
     twice on a row tells the blames with the rows instead.
+
+    stops  whether the first row that fails stops the run
     """
 
     def __init__(
@@ -43,12 +45,8 @@ class RowErrors:
         blame: Callable[[dict[str, object]], Blame] | None = None,
     ):
         self._site, self._on_error, self._schema, self._blame = site, on_error, schema, blame
+        self.stops = on_error == OnError.FAIL
         self._letters = error_schema(schema) if on_error == OnError.DEAD_LETTER else None
-
-    @property
-    def stops(self) -> bool:
-        """Whether the first row that fails stops the run."""
-        return self._on_error == OnError.FAIL
 
     def take(self, batch: Batch, failed: Mask, blames: Sequence[Blame] | None = None) -> Batch | None:
         """Handle the failed rows of a batch; gives the rows for `.errors`, if they are wanted."""
@@ -56,6 +54,8 @@ class RowErrors:
         if self.stops:
             raise self._stop(lost, blames)
         self._site.accounts.errors += lost.num_rows
+        if self._site.reasons == [] and lost.num_rows:
+            self._site.reasons.append(self._blamed(lost, 0, blames).reason)
         return None if self._letters is None else self._dead(lost, self._letters, blames)
 
     def _stop(self, lost: Batch, blames: Sequence[Blame] | None) -> PenstockError:

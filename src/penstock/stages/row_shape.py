@@ -11,9 +11,9 @@ from dataclasses import fields, is_dataclass
 
 import pyarrow as pa
 
-from penstock.expr.types import from_plain
 from penstock.expr.values import integer_range
 from penstock.operators.row import Row, plain_row
+from penstock.stages.batch import columns_of
 from penstock.stages.user_calls import Plain
 
 Check = Callable[[object], bool]
@@ -44,7 +44,22 @@ def row_class(schema: pa.Schema) -> Callable[[Plain, pa.Schema], Row]:
 
     names = [name for name in plain if name.isidentifier() and not name.startswith("_")]
     space: dict[str, object] = {name: _column(name) for name in names if not hasattr(Row, name)}
-    return type("Row", (Row,), {"__slots__": (), "__getitem__": item, **space})
+    space |= {"__slots__": (), "__init__": _begin, "__getitem__": item}
+    return type("Row", (Row,), space)
+
+
+# The slots themselves: rows are read only, and this is quicker than to go round that by name.
+_PUT_VALUES, _PUT_SCHEMA = Row.__dict__["_values"].__set__, Row.__dict__["_schema"].__set__
+
+
+def _begin(row: Row, values: Plain, schema: pa.Schema) -> None:
+    _PUT_VALUES(row, values)
+    _PUT_SCHEMA(row, schema)
+
+
+def plainly(type_: pa.DataType) -> Check:
+    """Whether a value is plainly of a type; never, where that takes a closer look."""
+    return _CHECKS.get(type_, _never)
 
 
 def _column(name: str) -> property:
@@ -79,11 +94,7 @@ class RowShape:
 
     def columns(self, rows: Sequence[Plain]) -> pa.RecordBatch:
         """Rows of plain values as a batch."""
-        columns = [self._column([row[field.name] for row in rows], field.type) for field in self._schema]
-        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
-
-    def _column(self, values: list[object], type_: pa.DataType) -> pa.Array:
-        return pa.array(values, type_) if type_ in _CHECKS else from_plain(values, type_)
+        return columns_of(rows, self._schema)
 
     def _is_whole(self, given: type) -> bool:
         if given not in self._whole:
@@ -94,3 +105,8 @@ class RowShape:
 
 def _never(value: object) -> bool:
     return False
+
+
+def exact(type_: pa.DataType) -> bool:
+    """Whether values that are equal always look the same: not so with zeros, NaN and decimals."""
+    return type_ in _CHECKS and not pa.types.is_floating(type_)

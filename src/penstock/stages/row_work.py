@@ -6,7 +6,7 @@ What a function gives is checked against its schema at once: it may hand out one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -24,37 +24,71 @@ from penstock.stages.user_calls import Plain, plain_rows_of
 
 Made = TypeVar("Made")
 
+FEW = 1024
+"""Plain rows that are handled in Python although a compiled function is there."""
+
 
 @dataclass(frozen=True, slots=True)
 class Worked(Generic[Made]):
     """What a function gave for the rows on which it did not fail.
 
-    places   int64[n]  where those rows stand in the batch
-    made     one per place
+    rows     those rows
+    made     one for each of them
+    places   int64[n]  where they stand in the batch; None for all of it
     letters  the failed rows as they go to `.errors`; None if there are none, or if they do not go there
     """
 
-    places: Ints
+    rows: Batch
     made: list[Made]
-    letters: Batch | None
+    places: Ints | None = None
+    letters: Batch | None = None
 
 
 def one_by_one(
     batch: Batch, each: Callable[[int, Plain], Made], function: RowFunction, errors: RowErrors
 ) -> Worked[Made]:
     """Call `each(place, values)` for every row in turn; with on_error="fail" the first failure stops it."""
-    failed = np.zeros(batch.num_rows, np.bool_)
-    made, blames = [], []
-    for place, values in enumerate(plain_rows_of(batch.rows)):
+    made, blames, lost = [], [], []
+    for place, values in enumerate(plain_of(batch)):
         try:
             made.append(each(place, values))
         except Exception as cause:
-            failed[place] = True
+            lost.append(place)
             blames.append(blame(function, cause))
             if errors.stops:
                 break
-    letters = errors.take(batch, failed, blames) if blames else None
-    return Worked(np.flatnonzero(~failed), made, letters)
+    if not blames:
+        return Worked(batch, made)
+    failed = np.zeros(batch.num_rows, np.bool_)
+    failed[lost] = True
+    letters = errors.take(batch, failed, blames)
+    places = np.flatnonzero(~failed)
+    return Worked(batch.take(places), made, places, letters)
+
+
+def all_called(
+    batch: Batch, each: Callable[[int, Plain], Made], function: RowFunction, errors: RowErrors
+) -> list[Made]:
+    """The same where the first failure stops the run, of rows that are plain."""
+    assert batch.plain is not None, "only plain rows are called at once"
+    made: list[Made] = []
+    try:
+        for values in batch.plain:
+            made.append(each(len(made), values))
+    except Exception as cause:
+        failed = np.arange(batch.num_rows) == len(made)
+        errors.take(batch, failed, [blame(function, cause)])
+    return made
+
+
+def is_few(batch: Batch) -> bool:
+    """Whether rows are so few, and plain, that Python is done with them before columns could be made."""
+    return batch.plain is not None and batch.num_rows <= FEW
+
+
+def plain_of(batch: Batch) -> Sequence[Plain]:
+    """The rows as plain values."""
+    return plain_rows_of(batch.rows) if batch.plain is None else batch.plain
 
 
 def blame(function: RowFunction, cause: Exception) -> Blame:
@@ -64,6 +98,8 @@ def blame(function: RowFunction, cause: Exception) -> Blame:
 
 def truth(given: object) -> bool:
     """What a predicate gave: True, False or None, which is not true; anything else fails the row."""
+    if given is True or given is False:
+        return given
     try:
         return from_python(given, pa.bool_()) is True
     except RowFailure:

@@ -34,6 +34,7 @@ class Site:
     accounts  counted up as rows go by; one stage, one writer
     clock     for early results, and for the times of a source
     read      the output ports that somebody reads; None when all are read
+    reasons   where one reason is left why rows failed, to be taken by whoever tells of them; or None
     """
 
     step: str
@@ -41,6 +42,7 @@ class Site:
     accounts: Accounts
     clock: Clock
     read: frozenset[str] | None = None
+    reasons: list[str] | None = None
 
     def is_read(self, port: str) -> bool:
         """Whether rows on this output port go anywhere."""

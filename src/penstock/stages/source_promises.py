@@ -18,7 +18,7 @@ from penstock.expr.failure import RowFailure, reason_of
 from penstock.expr.types import from_python, to_plain
 from penstock.operators.calling import own_copy
 from penstock.operators.source import SourceTime, Yielded
-from penstock.stages.batch import Ints, Mask
+from penstock.stages.batch import Mask
 from penstock.stages.computed import Computing
 
 
@@ -42,9 +42,9 @@ class RowPromises:
         """Why it fails on a row of plain values."""
         return None if self._computing is None else self._computing.failure(row)
 
-    def greatest(self, promised: pa.Array, good: Ints) -> int | None:
+    def greatest(self, promised: pa.Array) -> int | None:
         """The greatest promise of some rows, in microseconds."""
-        (most,) = to_plain(pa.array([pc.max(promised.take(pa.array(good)))], promised.type))
+        (most,) = to_plain(pa.array([pc.max(promised)], promised.type))
         return self._time.type.micros(most) if isinstance(most, int) else None
 
 
@@ -55,6 +55,11 @@ class BatchPromise:
         rule = time.rule
         self._time, self._rule = time, None if isinstance(rule, Expr | Yielded) else rule
         self._call = None if self._rule is None else own_copy(self._rule)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether there is no such function."""
+        return self._call is None
 
     def of(self, rows: pa.RecordBatch) -> int | None:
         """What it promises, in microseconds; it is not called for an empty batch."""

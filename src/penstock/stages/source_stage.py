@@ -6,7 +6,7 @@ the watermark: a source that goes on from a checkpoint is promised the one it ha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -15,12 +15,12 @@ import pyarrow as pa
 from penstock.errors import ConnectorError, TimeError
 from penstock.expr.failure import RowFailure
 from penstock.operators.op import ERRORS, OUT
-from penstock.operators.source import Source
+from penstock.operators.source import Source, Yielded
 from penstock.stages.batch import Batch, Ints
 from penstock.stages.row_errors import Blame, RowErrors
 from penstock.stages.site import Site
 from penstock.stages.source_promises import BatchPromise, RowPromises
-from penstock.stages.source_times import times_of, why_failed
+from penstock.stages.source_times import either, plain_times, times_of, why_failed
 from penstock.timing.watermark import SourceWatermark
 
 _RAW = pa.field("raw", pa.string())
@@ -50,6 +50,10 @@ class Cut(Protocol):
         """The columns."""
 
     @property
+    def num_rows(self) -> int:
+        """How many rows."""
+
+    @property
     def seq(self) -> pa.Int64Array | None:
         """The reader's own number of each row, if it has them."""
 
@@ -75,6 +79,7 @@ class SourceStage:
         self._watermark = SourceWatermark(self._time.delay if self._time else None)
         self._by_row = RowPromises(self._time, self._schema) if self._time else None
         self._by_batch = BatchPromise(self._time) if self._time else None
+        self._looks = self._time is not None and not isinstance(self._time.rule, Yielded | None)
         self._told = op.outputs({}).get(ERRORS)
         self._errors = RowErrors(site, op.on_error, self._schema, self._blame)
         self._raw = self._schema if "raw" in self._schema.names else self._schema.append(_RAW)
@@ -103,35 +108,72 @@ class SourceStage:
     def on_read(self, cut: Cut) -> Iterator[tuple[str, Batch]]:
         """The rows of a batch with time and place, and those that failed; moves the watermark on."""
         self._now = self.site.clock.now()
-        if cut.rows.num_rows or cut.bad:
+        if cut.num_rows or cut.bad:
             self._last_rows_at = self._now
-        self.site.accounts.rows_in += cut.rows.num_rows + len(cut.bad)
+        self.site.accounts.rows_in += cut.num_rows + len(cut.bad)
+        few = self._few(cut)
+        if few is not None:
+            yield OUT, few
+            return
         yield from self._unread(cut.bad)
         times = times_of(cut.rows, self._time, self._now)
         promised, wrong = (None, None) if self._by_row is None else self._by_row.of(cut.rows)
-        failed = times.failed if wrong is None else times.failed | wrong
         batch = Batch(cut.rows, times.micros, self._order(cut))
+        failed = either(times.failed, wrong)
+        if failed is None:
+            yield from self._all(cut, batch, times.greatest, promised)
+            return
         letters = self._errors.take(batch, failed) if failed.any() else None
         if letters is not None:
             yield ERRORS, self._fitted(letters)
         good = np.flatnonzero(~failed)
         self.site.accounts.passed += len(good)
         self.site.accounts.rows_out += len(good)
-        self._follow(cut, times.micros[good], promised, good)
+        greatest = int(times.micros[good].max()) if len(good) else None
+        self._follow(cut, greatest, None if promised is None else promised.take(pa.array(good)))
         if len(good):
             yield OUT, batch.where(~failed)
+
+    def _all(
+        self, cut: Cut, batch: Batch, greatest: int | None, promised: pa.Array | None
+    ) -> Iterator[tuple[str, Batch]]:
+        """A batch of which no row failed."""
+        self.site.accounts.passed += batch.num_rows
+        self.site.accounts.rows_out += batch.num_rows
+        if batch.num_rows and greatest is None:
+            greatest = int(batch.times.max())
+        self._follow(cut, greatest if batch.num_rows else None, promised)
+        if batch.num_rows:
+            yield OUT, batch
+
+    def _few(self, cut: Cut) -> Batch | None:
+        """A batch of plain rows that are all good, without columns; None where they need a closer look."""
+        plain: Sequence[Mapping[str, object]] | None = getattr(cut, "plain", None)
+        if not plain or self._looks:
+            return None
+        times = plain_times(plain, self._time, self._now)
+        if times is None:
+            return None
+        start: int = getattr(cut, "start", 0)
+        order: tuple[Sequence[int], ...] = (range(start, start + len(plain)),)
+        if self._rank is not None:
+            order = ([self._rank] * len(plain), *order)
+        self.site.accounts.passed += len(plain)
+        self.site.accounts.rows_out += len(plain)
+        self._follow(cut, max(times), None)
+        return Batch.of_plain(plain, self._schema, times, order)
 
     def _order(self, cut: Cut) -> tuple[Ints, ...]:
         ranks = () if self._rank is None else (np.full(cut.rows.num_rows, self._rank, np.int64),)
         return ranks if cut.seq is None else (*ranks, np.asarray(cut.seq.to_numpy(), np.int64))
 
-    def _follow(self, cut: Cut, times: Ints, promised: pa.Array | None, good: Ints) -> None:
+    def _follow(self, cut: Cut, greatest: int | None, promised: pa.Array | None) -> None:
         """Move the watermark on by what the batch shows and by what the source promises."""
         if self._time is None or self._by_row is None or self._by_batch is None:
             return
-        self._watermark.saw(int(times.max()) if len(times) else None)
-        promises = [None if promised is None else self._by_row.greatest(promised, good)]
-        promises.append(self._by_batch.of(cut.rows))
+        self._watermark.saw(greatest)
+        promises = [None if promised is None else self._by_row.greatest(promised)]
+        promises.append(None if self._by_batch.is_silent else self._by_batch.of(cut.rows))
         if cut.watermark is not None:
             promises.append(self._time.type.micros(cut.watermark))
         for each in promises:

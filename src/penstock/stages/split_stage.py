@@ -104,7 +104,7 @@ class RowSplit(Stateless):
     def made(self, batch: Batch) -> Out:
         """The rows of each branch."""
         worked = one_by_one(batch, self._branches, self._function, self._errors)
-        rows = batch if len(worked.made) == batch.num_rows else batch.take(worked.places)
+        rows = worked.rows
         member = np.zeros((len(self._names), rows.num_rows), np.bool_)
         for place, branches in enumerate(worked.made):
             member[branches, place] = True

@@ -22,7 +22,7 @@ from penstock.stages.batch import Batch, Ints
 from penstock.stages.filter_stage import kept
 from penstock.stages.flat_map_stage import families
 from penstock.stages.keyed_state import KeyedState
-from penstock.stages.row_shape import RowShape
+from penstock.stages.row_shape import RowShape, plainly
 from penstock.stages.row_work import Worked, plain_rows, truth
 from penstock.stages.site import Site
 from penstock.stages.user_calls import Plain
@@ -53,8 +53,7 @@ class StateMap(WithState):
     def leaving(self, batch: Batch, slots: Ints, worked: Worked[Plain]) -> Batch:
         """The new rows, at the same times and places."""
         self.site.accounts.passed += len(worked.made)
-        rows = batch.take(worked.places)
-        return Batch(self.shape.columns(worked.made), rows.times, rows.order)
+        return worked.rows.made_of(worked.made, self.down)
 
 
 class StateFilter(WithState):
@@ -66,7 +65,7 @@ class StateFilter(WithState):
 
     def leaving(self, batch: Batch, slots: Ints, worked: Worked[bool]) -> Batch:
         """The rows that stay."""
-        return kept(batch.take(worked.places), np.array(worked.made, np.bool_), self.site.accounts)
+        return kept(worked.rows, np.array(worked.made, np.bool_), self.site.accounts)
 
 
 class StateFlatMap(WithState):
@@ -79,7 +78,7 @@ class StateFlatMap(WithState):
     def leaving(self, batch: Batch, slots: Ints, worked: Worked[list[Plain]]) -> Batch:
         """The new rows, each with its index among its siblings."""
         self.site.accounts.passed += len(worked.made)
-        return families(batch, worked.places, worked.made, self.shape)
+        return families(worked.rows, worked.made, self.shape)
 
 
 class Accumulate(KeyedState):
@@ -88,6 +87,7 @@ class Accumulate(KeyedState):
     def __init__(self, op: Accumulator, up: Stream, site: Site) -> None:
         super().__init__(op, up, site, op.how, op.new_state)
         self._call, self._state = own_copy(op.how.call), RowShape(op.state_schema)
+        self._plainly = plainly(op.state_schema.field(0).type)
         self._only = op.state_schema.field(0) if len(op.state_schema) == 1 else None
 
     def step(self, values: Plain, state: Any) -> tuple[Plain, Any]:
@@ -98,12 +98,22 @@ class Accumulate(KeyedState):
     def leaving(self, batch: Batch, slots: Ints, worked: Worked[Plain]) -> Batch:
         """The key columns and the state's columns."""
         self.site.accounts.passed += len(worked.made)
-        rows, states = batch.take(worked.places), self._state.columns(worked.made)
-        columns = [*self.keys.columns_of(slots[worked.places]), *states.columns]
+        rows = worked.rows
+        if rows.plain is not None and self.exact:
+            made = [
+                {**{name: row[name] for name in self.up.key}, **state}
+                for row, state in zip(rows.plain, worked.made, strict=True)
+            ]
+            return rows.made_of(made, self.down)
+        states = self._state.columns(worked.made)
+        columns = [*self.keys.columns_of(slots if worked.places is None else slots[worked.places])]
+        columns += states.columns
         return Batch(pa.RecordBatch.from_arrays(columns, schema=self.down), rows.times, rows.order)
 
     def _columns(self, state: object) -> Plain:
         """A state as columns: a row, or a plain value where there is one column."""
+        if self._only is not None and self._plainly(state):
+            return {self._only.name: state}
         if self._only is not None and isinstance(state, int | float | str | bytes | None):
             with suppress(RowFailure):  # then it is told below that a row was expected
                 return self._alone(self._only, state)

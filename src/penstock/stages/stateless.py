@@ -22,6 +22,13 @@ class Stateless(ABC):
     def __init__(self, up: Stream, site: Site) -> None:
         self.up, self.site = up, site
 
+    def at_once(self, batch: Batch) -> Batch | None:
+        """All that some rows become, where that goes out on the main port; counts them as `made` does.
+
+        None where it is not as simple as that: then nothing has been done, and `made` is to be asked.
+        """
+        return None
+
     @abstractmethod
     def made(self, batch: Batch) -> Out:
         """What some rows become, by port; counts them. Batches without rows may be among it."""

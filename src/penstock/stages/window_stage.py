@@ -24,7 +24,7 @@ from penstock.stages.device import place_windows, slices_on
 from penstock.stages.fingerprint import fingerprint
 from penstock.stages.folding import Folding, combining
 from penstock.stages.judging import Judging
-from penstock.stages.keys import KeySlots
+from penstock.stages.keys import KeySlots, key_slots
 from penstock.stages.lifting import Lifted, Lifting
 from penstock.stages.lowering import Sheet, lower
 from penstock.stages.results import Results
@@ -107,7 +107,7 @@ class WindowStage:
         self.site.accounts.rows_in += batch.num_rows
         if batch.num_rows == 0:
             return
-        lifted = self._lifting.lift(batch.rows)
+        lifted = self._lifting.lift(batch)
         if lifted.failed is not None and lifted.failed.any():
             letters = self._errors.take(batch, lifted.failed)
             if letters is not None:
@@ -184,7 +184,7 @@ class WindowStage:
         """The slots of the rows' keys; without a key the same zeros every time."""
         n = batch.num_rows
         if self._up.key:
-            return self._keys.assign([batch.rows.column(name) for name in self._up.key], n)
+            return key_slots(self._keys, batch, self._up.key)
         self._keys.assign([], min(n, 1))
         if len(self._zeros) < n:
             self._zeros = np.zeros(n, np.int64)

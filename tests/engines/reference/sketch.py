@@ -10,11 +10,10 @@ import pyarrow as pa
 
 from penstock.clock import Clock, ManualClock
 from penstock.connect.protocol import BadRow, Delivery, SourceBatch
-from penstock.engines.protocol import RunOptions, RunResult
+from penstock.engines.protocol import Engine, Run, RunOptions, RunResult, Session
 from penstock.engines.reference.engine import ReferenceEngine
-from penstock.engines.reference.session import ReferenceSession
 from penstock.errors import Where
-from penstock.events import Event, nobody
+from penstock.events import Event, EventSink, nobody
 from penstock.operators.op import Degree, Op, Routing
 from penstock.operators.source import Source
 from penstock.operators.stream import Stream
@@ -79,6 +78,8 @@ class Sketch:
     """A plan under construction; every step's outputs are collected unless `read` says which are."""
 
     steps: list[Step] = field(default_factory=list)
+    engine: Engine = field(default_factory=ReferenceEngine)
+    asked: object = None  # the engine's own options
 
     def source(
         self, *batches: Rows | SourceBatch, schema: pa.Schema = KTV, keeps_raw: bool = False, **options: Any
@@ -131,18 +132,20 @@ class Sketch:
 
     def run(self, *collects: Ref, clock: Clock | None = None, **options: Any) -> Ran:
         events: list[Event] = []
-        run = ReferenceEngine().start(
-            self.plan(*collects),
-            clock=clock or ManualClock(),
-            events=events.append,
-            options=RunOptions(**options),
-        )
+        run = self.start(*collects, clock=clock, events=events.append, **options)
         return Ran(run.wait(timeout=60), events)
 
-    def session(self, *, clock: Clock | None = None, **options: Any) -> ReferenceSession:
-        return ReferenceEngine().session(
-            self.plan(), clock=clock or ManualClock(), events=nobody, options=RunOptions(**options)
+    def start(
+        self, *collects: Ref, clock: Clock | None = None, events: EventSink = nobody, **options: Any
+    ) -> Run:
+        asked = RunOptions(engine=self.asked, **options)
+        return self.engine.start(
+            self.plan(*collects), clock=clock or ManualClock(), events=events, options=asked
         )
+
+    def session(self, *, clock: Clock | None = None, **options: Any) -> Session:
+        asked = RunOptions(engine=self.asked, **options)
+        return self.engine.session(self.plan(), clock=clock or ManualClock(), events=nobody, options=asked)
 
 
 def late(ref: Ref) -> Ref:

@@ -15,7 +15,8 @@ from pathlib import Path
 import pyarrow as pa
 
 import penstock as ps
-from penstock.engines.spark import crash_points, rounds
+from penstock.engines import crash_points
+from penstock.engines.spark import ahead, jobs
 from tests.engines.spark import dying
 from tests.engines.spark.listening import with_children
 
@@ -40,7 +41,8 @@ def main(folder: Path, master: str, worker: int) -> None:
                 os.kill(executor, signal.SIGKILL)
                 print("killed", flush=True)
 
-    rounds.MOST_ROUNDS = 1
+    ahead.MOST_ROUNDS = 1
+    jobs.LITTLE_SENT = -1  # so that every executor has work in every round
     crash_points.listener = heard
     dying.run(folder, "spark", master=master, options=ps.SparkOptions(partitions=4))
     print(*sorted(set(packages())), flush=True)

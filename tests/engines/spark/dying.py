@@ -7,6 +7,8 @@ every moment. `run(folder, engine)` goes on from whatever lies in the folder.
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +23,7 @@ ROWS = [
     for n in range(1, 7)
 ]
 SINKS = ("totals", "late", "great")
+ROOT = Path(__file__).parents[3]
 
 
 def graph_of(folder: Path) -> ps.PipeGraph:
@@ -42,6 +45,18 @@ def graph_of(folder: Path) -> ps.PipeGraph:
 def run(folder: Path, engine: str | Engine, **options: Any) -> RunResult:
     """Begin, or go on."""
     return graph_of(folder).run(engine, checkpoint=str(folder / "checkpoint"), **options)
+
+
+def program(module: str, folder: Path, *args: str) -> subprocess.Popen[str]:
+    """A program that runs it, in a session of its own, so that all of it can be killed."""
+    return subprocess.Popen(
+        [sys.executable, "-m", module, str(folder), *args],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
 
 
 def written(folder: Path) -> dict[str, Counter[str]]:

@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 
 import penstock as ps
-from penstock.engines.spark import crash_points, rounds
+from penstock.engines import crash_points
+from penstock.engines.spark import ahead
 from tests.engines.spark import dying
 
 DIED = 9
@@ -28,7 +29,7 @@ def main(folder: Path, at: str | None = None, number: str = "0") -> None:
         if at is not None and left == 0:
             os._exit(DIED)
 
-    rounds.MOST_ROUNDS = 1
+    ahead.MOST_ROUNDS = 1
     crash_points.listener = heard
     dying.run(folder, "spark", options=ps.SparkOptions(partitions=2))
 

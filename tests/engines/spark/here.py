@@ -9,34 +9,39 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.clock import Clock
+from penstock.engines.checkpoint import Checkpoint
+from penstock.engines.described import described
 from penstock.engines.protocol import Gap, RunOptions, RunResult, Session
-from penstock.engines.spark.checkpoint import Checkpoint
-from penstock.engines.spark.described import described
+from penstock.engines.spark.came import Came, came
 from penstock.engines.spark.engine import SparkEngine
-from penstock.engines.spark.jobs import Came, Jobs, came
-from penstock.engines.spark.leg_work import LegPlan, Task, run_task
+from penstock.engines.spark.jobs import Jobs
+from penstock.engines.spark.leg_plan import LegPlan, Task
 from penstock.engines.spark.legs import DRIVER, Legs, cut
 from penstock.engines.spark.rounds import Rounds
+from penstock.engines.spark.tasks import run_alone, run_leg
 from penstock.engines.spark.wire import SCHEMA, WAKE, Sent, from_wire, to_wire
 from penstock.errors import NotSupported
 from penstock.events import EventSink
 from penstock.plan.accounts import Accounts
 from penstock.plan.plan import Plan
 
+Alone = Callable[[int], bool]
+
 
 class JobsHere(Jobs):
-    """A job as a loop over legs and parts."""
+    """A job as a loop over legs and parts; of `alone` jobs, numbered from 0, one task carries all legs."""
 
-    def __init__(self, plan: Plan, legs: Legs, *, n_parts: int, seed: int) -> None:
+    def __init__(self, plan: Plan, legs: Legs, *, n_parts: int, seed: int, alone: Alone) -> None:
         super().__init__(None, plan, legs, run=uuid.uuid4().hex, n_parts=n_parts)
         self.native = {}
         self._random = random.Random(seed)
+        self._alone, self._n_jobs = alone, 0
 
     def run(self, given: Sequence[Sent], task: Task, files: Any = None) -> Came:
         """Carry what the driver sends through all legs."""
@@ -47,6 +52,10 @@ class JobsHere(Jobs):
             for part in range(self._n_parts)
         ]
         rows = [*given, *calls]
+        self._n_jobs += 1
+        if self._alone(self._n_jobs - 1):
+            self._random.shuffle(rows)
+            return came(pa.Table.from_batches(run_alone(self._plans, task, [to_wire(rows)]), schema=SCHEMA))
         for leg_plan in self._plans:
             rows += self._carried(leg_plan, task, [row for row in rows if row.leg == leg_plan.leg.number])
         back = to_wire([row for row in rows if row.leg == DRIVER])
@@ -61,7 +70,7 @@ class JobsHere(Jobs):
         return [
             sent
             for part in parts.values()
-            for batch in run_task(leg_plan, task, iter([to_wire(part)]))
+            for batch in run_leg(leg_plan, task, iter([to_wire(part)]))
             for sent in from_wire(batch)
         ]
 
@@ -69,7 +78,7 @@ class JobsHere(Jobs):
 class HereRun:
     """A run that is over when it has been made."""
 
-    def __init__(self, rounds: Rounds, checkpoint: Checkpoint, plan: Plan) -> None:
+    def __init__(self, rounds: Rounds, checkpoint: Checkpoint) -> None:
         self._rounds = rounds
         try:
             rounds.open()
@@ -80,12 +89,8 @@ class HereRun:
                 rounds.close()
             finally:
                 checkpoint.close()
-        tables = {
-            ref: pa.Table.from_batches(batches, schema=plan[ref.step].outputs[ref.port].schema)
-            for ref, batches in rounds.collected.items()
-        }
         outcome = "drained" if rounds.drained else "stopped"
-        self._result = RunResult(outcome, rounds.batches, rounds.accounts, tables)
+        self._result = RunResult(outcome, rounds.batches, rounds.accounts, rounds.tables())
 
     def wait(self, timeout: float | None = None) -> RunResult:
         """What it gave."""
@@ -104,8 +109,8 @@ class LegsHere:
 
     name = "legs here"
 
-    def __init__(self, n_parts: int = 3, seed: int = 0) -> None:
-        self._n_parts, self._seed = n_parts, seed
+    def __init__(self, n_parts: int = 3, seed: int = 0, *, alone: Alone = lambda job: False) -> None:
+        self._n_parts, self._seed, self._alone = n_parts, seed, alone
 
     def gaps(self, plan: Plan) -> Sequence[Gap]:
         """Spark's own."""
@@ -118,7 +123,7 @@ class LegsHere:
         rounds = Rounds(
             plan,
             legs,
-            JobsHere(plan, legs, n_parts=self._n_parts, seed=self._seed),
+            JobsHere(plan, legs, n_parts=self._n_parts, seed=self._seed, alone=self._alone),
             checkpoint,
             clock=clock,
             events=events,
@@ -126,7 +131,7 @@ class LegsHere:
             drain=options.drain,
             n_parts=self._n_parts,
         )
-        return HereRun(rounds, checkpoint, plan)
+        return HereRun(rounds, checkpoint)
 
     def session(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> Session:
         """None."""

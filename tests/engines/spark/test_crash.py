@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from penstock.engines.spark import crash_points, rounds
-from penstock.engines.spark.crash_points import POINTS
+from penstock.engines import crash_points
+from penstock.engines.crash_points import POINTS
+from penstock.engines.spark import ahead
 from penstock.errors import CheckpointError
 from tests.engines.spark import dying
 from tests.engines.spark.here import LegsHere
@@ -83,7 +84,7 @@ def go_on(folder: Path) -> None:
 
 @pytest.fixture
 def few_rounds_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "MOST_ROUNDS", 2)
+    monkeypatch.setattr(ahead, "MOST_ROUNDS", 2)
 
 
 @pytest.mark.slow

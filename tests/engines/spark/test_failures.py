@@ -1,78 +1,13 @@
-"""Failures cross from a worker to the driver as what they were, and Spark's own are told in a line."""
+"""What Spark raises is told in a line."""
 
 from __future__ import annotations
-
-import json
 
 import pytest
 
 import penstock as ps
-from penstock import errors
-from penstock.engines.spark.failures import as_data, as_error, from_spark
-from penstock.errors import EngineError, FunctionError, PenstockError, Where
+from penstock.engines.spark.failures import from_spark
+from penstock.errors import EngineError
 from penstock.plan.plan import Plan
-
-
-def crossed(failure: Exception) -> PenstockError:
-    return as_error(json.loads(json.dumps(as_data(failure, 3))))
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, PenstockError)],
-)
-def test_an_error_of_ours_arrives_as_it_was(kind: type[PenstockError]) -> None:
-    failure = kind("a fact", step="sums", where=Where("a.py", 7), detail="so and so", hint="do this")
-    told = crossed(failure)
-    assert type(told) is kind
-    assert str(told) == str(failure)
-    assert (told.step, told.where, told.hint) == ("sums", Where("a.py", 7), "do this")
-
-
-@pytest.mark.parametrize(
-    "cause", [ZeroDivisionError("division by zero"), KeyError("k"), ValueError(), OSError(2, "no such file")]
-)
-def test_what_a_users_function_raised_is_still_the_cause(cause: Exception) -> None:
-    failure = FunctionError("function f failed on a row")
-    failure.__cause__ = cause
-    told = crossed(failure).__cause__
-    assert type(told) is type(cause)
-    assert str(told) == str(cause)
-
-
-class Own(Exception):
-    """An exception that the driver need not know."""
-
-
-class Mute(Exception):
-    """An exception whose text cannot be had."""
-
-    def __str__(self) -> str:
-        raise RuntimeError("no")
-
-
-@pytest.mark.parametrize(
-    ("cause", "text"),
-    [
-        (Own("text"), "Own: text"),
-        (Mute(1, 2), "Mute: (its text cannot be shown: RuntimeError)"),
-        (UnicodeDecodeError("utf-8", b"x", 0, 1, "bad"), "UnicodeDecodeError: 'utf-8' codec can't decode"),
-    ],
-)
-def test_another_cause_is_told_by_its_name(cause: Exception, text: str) -> None:
-    failure = FunctionError("function f failed on a row")
-    failure.__cause__ = cause
-    assert str(crossed(failure).__cause__).startswith(text)
-
-
-def test_what_is_no_error_of_ours_is_told_with_its_trace() -> None:
-    try:
-        raise MemoryError("too much")
-    except MemoryError as failure:
-        told = crossed(failure)
-    assert isinstance(told, EngineError)
-    assert told.fact == "a worker failed: MemoryError"
-    assert "test_failures.py" in str(told.detail)
 
 
 class Py4JJavaError(Exception):

@@ -10,31 +10,22 @@ import os
 import random
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from penstock.engines.spark.crash_points import CARRIED, COMMITTED, LET_GO, POINTS, READ, RENAMED, STAGED
+from penstock.engines.crash_points import CARRIED, COMMITTED, LET_GO, POINTS, READ, RENAMED, STAGED
 from tests.engines.spark import dying
 from tests.engines.spark.dying_program import DIED
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[3]
 CHAIN = [(READ, 2), (CARRIED, 1), (COMMITTED, 2), (STAGED, 2), (RENAMED, 1), (LET_GO, 1)]
 """How often each point is passed before the process ends there: each restart gets a little further."""
 
 
 def program(folder: Path, *args: str) -> subprocess.Popen[str]:
-    """The program in a session of its own, so that all of it can be killed."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.engines.spark.dying_program", str(folder), *args],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    """The program, begun."""
+    return dying.program("tests.engines.spark.dying_program", folder, *args)
 
 
 def test_a_program_that_dies_at_every_point_in_turn_writes_every_row_once(tmp_path: Path) -> None:

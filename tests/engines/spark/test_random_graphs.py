@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from penstock.engines.spark import ahead, jobs
 from penstock.testing import assert_engines_agree
 from tests.conformance.test_random_graphs import Batches, able, graph_of, streams
 from tests.engines.spark.here import LegsHere
@@ -26,3 +27,28 @@ def test_the_legs_of_any_graph_agree_with_the_reference(
 ) -> None:
     graph = graph_of(able("spark", done), given_rows)
     assert_engines_agree(graph, ["reference", LegsHere(n_parts, seed)])
+
+
+@pytest.mark.slow
+@LAW
+@given(choices(max_size=10), streams(), st.integers(1, 5), st.integers(0, 7))
+def test_the_legs_agree_when_some_jobs_are_one_task(
+    done: list[Choice], given_rows: list[Batches], n_parts: int, alone: int
+) -> None:
+    graph = graph_of(able("spark", done), given_rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ahead, "MOST_ROUNDS", 1)
+        engine = LegsHere(n_parts, alone=lambda job: bool(alone >> job % 3 & 1))
+        assert_engines_agree(graph, ["reference", engine])
+
+
+@pytest.mark.slow
+@settings(LAW, max_examples=12)
+@given(choices(max_size=8), streams())
+def test_with_exchanges_any_graph_agrees_with_the_reference_on_spark(
+    done: list[Choice], given_rows: list[Batches]
+) -> None:
+    graph = graph_of(able("spark", done), given_rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jobs, "LITTLE_SENT", -1)  # no turn is small enough for one task
+        assert_engines_agree(graph, ["reference", "spark"])

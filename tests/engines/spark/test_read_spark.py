@@ -64,11 +64,6 @@ def test_what_is_no_dataframe_is_refused() -> None:
         ps.read.spark([1])
 
 
-def test_a_streaming_dataframe_is_refused(spark: Any) -> None:
-    with pytest.raises(ps.ConnectorError, match="the DataFrame is a stream"):
-        ps.read.spark(spark.readStream.format("rate").load())
-
-
 def test_a_dataframe_that_cannot_be_computed_names_the_source(spark: Any) -> None:
     from pyspark.sql import functions as F
 

@@ -6,6 +6,7 @@ The legs run in this process: nothing here depends on who carries them.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -251,7 +252,7 @@ def test_a_folder_may_be_written_as_a_file_address(program: Program) -> None:
 
 
 def test_a_newer_format_is_refused(begun: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.engines.spark.checkpoint.FORMAT", 0)
+    monkeypatch.setattr("penstock.engines.checkpoint.FORMAT", 0)
     with pytest.raises(CheckpointError, match="the checkpoint has format 1, and this Penstock reads up to 0"):
         begun.run()
 
@@ -283,3 +284,29 @@ def test_a_folder_without_permission_is_told(program: Program) -> None:
     (program.folder / "checkpoint").mkdir(mode=0o500)
     with pytest.raises(CheckpointError, match="the checkpoint folder cannot be used: PermissionError"):
         program.run()
+
+
+def test_accounts_go_on_from_what_was_saved(program: Program) -> None:
+    program.run(until=2)
+    result = program.run()
+    assert (result.accounts["rows"].rows_in, result.accounts["out"].rows_in) == (5, 4)
+    assert all(each.balanced for each in result.accounts.values())
+
+
+def test_output_that_is_gone_while_the_checkpoint_is_kept_is_refused(program: Program) -> None:
+    program.run(until=4)
+    assert len(program.written()) == 3
+    shutil.rmtree(program.folder / "out")
+    for _ in range(2):  # also when the first try has left an empty folder
+        with pytest.raises(CheckpointError, match=r"3 rows have been written to jsonl .*not there") as told:
+            program.run()
+        assert told.value.step == "out"
+        assert "start over with an empty checkpoint folder" in str(told.value.hint)
+
+
+def test_finished_files_may_be_moved_away(program: Program) -> None:
+    program.run(until=4)
+    for file in (program.folder / "out").glob("part-*"):
+        file.unlink()
+    program.run()
+    assert program.written() == ALL[3:]

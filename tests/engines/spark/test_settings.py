@@ -13,6 +13,7 @@ KEY = "spark.hadoop.fs.s3a.secret.key"
 
 def test_embedded_spark_listens_on_loopback_only_and_has_no_web_page() -> None:
     core = settings.core_settings(settings.EMBEDDED, {})
+    assert core["spark.python.unix.domain.socket.enabled"] == "true"
     assert core["spark.driver.bindAddress"] == core["spark.driver.host"] == "127.0.0.1"
     assert core["spark.ui.enabled"] == "false"
     assert core["spark.python.daemon.module"] == "penstock.engines.spark.daemon"

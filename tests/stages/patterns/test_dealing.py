@@ -76,7 +76,7 @@ def test_a_row_goes_to_its_home_and_to_the_owners_of_its_windows(
     rows: list[tuple[str | None, int]], windows: list[TimeWindow], degree: int
 ) -> None:
     deal, batch = WindowDeal(windows, SCHEMA, ["k"], degree), batch_of(rows)
-    buckets = KeyDeal(SCHEMA, ["k"], degree).buckets(batch.rows).tolist()
+    buckets = KeyDeal(SCHEMA, ["k"], degree).buckets(batch).tolist()
     expected: dict[int, list[int]] = {}
     for number, ((_, time), home) in enumerate(zip(rows, deal.homes(batch).tolist(), strict=True)):
         owners = {

@@ -22,7 +22,8 @@ from penstock.connect.cuts import Piece
 from penstock.connect.protocol import BadRow
 from penstock.connect.readers.csv_parse import Layout, inferred_types, parse_chunk
 from penstock.connect.readers.csv_rows import each_row, last_row_end
-from penstock.connect.readers.files import FileReader, file_reader
+from penstock.connect.readers.files import FileReader
+from penstock.connect.readers.following import FollowingReader, file_or_folder_reader
 from penstock.connect.readers.listing import Paths
 from penstock.connect.readers.textfile import Chunk, as_text, chunks
 from penstock.errors import ConnectorError, SchemaError, nearest_first
@@ -73,14 +74,9 @@ class Csv:
         layout, rest = self._begun(file, schema)
         start = 0
         for chunk in rest:
-            parsed = parse_chunk(chunk, layout, schema)
-            bad = tuple(
-                (start + at, BadRow(as_text(row.text), reason, f"{file}:{row.line}"))
-                for at, row, reason in parsed.bad
-            )
-            numbers = np.array(parsed.positions, np.int64) + start
-            yield Piece(parsed.rows, numbers, bad, start, start + parsed.n_rows)
-            start += parsed.n_rows
+            piece = piece_of_chunk(chunk, str(file), start, layout, schema)
+            yield piece
+            start = piece.end
 
     def _begun(
         self, file: Path, schema: pa.Schema | None = None, size: int | None = None
@@ -113,19 +109,18 @@ def csv(
     nulls: Sequence[str] = ("",),
     batch: int | None = None,
     files: int | None = None,
-) -> FileReader:
+    follow: bool = False,
+) -> FileReader | FollowingReader:
     """Read csv files: a file, a folder, a glob, or a list of these; `.gz` is unpacked.
 
     Types come from `schema=` (only its columns are read), or from the values of the first file, with `types=`
     for those that should be read otherwise. One file is one batch, unless `files=` says how many are, or
     `batch=` how many rows.
+
+    With `follow=True` a folder is watched: files that appear later are read too, each whole and once.
     """
-    if not isinstance(delimiter, str) or len(delimiter.encode()) != 1 or delimiter in '"\r\n':
-        raise ConnectorError(
-            f"delimiter={delimiter!r} cannot part columns", hint='one character: delimiter=";"'
-        )
-    if isinstance(nulls, str):
-        raise ConnectorError(f"nulls={nulls!r} is not a list of texts", hint=f"write nulls=[{nulls!r}]")
+    checked_delimiter(delimiter)
+    unquoted = checked_nulls(nulls)
     if schema is None and not header:
         raise ConnectorError(
             "a csv without a header has no column names", hint='say them: schema={"price": float}'
@@ -133,17 +128,49 @@ def csv(
     if schema is not None and types is not None:
         raise ConnectorError("schema= and types= both say the types", hint="give one of them")
     exact = {name: declared_type(given) for name, given in (types or {}).items()}
+    checked_columns(exact)
     columns = None if schema is None else declared_schema(schema)
-    for name, type_ in [
-        *exact.items(),
-        *(() if columns is None else zip(columns.names, columns.types, strict=True)),
-    ]:
+    if columns is not None:
+        checked_columns(dict(zip(columns.names, columns.types, strict=True)))
+    made = Csv(delimiter, header, unquoted, exact)
+    return file_or_folder_reader(made, path, columns, batch, files, follow=follow)
+
+
+def checked_delimiter(delimiter: object) -> str:
+    """A delimiter as a user gave it."""
+    if not isinstance(delimiter, str) or len(delimiter.encode()) != 1 or delimiter in '"\r\n':
+        raise ConnectorError(
+            f"delimiter={delimiter!r} cannot part columns", hint='one character: delimiter=";"'
+        )
+    return delimiter
+
+
+def checked_nulls(nulls: Sequence[str]) -> tuple[str, ...]:
+    """What stands for null, as a user gave it."""
+    if isinstance(nulls, str):
+        raise ConnectorError(f"nulls={nulls!r} is not a list of texts", hint=f"write nulls=[{nulls!r}]")
+    return tuple(nulls)
+
+
+def checked_columns(types: Mapping[str, pa.DataType]) -> None:
+    """Refuse types that csv has no way to write."""
+    for name, type_ in types.items():
         if kind.is_nested(type_) or kind.is_binary(type_):
             raise SchemaError(
                 f'csv has no way to write column "{name}" of type {type_}',
                 hint="read it as string, or use jsonl",
             )
-    return file_reader(Csv(delimiter, header, tuple(nulls), exact), path, columns, batch, files)
+
+
+def piece_of_chunk(chunk: Chunk, place: str, start: int, layout: Layout, schema: pa.Schema) -> Piece:
+    """The rows of a chunk, from row number `start` on; `place` is where its lines are from."""
+    parsed = parse_chunk(chunk, layout, schema)
+    bad = tuple(
+        (start + at, BadRow(as_text(row.text), reason, f"{place}:{row.line}"))
+        for at, row, reason in parsed.bad
+    )
+    numbers = np.array(parsed.positions, np.int64) + start
+    return Piece(parsed.rows, numbers, bad, start, start + parsed.n_rows)
 
 
 def _names(file: Path, row: bytes, delimiter: str) -> tuple[str, ...]:

@@ -74,7 +74,7 @@ class FileReader:
 
     def batches(self) -> Iterator[SourceBatch]:
         """List the files and read them in order."""
-        pieces = self._pieces(listed(self.paths))
+        pieces = self.pieces(listed(self.paths))
         if self.batch is None:
             return by_files(pieces, self.columns, self.files)
         return by_rows((piece for piece in pieces if piece is not None), self.columns, self.batch)
@@ -98,9 +98,8 @@ class FileReader:
                 hint="read the files apart, or name the columns they share in schema=",
             )
 
-    def _pieces(self, files: list[Path]) -> Iterator[Piece | None]:
-        """The rows of all files, numbered through; None ends a file."""
-        start = 0
+    def pieces(self, files: list[Path], start: int = 0) -> Iterator[Piece | None]:
+        """The rows of all files, numbered through from `start`; None ends a file."""
         for file in files:
             self.check(file)
             end = start

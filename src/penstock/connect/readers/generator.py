@@ -7,7 +7,7 @@ batch of the rows gathered so far and goes with it, so it holds for what comes a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, datetime
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ import pyarrow as pa
 from penstock.connect.columns import fitted
 from penstock.connect.cuts import Piece, checked_size, together
 from penstock.connect.protocol import SourceBatch
-from penstock.connect.readers.iterable import DEFAULT_BATCH, IterableReader, fresh, piece_of
+from penstock.connect.readers.iterable import DEFAULT_BATCH, IterableReader, few_or_many, fresh
 from penstock.errors import ConnectorError, SchemaError
 from penstock.expr.declared import declared_schema
 from penstock.expr.types import from_python
@@ -57,8 +57,8 @@ class GeneratorReader(IterableReader):
         start = 0
         for given, watermark in self._groups():
             batch = self._cut(given, start)
-            start += batch.rows.num_rows + len(batch.bad)
-            yield batch if watermark is None else replace(batch, watermark=watermark.value)
+            start += batch.num_rows + len(batch.bad)
+            yield batch if watermark is None else batch.promising(watermark.value)
 
     def _groups(self) -> Iterator[tuple[object, Watermark | None]]:
         """What makes one batch, with the promise that ends it if one does."""
@@ -88,7 +88,7 @@ class GeneratorReader(IterableReader):
         if isinstance(given, pa.RecordBatch):
             return together([Piece.whole(self._fitted(given), start)], self._schema)
         rows = list(given) if isinstance(given, Iterable) else []
-        return together([piece_of(rows, self._schema, start)], self._schema)
+        return few_or_many(rows, self._few, self._schema, start)
 
     def _fitted(self, given: pa.RecordBatch) -> pa.RecordBatch:
         try:

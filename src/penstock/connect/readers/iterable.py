@@ -15,6 +15,7 @@ import pyarrow as pa
 from penstock.caller import defined_at, name_of
 from penstock.connect.columns import gather_rows
 from penstock.connect.cuts import Piece, checked_size, together
+from penstock.connect.plain import FEW, PlainRows
 from penstock.connect.protocol import BadRow, Delivery, SourceBatch
 from penstock.errors import ConnectorError, PenstockError
 from penstock.expr.declared import declared_schema
@@ -34,7 +35,7 @@ class IterableReader:
         bounded: bool,
     ) -> None:
         self._source, self._schema, self._batch, self._bounded = source, schema, batch, bounded
-        self._used_up = False
+        self._used_up, self._few = False, PlainRows(schema)
 
     @property
     def schema(self) -> pa.Schema:
@@ -61,7 +62,7 @@ class IterableReader:
         given = fresh(self)
         start = 0
         while taken := list(islice(given, self._batch)):
-            yield together([piece_of(taken, self._schema, start)], self._schema)
+            yield few_or_many(taken, self._few, self._schema, start)
             start += len(taken)
 
     def describe(self) -> str:
@@ -120,6 +121,12 @@ def fresh(reader: IterableReader) -> Iterator[object]:
             where=defined_at(reader._source) if callable(reader._source) else None,
             hint="mend the function, or catch the exception in it",
         ) from problem
+
+
+def few_or_many(given: list[object], few: PlainRows, schema: pa.Schema, start: int) -> SourceBatch:
+    """A batch of rows: few of them as they are, if nothing is wrong with them, many as columns."""
+    plain = few.batch(given, start) if len(given) <= FEW else None
+    return together([piece_of(given, schema, start)], schema) if plain is None else plain
 
 
 def piece_of(given: list[object], schema: pa.Schema, start: int) -> Piece:

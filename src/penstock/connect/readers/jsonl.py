@@ -27,7 +27,8 @@ from penstock.connect.cuts import Piece
 from penstock.connect.infer import infer_schema
 from penstock.connect.iso import parse_date, parse_time
 from penstock.connect.protocol import BadRow
-from penstock.connect.readers.files import FileReader, file_reader
+from penstock.connect.readers.files import FileReader
+from penstock.connect.readers.following import FollowingReader, file_or_folder_reader
 from penstock.connect.readers.listing import Paths
 from penstock.connect.readers.textfile import Chunk, as_text, chunks
 from penstock.errors import ConnectorError, SchemaError, nearest_first
@@ -69,26 +70,39 @@ class Jsonl:
         """One row per line; blank lines are none."""
         start = 0
         for chunk in chunks(file):
-            lines = list(_lines(chunk))
-            gathered = _gathered([raw for _, raw in lines], schema, declared)
-            bad = tuple(
-                (start + at, BadRow(as_text(lines[at][1]), reason, f"{file}:{lines[at][0]}"))
-                for at, reason in gathered.failures
-            )
-            numbers = np.array(gathered.positions, np.int64) + start
-            yield Piece(gathered.rows, numbers, bad, start, start + len(lines))
-            start += len(lines)
+            piece = piece_of_chunk(chunk, str(file), start, schema, declared)
+            yield piece
+            start = piece.end
 
 
 def jsonl(
-    path: Paths, *, schema: object = None, batch: int | None = None, files: int | None = None
-) -> FileReader:
+    path: Paths,
+    *,
+    schema: object = None,
+    batch: int | None = None,
+    files: int | None = None,
+    follow: bool = False,
+) -> FileReader | FollowingReader:
     """Read JSON lines: a file, a folder, a glob, or a list of these; `.gz` is unpacked.
 
     One file is one batch, unless `files=` says how many are, or `batch=` how many rows. Lines that are not a
     row of the schema are bad rows, with their text and `file:line`.
+
+    With `follow=True` a folder is watched: files that appear later are read too, each whole and once.
     """
-    return file_reader(Jsonl(), path, schema, batch, files)
+    return file_or_folder_reader(Jsonl(), path, schema, batch, files, follow=follow)
+
+
+def piece_of_chunk(chunk: Chunk, place: str, start: int, schema: pa.Schema, declared: bool) -> Piece:
+    """The rows of whole lines, from row number `start` on; `place` is where the lines are from."""
+    lines = list(_lines(chunk))
+    gathered = _gathered([raw for _, raw in lines], schema, declared)
+    bad = tuple(
+        (start + at, BadRow(as_text(lines[at][1]), reason, f"{place}:{lines[at][0]}"))
+        for at, reason in gathered.failures
+    )
+    numbers = np.array(gathered.positions, np.int64) + start
+    return Piece(gathered.rows, numbers, bad, start, start + len(lines))
 
 
 def _lines(chunk: Chunk) -> Iterator[tuple[int, bytes]]:

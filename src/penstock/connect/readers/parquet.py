@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from penstock.connect.columns import fitted, unlike
 from penstock.connect.cuts import Piece
-from penstock.connect.readers.files import FileReader, file_reader, unreadable
+from penstock.connect.readers.files import FileReader, unreadable
+from penstock.connect.readers.following import FollowingReader, file_or_folder_reader
 from penstock.connect.readers.listing import Paths
 from penstock.errors import ConnectorError, SchemaError
 from penstock.expr.types import canonical_schema
@@ -59,14 +60,21 @@ class Parquet:
 
 
 def parquet(
-    path: Paths, *, schema: object = None, batch: int | None = None, files: int | None = None
-) -> FileReader:
+    path: Paths,
+    *,
+    schema: object = None,
+    batch: int | None = None,
+    files: int | None = None,
+    follow: bool = False,
+) -> FileReader | FollowingReader:
     """Read parquet files: a file, a folder, a glob, or a list of these.
 
     One file is one batch, unless `files=` says how many are, or `batch=` how many rows. With `schema=`, only
     its columns are read.
+
+    With `follow=True` a folder is watched: files that appear later are read too, each whole and once.
     """
-    return file_reader(Parquet(), path, schema, batch, files)
+    return file_or_folder_reader(Parquet(), path, schema, batch, files, follow=follow)
 
 
 def _footer(file: Path) -> pa.Schema:

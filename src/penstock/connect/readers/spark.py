@@ -1,7 +1,8 @@
-"""Read a Spark DataFrame that ends. pyspark is not imported: whoever has a DataFrame has it already.
+"""Read a Spark DataFrame. pyspark is not imported: whoever has a DataFrame has it already.
 
-The Spark engine goes on where the DataFrame's own plan ends, without a hop through the driver; every other
-engine takes the rows over as Arrow. A DataFrame has no order: rows of one time go by their columns.
+The Spark engine goes on where the plan of a DataFrame that ends does, without a hop through the driver; every
+other engine takes the rows over as Arrow. A DataFrame has no order: rows of one time go by their columns.
+Those of a stream come in the batches that Spark cuts (`spark_stream.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import pyarrow as pa
 
 from penstock.connect.columns import fitted, joined
 from penstock.connect.protocol import Delivery, SourceBatch
+from penstock.connect.readers.spark_stream import SparkStreamReader
 from penstock.errors import ConnectorError
 from penstock.expr.failure import reason_of
 from penstock.expr.types import canonical_schema
@@ -62,16 +64,23 @@ class SparkReader:
         return f"Spark DataFrame ({', '.join(self.columns.names)})"
 
 
-def spark(frame: Any) -> SparkReader:
-    """Read a batch DataFrame of PySpark: `ps.read.spark(df)`."""
+def spark(frame: Any, *, follow: bool = True) -> SparkReader | SparkStreamReader:
+    """Read a DataFrame of PySpark, batch or streaming: `ps.read.spark(df)`.
+
+    A stream is followed for ever; with `follow=False` what is there now is read, and then the source ends.
+    """
     if not hasattr(frame, "toArrow") or not hasattr(frame, "isStreaming"):
         raise ConnectorError(
             f"{type(frame).__name__} is not a Spark DataFrame",
             hint="ps.read.table takes pandas, Polars and Arrow tables",
         )
-    if frame.isStreaming:
+    if not frame.isStreaming:
+        return SparkReader(frame, canonical_schema(frame.limit(0).toArrow().schema))
+    if type(frame).__module__.startswith("pyspark.sql.connect"):
         raise ConnectorError(
-            "the DataFrame is a stream, and its batches would not be cut by a reader",
-            hint="read the files of the stream: ps.read.parquet(...), or give a batch DataFrame: spark.read",
+            "a stream of Spark Connect cannot be read",
+            detail="its batches are handed over on the driver, which is elsewhere",
+            hint="use a classic session, or read the files of the stream: ps.read.parquet(...)",
         )
-    return SparkReader(frame, canonical_schema(frame.limit(0).toArrow().schema))
+    empty = frame.sparkSession.createDataFrame([], frame.schema)
+    return SparkStreamReader(frame, canonical_schema(empty.toArrow().schema), follow)

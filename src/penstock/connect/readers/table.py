@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.connect.columns import fitted, joined
-from penstock.connect.cuts import Piece, by_rows, checked_size, together
+from penstock.connect.cuts import Piece, checked_size, together
 from penstock.connect.protocol import Delivery, SourceBatch
 from penstock.errors import SchemaError
 from penstock.expr.declared import declared_schema
@@ -50,10 +50,11 @@ class TableReader:
 
     def batches(self) -> Iterator[SourceBatch]:
         """The table from its first row."""
-        piece = Piece.whole(self.rows, 0)
         if self.batch is None:
-            return iter([together([piece], self.schema)])
-        return by_rows([piece], self.schema, self.batch)
+            return iter([together([Piece.whole(self.rows, 0)], self.schema)])
+        starts = range(0, self.rows.num_rows, self.batch)
+        pieces = (Piece.whole(self.rows.slice(start, self.batch), start) for start in starts)
+        return (together([piece], self.schema) for piece in pieces)
 
     def describe(self) -> str:
         """Such as `table (300 rows)`."""

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from penstock.connect.cuts import Piece
 from penstock.connect.protocol import BadRow
-from penstock.connect.readers.files import FileReader, file_reader
+from penstock.connect.readers.files import FileReader
+from penstock.connect.readers.following import FollowingReader, file_or_folder_reader
 from penstock.connect.readers.listing import Paths
 from penstock.connect.readers.textfile import Chunk, as_text, chunks
 
@@ -42,12 +43,16 @@ class Text:
             yield piece
 
 
-def text(path: Paths, *, batch: int | None = None, files: int | None = None) -> FileReader:
+def text(
+    path: Paths, *, batch: int | None = None, files: int | None = None, follow: bool = False
+) -> FileReader | FollowingReader:
     """Read lines of text into the column "line": a file, a folder, a glob, or a list; `.gz` is unpacked.
 
     One file is one batch, unless `files=` says how many are, or `batch=` how many rows.
+
+    With `follow=True` a folder is watched: files that appear later are read too, each whole and once.
     """
-    return file_reader(Text(), path, None, batch, files)
+    return file_or_folder_reader(Text(), path, None, batch, files, follow=follow)
 
 
 def _piece(file: Path, chunk: Chunk, start: int) -> Piece:

@@ -131,6 +131,11 @@ class FolderOutput:
         self._manifest, self._lock = manifest, lock
         self._sheets: dict[int, Sheet] = {}
 
+    @property
+    def committed(self) -> int | None:
+        """The last batch that has been noted as shown; None before the first."""
+        return self._manifest.committed
+
     def write(self, batch: int, rows: pa.RecordBatch) -> None:
         """Append to the batch's hidden file."""
         if not rows.num_rows or self._is_committed(batch):

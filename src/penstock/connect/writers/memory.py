@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from penstock.connect.columns import joined
+from penstock.connect.plain import Plain, PlainBatch
 from penstock.connect.protocol import Delivery
-from penstock.connect.writers.staged import StagedOutput
 from penstock.errors import ConnectorError
+
+Kept: TypeAlias = Any
+"""A RecordBatch or a PlainBatch."""
 
 
 class Memory:
@@ -16,7 +21,7 @@ class Memory:
 
     def __init__(self) -> None:
         self._schema: pa.Schema | None = None
-        self._committed: dict[int, pa.RecordBatch] = {}
+        self._committed: dict[int, list[Kept]] = {}
         self._sink: str | None = None
 
     @property
@@ -29,7 +34,7 @@ class Memory:
         """Early results are kept beside final ones; the reader of the list tells them apart."""
         return True
 
-    def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> StagedOutput:
+    def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> MemoryOutput:
         """Forget the last run, unless this one resumes it."""
         if self._sink is not None:
             raise ConnectorError(
@@ -39,7 +44,7 @@ class Memory:
         if not resume:
             self._committed = {}
         self._schema, self._sink = schema, sink
-        return StagedOutput(self._committed.__setitem__, self._free, shown=self._committed)
+        return MemoryOutput(self._committed, self._free)
 
     def describe(self) -> str:
         """For explain()."""
@@ -47,7 +52,7 @@ class Memory:
 
     def batches(self) -> list[pa.RecordBatch]:
         """The rows of each batch that had any, in order."""
-        return list(self._committed.values())
+        return [_columns(kept) for kept in self._committed.values()]
 
     def table(self) -> pa.Table:
         """All rows as one table."""
@@ -61,6 +66,39 @@ class Memory:
 
     def _free(self) -> None:
         self._sink = None
+
+
+class MemoryOutput:
+    """Rows of a batch, kept when it is committed; few and plain ones as they came."""
+
+    def __init__(self, committed: dict[int, list[Kept]], on_close: Callable[[], None]) -> None:
+        self._committed, self._on_close = committed, on_close
+        self._staged: dict[int, list[Kept]] = {}
+
+    def write(self, batch: int, rows: pa.RecordBatch) -> None:
+        """Hold the rows back."""
+        if rows.num_rows:
+            self._staged.setdefault(batch, []).append(rows)
+
+    def write_plain(self, batch: int, rows: Sequence[Plain], schema: pa.Schema) -> None:
+        """Hold plain rows back: columns are made when somebody looks."""
+        self._staged.setdefault(batch, []).append(PlainBatch(rows, schema, 0))
+
+    def commit(self, batch: int) -> None:
+        """Keep them, once."""
+        staged = self._staged.pop(batch, None)
+        if staged:
+            self._committed.setdefault(batch, staged)
+
+    def close(self) -> None:
+        """Drop what was not committed."""
+        self._staged.clear()
+        self._on_close()
+
+
+def _columns(kept: Sequence[Kept]) -> pa.RecordBatch:
+    columns = [each.rows if isinstance(each, PlainBatch) else each for each in kept]
+    return joined(columns, columns[0].schema)
 
 
 def memory() -> Memory:

@@ -12,7 +12,7 @@ from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any
 
-from penstock.engines.reference.values import clean, same, sort_key
+from penstock.engines.values import clean, same, sort_key
 from penstock.operators import aggregates as spec
 
 Values = Sequence[Any]

@@ -15,7 +15,7 @@ import pyarrow as pa
 from penstock.engines.reference.faults import HINT
 from penstock.engines.reference.functions import blame
 from penstock.engines.reference.node import Arrived, Node, Outputs, Site
-from penstock.engines.reference.timed import TimedRow, batch_of, place, values_of
+from penstock.engines.timed import TimedRow, batch_of, place, values_of
 from penstock.errors import FunctionError
 from penstock.expr.failure import reason_of
 from penstock.expr.types import to_plain

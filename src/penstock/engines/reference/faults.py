@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from penstock.engines.reference.timed import TimedRow, shown
+from penstock.engines.timed import TimedRow, shown
 from penstock.errors import FunctionError, PenstockError, Where
 from penstock.expr.failure import reason_of
 from penstock.operators.op import ERRORS, OnError

@@ -19,7 +19,7 @@ from penstock.engines.reference.lower import node_for
 from penstock.engines.reference.node import OVER, Arrived, Mark, Node, Outputs, Site, merged
 from penstock.engines.reference.sinks import SinkNode
 from penstock.engines.reference.source import SourceNode
-from penstock.engines.reference.timed import TimedRow, batch_of
+from penstock.engines.timed import TimedRow, batch_of
 from penstock.errors import PenstockError
 from penstock.events import BatchDone, EventSink, RowsErrored, RowsLate, StepFailed, WatermarkMoved
 from penstock.operators.op import ERRORS, LATE

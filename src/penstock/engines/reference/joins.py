@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from penstock.engines.reference.node import Arrived, Mark, Node, Outputs, Site, held_back
 from penstock.engines.reference.pairs import PairTest
-from penstock.engines.reference.timed import TimedRow, in_order
+from penstock.engines.timed import TimedRow, in_order
 from penstock.operators.op import OUT
 from penstock.operators.predicate import Equal
 from penstock.operators.window_join import LATE_LEFT, LATE_RIGHT, LEFT, RIGHT, WindowJoin

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
-from penstock.engines.reference.timed import TimedRow, place
+from penstock.engines.timed import TimedRow, place
 
 
 class Answer(Enum):

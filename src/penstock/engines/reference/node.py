@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from penstock.clock import Clock
 from penstock.engines.reference.faults import Faults
-from penstock.engines.reference.timed import TimedRow
+from penstock.engines.timed import TimedRow
 from penstock.operators.op import IN
 from penstock.plan.accounts import Accounts
 from penstock.plan.plan import Plan

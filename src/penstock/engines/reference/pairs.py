@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.engines.reference.faults import Blame
 from penstock.engines.reference.functions import Values
-from penstock.engines.reference.values import clean, same
+from penstock.engines.values import clean, same
 from penstock.expr.failure import RowFailure
 from penstock.expr.types import from_python
 from penstock.operators.calling import own_copy

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 from penstock.connect.protocol import SourceBatch
+from penstock.engines.in_thread import InThread
 from penstock.engines.protocol import RunOptions, RunResult
 from penstock.engines.reference.interpreter import Interpreter
 from penstock.errors import ConnectorError, PenstockError
@@ -17,49 +18,22 @@ from penstock.operators.source import Source
 from penstock.plan.accounts import Accounts
 from penstock.plan.step import Step
 
-_PATIENCE = 5.0
-"""Seconds to let the round at hand end after Ctrl-C; a reader that never gives up is left to the process."""
 
-
-class ReferenceRun:
-    """A run under way. The thread is a daemon, so it never keeps a process alive."""
+class ReferenceRun(InThread):
+    """A run under way."""
 
     def __init__(self, interpreter: Interpreter, options: RunOptions) -> None:
+        super().__init__(interpreter.plan.graph, "reference")
         self._interpreter, self._options = interpreter, options
-        self._stopping = threading.Event()
-        self._result: RunResult | None = None
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._go, name="penstock-reference", daemon=True)
-        self._thread.start()
-
-    def wait(self, timeout: float | None = None) -> RunResult:
-        """Block until the run is over; raises what stopped it, TimeoutError if it takes longer."""
-        try:
-            self._thread.join(timeout)
-        except KeyboardInterrupt:
-            self.stop()
-            self._thread.join(_PATIENCE)
-            raise
-        if self._thread.is_alive():
-            raise TimeoutError(f"the run of {self._interpreter.plan.graph} is not over after {timeout} s")
-        if self._failure is not None:
-            raise self._failure
-        assert self._result is not None, "a run that did not fail has a result"
-        return self._result
-
-    def stop(self) -> None:
-        """Ask the run to stop after the round at hand; `wait` then returns."""
-        self._stopping.set()
+        self.begin()
 
     def metrics(self) -> Mapping[str, Accounts]:
         """The accounts so far."""
         return copy.deepcopy(self._interpreter.accounts)
 
-    def _go(self) -> None:
-        try:
-            self._result = carried(self._interpreter, self._options, self._stopping)
-        except BaseException as failure:  # raised again in wait(), in the user's thread
-            self._failure = failure
+    def carried(self) -> RunResult:
+        """From the first batch to the end."""
+        return carried(self._interpreter, self._options, self._stopping)
 
 
 def carried(interpreter: Interpreter, options: RunOptions, stopping: threading.Event) -> RunResult:

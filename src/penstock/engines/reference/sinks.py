@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.connect.protocol import Output
 from penstock.engines.reference.node import Arrived, Node, Outputs, Site
-from penstock.engines.reference.timed import batch_of
+from penstock.engines.timed import batch_of
 from penstock.errors import ConnectorError, PenstockError
 from penstock.expr.failure import reason_of
 from penstock.operators.sink import Sink

@@ -16,7 +16,7 @@ from penstock.caller import defined_at, name_of
 from penstock.connect.protocol import SourceBatch
 from penstock.engines.reference.faults import Blame
 from penstock.engines.reference.node import OVER, Arrived, Mark, Node, Outputs, Site
-from penstock.engines.reference.timed import TimedRow, values_of
+from penstock.engines.timed import TimedRow, values_of
 from penstock.errors import ConnectorError, FunctionError, TimeError
 from penstock.expr import Expr, lower_python
 from penstock.expr.failure import RowFailure, reason_of

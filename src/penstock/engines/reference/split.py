@@ -10,7 +10,7 @@ from penstock.engines.reference.faults import Blame
 from penstock.engines.reference.functions import Values, blame, predicate
 from penstock.engines.reference.node import Site
 from penstock.engines.reference.stateless import PerRow
-from penstock.engines.reference.timed import TimedRow
+from penstock.engines.timed import TimedRow
 from penstock.expr import Expr, lower_python
 from penstock.expr.failure import RowFailure
 from penstock.operators.calling import own_copy

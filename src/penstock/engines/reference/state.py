@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from penstock.engines.reference.functions import blame, plain_rows, truth
 from penstock.engines.reference.node import Arrived, Node, Outputs, Site
-from penstock.engines.reference.timed import TimedRow, in_order
-from penstock.engines.reference.values import key_columns, key_of
+from penstock.engines.timed import TimedRow, in_order
+from penstock.engines.values import key_columns, key_of
 from penstock.expr.failure import RowFailure
 from penstock.expr.types import from_python
 from penstock.operators.accumulator import Accumulator

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from penstock.engines.reference.faults import Blame
 from penstock.engines.reference.functions import Values, blame, mapping, predicate, several
 from penstock.engines.reference.node import Arrived, Node, Outputs, Site
-from penstock.engines.reference.timed import TimedRow
+from penstock.engines.timed import TimedRow
 from penstock.expr import Expr
 from penstock.operators.function import Expressions, RowFunction
 from penstock.operators.map import Select

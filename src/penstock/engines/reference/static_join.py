@@ -6,8 +6,8 @@ from collections.abc import Hashable
 
 from penstock.engines.reference.node import Site
 from penstock.engines.reference.stateless import PerRow
-from penstock.engines.reference.timed import TimedRow, values_of
-from penstock.engines.reference.values import key_of
+from penstock.engines.timed import TimedRow, values_of
+from penstock.engines.values import key_of
 from penstock.operators.op import OUT
 from penstock.operators.static_join import StaticJoin
 

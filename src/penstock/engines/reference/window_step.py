@@ -17,9 +17,9 @@ from penstock.engines.reference.members import Answer, Kind, Member, WindowRows
 from penstock.engines.reference.node import Arrived, Mark, Node, Outputs, Site, held_back
 from penstock.engines.reference.results import Aggregates, Applied
 from penstock.engines.reference.sessions import Sessions
-from penstock.engines.reference.timed import TimedRow
-from penstock.engines.reference.values import key_columns, key_of, sort_key
 from penstock.engines.reference.windows import TimeWindows
+from penstock.engines.timed import TimedRow
+from penstock.engines.values import key_columns, key_of, sort_key
 from penstock.expr.failure import RowFailure
 from penstock.expr.types import to_python
 from penstock.operators.op import LATE, OUT

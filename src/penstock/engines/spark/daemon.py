@@ -1,13 +1,15 @@
 """The process from which Spark forks its Python workers, with everything loaded that a stage needs.
 
 Spark starts it as `python -m`, by the setting `spark.python.daemon.module`. Loading Numba and the compiled
-loops takes most of a second; done here it is paid once, and every forked worker finds them ready. No
-thread may be started before the fork, so nothing is computed here.
+loops takes most of a second; done here it is paid once, and every forked worker finds them ready. What is
+loaded is kept out of the collector's sight: Spark's workers collect after every task, and would look through
+all of it each time. No thread may be started before the fork, so nothing is computed here.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 
 from pyspark.daemon import manager
@@ -32,4 +34,6 @@ def preload() -> None:
 
 if __name__ == "__main__":
     preload()
+    gc.collect()
+    gc.freeze()
     manager()

@@ -10,15 +10,18 @@ from penstock.clock import Clock
 from penstock.engines.protocol import Gap, RunOptions, Session
 from penstock.engines.spark.installed import need_pyspark
 from penstock.engines.spark.legs import cut
-from penstock.engines.spark.native_chain import explain_source
-from penstock.errors import EngineError, NotSupported
+from penstock.engines.spark.native_chain import chains_of, explain_source
+from penstock.errors import EngineError
 from penstock.events import EventSink
 from penstock.operators.process import Process
 from penstock.operators.window_join import WindowJoin
+from penstock.plan.expressions import only_on_spark
 from penstock.plan.plan import Plan
+from penstock.plan.step import Ref
 
 if TYPE_CHECKING:
     from penstock.engines.spark.running import SparkRun
+    from penstock.engines.spark.session import Opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,29 +53,30 @@ class SparkEngine:
                 gaps.append(Gap(step.name, reason, 'run it with engine="reference"'))
             if isinstance(step.op, WindowJoin):
                 gaps.append(Gap(step.name, "joins of two streams", 'run it with engine="reference"'))
-        return gaps
+        return gaps or _in_python(plan)
 
     def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> SparkRun:
         """Begin a run."""
-        asked: Any = options.engine or Defaults()
-        if not all(hasattr(asked, name) for name in Defaults.__slots__):
-            raise EngineError(
-                f"the spark engine takes SparkOptions, and got {type(asked).__name__}",
-                hint="options=ps.SparkOptions(...)",
-            )
-        need_pyspark()
-        from penstock.engines.spark.running import SparkRun
-        from penstock.engines.spark.session import open_session
+        opened = _opened(options)
+        from penstock.engines.spark.making import running
 
-        opened = open_session(asked, master=options.master, checkpoint=options.checkpoint)
-        return SparkRun(plan, opened, clock=clock, events=events, options=options)
+        return running(plan, opened, clock=clock, events=events, options=options)
 
     def session(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> Session:
-        """A run fed by hand needs an engine in this process."""
-        raise NotSupported(
-            "the spark engine cannot be fed by hand",
-            hint='use Harness(pipe, engine="reference"), and assert_engines_agree(graph) for Spark',
-        )
+        """Begin a run that is fed by hand, each round of it carried by Spark."""
+        opened = _opened(options)
+        from penstock.engines.spark.making import by_hand
+
+        return by_hand(plan, opened, clock=clock, events=events, options=options)
+
+    def to_spark(self, plan: Plan, feeds: Sequence[Ref], session: Any) -> Any:
+        """The rows of a pipe as a DataFrame of the session, the user's or the one that is running."""
+        opened = _opened(RunOptions(engine=Defaults(session=session)))
+        from pyspark.sql import SparkSession
+
+        from penstock.engines.spark.crossing import frame_of
+
+        return frame_of(plan, feeds, opened, session or SparkSession.builder.getOrCreate())
 
     def explain(self, plan: Plan) -> Sequence[str]:
         """How the plan is cut for Spark."""
@@ -84,3 +88,32 @@ class SparkEngine:
             if leg.steps:
                 lines.append(f"leg {leg.number}, {how}: {names}")
         return lines
+
+
+def _in_python(plan: Plan) -> list[Gap]:
+    """Steps with Spark's own SQL that do not stay in the JVM."""
+    legs = cut(plan)
+    inside = {step.name for chain in chains_of(plan, legs) for step in chain.steps} if legs.legs else set()
+    found = [(step.name, only_on_spark(step.op)) for step in plan if step.name not in inside]
+    return [
+        Gap(
+            name,
+            f"{sql} runs in the JVM, and this step does not: explain() says why",
+            "use it in map, select or filter straight behind ps.read.parquet(...) or ps.read.spark(...)",
+        )
+        for name, sql in found
+        if sql is not None
+    ]
+
+
+def _opened(options: RunOptions) -> Opened:
+    asked: Any = options.engine or Defaults()
+    if not all(hasattr(asked, name) for name in Defaults.__slots__):
+        raise EngineError(
+            f"the spark engine takes SparkOptions, and got {type(asked).__name__}",
+            hint="options=ps.SparkOptions(...)",
+        )
+    need_pyspark()
+    from penstock.engines.spark.session import open_session
+
+    return open_session(asked, master=options.master, checkpoint=options.checkpoint)

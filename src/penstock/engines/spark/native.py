@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from penstock.engines.spark.expressions.leaves import column
 from penstock.engines.spark.keys import bucket as bucket_of
-from penstock.engines.spark.leg_work import LegPlan, RoundPlan
+from penstock.engines.spark.leg_plan import LegPlan, RoundPlan
 from penstock.engines.spark.legs import Edge
 from penstock.engines.spark.native_chain import Chain, drops
 from penstock.engines.spark.native_frames import ALIVE, FATE, LATE, NO_WINDOW, SEQ, TIME, NativeFrames

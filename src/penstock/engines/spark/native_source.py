@@ -21,8 +21,8 @@ from penstock.connect.cuts import Piece, together
 from penstock.connect.protocol import SourceBatch
 from penstock.connect.readers.files import FileReader, shifted, unreadable
 from penstock.connect.readers.listing import listed
+from penstock.engines.reading import Reading
 from penstock.engines.spark import native_chain
-from penstock.engines.spark.sources import Reading
 from penstock.operators.source import Source, SourceTime
 from penstock.plan.accounts import Accounts
 from penstock.plan.plan import Plan
@@ -81,7 +81,7 @@ class NativeReading(Reading, ABC):
         self._clock, self._accounts = clock, accounts
         rank = plan.sources.index(step) if len(plan.sources) > 1 else None
         self._again = SourceStage(step.op, Site(step.name, step.where, Accounts(), clock), rank=rank)
-        self.allowed = True
+        self.allowed, self.least_rows = True, native_chain.LEAST_ROWS
 
     def rows(self, batch: SourceBatch | NativeBatch) -> list[tuple[str, Batch]]:
         """The batch with times and places; of one that Spark reads only what follows from it is noted."""
@@ -126,7 +126,7 @@ class FrameReading(NativeReading):
 
     def _read(self) -> Iterator[SourceBatch | NativeBatch]:
         extent = self._look(())
-        if extent.n_rows < native_chain.LEAST_ROWS:
+        if extent.n_rows < self.least_rows:
             native = None
         elif self._time is None:
             native = NativeBatch((), extent.n_rows, 0, 0)
@@ -179,7 +179,7 @@ class FilesReading(NativeReading):
         """The batch as Spark would read it; None when it must be read here."""
         n_rows = sum(footer.num_rows for footer in footers)
         known = all(map(_is_plain, files)) and all(fits(each, self._files.schema) for each in footers)
-        if not self.allowed or n_rows < native_chain.LEAST_ROWS or not known:
+        if not self.allowed or n_rows < self.least_rows or not known:
             return None
         paths = [str(file.absolute()) for file in files]
         told = tuple(NativeFile(path, start) for path, start in zip(paths, starts, strict=True))

@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.engines.spark import failures
-from penstock.engines.spark.leg_work import LegPlan, RoundPlan, first_leg, leave_warm
+from penstock.engines import failures
+from penstock.engines.spark.leg_plan import LegPlan, RoundPlan
+from penstock.engines.spark.tasks import first_leg, leave_warm, on_wire
 from penstock.engines.spark.types import from_spark
-from penstock.engines.spark.wire import FAILED, FATES, to_wire, told
+from penstock.engines.spark.wire import FAILED, FATES, told
 from penstock.plan.step import Ref
 from penstock.stages.batch import Batch
 
@@ -53,9 +54,8 @@ def carry_rows(
                 sent += work.given(task.ref, batch, round_)
             except Exception as failure:
                 sent = [told(FAILED, round_.number, part, failures.as_data(failure, work.at))]
-        for start in range(0, len(sent), 1024):
-            yield to_wire(sent[start : start + 1024])
-    leave_warm(plan, work, part, 0)
+        yield from on_wire(sent)
+    leave_warm(plan, work, part, "")
 
 
 def _rows(given: pa.RecordBatch, task: RowsTask) -> tuple[Batch, int]:

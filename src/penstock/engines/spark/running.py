@@ -1,4 +1,4 @@
-"""A run on Spark: one Structured Streaming query whose every batch is a turn of the rounds.
+"""A run on Spark: a Structured Streaming query whose every batch is a turn of the rounds.
 
 The query's source only ticks; what a turn reads, and how far it has come, is in the rounds and in their
 checkpoint, because batches must be cut by readers, the same on every engine.
@@ -11,27 +11,17 @@ import threading
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
 
 from penstock.clock import Clock
+from penstock.engines.checkpoint import Checkpoint
 from penstock.engines.protocol import RunOptions, RunResult
-from penstock.engines.spark.checkpoint import Checkpoint
-from penstock.engines.spark.described import described
 from penstock.engines.spark.failures import from_spark
-from penstock.engines.spark.jobs import Jobs
-from penstock.engines.spark.legs import cut
 from penstock.engines.spark.rounds import Rounds
 from penstock.engines.spark.session import Opened
-from penstock.engines.spark.tables import with_tables
-from penstock.errors import EngineError
+from penstock.engines.spark.ticking import Ticking, borrowed, given_back
 from penstock.events import EventSink, RunEnded, RunStarted
 from penstock.plan.accounts import Accounts
 from penstock.plan.plan import Plan
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming import StreamingQuery
 
 _PATIENCE = 30.0
 """Seconds to let the turn at hand end after Ctrl-C."""
@@ -41,30 +31,23 @@ class SparkRun:
     """A run under way, watched by a thread that is a daemon, so it never keeps a process alive."""
 
     def __init__(
-        self, plan: Plan, opened: Opened, *, clock: Clock, events: EventSink, options: RunOptions
+        self,
+        plan: Plan,
+        rounds: Rounds,
+        checkpoint: Checkpoint,
+        opened: Opened,
+        stopping: threading.Event,
+        *,
+        clock: Clock,
+        events: EventSink,
+        options: RunOptions,
     ) -> None:
-        plan = with_tables(plan)
-        self._plan, self._opened, self._clock, self._events = plan, opened, clock, events
-        self._options = options
-        self._stopping, self._over = threading.Event(), threading.Event()
+        self._plan, self._rounds, self._checkpoint, self._opened = plan, rounds, checkpoint, opened
+        self._clock, self._events, self._options = clock, events, options
+        self._stopping = stopping
         self._failure: BaseException | None = None
         self._result: RunResult | None = None
-        self._checkpoint = Checkpoint(options.checkpoint, described(plan))
-        legs = cut(plan)
-        run = uuid.uuid4().hex
-        self._name = f"{plan.graph}-{run[:8]}"  # a session has each name once
-        jobs = Jobs(opened.spark, plan, legs, run=run, n_parts=opened.partitions)
-        self._rounds = Rounds(
-            plan,
-            legs,
-            jobs,
-            self._checkpoint,
-            clock=clock,
-            events=events,
-            until=options.until,
-            drain=options.drain,
-            n_parts=opened.partitions,
-        )
+        self._name = f"{plan.graph}-{uuid.uuid4().hex[:8]}"  # a session has each name once
         self._thread = threading.Thread(target=self._go, name="penstock-spark", daemon=True)
         self._thread.start()
 
@@ -106,7 +89,7 @@ class SparkRun:
             self._rounds.close()
             outcome = "drained" if self._rounds.drained else "stopped"
             self._result = RunResult(
-                outcome, self._rounds.batches, copy.deepcopy(self._rounds.accounts), self._collected()
+                outcome, self._rounds.batches, copy.deepcopy(self._rounds.accounts), self._rounds.tables()
             )
         except BaseException as failure:  # raised again in wait(), in the user's thread
             self._failure = failure
@@ -121,44 +104,27 @@ class SparkRun:
         self._checkpoint.close()
 
     def _query(self) -> None:
-        """Run the query until the rounds are over, somebody stops it, or it fails."""
-        spark = self._opened.spark
-        ticks = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
-        writer = ticks.writeStream.foreachBatch(self._tick).queryName(self._name)
-        writer = writer.option("checkpointLocation", self._checkpoint.ticks())
+        """Have a query call turns until the rounds are over, somebody stops the run, or it fails."""
         trigger = getattr(self._options.engine, "trigger", None)
-        if trigger is not None:
-            writer = writer.trigger(processingTime=trigger)
-        query = writer.start()
-        try:
-            self._watch(query)
-        finally:
-            query.stop()
+        if not self._checkpoint.durable and trigger is None:
+            query = borrowed(self._opened.spark, "penstock")
+            query.serve(self._turn)
+            given_back(query)
+        else:
+            folder = self._checkpoint.ticks()
+            query = Ticking(self._opened.spark, self._name, folder=folder, trigger=trigger)
+            try:
+                query.serve(self._turn)
+            finally:
+                query.close()
         if self._failure is not None:
             raise self._failure
 
-    def _watch(self, query: StreamingQuery) -> None:
-        while not self._over.wait(0.2):
-            if not query.isActive and not self._over.is_set():
-                cause = query.exception()
-                raise EngineError(
-                    "Spark stopped the query", detail=None if cause is None else str(cause).partition("\n")[0]
-                )
-
-    def _tick(self, batch: Any, number: int) -> None:
-        """One batch of the query; what fails is kept for `wait`, since Spark would only keep its text."""
-        if self._over.is_set():
-            return
+    def _turn(self) -> bool:
+        """One turn; what fails is kept for `wait`, since Spark would only keep its text."""
         try:
             goes_on = self._rounds.turn()
         except BaseException as failure:
             self._failure = from_spark(failure, self._plan)
             goes_on = False
-        if not goes_on or self._stopping.is_set():
-            self._over.set()
-
-    def _collected(self) -> dict[Any, pa.Table]:
-        return {
-            ref: pa.Table.from_batches(batches, schema=self._plan[ref.step].outputs[ref.port].schema)
-            for ref, batches in self._rounds.collected.items()
-        }
+        return goes_on and not self._stopping.is_set()

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.engines.packed import packed_up
 from penstock.engines.spark.legs import DRIVER, Key
 from penstock.stages.batch import Batch
 from penstock.stages.key_buckets import KeyBuckets
@@ -30,9 +31,9 @@ SCHEMA = pa.schema(
 )
 SPARK_SCHEMA = "leg int, edge int, round int, part int, body binary"
 
-WAKE, FAILED, COUNTED, SAVED, FATES = -1, -2, -3, -4, -5
+WAKE, FAILED, COUNTED, SAVED, FATES, WORKED, REASONS = -1, -2, -3, -4, -5, -6, -7
 """Edges that carry no rows: a part that must take its turn; a failure; accounts; where state was written;
-what became of the rows of a chain in the JVM."""
+what became of the rows of a chain in the JVM; how long a part was at work; why rows failed."""
 
 MOST_ROWS = 1 << 17
 """Rows of one packed batch."""
@@ -65,25 +66,9 @@ def from_wire(batch: pa.RecordBatch | pa.Table) -> Iterator[Sent]:
 
 
 def pack(batch: Batch) -> bytes:
-    """A batch as bytes: its columns, then times and order under names of their place."""
-    extra = [pa.array(batch.times), *(pa.array(column) for column in batch.order)]
-    names = [str(place) for place in range(batch.rows.num_columns + len(extra))]
-    whole = pa.RecordBatch.from_arrays([*batch.rows.columns, *extra], names=names)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, whole.schema) as writer:
-        writer.write_batch(whole)
-    data: bytes = sink.getvalue().to_pybytes()
+    """A batch as the bytes of one cell."""
+    data: bytes = packed_up(batch).to_pybytes()
     return data
-
-
-def unpack(body: bytes, schema: pa.Schema) -> Batch:
-    """And back; `schema` is that of the rows."""
-    with pa.ipc.open_stream(body) as reader:
-        whole = reader.read_next_batch()
-    n = len(schema)
-    rows = pa.RecordBatch.from_arrays(whole.columns[:n], schema=schema)
-    times, *order = (column.to_numpy(zero_copy_only=False) for column in whole.columns[n:])
-    return Batch(rows, times, tuple(order))
 
 
 class Dealing:

@@ -6,6 +6,7 @@ All branches are computed for all rows; what is not needed is left out by the no
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -13,6 +14,7 @@ from penstock.expr.arrow import arithmetic, cast, choice, comparison, hashing, s
 from penstock.expr.arrow.evaluated import Evaluated, either, without_failed
 from penstock.expr.arrow.rule import Function, rule
 from penstock.expr.columns import Column, Literal
+from penstock.expr.comparison import Comparison
 from penstock.expr.node import Sees
 from penstock.expr.program import Line, resolve
 from penstock.expr.surface import Expr
@@ -22,7 +24,18 @@ from penstock.expr.values import from_plain
 FAMILIES = (arithmetic, cast, choice, comparison, hashing, string, time)
 
 
-def lower_arrow(expr: Expr, schema: pa.Schema) -> Callable[[pa.RecordBatch], Evaluated]:
+class Columns(Protocol):
+    """What expressions are computed on: a RecordBatch, or whatever has columns by name as it does."""
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows."""
+
+    def column(self, name: str) -> pa.Array:
+        """One column."""
+
+
+def lower_arrow(expr: Expr, schema: pa.Schema) -> Callable[[Columns], Evaluated]:
     """A function from a batch of that schema to the expression's values and failed rows.
 
     >>> from penstock.expr import col
@@ -30,9 +43,11 @@ def lower_arrow(expr: Expr, schema: pa.Schema) -> Callable[[pa.RecordBatch], Eva
     >>> double(pa.RecordBatch.from_pydict({"a": [1, None]})).values.to_pylist()
     [2, None]
     """
-    steps = [(_reader(line), line.inputs) for line in resolve(expr, schema)]
+    lines = resolve(expr, schema)
+    needed = _needed_per_row(lines)
+    steps = [(_reader(line, place in needed), line.inputs) for place, line in enumerate(lines)]
 
-    def values_of(batch: pa.RecordBatch) -> Evaluated:
+    def values_of(batch: Columns) -> Evaluated:
         results: list[Evaluated] = []
         for compute, inputs in steps:
             results.append(compute(batch, [results[place] for place in inputs]))
@@ -41,14 +56,27 @@ def lower_arrow(expr: Expr, schema: pa.Schema) -> Callable[[pa.RecordBatch], Eva
     return values_of
 
 
-def _reader(line: Line) -> Callable[[pa.RecordBatch, list[Evaluated]], Evaluated]:
+def _needed_per_row(lines: list[Line]) -> set[int]:
+    """The lines whose value is wanted once per row: all but literals that are only compared with columns."""
+    needed = {len(lines) - 1}
+    for line in lines:
+        literal = [isinstance(lines[place].node, Literal) for place in line.inputs]
+        if not isinstance(line.node, Comparison) or all(literal):
+            needed.update(line.inputs)
+    return needed
+
+
+def _reader(line: Line, per_row: bool) -> Callable[[Columns, list[Evaluated]], Evaluated]:
     node = line.node
     if isinstance(node, Column):
         name = node.name
         return lambda batch, _: Evaluated(batch.column(name))
     if isinstance(node, Literal):
         value = from_plain([node.value], line.type)[0]
-        return lambda batch, _: Evaluated(pa.repeat(value, batch.num_rows))
+        if per_row:
+            return lambda batch, _: Evaluated(pa.repeat(value, batch.num_rows))
+        alone = Evaluated(value)
+        return lambda batch, _: alone
     function, sees = rule(node, line), node.sees
     return lambda _, inputs: _guarded(function, sees, inputs)
 

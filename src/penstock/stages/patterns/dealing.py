@@ -45,16 +45,21 @@ class KeyDeal:
         self.degree, self._key = degree, tuple(key)
         self._buckets = KeyBuckets([schema.field(name).type for name in key])
 
-    def buckets(self, rows: pa.RecordBatch) -> Ints:
-        """The bucket of each row's key."""
-        columns = [rows.column(name) for name in self._key]
-        return self._buckets.of(columns, rows.num_rows).astype(np.int64)
+    def buckets(self, batch: Batch) -> Ints:
+        """The bucket of each row's key; where the key stands in a shorter column, of its values there."""
+        coded = batch.coded(self._key[0]) if len(self._key) == 1 else None
+        if coded is not None:
+            return self._of([coded.values], len(coded.values)).take(coded.codes)
+        return self._of([batch.column(name) for name in self._key], batch.num_rows)
+
+    def _of(self, columns: Sequence[pa.Array], n_rows: int) -> Ints:
+        return self._buckets.of(columns, n_rows).astype(np.int64)
 
     def __call__(self, batch: Batch) -> Shares:
         """By bucket."""
         if self.degree == 1:
             return _whole(batch)
-        return _shared_out(batch, self.buckets(batch.rows) % self.degree, self.degree)
+        return _shared_out(batch, self.buckets(batch) % self.degree, self.degree)
 
     def heirs(self, bucket: int) -> Sequence[int]:
         """The one that has the bucket's keys."""
@@ -85,18 +90,18 @@ class WindowDeal:
 
     def __call__(self, batch: Batch) -> Shares:
         """By window; a row may be in several shares."""
-        buckets = self._keys.buckets(batch.rows)
+        buckets = self._keys.buckets(batch)
         homes = self._homes(batch.times, buckets)
         masks = [self.needed(batch.times, buckets, each) | (homes == each) for each in range(self.degree)]
         return [(each, batch.where(mask)) for each, mask in enumerate(masks) if mask.any()]
 
     def buckets(self, batch: Batch) -> Ints:
         """The bucket of each row's key."""
-        return self._keys.buckets(batch.rows)
+        return self._keys.buckets(batch)
 
     def homes(self, batch: Batch) -> Ints:
         """The replica at which each row is judged and counted."""
-        return self._homes(batch.times, self._keys.buckets(batch.rows))
+        return self._homes(batch.times, self._keys.buckets(batch))
 
     def lanes(self, kinds: Ints, starts: Ints, buckets: Ints) -> Ints:
         """The lane of each window, by its kind, its start and the bucket of its key."""

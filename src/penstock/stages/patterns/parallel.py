@@ -93,10 +93,10 @@ class ParallelStage(WindowStage):
 
     def _take_guests(self, batch: Batch) -> None:
         """Rows into windows; one that fails or is late is told of by its home."""
-        lifted = self._lifting.lift(batch.rows)
+        lifted = self._lifting.lift(batch)
         if lifted.failed is not None and lifted.failed.any():
             batch = batch.where(~lifted.failed)
-            lifted = self._lifting.lift(batch.rows)
+            lifted = self._lifting.lift(batch)
         if batch.num_rows == 0:
             return
         slots = self._slots(batch)

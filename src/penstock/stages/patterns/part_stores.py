@@ -78,8 +78,10 @@ class PanesTogether(SliceStore):
         self._rings.reserve(int(cut.slots.max()) + 1)
         places = self._rings.place(cut.slots, self.slicing.ids(cut.starts))
         into, which = np.unique(places, return_inverse=True)
-        for register, state, part in zip(self._kept, self._arena.cells, cut.cells, strict=True):
+        registers = zip(self._kept, self._arena.cells, cut.cells, strict=True)
+        for place, (register, state, part) in enumerate(registers):
             kept = counts_of(register, part, cut.cells[0])
+            self._arena.blank[place] &= not kept.any()
             state[into] = _merged(self._cells.run, register, state[into], kept, which)
 
 

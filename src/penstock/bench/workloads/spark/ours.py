@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import penstock as ps
 from penstock.bench.workloads.spark.rows import Answer, Rows, Shape, read_back
 from penstock.events import BatchDone, Event
-from penstock.graph.multipipe import MultiPipe
 
 BYTES, PER_BATCH = "checkpoint per batch (bytes)", "per batch (s)"
 SCHEMA = pa.schema([("ts", pa.timestamp("us", "UTC")), ("key", pa.int64()), ("value", pa.float64())])
@@ -70,7 +69,7 @@ def live(rows: Rows) -> Told:
     return Told(out, "window_start", n, [after - before for before, after in pairwise(done)])
 
 
-def _windows(source: MultiPipe, shape: Shape) -> MultiPipe:
+def _windows(source: ps.MultiPipe, shape: Shape) -> ps.MultiPipe:
     sliding = ps.sliding(f"{shape.size} us", every=f"{shape.every} us")
     windows = source.key_by("key").window(sliding, name="windows")
     return windows.aggregate(total=ps.sum("value"), n=ps.count())

@@ -1,0 +1,66 @@
+"""A run in a thread of its own: who waits for it gets its result, or what stopped it, in his own thread.
+
+The thread is a daemon, so it never keeps a process alive.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+
+from penstock.engines.protocol import RunResult
+
+PATIENCE = 5.0
+"""Seconds to let the rounds at hand end after Ctrl-C; a reader that never gives up is left to the process."""
+
+
+class InThread(ABC):
+    """A run under way, once it is begun."""
+
+    def __init__(self, graph: str, engine: str) -> None:
+        self._graph = graph
+        self._stopping, self._over = threading.Event(), threading.Event()
+        self._result: RunResult | None = None
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._go, name=f"penstock-{engine}", daemon=True)
+
+    @abstractmethod
+    def carried(self) -> RunResult:
+        """All of the run, from opening to closing."""
+
+    def begin(self) -> None:
+        """Let it go."""
+        self._thread.start()
+
+    def wait(self, timeout: float | None = None) -> RunResult:
+        """Block until the run is over; raises what stopped it, TimeoutError if it takes longer."""
+        try:
+            over = self._over.wait(timeout)  # join(), interrupted, would take the thread for ended
+        except KeyboardInterrupt:
+            self.stop()
+            self._over.wait(PATIENCE)
+            self.break_off()
+            raise
+        if not over:
+            raise TimeoutError(f"the run of {self._graph} is not over after {timeout} s")
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+        assert self._result is not None, "a run that did not fail has a result"
+        return self._result
+
+    def stop(self) -> None:
+        """Ask the run to stop after the rounds at hand; `wait` then returns."""
+        self._stopping.set()
+
+    def break_off(self) -> None:
+        """Leave at once, after Ctrl-C and some patience; nothing is waited for any more."""
+        return
+
+    def _go(self) -> None:
+        try:
+            self._result = self.carried()
+        except BaseException as failure:  # raised again in wait(), in the user's thread
+            self._failure = failure
+        finally:
+            self._over.set()

@@ -1,0 +1,186 @@
+"""A plan as nodes: every seat, with its stage, in its node. `wiring.py` puts channels between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import pyarrow as pa
+
+from penstock.clock import Clock
+from penstock.engines.local.end_seats import Collection, CollectSeat, PassSeat, SinkSeat
+from penstock.engines.local.groups import Group, Part, cut
+from penstock.engines.local.loop_nodes import FlowLoop, LoopSeat, RoundLoop
+from penstock.engines.local.network import Bench, Network
+from penstock.engines.local.node import Node
+from penstock.engines.local.processes import Crew
+from penstock.engines.local.progress import Progress
+from penstock.engines.local.seats import PlainSeat, RoundSeat, Seat, StageSeat
+from penstock.engines.local.settings import THREAD
+from penstock.engines.local.source_node import ByReader, Feed, SourceNode, SourceSeat
+from penstock.engines.local.stage_nodes import FlowNode, RoundNode
+from penstock.engines.marks import held_back
+from penstock.engines.reading import Reading
+from penstock.engines.writing import Writing
+from penstock.errors import PenstockError
+from penstock.operators.process import Process
+from penstock.operators.sink import Sink
+from penstock.operators.source import Source
+from penstock.operators.windows import Windows
+from penstock.plan.accounts import Accounts
+from penstock.plan.plan import Plan
+from penstock.plan.step import Ref, Step
+from penstock.stages.patterns import Pattern, decompose
+from penstock.stages.patterns.part_stages import PartStage
+from penstock.stages.protocol import Stage
+from penstock.stages.site import Site
+from penstock.stages.stateless import Stateless
+
+
+class Building:
+    """Makes the nodes of a plan.
+
+    in_rounds  rows go round by round, all sources at one pace
+    feeds      by source, where somebody feeds the run by hand
+    most       replicas of an elastic step, at most
+    crew       worker processes for some of the steps
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        clock: Clock,
+        progress: Progress,
+        *,
+        in_rounds: bool,
+        drain: bool,
+        feeds: Mapping[str, Feed] | None = None,
+        most: int = 1,
+        crew: Crew | None = None,
+    ) -> None:
+        self._clock, self._progress, self._in_rounds, self._drain = clock, progress, in_rounds, drain
+        self._feeds, self._crew = feeds or {}, crew or Crew(plan, THREAD, clock)
+        self.network = Network(plan)
+        self._plan = plan
+        self._n_nodes = 0
+        for group in cut(plan, saved=progress.saving is not None, most=most):
+            try:
+                self._add(group, partial(self._node, group))
+            except PenstockError as failure:
+                raise failure.at(group.head.name, group.head.where) from None
+
+    def _add(self, group: Group, make: Callable[[int], Node]) -> Bench:
+        bench = Bench(group, [])
+        for replica in range(group.width):
+            bench.nodes.append(make(replica))
+            self._n_nodes += 1
+        self.network.benches.append(bench)
+        return bench
+
+    def collecting(self, ref: Ref) -> Bench:
+        """A node of its own for rows that several replicas give."""
+        seat = CollectSeat(self._plan[ref.step], self.collection(ref))
+        return self._between(ref, 1, Part.COLLECTING, lambda: seat)
+
+    def dealing(self, ref: Ref, width: int) -> Bench:
+        """Nodes that only deal the rows of a port to the replicas of another step."""
+        return self._between(ref, width, Part.DEALING, lambda: PassSeat(self._plan[ref.step], ref.port))
+
+    def _between(self, ref: Ref, width: int, part: Part, seat: Callable[[], Seat]) -> Bench:
+        step, make = self._plan[ref.step], RoundNode if self._in_rounds else FlowNode
+        group = Group(len(self.network.benches), (step,), width, part)
+
+        def node(replica: int) -> Node:
+            return make(self._n_nodes, (step,), replica, [seat()], self._progress)
+
+        return self._add(group, node)
+
+    def collection(self, ref: Ref) -> Collection:
+        """Where the rows of a port are kept."""
+        schema = self._plan[ref.step].outputs[ref.port].schema
+        return self.network.collections.setdefault(ref, Collection(schema))
+
+    def _node(self, group: Group, replica: int) -> Node:
+        seats = [self._seat(step, group, replica) for step in group.steps]
+        for seat in seats:
+            seat.told = self._progress if self._progress.telling else None
+        head, number, progress = seats[0], self._n_nodes, self._progress
+        if isinstance(head, SourceSeat):
+            name = head.step.name
+            feed = self._feeds.get(name) or ByReader(head.reading)
+            pace = 0 if self._in_rounds else self._plan.sources.index(head.step)
+            return SourceNode(number, group.steps, seats, feed, progress, pace=pace, drain=self._drain)
+        if isinstance(head, LoopSeat):
+            loop = RoundLoop if self._in_rounds else FlowLoop
+            return loop(number, group.steps, seats, progress)
+        make = RoundNode if self._in_rounds else FlowNode
+        return make(number, group.steps, replica, seats, progress)
+
+    def _seat(self, step: Step, group: Group, replica: int) -> Seat:
+        accounts = Accounts()
+        if isinstance(step.op, Source):
+            reading = Reading(self._plan, step, self._clock, accounts)
+            self.network.readings[step.name] = reading
+            return SourceSeat(step, reading, accounts)
+        if isinstance(step.op, Sink):
+            writing = Writing(step, accounts)
+            self.network.writings[step.name] = writing
+            return SinkSeat(step, writing)
+        if isinstance(step.op, Process):
+            return LoopSeat(step, accounts)
+        if step is group.head and group.part is not Part.WHOLE:
+            return self._spread_seat(step, group, replica)
+        stage = self._crew.stage_of(step, replica, self._site(step, accounts))
+        return self._stage_seat(step, stage, accounts, held_back(step))
+
+    def _spread_seat(self, step: Step, group: Group, replica: int) -> Seat:
+        pattern = self._pattern(step)
+        if group.part is Part.REPLICAS:
+            stage = pattern.replicas[replica]
+            return self._stage_seat(step, stage, _accounts(stage), 0)
+        stage = pattern.joining[replica]
+        schema = None if pattern.between is None else _schema_between(pattern, step)
+        return self._stage_seat(step, stage, _accounts(stage), held_back(step), schema)
+
+    def _pattern(self, step: Step) -> Pattern:
+        if step.name not in self.network.patterns:
+            assert isinstance(step.op, Windows), "only windows are spread"
+            degree = step.degree.least
+            self.network.patterns[step.name] = decompose(
+                step.op,
+                step.up,
+                degree,
+                lambda: self._site(step, Accounts()),
+                joining=degree if step.up.key else 1,
+            )
+        return self.network.patterns[step.name]
+
+    def _stage_seat(
+        self, step: Step, stage: Stage, accounts: Accounts, by: int, schema: pa.Schema | None = None
+    ) -> Seat:
+        if self._in_rounds:
+            seat = RoundSeat(step, stage, accounts, by, schema or step.up.schema)
+            if self._progress.saving is not None and isinstance(stage, PartStage):
+                seat.flush = stage.flush
+            return seat
+        if isinstance(stage, Stateless):
+            return PlainSeat(step, stage, accounts)
+        return StageSeat(step, stage, accounts, by)
+
+    def _site(self, step: Step, accounts: Accounts) -> Site:
+        read = frozenset(port for port in step.outputs if self._plan.is_read(Ref(step.name, port)))
+        return Site(step.name, step.where, accounts, self._clock, read)
+
+
+def _accounts(stage: Stage) -> Accounts:
+    """The accounts that a stage counts in; one that only puts results in order has none."""
+    site = getattr(stage, "site", None)
+    found: Accounts = Accounts() if site is None else site.accounts
+    return found
+
+
+def _schema_between(pattern: Pattern, step: Step) -> pa.Schema:
+    """The columns of what replicas give to those that join it."""
+    found = getattr(pattern.replicas[0], "format", None)
+    schema: pa.Schema = step.outputs["out"].schema if found is None else found.schema
+    return schema

@@ -1,0 +1,166 @@
+"""Channels: bounded queues of batches between two nodes, in which marks and tickets travel in band.
+
+One node writes and one node reads; several producers have a channel each. What is in it:
+
+    Batch       rows
+    EndOfRound  what the reader may rely on from here on
+    int         a ticket: everything that a batch of this number became has been sent (`outlets.py`)
+    Rescaled    from the next ticket on so many replicas have their turn
+    CLOSED      nothing more will come
+    BROKEN      nor will the rest of the round at hand: its writer has failed
+
+Neither side takes a lock: appending and taking are single steps of a deque, and each side looks at the
+other's state only after it has done its part, as the dispatcher does before it lets a node sleep.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from penstock.engines.local.statistics import READ_BLOCKED, WRITE_BLOCKED, InputStatistics
+from penstock.engines.marks import Mark
+from penstock.stages.batch import Batch
+
+if TYPE_CHECKING:
+    from penstock.engines.local.dispatch import Dispatcher
+    from penstock.engines.local.node import Node
+
+
+class EndOfRound:
+    """All rows of a round have passed here.
+
+    pace    which sources' rounds: those that go together share one
+    number  the round, from 0
+    mark    how far the stream has come
+    """
+
+    __slots__ = ("mark", "number", "pace")
+
+    def __init__(self, pace: int, number: int, mark: Mark) -> None:
+        self.pace, self.number, self.mark = pace, number, mark
+
+
+class Rescaled:
+    """From here on batches are dealt in turn to the first `n` replicas."""
+
+    __slots__ = ("n",)
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+
+class _Last:
+    """The last message of a channel."""
+
+    __slots__ = ()
+
+
+CLOSED, BROKEN = _Last(), _Last()
+
+
+class Channel:
+    """One channel.
+
+    capacity   messages that fit; writers may go over it by what one message becomes
+    max_rows   rows that fit
+    paces      the paces whose rounds come through here
+    control    rows change the reader's state only: marks say nothing about its data
+    feedback   the rows come from a later step, and are for the round after theirs
+
+    Kept for the reader alone: `mark`, `reached` (pace -> last round that has ended), `ended`, `kept` (rows
+    that wait for the end of their round).
+    """
+
+    __slots__ = (
+        "abandoned",
+        "capacity",
+        "control",
+        "dispatcher",
+        "dropped",
+        "ended",
+        "feedback",
+        "items",
+        "kept",
+        "mark",
+        "max_rows",
+        "paces",
+        "port",
+        "reached",
+        "reader",
+        "stamps",
+        "statistics",
+        "writer",
+    )
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        *,
+        capacity: float,
+        max_rows: float,
+        port: str,
+        control: bool = False,
+        feedback: bool = False,
+    ) -> None:
+        self.dispatcher, self.capacity, self.max_rows = dispatcher, capacity, max_rows
+        self.port, self.control, self.feedback = port, control, feedback
+        self.paces: frozenset[int] = frozenset()
+        self.items: deque[Any] = deque()
+        self.stamps: deque[int] = deque()
+        self.statistics = InputStatistics(max_rows, capacity)
+        self.reader: Node
+        self.writer: Node
+        self.abandoned = self.ended = False
+        self.dropped = 0
+        self.mark = Mark()
+        self.reached: dict[int, int] = {}
+        self.kept: list[Batch] = []
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the writer must wait. What nobody will read has room for everything."""
+        if len(self.items) < self.capacity and self.statistics.waiting_rows < self.max_rows:
+            return False
+        return not self.abandoned
+
+    def push(self, message: Any) -> None:
+        """Put a message in; wakes the reader if it waits for one."""
+        now, counted = self.dispatcher.now(), self.statistics
+        if type(message) is Batch:
+            if self.abandoned:
+                self.dropped += message.num_rows
+                return
+            counted.put_rows += message.num_rows
+            counted.put_batches += 1
+        if not self.items:
+            counted.oldest = now
+        self.stamps.append(now)
+        self.items.append(message)
+        if self.reader.statistics.state is READ_BLOCKED:
+            self.dispatcher.written(self.reader)
+
+    def pop(self) -> Any:
+        """Take the oldest message; wakes the writer if it waits for room."""
+        message, counted = self.items.popleft(), self.statistics
+        self.stamps.popleft()
+        counted.oldest = self.stamps[0] if self.stamps else None
+        if type(message) is Batch:
+            counted.taken_rows += message.num_rows
+            counted.taken_batches += 1
+        if self.writer.statistics.state is WRITE_BLOCKED:
+            self.dispatcher.read(self.writer)
+        return message
+
+    def abandon(self) -> None:
+        """The reader has completed: what was sent and will be sent is only counted (`unread`)."""
+        self.abandoned = True
+        if self.writer.statistics.state is WRITE_BLOCKED:
+            self.dispatcher.read(self.writer)
+
+    @property
+    def unread(self) -> int:
+        """Rows that were sent to a reader that had completed, or completed before it took them."""
+        if not self.abandoned:
+            return 0
+        return self.dropped + sum(each.num_rows for each in tuple(self.items) if type(each) is Batch)

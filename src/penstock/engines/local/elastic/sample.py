@@ -1,0 +1,154 @@
+"""What happened in one adaptation period, summed up per step from the statistics of its replicas.
+
+Counters only grow, so a period is the difference of two looks at them. A replica that is new in this period
+counts from zero; one that has gone counts up to the last look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from penstock.engines.local.statistics import InputStatistics, NodeStatistics
+
+SELDOM = 0.1  # a source that waits for rows less than this share of a period could give out more
+
+
+@dataclass(frozen=True, slots=True)
+class StepSample:
+    """One step over a period.
+
+    replicas  how many there are
+    most      how many there may be; 1 for a step that cannot be replicated
+    busy      running time of all replicas, in periods: 2.5 means that two and a half ran all the time
+    rows_in   rows read by all replicas
+    rows_out  rows given out by all replicas
+    full_in   write-blocked ratio of its input: share of the period that it was full, mean over replicas
+    full_out  the greatest write-blocked ratio of the ports that it writes to
+    source    whether it reads no port
+    waiting   share of the period that it waited for rows, mean over replicas
+    """
+
+    step: str
+    replicas: int
+    most: int
+    busy: float
+    rows_in: int
+    rows_out: int
+    full_in: float
+    full_out: float
+    source: bool = False
+    waiting: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A whole run over a period."""
+
+    threads: int
+    steps: tuple[StepSample, ...]
+
+    @property
+    def utilisation(self) -> float:
+        """The share of the threads' time that went into running nodes (C-Stream 4.1)."""
+        return sum(step.busy for step in self.steps) / self.threads
+
+    @property
+    def throughput(self) -> int:
+        """Rows that all steps read, and sources gave out: what was done, wherever rows wait in between.
+
+        Rows that only fill queues count little, which the rows of the sources alone would not do.
+        """
+        return sum(step.rows_out if step.source else step.rows_in for step in self.steps)
+
+    def pressed(self, congestion: float) -> bool:
+        """Whether more could be done: a source has no room to write to, or does not wait for rows at all."""
+        return any(step.full_out >= congestion or step.waiting < SELDOM for step in self.steps if step.source)
+
+
+@dataclass(slots=True)
+class _Look:
+    """The counters of one replica when last looked at."""
+
+    running: int = 0
+    waiting: int = 0
+    rows_in: int = 0
+    rows_out: int = 0
+
+
+class Sampler:
+    """Looks at the statistics once per period.
+
+    most  step -> the replicas it may have; steps left out stay as they are
+    """
+
+    def __init__(self, most: Mapping[str, int], now: int) -> None:
+        self._most = most
+        self._looked = now
+        self._nodes: dict[NodeStatistics, _Look] = {}
+        self._ports: dict[InputStatistics, int] = {}
+
+    def look(self, nodes: Iterable[NodeStatistics], threads: int, now: int) -> Sample:
+        """The period since the last look."""
+        took = max(1, now - self._looked)
+        self._looked = now
+        steps: dict[str, list[NodeStatistics]] = {}
+        for node in nodes:
+            steps.setdefault(node.step, []).append(node)
+        ports = {port: None for replicas in steps.values() for node in replicas for port in _ports(node)}
+        full = {port: self._full(port, now) / took for port in ports}
+        samples = tuple(self._step(step, found, full, now, took) for step, found in steps.items())
+        self._forget(steps, full)
+        return Sample(threads, samples)
+
+    def _full(self, port: InputStatistics, now: int) -> int:
+        total = port.full_until(now)
+        before = self._ports.get(port, 0)
+        self._ports[port] = total
+        return total - before
+
+    def _step(
+        self,
+        step: str,
+        replicas: Sequence[NodeStatistics],
+        full: Mapping[InputStatistics, float],
+        now: int,
+        took: int,
+    ) -> StepSample:
+        running = waiting = rows_in = rows_out = 0
+        for node in replicas:
+            before = self._nodes.get(node, _Look())
+            look = _Look(node.running_until(now), node.waiting_until(now), node.rows_in, node.rows_out)
+            self._nodes[node] = look
+            running += look.running - before.running
+            waiting += look.waiting - before.waiting
+            rows_in += look.rows_in - before.rows_in
+            rows_out += look.rows_out - before.rows_out
+        full_in = [max((full[port] for port in node.inputs), default=0.0) for node in replicas]
+        full_out = [full[port] for node in replicas for out in node.outputs for port in out.subscribers]
+        return StepSample(
+            step=step,
+            replicas=len(replicas),
+            most=self._most.get(step, len(replicas)),
+            busy=running / took,
+            rows_in=rows_in,
+            rows_out=rows_out,
+            full_in=sum(full_in) / len(full_in),
+            full_out=max(full_out, default=0.0),
+            source=replicas[0].source,
+            waiting=waiting / took / len(replicas),
+        )
+
+    def _forget(
+        self, steps: Mapping[str, Sequence[NodeStatistics]], full: Mapping[InputStatistics, float]
+    ) -> None:
+        """Drop the counters of replicas that have gone."""
+        alive = {node for replicas in steps.values() for node in replicas}
+        self._nodes = {node: look for node, look in self._nodes.items() if node in alive}
+        self._ports = {port: total for port, total in self._ports.items() if port in full}
+
+
+def _ports(node: NodeStatistics) -> Iterable[InputStatistics]:
+    yield from node.inputs
+    for out in node.outputs:
+        yield from out.subscribers

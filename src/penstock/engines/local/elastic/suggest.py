@@ -1,0 +1,47 @@
+"""Replicas for the next run, from what a run has counted (WindFlow 5.3).
+
+WindFlow measures the processing time per row and the selectivity of every operator, weighs each by the rows
+that reach it, and gives out replicas in proportion until the cores are used up. The running time of a step
+is that weight. Proportions are whole numbers in the end: every further replica goes to the step whose
+replicas have most to do, which no other sharing of as many replicas improves on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from heapq import heapify, heapreplace
+
+from penstock.engines.local.statistics import NodeStatistics
+
+
+def suggest_parallelism(
+    nodes: Iterable[NodeStatistics], *, cores: int, most: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """Step -> the replicas it should have so that all cores are used; at least one each.
+
+    nodes  the statistics of all replicas of a run, or of a part of one
+    cores  how many to use; steps without much work share them
+    most   step -> the replicas it may have; steps left out, and sources, keep one
+    """
+    allowed = most or {}
+    work: dict[str, int] = {}
+    for node in nodes:
+        work[node.step] = work.get(node.step, 0) + node.running_ns
+    replicas = dict.fromkeys(work, 1)
+    threads_left = cores - _threads(work, replicas)
+    heap: list[tuple[float, str]] = [(-ns, step) for step, ns in work.items() if ns]
+    heapify(heap)
+    while heap and threads_left > 0:
+        busiest = heap[0][1]
+        if replicas[busiest] >= allowed.get(busiest, 1):
+            break  # it limits the graph, and more replicas of the others would have nothing to do
+        replicas[busiest] += 1
+        heapreplace(heap, (-work[busiest] / replicas[busiest], busiest))
+        threads_left = cores - _threads(work, replicas)
+    return replicas
+
+
+def _threads(work: Mapping[str, int], replicas: Mapping[str, int]) -> float:
+    """How many threads the replicas keep busy, when the busiest of them is never idle."""
+    slowest = max((ns / replicas[step] for step, ns in work.items()), default=0)
+    return sum(work.values()) / slowest if slowest else 0.0

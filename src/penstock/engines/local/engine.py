@@ -1,0 +1,85 @@
+"""The in-process engine as the registry finds it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock.clock import Clock
+from penstock.engines.local.settings import settings
+from penstock.engines.protocol import Gap, RunOptions
+from penstock.errors import NotSupported
+from penstock.events import EventSink
+from penstock.operators.process import Process
+from penstock.operators.window_join import WindowJoin
+from penstock.plan.expressions import only_on_spark
+from penstock.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from penstock.engines.local.run import LocalRun
+    from penstock.engines.local.session import LocalSession
+
+_SPARK = 'run it with engine="spark", or say it with col(...)'
+
+
+class LocalEngine:
+    """Co-routines on a pool of threads, in this process."""
+
+    @property
+    def name(self) -> str:
+        """What `run(engine=...)` calls it."""
+        return "local"
+
+    def gaps(self, plan: Plan) -> Sequence[Gap]:
+        """Joins of streams, and what speaks Spark's SQL."""
+        gaps = [
+            Gap(step.name, "joins of two streams", 'run it with engine="reference"')
+            for step in plan
+            if isinstance(step.op, WindowJoin)
+        ]
+        found = [(step.name, only_on_spark(step.op)) for step in plan]
+        return gaps + [Gap(name, f"{sql} runs on Spark only", _SPARK) for name, sql in found if sql]
+
+    def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> LocalRun:
+        """Begin a run, in threads of its own."""
+        from penstock.engines.local.run import LocalRun
+
+        self._refuse(options)
+        if options.checkpoint is not None:
+            _refuse_loops(plan)
+        asked = settings(options.engine, plan)
+        return LocalRun(plan, asked, clock=clock, events=events, options=options)
+
+    def session(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> LocalSession:
+        """Begin a run fed by hand."""
+        from penstock.engines.local.session import LocalSession
+
+        self._refuse(options)
+        if options.checkpoint is not None:
+            raise NotSupported("a run fed by hand keeps no checkpoint", hint="leave checkpoint out")
+        asked = settings(options.engine, plan)
+        return LocalSession(plan, asked, clock=clock, events=events, options=options)
+
+    def explain(self, plan: Plan) -> Sequence[str]:
+        """What it makes of a plan."""
+        from penstock.engines.local.explain import explain
+
+        return explain(plan)
+
+    def _refuse(self, options: RunOptions) -> None:
+        if options.master is not None:
+            raise NotSupported(
+                f'the local engine runs in this process, and was given master="{options.master}"',
+                hint='leave master out, or use engine="spark"',
+            )
+
+
+def _refuse_loops(plan: Plan) -> None:
+    for step in plan:
+        if isinstance(step.op, Process):
+            raise NotSupported(
+                f"the state of {type(step.op.operator).__name__}, which has its own loop, cannot be saved",
+                step=step.name,
+                where=step.where,
+                hint="leave checkpoint out, or keep the state with key_by and state=",
+            )

@@ -1,0 +1,117 @@
+"""Which steps run in one node, and in how many copies: the plan's fused lines, cut where a copy may not be.
+
+Sources read once, sinks write once and an own loop is one operator, so these have one node, whatever the
+degree. A window step that is spread by windows, slices or parts of windows (`stages/patterns`) is two groups:
+the replicas, and those that put their work together again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from penstock.operators.choices.patterns import KEYED, unfit
+from penstock.operators.op import Routing
+from penstock.operators.process import Process
+from penstock.operators.sink import Sink
+from penstock.operators.source import Source
+from penstock.operators.windows import Windows
+from penstock.plan.fused import fused_with, groups
+from penstock.plan.plan import Plan
+from penstock.plan.step import Step
+
+_ALONE = (Source, Sink, Process)
+
+
+class Part(Enum):
+    """What of its first step a group does."""
+
+    WHOLE = "whole"
+    REPLICAS = "replicas"
+    JOINING = "joining"
+    DEALING = "dealing"
+    COLLECTING = "collecting"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A line of steps.
+
+    number  its place, feeds first
+    width   how many nodes
+    part    for spread windows: the replicas, or what is behind them; or nodes that only deal or collect
+    """
+
+    number: int
+    steps: tuple[Step, ...]
+    width: int
+    part: Part = Part.WHOLE
+
+    @property
+    def head(self) -> Step:
+        """The first step."""
+        return self.steps[0]
+
+    def has(self, step: str) -> bool:
+        """Whether the step works here."""
+        if self.part in (Part.DEALING, Part.COLLECTING):
+            return False
+        return any(each.name == step for each in self.steps)
+
+
+def is_spread(step: Step, *, saved: bool) -> bool:
+    """Whether a window step is more than replicas by key.
+
+    The answer is the same for all patterns, so what a pattern cannot take is spread by key. One replica needs
+    no pattern, unless its state is saved, for any number of replicas to take up.
+    """
+    if not isinstance(step.op, Windows) or step.op.pattern == KEYED:
+        return False
+    if step.degree.least == 1 and not saved:
+        return False
+    return unfit(step.op.pattern, step.op, step.up, numbered=False) is None
+
+
+def cut(plan: Plan, *, saved: bool = False, most: int = 1) -> list[Group]:
+    """The groups of a plan; `saved` if it has a checkpoint, `most` replicas at most of what is elastic."""
+    found: list[Group] = []
+    for steps in groups(plan, fused_with(plan)):
+        for line in _lines(steps, most):
+            for width, part in _parts(line, saved=saved, most=most):
+                kept = line[:1] if part is Part.REPLICAS else line
+                found.append(Group(len(found), tuple(kept), width, part))
+    return found
+
+
+def _lines(steps: list[Step], most: int) -> Iterator[list[Step]]:
+    """A fused line, cut before and behind what has one node while the others have several."""
+    line: list[Step] = []
+    for step in steps:
+        several = step.degree.least > 1 or (step.degree.elastic and most > 1)
+        if line and several and (isinstance(step.op, Sink) or isinstance(line[0].op, _ALONE)):
+            yield line
+            line = []
+        line.append(step)
+    yield line
+
+
+def _parts(line: list[Step], *, saved: bool, most: int) -> list[tuple[int, Part]]:
+    head, degree = line[0], line[0].degree.least
+    if isinstance(head.op, _ALONE):
+        return [(1, Part.WHOLE)]
+    if is_spread(head, saved=saved):
+        return [(degree, Part.REPLICAS), (degree if head.up.key else 1, Part.JOINING)]
+    if head.degree.elastic and not is_keyed(head) and not is_copied(head):
+        return [(max(degree, min(head.degree.most, most)), Part.WHOLE)]
+    return [(degree, Part.WHOLE)]
+
+
+def is_keyed(step: Step) -> bool:
+    """Whether rows of one key must meet in one replica."""
+    return step.routing is Routing.KEY_BY or isinstance(step.op, Windows) or step.op.stateful
+
+
+def is_copied(step: Step) -> bool:
+    """Whether every replica works on every row."""
+    return step.routing is Routing.BROADCAST and not step.op.stateful and not isinstance(step.op, _ALONE)

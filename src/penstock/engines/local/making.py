@@ -1,0 +1,88 @@
+"""Everything that a run is made of: for runs that go by themselves and for those fed by hand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import count
+from random import Random
+
+from penstock.clock import Clock
+from penstock.engines.local.building import Building
+from penstock.engines.local.dispatch import Dispatcher
+from penstock.engines.local.network import Network
+from penstock.engines.local.processes import Crew
+from penstock.engines.local.progress import Progress
+from penstock.engines.local.saving import Saving
+from penstock.engines.local.schedulers import make
+from penstock.engines.local.settings import Settings
+from penstock.engines.local.source_node import Feed
+from penstock.engines.local.wiring import Wiring
+from penstock.engines.protocol import RunOptions
+from penstock.engines.tables import with_tables
+from penstock.events import EventSink
+from penstock.plan.plan import Plan
+
+LONGEST_TURN = 5
+"""Messages in a turn of a simulated run, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A run before it begins."""
+
+    network: Network
+    dispatcher: Dispatcher
+    progress: Progress
+
+
+def made(
+    plan: Plan,
+    settings: Settings,
+    options: RunOptions,
+    *,
+    clock: Clock,
+    events: EventSink,
+    feeds: Mapping[str, Feed] | None = None,
+    saving: Saving | None = None,
+    crew: Crew | None = None,
+) -> Made:
+    """Nodes, channels and the dispatcher; tables are read here, and nothing is opened yet."""
+    plan = with_tables(plan)
+    in_rounds = settings.deterministic or feeds is not None or saving is not None
+    first = 0 if saving is None else saving.done.rounds
+    progress = Progress(clock, events, until=options.until, first=first)
+    progress.saving = saving
+    building = Building(
+        plan,
+        clock,
+        progress,
+        in_rounds=in_rounds,
+        drain=options.drain,
+        feeds=feeds,
+        crew=crew,
+        most=1 if settings.elastic is None or in_rounds else settings.cores,
+    )
+    dispatcher = _dispatcher(settings)
+    wiring = Wiring(
+        building,
+        dispatcher,
+        progress,
+        queue_size=settings.queue_size,
+        in_rounds=in_rounds,
+        composition=settings.composition,
+    )
+    network = wiring.connect()
+    if saving is not None:
+        saving.restore(network)
+    return Made(network, dispatcher, progress)
+
+
+def _dispatcher(settings: Settings) -> Dispatcher:
+    """By the clock, or step by step with every choice from one seed."""
+    if settings.seed is None:
+        scheduler = make(settings.scheduler, Random())  # noqa: S311  # no secrets: it picks nodes
+        return Dispatcher(scheduler, time.perf_counter_ns, settings.quantum_ns)
+    chance = Random(settings.seed)  # noqa: S311  # no secrets: it picks nodes
+    return Dispatcher(make("random", chance), count().__next__, LONGEST_TURN, chance)

@@ -1,0 +1,76 @@
+"""All nodes of a run, by group, and what they hold. `building.py` makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from penstock.engines.counting import add
+from penstock.engines.local.end_seats import Collection
+from penstock.engines.local.groups import Group
+from penstock.engines.local.node import Node, ReadingNode
+from penstock.engines.local.outlets import InTurn
+from penstock.engines.local.seats import Seat
+from penstock.engines.reading import Reading
+from penstock.engines.writing import Writing
+from penstock.operators.process import Process
+from penstock.plan.accounts import Accounts
+from penstock.plan.plan import Plan
+from penstock.plan.step import Ref
+from penstock.stages.patterns import Pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A group with its nodes."""
+
+    group: Group
+    nodes: list[Node]
+
+    def seats(self, step: str) -> list[Seat]:
+        """The seats of a step, one per node."""
+        return [seat for node in self.nodes for seat in seats_of(node) if seat.step.name == step]
+
+
+@dataclass(slots=True)
+class Network:
+    """All nodes of a run, and what they hold that must be opened, closed, counted or taken.
+
+    dealers  elastic step -> the outlets that deal batches in turn to its replicas
+    """
+
+    plan: Plan
+    benches: list[Bench] = field(default_factory=list)
+    patterns: dict[str, Pattern] = field(default_factory=dict)
+    readings: dict[str, Reading] = field(default_factory=dict)
+    writings: dict[str, Writing] = field(default_factory=dict)
+    collections: dict[Ref, Collection] = field(default_factory=dict)
+    dealers: dict[str, list[InTurn]] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> list[Node]:
+        """All nodes, feeds first."""
+        return [node for bench in self.benches for node in bench.nodes]
+
+    def seats(self) -> Iterator[Seat]:
+        """All seats."""
+        for node in self.nodes:
+            yield from seats_of(node)
+
+    def accounts(self) -> Mapping[str, Accounts]:
+        """What became of the rows of every step so far; what was sent to an ended loop is unrouted."""
+        found = {step.name: Accounts() for step in self.plan}
+        for seat in self.seats():
+            add(found[seat.step.name], seat.accounts)
+        for node in self.nodes:
+            if isinstance(node, ReadingNode) and isinstance(node.steps[0].op, Process):
+                unread = sum(channel.unread for channel in node.channels if not channel.feedback)
+                found[node.steps[0].name].rows_in += unread
+                found[node.steps[0].name].unrouted += unread
+        return found
+
+
+def seats_of(node: Node) -> list[Seat]:
+    """The seats of a node."""
+    seats: list[Seat] = getattr(node, "seats", [])
+    return seats

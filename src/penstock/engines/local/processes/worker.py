@@ -1,0 +1,193 @@
+"""A worker process, as the program sees it: forked, asked, ended.
+
+Whoever waits for an answer also waits for the process itself, so a worker that dies is noticed at once,
+and the error says how it died.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import threading
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from penstock.engines.local.processes.line import Line, Message, receive_framed
+from penstock.engines.local.processes.room import Room
+from penstock.engines.local.processes.serving import Hosted, ending, flush, serve
+from penstock.errors import EngineError
+from penstock.plan.step import Step
+
+PATIENCE = 1.0
+"""Seconds for a worker to end by itself when the program hangs up."""
+LAST_WORDS = 10.0
+"""Seconds for one that has hung up itself, which may have much memory to write down or to give back."""
+ANSWER = 5.0
+"""Seconds to say where it is."""
+_LOOK = 0.005
+_UNKNOWN = -1
+"""How a worker ended when nobody can say."""
+
+
+class Worker:
+    """One process for one replica of the steps that it hosts.
+
+    before  workers that exist already: the new process lets go of the program's ends of their lines
+    """
+
+    def __init__(self, hosted: Sequence[Hosted], *, before: Sequence[Worker] = ()) -> None:
+        self.steps = tuple(each.step for each in hosted)
+        self._lock = threading.Lock()
+        self._status: int | None = None
+        ours, theirs = socket.socketpair()
+        self._side, their_side = socket.socketpair()
+        there, back = Room(), Room()
+        self._line = Line(ours, write=there, read=back)
+        try:
+            self.pid = _fork()
+        except OSError:
+            self._line.close()
+            self._side.close()
+            raise
+        else:
+            if not self.pid:
+                with ending():
+                    for each in before:
+                        each.hang_up()
+                    ours.close()
+                    self._side.close()
+                    serve(Line(theirs, write=back, read=there), their_side, hosted)
+        finally:
+            theirs.close()
+            their_side.close()
+        self._gone = os.pidfd_open(self.pid) if hasattr(os, "pidfd_open") else None
+
+    def call(
+        self, step: Step, message: Mapping[str, Any], bodies: Sequence[Any] = ()
+    ) -> tuple[Message, list[bytes]]:
+        """Ask, and wait for the answer; EngineError if the process is gone."""
+        try:
+            self._line.send(message, bodies)
+            self._wait()
+            return self._line.receive()
+        except (EOFError, OSError):
+            raise self._died(step) from None
+
+    def stack(self) -> list[str]:
+        """Where its Python code is; empty when it does not say."""
+        try:
+            self._side.setblocking(False)
+            with suppress(BlockingIOError):
+                while self._side.recv(1 << 16):  # an answer that came too late
+                    pass
+            self._side.settimeout(ANSWER)
+            self._side.sendall(b"?")
+            return receive_framed(self._side).decode().splitlines()
+        except (EOFError, OSError):
+            return []
+
+    def kill(self) -> None:
+        """End it at once, whatever it does; who waits for it is told that it died."""
+        with self._lock:
+            if self._status is None:
+                with suppress(ProcessLookupError):
+                    if self._gone is None:
+                        os.kill(self.pid, signal.SIGKILL)
+                    else:
+                        signal.pidfd_send_signal(self._gone, signal.SIGKILL)
+                self._reap()
+
+    def hang_up(self) -> None:
+        """Let it end by itself: nobody may be waiting for an answer."""
+        self._side.close()
+        self._line.close()
+
+    def end(self) -> None:
+        """Hang up, and see it gone."""
+        self.hang_up()
+        with self._lock:
+            self._end_within(PATIENCE)
+        self.kill()
+        if self._gone is not None:
+            os.close(self._gone)
+
+    def _wait(self) -> None:
+        """Until there is an answer; EOFError if the process ends before."""
+        if self._gone is None:
+            return
+        poll = select.poll()
+        poll.register(self._line.fileno(), select.POLLIN)
+        poll.register(self._gone, select.POLLIN)
+        if self._line.fileno() not in dict(poll.poll()):
+            raise EOFError("the worker has ended")
+
+    def _died(self, step: Step) -> EngineError:
+        with self._lock:
+            self._end_within(LAST_WORDS)
+        self.kill()  # it hung up and lives on: nobody would talk to it again
+        return EngineError(
+            f"a worker process {self._how()}",
+            step=step.name,
+            where=step.where,
+            detail="the rows that it was working on are not done",
+            hint="look for os._exit, a crash in native code, or too little memory; "
+            'ps.LocalOptions(workers="thread") runs the functions in this process',
+        )
+
+    def _how(self) -> str:
+        if self._status in (None, _UNKNOWN):
+            return "ended"
+        code = os.waitstatus_to_exitcode(self._status)
+        if code >= 0:
+            return f"ended with exit code {code}"
+        try:
+            return f"was killed by signal {-code} ({signal.Signals(-code).name})"
+        except ValueError:
+            return f"was killed by signal {-code}"
+
+    def _end_within(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while self._status is None and not self._reap(os.WNOHANG) and time.monotonic() < until:
+            if self._gone is None:
+                time.sleep(_LOOK)
+            else:
+                _readable(self._gone, seconds)
+
+    def _reap(self, options: int = 0) -> bool:
+        """Take note of how it ended, so that no zombie stays; False if it has not."""
+        try:
+            pid, status = os.waitpid(self.pid, options)
+        except ChildProcessError:  # somebody else in the program waits for all children
+            pid, status = self.pid, _UNKNOWN
+        if pid:
+            self._status = status
+        return bool(pid)
+
+
+def _fork() -> int:
+    flush()  # or what waits to be printed would be printed twice
+    # Until the copy has its own ways with signals none may come, or it would raise where the program would.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        with warnings.catch_warnings():
+            # Newer Pythons warn if there are other threads; a worker only runs what it is given.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+        if not pid:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program, which then hangs up
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        return pid
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _readable(file: int, seconds: float) -> None:
+    """Wait; `select` would refuse high file numbers."""
+    poll = select.poll()
+    poll.register(file, select.POLLIN)
+    poll.poll(seconds * 1_000)

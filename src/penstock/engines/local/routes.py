@@ -1,0 +1,66 @@
+"""How rows reach the replicas of a step, as outlets.
+
+one node behind            everything straight to it
+by key                     the replica of the key's bucket
+windows, slices, parts     whatever the pattern deals
+broadcast                  a copy to each
+forward, equal widths      replica to replica
+otherwise                  batches in turn; in rounds, equal slices of each round
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+from penstock.engines.local.channel import Channel
+from penstock.engines.local.groups import Group, Part, is_copied, is_keyed
+from penstock.engines.local.network import Bench, Network
+from penstock.engines.local.outlets import Copied, Dealt, InSlices, InTurn, Outlet, Straight
+from penstock.operators.op import Routing
+from penstock.plan.step import Ref
+from penstock.stages.patterns import Deal
+from penstock.stages.patterns.dealing import KeyDeal
+
+
+class Routes:
+    """What the plan says about the way of rows, edge by edge."""
+
+    def __init__(self, network: Network, *, in_rounds: bool) -> None:
+        self._network, self._in_rounds = network, in_rounds
+
+    def is_straight(self, producer: Bench, bench: Bench) -> bool:
+        """Whether each replica sends to the one at its own place, and to no other."""
+        if len(producer.nodes) != len(bench.nodes) or len(bench.nodes) == 1:
+            return False
+        return bench.group.part is Part.DEALING or bench.group.head.routing is Routing.FORWARD
+
+    def outlet(self, ref: Ref, producer: Bench, bench: Bench, channels: Sequence[Channel]) -> Outlet:
+        """The outlet of one producing node to these channels."""
+        size = None if self._in_rounds else self._network.plan[ref.step].op.batch_size
+        if len(channels) == 1:
+            return Straight(ref.port, channels, size)
+        if is_copied(bench.group.head):
+            return Copied(ref.port, channels, size)
+        deal = self._deal(ref, bench.group)
+        if deal is not None:
+            return Dealt(ref.port, channels, deal, size)
+        if self._in_rounds:
+            return InSlices(ref.port, channels, self._network.plan[ref.step].outputs[ref.port].schema)
+        head, numbered = bench.group.head, self.is_numbered(producer, bench)
+        return InTurn(ref.port, channels, size, numbered=numbered, n_active=head.degree.least)
+
+    def is_numbered(self, producer: Bench, bench: Bench) -> bool:
+        """Whether one node deals batches in turn, so that their order can be restored behind."""
+        head, part = bench.group.head, bench.group.part
+        one_deals = len(producer.nodes) == 1 and len(bench.nodes) > 1 and not self._in_rounds
+        alone = part is Part.WHOLE and len(head.data_feeds) == 1
+        return one_deals and alone and not is_copied(head) and not is_keyed(head)
+
+    def _deal(self, ref: Ref, group: Group) -> Deal | None:
+        if group.part is Part.REPLICAS:
+            return copy.deepcopy(self._network.patterns[group.head.name].deal)
+        if is_keyed(group.head):
+            schema = self._network.plan[ref.step].outputs[ref.port].schema
+            return KeyDeal(schema, group.head.up.key, group.width)
+        return None

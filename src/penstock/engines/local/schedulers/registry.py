@@ -1,0 +1,78 @@
+"""Schedulers by name: C-Stream's five, the two presets, and whatever users register."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random as RandomNumbers
+
+from penstock.engines.local.schedulers.by_chance import Random
+from penstock.engines.local.schedulers.least_recently_run import LeastRecentlyRun
+from penstock.engines.local.schedulers.max_queue_length import MaxQueueLength
+from penstock.engines.local.schedulers.max_running_time import MaxRunningTime
+from penstock.engines.local.schedulers.min_latency import MinLatency
+from penstock.engines.local.schedulers.presets import PRESETS, preset
+from penstock.engines.local.schedulers.protocol import Scheduler
+from penstock.errors import EngineError, nearest_first
+
+Factory = Callable[[RandomNumbers], Scheduler]
+
+OURS: dict[str, Factory] = {
+    "random": Random,
+    "max-queue-length": MaxQueueLength,
+    "min-latency": lambda random: MinLatency(),
+    "least-recently-run": lambda random: LeastRecentlyRun(),
+    "max-running-time": lambda random: MaxRunningTime(),
+}
+_registered: dict[str, Factory] = {}
+
+
+def register(name: str, factory: Factory) -> None:
+    """Offer a scheduler to `LocalOptions(scheduler=name)`.
+
+    factory  called once per run with the run's random numbers; gives something with `choose(ready, worker,
+             now)`. Whatever it draws must come from them, or a seed does not replay a run.
+
+    A name of ours is refused; a name registered before is replaced, so that a notebook cell can run twice.
+
+    >>> class LastReady:
+    ...     def choose(self, ready, worker, now):
+    ...         return ready[-1]
+    >>> register("last-ready", lambda random: LastReady())
+    """
+    if name in OURS or name in PRESETS:
+        raise EngineError(
+            f'the scheduler "{name}" is already there',
+            detail=f"ours: {', '.join(sorted([*OURS, *PRESETS]))}",
+            hint=f'register it under another name, such as "my-{name}"',
+        )
+    if not callable(factory):
+        raise EngineError(
+            f"the scheduler {name!r} was registered with {factory!r}, which cannot be called",
+            hint=f'register("{name}", lambda random: MyScheduler())',
+        )
+    _registered[name] = factory
+
+
+def names() -> list[str]:
+    """Every name that `LocalOptions(scheduler=...)` takes."""
+    return sorted({*OURS, *PRESETS, *_registered})
+
+
+def make(name: str, random: RandomNumbers) -> Scheduler:
+    """A new scheduler for a run; an error that lists the others if there is none of that name."""
+    wanted = preset(name).scheduler
+    factory = OURS.get(wanted) or _registered.get(wanted)
+    if factory is None:
+        near = nearest_first(name, names())
+        raise EngineError(
+            f'there is no scheduler "{name}"',
+            detail=f"available: {', '.join(near)}",
+            hint=f'LocalOptions(scheduler="{near[0]}"), or register your own with ps.schedulers.register',
+        )
+    scheduler = factory(random)
+    if not callable(getattr(scheduler, "choose", None)):
+        raise EngineError(
+            f'the factory of scheduler "{name}" gave {type(scheduler).__name__}, which has no choose',
+            hint="give it a method choose(self, ready, worker, now) that returns one of ready",
+        )
+    return scheduler

@@ -1,0 +1,145 @@
+"""What was asked of the engine, checked: `LocalOptions` with every choice made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from penstock.engines.local.elastic.live import limits_of
+from penstock.engines.local.schedulers import names, preset
+from penstock.errors import EngineError, PenstockError, nearest_first
+from penstock.plan.plan import Plan
+from penstock.timing.duration import micros
+
+PER_NODE = "per-node"
+WAITS = ("auto", "blocking", "spinning")
+COMPOSITIONS = ("combined", "dedicated", "centralised")
+WORKERS = AUTO, PROCESS, THREAD = ("auto", "process", "thread")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a plan is run here.
+
+    cores          what there is to use
+    threads        workers; 0 gives every node a thread of its own
+    scheduler      by name
+    quantum_ns     how long a node runs before others have their turn
+    queue_size     messages in a channel
+    channels       how a worker waits: "auto" looks for work for a while and then sleeps
+    pinning        workers stay on their cores
+    deterministic  in rounds: the same batches give the same rows in the same order, always
+    seed           replay one interleaving: one thread, turns by chance
+    dedicated      steps with a thread of their own
+    save_every_us  how long between two snapshots, where there is a checkpoint
+    workers        what replicas of plain-Python functions are
+    watchdog_us    how long a step may be at work on one batch before it is told of; None for ever
+    """
+
+    cores: int = 1
+    threads: int = 1
+    scheduler: str = "throughput"
+    quantum_ns: int = 50_000_000
+    queue_size: int = 64
+    channels: str = "auto"
+    pinning: bool = False
+    composition: str = "combined"
+    deterministic: bool = False
+    elastic: Any = None
+    seed: int | None = None
+    dedicated: tuple[str, ...] = ()
+    save_every_us: int = 1_000_000
+    workers: str = AUTO
+    watchdog_us: int | None = 30_000_000
+
+
+_ASKED = tuple(field.name for field in fields(Settings) if "_" not in field.name and field.name != "cores")
+
+
+def settings(asked: Any, plan: Plan) -> Settings:
+    """The settings that `LocalOptions` ask for; EngineError where they make no sense."""
+    if asked is None:
+        return Settings(cores=_cores(), threads=_cores())
+    if not all(hasattr(asked, name) for name in _ASKED):
+        raise EngineError(
+            f"the local engine takes LocalOptions, and got {type(asked).__name__}",
+            hint="options=ps.LocalOptions(...)",
+        )
+    _one_of("scheduler", asked.scheduler, names())
+    _one_of("channels", asked.channels, WAITS)
+    _one_of("composition", asked.composition, COMPOSITIONS)
+    _one_of("workers", asked.workers, WORKERS)
+    for name in asked.dedicated:
+        _one_of("dedicated", name, [step.name for step in plan])
+    sizes = preset(asked.scheduler)
+    if asked.elastic is not None:
+        limits_of(asked.elastic, _cores())
+    return Settings(
+        cores=_cores(),
+        threads=_threads(asked.threads),
+        scheduler=asked.scheduler,
+        quantum_ns=sizes.quantum_ns if asked.quantum is None else _quantum(asked.quantum),
+        queue_size=sizes.queue_size if asked.queue_size is None else _size(asked.queue_size),
+        channels=asked.channels,
+        pinning=asked.pinning,
+        composition=asked.composition,
+        deterministic=asked.deterministic,
+        elastic=asked.elastic,
+        seed=asked.seed,
+        dedicated=tuple(asked.dedicated),
+        save_every_us=_length("save_every", asked.save_every),
+        workers=asked.workers,
+        watchdog_us=None if asked.watchdog is None else _positive("watchdog", asked.watchdog),
+    )
+
+
+def _threads(asked: object) -> int:
+    if asked is None:
+        return _cores()
+    if asked == PER_NODE:
+        return 0
+    if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
+        raise EngineError(
+            f"threads={asked!r} is not a number of threads", hint=f'use threads=4, or threads="{PER_NODE}"'
+        )
+    return asked
+
+
+def _size(asked: object) -> int:
+    if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
+        raise EngineError(
+            f"queue_size={asked!r} is not a number of batches", hint="use 1 or more, e.g. queue_size=64"
+        )
+    return asked
+
+
+def _length(what: str, asked: Any) -> int:
+    try:
+        return micros(asked)
+    except PenstockError as cause:
+        raise EngineError(f"{what}={asked!r} is not a length of time", hint=f'{what}="50 ms"') from cause
+
+
+def _quantum(asked: Any) -> int:
+    return _positive("quantum", asked) * 1_000
+
+
+def _positive(what: str, asked: Any) -> int:
+    found = _length(what, asked)
+    if found <= 0:
+        raise EngineError(f"{what}={asked!r} leaves no time to run", hint=f'{what}="50 ms"')
+    return found
+
+
+def _one_of(what: str, asked: object, known: Sequence[str]) -> None:
+    if asked not in known:
+        near = nearest_first(str(asked), known)
+        raise EngineError(
+            f"{what}={asked!r} is unknown", detail=f"there is {', '.join(near)}", hint=f'{what}="{near[0]}"'
+        )
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,149 @@
+"""Nodes of stages and sinks: rows as they come, or round by round.
+
+As they come: a batch is worked on at once, by the watermark that the node has; a round of a pace is over when
+it is on all channels that the pace comes through. Round by round (`deterministic=True`, or a checkpoint):
+a channel whose round has ended waits for the others, so that a round sees all its rows and no others; rows
+flow together in the order of the feeds and replicas, so that nothing depends on who was faster.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+
+from penstock.engines.local.channel import Channel, EndOfRound, Rescaled
+from penstock.engines.local.end_seats import SinkSeat
+from penstock.engines.local.node import ReadingNode
+from penstock.engines.local.progress import Progress
+from penstock.engines.local.seats import Seat
+from penstock.engines.marks import Mark, flowing_together
+from penstock.plan.step import Step
+from penstock.stages.batch import Batch
+
+
+class SeatsNode(ReadingNode):
+    """A line of seats behind channels.
+
+    tickets  whether tickets are passed on
+    """
+
+    def __init__(
+        self, number: int, steps: tuple[Step, ...], replica: int, seats: list[Seat], progress: Progress
+    ) -> None:
+        super().__init__(number, steps, replica)
+        self.seats, self.progress = seats, progress
+        self._hearing = seats
+        self.round = progress.first
+        self.tickets = False
+
+    def connected(self) -> None:
+        """Seats that the end of a round means nothing to are passed over."""
+        super().connected()
+        self._hearing = [seat for seat in self.seats if seat.hears]
+
+    def end_round(self, pace: int, number: int) -> None:
+        """A round is over on all channels: let go what can go, and say so."""
+        self.mark = flowing_together((channel.mark for channel in self.data), self.mark)
+        self.pass_seats(pace, number, self.mark)
+
+    def pass_seats(self, pace: int, number: int, mark: Mark) -> None:
+        """The end of a round, seat by seat."""
+        for seat in self._hearing:
+            mark = seat.end_round(pace, number, self.round, mark)
+        self.round += 1
+        if self.progress.watched:
+            self.progress.passed(self, pace, number, written(self.seats))
+
+    def complete(self, *, failed: bool) -> None:
+        """Close what is written; count what is still sent here."""
+        for channel in self.channels:
+            channel.abandon()
+        self.progress.completed(self, failed=failed or self.broken)
+        for seat in self.seats:
+            seat.close(broken=failed or self.broken)
+
+
+class FlowNode(SeatsNode):
+    """Rows as they come."""
+
+    def __init__(
+        self, number: int, steps: tuple[Step, ...], replica: int, seats: list[Seat], progress: Progress
+    ) -> None:
+        super().__init__(number, steps, replica, seats, progress)
+        self._feed = seats[0].feed
+
+    def on_rows(self, channel: Channel, batch: Batch) -> None:
+        """Work on them."""
+        self._feed(batch)
+
+    def on_ticket(self, channel: Channel, ticket: int | Rescaled) -> None:
+        """Pass the ticket on, if somebody behind restores the order."""
+        if self.tickets:
+            for seat in self.seats:
+                seat.ticket(ticket)
+
+    def on_end_of_round(self, channel: Channel, end: EndOfRound) -> None:
+        """Over on this channel; perhaps on all."""
+        self._look(end.pace)
+
+    def on_closed(self, channel: Channel) -> None:
+        """Rounds no longer wait for this channel."""
+        for pace in sorted(channel.paces):
+            self._look(pace)
+
+    def _look(self, pace: int) -> None:
+        """End the round that is over on all channels that the pace comes through."""
+        number = self.done_everywhere(pace)
+        if number is not None:
+            self.end_round(pace, number)
+
+
+class InRounds(SeatsNode):
+    """A node that waits on every channel for the end of the round, and then works on all of it."""
+
+    @abstractmethod
+    def carry(self, number: int) -> None:
+        """All rows of the round are there, kept by channel."""
+
+    def on_rows(self, channel: Channel, batch: Batch) -> None:
+        """They wait for the end of the round."""
+        channel.kept.append(batch)
+
+    def on_end_of_round(self, channel: Channel, end: EndOfRound) -> None:
+        """This channel waits for the others."""
+        self.open.remove(channel)
+        if not self.open:
+            self._carry()
+
+    def on_closed(self, channel: Channel) -> None:
+        """The others no longer wait for this channel."""
+        if self._n_open and not self.open:
+            self._carry()
+
+    def _carry(self) -> None:
+        number = max(channel.reached[0] for channel in self.data if 0 in channel.reached)
+        self.open = [channel for channel in self.channels if not channel.ended]
+        self.carry(number)
+
+
+class RoundNode(InRounds):
+    """Rows round by round."""
+
+    def carry(self, number: int) -> None:
+        """In the order of the channels."""
+        feed = self.seats[0].feed
+        for channel in self.channels:
+            for batch in taken(channel):
+                feed(batch)
+        self.end_round(0, number)
+
+
+def taken(channel: Channel) -> list[Batch]:
+    """The rows of a round that a channel has kept."""
+    kept, channel.kept = channel.kept, []
+    return kept
+
+
+def written(seats: Iterable[Seat]) -> dict[str, int]:
+    """The rows that the sinks among seats wrote in the round."""
+    return {seat.step.name: seat.written for seat in seats if isinstance(seat, SinkSeat)}

@@ -1,0 +1,231 @@
+"""What a node counts while it runs: the ground of schedulers, elasticity, metrics and events.
+
+Plain attributes with one writer each, so that no lock is needed to count and none to look: `put_*` belongs
+to whoever writes a port (under the channel's lock when several do), `taken_*` to the node that reads it, and
+everything about turns to the worker that runs the node. Readers may see a port a batch ahead or behind;
+no decision here minds. All times are integer nanoseconds of the run's own monotonic clock, all counts are
+added per batch, never per row. C-Stream (3.2.6) names what a scheduler plug-in may ask for.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+READY = "ready"
+RUNNING = "running"
+READ_BLOCKED = "read-blocked"
+WRITE_BLOCKED = "write-blocked"
+COMPLETED = "completed"
+
+FADE = 0.8  # what a turn's weight becomes with every later turn: about the last five turns count
+
+
+class InputStatistics:
+    """One input port: what came, what was read, what waits.
+
+    capacity          rows that fit, or infinity
+    capacity_batches  batches that fit, or infinity
+    oldest            when the batch at the front was put in; None when nothing waits
+    full_ns           how long it has been full, without the time since `full_since`
+    recent_rows       rows read in the last turns, faded like the node's `recent_ns`
+    """
+
+    __slots__ = (
+        "capacity",
+        "capacity_batches",
+        "full_ns",
+        "full_since",
+        "oldest",
+        "put_batches",
+        "put_rows",
+        "recent_rows",
+        "seen_rows",
+        "taken_batches",
+        "taken_rows",
+    )
+
+    def __init__(self, capacity: float = inf, capacity_batches: float = inf) -> None:
+        self.capacity = capacity
+        self.capacity_batches = capacity_batches
+        self.put_rows = self.put_batches = 0
+        self.taken_rows = self.taken_batches = 0
+        self.oldest: int | None = None
+        self.full_ns = 0
+        self.full_since: int | None = None
+        self.recent_rows = 0.0
+        self.seen_rows = 0
+
+    @property
+    def waiting_rows(self) -> int:
+        """Rows put in and not yet read."""
+        return self.put_rows - self.taken_rows
+
+    @property
+    def waiting_batches(self) -> int:
+        """Batches put in and not yet read."""
+        return self.put_batches - self.taken_batches
+
+    @property
+    def space(self) -> float:
+        """Rows that still fit; where batches are counted, batches of the mean size so far."""
+        space = self.capacity - self.waiting_rows
+        if self.capacity_batches != inf:
+            mean = self.put_rows / self.put_batches if self.put_batches else 1.0
+            space = min(space, (self.capacity_batches - self.waiting_batches) * mean)
+        return max(0.0, space)
+
+    def full(self, now: int) -> None:
+        """A writer found no room: the port is full from now on."""
+        if self.full_since is None:
+            self.full_since = now
+
+    def free(self, now: int) -> None:
+        """There is room again."""
+        since, self.full_since = self.full_since, None
+        if since is not None:
+            self.full_ns += now - since
+
+    def full_until(self, now: int) -> int:
+        """Nanoseconds spent full so far, the current spell included."""
+        since = self.full_since
+        return self.full_ns + (now - since if since is not None else 0)
+
+
+class OutputStatistics:
+    """One output port: what left, and the input ports that it writes to."""
+
+    __slots__ = ("batches", "recent_rows", "rows", "seen_rows", "subscribers")
+
+    def __init__(self, subscribers: tuple[InputStatistics, ...] = ()) -> None:
+        self.subscribers = subscribers
+        self.rows = self.batches = 0
+        self.recent_rows = 0.0
+        self.seen_rows = 0
+
+
+class NodeStatistics:
+    """One node, which is one replica of a step or of fused steps.
+
+    The worker calls `started` when it takes the node and `stopped` when the node gives way, with the state
+    it went into; whoever wakes a blocked node calls `woke`. Everything about time follows from these three.
+
+    last_ran    when a worker last took it; None before the first time
+    turns       how often a worker took it
+    ready_ns    how long it was ready and no worker took it
+    recent_ns   running time of the last turns, faded
+    recent_rows rows of the last turns (read, or given out by a source), faded
+    """
+
+    __slots__ = (
+        "inputs",
+        "last_ran",
+        "late",
+        "outputs",
+        "read_blocked_ns",
+        "ready_ns",
+        "recent_ns",
+        "recent_rows",
+        "replica",
+        "running_ns",
+        "since",
+        "state",
+        "step",
+        "turns",
+        "write_blocked_ns",
+    )
+
+    def __init__(
+        self,
+        step: str,
+        replica: int = 0,
+        inputs: tuple[InputStatistics, ...] = (),
+        outputs: tuple[OutputStatistics, ...] = (),
+        now: int = 0,
+    ) -> None:
+        self.step, self.replica = step, replica
+        self.inputs, self.outputs = inputs, outputs
+        self.state, self.since = READY, now
+        self.last_ran: int | None = None
+        self.turns = self.late = 0
+        self.running_ns = self.ready_ns = self.read_blocked_ns = self.write_blocked_ns = 0
+        self.recent_ns = self.recent_rows = 0.0
+
+    @property
+    def source(self) -> bool:
+        """Whether it reads no port."""
+        return not self.inputs
+
+    @property
+    def rows_in(self) -> int:
+        """Rows read so far on all ports."""
+        return sum(port.taken_rows for port in self.inputs)
+
+    @property
+    def rows_out(self) -> int:
+        """Rows given out so far on all ports."""
+        return sum(port.rows for port in self.outputs)
+
+    @property
+    def waiting_rows(self) -> int:
+        """Rows that wait on all input ports."""
+        return sum(port.put_rows - port.taken_rows for port in self.inputs)
+
+    @property
+    def oldest(self) -> int | None:
+        """When the batch that waits longest was put in; None when nothing waits."""
+        stamps = [port.oldest for port in self.inputs if port.oldest is not None]
+        return min(stamps, default=None)
+
+    @property
+    def service_ns(self) -> float:
+        """Running time per row in the last turns; 0 before the first row."""
+        return self.recent_ns / self.recent_rows if self.recent_rows else 0.0
+
+    @property
+    def selectivity(self) -> float:
+        """Rows out per row in so far; 1 for sources and before the first row."""
+        rows = self.rows_in
+        return self.rows_out / rows if rows else 1.0
+
+    def running_until(self, now: int) -> int:
+        """Nanoseconds spent running so far, the current turn included."""
+        return self.running_ns + (now - self.since if self.state == RUNNING else 0)
+
+    def waiting_until(self, now: int) -> int:
+        """Nanoseconds spent read-blocked so far, the current wait included."""
+        return self.read_blocked_ns + (now - self.since if self.state == READ_BLOCKED else 0)
+
+    def started(self, now: int) -> None:
+        """A worker took the node."""
+        self.ready_ns += now - self.since
+        self.state, self.since, self.last_ran = RUNNING, now, now
+        self.turns += 1
+
+    def stopped(self, now: int, state: str) -> None:
+        """The node gave way and is in `state` now; the turn's rows go into the faded means."""
+        took = now - self.since
+        self.running_ns += took
+        self.state, self.since = state, now
+        read = wrote = 0
+        for port in self.inputs:
+            rows = port.taken_rows
+            turn = rows - port.seen_rows
+            port.seen_rows = rows
+            port.recent_rows = port.recent_rows * FADE + turn
+            read += turn
+        for out in self.outputs:
+            rows = out.rows
+            turn = rows - out.seen_rows
+            out.seen_rows = rows
+            out.recent_rows = out.recent_rows * FADE + turn
+            wrote += turn
+        self.recent_ns = self.recent_ns * FADE + took
+        self.recent_rows = self.recent_rows * FADE + (read if self.inputs else wrote)
+
+    def woke(self, now: int) -> None:
+        """What the node waited for is there: it is ready, and the wait is added to its kind."""
+        if self.state == READ_BLOCKED:
+            self.read_blocked_ns += now - self.since
+        elif self.state == WRITE_BLOCKED:
+            self.write_blocked_ns += now - self.since
+        self.state, self.since = READY, now

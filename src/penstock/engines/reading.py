@@ -1,0 +1,129 @@
+"""Sources: batches as their readers cut them, with time and place, and the marks they leave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from penstock.clock import Clock
+from penstock.connect.protocol import SourceBatch
+from penstock.engines.marks import OVER, Mark
+from penstock.errors import CheckpointError, ConnectorError, PenstockError
+from penstock.expr.failure import reason_of
+from penstock.operators.source import Source
+from penstock.plan.accounts import Accounts
+from penstock.plan.plan import Plan
+from penstock.plan.step import Step
+from penstock.stages.batch import Batch
+from penstock.stages.site import Site
+from penstock.stages.source_stage import SourceStage
+from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
+
+_UNTIMED = Mark()
+
+
+class Reading:
+    """One source at work."""
+
+    def __init__(self, plan: Plan, step: Step, clock: Clock, accounts: Accounts) -> None:
+        assert isinstance(step.op, Source), "only sources read"
+        self.step, self._reader = step, step.op.reader
+        several = len(plan.sources) > 1
+        rank = plan.sources.index(step) if several else None
+        self.reasons: list[str] = []
+        site = Site(step.name, step.where, accounts, clock, reasons=self.reasons)
+        self._stage = SourceStage(step.op, site, rank=rank)
+        self._timed = step.op.resolved() is not None
+        self._batches: Iterator[Any] | None = None
+        self.ended = self._over = False
+        self.position = (0, 0)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the input ends by itself."""
+        return self._reader.bounded
+
+    @property
+    def watermark(self) -> float:
+        """How far it has come."""
+        return self._stage.watermark
+
+    @property
+    def mark(self) -> Mark:
+        """How far it has come, for those that read it."""
+        if self._over:
+            return OVER
+        return Mark(self._stage.watermark, idle=self._stage.idle) if self._timed else _UNTIMED
+
+    def resume(self, position: tuple[int, int], watermark: float) -> None:
+        """Go on from where another run had come to: (batches, rows) before that are passed over."""
+        while self.position[0] < position[0] and self.next() is not None:
+            continue
+        if self.position != position:
+            raise self._other_input(position)
+        if BEFORE_ALL < watermark < AFTER_ALL:
+            self._stage.promise(int(watermark))
+
+    def next(self) -> Any:
+        """The next batch; None when there is none any more."""
+        if self.ended:
+            return None
+        try:
+            if self._batches is None:
+                self._batches = self._read()
+            batch = next(self._batches, None)
+        except Exception as cause:
+            raise self._failed(cause) from cause
+        self.ended = batch is None
+        if batch is not None:
+            self.position = (self.position[0] + 1, self.position[1] + _n_rows(batch))
+        return batch
+
+    def _read(self) -> Iterator[Any]:
+        """The batches from the first."""
+        return iter(self._reader.batches())
+
+    def rows(self, batch: Any) -> list[tuple[str, Batch]]:
+        """The batch with times and places; rows that failed on their own port."""
+        return list(self._stage.on_read(batch))
+
+    def promise(self, watermark: int) -> None:
+        """Move the watermark as if the source had said so, in microseconds."""
+        self._stage.promise(watermark)
+
+    def end(self) -> None:
+        """Nothing more will come."""
+        self._over = True
+        self._stage.end()
+
+    def close(self) -> None:
+        """Let the reader release what it holds."""
+        closing = getattr(self._batches, "close", None)
+        if closing is not None:
+            closing()
+
+    def _other_input(self, position: tuple[int, int]) -> PenstockError:
+        """Batches are counted, so input that is cut otherwise now would lose rows or bring some twice."""
+        told = "{:,} batches of {:,} rows in all".format
+        return CheckpointError(
+            f'source "{self.step.name}" does not begin with what has been read of it before',
+            step=self.step.name,
+            where=self.step.where,
+            detail=f"read before: {told(*position)}; there now: {told(*self.position)}",
+            hint="bring the input back as it was, or start with an empty checkpoint folder; "
+            "input that grows is best cut by files",
+        )
+
+    def _failed(self, cause: Exception) -> PenstockError:
+        failure = cause
+        if not isinstance(failure, PenstockError):
+            failure = ConnectorError(f"could not read {self._reader.describe()}", detail=reason_of(cause))
+        return failure.at(self.step.name, self.step.where)
+
+
+def _n_rows(batch: Any) -> int:
+    """Rows of a batch, good and bad: read here, or to be read by Spark, where only their number is known."""
+    if isinstance(batch, SourceBatch):
+        return batch.num_rows + len(batch.bad)
+    n_rows: int = batch.n_rows
+    return n_rows

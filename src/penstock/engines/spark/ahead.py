@@ -1,0 +1,186 @@
+"""Reading ahead on the driver: which batches make a round, and what every step is told in it.
+
+Watermarks are known here, so several rounds can be planned before the first is carried. What cannot be read
+ends the reading, not the rounds before it: those are carried first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from penstock.engines.checkpoint import Manifest
+from penstock.engines.counting import taken
+from penstock.engines.marks import Marks
+from penstock.engines.reading import Reading
+from penstock.engines.spark.leg_plan import RoundClock, RoundPlan
+from penstock.engines.spark.native_source import NativeBatch, NativeReading
+from penstock.engines.spark.patience import Patience
+from penstock.errors import PenstockError
+from penstock.events import WatermarkMoved
+from penstock.plan.accounts import Accounts
+from penstock.plan.plan import Plan
+from penstock.plan.step import Ref
+from penstock.stages.batch import Batch
+from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
+
+MOST_ROUNDS = 64
+MOST_ROWS = 500_000
+"""A turn ends after so many rounds, or so many rows."""
+
+
+@dataclass(slots=True)
+class Ready:
+    """A round that has been read: what its sources gave, and what its steps are told.
+
+    files    source -> the batch that Spark is to read
+    moved    source -> where its watermark went
+    reasons  source -> why a row of it failed
+    told     what the round is made of, so that it can be made again: the clock, who gave a batch, who is idle
+    """
+
+    plan: RoundPlan
+    batches: list[tuple[Ref, Batch]]
+    positions: dict[str, tuple[int, int]]
+    watermarks: dict[str, float]
+    reached: dict[str, float]
+    counted: dict[str, Accounts]
+    last: bool = False
+    files: dict[str, NativeBatch] = field(default_factory=dict)
+    moved: dict[str, WatermarkMoved] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    told: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def n_rows(self) -> int:
+        """Rows of all sources."""
+        here = sum(batch.num_rows for _, batch in self.batches)
+        return here + sum(batch.n_rows for batch in self.files.values())
+
+
+class Ahead:
+    """The sources of a plan at work. `failure` is what stopped the reading; `over` says that it has ended.
+
+    clock  what sources see of time: it stands still during a round
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        readings: Sequence[Reading],
+        accounts: Mapping[str, Accounts],
+        *,
+        clock: RoundClock,
+        patience: Patience,
+        until: int | None,
+        drain: bool,
+    ) -> None:
+        self._plan, self._readings, self._accounts = plan, readings, accounts
+        self._clock, self._patience, self._until, self._drain = clock, patience, until, drain
+        self._marks = Marks(plan)
+        self._next = self._begun = 0
+        self._foreseen: dict[int, dict[str, Any]] = {}
+        self.failure: PenstockError | None = None
+        self.over = False
+
+    def resume(self, done: Manifest, foreseen: Mapping[int, dict[str, Any]]) -> None:
+        """Go on from where another run had come to; rounds that it had begun are the same again."""
+        self._next = self._begun = done.rounds
+        self._foreseen = dict(foreseen)
+        self._marks = Marks(self._plan, done.reached)
+        self._patience.begin()
+        for reading in self._readings:
+            name = reading.step.name
+            reading.resume(done.positions.get(name, (0, 0)), done.watermarks.get(name, BEFORE_ALL))
+
+    def rounds(self) -> list[Ready]:
+        """The next rounds: several where the input ends by itself, one where it must be waited for."""
+        most = MOST_ROUNDS if all(reading.bounded for reading in self._readings) else 1
+        found: list[Ready] = []
+        n_rows = 0
+        while len(found) < most and n_rows < MOST_ROWS and not self.over:
+            if self._until is not None and self._next - self._begun >= self._until:
+                self.over = True
+                break
+            try:
+                ready = self._read()
+            except PenstockError as failure:
+                self.failure, self.over = failure, True
+                break
+            if ready is None:
+                break
+            n_rows += ready.n_rows
+            found.append(ready)
+        return found
+
+    def _read(self) -> Ready | None:
+        """The next round; the one that drains when there are no more batches, if that is wanted."""
+        known = self._foreseen.pop(self._next, None)
+        names = self._patience.awaited() if known is None else known["took"]
+        if names is None:
+            return None
+        self._clock.us = self._patience.now() if known is None else known["now"]
+        taken_from = [reading for reading in self._readings if reading.step.name in names]
+        came = {r.step.name: batch for r in taken_from if (batch := r.next()) is not None}
+        last = not came and all(reading.ended for reading in self._readings)
+        if last:
+            self.over = True
+            if not self._drain:
+                return None
+        return self.planned(came, last=last, idle=None if known is None else known["idle"])
+
+    def planned(
+        self, came: Mapping[str, Any], *, last: bool = False, idle: Sequence[str] | None = None
+    ) -> Ready:
+        """The round of these batches; `last` closes everything. Who is `idle` is known of a round that is
+        done again.
+        """
+        now = self._clock.now()
+        batches: list[tuple[Ref, Batch]] = []
+        before = {reading.step.name: reading.mark.watermark for reading in self._readings}
+        for reading in self._readings:
+            name = reading.step.name
+            if name in came:
+                batches += [(Ref(name, port), batch) for port, batch in reading.rows(came[name])]
+            # With drain=False a later run may go on where a source ended, so the source still holds back.
+            if (reading.ended or last) and self._drain:
+                reading.end()
+        marks = {reading.step.name: reading.mark for reading in self._readings}
+        if idle is not None:
+            marks = {name: replace(mark, idle=name in idle) for name, mark in marks.items()}
+        turns = self._marks.move(marks)
+        silent = [name for name, mark in marks.items() if mark.idle]
+        self._patience.went(now, came, silent)
+        self._next += 1
+        return Ready(
+            RoundPlan(self._next - 1, now, turns),
+            batches,
+            {reading.step.name: reading.position for reading in self._readings},
+            {reading.step.name: reading.watermark for reading in self._readings},
+            self._marks.reached(),
+            {name: taken(each) for name, each in self._accounts.items()},
+            last,
+            {name: batch for name, batch in came.items() if isinstance(batch, NativeBatch)},
+            self._moved(before, now),
+            {reading.step.name: reading.reasons.pop() for reading in self._readings if reading.reasons},
+            {"now": now, "took": list(came), "idle": silent},
+        )
+
+    def read_here(self, ready: Ready) -> Ready:
+        """A round whose files the driver reads after all, and from now on those of all others too."""
+        batches = list(ready.batches)
+        for reading in self._readings:
+            if isinstance(reading, NativeReading) and reading.step.name in ready.files:
+                reading.allowed = False
+                given = reading.read_here(ready.files[reading.step.name])
+                batches += [(Ref(reading.step.name, port), batch) for port, batch in given]
+        return replace(ready, batches=batches, files={})
+
+    def _moved(self, before: Mapping[str, float], now: int) -> dict[str, WatermarkMoved]:
+        found = {}
+        for reading in self._readings:
+            name, reached = reading.step.name, reading.mark.watermark
+            if reached > before[name]:
+                found[name] = WatermarkMoved(now, name, None if reached == AFTER_ALL else int(reached))
+        return found

@@ -1,0 +1,138 @@
+"""Sources that must be waited for: each is read in a thread of its own, a little ahead of the rounds.
+
+So a run can be stopped while nothing comes, other sources go on beside a silent one, and results that depend
+on the clock leave though no row arrives.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from penstock.clock import Clock
+from penstock.connect.readers.spark_stream import SparkStreamReader, StreamBatches
+from penstock.engines.reading import Reading
+from penstock.errors import CheckpointError
+from penstock.plan.accounts import Accounts
+from penstock.plan.plan import Plan
+from penstock.plan.step import Step
+from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
+
+_AHEAD = 2
+"""Batches that wait to be taken."""
+_LOOK = 0.1
+"""Seconds between looks whether the run is over."""
+_END = object()
+
+
+class WaitingReading(Reading):
+    """One source that does not end by itself; `came` is told whenever there is something to take."""
+
+    came: threading.Condition
+    _waiting: queue.Queue[Any]
+
+    def begin(self, came: threading.Condition) -> None:
+        """Start to read."""
+        self.came, self._waiting, self._closed = came, queue.Queue(_AHEAD), False
+        self._batches = self._taken()
+        self._start()
+
+    def _start(self) -> None:
+        threading.Thread(target=self._pump, name=f"penstock-{self.step.name}", daemon=True).start()
+
+    @property
+    def silent(self) -> bool:
+        """Whether there is nothing to take now, and may be later."""
+        return not self.ended and self._waiting.empty()
+
+    def close(self) -> None:
+        """Let the thread go; one that waits for input ends with the process, or when some comes."""
+        self._closed = True
+
+    def _pump(self) -> None:
+        given = None
+        try:
+            given = self._read()
+            for batch in given:
+                self._put(batch)
+                if self._closed:
+                    break
+            self._put(_END)
+        except Exception as failure:  # raised again where the batch would have been taken
+            self._put(failure)
+        finally:
+            closing = getattr(given, "close", None)
+            if closing is not None:
+                with suppress(Exception):
+                    closing()
+
+    def _put(self, what: Any) -> None:
+        while not self._closed:
+            with suppress(queue.Full):
+                self._waiting.put(what, timeout=_LOOK)
+                break
+        with self.came:
+            self.came.notify_all()
+
+    def _taken(self) -> Iterator[Any]:
+        while (what := self._waiting.get()) is not _END:
+            if isinstance(what, Exception):
+                raise what
+            yield what
+
+
+class StreamReading(WaitingReading):
+    """A streaming DataFrame. Spark goes on to its next batch when a manifest says that this one is done."""
+
+    def __init__(self, plan: Plan, step: Step, clock: Clock, accounts: Accounts, folder: Path) -> None:
+        super().__init__(plan, step, clock, accounts)
+        self._folder = folder
+        self._stream: StreamBatches | None = None
+
+    @property
+    def bounded(self) -> bool:
+        """Never: the next batch is not made before this one is done, so there is nothing to read ahead."""
+        return False
+
+    def resume(self, position: tuple[int, int], watermark: float) -> None:
+        """Go on behind the batches that are done; Spark gives the one after them again, if it had begun."""
+        if position[0] and not (self._folder / "offsets").exists():
+            raise CheckpointError(
+                f'Spark\'s own checkpoint of source "{self.step.name}" is gone',
+                step=self.step.name,
+                where=self.step.where,
+                detail=f"{position[0]:,} of its batches are done, and only that said where they ended: "
+                f"{self._folder}",
+                hint="bring the folder back, or start with an empty checkpoint folder",
+            )
+        self.position = position
+        if BEFORE_ALL < watermark < AFTER_ALL:
+            self._stage.promise(int(watermark))
+        assert isinstance(self._reader, SparkStreamReader), "streams have a reader of streams"
+        try:
+            self._stream = StreamBatches(self._reader, str(self._folder), position[0])
+        except Exception as cause:
+            raise self._failed(cause) from cause
+        super()._start()
+
+    def committed(self, n_batches: int) -> None:
+        """So many batches are done."""
+        if self._stream is not None:
+            self._stream.done(n_batches)
+
+    def close(self) -> None:
+        """End the query."""
+        super().close()
+        if self._stream is not None:
+            self._stream.close()
+
+    def _start(self) -> None:
+        """Not before it is known where to go on."""
+
+    def _read(self) -> Iterator[Any]:
+        assert self._stream is not None, "a stream is taken up before it is read"
+        return iter(self._stream)

@@ -1,0 +1,118 @@
+"""The controller in virtual time: near the best fixed configuration within ten periods, and it stays there.
+
+`ceiling` is what no configuration can exceed, so being near it is being near the best. Where a share of the
+work needs something that only one worker can have, the ceiling is out of reach, and the best is searched for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from penstock.bench.simulation.adaptation import Period, Setting, adapt, fixed
+from penstock.bench.simulation.best_fixed import best_fixed, ceiling
+from penstock.bench.simulation.machine import MS, Costs, Machine
+from penstock.bench.simulation.topology import TOPOLOGIES, US, chain, data_parallel, reverse_tree
+from penstock.engines.local import schedulers
+
+TEN = 10  # periods to settle in
+AFTER = 6  # periods to watch it stay
+
+ROUGH = Costs(jitter=0.5)  # costs that stray, so that nothing settles by luck
+
+
+def settled(periods: Sequence[Period]) -> float:
+    """Rows per second after the first ten periods."""
+    after = [period.rows_per_second for period in periods[TEN:]]
+    return sum(after) / len(after)
+
+
+def setting(cores: int, costs: Costs = ROUGH) -> Setting:
+    """Fewer cores do fewer rows in a second, so they get longer periods."""
+    return Setting(cores, costs=costs, period_ns=min(3_000, max(400, 8_000 // cores)) * MS)
+
+
+def test_a_chain_on_four_cores_settles_near_the_ceiling_and_stays() -> None:
+    periods = adapt(chain(), setting(4), TEN + AFTER)
+    assert settled(periods) >= 0.95 * ceiling(chain(), 4)
+    assert not any(period.decisions for period in periods[TEN:])
+    assert periods[-1].threads == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cores", [1, 2, 7, 16, 64])
+@pytest.mark.parametrize("name", TOPOLOGIES)
+def test_every_topology_settles_near_the_best_within_ten_periods_and_stays(name: str, cores: int) -> None:
+    topology = TOPOLOGIES[name]()
+    periods = adapt(topology, setting(cores), TEN + AFTER)
+    assert settled(periods) >= 0.95 * ceiling(topology, cores)
+    assert not any(period.decisions for period in periods[TEN:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheduler", [name for name in schedulers.names() if "-" in name])
+def test_it_settles_with_every_scheduler(scheduler: str) -> None:
+    topology, given = reverse_tree(depth=4), replace(setting(8), scheduler=scheduler)
+    periods = adapt(topology, given, TEN + AFTER)
+    assert settled(periods) >= 0.95 * ceiling(topology, 8)
+    assert sum(bool(period.decisions) for period in periods[TEN:]) <= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TOPOLOGIES)
+def test_when_something_else_than_threads_is_short_it_settles_near_the_best_too(name: str) -> None:
+    topology, given = TOPOLOGIES[name](), setting(16, Costs(shared=0.1, jitter=0.5))
+    periods = adapt(topology, given, TEN + AFTER)
+    assert settled(periods) >= 0.95 * best_fixed(topology, given).rows_per_second
+    assert sum(bool(period.decisions) for period in periods[TEN:]) <= 4  # at most two trials, each taken back
+
+
+def test_too_many_threads_are_taken_away_when_rows_come_slowly() -> None:
+    def load(machine: Machine, period: int) -> None:
+        machine.rate = 2_000  # 1.2 ms of work each: 2.4 threads
+
+    periods = adapt(chain(), setting(16), 6, threads=16, load=load)
+    assert periods[0].threads == 16
+    assert periods[-1].threads == 3
+    assert periods[-1].rows_per_second == pytest.approx(2_000, rel=0.01)
+
+
+@pytest.mark.slow
+def test_it_follows_a_load_that_comes_goes_and_changes_its_nature() -> None:
+    #  0-11: 5,000 rows/s   12-23: as many as go   24-35: 3,000 rows/s   36-47: one step four times as dear
+    def load(machine: Machine, period: int) -> None:
+        machine.rate = {0: 5_000.0, 24: 3_000.0, 36: None, 12: None}.get(period, machine.rate)
+        if period == 36:
+            machine.operators["busy-5"].cost_ns = 400 * US
+
+    periods = adapt(chain(), setting(16), 48, load=load)
+    means = [sum(p.rows_per_second for p in periods[i : i + 2]) / 2 for i in (10, 22, 34, 46)]
+    free, dear = ceiling(chain(), 16), 16 * 1e9 / (1_502 * US)
+    assert means[0] >= 0.95 * 5_000
+    assert means[1] >= 0.95 * free
+    assert means[2] >= 0.95 * 3_000
+    assert means[3] >= 0.95 * dear
+    assert [periods[i].threads for i in (11, 23, 35, 47)] == [7, 16, 4, 16]
+    assert periods[47].replicas["busy-5"] > periods[47].replicas["busy-4"]
+    settled_by = [*range(10, 12), *range(22, 24), *range(34, 36), *range(46, 48)]
+    assert not any(periods[i].decisions for i in settled_by)
+
+
+def test_a_step_that_cannot_be_replicated_limits_the_pool_too() -> None:
+    periods = adapt(data_parallel(n=4, merge_us=50), setting(16), 5)
+    assert periods[-1].threads < 8  # the merge does 20,000 rows/s, for which four busy threads are enough
+    assert periods[-1].rows_per_second >= 0.95 * 20_000
+
+
+def test_one_seed_gives_one_run() -> None:
+    one, two = (adapt(chain(n=3), setting(4), 4) for _ in range(2))
+    assert one == two
+
+
+def test_the_best_fixed_configuration_is_near_the_ceiling_where_nothing_else_is_short() -> None:
+    topology, given = chain(n=3), setting(4, Costs())
+    found = best_fixed(topology, given)
+    assert found.rows_per_second >= 0.97 * ceiling(topology, 4)
+    assert found.rows_per_second >= fixed(topology, given, 1, {"busy-0": 1})

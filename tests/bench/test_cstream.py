@@ -1,0 +1,95 @@
+"""The C-Stream workload: graphs of the right size, rows that all arrive, runs that are judged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.bench import find
+from penstock.bench.workloads.cstream import real, virtual
+from penstock.bench.workloads.cstream.busy import PRIME, Busy, bytes_per_us
+from penstock.bench.workloads.cstream.experiments import _right, _wrong
+from penstock.bench.workloads.cstream.real import Task
+from penstock.bench.workloads.cstream.shapes import SHAPES
+from penstock.bench.workloads.cstream.virtual import Judged, Settled
+
+IDLE = Busy(0)
+
+
+@pytest.mark.parametrize("size", ["quick", "full"])
+def test_the_workload_can_be_made_in_both_sizes(size: str) -> None:
+    made = find("cstream", "quick" if size == "quick" else "full")
+    assert made.n_cells > 0
+    assert {chart.title for chart in made.charts} >= {f"{shape}: threads and schedulers" for shape in SHAPES}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_graphs_have_as_many_busy_operators_as_in_the_paper(shape: str) -> None:
+    steps = SHAPES[shape](64, IDLE).steps
+    busy = sum(step.name.startswith("busy") for step in steps)
+    assert busy == {"chain": 12, "data parallel": 12, "tree": 63, "reverse tree": 63}[shape]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_row_comes_to_the_end(shape: str) -> None:
+    task = Task(shape, 64, IDLE)
+    found = real.run(task, scheduler="min-latency", threads=2)
+    assert found == real.n_finished(task) == 64
+
+
+def test_a_busy_operator_lets_its_share_of_the_rows_pass() -> None:
+    rows = pa.RecordBatch.from_pydict({"id": list(range(PRIME))})
+    assert sum(Busy(0, selectivity=0.25)(rows).to_pylist()) == 253
+    assert Busy(0.01)(rows).to_pylist() == [True] * PRIME
+
+
+def test_operators_of_a_chain_let_different_rows_pass() -> None:
+    task = Task("chain", 1_000, Busy(0, selectivity=0.5), n_busy=3)
+    assert 75 < real.n_finished(task) < 175
+    assert real.run(task, scheduler="random", threads=1) == real.n_finished(task)
+
+
+@pytest.mark.parametrize("sweep", [real.costs, real.sizes, real.selectivities])
+def test_a_sweep_has_a_case_for_every_place_of_its_chart(sweep: Any) -> None:
+    cases, chart = sweep(32, 2, ["random"])
+    assert {case.name for case in cases} == {point.cell.case for point in chart.points}
+    assert {point.cell.way for point in chart.points} == {"random, 2 threads"}
+
+
+def test_work_is_measured_in_bytes_hashed() -> None:
+    assert bytes_per_us() > 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (Settled(0.96, 4, 14, 4), None),
+        (Settled(0.94, 4, 14, 0), "after 10 periods it does 0.940 of the best, less than 0.95"),
+        (Settled(0.99, 4, 14, 5), "it still changed something in 5 of the 6 periods after 10"),
+    ],
+)
+def test_a_run_that_does_not_settle_is_a_wrong_answer(answer: Settled, says: str | None) -> None:
+    assert _wrong(None, answer) == says
+
+
+def test_rows_that_do_not_arrive_are_a_wrong_answer() -> None:
+    assert _right(Task("chain", 8, IDLE)) == 8
+    assert _wrong(8, 8) is None
+    assert _wrong(8, 7) == "8 rows should come to the end, and 7 did"
+
+
+def test_the_best_is_searched_for_where_the_ceiling_is_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(virtual, "ceiling", lambda topology, cores: 123.0)
+    found = virtual.judged("chain", 4, 1)
+    assert isinstance(found, Judged)
+    assert found.best == 123.0
+
+
+def test_the_periods_of_a_run_are_told_one_by_one() -> None:
+    way, chart = virtual.series(2)
+    assert way.notes is not None
+    notes = [way.notes(way.run(virtual.series_case(number).make(1))) for number in range(2)]
+    assert [note["threads"] for note in notes] == [1, 12]
+    assert len(chart.lines[0].points) == 2

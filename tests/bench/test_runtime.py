@@ -1,0 +1,92 @@
+"""The runtime workload: small cases of all experiments are answered rightly; wrong answers are noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.bench import Case, find, measure
+from penstock.bench.workload import Way, Workload
+from penstock.bench.workloads.runtime import (
+    by_row,
+    campaigns,
+    chain,
+    experiments,
+    first_result,
+    latency,
+    slow_sink,
+)
+from penstock.bench.workloads.runtime.told import Told, right, wrong
+
+
+def small(cases: list[Case], ways: list[Way]) -> Workload:
+    return Workload("small", "a small one", tuple(cases), tuple(ways), right, wrong)
+
+
+EXPERIMENTS: dict[str, Callable[[], Workload]] = {
+    "chain": lambda: small([chain.case(20)], chain.ways()),
+    "campaigns": lambda: small(campaigns.cases(300_000, 30_000), campaigns.ways()),
+    "rows": lambda: small([by_row.case(300)], by_row.ways()),
+    "memory": lambda: small([slow_sink.case(0.05, 0.05)], slow_sink.ways()),
+}
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_way_of_a_small_experiment_gives_the_right_answer(name: str) -> None:
+    result = measure(EXPERIMENTS[name](), rounds=1, warm_up=0)
+    assert all(one.checks == 1 for one in result.figures)
+
+
+@pytest.mark.slow
+def test_latency_is_judged_row_by_row_with_its_parts() -> None:
+    result = measure(small([latency.case(1)], latency.ways()), rounds=1, warm_up=0)
+    for one in result.figures:
+        assert set(one.notes) == {latency.P50, latency.P99, latency.USER, latency.SYSTEM}
+
+
+@pytest.mark.slow
+def test_a_new_process_gives_its_first_result_and_loads_numba_only_where_it_pays() -> None:
+    result = measure(small(first_result.cases(), first_result.ways()), rounds=1, warm_up=0)
+    assert all(one.notes[first_result.TAKEN][0] > 0 for one in result.figures)
+
+
+def test_views_of_campaigns_are_as_many_as_written_by_hand() -> None:
+    ads = campaigns.with_integers(100_000)
+    answer: Any = ads.right()
+    assert sum(answer.values()) == 33_334  # every third of 100,000, the first included
+    assert set(answer.values()) == {333, 334}
+    assert len(answer) == campaigns.N_CAMPAIGNS
+
+
+def test_rows_that_stay_are_counted_per_key() -> None:
+    rows = by_row.Rows([{"key": 1, "value": 0}, {"key": 1, "value": 1}, {"key": 1, "value": 2}])
+    assert rows.right() == [(1, 1), (1, 2)]  # 1, 3 and 5: three goes
+
+
+def test_a_wrong_answer_is_told_with_what_was_expected() -> None:
+    assert wrong([1], Told(lambda: [1])) is None
+    assert wrong([1], Told(lambda: [2])) == "expected [1], got [2]"
+
+
+@pytest.mark.parametrize("size", ["quick", "full"])
+def test_both_sizes_claim_the_same(size: Any) -> None:
+    says = [claim.says for claim in find("runtime", size).claims]
+    assert len(says) == len(set(says))
+    assert says == [claim.says for claim in find("runtime", "quick").claims]
+
+
+def test_without_bytewax_the_others_are_measured_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(by_row, "has_bytewax", lambda: False)
+    workload = experiments.workload("quick")
+    assert by_row.BYTEWAX not in [way.name for way in workload.ways]
+    assert not any("Bytewax" in claim.says for claim in workload.claims)
+    assert "Bytewax is not installed" in workload.about
+
+
+def test_latency_of_the_rows_is_counted_from_when_they_were_due() -> None:
+    sink = latency.Stamped()
+    sink.write_plain(0, [{"at": 0, "value": 3}], None)
+    assert sink.values == [3]
+    assert sink.delays[0] > 0

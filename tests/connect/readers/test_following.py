@@ -1,0 +1,161 @@
+"""A watched folder: what is there, then what appears, each file whole and once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import penstock as ps
+from penstock.connect.protocol import Delivery, SourceBatch
+from penstock.connect.readers import following
+from penstock.errors import ConnectorError, GraphError
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "QUIET_S", 0.0)
+
+
+def put(folder: Path, name: str, text: str, at: int = 1) -> Path:
+    """A file that appears whole."""
+    hidden = folder / f".{name}"
+    hidden.write_text(text)
+    os.utime(hidden, (at, at))
+    return hidden.rename(folder / name)
+
+
+def numbers(batch: SourceBatch) -> list[int]:
+    found: list[int] = batch.rows.column("a").to_pylist()
+    return found
+
+
+def test_files_that_are_there_come_first_then_those_that_appear(tmp_path: Path) -> None:
+    put(tmp_path, "b.jsonl", '{"a": 2}\n', at=2)
+    put(tmp_path, "c.jsonl", '{"a": 1}\n', at=1)
+    batches = ps.read.jsonl(tmp_path, follow=True).batches()
+    assert [numbers(next(batches)) for _ in range(2)] == [[1], [2]]
+    assert numbers(next(batches)) == []  # nothing new: a round without rows
+    put(tmp_path, "a.jsonl", '{"a": 3}\n{"a": 4}\n', at=1)  # older, but seen later
+    assert numbers(next(batches)) == [3, 4]
+    assert numbers(next(batches)) == []
+
+
+def test_rows_are_numbered_through_all_files_with_bad_ones(tmp_path: Path) -> None:
+    put(tmp_path, "a.jsonl", '{"a": 1}\nnonsense\n')
+    batches = ps.read.jsonl(tmp_path, schema={"a": int}, follow=True).batches()
+    first = next(batches)
+    put(tmp_path, "b.jsonl", '{"a": 2}\n')
+    second = next(batches)
+    assert first.seq is not None
+    assert second.seq is not None
+    assert (first.seq.to_pylist(), second.seq.to_pylist()) == ([0], [2])
+    assert [bad.place for bad in first.bad] == [f"{tmp_path}/a.jsonl:2"]
+
+
+def test_half_written_files_are_not_seen(tmp_path: Path) -> None:
+    (tmp_path / ".half.csv").write_text("a\n1\n")
+    batches = ps.read.csv(tmp_path, schema={"a": int}, follow=True).batches()
+    assert numbers(next(batches)) == []
+    (tmp_path / ".half.csv").rename(tmp_path / "whole.csv")
+    assert numbers(next(batches)) == [1]
+
+
+def test_every_format_can_be_watched(tmp_path: Path) -> None:
+    for name in ("parquet", "text"):
+        (tmp_path / name).mkdir()
+    pq.write_table(pa.table({"a": [5]}), tmp_path / "parquet" / "a.parquet")
+    put(tmp_path / "text", "a.txt", "hello\n")
+    assert numbers(next(ps.read.parquet(tmp_path / "parquet", follow=True).batches())) == [5]
+    batch = next(ps.read.text(tmp_path / "text", follow=True).batches())
+    assert batch.rows.to_pylist() == [{"line": "hello"}]
+
+
+def test_several_files_may_make_a_batch(tmp_path: Path) -> None:
+    for i in range(3):
+        put(tmp_path, f"{i}.jsonl", f'{{"a": {i}}}\n')
+    batches = ps.read.jsonl(tmp_path, files=2, follow=True).batches()
+    assert [numbers(next(batches)) for _ in range(3)] == [[0, 1], [2], []]
+
+
+@pytest.mark.parametrize("runs_on", ["reference", "local"])
+def test_a_run_reads_on_until_it_has_had_enough(tmp_path: Path, runs_on: str) -> None:
+    put(tmp_path, "a.jsonl", '{"a": 1}\n')
+    put(tmp_path, "b.jsonl", '{"a": 2}\n')
+    graph = ps.PipeGraph("watch")
+    out = ps.write.memory()
+    graph.source(ps.read.jsonl(tmp_path, follow=True)).sink(out)
+    assert graph.run(engine=runs_on, until=4).batches == 4
+    assert [row["a"] for row in out.rows()] == [1, 2]
+
+
+def test_a_run_that_waits_for_files_can_be_stopped(tmp_path: Path) -> None:
+    graph = ps.PipeGraph("watch")
+    graph.source(ps.read.jsonl(tmp_path, schema={"a": int}, follow=True)).sink(ps.write.memory())
+    run = graph.start(engine="local")
+    run.stop()
+    assert run.wait(30).outcome == "stopped"
+
+
+def test_what_it_says_of_itself(tmp_path: Path) -> None:
+    reader = ps.read.jsonl(tmp_path, schema={"a": int}, follow=True)
+    assert reader.describe() == f"jsonl {tmp_path} (watched)"
+    assert (reader.bounded, reader.delivery, reader.keeps_raw) == (False, Delivery.AT_MOST_ONCE, True)
+
+
+def test_a_file_that_changes_after_it_was_read_is_refused(tmp_path: Path) -> None:
+    file = put(tmp_path, "a.jsonl", '{"a": 1}\n')
+    batches = ps.read.jsonl(tmp_path, follow=True).batches()
+    next(batches)
+    with file.open("a") as appended:
+        appended.write('{"a": 2}\n')
+    with pytest.raises(ConnectorError, match="changed after it was read") as caught:
+        next(batches)
+    assert "rename it when it is whole" in str(caught.value.hint)
+
+
+def test_a_file_that_goes_away_after_it_was_read_is_nobodys_business(tmp_path: Path) -> None:
+    file = put(tmp_path, "a.jsonl", '{"a": 1}\n')
+    batches = ps.read.jsonl(tmp_path, follow=True).batches()
+    next(batches)
+    file.unlink()
+    assert numbers(next(batches)) == []
+
+
+def test_a_file_that_does_not_fit_is_refused_when_it_appears(tmp_path: Path) -> None:
+    put(tmp_path, "a.csv", "a\n1\n")
+    batches = ps.read.csv(tmp_path, follow=True).batches()
+    next(batches)
+    put(tmp_path, "b.csv", "z\n1\n")
+    with pytest.raises(ConnectorError, match=r'b.csv" does not fit'):
+        next(batches)
+
+
+@pytest.mark.parametrize("path", ["nowhere", "a.jsonl", "*.jsonl"])
+def test_only_a_folder_can_be_watched(tmp_path: Path, path: str) -> None:
+    put(tmp_path, "a.jsonl", '{"a": 1}\n')
+    with pytest.raises(ConnectorError, match="is not a folder that can be watched"):
+        ps.read.jsonl(str(tmp_path / path), follow=True)
+
+
+def test_a_list_of_folders_cannot_be_watched(tmp_path: Path) -> None:
+    paths: Any = [tmp_path]
+    with pytest.raises(ConnectorError, match="is not a folder that can be watched"):
+        ps.read.jsonl(paths, follow=True)
+
+
+def test_a_watched_folder_is_cut_by_files(tmp_path: Path) -> None:
+    put(tmp_path, "a.jsonl", '{"a": 1}\n')
+    with pytest.raises(ConnectorError, match="batch=10 would hold rows of a watched folder back"):
+        ps.read.jsonl(tmp_path, batch=10, follow=True)
+
+
+def test_a_graph_cannot_write_into_the_folder_it_watches(tmp_path: Path) -> None:
+    graph = ps.PipeGraph("loop")
+    graph.source(ps.read.jsonl(tmp_path, schema={"a": int}, follow=True)).sink(ps.write.jsonl(tmp_path))
+    with pytest.raises(GraphError, match=r"which step .* reads"):
+        graph.run(engine="reference")

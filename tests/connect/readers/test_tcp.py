@@ -1,0 +1,239 @@
+"""Rows over TCP: connecting out, listening with a token, cuts, bad lines, broken connections."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.connect.protocol import Delivery, Reader, SourceBatch
+from penstock.connect.readers import arriving
+from penstock.errors import ConnectorError, SchemaError
+from tests.connect.reading import bad_of, rows_of
+from tests.connect.sockets import HOST, TOKEN, connected, free_port, send, serving
+
+SCHEMA = {"a": int, "b": str}
+LONG = timedelta(seconds=20)  # longer than any test takes: only row counts cut
+
+
+def reader(port: int, **options: Any) -> Reader:
+    return ps.read.tcp(HOST, port, schema=SCHEMA, **options)
+
+
+def test_json_lines_are_read_until_the_other_side_closes() -> None:
+    with serving(b'{"a": 1, "b": "x"}\n{"a": 2}\n', b'{"a": 3, "b": "z"}\n') as port:
+        assert rows_of(reader(port)) == [{"a": 1, "b": "x"}, {"a": 2, "b": None}, {"a": 3, "b": "z"}]
+
+
+def test_a_row_may_arrive_in_pieces_and_the_last_may_lack_its_line_feed() -> None:
+    with serving(b'{"a": 1, ', b'"b": "x"}', b'\n{"a": 2', b"}") as port:
+        assert rows_of(reader(port)) == [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
+
+
+def test_csv_lines_have_no_header_and_the_order_of_the_schema() -> None:
+    with serving(b'1,x\n2,\n3,"y\nz"\n') as port:
+        assert rows_of(reader(port, format="csv")) == [
+            {"a": 1, "b": "x"},
+            {"a": 2, "b": None},
+            {"a": 3, "b": "y\nz"},
+        ]
+
+
+def test_csv_takes_a_delimiter_and_nulls() -> None:
+    with serving(b"1;-\n") as port:
+        assert rows_of(reader(port, format="csv", delimiter=";", nulls=["-"])) == [{"a": 1, "b": None}]
+
+
+def test_lines_that_are_no_rows_are_bad_rows_with_their_text_and_place() -> None:
+    with serving(b'{"a": 1}\nnonsense\n{"a": "one"}\n{"a": 4}\n') as port:
+        first, second = bad_of(reader(port))
+        assert (first.raw, first.place) == ("nonsense", f"{HOST}:{port}:2")
+        assert first.error.startswith("malformed JSON")
+        assert (second.raw, second.place) == ('{"a": "one"}', f"{HOST}:{port}:3")
+        assert 'column "a"' in second.error
+
+
+def test_bad_csv_lines_leave_the_others_alone() -> None:
+    with serving(b"1,x\ntwo,y\n3,z,extra\n4,w\n") as port:
+        (batch,) = reader(port, format="csv", wait=LONG).batches()
+        assert batch.rows.to_pylist() == [{"a": 1, "b": "x"}, {"a": 4, "b": "w"}]
+        assert [bad.place.rpartition(":")[2] for bad in batch.bad] == ["2", "3"]
+
+
+def test_batches_are_cut_by_rows_and_numbered_over_all_of_them() -> None:
+    lines = b"".join(b'{"a": %d}\n' % i for i in range(7))
+    with serving(lines) as port:
+        batches = list(reader(port, batch=3, wait=LONG).batches())
+        assert [batch.rows.column("a").to_pylist() for batch in batches] == [[0, 1, 2], [3, 4, 5], [6]]
+        assert [n for b in batches if b.seq is not None for n in b.seq.to_pylist()] == list(range(7))
+
+
+def test_a_batch_that_does_not_fill_up_leaves_after_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server((HOST, 0)) as server:
+        batches = reader(server.getsockname()[1], wait=timedelta(milliseconds=1)).batches()
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(next, batches)
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(b'{"a": 1}\n')
+                assert first.result(10).rows.to_pylist() == [{"a": 1, "b": None}]
+                monkeypatch.setattr(arriving, "QUIET_S", 0.001)
+                assert next(batches).rows.num_rows == 0  # nothing comes: a round without rows
+                connection.sendall(b'{"a": 2}\n')
+                assert _next_with_rows(batches).rows.to_pylist() == [{"a": 2, "b": None}]
+        assert list(batches) == []
+
+
+def _next_with_rows(batches: Any) -> SourceBatch:
+    found: SourceBatch = next(batch for batch in batches if batch.rows.num_rows)
+    return found
+
+
+def test_whoever_listens_takes_rows_only_after_the_token() -> None:
+    port = free_port()
+    with ThreadPoolExecutor(1) as pool:
+        rows = pool.submit(rows_of, reader(port, listen=True, token=TOKEN))
+        send(port, b"open sesame\n", b'{"a": 666}\n')
+        send(port, b'{"a": 667}\n')
+        send(port, b"")
+        send(port, TOKEN.encode() + b'\n{"a": 1}\n', b'{"a": 2}\n')
+        assert rows.result(10) == [{"a": 1, "b": None}, {"a": 2, "b": None}]
+
+
+def test_a_token_that_never_ends_is_turned_away() -> None:
+    port = free_port()
+    with ThreadPoolExecutor(1) as pool:
+        rows = pool.submit(rows_of, reader(port, listen=True, token=TOKEN))
+        with connected(port) as endless:
+            endless.sendall(b"x" * 10_000)
+            send(port, TOKEN.encode() + b'\r\n{"a": 1}\n')
+            assert rows.result(10) == [{"a": 1, "b": None}]
+
+
+def test_senders_come_one_after_the_other_and_rows_are_numbered_on() -> None:
+    port = free_port()
+    with ThreadPoolExecutor(1) as pool:
+        batches = pool.submit(lambda: list(reader(port, listen=True, token=TOKEN, senders=2).batches()))
+        for i in range(2):
+            send(port, TOKEN.encode() + b"\n", b'{"a": %d}\n' % i)
+        found = [batch for batch in batches.result(10) if batch.rows.num_rows]
+        assert [batch.rows.column("a").to_pylist() for batch in found] == [[0], [1]]
+        assert [batch.seq.to_pylist() for batch in found if batch.seq is not None] == [[0], [1]]
+
+
+def test_while_nobody_connects_rounds_without_rows_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arriving, "QUIET_S", 0.001)
+    batches = reader(free_port(), listen=True, token=TOKEN).batches()
+    assert [next(batches).rows.num_rows for _ in range(3)] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("runs_on", ["reference", "local"])
+def test_a_graph_reads_from_a_socket_and_dead_letters_bad_lines(runs_on: str) -> None:
+    lines = b'{"a": 1, "b": "x"}\nnonsense\n{"a": 3, "b": "z"}\n'
+    with serving(lines) as port:
+        graph = ps.PipeGraph("tcp")
+        pipe = graph.source(reader(port, bounded=True, wait=LONG), name="in", on_error="dead_letter")
+        good, bad = graph.collect(pipe, pipe.errors, engine=runs_on)
+        assert good.column("a").to_pylist() == [1, 3]
+        assert bad.column("raw").to_pylist() == ["nonsense"]
+
+
+def test_a_run_that_waits_for_a_sender_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arriving, "QUIET_S", 0.01)
+    graph = ps.PipeGraph("tcp")
+    graph.source(reader(free_port(), listen=True, token=TOKEN)).sink(ps.write.memory())
+    run = graph.start(engine="local")
+    run.stop()
+    assert run.wait(30).outcome == "stopped"
+
+
+def test_what_it_says_of_itself() -> None:
+    out = reader(9000, bounded=True)
+    assert out.describe() == f"tcp {HOST}:9000 (jsonl)"
+    assert (out.bounded, out.delivery, out.keeps_raw) == (True, Delivery.AT_MOST_ONCE, True)
+    listening = ps.read.tcp("::1", 9000, schema=SCHEMA, format="csv", listen=True, token=TOKEN)
+    assert listening.describe() == "tcp [::1]:9000 (csv, listening)"
+    assert not listening.bounded
+    assert TOKEN not in repr(listening.__dict__)
+
+
+def test_nobody_to_connect_to_is_said() -> None:
+    port = free_port()
+    with pytest.raises(
+        ConnectorError, match=f"cannot connect to {HOST}:{port}: Connection refused"
+    ) as caught:
+        rows_of(reader(port))
+    assert caught.value.hint == "start the other side first, or mend host and port"
+
+
+def test_a_port_that_is_taken_is_said() -> None:
+    with socket.create_server((HOST, 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(ConnectorError, match=f"cannot listen on {HOST}:{port}: Address already in use"):
+            rows_of(reader(port, listen=True, token=TOKEN))
+
+
+def test_a_connection_that_breaks_is_said_with_how_far_it_came() -> None:
+    with socket.create_server((HOST, 0)) as server:
+        port = server.getsockname()[1]
+        batches = reader(port, batch=1).batches()
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(next, batches)
+            connection, _ = server.accept()
+            connection.sendall(b'{"a": 1}\n')
+            assert first.result(10).rows.num_rows == 1
+            # Linger 0: close by reset, as when the other side dies.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.close()
+        with pytest.raises(ConnectorError, match=f"the connection to {HOST}:{port} broke after 1 lines: "):
+            list(batches)
+
+
+def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arriving, "LONGEST_ROW", 10)
+    with (
+        serving(b'{"a": 1}\n{"b": "', b"x" * 100) as port,
+        pytest.raises(ConnectorError, match=f"line 2 from {HOST}:{port} is longer than 10 bytes"),
+    ):
+        rows_of(reader(port))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"host": ""}, "host='' is no host"),
+        ({"port": 0}, "port=0 is no port"),
+        ({"port": 70_000}, "port=70000 is no port"),
+        ({"port": "9000"}, "port='9000' is no port"),
+        ({"token": "short"}, "the token= cannot be used"),
+        ({"token": "two\nlines of it"}, "the token= cannot be used"),
+        ({"listen": True}, f"listening on {HOST}:9000 without a token would let anyone send rows"),
+        ({"format": "json"}, "tcp has no format 'json'"),
+        ({"batch": 0}, "batch=0 is not a number of rows"),
+        ({"senders": 0}, "senders=0 is not a number of rows"),
+        ({"wait": timedelta()}, r"wait=datetime.timedelta\(0\) is not a length of time"),
+        ({"wait": "100 ms"}, "wait='100 ms' is not a length of time"),
+        ({"format": "csv", "delimiter": "||"}, r"delimiter='\|\|' cannot part columns"),
+        ({"format": "csv", "nulls": "-"}, "nulls='-' is not a list of texts"),
+    ],
+)
+def test_wrong_options_are_refused_at_once(options: dict[str, Any], says: str) -> None:
+    given: dict[str, Any] = {"host": HOST, "port": 9000, "schema": SCHEMA} | options
+    with pytest.raises(ConnectorError, match=says):
+        ps.read.tcp(**given)
+
+
+def test_csv_has_no_lists() -> None:
+    with pytest.raises(SchemaError, match='csv has no way to write column "a"'):
+        ps.read.tcp(HOST, 9000, schema={"a": list[int]}, format="csv")
+
+
+def test_a_token_is_never_in_the_message() -> None:
+    with pytest.raises(ConnectorError) as caught:
+        ps.read.tcp(HOST, 9000, schema=SCHEMA, listen=True, token="secret\n")
+    assert "secret" not in str(caught.value).replace("secrets.token_urlsafe", "")

@@ -1,0 +1,119 @@
+"""The controller on a run: decisions are carried out and told, and its thread leaves when it is stopped."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.clock import ManualClock
+from penstock.engines.local.elastic.decision import THREADS, Limits
+from penstock.engines.local.elastic.live import Elasticity, Plant, limits_of
+from penstock.engines.local.statistics import InputStatistics, NodeStatistics, OutputStatistics
+from penstock.errors import EngineError
+from penstock.events import Event, ScaleDecided
+
+
+class Graph:
+    """A source and a slow step whose replicas run all the time."""
+
+    def __init__(self, *, fixed: bool = False) -> None:
+        self.ns, self.pool, self.fixed = 0, 1, fixed
+        self.port = InputStatistics()
+        self.source = NodeStatistics("source", outputs=(OutputStatistics((self.port,)),))
+        self.slow = [NodeStatistics("slow", inputs=(self.port,))]
+        self.slow[0].started(0)
+        self.port.full(0)
+
+    def pass_time(self, ns: int, rows: int) -> None:
+        self.ns += ns
+        self.source.outputs[0].rows += rows
+        self.port.taken_rows += rows
+
+    def set_threads(self, n: int) -> None:
+        self.pool = n
+
+    def set_replicas(self, step: str, n: int) -> bool:
+        if self.fixed:
+            return False
+        new = [NodeStatistics(step, i, (InputStatistics(),), now=self.ns) for i in range(len(self.slow), n)]
+        for node in new:
+            node.started(self.ns)
+        self.slow = [*self.slow, *new][:n]
+        return True
+
+    def plant(self) -> Plant:
+        return Plant(
+            lambda: [self.source, *self.slow],
+            lambda: self.pool,
+            self.set_threads,
+            self.set_replicas,
+            lambda: self.ns,
+            {"slow": 8},
+        )
+
+
+def test_decisions_are_carried_out_and_told() -> None:
+    graph, told = Graph(), list[Event]()
+    live = Elasticity(graph.plant(), Limits(most_threads=4), 1_000, clock=ManualClock(77), events=told.append)
+    graph.pass_time(1_000, 100)
+    live.look()
+    assert (graph.pool, len(graph.slow)) == (4, 5)
+    first, second = told
+    assert isinstance(first, ScaleDecided)
+    assert isinstance(second, ScaleDecided)
+    assert (first.at, first.step, first.replicas_before, first.replicas_after) == (77, "slow", 1, 5)
+    assert (second.step, second.replicas_before, second.replicas_after) == (THREADS, 1, 4)
+    assert first.reason
+    assert second.reason
+
+
+def test_a_change_that_cannot_be_made_is_not_told() -> None:
+    graph, told = Graph(fixed=True), list[Event]()
+    live = Elasticity(graph.plant(), Limits(most_threads=4), 1_000, clock=ManualClock(), events=told.append)
+    graph.pass_time(1_000, 100)
+    assert [decision.step for decision in live.look()] == [THREADS]
+    assert len(told) == 1
+
+
+def test_the_thread_looks_every_period_and_leaves_when_it_is_stopped() -> None:
+    graph = Graph()
+    seen = threading.Event()
+    live = Elasticity(
+        graph.plant(), Limits(most_threads=4), 1, clock=ManualClock(), events=lambda event: seen.set()
+    )
+    graph.pass_time(1_000, 100)
+    live.start()
+    assert seen.wait(10)
+    live.stop()
+    assert "penstock-elastic" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_stopping_what_never_started_is_fine() -> None:
+    Elasticity(
+        Graph().plant(), Limits(most_threads=4), 1, clock=ManualClock(), events=lambda event: None
+    ).stop()
+
+
+def test_options_become_limits_in_periods() -> None:
+    limits, period = limits_of(ps.Elastic(low=0.5, high=0.7, period="2 s", hold="7 s"), cores=6)
+    assert (limits.low, limits.high, limits.most_threads, limits.hold) == (0.5, 0.7, 6, 4)
+    assert period == 2_000_000
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"low": 0.95, "high": 0.9}, "low=0.95 and high=0.9 leave no utilisation to aim for"),
+        ({"high": 1.5}, "low=0.9 and high=1.5 leave no utilisation"),
+        ({"period": "often"}, "period='often' is not a length of time"),
+        ({"period": "0 s"}, "period='0 s' leaves no time to look"),
+        ({"hold": "-1 s"}, "hold='-1 s'"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(EngineError, match=says) as caught:
+        limits_of(ps.Elastic(**options), cores=4)
+    assert caught.value.hint

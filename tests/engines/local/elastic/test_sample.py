@@ -1,0 +1,86 @@
+"""A sample is the difference of two looks at the statistics."""
+
+from __future__ import annotations
+
+from penstock.engines.local.elastic.sample import Sampler
+from penstock.engines.local.statistics import (
+    READ_BLOCKED,
+    READY,
+    InputStatistics,
+    NodeStatistics,
+    OutputStatistics,
+)
+
+
+def graph(n: int) -> tuple[list[NodeStatistics], list[InputStatistics]]:
+    """A source and n replicas of one step."""
+    ports = [InputStatistics(capacity=10) for _ in range(n)]
+    source = NodeStatistics("source", outputs=(OutputStatistics(tuple(ports)),))
+    steps = [NodeStatistics("step", i, (port,), (OutputStatistics(),)) for i, port in enumerate(ports)]
+    return [source, *steps], ports
+
+
+def test_a_period_counts_only_what_happened_in_it() -> None:
+    nodes, (port,) = graph(1)
+    sampler = Sampler({"step": 4}, now=0)
+    nodes[0].outputs[0].rows, port.taken_rows = 500, 400
+    sampler.look(nodes, 2, now=1_000)
+    nodes[0].outputs[0].rows, port.taken_rows = 800, 600
+    nodes[1].outputs[0].rows = 50
+    seen = sampler.look(nodes, 2, now=2_000)
+    source, step = seen.steps
+    assert (seen.throughput, source.source, step.source) == (300 + 200, True, False)
+    assert (step.rows_in, step.rows_out, step.replicas, step.most) == (200, 50, 1, 4)
+    assert source.most == 1
+
+
+def test_busy_is_running_time_in_periods_the_turn_under_way_included() -> None:
+    nodes, _ = graph(2)
+    sampler = Sampler({}, now=0)
+    nodes[1].started(0)
+    nodes[1].stopped(400, READ_BLOCKED)
+    nodes[2].started(500)
+    seen = sampler.look(nodes, 2, now=1_000)
+    assert seen.steps[1].busy == 0.9
+    assert seen.utilisation == 0.45
+    nodes[2].stopped(1_200, READY)
+    assert sampler.look(nodes, 2, now=2_000).steps[1].busy == 0.2
+
+
+def test_write_blocked_ratios_are_the_mean_of_the_inputs_and_the_greatest_of_the_outputs() -> None:
+    nodes, ports = graph(2)
+    sampler = Sampler({}, now=0)
+    ports[0].full(200)
+    ports[0].free(800)
+    ports[1].full(900)
+    seen = sampler.look(nodes, 2, now=1_000)
+    assert seen.steps[1].full_in == 0.35
+    assert seen.steps[0].full_out == 0.6
+    assert seen.pressed(0.01)
+    seen = sampler.look(nodes, 2, now=2_000)
+    assert (seen.steps[1].full_in, seen.steps[0].full_out) == (0.5, 1.0)
+
+
+def test_replicas_come_and_go() -> None:
+    nodes, _ = graph(1)
+    sampler = Sampler({"step": 4}, now=0)
+    nodes[1].inputs[0].taken_rows = 100
+    sampler.look(nodes, 1, now=1_000)
+    more, _ = graph(3)
+    more[2].inputs[0].taken_rows = 7
+    seen = sampler.look([nodes[0], nodes[1], *more[2:]], 1, now=2_000)
+    assert (seen.steps[1].replicas, seen.steps[1].rows_in) == (3, 7)
+    assert sampler.look([nodes[0], more[2]], 1, now=3_000).steps[1].rows_in == 0
+
+
+def test_a_source_that_never_waits_for_rows_is_pressed_though_there_is_room() -> None:
+    nodes, _ = graph(1)
+    sampler = Sampler({}, now=0)
+    nodes[0].started(0)
+    nodes[0].stopped(10, READY)
+    assert sampler.look(nodes, 1, now=1_000).pressed(0.01)
+    nodes[0].started(1_000)
+    nodes[0].stopped(1_500, READ_BLOCKED)
+    seen = sampler.look(nodes, 1, now=2_000)
+    assert seen.steps[0].waiting == 0.5
+    assert not seen.pressed(0.01)

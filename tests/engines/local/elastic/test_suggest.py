@@ -1,0 +1,58 @@
+"""Replicas in proportion to the work, until the cores are used up."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.engines.local.elastic.suggest import suggest_parallelism
+from penstock.engines.local.statistics import NodeStatistics
+
+ANY = dict.fromkeys("abc", 1_000)
+
+
+def ran(step: str, ns: int, replica: int = 0) -> NodeStatistics:
+    node = NodeStatistics(step, replica)
+    node.running_ns = ns
+    return node
+
+
+def test_replicas_are_in_proportion_to_service_time_times_rows() -> None:
+    nodes = [ran("a", 300), ran("b", 100), ran("c", 200)]
+    assert suggest_parallelism(nodes, cores=6, most=ANY) == {"a": 3, "b": 1, "c": 2}
+    assert suggest_parallelism(nodes, cores=12, most=ANY) == {"a": 6, "b": 2, "c": 4}
+
+
+def test_the_work_of_a_steps_replicas_is_added_up() -> None:
+    nodes = [ran("a", 150), ran("a", 150, 1), ran("b", 100), ran("c", 200)]
+    assert suggest_parallelism(nodes, cores=6, most=ANY) == {"a": 3, "b": 1, "c": 2}
+
+
+def test_steps_with_little_work_share_the_cores_that_one_keeps_busy() -> None:
+    assert suggest_parallelism([ran("a", 1_000), ran("b", 10), ran("c", 10)], cores=2, most=ANY)["a"] == 2
+
+
+def test_a_step_that_cannot_be_replicated_ends_the_sharing() -> None:
+    nodes = [ran("a", 300), ran("merge", 200), ran("c", 100)]
+    assert suggest_parallelism(nodes, cores=64, most=ANY) == {"a": 2, "merge": 1, "c": 1}
+
+
+def test_one_core_is_for_one_replica_each() -> None:
+    assert suggest_parallelism([ran("a", 900), ran("b", 100)], cores=1, most=ANY) == {"a": 1, "b": 1}
+
+
+def test_steps_that_never_ran_get_one() -> None:
+    assert suggest_parallelism([ran("a", 0)], cores=8, most=ANY) == {"a": 1}
+    assert suggest_parallelism([], cores=8) == {}
+
+
+@given(st.dictionaries(st.sampled_from("abc"), st.integers(1, 10_000), min_size=1), st.integers(1, 64))
+@settings(deadline=None)
+def test_the_busiest_replica_has_no_more_than_its_share_of_the_cores(
+    work: dict[str, int], cores: int
+) -> None:
+    found = suggest_parallelism([ran(step, ns) for step, ns in work.items()], cores=cores, most=ANY)
+    assert max(ns / found[step] for step, ns in work.items()) <= sum(work.values()) / cores
+    for step in work:  # and with one replica fewer of anything it would have more
+        if found[step] > 1:
+            assert work[step] / (found[step] - 1) > sum(work.values()) / cores

@@ -1,0 +1,187 @@
+"""Workers that die, hang, or are told to go: who waits is told, and nobody is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import penstock as ps
+from penstock import col
+from penstock.engines.local.processes.crew import Crew
+from penstock.plan.accounts import Accounts
+from penstock.stages.batch import Batch
+from penstock.stages.site import Site
+from penstock.stages.stateless import Stateless
+from tests.engines.local.processes.runs import NUMBERS, PROCESS, SEEN, held, is_gone, numbers, run, seen
+
+
+def dies(row: Any) -> dict[str, int]:
+    """Ends its process on one row, by the number of what it does."""
+    if row.v == 10:
+        os._exit(3)
+    if row.v == 11:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"v": row.v}
+
+
+@pytest.mark.parametrize(
+    ("at", "how"),
+    [
+        (10, "ended with exit code 3"),
+        (11, r"was killed by signal 9 \(SIGKILL\)"),
+    ],
+)
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_worker_that_dies_is_an_error_with_its_step_and_how(at: int, how: str, deterministic: bool) -> None:
+    before = held()
+    graph = ps.PipeGraph("dies", chaining=False)
+    rows = numbers(graph, 90).filter(col("v").is_in([*range(10), at, *range(20, 90)]))
+    pipe = rows.map(dies, schema=NUMBERS, parallelism=2, name="deadly")
+    options = ps.LocalOptions(workers="process", deterministic=deterministic, queue_size=1)
+    with pytest.raises(ps.EngineError, match=f"a worker process {how}") as failure:
+        run(graph, pipe, options)
+    assert failure.value.step == "deadly"
+    assert "test_worker.py" in str(failure.value.where)
+    assert 'workers="thread"' in str(failure.value.hint)
+    assert held() == before
+
+
+def crew_of(function: Callable[[Any], dict[str, int]]) -> tuple[Crew, Stateless]:
+    """One worker for one step, and the stage that asks it."""
+    graph = ps.PipeGraph("alone")
+    numbers(graph, 3).map(function, schema=NUMBERS, name="alone").sink(ps.write.memory())
+    plan = graph.plan()
+    crew = Crew(plan, "process", ps.ManualClock())
+    stage = crew.stage_of(plan["alone"], 0, Site("alone", None, Accounts(), ps.ManualClock()))
+    assert isinstance(stage, Stateless), "a map has no state"
+    return crew, stage
+
+
+def some_rows() -> Batch:
+    return Batch(pa.record_batch({"v": [1, 2]}), np.zeros(2, np.int64))
+
+
+def test_a_worker_killed_while_it_has_nothing_to_do_is_noticed_with_the_next_batch() -> None:
+    crew, stage = crew_of(dies)
+    assert [rows.rows.to_pydict() for _, rows in stage.made(some_rows())] == [{"v": [1, 2]}]
+    (pid,) = crew.pids
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(ps.EngineError, match=r"was killed by signal 9 \(SIGKILL\)"):
+        list(stage.made(some_rows()))
+    assert is_gone(pid)
+    crew.close()
+
+
+def test_a_worker_that_somebody_else_has_waited_for_is_an_error_all_the_same() -> None:
+    crew, stage = crew_of(dies)
+    (pid,) = crew.pids
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    with pytest.raises(ps.EngineError) as failure:
+        list(stage.made(some_rows()))
+    crew.close()
+    assert failure.value.fact == "a worker process ended"
+
+
+def hangs(row: Any) -> dict[str, int]:
+    """Never returns."""
+    threading.Event().wait()
+    return {"v": 0}
+
+
+def test_a_function_that_never_returns_can_be_looked_at_and_is_ended_with_the_crew() -> None:
+    before = held()
+    crew, stage = crew_of(hangs)
+    (pid,), failures = crew.pids, list[BaseException]()
+
+    def ask() -> None:
+        try:
+            list(stage.made(some_rows()))
+        except ps.EngineError as failure:
+            failures.append(failure)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    worker = crew.workers[0]
+    while not any("in hangs: threading.Event().wait()" in line for line in worker.stack()):
+        assert asking.is_alive()
+    crew.kill()
+    asking.join(30)
+    assert "was killed by signal 9" in str(failures)
+    crew.close()
+    assert is_gone(pid)
+    assert worker.stack() == []
+    assert held() == before
+
+
+def test_when_another_step_fails_the_workers_end_with_the_run() -> None:
+    def fails(row: Any) -> dict[str, int]:
+        raise ValueError("no")
+
+    before = held()
+    graph, memory = ps.PipeGraph("fails", chaining=False), ps.write.memory()
+    rows = numbers(graph, 600)
+    rows.map(seen, schema=SEEN, parallelism=2).sink(memory)
+    rows.map(fails, schema=NUMBERS, name="other").sink(ps.write.memory())
+    with pytest.raises(ps.FunctionError) as failure:
+        graph.run("local", options=PROCESS)
+    assert failure.value.step == "other"
+    assert all(is_gone(row["pid"]) for row in memory.rows())
+    assert held() == before
+
+
+def test_a_run_that_is_stopped_ends_its_workers() -> None:
+    before = held()
+    graph, memory, some = ps.PipeGraph("stopped"), ps.write.memory(), threading.Event()
+    numbers(graph, 30_000, 1).map(seen, schema=SEEN, parallelism=2).sink(memory)
+    started = graph.start(
+        "local", options=PROCESS, events=lambda e: some.set() if isinstance(e, ps.events.BatchDone) else None
+    )
+    assert some.wait(30)
+    started.stop()
+    told = started.wait(30)
+    assert told.outcome == "stopped"
+    assert memory.rows()
+    assert all(is_gone(pid) for pid in {row["pid"] for row in memory.rows()})
+    assert held() == before
+
+
+PROGRAM = """
+import os, signal, sys, threading
+import penstock as ps
+
+def hangs(row):
+    sys.stdout.write(f"{os.getpid()}\\n")
+    sys.stdout.flush()
+    threading.Event().wait()
+
+graph = ps.PipeGraph("hangs")
+rows = graph.source(ps.read.rows([{"v": 1}, {"v": 2}], batch=1))
+rows.map(hangs, schema={"v": "int64"}, parallelism=2).sink(ps.write.memory())
+import penstock.engines.local.run as run
+run._PATIENCE = 0.1
+graph.run("local", options=ps.LocalOptions(workers="process"))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_when_the_program_is_interrupted_or_killed_workers_that_hang_end_too(how: signal.Signals) -> None:
+    program = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert program.stdout is not None
+    pids = [int(program.stdout.readline()) for _ in range(2)]
+    program.send_signal(how)
+    program.communicate(timeout=60)  # ends when all who could write to it, workers too, have ended
+    assert program.returncode == -how
+    assert len(set(pids)) == 2

@@ -1,0 +1,33 @@
+"""Nodes to choose from: nothing but statistics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.engines.local.statistics import InputStatistics, NodeStatistics, OutputStatistics
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A node as schedulers see it."""
+
+    statistics: NodeStatistics
+
+
+def reader(
+    step: str, *, waiting: int = 0, oldest: int | None = None, last_ran: int | None = None
+) -> Candidate:
+    """A node with one input port and no output."""
+    port = InputStatistics()
+    port.put_rows, port.oldest = waiting, oldest
+    statistics = NodeStatistics(step, inputs=(port,))
+    statistics.last_ran = last_ran
+    return Candidate(statistics)
+
+
+def source(step: str, *, last_ran: int | None = None, writes_to: InputStatistics | None = None) -> Candidate:
+    """A node without an input port."""
+    outputs = (OutputStatistics((writes_to,)),) if writes_to else ()
+    statistics = NodeStatistics(step, outputs=outputs)
+    statistics.last_ran = last_ran
+    return Candidate(statistics)

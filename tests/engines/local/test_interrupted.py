@@ -1,0 +1,50 @@
+"""Ctrl-C for real: a process gets the signal, stops its run, and has nothing left of it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import threading
+import penstock as ps
+
+def endless():
+    n = 0
+    while True:
+        yield {"v": n}
+        n += 1
+
+def said(row):
+    if row.v == 50:
+        print("flows", flush=True)
+    return row.v % 1000 == 1
+
+graph = ps.PipeGraph("endless")
+rows = graph.source(ps.read.generator(endless, schema={"v": "int64"}, batch=10, bounded=False))
+rows.filter(said).sink(ps.write.memory())
+try:
+    graph.run("ENGINE")
+except KeyboardInterrupt:
+    left = [each.name for each in threading.enumerate() if each.name.startswith("penstock")]
+    print("interrupted", left, flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["local", "reference"])
+def test_ctrl_c_stops_a_run_and_leaves_no_thread(name: str) -> None:
+    run = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM.replace("ENGINE", name)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert run.stdout is not None
+    assert run.stdout.readline() == "flows\n"
+    run.send_signal(signal.SIGINT)
+    told, complaints = run.communicate(timeout=60)
+    assert (told, complaints, run.returncode) == ("interrupted []\n", "", 0)

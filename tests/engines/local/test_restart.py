@@ -1,0 +1,176 @@
+"""Runs that go on from a checkpoint: after a stop, after a failure at any point, with other degrees."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+import penstock as ps
+from penstock import col
+from penstock.engines import crash_points
+from penstock.events import Event, StateSaved
+from tests.engines.spark import dying
+
+EVERY_ROUND: dict[str, Any] = {"save_every": "0 s", "queue_size": 2}
+
+
+@pytest.fixture(autouse=True)
+def _nobody_listens() -> Iterator[None]:
+    yield
+    crash_points.listener = None
+
+
+class Died(Exception):
+    """What stands for a crash."""
+
+
+def die() -> None:
+    """Crash."""
+    raise Died
+
+
+@pytest.mark.slow
+def test_a_run_that_failed_at_any_point_goes_on_and_writes_every_row_once(tmp_path: Path) -> None:
+    expected = dying.expected(tmp_path / "whole")
+    points = 0
+    for number in range(1, 100):
+        folder = tmp_path / str(number)
+        crash_points.listener = dying.dying_at(number, die)
+        try:
+            dying.run(folder, "local", options=ps.LocalOptions(seed=number, **EVERY_ROUND))
+        except (Died, ps.PenstockError):
+            points += 1
+        else:
+            break
+        crash_points.listener = None
+        if not any((folder / "checkpoint" / "commits").glob("*-end.json")):
+            dying.run(folder, "local", options=ps.LocalOptions(seed=number + 1, **EVERY_ROUND))
+        assert dying.written(folder) == expected, f"after point {number}"
+    assert points > 20
+
+
+def sums(folder: Path, degree: int, pattern: str = "keyed") -> ps.PipeGraph:
+    """Windows and state per key in a number of replicas."""
+    graph = ps.PipeGraph("sums")
+    batches = [[{"t": 3 * i + j, "k": (i + j) % 5, "v": i * j} for j in range(3)] for i in range(10)]
+    schema = {"t": "int64", "k": "int64", "v": "int64"}
+    reader = ps.read.batches(batches, schema=schema)
+    rows = graph.source(reader, time="t", time_unit="s", delay="2 s", name="r")
+    sliding = ps.sliding("8 s", every="4 s")
+    windows = rows.key_by("k").window(sliding, name="w", parallelism=degree, pattern=pattern)
+    windows.aggregate(s=ps.sum("v"), n=ps.count()).sink(ps.write.jsonl(folder / "totals"), name="totals")
+    counted = rows.key_by("k").accumulate(
+        lambda row, n: n + row.v, 0, schema={"value": int}, name="so far", parallelism=degree
+    )
+    counted.sink(ps.write.jsonl(folder / "great"), name="great")
+    rows.filter(col("v") > 9).sink(ps.write.jsonl(folder / "late"), name="late")
+    return graph
+
+
+def run(graph: ps.PipeGraph, folder: Path, **options: Any) -> Any:
+    """Begin, or go on."""
+    return graph.run("local", checkpoint=str(folder / "checkpoint"), **options)
+
+
+@pytest.mark.parametrize("degrees", [(1, 3), (3, 2), (4, 1)])
+@pytest.mark.parametrize("pattern", ["keyed", "parallel", "paned", "map_reduce"])
+def test_any_number_of_replicas_takes_up_what_others_left(
+    tmp_path: Path, degrees: tuple[int, int], pattern: str
+) -> None:
+    first, second = degrees
+    sums(tmp_path / "whole", 1).run("reference")
+    for until in (1, 4, 9):
+        folder = tmp_path / str(until)
+        stopped = run(sums(folder, first, pattern), folder, until=until)
+        assert (stopped.outcome, stopped.batches) == ("stopped", until)
+        ended = run(sums(folder, second, pattern), folder, options=ps.LocalOptions(**EVERY_ROUND))
+        assert (ended.outcome, ended.batches) == ("drained", 10 - until)
+        assert dying.written(folder) == dying.written(tmp_path / "whole")
+
+
+def test_what_is_saved_is_told_and_a_drained_run_takes_no_more(tmp_path: Path) -> None:
+    events: list[Event] = []
+    run(sums(tmp_path, 2), tmp_path, events=events.append, options=ps.LocalOptions(**EVERY_ROUND))
+    saved = [event.batch for event in events if isinstance(event, StateSaved)]
+    assert saved == sorted(saved)
+    assert saved[-1] == 10
+    with pytest.raises(ps.CheckpointError, match="has ended"):
+        run(sums(tmp_path, 2), tmp_path)
+
+
+def test_without_draining_windows_stay_open_for_the_next_run(tmp_path: Path) -> None:
+    sums(tmp_path / "whole", 1).run("reference")
+    assert run(sums(tmp_path, 2), tmp_path, drain=False).outcome == "stopped"
+    assert run(sums(tmp_path, 2), tmp_path).batches == 0
+    assert dying.written(tmp_path) == dying.written(tmp_path / "whole")
+
+
+def test_a_failed_run_goes_on_where_the_last_snapshot_was(tmp_path: Path) -> None:
+    def graph(limit: int) -> ps.PipeGraph:
+        made = ps.PipeGraph("fails")
+        rows = made.source(ps.read.batches([[{"v": i}] for i in range(20)], schema={"v": "int64"}), name="r")
+        checked = rows.filter(lambda row: bool(1 // (limit - row.v)) or True, name="f")
+        checked.sink(ps.write.jsonl(tmp_path / "out"), name="out")
+        return made
+
+    with pytest.raises(ps.FunctionError, match="ZeroDivisionError"):
+        run(graph(7), tmp_path, options=ps.LocalOptions(**EVERY_ROUND))
+    run(graph(100), tmp_path)
+    lines = [line for file in (tmp_path / "out").glob("part-*") for line in file.read_text().splitlines()]
+    assert Counter(lines) == Counter(f'{{"v":{i}}}' for i in range(20))
+
+
+class Loop(ps.Operator):
+    """An own loop."""
+
+    outputs: ClassVar[dict[str, Any]] = {"out": {"v": "int64"}}
+
+    async def process(self, ctx: ps.Context) -> None:
+        await ctx.wait_for_all({"in": 1})
+
+
+def with_loop(graph: ps.PipeGraph) -> ps.MultiPipe:
+    """A graph whose state cannot be saved."""
+    rows = graph.source(ps.read.batches([[{"v": 1}]], schema={"v": "int64"}), name="r")
+    return rows.process(Loop(), name="loop")
+
+
+def test_an_own_loop_and_a_checkpoint_do_not_go_together(tmp_path: Path) -> None:
+    graph = ps.PipeGraph("loop")
+    with_loop(graph).sink(ps.write.memory(), name="out")
+    with pytest.raises(
+        ps.NotSupported, match="the state of Loop, which has its own loop, cannot be saved"
+    ) as no:
+        run(graph, tmp_path)
+    assert no.value.step == "loop"
+
+
+Refused = Callable[[Path], None]
+
+
+def damaged(folder: Path) -> None:
+    """Bytes of a state file change."""
+    file = next((folder / "checkpoint" / "state").glob("*.state"))
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(bytes(data))
+
+
+def foreign(folder: Path) -> None:
+    """A manifest that is none."""
+    for file in (folder / "checkpoint" / "commits").glob("*.json"):
+        file.write_text('{"check": "0", "body": "{}"}')
+
+
+@pytest.mark.parametrize(
+    ("hurt", "fact"), [(damaged, "saved state of step"), (foreign, "the checkpoint is damaged")]
+)
+def test_a_damaged_checkpoint_is_refused_by_name(tmp_path: Path, hurt: Refused, fact: str) -> None:
+    run(sums(tmp_path, 1), tmp_path, until=5)
+    hurt(tmp_path)
+    with pytest.raises(ps.CheckpointError, match=fact):
+        run(sums(tmp_path, 1), tmp_path)

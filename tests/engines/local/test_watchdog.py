@@ -1,0 +1,255 @@
+"""The watchdog: what it tells of a step that does not come back, by a clock that the test moves."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pytest
+
+import penstock as ps
+from penstock.engines.local.making import Made, made
+from penstock.engines.local.node import ReadingNode
+from penstock.engines.local.pool import Pool
+from penstock.engines.local.processes import Crew
+from penstock.engines.local.settings import settings
+from penstock.engines.local.watchdog import Watchdog
+from penstock.engines.protocol import RunOptions
+from penstock.events import Event, StepStalled, nobody
+
+NUMBERS = {"v": "int64"}
+LIMIT_NS = 30_000_000_000
+
+
+@dataclass
+class Gate:
+    """A place where a function waits, once it has come, until it is let go."""
+
+    came: threading.Event = field(default_factory=threading.Event)
+    free: threading.Event = field(default_factory=threading.Event)
+
+    def wait(self) -> None:
+        self.came.set()
+        assert self.free.wait(60), "the test has forgotten it"
+
+
+@dataclass
+class Watched:
+    """A run whose time stands still until it is moved, and its watchdog, which looks when it is told to."""
+
+    run: Made
+    dog: Watchdog
+    now: ps.ManualClock
+    heard: list[Event]
+    crew: Crew
+
+    def stalls(self) -> list[StepStalled]:
+        """What is told of when the time is up."""
+        self.heard.clear()
+        self.now.advance(LIMIT_NS)
+        self.dog.look()
+        self.dog.look()
+        return [each for each in self.heard if isinstance(each, StepStalled)]
+
+
+@contextmanager
+def running(graph: ps.PipeGraph, workers: str = "thread") -> Iterator[Watched]:
+    """A graph on two threads; it must have ended when the block has."""
+    plan = graph.plan()
+    asked = settings(ps.LocalOptions(threads=2, queue_size=2), plan)
+    crew = Crew(plan, workers, ps.ManualClock())
+    run = made(plan, asked, RunOptions(), clock=ps.ManualClock(), events=nobody, crew=crew)
+    now, heard, pool = ps.ManualClock(), list[Event](), Pool(run.dispatcher)
+    run.dispatcher.now = now.now
+    dog = Watchdog(run.dispatcher, LIMIT_NS, clock=ps.ManualClock(5), tell=heard.append)
+    for writing in run.network.writings.values():
+        writing.open(resume=False)
+    run.dispatcher.begin(run.network.nodes)
+    pool.set_threads(2)
+    yield Watched(run, dog, now, heard, crew)
+    pool.join(60)
+    assert run.dispatcher.over
+    crew.close()
+
+
+def numbers(graph: ps.PipeGraph, n: int = 20) -> ps.MultiPipe:
+    """0 to n - 1, in batches of one row."""
+    return graph.source(ps.read.batches([[{"v": v}] for v in range(n)], schema=NUMBERS), name="numbers")
+
+
+def waiting_at(gates: Mapping[int, Gate]) -> Callable[[Any], dict[str, int]]:
+    def wait_here(row: Any) -> dict[str, int]:
+        if row.v in gates:
+            gates[row.v].wait()
+        return {"v": row.v}
+
+    return wait_here
+
+
+def names(told: StepStalled) -> list[str]:
+    """The code that a stack shows, without places."""
+    return [line.partition(", in ")[2] for line in told.stack]
+
+
+def test_a_function_that_blocks_is_told_of_once_per_stall_with_its_stack(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    graph, gates = ps.PipeGraph("stalls", chaining=False), {3: Gate(), 7: Gate()}
+    numbers(graph).map(waiting_at(gates), schema=NUMBERS, name="slow").sink(ps.write.memory())
+    with caplog.at_level(logging.WARNING, "penstock"), running(graph) as watched:
+        for gate in gates.values():
+            assert gate.came.wait(60)
+            watched.dog.look()
+            (told,) = watched.stalls()
+            assert (told.at, told.step, told.replica, told.busy_us) == (5, "slow", 0, LIMIT_NS // 1_000)
+            assert names(told)[:2] == [
+                "waiting_at.<locals>.wait_here: gates[row.v].wait()",
+                'Gate.wait: assert self.free.wait(60), "the test has forgotten it"',
+            ]
+            assert "test_watchdog.py:" in told.stack[0]
+            assert watched.stalls() == []
+            gate.free.set()
+    assert 'step "slow" (replica 0) is busy for 30 s:\n  ' in caplog.text
+    assert len(caplog.records) == 2
+
+
+def test_a_step_that_works_for_less_than_the_limit_is_not_told_of() -> None:
+    graph, gate = ps.PipeGraph("quick"), Gate()
+    numbers(graph).map(waiting_at({3: gate}), schema=NUMBERS).sink(ps.write.memory())
+    with running(graph) as watched:
+        assert gate.came.wait(60)
+        watched.now.advance(LIMIT_NS - 1)
+        watched.dog.look()
+        assert watched.heard == []
+        gate.free.set()
+
+
+def test_of_steps_that_are_fused_the_one_at_work_is_told_of() -> None:
+    graph, gate = ps.PipeGraph("fused"), Gate()
+    quick = numbers(graph).map(waiting_at({}), schema=NUMBERS, name="quick")
+    slow = quick.map(waiting_at({3: gate}), schema=NUMBERS, name="slow")
+    slow.filter(ps.col("v") > 1, name="behind").sink(ps.write.memory())
+    with running(graph) as watched:
+        assert gate.came.wait(60)
+        (told,) = watched.stalls()
+        assert told.step == "slow"
+        gate.free.set()
+
+
+def test_a_reader_may_wait_as_long_as_it_likes() -> None:
+    gate = Gate()
+
+    def rows() -> Iterator[dict[str, int]]:
+        gate.wait()
+        yield {"v": 1}
+
+    graph = ps.PipeGraph("waits")
+    graph.source(ps.read.generator(rows, schema=NUMBERS)).sink(ps.write.memory())
+    with running(graph) as watched:
+        assert gate.came.wait(60)
+        assert watched.stalls() == []
+        gate.free.set()
+
+
+class NeverPops(ps.Operator):
+    """Looks at its rows for ever, and takes none."""
+
+    outputs: ClassVar[Mapping[str, Any]] = {"out": NUMBERS}
+    gate: ClassVar[Gate] = Gate()
+
+    async def process(self, ctx: ps.Context) -> None:
+        while not self.gate.free.is_set():
+            await ctx.wait_for_all({"in": 1})
+            self.gate.came.set()
+
+
+def test_an_operator_that_never_pops_is_told_of_and_who_writes_to_it_waits() -> None:
+    graph = ps.PipeGraph("never pops", chaining=False)
+    numbers(graph, 500).process(NeverPops(), name="stubborn").sink(ps.write.memory())
+    with running(graph) as watched:
+        assert NeverPops.gate.came.wait(60)
+        (told,) = watched.stalls()
+        assert told.step == "stubborn"
+        assert names(told)[0].startswith("NeverPops.process: ")
+        nodes = [node for node in watched.run.network.nodes if isinstance(node, ReadingNode)]
+        assert max(len(channel.items) for node in nodes for channel in node.channels) < 10
+        NeverPops.gate.free.set()
+
+
+def hangs_until(row: Any) -> dict[str, int]:
+    """Waits in another process until that is ended."""
+    threading.Event().wait()
+    return {"v": row.v}
+
+
+def test_the_stack_of_a_worker_process_comes_from_there() -> None:
+    graph = ps.PipeGraph("there", chaining=False)
+    numbers(graph, 1).map(hangs_until, schema=NUMBERS, name="remote").sink(ps.write.memory())
+    with running(graph, workers="process") as watched:
+        (worker,) = watched.crew.workers
+        while not any("in hangs_until" in line for line in worker.stack()):
+            assert not watched.run.dispatcher.over
+        (told,) = watched.stalls()
+        worker.kill()
+    assert told.stack[0] == f"in worker process {worker.pid}"
+    assert "hangs_until: threading.Event().wait()" in names(told)
+    assert "was killed by signal 9" in str(watched.run.dispatcher.failure)
+
+
+def test_a_run_has_a_watchdog_and_goes_on_after_it_has_told() -> None:
+    graph, memory, gate = ps.PipeGraph("told", chaining=False), ps.write.memory(), Gate()
+    numbers(graph).map(waiting_at({3: gate}), schema=NUMBERS, name="slow").sink(memory)
+    heard: list[StepStalled] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, StepStalled) and event.step == "slow":
+            heard.append(event)
+            gate.free.set()
+
+    told = graph.run("local", options=ps.LocalOptions(watchdog="1 ms", workers="thread"), events=listen)
+    assert told.outcome == "drained"
+    assert len(heard) >= 1
+    assert [row["v"] for row in memory.rows()] == list(range(20))
+    assert not [each for each in threading.enumerate() if each.name.startswith("penstock")]
+
+
+def test_a_listener_that_fails_on_what_the_watchdog_tells_fails_the_run() -> None:
+    graph, gate = ps.PipeGraph("fails", chaining=False), Gate()
+    numbers(graph).map(waiting_at({3: gate}), schema=NUMBERS, name="slow").sink(ps.write.memory())
+
+    def listen(event: Event) -> None:
+        if isinstance(event, StepStalled) and event.step == "slow":
+            gate.free.set()
+            raise ValueError("not now")
+
+    with pytest.raises(ps.FunctionError, match="which listens to the run, failed on StepStalled"):
+        graph.run("local", options=ps.LocalOptions(watchdog="1 ms", workers="thread"), events=listen)
+
+
+def test_without_a_watchdog_nobody_watches() -> None:
+    graph, seen = ps.PipeGraph("unwatched"), set[str]()
+
+    def look(row: Any) -> bool:
+        seen.update(each.name for each in threading.enumerate())
+        return True
+
+    numbers(graph).filter(look).sink(ps.write.memory())
+    graph.run("local", options=ps.LocalOptions(watchdog=None))
+    assert "penstock-watchdog" not in seen
+
+
+@pytest.mark.parametrize(
+    ("watchdog", "fact"),
+    [("soon", "watchdog='soon' is not a length of time"), ("0 s", "watchdog='0 s' leaves no time to run")],
+)
+def test_a_watchdog_wants_a_length_of_time(watchdog: str, fact: str) -> None:
+    graph = ps.PipeGraph("wrong")
+    numbers(graph).sink(ps.write.memory())
+    with pytest.raises(ps.EngineError) as failure:
+        graph.run("local", options=ps.LocalOptions(watchdog=watchdog))
+    assert failure.value.fact == fact
+    assert failure.value.hint == 'watchdog="50 ms"'

@@ -1,0 +1,230 @@
+"""Bad input and bad places on real Spark: a clear error or the chosen policy, and nothing lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import penstock as ps
+from penstock import CheckpointError, ConnectorError, FunctionError, PenstockError, col
+from penstock.engines.spark.session import Opened
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("opened")]
+SCHEMA = {"key": str, "v": int}
+CSV = "key,v\na,1\nb,two\nc,3,4\nd,4\n"
+JSONL = '{"key": "a", "v": 1}\n{"key": "b", "v": "two"}\n{"key": "c", \n{"key": "d", "v": 4}\n'
+
+
+def reader(tmp_path: Path, text: str) -> Any:
+    """A file of the text, as JSON lines or as CSV."""
+    kind = "jsonl" if text.startswith("{") else "csv"
+    (tmp_path / f"rows.{kind}").write_text(text)
+    return getattr(ps.read, kind)(tmp_path / f"rows.{kind}", schema=SCHEMA)
+
+
+@pytest.mark.parametrize("text", [CSV, JSONL], ids=["csv", "jsonl"])
+class TestMalformedText:
+    def test_the_first_bad_line_stops_the_run_with_its_place(self, tmp_path: Path, text: str) -> None:
+        rows = ps.PipeGraph("bad").source(reader(tmp_path, text), name="rows")
+        with pytest.raises(PenstockError) as told:
+            rows.map(v=col("v") + 1).collect("spark")
+        assert told.value.step == "rows"
+        assert "rows." in str(told.value.detail)
+
+    def test_bad_lines_that_are_skipped_are_counted(self, tmp_path: Path, text: str) -> None:
+        rows = ps.PipeGraph("bad").source(reader(tmp_path, text), name="rows", on_error="skip")
+        rows.map(v=col("v") + 1).sink(memory := ps.write.memory())
+        result = rows.graph.run("spark")
+        assert memory.table().to_pylist() == [{"key": "a", "v": 2}, {"key": "d", "v": 5}]
+        assert (result.accounts["rows"].rows_in, result.accounts["rows"].errors) == (4, 2)
+
+    def test_dead_letters_have_the_raw_text(self, tmp_path: Path, text: str) -> None:
+        rows = ps.PipeGraph("bad").source(reader(tmp_path, text), name="rows", on_error="dead_letter")
+        raw = rows.errors.collect("spark")["raw"].to_pylist()
+        assert raw == [text.splitlines()[i] for i in ((2, 3) if text is CSV else (1, 2))]
+
+
+def summed(source: Any) -> Any:
+    rows = ps.PipeGraph("files").source(source, name="files")
+    return rows.map(v=col("v") + 0).collect("spark")["v"].to_pylist()
+
+
+def test_an_empty_file_of_json_lines_has_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").write_text("")
+    assert summed(ps.read.jsonl(tmp_path / "empty.jsonl", schema=SCHEMA)) == []
+
+
+def test_an_empty_csv_file_lacks_its_header(tmp_path: Path) -> None:
+    (tmp_path / "empty.csv").write_text("")
+    with pytest.raises(ConnectorError, match=r'empty\.csv" has no header line'):
+        summed(ps.read.csv(tmp_path / "empty.csv", schema=SCHEMA))
+
+
+def test_an_empty_parquet_file_is_no_parquet_file(tmp_path: Path) -> None:
+    (tmp_path / "empty.parquet").write_bytes(b"")
+    with pytest.raises(ConnectorError, match=r"empty\.parquet"):
+        summed(ps.read.parquet(tmp_path / "empty.parquet", schema=SCHEMA))
+
+
+def test_a_parquet_file_without_rows_has_none(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"v": pa.array([], pa.int64())}), tmp_path / "none.parquet")
+    assert summed(ps.read.parquet(tmp_path)) == []
+
+
+@pytest.mark.parametrize("at", [10, -20], ids=["in the data", "in the footer"])
+def test_a_corrupt_parquet_file_is_named(tmp_path: Path, at: int) -> None:
+    pq.write_table(pa.table({"v": pa.array(range(1000))}), file := tmp_path / "corrupt.parquet")
+    data = bytearray(file.read_bytes())
+    data[at : at + 8 if at > 0 else None] = b"\xff" * len(data[at : at + 8 if at > 0 else None])
+    source = ps.read.parquet(tmp_path, schema={"v": int})
+    file.write_bytes(data)
+    with pytest.raises(ConnectorError, match=r"corrupt\.parquet") as told:
+        summed(source)
+    assert told.value.step == "files"
+
+
+def test_a_file_with_other_columns_is_named_with_what_it_has(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"v": [1]}), tmp_path / "1.parquet")
+    pq.write_table(pa.table({"w": [1]}), tmp_path / "2.parquet")
+    with pytest.raises(PenstockError, match=r"2\.parquet") as told:
+        summed(ps.read.parquet(tmp_path))
+    assert '"v"' in str(told.value)
+
+
+def test_a_file_with_another_type_is_named(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"v": [1]}), tmp_path / "1.parquet")
+    pq.write_table(pa.table({"v": ["one"]}), tmp_path / "2.parquet")
+    with pytest.raises(PenstockError, match=r"2\.parquet"):
+        summed(ps.read.parquet(tmp_path))
+
+
+def test_a_file_that_came_to_fit_no_more_is_named_with_the_source(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"v": [1]}), tmp_path / "1.parquet")
+    source = ps.read.parquet(tmp_path)
+    pq.write_table(pa.table({"w": [1]}), tmp_path / "1.parquet")
+    with pytest.raises(PenstockError, match=r"1\.parquet") as told:
+        summed(source)
+    assert told.value.step == "files"
+
+
+def picky(row: Any) -> dict[str, int]:
+    if row.v == 765_432:
+        raise LookupError("no such thing")
+    return {"v": row.v}
+
+
+def million(on_error: str) -> ps.MultiPipe:
+    rows = ps.PipeGraph("million").source(ps.read.table(pa.table({"v": range(1_000_000)}), batch=250_000))
+    return rows.map(picky, schema={"v": int}, on_error=on_error, name="picky")
+
+
+def test_the_one_row_in_a_million_that_fails_is_in_the_error() -> None:
+    with pytest.raises(FunctionError, match="picky failed on a row") as told:
+        million("fail").collect("spark")
+    assert (told.value.step, "v=765432" in str(told.value.detail)) == ("picky", True)
+    assert isinstance(told.value.__cause__, LookupError)
+
+
+def test_the_one_row_in_a_million_that_fails_can_be_told_apart() -> None:
+    made = million("dead_letter")
+    good, bad = made.graph.collect(made, made.errors, engine="spark")
+    assert (good.num_rows, bad["v"].to_pylist()) == (999_999, [765_432])
+
+
+def test_a_worker_that_dies_once_changes_nothing(tmp_path: Path) -> None:
+    marker = str(tmp_path / "died")
+
+    def dies_once(row: Any) -> dict[str, int]:
+        if row.v == 2 and not os.path.exists(marker):  # noqa: PTH110 - shipped by value, so it imports nothing
+            open(marker, "w").close()  # noqa: PTH123 - the same
+            os._exit(1)
+        return {"v": row.v}
+
+    rows = ps.PipeGraph("once").source(ps.read.rows([{"key": "a", "v": v} for v in range(4)]))
+    kept = rows.map(dies_once, schema={"v": int}).key_by("v")
+    made = kept.accumulate(lambda row, n: n + row.v, 10, schema={"s": int}).collect("spark")
+    assert sorted(made["s"].to_pylist()) == [10, 11, 12, 13]
+    assert Path(marker).exists()
+
+
+def counting(folder: Path, n_batches: int, **options: Any) -> Any:
+    batches = [[{"key": key, "v": n} for key in "abcd"] for n in range(n_batches)]
+    rows = ps.PipeGraph("counting").source(ps.read.batches(batches, schema=SCHEMA), name="rows")
+    sums = rows.key_by("key").accumulate(lambda row, n: n + row.v, 0, schema={"s": int}, name="sums")
+    sums.sink(ps.write.jsonl(folder / "out"), name="out")
+    return rows.graph.run("spark", checkpoint=str(folder / "checkpoint"), **options)
+
+
+def test_a_flipped_byte_of_saved_state_is_found(tmp_path: Path) -> None:
+    counting(tmp_path, 2, drain=False)
+    for file in (tmp_path / "checkpoint" / "state").iterdir():
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+    with pytest.raises(CheckpointError, match='saved state of step "sums" cannot be read') as told:
+        counting(tmp_path, 3)
+    assert "checksum" in str(told.value.detail)
+
+
+@contextmanager
+def no_file_longer_than(nbytes: int) -> Iterator[None]:
+    """As on a full disk, for this process, in which sinks and manifests are written."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def copied(row: Any) -> Iterator[dict[str, str]]:
+    return ({"key": f"{row.key}{row.v}{'x' * 10_000}"} for _ in range(50))
+
+
+def copying(folder: Path, n_batches: int, **options: Any) -> Any:
+    batches = [[{"key": "a", "v": n}] for n in range(n_batches)]
+    rows = ps.PipeGraph("copying").source(ps.read.batches(batches, schema=SCHEMA), name="rows")
+    many = rows.flat_map(copied, schema={"key": str})
+    many.sink(ps.write.jsonl(folder / "out"), name="out")
+    return rows.graph.run("spark", checkpoint=str(folder / "checkpoint"), **options)
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "told"),
+    [(4, r"cannot be handed to Spark: .*too large"), (100_000, r'/out" cannot be written')],
+)
+def test_a_disk_that_takes_no_more_is_told_and_nothing_is_lost(
+    tmp_path: Path, nbytes: int, told: str
+) -> None:
+    copying(tmp_path, 2, drain=False)
+    with no_file_longer_than(nbytes), pytest.raises(PenstockError, match=told) as problem:
+        copying(tmp_path, 4, drain=False)
+    assert "space" in str(problem.value.hint) or "room" in str(problem.value.hint)
+    copying(tmp_path, 4)
+    lines = [line for file in (tmp_path / "out").glob("part-*") for line in file.read_text().splitlines()]
+    keys = Counter(json.loads(line)["key"][:2] for line in lines)
+    assert keys == {"a0": 50, "a1": 50, "a2": 50, "a3": 50}
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the root user may write anywhere")
+def test_an_output_without_permission_is_named(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir(mode=0o500)
+    with pytest.raises(ConnectorError, match="cannot be written: Permission denied") as told:
+        counting(tmp_path, 1)
+    assert told.value.step == "out"
+
+
+def test_a_master_that_is_not_there_is_named(opened: Opened) -> None:
+    rows = ps.PipeGraph("far").source(ps.read.rows([{"v": 1}]))
+    with pytest.raises(ps.EngineError, match="Spark already runs in this process"):
+        rows.map(v=col("v") + 1).collect("spark", master="spark://127.0.0.1:1")

@@ -1,0 +1,66 @@
+"""A run on Spark that is fed by hand: what it gives, and what cannot be asked of it."""
+
+from __future__ import annotations
+
+import pytest
+
+import penstock as ps
+from penstock import EngineError, FunctionError, GraphError, col
+from penstock.engines.protocol import RunOptions
+from penstock.engines.registry import find
+from penstock.engines.spark.session import Opened
+from penstock.events import Event, RunEnded, StepFailed
+from penstock.plan.step import Ref
+from penstock.testing import Harness
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("opened")]
+
+
+def rows() -> ps.MultiPipe:
+    empty = ps.read.rows([], schema={"t": int, "v": int})
+    return ps.PipeGraph("by hand").source(empty, time="t", time_unit="s", delay="0 s", name="rows")
+
+
+def test_every_push_is_a_round_that_is_done_when_the_call_returns() -> None:
+    sums = rows().window(ps.tumbling("10 s"), name="w").aggregate(s=ps.sum("v"))
+    harness = Harness(sums, engine="spark")
+    harness.push([{"t": 1, "v": 2}, {"t": 12, "v": 3}])
+    assert harness.take() == [{"window_start": 0, "window_end": 10, "s": 2}]
+    harness.push([{"t": 3, "v": 9}])
+    assert (harness.late(), harness.take()) == ([{"t": 3, "v": 9}], [])
+    harness.watermark(20)
+    assert harness.take() == [{"window_start": 10, "window_end": 20, "s": 3}]
+    assert harness.accounts["rows"].rows_in == 3
+    assert harness.end().outcome == "drained"
+
+
+def test_a_run_that_is_over_takes_nothing_more() -> None:
+    harness = Harness(rows().map(v=col("v") + 1), engine="spark")
+    harness.end()
+    with pytest.raises(EngineError, match='the run of "by hand" is over') as told:
+        harness.push([{"t": 1, "v": 2}])
+    assert told.value.hint == "begin another session"
+
+
+def test_a_step_that_fails_ends_the_run() -> None:
+    heard: list[Event] = []
+    harness = Harness(rows().map(v=ps.lit(1) % col("v"), name="rest"), engine="spark", events=heard.append)
+    with pytest.raises(FunctionError, match="failed on a row"):
+        harness.push([{"t": 1, "v": 0}])
+    assert [type(event) for event in heard[-2:]] == [StepFailed, RunEnded]
+    with pytest.raises(EngineError, match="is over"):
+        harness.push([{"t": 1, "v": 1}])
+
+
+def test_what_is_not_there_is_named_with_what_is(opened: Opened) -> None:
+    made = rows().map(v=col("v") + 1, name="more")
+    plan = made.graph.plan(made)
+    session = find("spark").session(
+        plan, clock=ps.ManualClock(), events=lambda event: None, options=RunOptions()
+    )
+    with pytest.raises(GraphError, match='there is no source "row" in this run') as told:
+        session.push({"row": next(iter(ps.read.rows([{"t": 1, "v": 1}]).batches()))})
+    assert told.value.detail == "the sources are rows"
+    with pytest.raises(GraphError, match="are not collected in this run"):
+        session.take(Ref("rows", "out"))
+    session.end()

@@ -1,0 +1,94 @@
+"""Queries that serve one run after the other, and when a run has one of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock import EngineError, col
+from penstock.engines.spark import ticking
+from penstock.engines.spark.session import Opened
+from penstock.engines.spark.ticking import Ticking
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[3]
+
+
+def doubled(v: int) -> list[int]:
+    rows = ps.PipeGraph("doubled").source(ps.read.rows([{"v": v}]))
+    found: list[int] = rows.map(v=col("v") * 2).collect("spark")["v"].to_pylist()
+    return found
+
+
+def test_runs_one_after_the_other_share_a_query(opened: Opened) -> None:
+    assert doubled(1) == [2]
+    waiting = list(ticking._WAITING)
+    assert (doubled(2), ticking._WAITING) == ([4], waiting)
+
+
+def test_a_run_that_fails_leaves_the_query_to_the_next(opened: Opened) -> None:
+    doubled(1)
+    waiting = list(ticking._WAITING)
+    graph = ps.PipeGraph("fails")
+    with pytest.raises(ps.FunctionError):
+        graph.source(ps.read.rows([{"v": 0}])).map(v=ps.lit(1) % col("v")).collect("spark")
+    assert (doubled(3), ticking._WAITING) == ([6], waiting)
+
+
+def test_runs_at_the_same_time_have_a_query_each(opened: Opened) -> None:
+    meet = threading.Barrier(2, timeout=60)
+
+    def graph(name: str) -> ps.PipeGraph:
+        made = ps.PipeGraph(name)
+        met = ps.write.callback(lambda batch: meet.wait() and None)
+        made.source(ps.read.rows([{"v": 1}])).map(v=col("v") + 1).sink(met)
+        return made
+
+    runs = [graph(name).start("spark") for name in "ab"]
+    assert [run.wait(60).outcome for run in runs] == ["drained", "drained"]
+
+
+def test_a_run_with_a_trigger_ticks_by_itself(opened: Opened) -> None:
+    before = list(ticking._WAITING)
+    rows = ps.PipeGraph("slow").source(ps.read.rows([{"v": 1}]))
+    made = rows.map(v=col("v") + 1)
+    made.sink(memory := ps.write.memory())
+    rows.graph.run("spark", options=ps.SparkOptions(trigger="10 milliseconds"))
+    assert (memory.table()["v"].to_pylist(), ticking._WAITING) == ([2], before)
+
+
+def test_a_query_that_spark_stops_ends_the_run_with_an_error(opened: Opened, tmp_path: Path) -> None:
+    query = Ticking(opened.spark, "stopped", folder=str(tmp_path))
+
+    def turn() -> bool:
+        threading.Thread(target=query._query.stop, daemon=True).start()
+        return True
+
+    with pytest.raises(EngineError, match="Spark stopped the query"):
+        query.serve(turn)
+
+
+STOPPED = """
+from pyspark.sql import SparkSession
+import penstock as ps
+
+def run() -> int:
+    return ps.PipeGraph("g").source(ps.read.rows([{"v": 1}])).map(v=ps.col("v") + 1).collect("spark").num_rows
+
+print(run())
+SparkSession.active().stop()
+print(run())
+"""
+
+
+def test_a_waiting_query_keeps_neither_spark_nor_the_process_alive() -> None:
+    done: Any = subprocess.run(
+        [sys.executable, "-c", STOPPED], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n1\n", "")
