@@ -19,7 +19,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -121,11 +121,14 @@ class Checkpoint:
             hint="start with an empty folder; next time drain=False keeps windows open",
         )
 
-    def commit(self, manifest: Manifest) -> int:
-        """Make a manifest the newest; gives the bytes of state that are new. Older ones are let go."""
+    def commit(self, manifest: Manifest, waiting: Collection[str] = ()) -> int:
+        """Make a manifest the newest; gives the bytes of state that are new. Older ones are let go.
+
+        `waiting` are state files that a manifest to come will name.
+        """
         if self.durable:
             self._put(f"commits/{manifest.rounds:010d}{'-end' * manifest.drained}.json", asdict(manifest))
-        return self._let_go(manifest)
+        return self._let_go(manifest, waiting)
 
     def foresee(self, rounds: Mapping[int, Mapping[str, Any]]) -> None:
         """Say what the next rounds are made of, before they are carried: done again, they are the same."""
@@ -197,8 +200,8 @@ class Checkpoint:
             ) from cause
         return found
 
-    def _let_go(self, manifest: Manifest) -> int:
-        named = {place[0] for places in manifest.state.values() for place in places.values()}
+    def _let_go(self, manifest: Manifest, waiting: Collection[str]) -> int:
+        named = {place[0] for places in manifest.state.values() for place in places.values()} | {*waiting}
         commits = sorted((self.folder / "commits").glob("*.json"))
         for path in commits[:-_KEPT]:
             path.unlink(missing_ok=True)

@@ -92,6 +92,43 @@ def test_any_number_of_replicas_takes_up_what_others_left(
         assert dying.written(folder) == dying.written(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("until", [1, 2, 3, 4, 5])
+def test_a_run_that_saves_every_round_can_be_stopped_and_goes_on(tmp_path: Path, until: int) -> None:
+    sums(tmp_path / "whole", 1).run("reference")
+    for seed in (None, 1, 2, 3):
+        folder, options = tmp_path / str(seed), ps.LocalOptions(seed=seed, **EVERY_ROUND)
+        assert run(sums(folder, 2), folder, until=until, options=options).batches == until
+        assert run(sums(folder, 2), folder, options=options).outcome == "drained"
+        assert dying.written(folder) == dying.written(tmp_path / "whole")
+
+
+def unequal(folder: Path) -> ps.PipeGraph:
+    """A source of two batches, one of eight, each with windows and a sink of its own."""
+    graph = ps.PipeGraph("unequal")
+    for name, n in (("short", 2), ("long", 8)):
+        batches = [[{"t": 5 * i + j, "v": i * j} for j in range(4)] for i in range(n)]
+        reader = ps.read.batches(batches, schema={"t": "int64", "v": "int64"})
+        rows = graph.source(reader, time="t", time_unit="s", delay="1 s", name=name)
+        sums = rows.window(ps.sliding("6 s", every="3 s"), name=f"{name} windows").aggregate(s=ps.sum("v"))
+        sums.sink(ps.write.jsonl(folder / name), name=f"{name} sink")
+    return graph
+
+
+@pytest.mark.parametrize("until", [1, 2, 3, 5])
+def test_a_source_that_ends_before_others_is_not_read_again(tmp_path: Path, until: int) -> None:
+    unequal(tmp_path / "whole").run("reference")
+    for seed in (None, 1, 2, 3):
+        folder, options = tmp_path / str(seed), ps.LocalOptions(seed=seed, **EVERY_ROUND)
+        run(unequal(folder), folder, until=until, options=options)
+        run(unequal(folder), folder, options=options)
+        for name in ("short", "long"):
+            found, wanted = (
+                Counter(line for f in (each / name).glob("*.jsonl") for line in f.read_text().splitlines())
+                for each in (folder, tmp_path / "whole")
+            )
+            assert found == wanted, name
+
+
 def test_what_is_saved_is_told_and_a_drained_run_takes_no_more(tmp_path: Path) -> None:
     events: list[Event] = []
     run(sums(tmp_path, 2), tmp_path, events=events.append, options=ps.LocalOptions(**EVERY_ROUND))

@@ -9,7 +9,7 @@ committed of them they do not show twice.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -46,6 +46,7 @@ class Saving:
             raise checkpoint.is_drained()
         self._network: Network
         self._lock = threading.Lock()
+        self._storing = threading.Lock()  # no file is let go between its writing and its being known
         self._last = clock.now()
         self._round: int | None = None
         self._ended: set[int] = set()
@@ -85,9 +86,10 @@ class Saving:
         """A node has carried a round through: save what it knows if this is the one."""
         if number != self._round:
             return None
-        found = self._saved(node, number)
-        with self._lock:
-            self._known.add(found)
+        with self._storing:
+            found = self._saved(node, number)
+            with self._lock:
+                self._known.add(found)
         return self._report(node)
 
     def completed(self, node: Node, *, failed: bool) -> StateSaved | None:
@@ -95,10 +97,15 @@ class Saving:
         if failed:
             self._round = NEVER
             return None
-        found = self._saved(node, node.round - 1)
-        with self._lock:
-            self._ended.add(node.number)
-            self._later.append(found)
+        with self._storing:
+            found = self._saved(node, node.round - 1)
+            with self._lock:
+                self._ended.add(node.number)
+                # One that is waited for has come to its end before the round at hand, and belongs to it.
+                if node.number in self._awaited:
+                    self._known.add(found)
+                else:
+                    self._later.append(found)
         return self._report(node)
 
     def end(self, rounds: int, *, drained: bool) -> StateSaved:
@@ -152,9 +159,11 @@ class Saving:
 
     def _commit(self, rounds: int, *, drained: bool) -> StateSaved:
         accounts = {name: asdict(each) for name, each in self._so_far().items()}
-        with self._lock:
-            manifest = self._known.manifest(rounds, accounts, drained=drained)
-        nbytes = self._checkpoint.commit(manifest)
+        with self._storing:
+            with self._lock:
+                manifest = self._known.manifest(rounds, accounts, drained=drained)
+                waiting = {name for found in self._later for name in found.files()}
+            nbytes = self._checkpoint.commit(manifest, waiting)
         return StateSaved(self._clock.now(), rounds - 1, nbytes)
 
 
@@ -182,6 +191,10 @@ class _Known:
         self.reached |= newer.reached
         for step, places in newer.state.items():
             self.state.setdefault(step, {}).update(places)
+
+    def files(self) -> Iterator[str]:
+        """The files that its state is in."""
+        return (name for places in self.state.values() for name, _, _ in places.values())
 
     def manifest(self, rounds: int, accounts: dict[str, dict[str, Any]], *, drained: bool) -> Manifest:
         """All of it, in a form that stays."""
