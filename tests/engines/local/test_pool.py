@@ -76,6 +76,27 @@ def test_the_number_of_workers_can_change_while_they_run() -> None:
     assert (len(met), pool.n_threads) == (3, 1)
 
 
+def test_workers_too_many_leave_though_there_is_always_something_to_do() -> None:
+    after: list[str] = []
+    all_there = threading.Barrier(3, action=lambda: pool.set_threads(1), timeout=10)
+    met: set[str] = set()
+
+    def each() -> None:
+        name = threading.current_thread().name
+        if name not in met:
+            met.add(name)
+            all_there.wait()
+        else:
+            after.append(name)
+
+    running = dispatcher()
+    pool = Pool(running, waits="blocking")
+    running.begin([Counting(number, 50, each) for number in range(6)])
+    pool.set_threads(3)
+    assert pool.join(10)
+    assert set(after) == {"penstock-0"}
+
+
 def test_a_dedicated_node_is_run_by_its_own_thread_only() -> None:
     names: set[str] = set()
     made = dispatcher()

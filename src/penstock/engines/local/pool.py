@@ -79,12 +79,12 @@ class Pool:
         dispatcher, looks = self._dispatcher, self._looks
         while True:
             with dispatcher.lock:
-                node = dispatcher.take(worker, only=only)
-                if node is not None:
-                    return node
                 if dispatcher.over or (only is None and worker >= self._wanted):
                     self._n_workers -= only is None
                     return None
+                node = dispatcher.take(worker, only=only)
+                if node is not None:
+                    return node
                 if only is not None and only.statistics.state is COMPLETED:
                     return None
                 if looks <= 0:
