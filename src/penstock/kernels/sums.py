@@ -81,8 +81,9 @@ def sum_single(
     even = offsets.shape[0] == 1 and period <= NEAR // 4
     shift = shift_of(period)
     reciprocal = reciprocal_of(period, shift)
-    origin = base_time
-    steps = np.empty(BLOCK, np.uint64)
+    origin, from_id = base_time, np.uint64(base_id & rings[0, MASK])
+    around, at = np.uint64(rings[0, MASK]), np.uint64(rings[0, BASE])
+    cells = np.empty(BLOCK, np.uint64)
     n: int = times.shape[0]
     i = row
     while i < n:
@@ -91,12 +92,13 @@ def sum_single(
         now, adding = times[i:stop], values[i:stop]
         least = greatest = now[0]
         if even:
-            # Slices are counted before it is known whether they are needed: memory is slower than that.
+            # Cells are found before it is known whether they are needed: memory is slower than that.
             for j in range(now.shape[0]):
                 least = min(least, now[j])
                 greatest = max(greatest, now[j])
                 # Both factors have 32 bits, and the machine is told so: such products come four at a time.
-                steps[j] = (np.uint64(now[j] - origin) & LOW) * (reciprocal & LOW) >> shift
+                step = (np.uint64(now[j] - origin) & LOW) * (reciprocal & LOW) >> shift
+                cells[j] = at + ((from_id + step) & around)
         else:
             for j in range(now.shape[0]):
                 least = min(least, now[j])
@@ -144,17 +146,17 @@ def sum_single(
                 counts[base + (id_ & mask)] += inside
                 sums[base + (id_ & mask)] += total
         elif even and greatest - least < NEAR // 2:
-            if least < origin or greatest - origin >= NEAR:
+            if least < origin or greatest - origin >= NEAR or np.uint64(mask) != around:
                 # Rows a little older than these may follow.
                 origin = base_time + max(first - base_id - NEAR // 4 // period, 0) * period
+                begun = base_id + slice_at(origin - base_time, period, inverse, offsets)
+                around, at, from_id = np.uint64(mask), np.uint64(base), np.uint64(begun & mask)
                 for j in range(now.shape[0]):
-                    steps[j] = (np.uint64(now[j] - origin) & LOW) * (reciprocal & LOW) >> shift
-            around, at = np.uint64(mask), np.uint64(base)
-            from_id = np.uint64((base_id + slice_at(origin - base_time, period, inverse, offsets)) & mask)
+                    step = (np.uint64(now[j] - origin) & LOW) * (reciprocal & LOW) >> shift
+                    cells[j] = at + ((from_id + step) & around)
             for j in range(now.shape[0]):
-                cell = at + ((from_id + steps[j]) & around)
-                counts[cell] += 1
-                sums[cell] += adding[j]
+                counts[cells[j]] += 1
+                sums[cells[j]] += adding[j]
         else:
             for j in range(now.shape[0]):
                 id_ = base_id + slice_at(now[j] - base_time, period, inverse, offsets)

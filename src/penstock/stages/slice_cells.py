@@ -118,14 +118,14 @@ class SliceCells:
                 self.arena.stock(min(most, self.arena.n_cells // SMALLEST + 1000) + 1)
 
     def _make_room(self, rows: _Rows, open_from: int) -> None:
-        """Let the rings hold these rows, where that is simple."""
-        times = rows.times if rows.times.min() >= open_from else rows.times[rows.times >= open_from]
+        """Let the rings hold the next of these rows, where that is simple."""
+        near = rows.part(0, CHUNK)
+        on_time = near.times >= open_from
+        times = near.times[on_time]
         if rows.slots is None and len(times):
             lo, last = self._slicing.ids(np.array([times.min(), times.max()]))
             self.rings.cover_if_dense(_one(0), _one(lo), _one(last + 1), _one(len(times)))
         elif rows.slots is not None:
-            near = rows.part(0, CHUNK)
-            on_time = near.times >= open_from
             self.rings.reserve(int(near.numbers.max()) + 1)
             self.rings.make_room(near.numbers[on_time], self._slicing.ids(near.times[on_time]))
 
