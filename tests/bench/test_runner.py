@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -51,7 +52,9 @@ def test_ways_are_interleaved_and_each_round_starts_one_later() -> None:
         return noting(name, lambda data: seen.append(name))
 
     measure(counting(way("a"), way("b"), way("c")), rounds=4, warm_up=0)
-    assert "".join(seen) == "abc" + "bca" + "cab" + "abc"
+    rounds = ["".join(seen[start : start + 3]) for start in range(0, 12, 3)]
+    assert all(sorted(one) == ["a", "b", "c"] for one in rounds)
+    assert len(set(rounds)) > 1
 
 
 def test_a_way_is_only_tried_on_the_cases_it_names() -> None:
@@ -65,13 +68,18 @@ def test_cases_are_interleaved_too_so_that_a_claim_across_them_sees_one_machine(
     seen: list[Progress] = []
     clock = ScriptedClock()
     measure(sorting(clock), rounds=2, warm_up=0, clock=clock, on_progress=seen.append)
-    assert [one.cell.case for one in seen] == ["few", "few", "many", "many", "few", "many", "many", "few"]
+    cases = [one.cell.case for one in seen]
+    assert sorted(cases[:4]) == sorted(cases[4:]) == ["few", "few", "many", "many"]
 
 
-def test_order_of_round_keeps_every_way_exactly_once() -> None:
+def test_order_of_round_keeps_every_way_exactly_once_and_follows_each_with_any_other() -> None:
     ways = [Way(name, len) for name in "abcd"]
-    for round_number in range(9):
-        assert sorted(way.name for way in order_of_round(ways, round_number)) == list("abcd")
+    pairs = set()
+    for round_number in range(30):
+        order = [way.name for way in order_of_round(ways, round_number)]
+        assert sorted(order) == list("abcd")
+        pairs |= set(pairwise(order))
+    assert len(pairs) == 12
 
 
 def test_setup_runs_before_every_run_and_outside_the_clock() -> None:
@@ -226,7 +234,8 @@ def test_groups_follow_each_other_and_the_data_of_one_is_gone_before_the_next_is
     workload = Workload("groups", "look", cases, (Way("look", look),), oracle=lambda data: 0)
     result = measure(workload, rounds=1, warm_up=1)
     both = ["a1", "a2"]
-    assert seen == [("a1", both), ("a2", both), ("a2", both), ("a1", both), ("b1", ["b1"]), ("b1", ["b1"])]
+    assert sorted(seen[:4]) == [("a1", both), ("a1", both), ("a2", both), ("a2", both)]
+    assert seen[4:] == [("b1", ["b1"]), ("b1", ["b1"])]
     assert [one.cell.case for one in result.figures] == ["a1", "a2", "b1"]
 
 

@@ -17,6 +17,8 @@ PATIENCE = 5.0
 class InThread(ABC):
     """A run under way, once it is begun."""
 
+    patience = PATIENCE
+
     def __init__(self, graph: str, engine: str) -> None:
         self._graph = graph
         self._stopping, self._over = threading.Event(), threading.Event()
@@ -38,7 +40,7 @@ class InThread(ABC):
             over = self._over.wait(timeout)  # join(), interrupted, would take the thread for ended
         except KeyboardInterrupt:
             self.stop()
-            self._over.wait(PATIENCE)
+            self._over.wait(self.patience)
             self.break_off()
             raise
         if not over:

@@ -14,6 +14,7 @@ from contextlib import suppress
 
 from penstock.clock import Clock
 from penstock.engines.checkpoint import Checkpoint
+from penstock.engines.in_thread import InThread
 from penstock.engines.protocol import RunOptions, RunResult
 from penstock.engines.spark.failures import from_spark
 from penstock.engines.spark.rounds import Rounds
@@ -23,12 +24,11 @@ from penstock.events import EventSink, RunEnded, RunStarted
 from penstock.plan.accounts import Accounts
 from penstock.plan.plan import Plan
 
-_PATIENCE = 30.0
-"""Seconds to let the turn at hand end after Ctrl-C."""
 
+class SparkRun(InThread):
+    """A run under way."""
 
-class SparkRun:
-    """A run under way, watched by a thread that is a daemon, so it never keeps a process alive."""
+    patience = 30.0  # a turn takes longer than what other engines do between two looks
 
     def __init__(
         self,
@@ -42,66 +42,49 @@ class SparkRun:
         events: EventSink,
         options: RunOptions,
     ) -> None:
+        super().__init__(plan.graph, "spark")
         self._plan, self._rounds, self._checkpoint, self._opened = plan, rounds, checkpoint, opened
         self._clock, self._events, self._options = clock, events, options
         self._stopping = stopping
-        self._failure: BaseException | None = None
-        self._result: RunResult | None = None
         self._name = f"{plan.graph}-{uuid.uuid4().hex[:8]}"  # a session has each name once
-        self._thread = threading.Thread(target=self._go, name="penstock-spark", daemon=True)
-        self._thread.start()
-
-    def wait(self, timeout: float | None = None) -> RunResult:
-        """Block until the run is over; raises what stopped it, TimeoutError if it takes longer."""
-        try:
-            self._thread.join(timeout)
-        except KeyboardInterrupt:
-            self.stop()
-            self._thread.join(_PATIENCE)
-            raise
-        if self._thread.is_alive():
-            raise TimeoutError(f"the run of {self._plan.graph} is not over after {timeout} s")
-        if self._failure is not None:
-            raise self._failure
-        assert self._result is not None, "a run that did not fail has a result"
-        return self._result
-
-    def stop(self) -> None:
-        """Ask the run to stop after the turn at hand; `wait` then returns."""
-        self._stopping.set()
+        self.begin()
 
     def metrics(self) -> Mapping[str, Accounts]:
         """The accounts so far."""
         return copy.deepcopy(self._rounds.accounts)
 
-    def _go(self) -> None:
-        outcome = "failed"
-        steps = tuple(step.name for step in self._plan)
+    def carried(self) -> RunResult:
+        """From the first turn to the last."""
         try:
-            self._events(RunStarted(self._clock.now(), self._plan.graph, "spark", steps))
-            try:
-                self._rounds.open()
-                self._query()
-            except BaseException:
-                with suppress(Exception):  # what stopped the run matters more than what followed from it
-                    self._rounds.close()
-                raise
-            self._rounds.close()
-            outcome = "drained" if self._rounds.drained else "stopped"
-            self._result = RunResult(
-                outcome, self._rounds.batches, copy.deepcopy(self._rounds.accounts), self._rounds.tables()
-            )
-        except BaseException as failure:  # raised again in wait(), in the user's thread
-            self._failure = failure
-        finally:
-            self._end(outcome)
+            result = self._turns()
+        except BaseException:
+            with suppress(Exception):  # what stopped the run matters more than what followed from it
+                self._end("failed")
+            raise
+        self._end(result.outcome)
+        return result
+
+    def _turns(self) -> RunResult:
+        steps = tuple(step.name for step in self._plan)
+        self._events(RunStarted(self._clock.now(), self._plan.graph, "spark", steps))
+        try:
+            self._rounds.open()
+            self._query()
+        except BaseException:
+            with suppress(Exception):
+                self._rounds.close()
+            raise
+        self._rounds.close()
+        outcome = "drained" if self._rounds.drained else "stopped"
+        return RunResult(
+            outcome, self._rounds.batches, copy.deepcopy(self._rounds.accounts), self._rounds.tables()
+        )
 
     def _end(self, outcome: str) -> None:
         try:
             self._events(RunEnded(self._clock.now(), outcome, self._rounds.batches))
-        except BaseException as failure:
-            self._failure = self._failure or failure
-        self._checkpoint.close()
+        finally:
+            self._checkpoint.close()
 
     def _query(self) -> None:
         """Have a query call turns until the rounds are over, somebody stops the run, or it fails."""

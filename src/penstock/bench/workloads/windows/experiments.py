@@ -39,7 +39,7 @@ def workload(size: Size) -> Workload:
         charts=tuple(chart for experiment in experiments for chart in experiment.charts),
         counts=n_results,
         # All experiments fifteen times over would take half an hour.
-        rounds=5,
+        rounds=9,
     )
 
 

@@ -33,18 +33,22 @@ from penstock.bench.workloads.windows.ways import (
 SLIDES = {"100 ms": 100_000, "10 ms": 10_000, "1 ms": 1_000, "100 us": 100, "10 us": 10}
 PLAIN, COPIES, FOLD = "1 key, sum, 1 s / 10 ms", "100 windows per row", "fold of three numbers"
 SECOND = 1_000_000
+LARGE = 1 << 20
+"""Rows of a batch where only the rate of rows matters; the batch sweep shows smaller ones."""
 
 
 def plain(n_rows: int) -> Experiment:
     """One key, sum, windows of 1 s every 10 ms over a million rows a second; and what stands beside it."""
     few = Shape(min(n_rows, 1 << 22))
+    whole = Shape(n_rows, batch=LARGE)
     found = [
-        *(_alone(way, PLAIN, Shape(n_rows)) for way in (OURS, READING, PANDAS, POLARS)),
+        *(_alone(way, PLAIN, whole) for way in (OURS, READING, PANDAS, POLARS)),
         *(_alone(way, COPIES, few) for way in (OURS, BUCKETS)),
         _alone(OURS, FOLD, Shape(n_rows // 2, function="fold", steady=True), name="fold, penstock"),
     ]
     caption = (
-        f"Sum over windows of 1 s every 10 ms, one key, {n_rows:,} rows in memory; the bucket per window has "
+        f"Sum over windows of 1 s every 10 ms, one key, {n_rows:,} rows in memory, in "
+        f"batches of {LARGE:,}; the bucket per window has "
         f"{few.n_rows:,} rows, the fold (least, greatest, how many) {n_rows // 2:,}."
     )
     shown = (*found[:4], *found[5:])
