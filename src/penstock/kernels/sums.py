@@ -81,8 +81,9 @@ def sum_single(
     even = offsets.shape[0] == 1 and period <= NEAR // 4
     shift = shift_of(period)
     reciprocal = reciprocal_of(period, shift)
-    origin, from_id = base_time, np.uint64(base_id & rings[0, MASK])
-    around, at = np.uint64(rings[0, MASK]), np.uint64(rings[0, BASE])
+    held = max(rings[0, MASK], 0)  # no ring has so little: one that begins is noticed
+    origin, from_id = base_time, np.uint64(base_id & held)
+    around, at = np.uint64(held), np.uint64(rings[0, BASE])
     cells = np.empty(BLOCK, np.uint64)
     n: int = times.shape[0]
     i = row
@@ -120,8 +121,8 @@ def sum_single(
             return i
         first = base_id + slice_at(least - base_time, period, inverse, offsets)
         last = base_id + slice_at(greatest - base_time, period, inverse, offsets)
-        held = first >= rings[0, FIRST] and last < rings[0, END]
-        if not held and not (stretch(rings, 0, first, spare) and stretch(rings, 0, last, spare)):
+        inside = first >= rings[0, FIRST] and last < rings[0, END]
+        if not inside and not (stretch(rings, 0, first, spare) and stretch(rings, 0, last, spare)):
             return i
         clock[LEAST] = min(clock[LEAST], least)
         if first < rings[0, CLEAN]:
@@ -138,12 +139,12 @@ def sum_single(
             for id_ in range(first, last + 1):
                 begin = base_time + (id_ - base_id) * period
                 end = begin + period
-                total, inside = 0.0, 0
+                total, n_mine = 0.0, 0
                 for j in range(now.shape[0]):
                     mine = (now[j] >= begin) & (now[j] < end)
                     total += adding[j] if mine else 0.0
-                    inside += mine
-                counts[base + (id_ & mask)] += inside
+                    n_mine += mine
+                counts[base + (id_ & mask)] += n_mine
                 sums[base + (id_ & mask)] += total
         elif even and greatest - least < NEAR // 2:
             if least < origin or greatest - origin >= NEAR or np.uint64(mask) != around:
