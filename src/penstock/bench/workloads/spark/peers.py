@@ -91,10 +91,10 @@ def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _panes(rows: Rows) -> Any:
     from pyspark.sql import functions as F
 
+    stream = _stream(rows)  # first: Columns need a session
     micros = F.unix_micros("ts")
     pane = (micros - F.pmod(micros, F.lit(rows.shape.every))).alias("pane")
-    grouped = _stream(rows).groupBy(pane, "key")
-    return grouped.agg(F.sum("value").alias("total"), F.count(F.lit(1)).alias("n"))
+    return stream.groupBy(pane, "key").agg(F.sum("value").alias("total"), F.count(F.lit(1)).alias("n"))
 
 
 def _distinct(table: pa.Table, *names: str) -> int:
