@@ -31,17 +31,19 @@ class InThread(ABC):
         """All of the run, from opening to closing."""
 
     def begin(self) -> None:
-        """Let it go."""
-        self._thread.start()
+        """Let it go; Ctrl-C before anyone can wait for it stops it as well."""
+        try:
+            self._thread.start()  # returns when the thread runs, which may be long after rows flow
+        except KeyboardInterrupt:
+            self._interrupted()
+            raise
 
     def wait(self, timeout: float | None = None) -> RunResult:
         """Block until the run is over; raises what stopped it, TimeoutError if it takes longer."""
         try:
             over = self._over.wait(timeout)  # join(), interrupted, would take the thread for ended
         except KeyboardInterrupt:
-            self.stop()
-            self._over.wait(self.patience)
-            self.break_off()
+            self._interrupted()
             raise
         if not over:
             raise TimeoutError(f"the run of {self._graph} is not over after {timeout} s")
@@ -58,6 +60,12 @@ class InThread(ABC):
     def break_off(self) -> None:
         """Leave at once, after Ctrl-C and some patience; nothing is waited for any more."""
         return
+
+    def _interrupted(self) -> None:
+        self.stop()
+        if self._over.wait(self.patience):
+            self._thread.join()
+        self.break_off()
 
     def _go(self) -> None:
         try:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 
 import pytest
+
+import penstock as ps
 
 PROGRAM = """
 import threading
@@ -48,3 +53,24 @@ def test_ctrl_c_stops_a_run_and_leaves_no_thread(name: str) -> None:
     run.send_signal(signal.SIGINT)
     told, complaints = run.communicate(timeout=60)
     assert (told, complaints, run.returncode) == ("interrupted []\n", "", 0)
+
+
+def test_ctrl_c_while_a_run_is_being_started_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        started(thread)
+        if thread.name == "penstock-local":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    graph = ps.PipeGraph("endless")
+    rows = graph.source(ps.read.generator(_endless, schema={"v": "int64"}, batch=10, bounded=False))
+    rows.filter(lambda row: row.v % 1000 == 1).sink(ps.write.memory())
+    with pytest.raises(KeyboardInterrupt):
+        graph.run("local")
+    assert [each.name for each in threading.enumerate() if each.name.startswith("penstock")] == []
+
+
+def _endless() -> Iterator[dict[str, int]]:
+    yield from ({"v": n} for n in itertools.count())
