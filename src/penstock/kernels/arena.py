@@ -85,7 +85,7 @@ class Arena:
     def take(self, sizes: Ints) -> Ints:
         """A block for each of the sizes, which are powers of two."""
         bases = np.empty(len(sizes), np.int64)
-        for size in np.unique(sizes).tolist():
+        for size in sorted(set(sizes.tolist())):
             which = np.flatnonzero(sizes == size)
             old = self._free[size].pop(len(which)) if size in self._free else np.empty(0, np.int64)
             bases[which[: len(old)]] = old
@@ -94,7 +94,7 @@ class Arena:
 
     def give(self, bases: Ints, sizes: Ints) -> None:
         """Take blocks back, all of whose cells are neutral."""
-        for size in np.unique(sizes).tolist():
+        for size in sorted(set(sizes.tolist())):
             self._free.setdefault(size, FreeBlocks()).push(bases[sizes == size])
 
     def move(self, old: Ints, new: Ints) -> None:

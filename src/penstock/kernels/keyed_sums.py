@@ -1,8 +1,8 @@
 """Count and sum per slot in one pass, for many rows of few slots that come nearly in order.
 
-Rows are looked at in blocks. When the times of a block lie in one slice, the rows are summed per slot in two
-small arrays, which are put into the rings when the slice is over; other blocks go row by row. Arguments are
-those of `cells.place`.
+Rows are looked at in blocks. When the times of a block lie in one slice, the rows are summed per slot as
+pairs (count, sum), which are put into the rings when the slice is over; other blocks go row by row. Arguments
+are those of `cells.place`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from penstock.kernels.cells import (
     touch_late,
 )
 from penstock.kernels.loops import loop
+from penstock.kernels.machine import add_pair
 from penstock.kernels.sums import BLOCK
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
-@loop("Ir Ir Fr i I f Ir I2 I I I F I I F")
+@loop("Ir Ir Fr i I f Ir I2 I I I F I F")
 def sum_keyed(
     slots: Ints,
     times: Ints,
@@ -44,14 +45,13 @@ def sum_keyed(
     counts: Ints,
     sums: Floats,
     run: Ints,
-    run_counts: Ints,
-    run_sums: Floats,
+    pairs: Floats,
 ) -> int:
     """Count and sum the rows of all slots from `row` on; return the row it stopped at.
 
-    run         int64[1]    the slice that the two below are for
-    run_counts  int64[m]    rows per slot that are not in the rings yet, m = len(rings)
-    run_sums    float64[m]  and their sums; what is left there at the end found no room
+    run    int64[1]      the slice that the pairs are for
+    pairs  float64[2 m]  (count, sum) per slot of rows that are not in the rings yet, m = len(rings); what is
+                         left there at the end found no room
     """
     open_from, reach, base_time, base_id, period = clock[0], clock[1], clock[2], clock[3], clock[4]
     n, n_slots = times.shape[0], rings.shape[0]
@@ -77,14 +77,12 @@ def sum_keyed(
                 together = n - i > 4 * n_slots and ahead >= 0 and ahead < FURTHEST
                 together = together and id_ == base_id + slice_at(ahead, period, inverse, offsets)
                 if together:
-                    if not end_run(rings, spare, counts, sums, run[0], run_counts, run_sums):
+                    if not end_run(rings, spare, counts, sums, run[0], pairs):
                         return i
                     run[0] = id_
             if together:
                 for j in range(now.shape[0]):
-                    slot = np.uint64(whose[j])
-                    run_counts[slot] += 1
-                    run_sums[slot] += adding[j]
+                    add_pair(pairs, np.uint64(whose[j]), adding[j])
                 i = stop
                 continue
         for j in range(now.shape[0]):
@@ -106,18 +104,16 @@ def sum_keyed(
             counts[cell] += 1
             sums[cell] += adding[j]
         i = stop
-    end_run(rings, spare, counts, sums, run[0], run_counts, run_sums)
+    end_run(rings, spare, counts, sums, run[0], pairs)
     return i
 
 
 @loop()
-def end_run(
-    rings: Ints, spare: Ints, counts: Ints, sums: Floats, id_: int, run_counts: Ints, run_sums: Floats
-) -> bool:
+def end_run(rings: Ints, spare: Ints, counts: Ints, sums: Floats, id_: int, pairs: Floats) -> bool:
     """Put what was summed per slot into slice `id_` of the rings; False if some found no room."""
     fits = True
     for slot in range(rings.shape[0]):
-        if run_counts[slot] == 0:
+        if pairs[2 * slot] == 0.0:
             continue
         held = id_ >= rings[slot, FIRST] and id_ < rings[slot, END]
         if not held and not stretch(rings, slot, id_, spare):
@@ -126,8 +122,7 @@ def end_run(
         if id_ < rings[slot, CLEAN]:
             touch_late(rings, slot, id_, id_ + 1)
         cell = rings[slot, BASE] + (id_ & rings[slot, MASK])
-        counts[cell] += run_counts[slot]
-        sums[cell] += run_sums[slot]
-        run_counts[slot] = 0
-        run_sums[slot] = 0.0
+        counts[cell] += np.int64(pairs[2 * slot])
+        sums[cell] += pairs[2 * slot + 1]
+        pairs[2 * slot] = pairs[2 * slot + 1] = 0.0
     return fits

@@ -11,7 +11,6 @@ read (Arrow's buffers are read-only); I2, F2 rows of cells.
 
 from __future__ import annotations
 
-import hashlib
 import types
 from collections.abc import Callable
 from functools import cached_property
@@ -120,6 +119,8 @@ class Loop:
         return copy
 
     def _digest(self) -> str:
+        import hashlib  # for what is compiled only
+
         code = self._source.__code__
         parts = [code.co_code, repr(code.co_names).encode(), repr(code.co_consts[1:]).encode()]
         parts += [f"{name} {value._digest()}".encode() for name, value in sorted(self._inner().items())]

@@ -1,8 +1,9 @@
 """Count and sum in one pass: the commonest registers, from (time, value) straight into the cells.
 
 For a stream of one slot. Rows are looked at in blocks. When the times of a block lie in one slice, as they
-mostly do when rows come nearly in order, no row needs its slice and the block is one vectorised sum. Other
-blocks go row by row. Arguments are those of `cells.place`.
+mostly do when rows come nearly in order, no row needs its slice and the block is one vectorised sum. Blocks
+of rows that came much later than they happened go row by row into pairs (count, sum), one per cell of the
+ring, which are put into the ring at the end. Arguments are those of `cells.place`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from penstock.kernels.cells import (
     touch_late,
 )
 from penstock.kernels.loops import loop
+from penstock.kernels.machine import add_pair, fetch
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -31,6 +33,14 @@ BLOCK = 128
 
 FEW = 4
 """So many slices of a block are added up one after the other."""
+
+PAIRED = 4096
+"""Greater rings have no pairs, and none that have more cells than there are rows."""
+
+SOON = np.uint64(2 * BLOCK)
+"""How far ahead of the rows at hand memory is told which rows follow."""
+LINE = 8
+"""Numbers that memory gives at a time."""
 
 NEAR = 2**31
 """Times less than this after the begin of a slice are numbered by whole numbers alone."""
@@ -85,6 +95,7 @@ def sum_single(
     origin, from_id = base_time, np.uint64(base_id & held)
     around, at = np.uint64(held), np.uint64(rings[0, BASE])
     cells = np.empty(BLOCK, np.uint64)
+    pairs, n_pairs = np.empty(2 * PAIRED), 0
     n: int = times.shape[0]
     i = row
     while i < n:
@@ -99,7 +110,7 @@ def sum_single(
                 greatest = max(greatest, now[j])
                 # Both factors have 32 bits, and the machine is told so: such products come four at a time.
                 step = (np.uint64(now[j] - origin) & LOW) * (reciprocal & LOW) >> shift
-                cells[j] = at + ((from_id + step) & around)
+                cells[j] = (from_id + step) & around
         else:
             for j in range(now.shape[0]):
                 least = min(least, now[j])
@@ -116,14 +127,14 @@ def sum_single(
                 i = stop
                 continue
             if least < reach:
-                return i
+                break
         if greatest - reach >= FURTHEST:
-            return i
+            break
         first = base_id + slice_at(least - base_time, period, inverse, offsets)
         last = base_id + slice_at(greatest - base_time, period, inverse, offsets)
         inside = first >= rings[0, FIRST] and last < rings[0, END]
         if not inside and not (stretch(rings, 0, first, spare) and stretch(rings, 0, last, spare)):
-            return i
+            break
         clock[LEAST] = min(clock[LEAST], least)
         if first < rings[0, CLEAN]:
             touch_late(rings, 0, first, last + 1)
@@ -147,17 +158,31 @@ def sum_single(
                 counts[base + (id_ & mask)] += n_mine
                 sums[base + (id_ & mask)] += total
         elif even and greatest - least < NEAR // 2:
-            if least < origin or greatest - origin >= NEAR or np.uint64(mask) != around:
+            paired = mask < min(PAIRED, n - row)
+            moved = np.uint64(mask) != around or (paired and n_pairs == 0)
+            if moved or least < origin or greatest - origin >= NEAR:
+                put_pairs(pairs[: 2 * n_pairs], at, counts, sums)
+                n_pairs = mask + 1 if paired else 0
+                pairs[: 2 * n_pairs] = 0.0
                 # Rows a little older than these may follow.
                 origin = base_time + max(first - base_id - NEAR // 4 // period, 0) * period
                 begun = base_id + slice_at(origin - base_time, period, inverse, offsets)
                 around, at, from_id = np.uint64(mask), np.uint64(base), np.uint64(begun & mask)
                 for j in range(now.shape[0]):
                     step = (np.uint64(now[j] - origin) & LOW) * (reciprocal & LOW) >> shift
-                    cells[j] = at + ((from_id + step) & around)
-            for j in range(now.shape[0]):
-                counts[cells[j]] += 1
-                sums[cells[j]] += adding[j]
+                    cells[j] = (from_id + step) & around
+            if n_pairs:
+                # Memory is slow to notice that times and values are read by turns.
+                if stop + 3 * BLOCK < n:
+                    for j in range(0, BLOCK, LINE):
+                        fetch(times, np.uint64(i) + SOON + np.uint64(j))
+                        fetch(values, np.uint64(i) + SOON + np.uint64(j))
+                for j in range(now.shape[0]):
+                    add_pair(pairs, cells[j], adding[j])
+            else:
+                for j in range(now.shape[0]):
+                    counts[at + cells[j]] += 1
+                    sums[at + cells[j]] += adding[j]
         else:
             for j in range(now.shape[0]):
                 id_ = base_id + slice_at(now[j] - base_time, period, inverse, offsets)
@@ -165,4 +190,14 @@ def sum_single(
                 counts[cell] += 1
                 sums[cell] += adding[j]
         i = stop
-    return n
+    put_pairs(pairs[: 2 * n_pairs], at, counts, sums)
+    return i
+
+
+@loop()
+def put_pairs(pairs: Floats, at: np.uint64, counts: Ints, sums: Floats) -> None:
+    """Add pairs (count, sum) to the cells from `at` on."""
+    for j in range(pairs.shape[0] // 2):
+        cell = at + np.uint64(j)
+        counts[cell] += np.int64(pairs[2 * j])
+        sums[cell] += pairs[2 * j + 1]

@@ -120,14 +120,15 @@ class SliceCells:
     def _make_room(self, rows: _Rows, open_from: int) -> None:
         """Let the rings hold the next of these rows, where that is simple."""
         near = rows.part(0, CHUNK)
-        on_time = near.times >= open_from
-        times = near.times[on_time]
+        if near.times.min() < open_from:
+            near = near.at(np.flatnonzero(near.times >= open_from))
+        times = near.times
         if rows.slots is None and len(times):
             lo, last = self._slicing.ids(np.array([times.min(), times.max()]))
             self.rings.cover_if_dense(_one(0), _one(lo), _one(last + 1), _one(len(times)))
-        elif rows.slots is not None:
+        elif rows.slots is not None and len(times):
             self.rings.reserve(int(near.numbers.max()) + 1)
-            self.rings.make_room(near.numbers[on_time], self._slicing.ids(near.times[on_time]))
+            self.rings.make_room(near.numbers, self._slicing.ids(times))
 
     def _one_pass(self, values: Sequence[Values], slots: Ints | None) -> SumPass | FoldPass | None:
         """A loop that does all there is to do, if there is one."""

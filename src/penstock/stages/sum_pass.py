@@ -39,14 +39,13 @@ class SumPass:
         if slots is None:
             return int(pace(sum_single, *given, *room, *flat, work=work))
         n_slots = len(self.rings.table)
-        counts, sums = np.zeros(n_slots, np.int64), np.zeros(n_slots)
-        slice_ = np.array([placing.NEVER], np.int64)
-        stopped = int(pace(sum_keyed, slots, *given, *room, *flat, slice_, counts, sums, work=work))
-        waiting = np.flatnonzero(counts)
+        pairs, slice_ = np.zeros((n_slots, 2)), np.array([placing.NEVER], np.int64)
+        stopped = int(pace(sum_keyed, slots, *given, *room, *flat, slice_, pairs.reshape(-1), work=work))
+        waiting = np.flatnonzero(pairs[:, 0])
         if len(waiting):  # these found no room
             places = self.rings.place(waiting, np.full(len(waiting), slice_[0]))
-            self.arena.cells[0][places, 0] += counts[waiting]
-            self.arena.cells[1][places, 0] += sums[waiting]
+            self.arena.cells[0][places, 0] += pairs[waiting, 0].astype(np.int64)
+            self.arena.cells[1][places, 0] += pairs[waiting, 1]
         return stopped
 
 
