@@ -137,6 +137,28 @@ def test_a_lower_that_python_refuses_stops_the_run_though_machine_code_would_giv
         by_stage(case(op, [[("a", 1, 5), ("a", 2, 6)]], delay=20))
 
 
+def apart(a: Part, b: Part) -> Part:
+    return a[0] + b[0], math.sqrt(a[1] - b[1] + 3.0)
+
+
+def cubed(a: Part, b: Part) -> Part:
+    return a[0] + b[0], (a[1] + b[1] * 1e120) ** 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("combined", [apart, cubed])
+def test_a_combine_that_python_refuses_stops_the_run_though_machine_code_would_give_nan_or_infinity(
+    combined: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folding, "SMALL", 0)
+    fold = spec.fold(lift_any, combined, (0.0, 0.0), first_of, columns="v", type="float64")
+    op = KeyedWindows(windows=sliding(10, 10), aggregates={"f": fold})
+    given = [("a", i % 10, 30) for i in range(2000)]
+    for carried in (by_stage, by_reference):
+        with pytest.raises(FunctionError, match=f"function {combined.__name__} failed on window"):
+            carried(case(op, [given], delay=20))
+
+
 def test_powers_and_functions_of_math_are_known_to_refuse_some_numbers() -> None:
     assert may_refuse(root)
     assert may_refuse(squared)

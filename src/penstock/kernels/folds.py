@@ -11,7 +11,6 @@ Loops that call `combine` note in `at` where they are before they do, so that a 
 from __future__ import annotations
 
 import copy
-import hashlib
 import re
 from collections import namedtuple
 from collections.abc import Callable
@@ -100,6 +99,8 @@ class Generated(Careful):
 
     def _digest(self) -> str:
         inner = [f"{name} {each._digest()}" for name, each in sorted(self._inner().items())]
+        import hashlib  # for what is compiled only
+
         return hashlib.sha256("\0".join([self._text, *inner]).encode()).hexdigest()[:12]
 
 
@@ -158,12 +159,22 @@ def merge_parts(into, i, other, j):
 
 @cache
 def combined(combine: Written, width: int, alone: bool) -> Generated:
-    """Two parts as one: `combined(a0, …, b0, …)`, all as floats side by side."""
+    """Two parts as one: `combined(a0, …, b0, …)`, all as floats side by side.
+
+    A strict one fails on parts without NaN and infinities that become one, as Python would.
+    """
     a, b = ([f"{each}{p}" for p in range(width)] for each in "ab")
+    check = "pass"
+    if combine.strictly:
+        after = [f"p{p}" for p in range(width)]
+        was, now = (" + ".join(f"({each} - {each})" for each in parts) for parts in (a + b, after))
+        check = f"if {now} != 0.0 and {was} == 0.0: raise ValueError('not a finite number')"
     text = f"""
 def combined({", ".join(a + b)}):
     part = combine({_part(a, alone)}, {_part(b, alone)})
-    return {_floats(width, alone)}
+    {_numbers("p", width)} = {_floats(width, alone)}
+    {check}
+    return {_numbers("p", width)}
 """
     return Generated(text, "combined", {"combine": combine}, None)
 

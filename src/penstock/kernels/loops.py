@@ -18,6 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from penstock.deferred import load
+from penstock.kernels.loading import loaded
+
 Function = Callable[..., Any]
 
 
@@ -77,20 +80,29 @@ class Loop:
     @cached_property
     def compiled(self) -> Function:
         """The function as machine code; the first process builds it, later ones load it."""
-        import numba
+        numba: Any = load("numba")
+        fast: Any = {"reassoc", "nsz"} if self._reassociate else False
+        if self._letters is None:
+            alone: Function = numba.njit(self._calling_compiled(), cache=False, nogil=True, fastmath=fast)
+            return alone
+        signature = _signature(self._letters)
+        if self._cached:
+            found = loaded(self._renamed(self._copy({})), signature, nogil=True, fastmath=fast)
+            if found is not None:
+                return found
+        typed = numba.njit(signature, cache=self._cached, nogil=True, fastmath=fast)
+        built: Function = typed(self._calling_compiled())
+        return built
 
-        function = self._copy({name: value.compiled for name, value in self._inner().items()})
+    def _calling_compiled(self) -> Function:
+        return self._renamed(self._copy({name: value.compiled for name, value in self._inner().items()}))
+
+    def _renamed(self, function: Any) -> Function:
         # Numba's cache looks at this file's date only. The name carries what the loop calls, so that a
         # change there, or another rule, is another entry.
         function.__qualname__ = f"{self.__name__}_{self._digest()}"
-        fast: Any = {"reassoc", "nsz"} if self._reassociate else False
-        built: Function
-        if self._letters is None:
-            built = numba.njit(function, cache=False, nogil=True, fastmath=fast)
-        else:
-            typed = numba.njit(_signature(self._letters), cache=self._cached, nogil=True, fastmath=fast)
-            built = typed(function)
-        return built
+        renamed: Function = function
+        return renamed
 
     def built_by(self, build: Callable[[Function], Any]) -> Any:
         """The function by another compiler, and likewise every loop that it calls."""

@@ -10,7 +10,6 @@ A function lasts when everything it says can be told in words: then its machine 
 from __future__ import annotations
 
 import builtins
-import hashlib
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -38,10 +37,14 @@ class Same:
 
 
 class Written(Loop):
-    """A user's function; equal to another that says the same."""
+    """A user's function; equal to another that says the same.
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    strictly  Python may raise where its machine code would give NaN or an infinity
+    """
+
+    def __init__(self, function: Callable[..., Any], *, strictly: bool = False) -> None:
         super().__init__(function, None)
+        self.strictly = strictly
         self._said = said(function)
         source: Any = function
         self._cells = tuple(types.CellType(each.cell_contents) for each in source.__closure__ or ())
@@ -67,6 +70,8 @@ class Written(Loop):
         return copy
 
     def _digest(self) -> str:
+        import hashlib  # for what is compiled only
+
         return hashlib.sha256(repr(self._said).encode()).hexdigest()[:12]
 
 

@@ -54,7 +54,8 @@ class Folding:
         self._alone = not isinstance(fold.zero, tuple)
         self.zero: tuple[float, ...] = (fold.zero,) if self._alone else fold.zero
         self._columns = tuple(fold.columns or ())
-        combine, width = Written(fold.combine), len(self.zero)
+        combine = Written(fold.combine, strictly=may_refuse(fold.combine))
+        width = len(self.zero)
         self.rule = fold_rule(name_of(fold.combine), combine, self.zero, alone=self._alone)
         self._functions = Functions(Written(fold.lift), combine, self._columns, width, self._alone)
         self._probe = probe_loop(self._functions, strictly=may_refuse(fold.lift))
