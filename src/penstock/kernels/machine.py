@@ -32,9 +32,11 @@ class Instruction(Loop):
     @cached_property
     def compiled(self) -> Function:
         """What Numba puts in the place of a call."""
-        from numba import types
+        from numba import config, types
         from numba.extending import intrinsic
 
+        if config.DISABLE_JIT:  # a switch of Numba's, for those who look for faults
+            return self.plain
         emit, n_given = self._emit, self._source.__code__.co_argcount
 
         def written(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
