@@ -6,12 +6,17 @@ The thread is a daemon, so it never keeps a process alive.
 from __future__ import annotations
 
 import threading
+import time
 from abc import ABC, abstractmethod
 
 from penstock.engines.protocol import RunResult
 
 PATIENCE = 5.0
 """Seconds to let the rounds at hand end after Ctrl-C; a reader that never gives up is left to the process."""
+
+
+LOOK = 0.2
+"""Seconds until Ctrl-C is seen at the latest."""
 
 
 class InThread(ABC):
@@ -41,7 +46,7 @@ class InThread(ABC):
     def wait(self, timeout: float | None = None) -> RunResult:
         """Block until the run is over; raises what stopped it, TimeoutError if it takes longer."""
         try:
-            over = self._over.wait(timeout)  # join(), interrupted, would take the thread for ended
+            over = self._ended_within(timeout)  # join(), interrupted, would take the thread for ended
         except KeyboardInterrupt:
             self._interrupted()
             raise
@@ -60,6 +65,18 @@ class InThread(ABC):
     def break_off(self) -> None:
         """Leave at once, after Ctrl-C and some patience; nothing is waited for any more."""
         return
+
+    def _ended_within(self, timeout: float | None) -> bool:
+        """Whether the run is over in time.
+
+        A signal that comes while a thread is on its way into a wait does not end it: Python only notes it
+        then. So no wait is long.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        while not self._over.wait(LOOK if until is None else min(LOOK, until - time.monotonic())):
+            if until is not None and time.monotonic() >= until:
+                return False
+        return True
 
     def _interrupted(self) -> None:
         self.stop()

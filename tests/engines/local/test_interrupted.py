@@ -48,10 +48,13 @@ def test_ctrl_c_stops_a_run_and_leaves_no_thread(name: str) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert run.stdout is not None
-    assert run.stdout.readline() == "flows\n"
-    run.send_signal(signal.SIGINT)
-    told, complaints = run.communicate(timeout=60)
+    try:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "flows\n"
+        run.send_signal(signal.SIGINT)
+        told, complaints = run.communicate(timeout=60)
+    finally:
+        run.kill()
     assert (told, complaints, run.returncode) == ("interrupted []\n", "", 0)
 
 
