@@ -13,22 +13,24 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "src" / "penstock"
 
-GROUND = {"errors", "caller", "clock", "events"}
+GROUND = {"errors", "caller", "clock", "events", "deferred"}
 ROOMS: dict[str, set[str]] = {
+    "deferred": set(),
     "errors": set(),
     "events": set(),
     "clock": set(),
     "caller": {"errors"},
     "timing": {"errors"},
     "blocks": {"errors"},
-    "expr": {"errors", "caller", "timing"},
+    "expr": {"errors", "caller", "timing", "deferred"},
     "connect": GROUND | {"expr"},
-    "read": {"connect"},
-    "write": {"connect"},
+    "read": {"connect", "deferred"},
+    "write": {"connect", "deferred"},
+    "schedulers": {"engines"},
     "operators": GROUND | {"timing", "expr", "connect"},
     "plan": GROUND | {"timing", "expr", "blocks", "connect", "operators"},
     "graph": GROUND | {"timing", "expr", "blocks", "connect", "operators", "plan"},
-    "kernels": {"errors", "timing"},
+    "kernels": {"errors", "timing", "deferred"},
     "stages": GROUND | {"timing", "expr", "operators", "kernels"},
     "engines": GROUND | {"timing", "expr", "blocks", "connect", "operators", "plan", "stages"},
     "spark": GROUND | {"timing", "expr", "operators", "plan", "kernels", "stages", "engines"},

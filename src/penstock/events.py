@@ -33,8 +33,9 @@ class RunStarted(Event):
 class BatchDone(Event):
     """A round of source batches went all the way through.
 
-    parts_us  where the time went, as far as the engine tells; rounds that went together share theirs
-    lag_us    source -> how far its watermark is behind the clock
+    parts_us    where the time went, as far as the engine tells; rounds that went together share theirs
+    lag_us      source -> how far its watermark is behind the clock
+    latency_us  sink -> how long after the batch was there its rows were committed, where that is measured
     """
 
     batch: int
@@ -43,6 +44,7 @@ class BatchDone(Event):
     took_us: int
     parts_us: Mapping[str, int] = field(default_factory=dict)
     lag_us: Mapping[str, int] = field(default_factory=dict)
+    latency_us: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

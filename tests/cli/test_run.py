@@ -74,6 +74,13 @@ def test_a_run_gives_json_to_scripts(tmp_path: Path) -> None:
     assert fields["accounts"]["below"]["filtered"] == 1
 
 
+def test_in_process_the_json_has_latency_and_where_the_time_went(tmp_path: Path) -> None:
+    fields = json.loads(penstock("run", write(tmp_path, PROGRAM), "--engine", "local", "--json").out)
+    assert fields["latency"]["end"]["rows"] == 2
+    assert fields["latency"]["end"]["p50_us"] <= fields["latency"]["end"]["max_us"]
+    assert set(fields["user_us"]) == set(fields["system_us"]) == {"numbers", "below", "end"}
+
+
 def test_until_stops_after_so_many_rounds(tmp_path: Path) -> None:
     done = penstock("run", write(tmp_path, PROGRAM), "--engine", "reference", "--until", "0", "--json")
     assert (json.loads(done.out)["outcome"], json.loads(done.out)["batches"]) == ("stopped", 0)

@@ -13,7 +13,7 @@ import pytest
 from penstock.kernels.build import build, loops
 from penstock.kernels.by_rule import QUERIES, SWEEPS, UPDATES
 from penstock.kernels.loops import Loop, loop
-from penstock.kernels.rules import Cells, merge, merge_add, merge_greatest
+from penstock.kernels.rules import RULES, Cells, merge, merge_add, merge_greatest
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,9 +52,10 @@ def test_a_loop_runs_under_the_rule_it_is_given(compiled: bool) -> None:
 
 def test_loops_under_different_rules_have_different_names_in_the_cache() -> None:
     for ruled in (SWEEPS, UPDATES, QUERIES):
-        names = {each.compiled.__qualname__ for each in ruled.values()}
+        ours = [ruled[rule.name] for rule in RULES if rule.name in ruled]  # folds may have added theirs
+        names = {each.compiled.__qualname__ for each in ours}
         # counts and both sums share a rule but not always a type of cell
-        assert len(names) == len({id(each._rules["merge"]) for each in ruled.values()})
+        assert len(names) == len({id(each._rules["merge"]) for each in ours})
 
 
 def test_what_a_loop_calls_is_part_of_its_name() -> None:

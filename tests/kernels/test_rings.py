@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import pairwise
 from typing import Any
 
@@ -150,3 +151,39 @@ def test_memory_is_given_back_when_most_of_it_has_become_free() -> None:
     kept.check()
     kept.add([(7, 22), (8, 3), (9, 10**6 + 1)])
     kept.check()
+
+
+def scattered(n_slots: int) -> Kept:
+    """Rings of so many slots, each with slices far apart that come in twice and leave by and by."""
+    kept = Kept()
+    kept.rings.reserve(n_slots)
+    for start in (0, 40, 1000):
+        kept.add([(slot, start + far) for slot in range(n_slots) for far in (0, 500, 7 * slot)])
+    kept.forget(300)
+    return kept
+
+
+def test_many_slots_may_have_slices_far_apart() -> None:
+    kept = scattered(300)
+    assert len(kept.capacities()) > 600
+    kept.check()
+    kept.forget(1200)
+    kept.check()
+
+
+def test_slices_far_apart_are_placed_for_all_slots_at_once() -> None:
+    def calls_for(n_slots: int) -> int:
+        calls = 0
+
+        def counted(frame: Any, event: str, argument: object) -> None:
+            nonlocal calls
+            calls += event == "call" and frame.f_globals["__name__"] == "penstock.kernels.rings"
+
+        sys.setprofile(counted)
+        try:
+            scattered(n_slots)
+        finally:
+            sys.setprofile(None)
+        return calls
+
+    assert calls_for(400) < 2 * calls_for(40)

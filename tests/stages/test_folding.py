@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -335,3 +336,46 @@ def test_a_fold_that_cannot_go_by_registers_says_why(changes: dict[str, Any], re
     built = case(KeyedWindows(windows=sliding(10, 5), aggregates={"f": fold}), [])
     assert why_python(fold, built.up) == reason
     assert Driven(built).stage.explain()[-1] == f"{fold} runs in Python: {reason}"
+
+
+WRONG: dict[str, Callable[[Any], Any]] = {
+    "text": lambda row: "3",
+    "nothing": lambda row: None,
+    "one more number": lambda row: (1.0, 2.0),
+    "a tuple": lambda row: (1.0,),
+}
+
+
+@pytest.mark.parametrize("given", WRONG)
+def test_a_part_that_is_not_like_zero_is_an_error_of_its_row_on_every_engine(given: str) -> None:
+    def lifted(row: Any) -> Any:
+        return row.v * 1.0 if row.v != 3 else WRONG[given](row)
+
+    fold = spec.fold(lifted, lambda a, b: a + b, 0.0, columns="v", type="float64")
+    op = KeyedWindows(windows=sliding(10, 10), aggregates={"f": fold}, on_error="skip")
+    rows_ = [("a", 1, 5), ("a", 2, 3), ("a", 3, 4)]
+    found = by_stage(case(op, [rows_], delay=20))
+    assert found.accounts.errors == 1
+    assert found.tables["out"]["f"].to_pylist() == [9.0]
+    assert_same(found, by_reference(case(op, [rows_], delay=20)))
+
+
+@pytest.mark.parametrize("given", [None, "3", (1.0, 2.0)])
+def test_a_combine_that_gives_no_part_stops_the_run_on_every_engine(given: Any) -> None:
+    fold = spec.fold(lambda row: row.v * 1.0, lambda a, b: given, 0.0, columns="v", type="float64")
+    op = KeyedWindows(windows=sliding(10, 10), aggregates={"f": fold}, on_error="skip")
+    for carried in (by_stage, by_reference):
+        with pytest.raises(FunctionError, match="<lambda> failed on window"):
+            carried(case(op, [[("a", 1, 5)]], delay=20))
+
+
+def test_parts_have_the_form_of_a_zero_of_floats_and_any_form_otherwise() -> None:
+    pair = spec.fold(lift, combine, (0.0, 0.0), columns="v", type="float64")
+    assert pair.part((1, 2.5)) == (1, 2.5)
+    with pytest.raises(TypeError, match=r"gave \(1.0,\), and zero has 2 numbers"):
+        pair.part((1.0,))
+    with pytest.raises(TypeError, match=r"gave \(1.0, 'x'\), which are not all numbers"):
+        pair.part((1.0, "x"))
+    with pytest.raises(TypeError, match="gave 'x', and zero is a number"):
+        spec.fold(lift, combine, 0.0, columns="v", type="float64").part("x")
+    assert spec.fold(lift, combine, (), columns="v", type="float64").part(("any", "form")) == ("any", "form")

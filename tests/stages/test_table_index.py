@@ -9,7 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.stages.picking import Pick
-from penstock.stages.static_join_stage import MISSING, NEAR, Added, NearIndex, TableIndex, index_of
+from penstock.stages.static_join_stage import (
+    MISSING,
+    NEAR,
+    Added,
+    NearIndex,
+    TableIndex,
+    TextLookup,
+    index_of,
+)
 
 TYPES = st.sampled_from([pa.int8(), pa.int64(), pa.timestamp("us"), pa.date32()])
 NUMBERS = st.none() | st.integers(-128, 127)
@@ -27,10 +35,12 @@ def test_both_indexes_find_what_a_dict_finds(
     assert TableIndex([table]).find([column]).tolist() == expected
 
 
-def test_numbers_near_one_another_are_found_by_distance_and_others_by_slots() -> None:
+def test_numbers_near_one_another_are_found_by_distance_texts_where_they_lie_and_others_by_slots() -> None:
     assert isinstance(index_of([pa.array([5, 5 + NEAR - 1])]), NearIndex)
     assert isinstance(index_of([pa.array([5, 5 + NEAR])]), TableIndex)
-    assert isinstance(index_of([pa.array(["a"])]), TableIndex)
+    assert isinstance(index_of([pa.array(["a"])]), TextLookup)
+    assert isinstance(index_of([pa.array([b"a"])]), TextLookup)
+    assert isinstance(index_of([pa.array(["a"]), pa.array(["a"])]), TableIndex)
     assert isinstance(index_of([pa.array([None], pa.int64())]), TableIndex)
     assert isinstance(index_of([pa.array([1]), pa.array([1])]), TableIndex)
 

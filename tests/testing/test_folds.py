@@ -56,3 +56,18 @@ def test_joining_text_must_be_declared_as_ordered() -> None:
 def test_what_is_no_fold_is_refused() -> None:
     with pytest.raises(SchemaError, match="is not a fold"):
         check_associative(ps.sum("v"), ROWS)  # type: ignore[arg-type]  # the mistake under test
+
+
+def test_rows_with_a_null_in_the_columns_of_the_fold_are_left_out_as_in_a_window() -> None:
+    total = ps.fold(lambda row: row.v, lambda a, b: a + b, 0.0, columns="v", type="float64")
+    check_associative(total, [{"v": 1.0}, {"v": None}, {"v": 2.0}])
+
+
+def test_a_combine_that_changes_what_it_is_given_passes_and_leaves_the_fold_as_it_was() -> None:
+    def extended(a: list[float], b: list[float]) -> list[float]:
+        a.extend(b)
+        return a
+
+    rows = ps.fold(lambda row: [row.v], extended, [], len, type="int64", commutative=False)
+    check_associative(rows, ROWS)
+    assert rows.zero == []

@@ -43,6 +43,12 @@ def test_nanoseconds_are_floored_before_1970_too(ns: int, us: int) -> None:
     assert of_int("ns").micros(ns) == us
 
 
+@pytest.mark.parametrize("us", [2**63 // 1_000 + 1, -(2**63 // 1_000) - 1, 2**61])
+def test_a_time_that_nanoseconds_cannot_hold_is_refused(us: int) -> None:
+    with pytest.raises(TimeError, match=f"the time {us} us does not fit into nanoseconds of 64 bits"):
+        of_int("ns").value(us)
+
+
 @fixed
 @given(st.sampled_from(["s", "ms", "us"]), st.integers(-(10**12), 10**12))
 def test_values_come_back_as_they_were(unit: str, value: int) -> None:

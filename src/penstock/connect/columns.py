@@ -14,6 +14,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 from penstock.errors import SchemaError, nearest_first
+from penstock.expr.arrays import from_list
 from penstock.expr.failure import RowFailure
 from penstock.expr.types import canonical_batch, from_plain, from_python
 
@@ -106,7 +107,7 @@ def quick_columns(rows: Sequence[Mapping[str, object]], schema: pa.Schema) -> pa
         if not set(map(type, values)) <= _PLAINLY.get(field.type, frozenset()):
             return None
         try:
-            arrays.append(pa.array(values, field.type))
+            arrays.append(from_list(values, field.type))
         except (pa.ArrowException, OverflowError, UnicodeEncodeError):
             return None
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -16,6 +16,7 @@ import pyarrow as pa
 from penstock.connect.columns import joined
 from penstock.connect.protocol import BadRow, SourceBatch
 from penstock.errors import ConnectorError
+from penstock.expr.arrays import from_numpy
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ def together(pieces: list[Piece], schema: pa.Schema) -> SourceBatch:
     whole = numbers[0] if len(numbers) == 1 else np.concatenate(numbers)
     return SourceBatch(
         rows=joined([piece.rows for piece in pieces], schema),
-        seq=pa.array(whole, pa.int64()),
+        seq=from_numpy(whole),
         bad=tuple(bad for piece in pieces for _, bad in piece.bad),
     )
 

@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.connect.protocol import SourceBatch
-from penstock.expr.values import from_checked, integer_range
+from penstock.connect.protocol import BadRow, SourceBatch
+from penstock.expr.arrays import from_numpy
+from penstock.expr.plainly import looked_at
+from penstock.expr.values import from_checked
 
 FEW = 1024
 """Rows that stay plain; of more, columns are worth making at once."""
@@ -35,13 +37,16 @@ class PlainBatch(SourceBatch):
     def __init__(
         self, plain: Sequence[Plain], schema: pa.Schema, start: int, watermark: int | None = None
     ) -> None:
-        put = object.__setattr__  # frozen as its kind is
-        put(self, "plain", plain)
-        put(self, "start", start)
-        put(self, "_schema", schema)
-        put(self, "_columns", None)
-        put(self, "watermark", watermark)
-        put(self, "bad", ())
+        _PUT_PLAIN(self, plain)
+        _PUT_START(self, start)
+        _PUT_SCHEMA(self, schema)
+        _PUT_COLUMNS(self, None)
+        _PUT_WATERMARK(self, watermark)
+
+    @property
+    def bad(self) -> tuple[BadRow, ...]:
+        """There are none, so none are kept."""
+        return ()
 
     @property
     def rows(self) -> pa.RecordBatch:
@@ -49,7 +54,7 @@ class PlainBatch(SourceBatch):
         if self._columns is None:
             named = [(field, [row[field.name] for row in self.plain]) for field in self._schema]
             columns = [from_checked(values, field.type) for field, values in named]
-            object.__setattr__(self, "_columns", pa.RecordBatch.from_arrays(columns, schema=self._schema))
+            _PUT_COLUMNS(self, pa.RecordBatch.from_arrays(columns, schema=self._schema))
         return self._columns
 
     @property
@@ -64,41 +69,40 @@ class PlainBatch(SourceBatch):
     @property
     def seq(self) -> pa.Int64Array:
         """Numbers from the first row's on."""
-        return pa.array(np.arange(self.start, self.start + len(self.plain), dtype=np.int64))
+        return from_numpy(np.arange(self.start, self.start + len(self.plain), dtype=np.int64))
+
+
+# The slots themselves: batches are frozen, and this is quicker than to go round that by name.
+_PUT_PLAIN, _PUT_START, _PUT_SCHEMA, _PUT_COLUMNS = (
+    vars(PlainBatch)[name].__set__ for name in ("plain", "start", "_schema", "_columns")
+)
+_PUT_WATERMARK = vars(SourceBatch)["watermark"].__set__
 
 
 class PlainRows:
-    """Rows of one schema, looked at one by one."""
+    """Rows of one schema, looked at one by one.
+
+    look  a row as a dict of plain values; None where it needs a closer look
+    """
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema, self._names = schema, frozenset(schema.names)
-        self._checks = [(field.name, _check(field.type)) for field in schema]
+        self._complete = looked_at(schema, lambda row: None)
+        self.look: Callable[[object], Plain | None] = looked_at(schema, self._with_nulls)
 
     def batch(self, given: Sequence[object], start: int) -> PlainBatch | None:
         """The rows as they are; None where one needs a closer look."""
-        rows = []
+        rows, look = [], self.look
         for row in given:
-            if type(row) is not dict or not row.keys() <= self._names:
+            plain = look(row)
+            if plain is None:
                 return None
-            plain = {}
-            for name, fits in self._checks:
-                value = row.get(name)
-                if value is not None and not fits(value):
-                    return None
-                plain[name] = value
             rows.append(plain)
         return PlainBatch(rows, self._schema, start)
 
-
-def _check(type_: pa.DataType) -> Callable[[object], bool]:
-    """Whether a value is plainly of a type, so that it is its own plain value."""
-    if pa.types.is_signed_integer(type_):
-        low, high = integer_range(type_)
-        return lambda value: type(value) is int and low <= value <= high
-    if pa.types.is_string(type_):
-        return lambda value: type(value) is str and value.isascii()
-    if pa.types.is_float64(type_):
-        return lambda value: type(value) is float
-    if pa.types.is_boolean(type_):
-        return lambda value: type(value) is bool
-    return lambda value: False
+    def _with_nulls(self, row: object) -> Plain | None:
+        """A missing key is null; an unknown one needs a closer look."""
+        if type(row) is not dict or len(row) == len(self._names) or not row.keys() <= self._names:
+            return None
+        found: Plain | None = self._complete({name: row.get(name) for name in self._schema.names})
+        return found

@@ -33,5 +33,6 @@ def _step(step: Step) -> dict[str, str]:
         # What outlives the run must stay where it is, or some of it would be missing in the new place.
         return kind | ({"place": writer.describe()} if writer.delivery == Delivery.EXACTLY_ONCE else {})
     if isinstance(step.op, Windows):
-        return kind | dict(fingerprint(step.op, step.up, numbered=False))
+        # Another number of replicas may choose another pattern; the fingerprint says what form state has.
+        return {"kind": Windows.__name__, **fingerprint(step.op, step.up, numbered=False)}
     return kind | {"key": ", ".join(step.up.key), "columns": str(step.up.schema)}

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
+from penstock.engines.measured import Measured
 from penstock.events import EventSink
 from penstock.plan.accounts import Accounts
 from penstock.plan.plan import Plan
@@ -55,12 +56,14 @@ class RunResult:
     batches    rounds of source batches that went through
     accounts   step -> what became of its rows
     collected  the tables that were asked for in hand
+    measured   latency and where the time went, where the engine measures that
     """
 
     outcome: str
     batches: int
     accounts: Mapping[str, Accounts]
     collected: Mapping[Ref, pa.Table] = field(default_factory=dict)
+    measured: Measured | None = None
 
 
 class Run(Protocol):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from penstock.clock import Clock
+from penstock.connect.plain import PlainBatch
 from penstock.connect.protocol import SourceBatch
 from penstock.engines.marks import OVER, Mark
 from penstock.errors import CheckpointError, ConnectorError, PenstockError
@@ -36,7 +37,8 @@ class Reading:
         self._timed = step.op.resolved() is not None
         self._batches: Iterator[Any] | None = None
         self.ended = self._over = False
-        self.position = (0, 0)
+        self.n_batches = self.n_rows = 0
+        self._mark = Mark()
 
     @property
     def bounded(self) -> bool:
@@ -53,7 +55,31 @@ class Reading:
         """How far it has come, for those that read it."""
         if self._over:
             return OVER
-        return Mark(self._stage.watermark, idle=self._stage.idle) if self._timed else _UNTIMED
+        if not self._timed:
+            return _UNTIMED
+        watermark, idle = self._stage.watermark, self._stage.idle
+        if watermark != self._mark.watermark or idle != self._mark.idle:
+            self._mark = Mark(watermark, idle=idle)
+        return self._mark
+
+    @property
+    def timed(self) -> bool:
+        """Whether rows have a time."""
+        return self._timed
+
+    def time_of(self, row: Mapping[str, object]) -> int | None:
+        """The time of a plain row that is all of a batch (`SourceStage.time_of`)."""
+        return self._stage.time_of(row)
+
+    @property
+    def rank(self) -> int | None:
+        """The number of the source among several, by which rows of equal time are ordered before all else."""
+        return self._stage.rank
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """How many batches have been read, and how many rows in them."""
+        return self.n_batches, self.n_rows
 
     def resume(self, position: tuple[int, int], watermark: float) -> None:
         """Go on from where another run had come to: (batches, rows) before that are passed over."""
@@ -69,19 +95,38 @@ class Reading:
         if self.ended:
             return None
         try:
-            if self._batches is None:
-                self._batches = self._read()
-            batch = next(self._batches, None)
+            return self.taken(next(self.begun(), None))
         except Exception as cause:
-            raise self._failed(cause) from cause
-        self.ended = batch is None
-        if batch is not None:
-            self.position = (self.position[0] + 1, self.position[1] + _n_rows(batch))
+            raise self.failed(cause) from cause
+
+    def begun(self) -> Iterator[Any]:
+        """The batches that are left; one that is a single plain row may be the row itself, a dict.
+
+        Who takes from it says so: `taken`, or for rows `went_on`; what it raises must pass `failed`.
+        """
+        if self._batches is None:
+            self._batches = self._read()
+        return self._batches
+
+    def taken(self, read: Any) -> Any:
+        """What was read last, as a batch; None is the end."""
+        if read is None:
+            self.ended = True
+            return None
+        batch = PlainBatch((read,), self._reader.schema, self.n_rows) if type(read) is dict else read
+        self.n_batches += 1
+        self.n_rows += _n_rows(batch)
         return batch
 
+    def went_on(self, n_rows: int) -> None:
+        """So many rows were read, each a batch of its own."""
+        self.n_batches += n_rows
+        self.n_rows += n_rows
+
     def _read(self) -> Iterator[Any]:
-        """The batches from the first."""
-        return iter(self._reader.batches())
+        """The batches from the first; readers of single rows may give these as they are."""
+        of_rows: Callable[[], Iterable[Any]] | None = getattr(self._reader, "rows_or_batches", None)
+        return iter(self._reader.batches() if of_rows is None else of_rows())
 
     def rows(self, batch: Any) -> list[tuple[str, Batch]]:
         """The batch with times and places; rows that failed on their own port."""
@@ -114,7 +159,8 @@ class Reading:
             "input that grows is best cut by files",
         )
 
-    def _failed(self, cause: Exception) -> PenstockError:
+    def failed(self, cause: Exception) -> PenstockError:
+        """The error of a reader that raised."""
         failure = cause
         if not isinstance(failure, PenstockError):
             failure = ConnectorError(f"could not read {self._reader.describe()}", detail=reason_of(cause))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
+from penstock.deferred import load
 from penstock.errors import EngineError, nearest_first
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
+
     from penstock.engines.protocol import Engine
 
 GROUP = "penstock.engines"
@@ -23,9 +24,9 @@ def find(name: str) -> Engine:
     """The engine of that name; an error that lists the others if there is none."""
     if name in OURS:
         module, _, attribute = OURS[name].partition(":")
-        engine: Engine = getattr(import_module(module), attribute)()
+        engine: Engine = getattr(load(module), attribute)()
         return engine
-    for offered in entry_points(group=GROUP, name=name):
+    for offered in _offered().select(name=name):
         found: Engine = offered.load()()
         return found
     names = nearest_first(name, available())
@@ -38,4 +39,11 @@ def find(name: str) -> Engine:
 
 def available() -> list[str]:
     """The names of the engines that can be found here."""
-    return sorted({*OURS, *(offered.name for offered in entry_points(group=GROUP))})
+    return sorted({*OURS, *(offered.name for offered in _offered())})
+
+
+def _offered() -> EntryPoints:
+    """What other packages offer; asked for only when the name is none of ours, for it looks into them all."""
+    from importlib.metadata import entry_points
+
+    return entry_points(group=GROUP)

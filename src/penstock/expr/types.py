@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.errors import SchemaError
+from penstock.expr import compute as pc
 from penstock.expr.values import from_plain, from_python, to_plain, to_python
 
 __all__ = [
@@ -116,7 +117,7 @@ def _converted(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
         values = _converted(array.dictionary, target, name)
         return values.take(array.indices)
     if kind.is_run_end_encoded(array.type):
-        return _converted(pa.compute.run_end_decode(array), target, name)
+        return _converted(pc.run_end_decode(array), target, name)
     if kind.is_timestamp(target):
         return _microseconds(array, target, name)
     if kind.is_date64(array.type):
@@ -143,7 +144,7 @@ def _microseconds(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
     if array.type.unit == "ns":
         return _floored(array, 1_000, np.dtype(np.int64), target)
     try:
-        counts = pa.compute.multiply_checked(array.view(pa.int64()), _MICROS_PER.get(array.type.unit, 1))
+        counts = pc.multiply_checked(array.view(pa.int64()), _MICROS_PER.get(array.type.unit, 1))
     except pa.ArrowInvalid as problem:
         raise SchemaError(
             f'column "{name}" holds a time too far away for microseconds in 64 bits',
@@ -157,7 +158,7 @@ def _floored(
     array: pa.Array, divisor: int, width: np.dtype[np.signedinteger], target: pa.DataType
 ) -> pa.Array:
     """Divide towards minus infinity: one nanosecond before 1970 is in the microsecond before 1970."""
-    counts = pa.compute.fill_null(array.view(pa.int64()), 0).to_numpy(zero_copy_only=False)
+    counts = pc.fill_null(array.view(pa.int64()), 0).to_numpy(zero_copy_only=False)
     mask = array.is_null().to_numpy(zero_copy_only=False)
     return pa.array((counts // divisor).astype(width), mask=mask).view(target)
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.errors import SchemaError
+from penstock.expr.arrays import from_list
 from penstock.expr.failure import RowFailure
 
 EPOCH = datetime(1970, 1, 1)
@@ -39,7 +40,8 @@ def to_plain(array: pa.Array) -> list[object]:
     >>> to_plain(pa.array([datetime(1970, 1, 2), None], pa.timestamp("us")))
     [86400000000, None]
     """
-    values: list[object] = array.cast(_stored_as(array.type)).to_pylist()
+    stored = _stored_as(array.type)
+    values: list[object] = (array if stored is array.type else array.cast(stored)).to_pylist()
     return values
 
 
@@ -49,12 +51,14 @@ def from_plain(values: Sequence[object], type: pa.DataType) -> pa.Array:
         checked = [_checked(value, type) for value in values]
     except RowFailure as failure:
         raise SchemaError(failure.reason, hint=f"give plain values of {type_name(type)}, or None") from None
-    return pa.array(checked, _stored_as(type)).cast(type)
+    stored = _stored_as(type)
+    array = from_list(checked, stored)
+    return array if stored is type else array.cast(type)
 
 
 def from_checked(values: list[object], type: pa.DataType) -> pa.Array:
     """The same for values that were looked at before, so that Arrow need not be helped with most types."""
-    return pa.array(values, type) if type in _AS_THEY_ARE else from_plain(values, type)
+    return from_list(values, type) if type in _AS_THEY_ARE else from_plain(values, type)
 
 
 def to_python(value: object, type: pa.DataType) -> object:

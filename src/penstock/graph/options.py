@@ -40,6 +40,8 @@ class LocalOptions:
     save_every     how long between two snapshots of the state, where there is a checkpoint
     workers        what replicas of plain-Python functions are: "thread", "process", or "auto", processes if
                    that pays and changes nothing; a process has a copy of everything that a function uses
+    preaggregate   combine the rows of windows per slice and key before they go to replicas by key (AIR, 4.3)
+    measure        latency and where the time goes, for the run's result, also if nobody listens to events
     watchdog       tell of a step that is at work on one batch for so long; None switches it off
     """
 
@@ -57,6 +59,8 @@ class LocalOptions:
     save_every: str = "1 s"
     workers: str = "auto"
     watchdog: str | None = "30 s"
+    preaggregate: bool = False
+    measure: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

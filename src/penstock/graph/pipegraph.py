@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
 
-from penstock.blocks import PBB, Composition, Derivation, tree
 from penstock.caller import called_from
 from penstock.clock import Clock
 from penstock.errors import GraphError
@@ -24,11 +23,11 @@ from penstock.operators.process import Operator, Process
 from penstock.operators.source import IngestTime, Source, Yielded
 from penstock.plan.check import checked_plan
 from penstock.plan.plan import Plan
-from penstock.plan.shape import derivation
-from penstock.plan.step import Ref
+from penstock.plan.step import Ref, Step
 from penstock.timing.duration import Duration
 
 if TYPE_CHECKING:
+    from penstock.blocks import PBB, Composition, Derivation
     from penstock.connect.protocol import Reader
     from penstock.engines.protocol import Engine, Run, RunResult
 
@@ -53,12 +52,8 @@ class PipeGraph:
                 where=called_from(),
                 hint='ps.PipeGraph("campaign-views")',
             )
-        if composition not in get_args(Composition):
-            raise GraphError(
-                f"composition={composition!r} is unknown",
-                where=called_from(),
-                hint=f"use one of {', '.join(map(repr, get_args(Composition)))}",
-            )
+        if composition != "combined":
+            _check_composition(composition)
         self.name = name
         self.chaining = chaining
         self.composition = composition
@@ -154,7 +149,7 @@ class PipeGraph:
 
     def derivation(self, *, composition: Composition | None = None) -> Derivation:
         """How the term came about: which rule made which part of it."""
-        return derivation(tuple(self._steps), composition=composition or self.composition)
+        return _derived(tuple(self._steps), composition or self.composition)
 
     def explain(self, engine: str | Engine | None = None) -> str:
         """Say what the graph does: steps and schemas, building blocks, the engine's choices and why."""
@@ -259,9 +254,10 @@ class PipeGraph:
         return MultiPipe(self, (Ref(step),))
 
     def _explained(self, engine: str | Engine | None) -> dict[str, Any]:
+        from penstock.blocks import tree
+
         plan = self.plan()
-        derived = plan.derived
-        assert derived is not None, "a checked plan has been derived"
+        derived = plan.derived or _derived(plan.steps, self.composition)
         kept = {step.name for step in plan}
         return {
             "plan": plan,
@@ -277,3 +273,21 @@ class PipeGraph:
 
     def __repr__(self) -> str:
         return f"PipeGraph({self.name!r}, {len(self._steps)} steps)"
+
+
+def _check_composition(composition: object) -> None:
+    from penstock.blocks import Composition
+
+    if composition not in get_args(Composition):
+        raise GraphError(
+            f"composition={composition!r} is unknown",
+            where=called_from(),
+            hint=f"use one of {', '.join(map(repr, get_args(Composition)))}",
+        )
+
+
+def _derived(steps: tuple[Step, ...], composition: Composition) -> Derivation:
+    """The algebra is loaded when somebody asks for it: most runs do not."""
+    from penstock.plan.shape import derivation
+
+    return derivation(steps, composition=composition)

@@ -304,7 +304,9 @@ def _part(values: list[str], alone: bool) -> str:
 
 
 def _floats(width: int, alone: bool) -> str:
-    return "".join(f"float(part{'' if alone else f'[{place}]'}), " for place in range(width)).rstrip()
+    """The floats of a part; text, which float() would take, is no number."""
+    parts = ["part"] if alone else [f"part[{place}]" for place in range(width)]
+    return "".join(f"float(1.0 * {each}), " for each in parts).rstrip()
 
 
 def _loads(source: str, width: int) -> str:

@@ -28,7 +28,7 @@ def loaded(function: Function, signature: Any, **options: Any) -> Function | Non
         cache, context = dispatcher._cache, dispatcher.targetctx
         rtsys.initialize(context)  # what allocates arrays for compiled code
         found = cache._load_overload(signature, context)
-    except (AttributeError, TypeError, OSError):
+    except Exception:  # another Numba, or a damaged file: building it will do, or say why not
         return None
     if found is None:
         return None

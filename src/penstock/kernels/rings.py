@@ -28,6 +28,7 @@ from penstock.kernels.cells import (
     MASK,
     SMALLEST,
 )
+from penstock.kernels.clusters import clusters_of
 
 Ints = npt.NDArray[np.int64]
 Run = Callable[..., Any]
@@ -42,12 +43,13 @@ class Rings:
         self._arena = arena
         self._apart = 2 * longest + 64
         self._dense = 4 * longest + 64  # up to here a ring is made without looking for gaps
-        self._far: dict[int, list[Ints]] = {}  # slot -> its further rings, rows as in the table
+        self._far = self.table  # further rings, rows as in the table
+        self._far_slots = np.empty(0, np.int64)  # the slot of each
 
     @property
     def nbytes(self) -> int:
-        """Memory of the table; further rings are few."""
-        return self.table.nbytes + 64 * sum(map(len, self._far.values()))
+        """Memory of the table and of further rings."""
+        return self.table.nbytes + self._far.nbytes + self._far_slots.nbytes
 
     def reserve(self, n_slots: int) -> None:
         """Have a row for each slot below `n_slots`."""
@@ -66,10 +68,11 @@ class Rings:
         easy = self._fits_densely(touched, lo, past, np.diff(heads, append=len(slots)))
         self._cover(touched[easy], lo[easy], past[easy])
         cells = self.table[slots, BASE] + (ids & self.table[slots, MASK])
-        tails = np.append(heads[1:], len(slots))
-        for i in np.flatnonzero(~easy).tolist():
-            rows = order[heads[i] : tails[i]]
-            cells[rows] = self._place_apart(int(touched[i]), ids[rows])
+        if not easy.all():
+            apart = np.zeros(len(self.table), np.bool_)
+            apart[touched[~easy]] = True
+            rows = np.flatnonzero(apart[slots])
+            cells[rows] = self._place_apart(slots[rows], ids[rows])
         return np.asarray(cells, np.int64)
 
     def make_room(self, slots: Ints, ids: Ints) -> None:
@@ -92,21 +95,28 @@ class Rings:
     def active(self) -> tuple[Ints, Ints]:
         """All rings that hold slices, as (slot of each, rows as in the table), by slot."""
         held = np.flatnonzero(self.table[:, MASK] >= 0)
-        if not self._far:
+        if not len(self._far):
             return held, self.table[held]
-        far_slots = [slot for slot, rings in self._far.items() for _ in rings]
-        slots = np.concatenate([held, np.array(far_slots, np.int64)])
-        rows = np.concatenate([self.table[held], *(np.stack(rings) for rings in self._far.values())])
-        order = np.lexsort((rows[:, FIRST], slots))
-        return slots[order], rows[order]
+        slots = np.concatenate([held, self._far_slots])
+        rows = np.concatenate([self.table[held], self._far])
+        return _by_slot(slots, rows)
 
     def of_slots(self, slots: Ints) -> tuple[Ints, Ints]:
-        """As `active`, for some slots."""
+        """As `active`, for some slots, each once; further rings come last."""
         held = slots[self.table[slots, MASK] >= 0]
-        far = [(slot, ring) for slot in slots.tolist() for ring in self._far.get(slot, ())]
-        more = np.array([slot for slot, _ in far], np.int64)
-        rows = [self.table[held], *(ring[None, :] for _, ring in far)]
-        return np.concatenate([held, more]), np.concatenate(rows)
+        if not len(self._far):
+            return held, self.table[held]
+        far = self._far_of(slots)
+        return (
+            np.concatenate([held, self._far_slots[far]]),
+            np.concatenate([self.table[held], self._far[far]]),
+        )
+
+    def _far_of(self, slots: Ints) -> npt.NDArray[np.bool_]:
+        """Which further rings are of these slots."""
+        asked = np.zeros(len(self.table), np.bool_)
+        asked[slots] = True
+        return np.asarray(asked[self._far_slots], np.bool_)
 
     def forget(self, slots: Ints, rows: Ints, needed_from: int, run: Run) -> Ints:
         """Let go of slices below `needed_from`, for all rings of some slots; gives those left without any.
@@ -129,33 +139,23 @@ class Rings:
 
     def _put_back(self, slots: Ints, rows: Ints, empty: npt.NDArray[np.bool_]) -> Ints:
         """Rings into the table again; gives the slots left without any."""
-        if self._far:
-            return self._put_back_without_empty(slots, rows, empty)
-        self.table[slots] = rows
-        return np.asarray(slots[empty], np.int64)
+        if not len(self._far):
+            self.table[slots] = rows
+            return np.asarray(slots[empty], np.int64)
+        self._keep(slots, slots[~empty], rows[~empty])
+        return np.unique(slots[self.table[slots, MASK] < 0])
 
-    def _put_back_without_empty(self, slots: Ints, rows: Ints, empty: npt.NDArray[np.bool_]) -> Ints:
-        """Give each slot with further rings its earliest one as the ring that loops know."""
-        far = [slot for slot in self._far if (slots == slot).any()]
-        plain = ~np.isin(slots, np.array(far, np.int64))
-        self.table[slots[plain]] = rows[plain]
-        gone = [slots[plain & empty]]
-        for slot in far:
-            here = slots == slot
-            left = list(rows[here & ~empty])
-            self._keep(slot, left)
-            if not left:
-                gone.append(np.array([slot], np.int64))
-        return np.concatenate(gone)
-
-    def _keep(self, slot: int, rings: list[Ints]) -> None:
-        """Make `rings` the slot's rings: the first in the table, the others here."""
-        self.table[slot] = rings[0] if rings else _NO_RING
-        self.table[slot, HAS_FAR] = len(rings) > 1
-        if len(rings) > 1:
-            self._far[slot] = [ring.copy() for ring in rings[1:]]
-        else:
-            self._far.pop(slot, None)
+    def _keep(self, slots: Ints, owners: Ints, rings: Ints) -> None:
+        """Give slots these rings and no others: the first of each in the table, where loops find it."""
+        others = ~self._far_of(slots)
+        owners, rings = _by_slot(owners, rings)
+        far = np.zeros(len(owners), np.bool_)
+        far[1:] = owners[1:] == owners[:-1]
+        rings[:, HAS_FAR] = np.append(far[1:], False)[: len(far)]
+        self.table[slots] = _NO_RING
+        self.table[owners[~far]] = rings[~far]
+        self._far_slots = np.concatenate([self._far_slots[others], owners[far]])
+        self._far = np.concatenate([self._far[others], rings[far]])
 
     def _shrink(self, rows: Ints, held: Ints) -> None:
         """Halve the capacity of rings that were less than a quarter full, as often as that is so.
@@ -194,6 +194,11 @@ class Rings:
     def _cover(self, slots: Ints, lo: Ints, past: Ints) -> None:
         """Let the rings of `slots` (each once) hold [lo, past) as well."""
         rows = self.table[slots]
+        self._stretch(rows, lo, past)
+        self.table[slots] = rows
+
+    def _stretch(self, rows: Ints, lo: Ints, past: Ints) -> None:
+        """Let rings hold [lo, past) as well; those that hold nothing yet begin there."""
         _start(rows, lo, rows[:, MASK] < 0)
         first, end = np.minimum(rows[:, FIRST], lo), np.maximum(rows[:, END], past)
         grown = np.flatnonzero(end - first > rows[:, MASK] + 1)
@@ -207,7 +212,6 @@ class Rings:
         touched_to = np.maximum(np.minimum(past, rows[:, CLEAN]), rows[:, FIRST])
         rows[below, LATE_TO] = np.maximum(rows[below, LATE_TO], touched_to[below])
         rows[:, FIRST], rows[:, END] = first, end
-        self.table[slots] = rows
 
     def _resize(self, rows: Ints, sizes: Ints) -> None:
         """Give rings blocks of other sizes; their trees are to be built anew."""
@@ -219,63 +223,63 @@ class Rings:
         self._arena.give(*blocks)
         rows[:, CLEAN], rows[:, LATE_FROM], rows[:, LATE_TO] = rows[:, FIRST], GREAT, -GREAT
 
-    def _place_apart(self, slot: int, ids: Ints) -> Ints:
-        """Cells for slices of one slot that lie far apart: near ones share a ring, others get their own."""
-        held = [self.table[slot].copy()] if self.table[slot, MASK] >= 0 else []
-        held += self._far.get(slot, [])
-        clusters = self._clusters(held, np.unique(ids))
-        rings = [self._joined(members, lo, past) for lo, past, members in clusters]
+    def _place_apart(self, slots: Ints, ids: Ints) -> Ints:
+        """Cells for slices that lie far apart: near ones of a slot share a ring, others get their own."""
+        order = np.lexsort((ids, slots))
+        owners, numbers = slots[order], ids[order]
+        new = np.append(True, (owners[1:] != owners[:-1]) | (numbers[1:] != numbers[:-1]))
+        asked, wanted = owners[new], numbers[new]
+        touched = asked[_heads(asked)]
+        held_by, held = self.of_slots(touched)
+        whose = np.concatenate([held_by, asked])
+        lo, past = np.concatenate([held[:, FIRST], wanted]), np.concatenate([held[:, END], wanted + 1])
+        found = clusters_of(whose, lo, past, self._apart)
+        rings = self._joined(held, found.of[: len(held)], found.first, found.past)
+        home = found.of[len(held) :]
+        heads = _heads(home)
+        stretched = rings[home[heads]]
+        self._stretch(stretched, wanted[heads], wanted[np.append(heads[1:], len(home)) - 1] + 1)
+        rings[home[heads]] = stretched
+        self._keep(touched, found.slots, rings)
+        ring = rings[home[np.cumsum(new) - 1]]
         cells = np.empty(len(ids), np.int64)
-        for ring in rings:
-            inside = (ids >= ring[FIRST]) & (ids < ring[END])
-            cells[inside] = ring[BASE] + (ids[inside] & ring[MASK])
-            _note_late(ring, ids[inside])
-        self._keep(slot, rings)
+        cells[order] = ring[:, BASE] + (numbers & ring[:, MASK])
         return cells
 
-    def _clusters(self, held: list[Ints], ids: Ints) -> list[tuple[int, int, list[Ints]]]:
-        """(first, past, rings inside) of each stretch of slices without a gap longer than `apart`."""
-        ends = np.flatnonzero(np.diff(ids) > self._apart)
-        los, pasts = ids[np.append(0, ends + 1)], ids[np.append(ends, len(ids) - 1)] + 1
-        stretches = [(int(lo), int(past), list[Ints]()) for lo, past in zip(los, pasts, strict=True)]
-        stretches += [(int(ring[FIRST]), int(ring[END]), [ring]) for ring in held]
-        clusters: list[tuple[int, int, list[Ints]]] = []
-        for lo, past, members in sorted(stretches, key=lambda one: one[0]):
-            if clusters and lo - clusters[-1][1] <= self._apart:
-                before = clusters.pop()
-                clusters.append((before[0], max(before[1], past), before[2] + members))
-            else:
-                clusters.append((lo, past, members))
-        return clusters
-
-    def _joined(self, members: list[Ints], lo: int, past: int) -> Ints:
-        """One ring over [lo, past) with the slices of the rings in it."""
-        if len(members) == 1 and (members[0][FIRST], members[0][END]) == (lo, past):
-            return members[0]
-        biggest = max((int(ring[MASK]) + 1 for ring in members), default=SMALLEST)
-        new = _NO_RING.copy()
-        size = _power_of_two(np.array([max(past - lo, biggest)], np.int64))
-        new[BASE], new[MASK] = self._arena.take(size)[0], size[0] - 1
-        new[FIRST], new[END], new[CLEAN] = lo, past, lo
-        for ring in members:
-            ids = np.arange(ring[FIRST], ring[END])
-            self._arena.move(ring[BASE] + (ids & ring[MASK]), new[BASE] + (ids & new[MASK]))
-            self._arena.give(ring[BASE : BASE + 1], ring[MASK : MASK + 1] + 1)
-        return new
-
-
-def _note_late(ring: Ints, ids: Ints) -> None:
-    """Note the slices that the ring's tree already holds."""
-    used = ids[ids < ring[CLEAN]]
-    if len(used):
-        ring[LATE_FROM] = min(ring[LATE_FROM], used.min())
-        ring[LATE_TO] = max(ring[LATE_TO], used.max() + 1)
+    def _joined(self, held: Ints, of: Ints, lo: Ints, past: Ints) -> Ints:
+        """A ring for each cluster: what it had alone, one over all of [lo, past) for several, or none yet."""
+        n_held = np.bincount(of, minlength=len(lo))
+        rings = np.tile(_NO_RING, (len(lo), 1))
+        alone = n_held[of] == 1
+        rings[of[alone]] = held[alone]
+        several = np.flatnonzero(n_held > 1)
+        if len(several):
+            size = past - lo
+            np.maximum.at(size, of, held[:, MASK] + 1)
+            new, sizes = rings[several], _power_of_two(size[several])
+            new[:, BASE], new[:, MASK] = self._arena.take(sizes), sizes - 1
+            new[:, FIRST], new[:, END], new[:, CLEAN] = lo[several], past[several], lo[several]
+            rings[several] = new
+            old, slices = held[~alone], (held[~alone, FIRST], held[~alone, END])
+            self._arena.move(_cells_of(old, *slices), _cells_of(rings[of[~alone]], *slices))
+            self._arena.give(old[:, BASE], old[:, MASK] + 1)
+        return rings
 
 
 def _start(rows: Ints, lo: Ints, new: npt.NDArray[np.bool_]) -> None:
     """Let rings that hold nothing begin at `lo`."""
     rows[new, FIRST] = rows[new, END] = rows[new, CLEAN] = lo[new]
     rows[new, LATE_FROM], rows[new, LATE_TO] = GREAT, -GREAT
+
+
+def _by_slot(slots: Ints, rows: Ints) -> tuple[Ints, Ints]:
+    """Rings by (slot, first slice), in which order they mostly come."""
+    first = rows[:, FIRST]
+    ordered = (slots[1:] > slots[:-1]) | ((slots[1:] == slots[:-1]) & (first[1:] > first[:-1]))
+    if ordered.all():
+        return slots, rows
+    order = np.lexsort((first, slots))
+    return slots[order], rows[order]
 
 
 def _heads(ordered: Ints) -> Ints:

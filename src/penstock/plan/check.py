@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from penstock.blocks import Composition
 from penstock.caller import called_from
 from penstock.connect.protocol import Reader
-from penstock.connect.readers.files import FileReader
-from penstock.connect.readers.following import FollowingReader
-from penstock.connect.writers.folder import FolderWriter
 from penstock.errors import GraphError
 from penstock.operators.filter import Filter
 from penstock.operators.op import ERRORS, OUT, OnError, Op
@@ -19,8 +16,10 @@ from penstock.operators.static_join import StaticJoin
 from penstock.operators.window_join import WindowJoin
 from penstock.operators.windows import FINAL, Windows
 from penstock.plan.plan import Plan
-from penstock.plan.shape import derivation
 from penstock.plan.step import Ref, Step
+
+if TYPE_CHECKING:
+    from penstock.blocks import Composition, Derivation
 
 
 def checked_plan(
@@ -43,12 +42,25 @@ def checked_plan(
         )
     needed = _upstream(wanted, by_name)
     kept = tuple(step for step in everything if step.name in needed)
-    plan = Plan(graph, kept, collects, derivation(kept, composition=composition))
+    plan = Plan(graph, kept, collects, _derived(kept, composition))
     for step in plan:
         _refuse_lost_letters(step, plan)
         _refuse_early(step, plan)
     _refuse_own_input(plan)
     return plan
+
+
+def _derived(steps: Sequence[Step], composition: Composition) -> Derivation | None:
+    """The graph by the algebra, which refuses merges that no rule covers.
+
+    Where nothing merges and nothing follows a sink there is nothing to refuse, and the rules are not loaded.
+    """
+    sinks = {step.name for step in steps if isinstance(step.op, Sink)}
+    if all(len(step.feeds) < 2 and not sinks.intersection(ref.step for ref in step.feeds) for step in steps):
+        return None
+    from penstock.plan.shape import derivation
+
+    return derivation(steps, composition=composition)
 
 
 def _upstream(wanted: Iterable[str], by_name: Mapping[str, Step]) -> set[str]:
@@ -100,9 +112,15 @@ def _refuse_early(step: Step, plan: Plan) -> None:
 
 def _refuse_own_input(plan: Plan) -> None:
     """A sink that starts its folder over would remove what the graph has still to read."""
+    if not plan.sinks or not any(hasattr(_reader(step.op), "reads_in") for step in plan):
+        return
+    from penstock.connect.readers.files import FileReader
+    from penstock.connect.readers.following import FollowingReader
+    from penstock.connect.writers.folder import FolderWriter
+
     kinds = FileReader | FollowingReader
     files = {step.name: reader for step in plan if isinstance(reader := _reader(step.op), kinds)}
-    for sink in plan.sinks if files else ():
+    for sink in plan.sinks:
         writer = sink.op.writer if isinstance(sink.op, Sink) else None
         for name, reader in files.items():
             if isinstance(writer, FolderWriter) and reader.reads_in(writer.folder):

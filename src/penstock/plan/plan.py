@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from penstock.blocks import Derivation
 from penstock.operators.sink import Sink
 from penstock.operators.source import Source
 from penstock.plan.step import Ref, Step
+
+if TYPE_CHECKING:
+    from penstock.blocks import Derivation
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,7 @@ class Plan:
     graph     the graph's name
     steps     in order: feeds first
     collects  output ports whose rows are wanted in hand, beside the sinks
-    derived   the graph in building blocks, and how it came about; engines place replicas by it
+    derived   the graph in building blocks, and how it came about; None where nothing merges, until asked
     """
 
     graph: str

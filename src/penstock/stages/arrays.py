@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as kind
 
+from penstock.expr.arrays import from_numpy, valid_in
 from penstock.expr.arrow.evaluated import numbers
 from penstock.kernels.registers import floats_of
 from penstock.stages.batch import Ints, Mask
@@ -44,7 +45,7 @@ class Form(StrEnum):
 
 def values_of(array: pa.Array, form: Form) -> Values:
     """A column as numbers of a form, and which are not null."""
-    valid = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
+    valid = valid_in(array) if array.null_count else None
     if form is Form.PRESENT:
         return Values(np.zeros(len(array), np.int64), valid)
     if form is Form.COUPON:
@@ -72,16 +73,18 @@ def column_of(values: npt.NDArray[Any], type_: pa.DataType, missing: Mask | None
     width = np.dtype(stored.to_pandas_dtype())
     if missing is not None and missing.any():
         values = np.where(missing, values.dtype.type(0), values)
-        array = pa.array(values.astype(width, copy=False), stored, mask=missing, from_pandas=False)
+        array = from_numpy(values.astype(width, copy=False), missing=missing)
         return array if stored is type_ else array.view(type_)
     values = np.ascontiguousarray(values, width)
     if width.kind == "b":
-        return pa.array(values)
+        return from_numpy(values)
     return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)])
 
 
 def times_of(micros: Ints, time: TimeType) -> pa.Array:
-    """Microseconds as values of the time column, floored to its unit."""
+    """Microseconds as values of the time column, floored to its unit; a TimeError if one does not fit."""
     if time.unit == "ns":
+        for end in (micros.min(initial=0), micros.max(initial=0)):
+            time.value(int(end))  # raises where the product would wrap
         return column_of(micros * 1_000, time.type)
     return column_of(micros if time.step == 1 else micros // time.step, time.type)

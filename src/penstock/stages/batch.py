@@ -11,6 +11,7 @@ are until somebody asks for a column, so that what nobody reads is never copied 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,6 +73,11 @@ class Batch:
         made._rows = made._picked = None
         return made
 
+    @classmethod
+    def of_one(cls, row: Plain, schema: pa.Schema, time: int, order: tuple[int, ...]) -> Batch:
+        """One row of plain values."""
+        return cls.of_plain((row,), schema, (time,), tuple([(number,) for number in order]))
+
     @property
     def rows(self) -> pa.RecordBatch:
         """The columns."""
@@ -119,6 +125,10 @@ class Batch:
     def column(self, name: str) -> pa.Array:
         """One column; the others stay as they are."""
         return self.rows.column(name) if self._picked is None else self._picked.column(name)
+
+    def lying(self, name: str) -> Part:
+        """One column where it lies, and which of its rows, without taking them."""
+        return Part(self.rows.column(name), None) if self._picked is None else self._picked.lying(name)
 
     def coded(self, name: str) -> Coded | None:
         """One column by places in a shorter one, where it stands in one."""
@@ -176,6 +186,18 @@ def columns_of(rows: Sequence[Plain], schema: pa.Schema) -> pa.RecordBatch:
     """Rows of plain values as columns."""
     columns = [from_checked([row[field.name] for row in rows], field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def columns_together(batches: Sequence[Batch]) -> list[pa.RecordBatch]:
+    """Batches of one stream as columns, in order; small ones of plain rows that stand together as one."""
+    found: list[pa.RecordBatch] = []
+    for is_plain, group in groupby(batches, lambda batch: batch.plain is not None):
+        some = list(group)
+        if is_plain:
+            found.append(columns_of([row for batch in some for row in batch.plain or ()], some[0].schema))
+        else:
+            found += [batch.rows for batch in some]
+    return found
 
 
 def joined(batches: Sequence[Batch], schema: pa.Schema) -> Batch:

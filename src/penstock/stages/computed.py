@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.expr import Expr, lower_python
+from penstock.expr.arrays import to_numpy
 from penstock.expr.arrow.evaluated import either
 from penstock.expr.arrow.lower import Columns, lower_arrow
 from penstock.expr.failure import RowFailure
@@ -48,7 +49,7 @@ class Computing:
         values = [each.values for each in found]
         if failed is None or failed.true_count == 0:
             return values, None
-        return values, np.asarray(failed.to_numpy(zero_copy_only=False), np.bool_)
+        return values, to_numpy(failed)
 
     def of(self, batch: Batch, errors: RowErrors) -> Computed:
         """The values, and what becomes of the rows that failed."""

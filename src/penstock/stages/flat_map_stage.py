@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from penstock.expr import compute as pc
 from penstock.operators.calling import own_copy
 from penstock.operators.flat_map import FlatMap
 from penstock.operators.function import BatchFunction, Expressions, RowFunction
@@ -106,7 +106,7 @@ class RowFlatMap(Stateless):
             yield ERRORS, worked.letters
 
     def _rows(self, place: int, values: Plain) -> list[Plain]:
-        return plain_rows(self._call(self._new_row(values, self.up.schema)), self._shape)
+        return plain_rows(self._call(self._new_row(values)), self._shape)
 
     def explain(self) -> list[str]:
         """Row by row."""

@@ -118,9 +118,6 @@ class Folding:
         part: Any = self._calls.lift(values)
         if part is SKIPPED:
             return part
-        width = len(self.zero)
-        if not self._alone and len(part) != width:
-            raise ValueError(f"gave {part!r:.80}, and zero has {width} numbers")
         return float(part) if self._alone else tuple(map(float, part))
 
     def _lowered(self, cells: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.expr import col, hash
+from penstock.expr.arrays import to_numpy
 from penstock.expr.arrow.lower import lower_arrow
 from penstock.timing.bucket import NO_COLUMNS, buckets_of
 
@@ -35,7 +36,7 @@ class KeyBuckets:
             return np.full(n_rows, NO_COLUMNS, dtype=np.uint8)
         forms = [_hash_form(column) for column in columns]
         hashed = self._hash(pa.RecordBatch.from_arrays(forms, schema=self._schema))
-        return buckets_of(hashed.values.to_numpy())
+        return buckets_of(to_numpy(hashed.values))
 
 
 def _hashed_as(type: pa.DataType) -> pa.DataType:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as kind
 
+from penstock.expr.arrays import from_numpy, valid_in
 from penstock.expr.arrow.evaluated import numbers
 from penstock.stages.key_room import FEWEST
 from penstock.stages.key_words import WordSlots
@@ -76,7 +77,7 @@ class NumberValues:
     def assign(self, columns: Sequence[pa.Array]) -> Ints:
         """As the protocol says."""
         (array,) = columns
-        valid = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
+        valid = valid_in(array) if array.null_count else None
         return self._words.assign(_to_words(array), valid)
 
     def free(self, slots: Ints) -> None:
@@ -175,8 +176,8 @@ def _to_words(array: pa.Array) -> Ints:
 def _from_words(words: Ints, nulls: npt.NDArray[np.bool_], type: pa.DataType) -> pa.Array:
     mask = nulls if nulls.any() else None
     if kind.is_boolean(type):
-        return pa.array(words.astype(np.bool_), mask=mask)
+        return from_numpy(words.astype(np.bool_), missing=mask)
     if type.bit_width == 64:
-        return pa.array(words, mask=mask).view(type)
+        return from_numpy(words, missing=mask).view(type)
     stored = np.dtype(f"i{type.bit_width // 8}")
-    return pa.array(words.astype(stored), mask=mask).view(type)
+    return from_numpy(words.astype(stored), missing=mask).view(type)

@@ -17,6 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as kind
 
+from penstock.expr import compute as pc
+from penstock.expr.arrays import from_list, from_numpy, to_numpy, valid_in
 from penstock.stages import key_words
 from penstock.stages.key_arena import ArenaTexts, Bytes
 from penstock.stages.key_room import SlotRoom
@@ -55,7 +57,7 @@ class TextValues:
         if array.null_count == 0:
             return self._assign(_as_texts(array))
         slots: Ints = np.empty(len(array), dtype=np.int64)
-        valid = array.is_valid().to_numpy(zero_copy_only=False)
+        valid = valid_in(array)
         slots[valid] = self._assign(_as_texts(array.drop_null()))
         slots[~valid] = self._null_slot()
         return slots
@@ -81,7 +83,7 @@ class TextValues:
         if known.all():
             return [texts]
         places = np.cumsum(known) - 1
-        return [texts.take(pa.array(places, mask=~known))]
+        return [pc.take(texts, from_numpy(places, missing=~known))]
 
     def _assign(self, texts: pa.Array) -> Ints:
         self._n_rows += len(texts)
@@ -132,14 +134,14 @@ class DictTexts:
 
     def assign(self, texts: pa.Array, room: SlotRoom) -> Ints:
         """The slot of each text, new ones from the room."""
-        encoded = texts.dictionary_encode()
+        encoded = pc.dictionary_encode(texts)
         values = encoded.dictionary.to_pylist()
         found = np.fromiter(map(self._slots.get, values, repeat(-1)), dtype=np.int64, count=len(values))
         for place in np.flatnonzero(found < 0).tolist():
             if room.n_free == 0:
                 room.grow()
             found[place] = self._enter(values[place], room.take())
-        slots: Ints = found[encoded.indices.to_numpy()]
+        slots: Ints = found[to_numpy(encoded.indices)]
         return slots
 
     def remove(self, slots: Ints) -> None:
@@ -159,7 +161,7 @@ class DictTexts:
 
     def as_arena(self, type: pa.DataType, entered: Ints, capacity: int) -> ArenaTexts:
         """The same texts, with the same slots, in an arena."""
-        return ArenaTexts(pa.array(self.texts_of(entered), type), entered, capacity)
+        return ArenaTexts(from_list(self.texts_of(entered), type), entered, capacity)
 
     def _enter(self, value: str | bytes, slot: int) -> int:
         self._slots[value], self._values[slot] = slot, value
@@ -180,7 +182,7 @@ def _from_texts(texts: list[str | bytes] | tuple[Ints, npt.NDArray[np.uint8]], t
         buffer = pa.py_buffer(data)
         return pa.Array.from_buffers(type, buffer.size // 16, [None, buffer])
     if isinstance(texts, list):
-        return pa.array(texts, type)
+        return from_list(texts, type)
     offsets, data = texts
     return pa.Array.from_buffers(
         type, len(offsets) - 1, [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]

@@ -8,16 +8,20 @@ as it comes, its rows in order. Keys are never forgotten. What happens to a row 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
+from penstock.expr.values import from_checked
 from penstock.operators.function import RowFunction
 from penstock.operators.op import ERRORS, IN, LATE, OUT, Op
 from penstock.operators.stream import Stream
 from penstock.stages.batch import Batch, Ints
+from penstock.stages.by_bucket import ByBucket
+from penstock.stages.by_row import ByRow, by_row
 from penstock.stages.keys import KeySlots
 from penstock.stages.row_errors import RowErrors
 from penstock.stages.row_order import in_order
@@ -25,7 +29,7 @@ from penstock.stages.row_places import merged
 from penstock.stages.row_shape import RowShape, exact, row_class
 from penstock.stages.row_work import Worked, all_called, one_by_one
 from penstock.stages.saved_rows import loaded_rows, saved_rows
-from penstock.stages.saved_state import Piece, decode, encode
+from penstock.stages.saved_state import Piece
 from penstock.stages.site import Site
 from penstock.stages.state_format import StateFormat
 from penstock.stages.store import ENDED, NEVER, Arriving
@@ -35,7 +39,7 @@ from penstock.stages.user_calls import Plain
 Out = Iterator[tuple[str, Batch]]
 
 
-class KeyedState(ABC):
+class KeyedState(ByBucket):
     """One replica of a step with a state per key.
 
     exact  whether keys that are equal look the same, so that a row's own key is the key
@@ -47,7 +51,7 @@ class KeyedState(ABC):
         self.up, self.site, self._function = up, site, function
         self.down = op.outputs({IN: up})[OUT].schema
         self.new_row, self.shape = row_class(up.schema), RowShape(self.down)
-        self._new_state = new_state
+        self._new_state, self._key_of = new_state, itemgetter(*up.key)
         self.exact = all(exact(up.schema.field(name).type) for name in up.key)
         self._errors = RowErrors(site, op.on_error, up.schema)
         self._simple = up.time is None and self._errors.stops
@@ -59,7 +63,7 @@ class KeyedState(ABC):
         self.keys = KeySlots([self.up.schema.field(name).type for name in self.up.key])
         self._touched = Touched(self.keys)
         self._states: dict[int, Any] = {}
-        self._known: dict[tuple[object, ...], int] = {}
+        self._known: dict[object, int] = {}
         self._waiting: list[tuple[Batch, Ints]] = []
         self._watermark = NEVER
 
@@ -94,7 +98,7 @@ class KeyedState(ABC):
         slots = self._slots(batch)
         self._touched.note(slots)
         (slot,) = slots.tolist()
-        worked = all_called(batch, lambda _, values: self._turn(slot, values), self._function, self._errors)
+        worked = all_called(batch, lambda values: self._turn(slot, values), self._function, self._errors)
         rows = self.leaving(batch, slots, Worked(batch, worked))
         self.site.accounts.rows_out += rows.num_rows
         return rows
@@ -119,17 +123,26 @@ class KeyedState(ABC):
             self._waiting.append((batch, slots))
 
     def _slots(self, batch: Batch) -> Ints:
-        """The slots of the rows' keys; a single row with a key that is known is looked up at once."""
-        if batch.plain is None or batch.num_rows != 1 or not self.exact:
+        """The slots of the rows' keys; that of a single plain row is looked up."""
+        if batch.plain is None or batch.num_rows != 1:
             return self.keys.assign([batch.column(name) for name in self.up.key])
-        row = batch.plain[0]
-        key = tuple([row[name] for name in self.up.key])
-        slot = self._known.get(key)
+        return np.array((self._slot(batch.plain[0]),), np.int64)
+
+    def slot_of(self, values: Plain) -> int:
+        """The slot of a single row's key, whose state is about to change."""
+        slot = self._slot(values)
+        if self._touched.noting:
+            self._touched.note(np.array((slot,), np.int64))
+        return slot
+
+    def _slot(self, values: Plain) -> int:
+        slot = self._known.get(self._key_of(values)) if self.exact else None
         if slot is None:
-            slots = self.keys.assign([batch.column(name) for name in self.up.key])
-            self._known[key] = int(slots[0])
-            return slots
-        return np.array((slot,), np.int64)
+            types = [(name, self.up.schema.field(name).type) for name in self.up.key]
+            (slot,) = self.keys.assign([from_checked([values[name]], kind) for name, kind in types]).tolist()
+            if self.exact:
+                self._known[self._key_of(values)] = slot
+        return slot
 
     def on_watermark(self, watermark: float) -> Out:
         """Handle the rows that the watermark has passed; one that goes back is no news."""
@@ -142,18 +155,10 @@ class KeyedState(ABC):
         """The stream has ended: handle everything."""
         yield from self.on_watermark(ENDED)
 
-    def snapshot(self) -> dict[int, bytes]:
-        """The state per bucket: all of it at first, then what changed since the last snapshot."""
-        pieces = [self._piece(bucket, slots) for bucket, slots in self._touched.take().items()]
-        return {piece.bucket: encode(piece, self.site.step, self._format.depends_on) for piece in pieces}
-
-    def restore(self, saved: Mapping[int, bytes]) -> None:
-        """Go back to a snapshot, or take up some buckets of one that other replicas made."""
-        pieces = [decode(data, self.site.step, self._format.depends_on) for data in saved.values()]
-        self._begin()
-        for piece in pieces:
-            self._load(piece)
-        self._touched.start()
+    @property
+    def depends_on(self) -> Mapping[str, str]:
+        """The operator, the function, the key and the input."""
+        return self._format.depends_on
 
     def _ready(self) -> Out:
         ready: list[tuple[Batch, Ints]] = []
@@ -186,6 +191,20 @@ class KeyedState(ABC):
         if worked.letters is not None:
             yield ERRORS, worked.letters
 
+    def by_row(self) -> ByRow | None:
+        """What is made of a single plain row, on a stream without time, where a row leaves for a row."""
+        leaves = self.leaves()
+        if leaves is None or self.up.time is not None:
+            return None
+        slot_of, turn = self.slot_of, self._turn
+        return by_row(
+            lambda values: leaves(values, turn(slot_of(values), values)), self._function, self._errors
+        )
+
+    def leaves(self) -> Callable[[Plain, Any], Plain | None] | None:
+        """What leaves for a row, of the row and what was made of it; None where that may be several."""
+        return None
+
     def _turn(self, slot: int, values: Plain) -> Any:
         """One row at its turn; if it fails, an accumulated state stays as it was."""
         if slot not in self._states:
@@ -194,6 +213,12 @@ class KeyedState(ABC):
         return made
 
     def _piece(self, bucket: int, slots: Ints) -> Piece:
+        piece, states = self._taken_out(bucket, slots)
+        saved = self._format.saved(states, piece.batches["keys"])
+        return Piece(bucket, piece.n_keys, piece.watermark, {**piece.batches, "states": saved})
+
+    def _taken_out(self, bucket: int, slots: Ints) -> tuple[Piece, dict[int, Any]]:
+        """The keys of a bucket and their rows that wait; and beside them the states as they are, by place."""
         mine = [(batch, each, np.isin(each, slots)) for batch, each in self._waiting]
         some = [(batch.where(mask), each[mask]) for batch, each, mask in mine if mask.any()]
         rows: Arriving | None = None
@@ -202,17 +227,20 @@ class KeyedState(ABC):
             rows = Arriving(
                 np.concatenate([each for _, each in some]), whole.times, whole.order, rows=whole.rows
             )
-        keys, known = self.keys.export(slots), enumerate(slots.tolist())
+        batches = {"keys": self.keys.export(slots), "waiting": saved_rows(rows, slots)}
+        known = enumerate(slots.tolist())
         states = {place: self._states[slot] for place, slot in known if slot in self._states}
-        saved = self._format.saved(states, keys)
-        batches = {"keys": keys, "waiting": saved_rows(rows, slots), "states": saved}
-        return Piece(bucket, len(slots), self._watermark, batches)
+        return Piece(bucket, len(slots), self._watermark, batches), states
 
     def _load(self, piece: Piece) -> None:
+        self._put_in((piece, self._format.loaded(piece.batches["states"])))
+
+    def _put_in(self, part: tuple[Piece, dict[int, Any]]) -> None:
+        piece, states = part
         slots = self.keys.assign(piece.batches["keys"].columns, piece.n_keys)
         rows = loaded_rows(piece.batches["waiting"], slots)
         if rows is not None:
             self._waiting.append((Batch(rows.rows, rows.times, rows.order), rows.slots))
-        for place, state in self._format.loaded(piece.batches["states"]).items():
+        for place, state in states.items():
             self._states[int(slots[place])] = state
         self._watermark = max(self._watermark, piece.watermark)

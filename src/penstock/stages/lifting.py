@@ -15,6 +15,7 @@ import pyarrow as pa
 from penstock.caller import defined_at, name_of
 from penstock.errors import Where
 from penstock.expr import Expr, lower_python, type_of
+from penstock.expr.arrays import to_numpy
 from penstock.expr.arrow.lower import lower_arrow
 from penstock.expr.columns import Column
 from penstock.expr.failure import RowFailure, reason_of
@@ -99,7 +100,7 @@ class Lifting:
     def lift(self, batch: Batch) -> Lifted:
         """Compute all expressions on a batch, and try all folds on its rows."""
         evaluated = [compute(batch) for compute in self._computed]
-        flags = [each.failed.to_numpy(zero_copy_only=False) for each in evaluated if each.failed is not None]
+        flags = [to_numpy(each.failed) for each in evaluated if each.failed is not None]
         kept, unliftable = self._kept(batch.rows) if self.in_python else ((), None)
         flags += [] if unliftable is None else [unliftable]
         parts = [folding.parts(batch.rows) for folding in self.foldings]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,17 +18,18 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.expr import Expr, type_of
+from penstock.expr.arrays import from_numpy
 from penstock.operators import aggregates as spec
 from penstock.operators.choices.kept import is_numeric, is_sketched, is_whole, why_rows
 from penstock.operators.stream import Stream
 from penstock.stages.arrays import Form, column_of, numbers_back, times_of
-from penstock.stages.distinct import Distinct
 from penstock.stages.folding import Folding
-from penstock.stages.ranks import Ranks
 from penstock.stages.register import Kind, Register
-from penstock.stages.sketch import Sketch, SketchKind
 from penstock.stages.store import Left
 from penstock.timing.windows import Window
+
+if TYPE_CHECKING:  # few programs need sketches, and their library with them
+    from penstock.stages.sketch import Sketch, SketchKind
 
 Cells = npt.NDArray[Any]
 Finish = Callable[..., pa.Array]
@@ -83,7 +84,8 @@ class Sheet:
         foldings: Sequence[Folding] = (),
     ) -> None:
         self.up, self.numbered, self.foldings = up, numbered, tuple(foldings)
-        self.windows, self.sketches = tuple(windows), list[Sketch]()
+        self.windows = tuple(windows)
+        self.sketches: list[Sketch] = []
         self.values: list[tuple[Expr, Form] | tuple[Folding, None]] = []
         self.registers: list[Register] = [Register(Kind.ROWS)]
 
@@ -107,6 +109,8 @@ class Sheet:
 
     def keep_sketch(self, what: SketchKind, value: Expr, form: Form) -> int:
         """The place of a sketch among the sketches, which is added if it is new."""
+        from penstock.stages.sketch import Sketch
+
         sketch = Sketch(what, self._column(value, form))
         if sketch not in self.sketches:
             self.sketches.append(sketch)
@@ -134,6 +138,9 @@ def lower(aggregate: spec.Aggregate, sheet: Sheet) -> Lowered | LoweredSketch | 
 
 
 def _sketched(aggregate: spec.ApproxDistinct | spec.Quantile, sheet: Sheet) -> LoweredSketch:
+    from penstock.stages.distinct import Distinct
+    from penstock.stages.ranks import Ranks
+
     value, type_ = aggregate.value, aggregate.type(sheet.up)
     assert value is not None, "sketches are of values"
     if isinstance(aggregate, spec.Quantile):
@@ -151,7 +158,7 @@ def _lowered(aggregate: spec.Aggregate, sheet: Sheet) -> Lowered:
 def _count(aggregate: spec.Count, sheet: Sheet) -> Lowered:
     value = aggregate.value
     place = sheet.keep(Kind.ROWS) if value is None else sheet.keep(Kind.COUNT, value)
-    return Lowered((place,), lambda counts: pa.array(counts[:, 0], pa.int64()))
+    return Lowered((place,), lambda counts: from_numpy(counts[:, 0]))
 
 
 @_lowered.register
@@ -214,7 +221,8 @@ def _spread(aggregate: spec.Var | spec.Std, sheet: Sheet) -> Lowered:
 
     def column(moments: Cells) -> pa.Array:
         n = moments[:, 0] - fewer
-        variance = moments[:, 2] / np.maximum(n, 1)
+        # Squares beyond the floats come out as an infinity, which a mean that left them too makes negative.
+        variance = np.abs(moments[:, 2]) / np.maximum(n, 1)
         return column_of(np.sqrt(variance) if rooted else variance, pa.float64(), n < 1)
 
     return Lowered((sheet.keep(Kind.MOMENTS, aggregate.value, Form.FLOAT),), column)

@@ -1,7 +1,8 @@
 """From a step to the stage that does its work: one call for every engine.
 
 Sources are `source_stage.SourceStage`, because an engine feeds them what a reader cut; sinks are the engine's
-own affair. The four window patterns with their degrees are `patterns.decompose`.
+own affair. The four window patterns with their degrees are `patterns.decompose`. A program uses few of the
+stages, so each is imported where it is made.
 """
 
 from __future__ import annotations
@@ -21,16 +22,8 @@ from penstock.operators.split import Relay, Split
 from penstock.operators.static_join import StaticJoin
 from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
-from penstock.stages.filter_stage import BatchFilter, ExpressionFilter, RowFilter
-from penstock.stages.flat_map_stage import BatchFlatMap, ExpressionFlatMap, RowFlatMap
-from penstock.stages.map_stage import BatchMap, ExpressionMap, RowMap
 from penstock.stages.protocol import Stage
-from penstock.stages.relay_stage import RelayStage
 from penstock.stages.site import Site
-from penstock.stages.split_stage import IndexSplit, PredicateSplit, RowSplit
-from penstock.stages.state_stages import Accumulate, StateFilter, StateFlatMap, StateMap
-from penstock.stages.static_join_stage import StaticJoinStage
-from penstock.stages.window_stage import WindowStage
 
 
 class StepLike(Protocol):
@@ -51,6 +44,8 @@ def stage_of(step: StepLike, site: Site, *, numbered: bool = False) -> Stage:
     numbered  as for WindowStage: batches come with one column of order in which no two rows are alike
     """
     if isinstance(step.op, Windows):
+        from penstock.stages.window_stage import WindowStage
+
         return WindowStage(step.op, step.up, site, numbered=numbered)
     return make(step.op, step.up, site)
 
@@ -68,7 +63,11 @@ def make(op: Op, up: Stream, site: Site) -> Stage:
 
 @make.register
 def _map(op: Map, up: Stream, site: Site) -> Stage:
+    from penstock.stages.map_stage import BatchMap, ExpressionMap, RowMap
+
     if op.state is not None:
+        from penstock.stages.state_stages import StateMap
+
         return StateMap(op, up, site)
     if isinstance(op.how, Expressions):
         return ExpressionMap(op, up, site)
@@ -77,7 +76,11 @@ def _map(op: Map, up: Stream, site: Site) -> Stage:
 
 @make.register
 def _filter(op: Filter, up: Stream, site: Site) -> Stage:
+    from penstock.stages.filter_stage import BatchFilter, ExpressionFilter, RowFilter
+
     if op.state is not None:
+        from penstock.stages.state_stages import StateFilter
+
         return StateFilter(op, up, site)
     if isinstance(op.how, Expr):
         return ExpressionFilter(op, up, site)
@@ -86,7 +89,11 @@ def _filter(op: Filter, up: Stream, site: Site) -> Stage:
 
 @make.register
 def _flat_map(op: FlatMap, up: Stream, site: Site) -> Stage:
+    from penstock.stages.flat_map_stage import BatchFlatMap, ExpressionFlatMap, RowFlatMap
+
     if op.state is not None:
+        from penstock.stages.state_stages import StateFlatMap
+
         return StateFlatMap(op, up, site)
     if isinstance(op.how, Expressions):
         return ExpressionFlatMap(op, up, site)
@@ -95,6 +102,8 @@ def _flat_map(op: FlatMap, up: Stream, site: Site) -> Stage:
 
 @make.register
 def _split(op: Split, up: Stream, site: Site) -> Stage:
+    from penstock.stages.split_stage import IndexSplit, PredicateSplit, RowSplit
+
     if op.predicates is not None:
         return PredicateSplit(op, up, site)
     return IndexSplit(op, up, site) if isinstance(op.how, Expr) else RowSplit(op, up, site)
@@ -102,9 +111,27 @@ def _split(op: Split, up: Stream, site: Site) -> Stage:
 
 @make.register
 def _relay(op: Relay, up: Stream, site: Site) -> Stage:
+    from penstock.stages.relay_stage import RelayStage
+
     return RelayStage(up, site)
 
 
-make.register(Select, ExpressionMap)
-make.register(StaticJoin, StaticJoinStage)
-make.register(Accumulator, Accumulate)
+@make.register
+def _select(op: Select, up: Stream, site: Site) -> Stage:
+    from penstock.stages.map_stage import ExpressionMap
+
+    return ExpressionMap(op, up, site)
+
+
+@make.register
+def _join_table(op: StaticJoin, up: Stream, site: Site) -> Stage:
+    from penstock.stages.static_join_stage import StaticJoinStage
+
+    return StaticJoinStage(op, up, site)
+
+
+@make.register
+def _accumulate(op: Accumulator, up: Stream, site: Site) -> Stage:
+    from penstock.stages.state_stages import Accumulate
+
+    return Accumulate(op, up, site)

@@ -11,10 +11,11 @@ from penstock.operators.op import ERRORS, IN, OUT
 from penstock.operators.stream import Stream
 from penstock.stages.batch import Batch
 from penstock.stages.batch_calls import BatchCalls
+from penstock.stages.by_row import ByRow, by_row
 from penstock.stages.computed import Computing
 from penstock.stages.row_compiled import CompiledRows, Results
 from penstock.stages.row_errors import RowErrors
-from penstock.stages.row_shape import RowShape, row_class
+from penstock.stages.row_shape import RowShape, mapped, row_kind
 from penstock.stages.row_work import all_called, is_few, one_by_one
 from penstock.stages.site import Site
 from penstock.stages.stateless import Out, Stateless
@@ -72,19 +73,20 @@ class BatchMap(Stateless):
             given = self._call(rows)
         except Exception as cause:
             raise self._calls.failed(cause) from cause
-        if given is rows and self._same:
-            self.site.accounts.passed += batch.num_rows
-            return batch
-        return self._taken(batch, given)
+        return batch if given is rows and self._same else self._checked(batch, given)
 
     def made(self, batch: Batch) -> Out:
         """Row i out is made of row i in."""
         return self._calls.given(batch, self._taken)
 
     def _taken(self, batch: Batch, given: object) -> Batch:
+        made = self._checked(batch, given)
+        self.site.accounts.passed += batch.num_rows
+        return made
+
+    def _checked(self, batch: Batch, given: object) -> Batch:
         rows = self._calls.checked(given)
         self._calls.same_length(rows.num_rows, batch)
-        self.site.accounts.passed += batch.num_rows
         return Batch(rows, batch.times, batch.order)
 
     def explain(self) -> list[str]:
@@ -100,7 +102,7 @@ class RowMap(Stateless):
         assert isinstance(op.how, RowFunction), "other functions have stages of their own"
         self._function, self._call = op.how, own_copy(op.how.call)
         self._down = op.outputs({IN: up})[OUT].schema
-        self._new_row, self._shape = row_class(up.schema), RowShape(self._down)
+        self._step = mapped(self._call, row_kind(up.schema), RowShape(self._down))
         self._errors = RowErrors(site, op.on_error, up.schema)
         self._compiled = CompiledRows(op.how, up.schema, self._down, wraps=op.compile)
 
@@ -108,9 +110,7 @@ class RowMap(Stateless):
         """The function's rows, of few rows that are plain."""
         if not self._errors.stops or not is_few(batch):
             return None
-        made = all_called(batch, self._row, self._function, self._errors)
-        self.site.accounts.passed += len(made)
-        return batch.made_of(made, self._down)
+        return batch.made_of(all_called(batch, self._step, self._function, self._errors), self._down)
 
     def made(self, batch: Batch) -> Out:
         """The function's rows."""
@@ -135,8 +135,12 @@ class RowMap(Stateless):
         if worked.letters is not None:
             yield ERRORS, worked.letters
 
+    def by_row(self) -> ByRow:
+        """The function's row."""
+        return by_row(self._step, self._function, self._errors)
+
     def _row(self, place: int, values: Plain) -> Plain:
-        return self._shape.plain(self._call(self._new_row(values, self.up.schema)))
+        return self._step(values)
 
     def explain(self) -> list[str]:
         """Compiled, or row by row and why."""

@@ -14,6 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as kind
 
+from penstock.expr import compute as pc
+from penstock.expr.arrays import from_numpy
+
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
@@ -54,7 +57,7 @@ class Pick:
         """The same as Arrow has it."""
         found = self._arrow
         if found is None:
-            found = self._arrow = pa.array(self.places)
+            found = self._arrow = from_numpy(self.places)
         return found
 
     def among(self, numbers: Ints) -> Pick:
@@ -74,7 +77,7 @@ class Coded(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Some columns, and which of their rows; all of them without a pick."""
+    """Some columns, or one, and which of their rows; all of them without a pick."""
 
     rows: pa.RecordBatch
     pick: Pick | None
@@ -96,6 +99,11 @@ class Picked:
             values, pick = self._source(name)
             found = self._found[name] = values if pick is None else taken(values, pick)
         return found
+
+    def lying(self, name: str) -> Part:
+        """One column where it lies, and which of its rows: nothing is taken that was not before."""
+        found = self._found.get(name)
+        return self._source(name) if found is None else Part(found, None)
 
     def coded(self, name: str) -> Coded | None:
         """One column by places in a shorter one; None if it stands in no shorter one."""
@@ -133,7 +141,7 @@ def taken(values: pa.Array, pick: Pick) -> pa.Array:
     """The values that were picked; numbers without nulls in half of the time that Arrow takes."""
     type_ = values.type
     if values.null_count or not kind.is_primitive(type_) or kind.is_boolean(type_) or type_.bit_width < 8:
-        return values.take(pick.arrow)
+        return pc.take(values, pick.arrow)
     width = np.dtype(f"i{type_.bit_width // 8}")
     numbers = np.frombuffer(values.buffers()[1], width, len(values), values.offset * width.itemsize)
     found = numbers.take(pick.places)

@@ -13,7 +13,9 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import EngineError, FunctionError
+from penstock.errors import EngineError, FunctionError, TimeError
+from penstock.expr import compute as pc
+from penstock.expr.arrays import from_list, from_numpy
 from penstock.expr.failure import RowFailure
 from penstock.expr.types import from_plain, to_plain, to_python
 from penstock.operators.aggregates import Aggregate, Fold
@@ -27,7 +29,6 @@ from penstock.stages.combine_failure import Whose
 from penstock.stages.keys import KeySlots
 from penstock.stages.lifting import Lifting
 from penstock.stages.lowering import DoesNotFit, Lowered, LoweredSketch
-from penstock.stages.row_aggregates import from_rows, segments
 from penstock.stages.shelf import picked
 from penstock.stages.site import Site
 from penstock.stages.store import UNLIFTED, Left, Objects
@@ -63,13 +64,17 @@ class Results:
         self._time = up.require_time("a window")
         self._schema = op.outputs({IN: up})[OUT].schema
         self._apply = ApplyCalls(op.function, up) if op.function is not None else None
-        self._labels = pa.array([label for label, _ in self._resolved.windows], pa.string())
+        self._labels = from_list([label for label, _ in self._resolved.windows], pa.string())
 
     def batch(self, lefts: Sequence[Left], *, final: bool) -> Batch | None:
         """The results of windows, per key by (window_end, window_start); None if there are none."""
         lefts = [left for left in lefts if len(left.slots)]
         if not lefts:
             return None
+        with _named(self._site):
+            return self._batch(lefts, final=final)
+
+    def _batch(self, lefts: Sequence[Left], *, final: bool) -> Batch | None:
         made = [self._made(left) for left in lefts]
         all_ = _joined(lefts)
         order = in_order_of_end(all_)
@@ -78,8 +83,8 @@ class Results:
             return Batch(self._rows(all_, columns, final=final), all_.times)
         order = np.arange(len(all_.slots)) if order is None else order
         if self._apply is None:
-            places, there = pa.array(order), _at(all_, order)
-            taken = [column.take(places) for column in columns]
+            places, there = from_numpy(order), _at(all_, order)
+            taken = [pc.take(column, places) for column in columns]
             return Batch(self._rows(there, taken, final=final), there.times)
         counts = np.concatenate([each.counts for each in made if each.counts is not None])
         return self._several(all_, order, columns, counts, final=final)
@@ -125,6 +130,8 @@ class Results:
                 return self._folded(name, aggregate, left)
             assert left.members is not None, "aggregates that are not lowered have rows"
             assert aggregate.value is not None, "aggregates of rows are lowered"
+            from penstock.stages.row_aggregates import from_rows, segments
+
             found = segments(left.members, self._lifting.column_name(aggregate.value))
             return from_rows(aggregate, found, aggregate.type(self._up))
         except PartFailed as cause:
@@ -145,9 +152,8 @@ class Results:
         assert left.members is not None, "folds in Python have rows"
         offsets, places = left.members.offsets.tolist(), left.members.places
         for place, (start, end) in enumerate(pairwise(offsets)):
-            with _named(self._site):
-                mine = parts[places[start:end]].tolist()
-                results.append(calls.result(mine, partial(self._place, left, place)))
+            mine = parts[places[start:end]].tolist()
+            results.append(calls.result(mine, partial(self._place, left, place)))
         return from_plain(results, fold.type(self._up))
 
     def _parts(self, name: str, left: Left) -> Objects:
@@ -167,8 +173,7 @@ class Results:
         given = []
         for place, rows in enumerate(_members(left, self._up)):
             this = self._this(left, place)
-            with _named(self._site):
-                given.append(calls.rows(rows, this, partial(self._place, left, place)))
+            given.append(calls.rows(rows, this, partial(self._place, left, place)))
         flat = [row for rows in given for row in rows]
         columns = [from_plain([row[field.name] for row in flat], field.type) for field in calls.schema]
         return Made(columns, np.array([len(rows) for rows in given], np.int64))
@@ -201,7 +206,7 @@ class Results:
 
 
 class _named:
-    """Fills the step's name into errors of users' functions."""
+    """Fills the step's name into errors of users' functions, and of times that their column cannot hold."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -210,7 +215,7 @@ class _named:
         return
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if isinstance(error, FunctionError):
+        if isinstance(error, FunctionError | TimeError):
             error.at(self._site.step, self._site.where)
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as kind
 
+from penstock.expr import compute as pc
 from penstock.expr.types import to_plain
 from penstock.stages.batch import Ints, Mask
 

@@ -8,93 +8,90 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 
-from penstock.expr.values import integer_range
+from penstock.expr.plainly import is_plain_type, looked_at
 from penstock.operators.row import Row, plain_row
 from penstock.stages.batch import columns_of
 from penstock.stages.user_calls import Plain
 
-Check = Callable[[object], bool]
-"""Whether a value is plainly of a column's type, so that it is its own plain value."""
+new = object.__new__
 
 
-def _whole(type_: pa.DataType) -> Check:
-    low, high = integer_range(type_)
-    return lambda value: type(value) is int and low <= value <= high
+class RowKind(NamedTuple):
+    """Rows of one schema, as users see them: `row = new(kind)`, then `put(row, values)` with a dict."""
+
+    kind: type[Row]
+    put: Callable[[Row, Plain], None]
+
+    def row(self, values: Plain) -> Row:
+        """A row of these values."""
+        row: Row = new(self.kind)
+        self.put(row, values)
+        return row
 
 
-_CHECKS: dict[pa.DataType, Check] = {
-    pa.bool_(): lambda value: type(value) is bool,
-    pa.float64(): lambda value: type(value) is float,
-    pa.string(): lambda value: type(value) is str and value.isascii(),
-    pa.binary(): lambda value: type(value) is bytes,
-    **{type_: _whole(type_) for type_ in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},
-}
+def row_kind(schema: pa.Schema) -> RowKind:
+    """Rows of a schema: columns whose values users see as they are stored are found at once.
 
-
-def row_class(schema: pa.Schema) -> Callable[[Plain, pa.Schema], Row]:
-    """A Row for one schema: columns whose values users see as they are stored are found at once."""
-    plain = frozenset(field.name for field in schema if field.type in _CHECKS)
+    The values become the row's own attributes, so that reading one is no call. Not so where a column has the
+    name of something that a row has itself.
+    """
+    plain = frozenset(field.name for field in schema if is_plain_type(field.type))
     look_up = Row.__getitem__
 
     def item(row: Row, name: str) -> object:
         return row._values[name] if name in plain else look_up(row, name)
 
-    names = [name for name in plain if name.isidentifier() and not name.startswith("_")]
-    space: dict[str, object] = {name: _column(name) for name in names if not hasattr(Row, name)}
-    space |= {"__slots__": (), "__init__": _begin, "__getitem__": item}
-    return type("Row", (Row,), space)
+    space: dict[str, object] = {"_schema": schema, "__getitem__": item}
+    if any(hasattr(Row, name) for name in schema.names):
+        return RowKind(type("Row", (Row,), {"__slots__": (), **space}), vars(Row)["_values"].__set__)
+    space |= {name: _column(name) for name in schema.names if name not in plain}
+    kind = type("Row", (Row,), {"_values": property(vars), **space})
+    return RowKind(kind, vars(kind)["__dict__"].__set__)
 
 
-# The slots themselves: rows are read only, and this is quicker than to go round that by name.
-_PUT_VALUES, _PUT_SCHEMA = Row.__dict__["_values"].__set__, Row.__dict__["_schema"].__set__
-
-
-def _begin(row: Row, values: Plain, schema: pa.Schema) -> None:
-    _PUT_VALUES(row, values)
-    _PUT_SCHEMA(row, schema)
-
-
-def plainly(type_: pa.DataType) -> Check:
-    """Whether a value is plainly of a type; never, where that takes a closer look."""
-    return _CHECKS.get(type_, _never)
+def row_class(schema: pa.Schema) -> Callable[[Plain], Row]:
+    """What makes rows of a schema."""
+    return row_kind(schema).row
 
 
 def _column(name: str) -> property:
-    return property(lambda row: row._values[name])
+    """A column that is not stored as users see it."""
+    return property(lambda row: row[name])
+
+
+def mapped(call: Callable[[Row], object], kind: RowKind, shape: RowShape) -> Callable[[Plain], Plain]:
+    """A function of rows as one of plain values, with as few calls in it as can be."""
+    space = {"call": call, "new": new, "kind": kind.kind, "put": kind.put}
+    return looked_at(shape.schema, shape.of_any, "row = new(kind); put(row, given); given = call(row)", space)
 
 
 class RowShape:
-    """What a function of rows gives: plain rows of one schema, and batches of them."""
+    """What a function of rows gives: plain rows of one schema, and batches of them.
+
+    plain  what a function gave, as plain values; RowFailure when it does not fit
+    """
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._schema = schema
+        self.schema = schema
         self._names = frozenset(schema.names)
-        self._checks = [(field.name, _CHECKS.get(field.type, _never)) for field in schema]
         self._whole: dict[type, bool] = {}  # dataclasses: whether they have these fields and no others
-
-    def plain(self, given: object) -> Plain:
-        """What a function gave, as plain values; RowFailure when it does not fit."""
-        found: Plain | None = None
-        if type(given) is dict and given.keys() == self._names:
-            found = given
-        elif self._is_whole(type(given)):
-            found = {name: getattr(given, name) for name in self._schema.names}
-        if found is None:
-            return plain_row(given, self._schema)
-        made = {}
-        for name, is_plain in self._checks:
-            value = found[name]
-            if value is not None and not is_plain(value):
-                return plain_row(given, self._schema)
-            made[name] = value
-        return made
+        self._of_dict = looked_at(schema, lambda given: plain_row(given, schema))
+        self.plain: Callable[[object], Plain] = looked_at(schema, self.of_any)
 
     def columns(self, rows: Sequence[Plain]) -> pa.RecordBatch:
         """Rows of plain values as a batch."""
-        return columns_of(rows, self._schema)
+        return columns_of(rows, self.schema)
+
+    def of_any(self, given: object) -> Plain:
+        """The same, after a glance that was not enough."""
+        if self._is_whole(type(given)):
+            found: Plain = self._of_dict({name: getattr(given, name) for name in self.schema.names})
+            return found
+        return plain_row(given, self.schema)
 
     def _is_whole(self, given: type) -> bool:
         if given not in self._whole:
@@ -103,10 +100,6 @@ class RowShape:
         return self._whole[given]
 
 
-def _never(value: object) -> bool:
-    return False
-
-
 def exact(type_: pa.DataType) -> bool:
     """Whether values that are equal always look the same: not so with zeros, NaN and decimals."""
-    return type_ in _CHECKS and not pa.types.is_floating(type_)
+    return is_plain_type(type_) and not pa.types.is_floating(type_)

@@ -67,14 +67,14 @@ def one_by_one(
 
 
 def all_called(
-    batch: Batch, each: Callable[[int, Plain], Made], function: RowFunction, errors: RowErrors
+    batch: Batch, each: Callable[[Plain], Made], function: RowFunction, errors: RowErrors
 ) -> list[Made]:
     """The same where the first failure stops the run, of rows that are plain."""
     assert batch.plain is not None, "only plain rows are called at once"
     made: list[Made] = []
     try:
         for values in batch.plain:
-            made.append(each(len(made), values))
+            made.append(each(values))  # noqa: PERF401  # what came before a failure must be there
     except Exception as cause:
         failed = np.arange(batch.num_rows) == len(made)
         errors.take(batch, failed, [blame(function, cause)])

@@ -7,21 +7,20 @@ and kept rows, and every session window has a store of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from penstock.operators.windows import ResolvedWindows
-from penstock.stages.counts import CountStore
-from penstock.stages.kept_rows import KeptRows
 from penstock.stages.register import Register
-from penstock.stages.sessions import SessionStore
 from penstock.stages.shelf import Shelf
-from penstock.stages.sketch import Sketch
-from penstock.stages.sketches import SketchStore
 from penstock.stages.slices import SliceStore
 from penstock.stages.store import Store
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow
+
+if TYPE_CHECKING:  # the stores that a step needs are imported where they are made
+    from penstock.stages.sketch import Sketch
 
 
 def shelves_of(
@@ -47,6 +46,8 @@ def shelves_of(
         if isinstance(window, TimeWindow):
             timed.append((number, window))
         elif isinstance(window, SessionWindow):
+            from penstock.stages.sessions import SessionStore
+
             session = SessionStore(window, lateness, registers, rows=rows, sketches=sketches)
             sessions.append(Shelf([number], [session]))
         elif isinstance(window, CountWindow):
@@ -54,6 +55,8 @@ def shelves_of(
     counted = []
     if counts:
         numbers, windows = [number for number, _ in counts], [window for _, window in counts]
+        from penstock.stages.counts import CountStore
+
         store = CountStore(windows, lateness, registers, partial=partial, rows=rows)
         counted.append(Shelf(numbers, [store], counted=True))
     assert not (counts and sketches), "count windows keep rows, and no sketches"
@@ -95,7 +98,11 @@ def _stores(
     if registers:
         stores.append(slices(slicing, lateness, registers))
     if sketches:
+        from penstock.stages.sketches import SketchStore
+
         stores.append(SketchStore(slicing, lateness, sketches))
     if rows is not None:
+        from penstock.stages.kept_rows import KeptRows
+
         stores.append(KeptRows(slicing.windows, lateness, rows=rows))
     return stores

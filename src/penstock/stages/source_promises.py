@@ -9,11 +9,11 @@ from datetime import date, datetime
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.caller import defined_at, name_of
 from penstock.errors import FunctionError
 from penstock.expr import Expr
+from penstock.expr import compute as pc
 from penstock.expr.failure import RowFailure, reason_of
 from penstock.expr.types import from_python, to_plain
 from penstock.operators.calling import own_copy

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import ConnectorError, TimeError
+from penstock.expr.arrays import to_numpy
 from penstock.expr.failure import RowFailure
 from penstock.operators.op import ERRORS, OUT
 from penstock.operators.source import Source, Yielded
@@ -74,7 +75,7 @@ class SourceStage:
     """
 
     def __init__(self, op: Source, site: Site, *, rank: int | None = None) -> None:
-        self.site, self._rank, self._schema = site, rank, op.reader.schema
+        self.site, self.rank, self._schema = site, rank, op.reader.schema
         self._time = op.resolved()
         self._watermark = SourceWatermark(self._time.delay if self._time else None)
         self._by_row = RowPromises(self._time, self._schema) if self._time else None
@@ -94,8 +95,9 @@ class SourceStage:
     @property
     def idle(self) -> bool:
         """Whether the source has been silent for so long, by the clock, that others need not wait for it."""
-        silent = self.site.clock.now() - self._last_rows_at
-        return self._time is not None and self._time.idle is not None and silent >= self._time.idle
+        if self._time is None or self._time.idle is None:
+            return False
+        return self.site.clock.now() - self._last_rows_at >= self._time.idle
 
     def promise(self, watermark: int) -> None:
         """Move the watermark as if the source had said so, in microseconds."""
@@ -146,6 +148,23 @@ class SourceStage:
         if batch.num_rows:
             yield OUT, batch
 
+    def time_of(self, row: Mapping[str, object]) -> int | None:
+        """The time of a plain row that is all of a batch, and moves the watermark on.
+
+        None where the row needs a closer look: then nothing has happened. The row is counted by who asks.
+        """
+        if self._time is None:
+            return 0
+        if self._looks:
+            return None
+        now = self.site.clock.now()
+        times = plain_times((row,), self._time, now)
+        if times is None:
+            return None
+        self._now = self._last_rows_at = now
+        self._watermark.saw(times[0])
+        return times[0]
+
     def _few(self, cut: Cut) -> Batch | None:
         """A batch of plain rows that are all good, without columns; None where they need a closer look."""
         plain: Sequence[Mapping[str, object]] | None = getattr(cut, "plain", None)
@@ -156,16 +175,16 @@ class SourceStage:
             return None
         start: int = getattr(cut, "start", 0)
         order: tuple[Sequence[int], ...] = (range(start, start + len(plain)),)
-        if self._rank is not None:
-            order = ([self._rank] * len(plain), *order)
+        if self.rank is not None:
+            order = ([self.rank] * len(plain), *order)
         self.site.accounts.passed += len(plain)
         self.site.accounts.rows_out += len(plain)
         self._follow(cut, max(times), None)
         return Batch.of_plain(plain, self._schema, times, order)
 
     def _order(self, cut: Cut) -> tuple[Ints, ...]:
-        ranks = () if self._rank is None else (np.full(cut.rows.num_rows, self._rank, np.int64),)
-        return ranks if cut.seq is None else (*ranks, np.asarray(cut.seq.to_numpy(), np.int64))
+        ranks = () if self.rank is None else (np.full(cut.rows.num_rows, self.rank, np.int64),)
+        return ranks if cut.seq is None else (*ranks, to_numpy(cut.seq))
 
     def _follow(self, cut: Cut, greatest: int | None, promised: pa.Array | None) -> None:
         """Move the watermark on by what the batch shows and by what the source promises."""

@@ -113,7 +113,7 @@ class RowSplit(Stateless):
             yield ERRORS, worked.letters
 
     def _branches(self, place: int, values: Plain) -> list[int]:
-        return branches(self._call(self._new_row(values, self.up.schema)), len(self._names))
+        return branches(self._call(self._new_row(values)), len(self._names))
 
     def explain(self) -> list[str]:
         """Row by row."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.expr.failure import RowFailure
+from penstock.expr.plainly import plainly
 from penstock.expr.types import from_python
 from penstock.operators.accumulator import Accumulator
 from penstock.operators.calling import own_copy
@@ -19,13 +21,16 @@ from penstock.operators.function import RowFunction
 from penstock.operators.map import Map
 from penstock.operators.stream import Stream
 from penstock.stages.batch import Batch, Ints
+from penstock.stages.by_row import ByRow
 from penstock.stages.filter_stage import kept
 from penstock.stages.flat_map_stage import families
 from penstock.stages.keyed_state import KeyedState
-from penstock.stages.row_shape import RowShape, plainly
+from penstock.stages.row_shape import RowShape, new, row_kind
 from penstock.stages.row_work import Worked, plain_rows, truth
 from penstock.stages.site import Site
 from penstock.stages.user_calls import Plain
+
+Leaves = Callable[[Plain, Any], Plain | None]
 
 
 class WithState(KeyedState):
@@ -40,7 +45,7 @@ class WithState(KeyedState):
 
     def given(self, values: Plain, state: Any) -> Any:
         """What the function gives for a row."""
-        return self._call(self.new_row(values, self.up.schema), state)
+        return self._call(self.new_row(values), state)
 
 
 class StateMap(WithState):
@@ -49,6 +54,10 @@ class StateMap(WithState):
     def step(self, values: Plain, state: Any) -> tuple[Plain, Any]:
         """The new row."""
         return self.shape.plain(self.given(values, state)), state
+
+    def leaves(self) -> Leaves:
+        """The new row."""
+        return lambda values, made: made
 
     def leaving(self, batch: Batch, slots: Ints, worked: Worked[Plain]) -> Batch:
         """The new rows, at the same times and places."""
@@ -62,6 +71,10 @@ class StateFilter(WithState):
     def step(self, values: Plain, state: Any) -> tuple[bool, Any]:
         """Whether it stays."""
         return truth(self.given(values, state)), state
+
+    def leaves(self) -> Leaves:
+        """The row, if it stays."""
+        return lambda values, holds: values if holds else None
 
     def leaving(self, batch: Batch, slots: Ints, worked: Worked[bool]) -> Batch:
         """The rows that stay."""
@@ -92,8 +105,36 @@ class Accumulate(KeyedState):
 
     def step(self, values: Plain, state: Any) -> tuple[Plain, Any]:
         """The new state as columns, and itself."""
-        moved = self._call(self.new_row(values, self.up.schema), state)
+        moved = self._call(self.new_row(values), state)
         return self._columns(moved), moved
+
+    def leaves(self) -> Leaves | None:
+        """The key and the state, where the row's own key is the key."""
+        key = self.up.key
+        return (lambda row, state: {**{name: row[name] for name in key}, **state}) if self.exact else None
+
+    def by_row(self) -> ByRow | None:
+        """The same with fewer calls, where the key is one column, and the state another."""
+        found = super().by_row()
+        if found is None or self._only is None or len(self.up.key) > 1:
+            return found
+        (key,), name, call, (kind, put) = self.up.key, self._only.name, self._call, row_kind(self.up.schema)
+        slot_of, is_plain, columns = self.slot_of, self._plainly, self._columns
+
+        def step(values: Plain) -> Plain:
+            slot, states = None if self._touched.noting else self._known.get(values[key]), self._states
+            if slot is None:
+                slot = slot_of(values)
+            if slot not in states:
+                states[slot] = self._new_state()
+            row = new(kind)
+            put(row, values)
+            state = call(row, states[slot])
+            made = {key: values[key], **({name: state} if is_plain(state) else columns(state))}
+            states[slot] = state
+            return made
+
+        return replace(found, step=step)
 
     def leaving(self, batch: Batch, slots: Ints, worked: Worked[Plain]) -> Batch:
         """The key columns and the state's columns."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from penstock.operators.op import ERRORS
 from penstock.operators.stream import Stream
 from penstock.stages.batch import Batch
+from penstock.stages.by_row import ByRow
 from penstock.stages.site import Site
 
 Out = Iterator[tuple[str, Batch]]
@@ -23,10 +24,15 @@ class Stateless(ABC):
         self.up, self.site = up, site
 
     def at_once(self, batch: Batch) -> Batch | None:
-        """All that some rows become, where that goes out on the main port; counts them as `made` does.
+        """All that some rows become, where that goes out on the main port, and the others are filtered.
 
-        None where it is not as simple as that: then nothing has been done, and `made` is to be asked.
+        None where it is not as simple as that: then nothing has been done, and `made` is to be asked. Rows
+        are counted by who asks.
         """
+        return None
+
+    def by_row(self) -> ByRow | None:
+        """What is made of a single plain row, where the stage has a shorter way for it."""
         return None
 
     @abstractmethod

@@ -2,7 +2,8 @@
 
 The table's keys get slots, as the keys of windows do, so that both sides agree on what is equal: NaN matches
 NaN, -0.0 matches 0.0. Null matches nothing. A batch is looked up column by column; whole numbers that lie
-near one another are looked up by their distance from the least (`NearIndex`).
+near one another are looked up by their distance from the least (`NearIndex`), and many texts where they lie
+(`TextIndex`).
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from penstock.operators.op import IN, OUT
 from penstock.operators.static_join import StaticJoin
 from penstock.operators.stream import Stream
 from penstock.stages.batch import Batch, Ints, Mask
+from penstock.stages.key_words import is_large
 from penstock.stages.keys import KeySlots
-from penstock.stages.picking import Part, Pick
+from penstock.stages.picking import Part, Pick, taken
 from penstock.stages.site import Site
 from penstock.stages.stateless import Out, Stateless
+from penstock.stages.text_index import TextIndex
 
 MISSING = -1
 NEAR = 1 << 16
@@ -45,7 +48,7 @@ class StaticJoinStage(Stateless):
 
     def made(self, batch: Batch) -> Out:
         """The rows with the table's columns; without a match, nulls (left) or nothing (inner)."""
-        found = self._index.find([batch.column(name) for name in self._names])
+        found = self._find(batch)
         missed = found == MISSING
         some = bool(missed.any())
         if some and self._inner:
@@ -59,6 +62,11 @@ class StaticJoinStage(Stateless):
         places = pa.array(found, mask=missed)
         columns = [*batch.rows.columns, *(each.column.take(places) for each in self._added)]
         yield OUT, Batch(pa.RecordBatch.from_arrays(columns, schema=self._down), batch.times, batch.order)
+
+    def _find(self, batch: Batch) -> Ints:
+        if isinstance(self._index, TextLookup):
+            return self._index.find_lying(batch.lying(self._names[0]))
+        return self._index.find([batch.column(name) for name in self._names])
 
     def explain(self) -> list[str]:
         """How rows are looked up."""
@@ -83,9 +91,11 @@ class Added:
         return Part(self._values, pick if self._numbers is None else pick.among(self._numbers))
 
 
-def index_of(columns: Sequence[pa.Array]) -> TableIndex | NearIndex:
-    """By distance where that takes little room, else by slots."""
+def index_of(columns: Sequence[pa.Array]) -> TableIndex | NearIndex | TextLookup:
+    """By distance where that takes little room, by text for a column of them, else by slots."""
     (first, *others) = columns
+    if not others and (kind.is_string(first.type) or kind.is_binary(first.type)):
+        return TextLookup(first)
     if not others and _is_whole(first.type) and len(first) > first.null_count:
         values = numbers(first.drop_null())
         least, most = int(values.min()), int(values.max())
@@ -120,6 +130,30 @@ class NearIndex:
         found = np.full(len(values), MISSING, np.int64)
         found[near] = self._rows[values[near].astype(np.int64) - self._least]
         return found
+
+
+class TextLookup:
+    """The rows of a table by a text: few as keys are looked up, many by a compiled index."""
+
+    def __init__(self, texts: pa.Array) -> None:
+        self._texts, self._few, self._n_rows = texts, TableIndex([texts]), 0
+        self._many: TextIndex | None = None
+
+    def find(self, columns: Sequence[pa.Array]) -> Ints:
+        """The table's row of each text, or MISSING."""
+        (texts,) = columns
+        return self.find_lying(Part(texts, None))
+
+    def find_lying(self, column: Part) -> Ints:
+        """The same for texts that were picked from a column, and not yet taken."""
+        texts, pick = column
+        n_rows = len(texts) if pick is None else pick.num_rows
+        self._n_rows += n_rows
+        if self._many is None and not is_large(n_rows, self._n_rows):
+            return self._few.find([texts if pick is None else taken(texts, pick)])
+        if self._many is None:
+            self._many = TextIndex(self._texts)
+        return self._many.find(texts, None if pick is None else pick.places)
 
 
 class TableIndex:

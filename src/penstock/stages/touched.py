@@ -6,9 +6,11 @@ hashed. Before the first snapshot nothing is noted: that one saves everything.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from penstock.stages.batch import Ints
+from penstock.stages.batch import Ints, Mask
 from penstock.stages.keys import KeySlots
 from penstock.timing.bucket import BUCKETS
 
@@ -36,16 +38,30 @@ class Touched:
             self._gone[self._keys.buckets_of(slots)] = True
             self._slots[slots[slots < len(self._slots)]] = False
 
+    @property
+    def noting(self) -> bool:
+        """Whether something has been saved, so that changes are noted."""
+        return self._on
+
+    def news(self) -> list[int]:
+        """The buckets that changed since the last snapshot; they stay news."""
+        return [] if not self._on else np.flatnonzero(self._changed(*self._live())).tolist()
+
+    def held(self) -> dict[int, Ints]:
+        """All buckets with live slots."""
+        live, buckets = self._live()
+        return {int(bucket): live[buckets == bucket] for bucket in np.unique(buckets)}
+
+    def go_on(self, noting: bool, news: Sequence[int]) -> None:
+        """After all slots are others: note as before, with these buckets changed, be they empty."""
+        self.start()
+        self._on = noting
+        self._gone[list(news)] = noting
+
     def take(self) -> dict[int, Ints]:
         """The buckets that changed since the last call, each with its live slots; from now on, note."""
-        live = self._keys.live()
-        buckets = self._keys.buckets_of(live)
-        changed = self._gone.copy()
-        if self._on:
-            known = live < len(self._slots)
-            changed[buckets[known][self._slots[live[known]]]] = True
-        else:
-            changed[buckets] = True
+        live, buckets = self._live()
+        changed = self._changed(live, buckets)
         self.start()
         return {int(bucket): live[buckets == bucket] for bucket in np.flatnonzero(changed)}
 
@@ -54,3 +70,16 @@ class Touched:
         self._on = True
         self._slots[:] = False
         self._gone[:] = False
+
+    def _live(self) -> tuple[Ints, Ints]:
+        live = self._keys.live()
+        return live, self._keys.buckets_of(live).astype(np.int64)
+
+    def _changed(self, live: Ints, buckets: Ints) -> Mask:
+        changed = self._gone.copy()
+        if self._on:
+            known = live < len(self._slots)
+            changed[buckets[known][self._slots[live[known]]]] = True
+        else:
+            changed[buckets] = True
+        return changed

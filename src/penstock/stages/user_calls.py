@@ -60,7 +60,7 @@ class FoldCalls:
         """The part of one row; it may raise anything."""
         if any(values[name] is None for name in self._fold.columns or ()):
             return SKIPPED
-        return self._lift(Row(values, self._schema))
+        return self._fold.part(self._lift(Row(values, self._schema)))
 
     def result(self, parts: Iterable[object], place: Callable[[], str]) -> object:
         """The plain result of a window's parts, in order; `place` names the window if a function fails."""
@@ -69,7 +69,7 @@ class FoldCalls:
             whole = copy.deepcopy(self._fold.zero)
             for part in parts:
                 if part is not SKIPPED:
-                    whole = self._combine(whole, copy.deepcopy(part))
+                    whole = self._fold.part(self._combine(whole, copy.deepcopy(part)))
             function = self._lower or self._combine
             return self.lowered(whole)
         except Exception as cause:

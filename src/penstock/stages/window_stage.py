@@ -20,6 +20,7 @@ from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
 from penstock.stages.arrays import Form, values_of
 from penstock.stages.batch import Batch, Ints, Mask
+from penstock.stages.by_bucket import ByBucket
 from penstock.stages.device import place_windows, slices_on
 from penstock.stages.fingerprint import fingerprint
 from penstock.stages.folding import Folding, combining
@@ -29,7 +30,7 @@ from penstock.stages.lifting import Lifted, Lifting
 from penstock.stages.lowering import Sheet, lower
 from penstock.stages.results import Results
 from penstock.stages.row_errors import RowErrors
-from penstock.stages.saved_state import Piece, decode, encode
+from penstock.stages.saved_state import Piece
 from penstock.stages.shelf import each_once
 from penstock.stages.shelves import shelves_of
 from penstock.stages.site import Site
@@ -39,7 +40,7 @@ from penstock.stages.touched import Touched
 Out = Iterator[tuple[str, Batch]]
 
 
-class WindowStage:
+class WindowStage(ByBucket):
     """Windows per key, and what is made of them.
 
     numbered  batches come with one column of order, so that no two rows of one time share a place; first
@@ -128,18 +129,10 @@ class WindowStage:
         self._watermark = ENDED
         yield from self._leave(ended=True)
 
-    def snapshot(self) -> dict[int, bytes]:
-        """The state per bucket: all of it at first, then what changed since the last snapshot."""
-        pieces = [self._piece(bucket, slots) for bucket, slots in self._touched.take().items()]
-        return {piece.bucket: encode(piece, self.site.step, self._depends_on) for piece in pieces}
-
-    def restore(self, saved: Mapping[int, bytes]) -> None:
-        """Go back to a snapshot, or take up some buckets of one that other replicas made."""
-        pieces = [decode(data, self.site.step, self._depends_on) for data in saved.values()]
-        self._begin()
-        for piece in pieces:
-            self._load(piece)
-        self._touched.start()
+    @property
+    def depends_on(self) -> Mapping[str, str]:
+        """The operator, the key, the windows, the aggregates and the input."""
+        return self._depends_on
 
     def _piece(self, bucket: int, slots: Ints) -> Piece:
         keys = self._keys.export(slots)

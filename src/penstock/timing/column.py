@@ -16,6 +16,7 @@ from penstock.timing.duration import Duration, micros
 LIMIT = 2**61
 """Times beyond this many microseconds from 1970 are row errors: sums of two times must stay in int64."""
 
+_MOST_IN_NS = (2**63 - 1) // 1_000
 _INT_UNITS = {"ns": None, "us": 1, "ms": 1_000, "s": 1_000_000}
 
 
@@ -41,8 +42,16 @@ class TimeType:
         return value // 1_000 if self.unit == "ns" else value * self.step
 
     def value(self, us: int) -> int:
-        """Microseconds as a value of the column, floored to its unit."""
-        return us * 1_000 if self.unit == "ns" else us // self.step
+        """Microseconds as a value of the column, floored to its unit; a TimeError if it has no such value."""
+        if self.unit != "ns":
+            return us // self.step
+        if abs(us) > _MOST_IN_NS:
+            raise TimeError(
+                f"the time {us} us does not fit into nanoseconds of 64 bits",
+                detail="these end 292 years before and after 1970, and so must windows",
+                hint='use a timestamp column, or an int64 with time_unit="us"',
+            )
+        return us * 1_000
 
     def length(self, duration: Duration, what: str) -> int:
         """A duration in microseconds; a bare int counts the column's own unit."""

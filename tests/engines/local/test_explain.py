@@ -6,6 +6,12 @@ from typing import Any
 
 import penstock as ps
 from penstock import col
+from penstock.clock import WallClock
+from penstock.engines.local.making import made
+from penstock.engines.local.node import ReadingNode
+from penstock.engines.local.settings import Settings
+from penstock.engines.protocol import RunOptions
+from penstock.events import nobody
 
 
 def lines_of(graph: ps.PipeGraph) -> list[str]:
@@ -28,7 +34,7 @@ def test_it_says_what_is_fused_what_is_replicated_and_what_the_gil_holds() -> No
     sums.map(shout, schema={"k": "string"}, name="loud", parallelism=2).sink(ps.write.memory(), name="out")
     lines = lines_of(graph)
     assert "rows + kept + doubled: one node, fused" in lines
-    assert "sums: 3 replicas, rows by key (k)" in lines
+    assert any(line.startswith("sums: 3 replicas, rows by key (k);") for line in lines)
     assert "scale on threads (kernels, Arrow, compiled functions): kept, doubled, sums" in lines
     assert "plain Python, one thread at a time (the GIL): loud" in lines
 
@@ -42,3 +48,51 @@ def test_it_says_how_windows_without_a_key_are_spread() -> None:
     lines = lines_of(graph)
     assert any(line.startswith("w: 4 replicas, PLQ + WLQ: slices go to replicas in turn") for line in lines)
     assert any("put the parts together" in line for line in lines)
+
+
+def pipelined(degree: Any) -> ps.PipeGraph:
+    """Three steps that stay apart, each with as many replicas as the one before; a fourth with one more."""
+    graph = ps.PipeGraph("pipelined", chaining=False)
+    reader = ps.read.rows([], schema={"t": "int64", "k": "string", "v": "int64"})
+    rows = graph.source(reader, time="t", time_unit="s", delay="0 s", name="rows")
+    kept = rows.filter(col("v") > 0, name="kept", parallelism=degree)
+    more = kept.map(v=col("v") + 1, name="more", parallelism=degree)
+    sums = (
+        more.key_by("k").window(ps.tumbling("10 s"), name="sums", parallelism=degree).aggregate(v=ps.sum("v"))
+    )
+    again = sums.map(v=col("v") * 2, name="again", parallelism=degree)
+    again.map(v=col("v") - 1, name="less", parallelism=3).sink(ps.write.memory(), name="out")
+    return graph
+
+
+def test_it_says_where_rows_go_from_replica_to_replica_without_a_shuffle() -> None:
+    lines = lines_of(pipelined(2))
+    assert (
+        "kept: 2 replicas, forward where as many send, else batches in turn, in order again behind them"
+        in lines
+    )
+    assert "more: 2 replicas, each fed by the replica before it: no shuffle" in lines
+    assert any(line.startswith("sums: 2 replicas, rows by key (k)") for line in lines)
+    assert "again: 2 replicas, each fed by the replica before it: no shuffle" in lines
+
+
+def test_it_says_what_elastic_steps_may_have_and_that_state_moves() -> None:
+    lines = lines_of(pipelined((1, 4)))
+    range_ = "1 to 4 replicas with elastic=ps.Elastic(), else 1"
+    assert f"more: {range_}; each fed by the replica before it: no shuffle" in lines
+    assert f"sums: {range_}; rows by key (k), and state moves with its keys" in lines
+    assert f"again: {range_}; each fed by the replica before it: no shuffle" in lines
+
+
+def test_it_is_so_that_a_forward_edge_between_as_many_has_one_channel_per_replica() -> None:
+    run = made(pipelined(2).plan(), Settings(), RunOptions(), clock=WallClock(), events=nobody)
+    channels = {
+        (n.steps[0].name, n.replica): n.channels for n in run.network.nodes if isinstance(n, ReadingNode)
+    }
+    fed_by = {
+        name: [(each.writer.steps[0].name, each.writer.replica) for each in found]
+        for name, found in channels.items()
+    }
+    assert [fed_by["more", replica] for replica in (0, 1)] == [[("kept", 0)], [("kept", 1)]]
+    assert [fed_by["again", replica] for replica in (0, 1)] == [[("sums", 0)], [("sums", 1)]]
+    assert [len(fed_by["sums", replica]) for replica in (0, 1)] == [2, 2]

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import pyarrow as pa
 import pytest
 
 import penstock as ps
@@ -140,7 +141,42 @@ def test_of_steps_that_are_fused_the_one_at_work_is_told_of() -> None:
         gate.free.set()
 
 
-def test_a_reader_may_wait_as_long_as_it_likes() -> None:
+@pytest.mark.parametrize("chaining", [True, False])
+def test_of_steps_that_take_rows_by_themselves_the_one_at_work_is_told_of(chaining: bool) -> None:
+    graph, gate = ps.PipeGraph("rows", chaining=chaining), Gate()
+    rows = ps.read.iterable([{"v": v} for v in range(200)], schema=NUMBERS, batch=1)
+    quick = graph.source(rows, name="numbers").map(waiting_at({}), schema=NUMBERS, name="quick")
+    slow = quick.map(waiting_at({150: gate}), schema=NUMBERS, name="slow")
+    slow.filter(lambda row: row.v > 1, name="behind").sink(ps.write.memory())
+    with running(graph) as watched:
+        assert gate.came.wait(60)
+        (told,) = watched.stalls()
+        assert told.step == "slow"
+        assert names(told)[0] == "waiting_at.<locals>.wait_here: gates[row.v].wait()"
+        gate.free.set()
+
+
+def test_of_steps_that_hand_batches_on_the_one_at_work_is_told_of() -> None:
+    graph, gate = ps.PipeGraph("batches"), Gate()
+
+    def waits(rows: pa.RecordBatch) -> pa.RecordBatch:
+        if rows.column("v")[0].as_py() == 3:
+            gate.wait()
+        return rows
+
+    same = ps.batch(lambda rows: rows, schema=NUMBERS)
+    quick = numbers(graph).map(same, name="quick")
+    slow = quick.map(ps.batch(waits, schema=NUMBERS), name="slow")
+    slow.map(same, name="behind").sink(ps.write.memory())
+    with running(graph) as watched:
+        assert gate.came.wait(60)
+        (told,) = watched.stalls()
+        assert told.step == "slow"
+        gate.free.set()
+
+
+@pytest.mark.parametrize("batch", [1, 1_000])
+def test_a_reader_may_wait_as_long_as_it_likes(batch: int) -> None:
     gate = Gate()
 
     def rows() -> Iterator[dict[str, int]]:
@@ -148,7 +184,7 @@ def test_a_reader_may_wait_as_long_as_it_likes() -> None:
         yield {"v": 1}
 
     graph = ps.PipeGraph("waits")
-    graph.source(ps.read.generator(rows, schema=NUMBERS)).sink(ps.write.memory())
+    graph.source(ps.read.generator(rows, schema=NUMBERS, batch=batch)).sink(ps.write.memory())
     with running(graph) as watched:
         assert gate.came.wait(60)
         assert watched.stalls() == []

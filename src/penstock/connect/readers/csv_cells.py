@@ -8,10 +8,10 @@ one where it has, and with more digits than microseconds.
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as kind
 
 from penstock.connect.iso import parse_time
+from penstock.expr import compute as pc
 from penstock.expr.failure import RowFailure
 from penstock.expr.types import from_python
 

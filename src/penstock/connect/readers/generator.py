@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
+from typing import Any
 
 import pyarrow as pa
 
@@ -52,15 +53,21 @@ class Watermark:
 class GeneratorReader(IterableReader):
     """The batches that a generator function makes."""
 
-    def batches(self) -> Iterator[SourceBatch]:
+    def rows_or_batches(self) -> Iterator[Any]:
         """Call the function and cut what it yields."""
-        start = 0
+        start, look = 0, self._few.look
         for given, watermark in self._groups():
+            alone = watermark is None and type(given) is list and len(given) == 1
+            row = look(given[0]) if alone else None
+            if row:
+                start += 1
+                yield row
+                continue
             batch = self._cut(given, start)
             start += batch.num_rows + len(batch.bad)
             yield batch if watermark is None else batch.promising(watermark.value)
 
-    def _groups(self) -> Iterator[tuple[object, Watermark | None]]:
+    def _groups(self) -> Iterator[tuple[Any, Watermark | None]]:
         """What makes one batch, with the promise that ends it if one does."""
         held: list[object] = []
         for given in fresh(self):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ import pyarrow as pa
 from penstock.caller import defined_at, name_of
 from penstock.connect.columns import gather_rows
 from penstock.connect.cuts import Piece, checked_size, together
-from penstock.connect.plain import FEW, PlainRows
+from penstock.connect.plain import FEW, PlainBatch, PlainRows
 from penstock.connect.protocol import BadRow, Delivery, SourceBatch
 from penstock.errors import ConnectorError, PenstockError
 from penstock.expr.declared import declared_schema
@@ -59,11 +60,27 @@ class IterableReader:
 
     def batches(self) -> Iterator[SourceBatch]:
         """Rows from the beginning, as they come."""
-        given = fresh(self)
         start = 0
+        for each in self.rows_or_batches():
+            batch = PlainBatch((each,), self._schema, start) if type(each) is dict else each
+            start += batch.num_rows + len(batch.bad)
+            yield batch
+
+    def rows_or_batches(self) -> Iterator[Any]:
+        """The same batches; one that is a single plain row, with which nothing is wrong, is that dict."""
+        if self._batch == 1:
+            yield from self._singly()
+            return
+        given, start = fresh(self), 0
         while taken := list(islice(given, self._batch)):
             yield few_or_many(taken, self._few, self._schema, start)
             start += len(taken)
+
+    def _singly(self) -> Iterator[Any]:
+        """Row after row; as `fresh`, without a generator more for every row."""
+        start, look = 0, self._few.look
+        for start, row in enumerate(fresh(self)):
+            yield look(row) or together([piece_of([row], self._schema, start)], self._schema)
 
     def describe(self) -> str:
         """Such as `iterable read_sensor`."""

@@ -11,12 +11,12 @@ from os import PathLike
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as kind
 
 from penstock.connect.writers.folder import FolderWriter, folder_writer
 from penstock.connect.writers.text_sheet import TextSheet, time_text
 from penstock.errors import SchemaError
+from penstock.expr import compute as pc
 
 _NEEDS_QUOTES = r'[",\r\n]|^$|^\x{FEFF}'
 

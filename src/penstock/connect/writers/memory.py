@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, groupby
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from penstock.connect.protocol import Delivery
 from penstock.errors import ConnectorError
 
 Kept: TypeAlias = Any
-"""A RecordBatch or a PlainBatch."""
+"""A RecordBatch, or a row of plain values."""
 
 
 class Memory:
@@ -21,7 +22,7 @@ class Memory:
 
     def __init__(self) -> None:
         self._schema: pa.Schema | None = None
-        self._committed: dict[int, list[Kept]] = {}
+        self._committed: dict[int, Sequence[Kept]] = {}
         self._sink: str | None = None
 
     @property
@@ -52,27 +53,36 @@ class Memory:
 
     def batches(self) -> list[pa.RecordBatch]:
         """The rows of each batch that had any, in order."""
-        return [_columns(kept) for kept in self._committed.values()]
+        found = [_columns(kept, self._schema) for kept in self._committed.values()]
+        return [joined(each, self._schema) for each in found]
 
     def table(self) -> pa.Table:
         """All rows as one table."""
         if self._schema is None:
             raise ConnectorError("memory() holds no table yet", hint="run the graph first: graph.run()")
-        return pa.Table.from_batches(self.batches(), schema=self._schema)
+        return pa.Table.from_batches(self._all(), schema=self._schema)
 
     def rows(self) -> list[dict[str, Any]]:
         """All rows as dicts."""
-        return [row for batch in self.batches() for row in batch.to_pylist()]
+        return [row for batch in self._all() for row in batch.to_pylist()]
+
+    def _all(self) -> list[pa.RecordBatch]:
+        """All rows, those of many small batches together."""
+        return _columns(chain.from_iterable(self._committed.values()), self._schema)
 
     def _free(self) -> None:
         self._sink = None
 
 
 class MemoryOutput:
-    """Rows of a batch, kept when it is committed; few and plain ones as they came."""
+    """Rows of a batch, kept when it is committed; few and plain ones as they came.
 
-    def __init__(self, committed: dict[int, list[Kept]], on_close: Callable[[], None]) -> None:
+    show_plain  keeps plain rows that are all of a batch, once
+    """
+
+    def __init__(self, committed: dict[int, Sequence[Kept]], on_close: Callable[[], None]) -> None:
         self._committed, self._on_close = committed, on_close
+        self.show_plain: Callable[[int, Sequence[Plain]], object] = committed.setdefault
         self._staged: dict[int, list[Kept]] = {}
 
     def write(self, batch: int, rows: pa.RecordBatch) -> None:
@@ -82,7 +92,7 @@ class MemoryOutput:
 
     def write_plain(self, batch: int, rows: Sequence[Plain], schema: pa.Schema) -> None:
         """Hold plain rows back: columns are made when somebody looks."""
-        self._staged.setdefault(batch, []).append(PlainBatch(rows, schema, 0))
+        self._staged.setdefault(batch, []).extend(rows)
 
     def commit(self, batch: int) -> None:
         """Keep them, once."""
@@ -96,9 +106,13 @@ class MemoryOutput:
         self._on_close()
 
 
-def _columns(kept: Sequence[Kept]) -> pa.RecordBatch:
-    columns = [each.rows if isinstance(each, PlainBatch) else each for each in kept]
-    return joined(columns, columns[0].schema)
+def _columns(kept: Iterable[Kept], schema: pa.Schema) -> list[pa.RecordBatch]:
+    """What was kept as columns, in order; plain rows that stand together as one batch."""
+    found: list[pa.RecordBatch] = []
+    for is_plain, group in groupby(kept, lambda each: isinstance(each, dict)):
+        some = list(group)
+        found += [PlainBatch(some, schema, 0).rows] if is_plain else some
+    return found
 
 
 def memory() -> Memory:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as kind
 
 from penstock.errors import ConnectorError
+from penstock.expr import compute as pc
 
 # ISO 8601 writes years with four digits: these are 0001-01-01 and the last moment of 9999.
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999

@@ -1,8 +1,8 @@
 """A run that adapts itself: the elastic controller beside it, and what it may change.
 
-Threads come and go in the pool. The replicas of a stateless elastic step are all there from the start, and as
-many as are needed have their turn (`outlets.InTurn`): a change is a message among the others, so the order
-behind them is kept. Steps with state per key keep the replicas that they began with.
+Threads come and go in the pool. The replicas of an elastic step are all there from the start, and as many as
+are needed have something to do. Those without state have their turn (`outlets.InTurn`): a change is a message
+among the others, so the order behind them is kept. Where rows go by key, state moves too (`moves.py`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from penstock.clock import Clock
-from penstock.engines.local.elastic.live import Elasticity, Plant, limits_of
 from penstock.engines.local.making import Made
-from penstock.engines.local.network import Network
+from penstock.engines.local.network import Bench, Network
 from penstock.engines.local.pool import Pool
 from penstock.engines.local.settings import Settings
 from penstock.engines.local.statistics import NodeStatistics
@@ -25,14 +24,18 @@ class Scaling:
 
     def __init__(self, network: Network) -> None:
         self._network = network
+        self._leaders = {leader.step: leader for leader in network.leaders.values()}
 
     @property
     def most(self) -> dict[str, int]:
         """Step -> replicas that it may have."""
-        return {step: len(dealers[0].channels) for step, dealers in self._network.dealers.items()}
+        dealt = {step: len(dealers[0].channels) for step, dealers in self._network.dealers.items()}
+        return dealt | {step: leader.most for step, leader in self._leaders.items()}
 
     def set_replicas(self, step: str, n: int) -> bool:
-        """Let so many replicas have their turn, from the next batches on; gives whether that can be done."""
+        """Have so many replicas, from the next batches or the end of a round on; whether that can be done."""
+        if step in self._leaders:
+            return self._leaders[step].ask(n)
         if not 1 <= n <= self.most.get(step, 0):
             return False
         for dealer in self._network.dealers[step]:
@@ -40,13 +43,15 @@ class Scaling:
         return True
 
     def active(self) -> list[NodeStatistics]:
-        """The statistics of the replicas that have their turn."""
-        found = []
-        for bench in self._network.benches:
-            dealers = self._network.dealers.get(bench.group.head.name)
-            n_active = len(bench.nodes) if dealers is None else dealers[0].n_active
-            found += [node.statistics for node in bench.nodes[:n_active]]
-        return found
+        """The statistics of the replicas that have something to do."""
+        return [node.statistics for bench in self._network.benches for node in bench.nodes[: self._n(bench)]]
+
+    def _n(self, bench: Bench) -> int:
+        leader = self._network.leaders.get(bench.group.number)
+        if leader is not None:
+            return leader.n
+        dealers = self._network.dealers.get(bench.group.head.name)
+        return len(bench.nodes) if dealers is None else dealers[0].n_active
 
 
 @contextmanager
@@ -55,6 +60,8 @@ def adapting(run: Made, pool: Pool, settings: Settings, clock: Clock) -> Iterato
     if settings.elastic is None or settings.seed is not None:
         yield
         return
+    from penstock.engines.local.elastic.live import Elasticity, Plant, limits_of
+
     scaling = Scaling(run.network)
     limits, period_us = limits_of(settings.elastic, settings.cores)
     plant = Plant(
@@ -64,6 +71,7 @@ def adapting(run: Made, pool: Pool, settings: Settings, clock: Clock) -> Iterato
         set_replicas=scaling.set_replicas,
         now=run.dispatcher.now,
         most=scaling.most,
+        least={step: run.network.plan[step].degree.least for step in scaling.most},
     )
     controller = Elasticity(plant, limits, period_us, clock=clock, events=_teller(run))
     controller.start()

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from penstock.clock import Clock
+from penstock.engines.local.ahead import combined_ahead
 from penstock.engines.local.end_seats import Collection, CollectSeat, PassSeat, SinkSeat
 from penstock.engines.local.groups import Group, Part, cut
-from penstock.engines.local.loop_nodes import FlowLoop, LoopSeat, RoundLoop
 from penstock.engines.local.network import Bench, Network
 from penstock.engines.local.node import Node
+from penstock.engines.local.numbering import numbered_steps
+from penstock.engines.local.plain_seat import PlainSeat
 from penstock.engines.local.processes import Crew
 from penstock.engines.local.progress import Progress
-from penstock.engines.local.seats import PlainSeat, RoundSeat, Seat, StageSeat
+from penstock.engines.local.seats import RoundSeat, Seat, StageSeat
 from penstock.engines.local.settings import THREAD
 from penstock.engines.local.source_node import ByReader, Feed, SourceNode, SourceSeat
 from penstock.engines.local.stage_nodes import FlowNode, RoundNode
@@ -23,6 +26,7 @@ from penstock.engines.marks import held_back
 from penstock.engines.reading import Reading
 from penstock.engines.writing import Writing
 from penstock.errors import PenstockError
+from penstock.operators.choices.patterns import PANED
 from penstock.operators.process import Process
 from penstock.operators.sink import Sink
 from penstock.operators.source import Source
@@ -30,20 +34,23 @@ from penstock.operators.windows import Windows
 from penstock.plan.accounts import Accounts
 from penstock.plan.plan import Plan
 from penstock.plan.step import Ref, Step
-from penstock.stages.patterns import Pattern, decompose
-from penstock.stages.patterns.part_stages import PartStage
 from penstock.stages.protocol import Stage
 from penstock.stages.site import Site
 from penstock.stages.stateless import Stateless
+
+if TYPE_CHECKING:
+    from penstock.stages.patterns import Pattern
 
 
 class Building:
     """Makes the nodes of a plan.
 
-    in_rounds  rows go round by round, all sources at one pace
-    feeds      by source, where somebody feeds the run by hand
-    most       replicas of an elastic step, at most
-    crew       worker processes for some of the steps
+    in_rounds     rows go round by round, all sources at one pace
+    feeds         by source, where somebody feeds the run by hand
+    most          replicas of an elastic step, at most
+    crew          worker processes for some of the steps
+    watch         is shown whoever works, before anybody calls it
+    preaggregate  windows by key are combined before they are dealt (`ahead.py`)
     """
 
     def __init__(
@@ -57,13 +64,20 @@ class Building:
         feeds: Mapping[str, Feed] | None = None,
         most: int = 1,
         crew: Crew | None = None,
+        watch: Callable[[object], None] = lambda worker: None,
+        preaggregate: bool = False,
     ) -> None:
+        self._watch = watch
         self._clock, self._progress, self._in_rounds, self._drain = clock, progress, in_rounds, drain
         self._feeds, self._crew = feeds or {}, crew or Crew(plan, THREAD, clock)
         self.network = Network(plan)
         self._plan = plan
         self._n_nodes = 0
-        for group in cut(plan, saved=progress.saving is not None, most=most):
+        saved = progress.saving is not None
+        # Saved state is by columns, which any engine can take up; what is pushed by hand has no numbers.
+        self._numbered = frozenset[str]() if saved or feeds is not None else numbered_steps(plan)
+        groups = cut(plan, saved=saved, most=most, numbered=self._numbered)
+        for group in combined_ahead(groups, self._numbered) if preaggregate else groups:
             try:
                 self._add(group, partial(self._node, group))
             except PenstockError as failure:
@@ -110,9 +124,13 @@ class Building:
             feed = self._feeds.get(name) or ByReader(head.reading)
             pace = 0 if self._in_rounds else self._plan.sources.index(head.step)
             return SourceNode(number, group.steps, seats, feed, progress, pace=pace, drain=self._drain)
-        if isinstance(head, LoopSeat):
+        if isinstance(head.step.op, Process):
+            from penstock.engines.local.loop_nodes import FlowLoop, RoundLoop
+
             loop = RoundLoop if self._in_rounds else FlowLoop
-            return loop(number, group.steps, seats, progress)
+            node = loop(number, group.steps, seats, progress)
+            self._watch(node.loop)
+            return node
         make = RoundNode if self._in_rounds else FlowNode
         return make(number, group.steps, replica, seats, progress)
 
@@ -121,36 +139,46 @@ class Building:
         if isinstance(step.op, Source):
             reading = Reading(self._plan, step, self._clock, accounts)
             self.network.readings[step.name] = reading
+            self._watch(reading)
+            self._progress.reasons[step.name] = reading.reasons
             return SourceSeat(step, reading, accounts)
         if isinstance(step.op, Sink):
             writing = Writing(step, accounts)
             self.network.writings[step.name] = writing
+            self._watch(writing)
             return SinkSeat(step, writing)
         if isinstance(step.op, Process):
+            from penstock.engines.local.loop_nodes import LoopSeat
+
             return LoopSeat(step, accounts)
-        if step is group.head and group.part is not Part.WHOLE:
+        if step.name in group.ahead or (step is group.head and group.part is not Part.WHOLE):
             return self._spread_seat(step, group, replica)
-        stage = self._crew.stage_of(step, replica, self._site(step, accounts))
+        site, numbered = self._site(step, accounts), step.name in self._numbered
+        stage = self._crew.stage_of(step, replica, site, numbered=numbered)
         return self._stage_seat(step, stage, accounts, held_back(step))
 
     def _spread_seat(self, step: Step, group: Group, replica: int) -> Seat:
-        pattern = self._pattern(step)
-        if group.part is Part.REPLICAS:
+        pattern = self._pattern(step, group)
+        if group.part is Part.REPLICAS or step.name in group.ahead:
             stage = pattern.replicas[replica]
             return self._stage_seat(step, stage, _accounts(stage), 0)
         stage = pattern.joining[replica]
         schema = None if pattern.between is None else _schema_between(pattern, step)
         return self._stage_seat(step, stage, _accounts(stage), held_back(step), schema)
 
-    def _pattern(self, step: Step) -> Pattern:
+    def _pattern(self, step: Step, group: Group) -> Pattern:
         if step.name not in self.network.patterns:
+            from penstock.stages.patterns import decompose
+
             assert isinstance(step.op, Windows), "only windows are spread"
-            degree = step.degree.least
+            degree, ahead = step.degree.least, step.name in group.ahead
             self.network.patterns[step.name] = decompose(
                 step.op,
                 step.up,
-                degree,
+                group.width if ahead else degree,
                 lambda: self._site(step, Accounts()),
+                pattern=PANED if ahead else None,
+                numbered=step.name in self._numbered,
                 joining=degree if step.up.key else 1,
             )
         return self.network.patterns[step.name]
@@ -158,10 +186,14 @@ class Building:
     def _stage_seat(
         self, step: Step, stage: Stage, accounts: Accounts, by: int, schema: pa.Schema | None = None
     ) -> Seat:
+        self._watch(stage)
         if self._in_rounds:
             seat = RoundSeat(step, stage, accounts, by, schema or step.up.schema)
-            if self._progress.saving is not None and isinstance(stage, PartStage):
-                seat.flush = stage.flush
+            if self._progress.saving is not None:
+                from penstock.stages.patterns.part_stages import PartStage
+
+                if isinstance(stage, PartStage):
+                    seat.flush = stage.flush
             return seat
         if isinstance(stage, Stateless):
             return PlainSeat(step, stage, accounts)
@@ -169,7 +201,9 @@ class Building:
 
     def _site(self, step: Step, accounts: Accounts) -> Site:
         read = frozenset(port for port in step.outputs if self._plan.is_read(Ref(step.name, port)))
-        return Site(step.name, step.where, accounts, self._clock, read)
+        telling, known = self._progress.telling, self._progress.reasons
+        reasons = known.setdefault(step.name, []) if telling else None
+        return Site(step.name, step.where, accounts, self._clock, read, reasons)
 
 
 def _accounts(stage: Stage) -> Accounts:

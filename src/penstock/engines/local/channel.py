@@ -4,8 +4,10 @@ One node writes and one node reads; several producers have a channel each. What 
 
     Batch       rows
     EndOfRound  what the reader may rely on from here on
+    OneRow      a round of one plain row, or of none, and its end
     int         a ticket: everything that a batch of this number became has been sent (`outlets.py`)
     Rescaled    from the next ticket on so many replicas have their turn
+    Word        state moves between replicas, of the reader's step or of one before it (`moves.py`)
     CLOSED      nothing more will come
     BROKEN      nor will the rest of the round at hand: its writer has failed
 
@@ -15,8 +17,12 @@ other's state only after it has done its part, as the dispatcher does before it 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from penstock.engines.local.statistics import READ_BLOCKED, WRITE_BLOCKED, InputStatistics
 from penstock.engines.marks import Mark
@@ -24,7 +30,7 @@ from penstock.stages.batch import Batch
 
 if TYPE_CHECKING:
     from penstock.engines.local.dispatch import Dispatcher
-    from penstock.engines.local.node import Node
+    from penstock.engines.local.node import Node, ReadingNode
 
 
 class EndOfRound:
@@ -41,6 +47,12 @@ class EndOfRound:
         self.pace, self.number, self.mark = pace, number, mark
 
 
+OneRow = tuple[Mapping[str, object] | None, int, tuple[int, ...], int, int, Mark, int]
+"""A row's values, if there is one, its time and its place; the pace, number and mark of the round's end; and
+when it was put in.
+"""
+
+
 class Rescaled:
     """From here on batches are dealt in turn to the first `n` replicas."""
 
@@ -48,6 +60,16 @@ class Rescaled:
 
     def __init__(self, n: int) -> None:
         self.n = n
+
+
+class Word(ABC):
+    """A seldom message, which knows itself what it means to its reader."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def come(self, node: ReadingNode, channel: Channel) -> None:
+        """The node has taken it from the channel."""
 
 
 class _Last:
@@ -64,12 +86,13 @@ class Channel:
 
     capacity   messages that fit; writers may go over it by what one message becomes
     max_rows   rows that fit
+    schema     the columns of rows that come by themselves, if any do
     paces      the paces whose rounds come through here
     control    rows change the reader's state only: marks say nothing about its data
     feedback   the rows come from a later step, and are for the round after theirs
 
     Kept for the reader alone: `mark`, `reached` (pace -> last round that has ended), `ended`, `kept` (rows
-    that wait for the end of their round).
+    that wait for the end of their round), `halted` (what comes next must wait for other channels).
     """
 
     __slots__ = (
@@ -80,6 +103,7 @@ class Channel:
         "dropped",
         "ended",
         "feedback",
+        "halted",
         "items",
         "kept",
         "mark",
@@ -88,6 +112,7 @@ class Channel:
         "port",
         "reached",
         "reader",
+        "schema",
         "stamps",
         "statistics",
         "writer",
@@ -111,8 +136,9 @@ class Channel:
         self.statistics = InputStatistics(max_rows, capacity)
         self.reader: Node
         self.writer: Node
-        self.abandoned = self.ended = False
+        self.abandoned = self.ended = self.halted = False
         self.dropped = 0
+        self.schema: pa.Schema | None = None
         self.mark = Mark()
         self.reached: dict[int, int] = {}
         self.kept: list[Batch] = []
@@ -140,17 +166,61 @@ class Channel:
         if self.reader.statistics.state is READ_BLOCKED:
             self.dispatcher.written(self.reader)
 
+    def push_row(self, message: OneRow) -> bool:
+        """The same for a row by itself; gives whether there may be no more room."""
+        counted, items = self.statistics, self.items
+        if message[0] is not None:
+            if self.abandoned:
+                self.dropped += 1
+                return False
+            counted.put_rows += 1
+            counted.put_batches += 1
+        if not items:
+            counted.oldest = message[-1]
+        items.append(message)
+        if self.reader.statistics.state is READ_BLOCKED:
+            self.dispatcher.written(self.reader)
+        return len(items) >= self.capacity
+
     def pop(self) -> Any:
         """Take the oldest message; wakes the writer if it waits for room."""
         message, counted = self.items.popleft(), self.statistics
+        if type(message) is tuple:
+            self.took(int(message[0] is not None))
+            return message
         self.stamps.popleft()
-        counted.oldest = self.stamps[0] if self.stamps else None
+        counted.oldest = self._oldest()
         if type(message) is Batch:
             counted.taken_rows += message.num_rows
             counted.taken_batches += 1
         if self.writer.statistics.state is WRITE_BLOCKED:
             self.dispatcher.read(self.writer)
         return message
+
+    def took(self, n_rows: int) -> None:
+        """So many rows by themselves, and ends of rounds, were taken from `items`."""
+        counted = self.statistics
+        counted.taken_rows += n_rows
+        counted.taken_batches += n_rows
+        counted.oldest = self._oldest()
+        if self.writer.statistics.state is WRITE_BLOCKED:
+            self.dispatcher.read(self.writer)
+
+    def passed_by(self, n_rows: int) -> None:
+        """So many rows were brought to the reader by hand."""
+        counted = self.statistics
+        counted.put_rows += n_rows
+        counted.put_batches += n_rows
+        counted.taken_rows += n_rows
+        counted.taken_batches += n_rows
+
+    def _oldest(self) -> int | None:
+        """When the message at the front was put in; for rows by themselves, that is in it."""
+        if not self.items:
+            return None
+        front = self.items[0]
+        stamp: int = front[-1] if type(front) is tuple else self.stamps[0]
+        return stamp
 
     def abandon(self) -> None:
         """The reader has completed: what was sent and will be sent is only counted (`unread`)."""
@@ -163,4 +233,10 @@ class Channel:
         """Rows that were sent to a reader that had completed, or completed before it took them."""
         if not self.abandoned:
             return 0
-        return self.dropped + sum(each.num_rows for each in tuple(self.items) if type(each) is Batch)
+        return self.dropped + sum(_n_rows(each) for each in tuple(self.items))
+
+
+def _n_rows(message: Any) -> int:
+    if type(message) is tuple:
+        return int(message[0] is not None)
+    return message.num_rows if type(message) is Batch else 0

@@ -47,6 +47,7 @@ class Dispatcher:
         self._n_running = self._n_live = 0
         self._failures: list[Failure] = []
         self.pinned = False  # workers take the nodes that prefer them first
+        self.lends = True  # nodes that wait may be worked for by those that feed them
         self.may_starve = False  # fed by hand: to have nothing to do is no fault
         self.on_failure: Callable[[Node, BaseException], None] = lambda node, failure: None
         self.aborted = False
@@ -128,6 +129,32 @@ class Dispatcher:
                 self._make_ready(node)
             if not self._ready and not self._n_running and self._n_live:
                 self._relieve()
+
+    def borrow(self, node: Node) -> bool:
+        """Let a node that waits for rows be worked for by a thread that has some; gives whether it may."""
+        statistics = node.statistics
+        if not self.lends or node.dedicated or statistics.state is not READ_BLOCKED:
+            return False
+        if self._random is not None and self._random.random() < 0.5:
+            return False
+        with self.lock:
+            if statistics.state is not READ_BLOCKED or node.can_go() or not node.has_room():
+                return False
+            statistics.woke(self.now())
+            statistics.started(self.now())
+            self._n_running += 1
+            return True
+
+    def give_back(self, node: Node, worked: int) -> None:
+        """The node was worked for, for so long, and waits again."""
+        node.statistics.idled(self.now(), worked)
+        self.gave_way(node, READ_BLOCKED)
+
+    def ended(self, node: Node, failure: BaseException) -> None:
+        """A node raised, and that was its end."""
+        self.failed(node, failure)
+        node.complete(failed=True)
+        self.gave_way(node, COMPLETED)
 
     def failed(self, node: Node, failure: BaseException) -> None:
         """A node raised: the run ends, after what came before the failure has been carried through."""

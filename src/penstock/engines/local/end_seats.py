@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 
 from penstock.engines.local.seats import Seat
 from penstock.engines.marks import Mark
 from penstock.engines.writing import Writing
 from penstock.plan.step import Step
-from penstock.stages.batch import Batch
+from penstock.stages.batch import Batch, columns_together
 
 
 class SinkSeat(Seat):
@@ -19,6 +21,7 @@ class SinkSeat(Seat):
         self.writing, self.accounts = writing, writing.accounts
         self._waiting: list[Batch] = []
         self.written = 0
+        self._write_row, self.tally = writing.write_row, writing.count_rows
 
     def feed(self, batch: Batch) -> None:
         """Rows wait for the end of the round."""
@@ -29,6 +32,22 @@ class SinkSeat(Seat):
         batches, self._waiting = self._waiting, []
         self.written = self.writing.write_batches(number, batches)
         return mark
+
+    def put_row(
+        self,
+        values: Mapping[str, object] | None,
+        time: int,
+        order: tuple[int, ...],
+        pace: int,
+        number: int,
+        turn: int,
+        mark: Mark,
+        now: int,
+    ) -> bool:
+        """Write and commit a row that is all of a round (`line.Tail`)."""
+        if values is not None:
+            self._write_row(turn, values)
+        return False
 
 
 class Collection:
@@ -53,7 +72,7 @@ class Collection:
         return self._from(first)
 
     def _from(self, first: int) -> pa.Table:
-        return pa.Table.from_batches([batch.rows for batch in self._batches[first:]], schema=self._schema)
+        return pa.Table.from_batches(columns_together(self._batches[first:]), schema=self._schema)
 
 
 class PassSeat(Seat):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.clock import Clock
+from penstock.deferred import load
 from penstock.engines.local.settings import settings
 from penstock.engines.protocol import Gap, RunOptions
 from penstock.errors import NotSupported
@@ -42,6 +43,7 @@ class LocalEngine:
 
     def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> LocalRun:
         """Begin a run, in threads of its own."""
+        load("penstock.engines.local.run")
         from penstock.engines.local.run import LocalRun
 
         self._refuse(options)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from penstock.clock import WallClock
-from penstock.engines.local.groups import Group, Part, cut, is_copied, is_keyed
+from penstock.engines.local.ahead import combined_ahead
+from penstock.engines.local.groups import Group, Part, cut, is_copied, is_elastic, is_keyed
+from penstock.engines.local.numbering import numbered_steps
 from penstock.engines.local.processes.choosing import explained
 from penstock.operators.choices.patterns import DECOMPOSED
 from penstock.operators.filter import Filter
 from penstock.operators.flat_map import FlatMap
 from penstock.operators.function import RowFunction
 from penstock.operators.map import Map
+from penstock.operators.op import Routing
 from penstock.operators.process import Process
 from penstock.operators.split import Split
 from penstock.operators.windows import Windows
@@ -19,13 +24,22 @@ from penstock.plan.step import Step
 from penstock.stages.make import make
 from penstock.stages.site import Site
 
+_PIPELINED = "each fed by the replica before it: no shuffle"
+_COMBINED = "; with preaggregate=True rows are combined per slice and key before they are dealt"
+
 
 def explain(plan: Plan) -> list[str]:
     """One line per node, then what scales on threads and what does not."""
-    groups = cut(plan)
+    numbered = numbered_steps(plan)
+    groups = cut(plan, numbered=numbered)
     n_nodes = sum(group.width for group in groups)
     lines = [f"{n_nodes} co-routines on a pool of threads, by default one thread per core"]
-    lines += [_line(group) for group in groups]
+    ahead = {name for group in combined_ahead(groups, numbered) for name in group.ahead}
+    for group in groups:
+        told = _line(group, _PIPELINED if _is_pipelined(group, groups) else _how(group))
+        lines.append(told + _COMBINED * (group.head.name in ahead and group.part is Part.WHOLE))
+    if numbered:
+        lines.append(f"rows of one time are in order by the reader's numbers: {', '.join(sorted(numbered))}")
     held = [step.name for step in plan if holds_the_gil(step)]
     free = [step.name for step in plan if _works(step) and step.name not in held]
     if free:
@@ -62,13 +76,17 @@ def _works(step: Step) -> bool:
     return isinstance(step.op, Map | Filter | FlatMap | Split | Windows)
 
 
-def _line(group: Group) -> str:
+def _line(group: Group, how: str) -> str:
     names = " + ".join(step.name for step in group.steps)
     if group.part is Part.JOINING:
         return f"{names}: {group.width} behind them put the parts together"
+    if group.part is Part.WHOLE and is_elastic(group.head):
+        degree, moving = group.head.degree, ", and state moves with its keys" * is_keyed(group.head)
+        range_ = f"{degree.least} to {degree.most} replicas with elastic=ps.Elastic(), else {degree.least}"
+        return f"{names}: {range_}; {how}{moving}"
     if group.width == 1:
         return f"{names}: one node" + (", fused" if len(group.steps) > 1 else "")
-    return f"{names}: {group.width} replicas, {_how(group)}"
+    return f"{names}: {group.width} replicas, {how}"
 
 
 def _how(group: Group) -> str:
@@ -81,3 +99,13 @@ def _how(group: Group) -> str:
     if is_keyed(head):
         return f"rows by key ({', '.join(head.up.key) or 'none: one group'})"
     return "forward where as many send, else batches in turn, in order again behind them"
+
+
+def _is_pipelined(group: Group, groups: Sequence[Group]) -> bool:
+    """Whether rows go from replica to replica (AIR, 3.4): forward, from as many."""
+    head = group.head
+    if group.part is not Part.WHOLE or head.routing is not Routing.FORWARD or head.degree.most == 1:
+        return False
+    feeders = [each for ref in head.data_feeds for each in groups if each.has(ref.step)]
+    as_many = all((each.width, each.head.degree.most) == (group.width, head.degree.most) for each in feeders)
+    return as_many and (group.width > 1 or all(map(is_elastic, [head, *(each.head for each in feeders)])))

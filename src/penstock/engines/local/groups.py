@@ -7,7 +7,7 @@ the replicas, and those that put their work together again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -41,12 +41,14 @@ class Group:
     number  its place, feeds first
     width   how many nodes
     part    for spread windows: the replicas, or what is behind them; or nodes that only deal or collect
+    ahead   window steps at the end of the line whose rows are combined here, before they go by key
     """
 
     number: int
     steps: tuple[Step, ...]
     width: int
     part: Part = Part.WHOLE
+    ahead: tuple[str, ...] = ()
 
     @property
     def head(self) -> Step:
@@ -59,9 +61,13 @@ class Group:
             return False
         return any(each.name == step for each in self.steps)
 
+    def gives_parts_of(self, step: str) -> bool:
+        """Whether what leaves here for a window step is put together behind."""
+        return step in self.ahead or (self.part is Part.REPLICAS and self.has(step))
 
-def is_spread(step: Step, *, saved: bool) -> bool:
-    """Whether a window step is more than replicas by key.
+
+def is_spread(step: Step, *, saved: bool, numbered: bool = False) -> bool:
+    """Whether a window step is more than replicas by key; `numbered` if its rows are (`numbering.py`).
 
     The answer is the same for all patterns, so what a pattern cannot take is spread by key. One replica needs
     no pattern, unless its state is saved, for any number of replicas to take up.
@@ -70,15 +76,21 @@ def is_spread(step: Step, *, saved: bool) -> bool:
         return False
     if step.degree.least == 1 and not saved:
         return False
-    return unfit(step.op.pattern, step.op, step.up, numbered=False) is None
+    return unfit(step.op.pattern, step.op, step.up, numbered=numbered) is None
 
 
-def cut(plan: Plan, *, saved: bool = False, most: int = 1) -> list[Group]:
-    """The groups of a plan; `saved` if it has a checkpoint, `most` replicas at most of what is elastic."""
+def cut(plan: Plan, *, saved: bool = False, most: int = 1, numbered: Collection[str] = ()) -> list[Group]:
+    """The groups of a plan.
+
+    saved     it has a checkpoint
+    most      replicas at most of what is elastic
+    numbered  window steps whose rows come with numbers
+    """
     found: list[Group] = []
     for steps in groups(plan, fused_with(plan)):
         for line in _lines(steps, most):
-            for width, part in _parts(line, saved=saved, most=most):
+            spread = is_spread(line[0], saved=saved, numbered=line[0].name in numbered)
+            for width, part in _parts(line, spread=spread, most=most):
                 kept = line[:1] if part is Part.REPLICAS else line
                 found.append(Group(len(found), tuple(kept), width, part))
     return found
@@ -96,20 +108,32 @@ def _lines(steps: list[Step], most: int) -> Iterator[list[Step]]:
     yield line
 
 
-def _parts(line: list[Step], *, saved: bool, most: int) -> list[tuple[int, Part]]:
+def _parts(line: list[Step], *, spread: bool, most: int) -> list[tuple[int, Part]]:
     head, degree = line[0], line[0].degree.least
     if isinstance(head.op, _ALONE):
         return [(1, Part.WHOLE)]
-    if is_spread(head, saved=saved):
+    if spread:
         return [(degree, Part.REPLICAS), (degree if head.up.key else 1, Part.JOINING)]
-    if head.degree.elastic and not is_keyed(head) and not is_copied(head):
+    if is_elastic(head):
         return [(max(degree, min(head.degree.most, most)), Part.WHOLE)]
     return [(degree, Part.WHOLE)]
+
+
+def is_elastic(step: Step) -> bool:
+    """Whether a group that begins with the step, and is not spread, can have more replicas and fewer."""
+    if not step.degree.elastic or isinstance(step.op, _ALONE) or is_copied(step):
+        return False
+    return bool(step.up.key) or not is_keyed(step)
 
 
 def is_keyed(step: Step) -> bool:
     """Whether rows of one key must meet in one replica."""
     return step.routing is Routing.KEY_BY or isinstance(step.op, Windows) or step.op.stateful
+
+
+def moves(group: Group) -> bool:
+    """Whether its replicas can be more while rows flow, and state by key then moves."""
+    return group.part is Part.WHOLE and group.width > group.head.degree.least and is_keyed(group.head)
 
 
 def is_copied(step: Step) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
 from random import Random
+from typing import TYPE_CHECKING
 
 from penstock.clock import Clock
 from penstock.engines.local.building import Building
@@ -14,15 +15,19 @@ from penstock.engines.local.dispatch import Dispatcher
 from penstock.engines.local.network import Network
 from penstock.engines.local.processes import Crew
 from penstock.engines.local.progress import Progress
-from penstock.engines.local.saving import Saving
 from penstock.engines.local.schedulers import make
 from penstock.engines.local.settings import Settings
 from penstock.engines.local.source_node import Feed
 from penstock.engines.local.wiring import Wiring
+from penstock.engines.measured import Measured
 from penstock.engines.protocol import RunOptions
 from penstock.engines.tables import with_tables
 from penstock.events import EventSink
 from penstock.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from penstock.engines.local.breakdown import Breakdown
+    from penstock.engines.local.saving import Saving
 
 LONGEST_TURN = 5
 """Messages in a turn of a simulated run, at most."""
@@ -35,6 +40,14 @@ class Made:
     network: Network
     dispatcher: Dispatcher
     progress: Progress
+    breakdown: Breakdown | None = None
+
+    def measured(self) -> Measured | None:
+        """Latency and where the time went so far, if that is measured."""
+        latencies = self.progress.latencies
+        if self.breakdown is None or latencies is None:
+            return None
+        return self.breakdown.measured(self.network, latencies)
 
 
 def made(
@@ -54,6 +67,14 @@ def made(
     first = 0 if saving is None else saving.done.rounds
     progress = Progress(clock, events, until=options.until, first=first)
     progress.saving = saving
+    dispatcher, breakdown = _dispatcher(settings), None
+    if (progress.telling or settings.measure) and settings.seed is None:
+        from penstock.engines.local.breakdown import Breakdown
+        from penstock.engines.local.latency import Latencies
+
+        progress.latencies, breakdown = Latencies(), Breakdown(dispatcher.now)
+    # A worker that lends itself out would seem busy with two nodes at once.
+    dispatcher.lends = settings.elastic is None and breakdown is None
     building = Building(
         plan,
         clock,
@@ -62,9 +83,10 @@ def made(
         drain=options.drain,
         feeds=feeds,
         crew=crew,
-        most=1 if settings.elastic is None or in_rounds else settings.cores,
+        most=settings.most_replicas if feeds is None else 1,
+        watch=_nobody if breakdown is None else breakdown.watch,
+        preaggregate=settings.preaggregate,
     )
-    dispatcher = _dispatcher(settings)
     wiring = Wiring(
         building,
         dispatcher,
@@ -74,9 +96,14 @@ def made(
         composition=settings.composition,
     )
     network = wiring.connect()
+    progress.moves = network.moves if network.leaders else None
     if saving is not None:
         saving.restore(network)
-    return Made(network, dispatcher, progress)
+    return Made(network, dispatcher, progress, breakdown)
+
+
+def _nobody(worker: object) -> None:
+    """Who watches a run that is not measured."""
 
 
 def _dispatcher(settings: Settings) -> Dispatcher:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from penstock.engines.counting import add
 from penstock.engines.local.end_seats import Collection
 from penstock.engines.local.groups import Group
+from penstock.engines.local.moves import Leader, Moves
 from penstock.engines.local.node import Node, ReadingNode
-from penstock.engines.local.outlets import InTurn
+from penstock.engines.local.outlets import InSlices, InTurn
 from penstock.engines.local.seats import Seat
 from penstock.engines.reading import Reading
 from penstock.engines.writing import Writing
@@ -17,7 +19,9 @@ from penstock.operators.process import Process
 from penstock.plan.accounts import Accounts
 from penstock.plan.plan import Plan
 from penstock.plan.step import Ref
-from penstock.stages.patterns import Pattern
+
+if TYPE_CHECKING:
+    from penstock.stages.patterns import Pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,9 @@ class Bench:
 class Network:
     """All nodes of a run, and what they hold that must be opened, closed, counted or taken.
 
-    dealers  elastic step -> the outlets that deal batches in turn to its replicas
+    dealers  elastic step -> the outlets that deal batches in turn, or slices, to its replicas
+    moves    of replicas with state by key
+    leaders  the number of a group whose state moves -> who says where to
     """
 
     plan: Plan
@@ -45,7 +51,9 @@ class Network:
     readings: dict[str, Reading] = field(default_factory=dict)
     writings: dict[str, Writing] = field(default_factory=dict)
     collections: dict[Ref, Collection] = field(default_factory=dict)
-    dealers: dict[str, list[InTurn]] = field(default_factory=dict)
+    dealers: dict[str, list[InTurn | InSlices]] = field(default_factory=dict)
+    moves: Moves = field(default_factory=Moves)
+    leaders: dict[int, Leader] = field(default_factory=dict)
 
     @property
     def nodes(self) -> list[Node]:
@@ -61,7 +69,7 @@ class Network:
         """What became of the rows of every step so far; what was sent to an ended loop is unrouted."""
         found = {step.name: Accounts() for step in self.plan}
         for seat in self.seats():
-            add(found[seat.step.name], seat.accounts)
+            add(found[seat.step.name], seat.counted())
         for node in self.nodes:
             if isinstance(node, ReadingNode) and isinstance(node.steps[0].op, Process):
                 unread = sum(channel.unread for channel in node.channels if not channel.feedback)

@@ -10,14 +10,18 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from penstock.engines.local.channel import BROKEN, CLOSED, Channel, EndOfRound, Rescaled
+from penstock.engines.local.channel import BROKEN, CLOSED, Channel, EndOfRound, OneRow, Rescaled, Word
 from penstock.engines.local.statistics import READ_BLOCKED, READY, WRITE_BLOCKED, NodeStatistics
 from penstock.engines.local.tickets import Line
 from penstock.engines.marks import Mark
 from penstock.plan.step import Step
 from penstock.stages.batch import Batch
+
+if TYPE_CHECKING:
+    from penstock.engines.local.gates import Gate
+    from penstock.engines.local.hop import TakesRows
 
 Turns = Generator[str, None, None]
 
@@ -29,6 +33,7 @@ class Node(ABC):
     steps      the steps it works for
     dedicated  it has a thread of its own, which sleeps on `woken`
     preferred  the pinned worker that takes it before others do
+    takes_rows the node itself, if rows can be brought to it by hand
     deadline   when its turn is over
     round      how many rounds it has carried through
     now        the dispatcher's clock
@@ -39,6 +44,7 @@ class Node(ABC):
         self.statistics = NodeStatistics(steps[0].name, replica)
         self.outs: list[Channel] = []
         self.dedicated = False
+        self.takes_rows: TakesRows | None = None
         self.preferred: int | None = None
         self.woken = threading.Condition()
         self.deadline = self.round = 0
@@ -85,6 +91,7 @@ class ReadingNode(Node):
     channels  all of them, in the order of the step's feeds and of the replicas before
     data      those whose marks and ends count
     open      those that may be read now
+    gates     where moves of replicas are waited for (`gates.py`)
     """
 
     def __init__(self, number: int, steps: tuple[Step, ...], replica: int) -> None:
@@ -92,6 +99,7 @@ class ReadingNode(Node):
         self.channels: list[Channel] = []
         self.open: list[Channel] = []
         self.data: list[Channel] = []
+        self.gates: list[Gate] = []
         self.mark = Mark()
         self.broken = False
         self._n_open = 0
@@ -127,7 +135,7 @@ class ReadingNode(Node):
         """All channels are known."""
         self.data = [channel for channel in self.channels if not channel.control]
         self._n_open = len(self.data)
-        self._reopen()
+        self.reopen()
         self.statistics.inputs = tuple(channel.statistics for channel in self.channels)
 
     def routine(self) -> Turns:
@@ -177,6 +185,9 @@ class ReadingNode(Node):
         if kind is Batch:
             self.on_rows(channel, message)
             return
+        if kind is tuple:
+            self._take_row(channel, message)
+            return
         if id(channel) in self._lines:
             self._in_line(channel, message)
         if kind is EndOfRound:
@@ -187,6 +198,8 @@ class ReadingNode(Node):
             self.on_ticket(channel, message)
         elif message is BROKEN:
             self.broken = True
+        elif isinstance(message, Word):
+            message.come(self, channel)
         else:
             assert message is CLOSED, f"{message!r} is no message"
             channel.ended = True
@@ -194,6 +207,16 @@ class ReadingNode(Node):
             if channel in self.open:
                 self.open.remove(channel)
             self.on_closed(channel)
+            for gate in self.gates:
+                gate.look()
+
+    def _take_row(self, channel: Channel, message: OneRow) -> None:
+        """A row by itself, where rows come as batches."""
+        values, time, order, pace, number, mark, _ = message
+        if values is not None:
+            assert channel.schema is not None, "who sends rows by themselves has said what they are"
+            self.on_rows(channel, Batch.of_one(values, channel.schema, time, order))
+        self.take(channel, EndOfRound(pace, number, mark))
 
     def _in_line(self, channel: Channel, message: Any) -> None:
         """Whose turn it is among replicas that are read by ticket."""
@@ -205,12 +228,13 @@ class ReadingNode(Node):
         else:
             channel.ended = message is CLOSED
             line.wait_for_others(channel)
-        self._reopen()
+        self.reopen()
 
-    def _reopen(self) -> None:
+    def reopen(self) -> None:
+        """Read again whatever may be read now."""
         lines = self._lines
         self.open = [
             each
             for each in self.channels
-            if not each.ended and (id(each) not in lines or each in lines[id(each)].now)
+            if not (each.ended or each.halted) and (id(each) not in lines or each in lines[id(each)].now)
         ]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from penstock.engines.local.channel import BROKEN, CLOSED, Channel, EndOfRound, Rescaled
+from penstock.engines.local.channel import BROKEN, CLOSED, Channel, EndOfRound, Rescaled, Word
 from penstock.engines.local.statistics import OutputStatistics
 from penstock.engines.local.tickets import turn_of
 from penstock.engines.marks import OVER, Mark
@@ -64,7 +64,7 @@ class Outlet(ABC):
         for channel in self.channels:
             channel.push(message)
 
-    def ticket(self, ticket: int | Rescaled) -> None:
+    def ticket(self, ticket: int | Rescaled | Word) -> None:
         """All rows of a numbered batch have left, or the number of replicas has changed."""
         self._send_rest()
         for channel in self.channels:
@@ -103,6 +103,11 @@ class Straight(Outlet):
     def deal(self, batch: Batch) -> None:
         """Rows to the channel."""
         self._channel.push(batch)
+
+    def begin_rows(self, schema: pa.Schema) -> bool:
+        """Whether rows can be sent by themselves: not if they are gathered, nor if marks are held back."""
+        self._channel.schema = schema
+        return self._size is None and self._promises
 
 
 class Dealt(Outlet):
@@ -171,10 +176,18 @@ class InTurn(Outlet):
 class InSlices(Outlet):
     """The rows of a round in equal slices, one per replica: put together in order, they are as they were."""
 
-    def __init__(self, port: str, channels: Sequence[Channel], schema: pa.Schema) -> None:
+    def __init__(
+        self, port: str, channels: Sequence[Channel], schema: pa.Schema, *, n_active: int | None = None
+    ) -> None:
         super().__init__(port, channels)
         self._schema = schema
         self._waiting: list[Batch] = []
+        self.n_active = n_active or len(channels)
+
+    def rescale(self, n_active: int) -> None:
+        """Slices for so many replicas, from the end of this round on; any thread may ask for it."""
+        assert 1 <= n_active <= len(self.channels), f"there are {len(self.channels)} replicas"
+        self.n_active = n_active
 
     def deal(self, batch: Batch) -> None:
         """Not before all are known."""
@@ -185,7 +198,8 @@ class InSlices(Outlet):
         batches, self._waiting = self._waiting, []
         if batches:
             whole = merged(batches, self._schema)
-            bounds = [whole.num_rows * i // len(self.channels) for i in range(len(self.channels) + 1)]
+            n_active = self.n_active
+            bounds = [whole.num_rows * i // n_active for i in range(n_active + 1)]
             for channel, first, end in zip(self.channels, bounds, bounds[1:], strict=False):
                 if first < end:
                     channel.push(cut(whole, first, end))

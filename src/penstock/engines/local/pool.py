@@ -101,10 +101,9 @@ def run_turn(dispatcher: Dispatcher, node: Node) -> None:
         if state is COMPLETED:
             node.complete(failed=False)
     except BaseException as failure:
-        dispatcher.failed(node, failure)
-        state = COMPLETED
-        node.complete(failed=True)
-    dispatcher.gave_way(node, state)
+        dispatcher.ended(node, failure)
+    else:
+        dispatcher.gave_way(node, state)
 
 
 def depth_first(nodes: Sequence[Node]) -> list[Node]:

@@ -10,7 +10,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.clock import Clock
@@ -21,6 +21,8 @@ from penstock.plan.step import Step
 from penstock.timing.watermark import AFTER_ALL
 
 if TYPE_CHECKING:
+    from penstock.engines.local.latency import Latencies
+    from penstock.engines.local.moves import Moves
     from penstock.engines.local.saving import Saving
 
 
@@ -32,6 +34,7 @@ class _Round:
     awaited: set[int]
     rows_in: dict[str, int]
     rows_out: dict[str, int]
+    latency: dict[str, int] = field(default_factory=dict)
 
 
 class Progress:
@@ -57,11 +60,14 @@ class Progress:
         self._n_told = first
         self.stopping = False
         self.saving: Saving | None = None
+        self.moves: Moves | None = None
+        self.latencies: Latencies | None = None
+        self.reasons: dict[str, list[str]] = {}  # why rows failed, by step, left there by its replicas
 
     @property
     def watched(self) -> bool:
         """Whether anything happens when a node has carried a round through."""
-        return self.telling or self.saving is not None
+        return self.telling or self.saving is not None or self.latencies is not None
 
     def source(self, pace: int, step: str) -> None:
         """A source goes at this pace."""
@@ -81,9 +87,29 @@ class Progress:
             self._begun[pace] = max(self._begun.get(pace, self.first), number + 1)
             if self.telling and (pace, number) not in self._rounds:
                 self._rounds[pace, number] = self._round(pace)
-            if self.saving is not None and first_of_all:
-                self.saving.begin(number)
+            if first_of_all and (self.saving is not None or self.moves is not None):
+                self._begun_by_the_first(pace, number)
             return True
+
+    def limit(self, pace: int) -> float:
+        """The number of the first round that may not begin, unless the run is stopped before."""
+        return self._limits.get(pace, self._limit)
+
+    def is_alone(self, pace: int) -> bool:
+        """Whether one source alone goes at a pace, and nobody must be asked or told when a round begins."""
+        return len(self._sources.get(pace, ())) == 1 and not self.watched and self.moves is None
+
+    def went_on(self, pace: int, number: int) -> None:
+        """A source that is alone has begun and read all rounds before this number."""
+        with self._lock:
+            self._begun[pace] = max(self._begun.get(pace, self.first), number)
+            self._carried[pace] = max(self._carried.get(pace, 0), number)
+
+    def _begun_by_the_first(self, pace: int, number: int) -> None:
+        if self.saving is not None:
+            self.saving.begin(number)
+        if self.moves is not None and self.moves.now is not None:
+            self.moves.begin(pace, number)
 
     def _round(self, pace: int) -> _Round:
         read = dict.fromkeys(self._sources.get(pace, ()), 0)
@@ -111,6 +137,11 @@ class Progress:
         """The number of the first round whose batches were not read."""
         return max(self._carried.values(), default=self.first)
 
+    def received(self, pace: int, number: int) -> None:
+        """The batch of a round is there, or will not come: its latency counts from now on."""
+        if self.latencies is not None:
+            self.latencies.stamp(pace, number, self._clock.now())
+
     def was_read(self, pace: int, number: int, step: str, rows: int | None) -> None:
         """What a source gave for a round; None when it had no more."""
         if rows is None:
@@ -125,6 +156,9 @@ class Progress:
         saved = None if self.saving is None else self.saving.passed(node, number)
         if saved is not None:
             self.tell(saved)
+        took = {}
+        if self.latencies is not None and written:
+            took = self.latencies.committed(pace, number, written, self._clock.now())
         if not self.telling:
             return
         with self._lock:
@@ -132,6 +166,7 @@ class Progress:
             if round_ is None:
                 return
             round_.rows_out |= written or {}
+            round_.latency |= took
             round_.awaited.discard(node.number)
             self._note_done()
         self.speak()
@@ -161,7 +196,14 @@ class Progress:
                 continue
             del self._rounds[key]
             now = self._clock.now()
-            done = BatchDone(now, self._n_told, round_.rows_in, round_.rows_out, now - round_.began)
+            done = BatchDone(
+                now,
+                self._n_told,
+                round_.rows_in,
+                round_.rows_out,
+                now - round_.began,
+                latency_us=round_.latency,
+            )
             self._to_tell.append(done)
             self._n_told += 1
 
@@ -187,5 +229,7 @@ class Progress:
         if accounts.late > late:
             self.tell(RowsLate(self._clock.now(), step.name, accounts.late - late))
         if accounts.errors > errors:
+            found = self.reasons.get(step.name)
+            example = found.pop() if found else f"in batch {number}"  # a worker process keeps its reasons
             now, policy = self._clock.now(), step.op.on_error
-            self.tell(RowsErrored(now, step.name, accounts.errors - errors, policy, f"in batch {number}"))
+            self.tell(RowsErrored(now, step.name, accounts.errors - errors, policy, example))

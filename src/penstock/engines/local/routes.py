@@ -1,7 +1,7 @@
 """How rows reach the replicas of a step, as outlets.
 
 one node behind            everything straight to it
-by key                     the replica of the key's bucket
+by key                     the replica of the key's bucket; where replicas come and go, its owner
 windows, slices, parts     whatever the pattern deals
 broadcast                  a copy to each
 forward, equal widths      replica to replica
@@ -14,7 +14,8 @@ import copy
 from collections.abc import Sequence
 
 from penstock.engines.local.channel import Channel
-from penstock.engines.local.groups import Group, Part, is_copied, is_keyed
+from penstock.engines.local.groups import Group, Part, is_copied, is_keyed, moves
+from penstock.engines.local.moves import ByOwner, Leader
 from penstock.engines.local.network import Bench, Network
 from penstock.engines.local.outlets import Copied, Dealt, InSlices, InTurn, Outlet, Straight
 from penstock.operators.op import Routing
@@ -43,10 +44,15 @@ class Routes:
         if is_copied(bench.group.head):
             return Copied(ref.port, channels, size)
         deal = self._deal(ref, bench.group)
+        if moves(bench.group):
+            assert isinstance(deal, KeyDeal), "what moves is dealt by key"
+            leader = self._leader(bench.group)
+            return ByOwner(ref.port, channels, deal, size, leader=leader, moves=self._network.moves)
         if deal is not None:
             return Dealt(ref.port, channels, deal, size)
         if self._in_rounds:
-            return InSlices(ref.port, channels, self._network.plan[ref.step].outputs[ref.port].schema)
+            schema = self._network.plan[ref.step].outputs[ref.port].schema
+            return InSlices(ref.port, channels, schema, n_active=bench.group.head.degree.least)
         head, numbered = bench.group.head, self.is_numbered(producer, bench)
         return InTurn(ref.port, channels, size, numbered=numbered, n_active=head.degree.least)
 
@@ -56,6 +62,11 @@ class Routes:
         one_deals = len(producer.nodes) == 1 and len(bench.nodes) > 1 and not self._in_rounds
         alone = part is Part.WHOLE and len(head.data_feeds) == 1
         return one_deals and alone and not is_copied(head) and not is_keyed(head)
+
+    def _leader(self, group: Group) -> Leader:
+        head = group.head
+        found = Leader(head.name, self._network.moves, head.degree.least, group.width)
+        return self._network.leaders.setdefault(group.number, found)
 
     def _deal(self, ref: Ref, group: Group) -> Deal | None:
         if group.part is Part.REPLICAS:

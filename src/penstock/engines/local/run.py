@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from penstock.clock import Clock
-from penstock.engines.checkpoint import Checkpoint
-from penstock.engines.described import described
 from penstock.engines.in_thread import InThread
 from penstock.engines.local.adapting import adapting
 from penstock.engines.local.making import Made, made
@@ -15,14 +14,18 @@ from penstock.engines.local.network import Network
 from penstock.engines.local.node import Node
 from penstock.engines.local.pool import Pool, depth_first, prefer
 from penstock.engines.local.processes.crew import Crew, crew_of
-from penstock.engines.local.saving import Saving
 from penstock.engines.local.settings import Settings
+from penstock.engines.local.statistics import NodeStatistics
 from penstock.engines.local.watchdog import watched
+from penstock.engines.measured import Measured
 from penstock.engines.protocol import RunOptions, RunResult
 from penstock.errors import PenstockError
 from penstock.events import EventSink, RunEnded, RunStarted, StepFailed
 from penstock.plan.accounts import Accounts
 from penstock.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from penstock.engines.checkpoint import Checkpoint
 
 
 class LocalRun(InThread):
@@ -57,6 +60,14 @@ class LocalRun(InThread):
             return {step.name: Accounts() for step in self._plan}
         return self._made.network.accounts()
 
+    def statistics(self) -> list[NodeStatistics]:
+        """What every node has counted so far, one for each replica: rows, batches, time, queues."""
+        return [] if self._made is None else [node.statistics for node in self._made.network.nodes]
+
+    def measured(self) -> Measured | None:
+        """Latency and where the time went so far, if that is measured."""
+        return None if self._made is None else self._made.measured()
+
     def carried(self) -> RunResult:
         """From opening to closing, and then no process of the run is left."""
         try:
@@ -69,6 +80,9 @@ class LocalRun(InThread):
         outcome, folder = "failed", None
         try:
             if self._options.checkpoint is not None:
+                from penstock.engines.checkpoint import Checkpoint
+                from penstock.engines.described import described
+
                 folder = Checkpoint(self._options.checkpoint, described(self._plan))
             run = self._made = self._make(folder)
             outcome = self._carry(run, folder)
@@ -110,6 +124,8 @@ class LocalRun(InThread):
     def _make(self, folder: Checkpoint | None) -> Made:
         saving = None
         if folder is not None:
+            from penstock.engines.local.saving import Saving
+
             saving = Saving(folder, self._clock, every=self._settings.save_every_us)
         return made(
             self._plan,
@@ -131,7 +147,7 @@ class LocalRun(InThread):
         visited = depth_first(nodes)
         own = [node for node in visited if needs_thread(node, settings, run.network, self._crew)]
         for node in own:
-            node.dedicated = True
+            node.dedicated = node.statistics.dedicated = True
         run.dispatcher.begin(nodes)
         pool = self._pool = Pool(run.dispatcher, waits=settings.channels, pinning=settings.pinning)
         pool.dedicate(own)
@@ -207,4 +223,4 @@ def outcome_of(network: Network, options: RunOptions) -> str:
 def result(run: Made, outcome: str) -> RunResult:
     """What a finished run says of itself."""
     collected = {ref: kept.table() for ref, kept in run.network.collections.items()}
-    return RunResult(outcome, run.progress.batches, run.network.accounts(), collected)
+    return RunResult(outcome, run.progress.batches, run.network.accounts(), collected, run.measured())

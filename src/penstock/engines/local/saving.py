@@ -17,6 +17,7 @@ from penstock.clock import Clock
 from penstock.engines import crash_points
 from penstock.engines.checkpoint import Checkpoint, Manifest
 from penstock.engines.counting import add
+from penstock.engines.local.moves import first_owners
 from penstock.engines.local.network import Network, seats_of
 from penstock.engines.local.node import Node, ReadingNode
 from penstock.engines.local.seats import Seat, StageSeat
@@ -215,6 +216,9 @@ def _heirs(network: Network, step: str, buckets: Sequence[int]) -> Iterable[tupl
         for number, stage in enumerate(stages):
             yield stage, [bucket for bucket in buckets if number in deal.heirs(bucket)]
         return
-    stages = tuple(s.stage for s in network.seats() if isinstance(s, StageSeat) and s.step.name == step)
-    for number, stage in enumerate(stages):
-        yield stage, [bucket for bucket in buckets if bucket % len(stages) == number]
+    for bench in network.benches:
+        stages = tuple(seat.stage for seat in bench.seats(step) if isinstance(seat, StageSeat))
+        leader = network.leaders.get(bench.group.number)
+        owners = first_owners(len(stages) or 1) if leader is None else leader.owners
+        for number, stage in enumerate(stages):
+            yield stage, [bucket for bucket in buckets if owners[bucket] == number]

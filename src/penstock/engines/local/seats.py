@@ -9,20 +9,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import pyarrow as pa
 
-from penstock.engines.local.channel import Rescaled
+from penstock.engines.local.channel import Rescaled, Word
 from penstock.engines.local.outlets import Outlet
 from penstock.engines.local.progress import Progress
 from penstock.engines.marks import Mark
-from penstock.operators.op import ERRORS, OUT
+from penstock.operators.op import OUT
 from penstock.plan.accounts import Accounts
 from penstock.plan.step import Step
 from penstock.stages.batch import Batch
+from penstock.stages.by_row import ByRow
 from penstock.stages.protocol import Stage
 from penstock.stages.row_places import merged
-from penstock.stages.stateless import Stateless
 
 Target = Callable[[Batch], None]
 Out = Iterable[tuple[str, Batch]]
@@ -30,6 +31,13 @@ Out = Iterable[tuple[str, Batch]]
 
 def nowhere(batch: Batch) -> None:
     """Where rows go that nobody reads."""
+
+
+def count(accounts: Accounts, n_in: int, n_out: int) -> None:
+    """Rows that came in, and those of them that passed and left."""
+    accounts.rows_in += n_in
+    accounts.passed += n_out
+    accounts.rows_out += n_out
 
 
 class Seat(ABC):
@@ -41,11 +49,24 @@ class Seat(ABC):
         self.outlets: list[Outlet] = []
         self.accounts = Accounts()
         self.told: Progress | None = None
+        self.tally: Callable[[Accounts], None] | None = None
         self._late = self._errors = 0
 
     def connected(self) -> None:
         """All targets are known."""
         return
+
+    def by_row(self) -> ByRow | None:
+        """What is made of a single plain row, if the seat takes rows by themselves (`line.py`)."""
+        return None
+
+    def counted(self) -> Accounts:
+        """What became of the rows, also of those that a line counts (`tally`)."""
+        if self.tally is None:
+            return self.accounts
+        found = replace(self.accounts)
+        self.tally(found)
+        return found
 
     @property
     def hears(self) -> bool:
@@ -74,7 +95,7 @@ class Seat(ABC):
             self._late, self._errors = self.accounts.late, self.accounts.errors
         return mark
 
-    def ticket(self, ticket: int | Rescaled) -> None:
+    def ticket(self, ticket: int | Rescaled | Word) -> None:
         """A numbered batch has been worked on, or the number of replicas has changed."""
         for outlet in self.outlets:
             outlet.ticket(ticket)
@@ -91,62 +112,6 @@ class Seat(ABC):
                 target(rows)
 
 
-class PlainSeat(Seat):
-    """A stage without state, fed as rows come: it gives what a batch becomes at once; no mark concerns it.
-
-    This is what a row of fused steps pays per step and batch, so a batch goes by the shortest way there is.
-    """
-
-    def __init__(self, step: Step, stage: Stateless, accounts: Accounts) -> None:
-        super().__init__(step)
-        self.stage, self.accounts = stage, accounts
-        self._made, self._at_once = stage.made, stage.at_once
-        self._out: Target = nowhere
-
-    def connected(self) -> None:
-        """The main port is looked up once."""
-        targets = self.targets.get(OUT, ())
-        self._out = targets[0] if len(targets) == 1 else self._to_all
-
-    def feed(self, batch: Batch) -> None:
-        """Work on the rows."""
-        accounts, n_in = self.accounts, batch.num_rows
-        accounts.rows_in += n_in
-        if not n_in:
-            return
-        made = self._at_once(batch)
-        if made is not None:
-            if made.num_rows:
-                accounts.rows_out += made.num_rows
-                self._out(made)
-            return
-        for port, rows in self._made(batch):
-            n_rows = n_in if rows is batch else rows.num_rows
-            if not n_rows:
-                continue
-            if port == OUT:
-                accounts.rows_out += n_rows
-                self._out(rows)
-            else:
-                if port != ERRORS:
-                    accounts.rows_out += n_rows
-                for target in self.targets.get(port, ()):
-                    target(rows)
-
-    @property
-    def hears(self) -> bool:
-        """Only if somebody else must be told."""
-        return bool(self.outlets) or self.told is not None
-
-    def pass_on(self, number: int, mark: Mark) -> Mark:
-        """Nothing waits here."""
-        return mark
-
-    def _to_all(self, batch: Batch) -> None:
-        for target in self.targets.get(OUT, ()):
-            target(batch)
-
-
 class StageSeat(Seat):
     """A stage, fed as rows come.
 
@@ -159,6 +124,11 @@ class StageSeat(Seat):
         self._on_batch = stage.on_batch
         self._one_row: Callable[[Batch], Batch | None] | None = getattr(stage, "one_row", None)
         self.mark = self._passed_on = Mark()
+
+    def by_row(self) -> ByRow | None:
+        """What the stage makes of it, if it can do so with any."""
+        found: Callable[[], ByRow | None] | None = getattr(self.stage, "by_row", None)
+        return None if found is None else found()
 
     def feed(self, batch: Batch) -> None:
         """Work on the rows, judged by the watermark before the round."""
@@ -195,6 +165,10 @@ class RoundSeat(StageSeat):
         self._schema = schema
         self._waiting: list[Batch] = []
         self.flush: Callable[[], Out] | None = None
+
+    def by_row(self) -> ByRow | None:
+        """Rows wait for the others of their round."""
+        return None
 
     def feed(self, batch: Batch) -> None:
         """Rows wait for the end of the round."""

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from penstock.engines.local.elastic.live import limits_of
 from penstock.engines.local.schedulers import names, preset
 from penstock.errors import EngineError, PenstockError, nearest_first
 from penstock.plan.plan import Plan
@@ -35,6 +34,8 @@ class Settings:
     dedicated      steps with a thread of their own
     save_every_us  how long between two snapshots, where there is a checkpoint
     workers        what replicas of plain-Python functions are
+    preaggregate   windows by key are combined per slice and key where rows are, and then dealt
+    measure        latency and where the time goes, also if nobody listens
     watchdog_us    how long a step may be at work on one batch before it is told of; None for ever
     """
 
@@ -53,6 +54,13 @@ class Settings:
     save_every_us: int = 1_000_000
     workers: str = AUTO
     watchdog_us: int | None = 30_000_000
+    measure: bool = False
+    preaggregate: bool = False
+
+    @property
+    def most_replicas(self) -> int:
+        """Of an elastic step; with others rows come in another order, which deterministic=True rules out."""
+        return self.cores if self.elastic is not None and not self.deterministic else 1
 
 
 _ASKED = tuple(field.name for field in fields(Settings) if "_" not in field.name and field.name != "cores")
@@ -75,6 +83,8 @@ def settings(asked: Any, plan: Plan) -> Settings:
         _one_of("dedicated", name, [step.name for step in plan])
     sizes = preset(asked.scheduler)
     if asked.elastic is not None:
+        from penstock.engines.local.elastic.live import limits_of
+
         limits_of(asked.elastic, _cores())
     return Settings(
         cores=_cores(),
@@ -91,6 +101,8 @@ def settings(asked: Any, plan: Plan) -> Settings:
         dedicated=tuple(asked.dedicated),
         save_every_us=_length("save_every", asked.save_every),
         workers=asked.workers,
+        measure=asked.measure,
+        preaggregate=asked.preaggregate,
         watchdog_us=None if asked.watchdog is None else _positive("watchdog", asked.watchdog),
     )
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol
 
+from penstock.connect.plain import PlainBatch
 from penstock.connect.protocol import SourceBatch
 from penstock.engines import crash_points
+from penstock.engines.local.line import Line, line_behind
 from penstock.engines.local.node import Node, Turns
+from penstock.engines.local.plain_seat import find_runs
 from penstock.engines.local.progress import Progress
 from penstock.engines.local.seats import Seat
 from penstock.engines.local.stage_nodes import written
@@ -107,20 +110,30 @@ class SourceNode(Node):
         self.source, self.seats = seats[0], seats
         self._feed, self.progress, self.pace, self._drain = feed, progress, pace, drain
         self._hearing = seats
+        self._line: Line | None = None
+        self._singly = True  # the last batch was a row by itself, so the next may be
         self.round = progress.first
 
     def connected(self) -> None:
         """Seats that the end of a round means nothing to are passed over."""
         self._hearing = [seat for seat in self.seats if seat.hears]
+        find_runs(self.seats)
+        if isinstance(self._feed, ByReader) and not self.progress.watched:
+            self._line = line_behind(self.source, self.seats[1:], self._hearing)
 
     def routine(self) -> Turns:
         """Round after round, while the run lets it and there is input."""
+        line = self._line if self.progress.is_alone(self.pace) else None
         while True:
             yield from self.wait_for_room()
-            if not self._feed.ready():
+            if line is not None and self._singly:
+                goes_on = self._by_row(line)
+            elif self._feed.ready():
+                goes_on = self.progress.begin(self.pace, self.round) and self._carry(self._feed.next())
+            else:
                 yield READ_BLOCKED
                 continue
-            if not self.progress.begin(self.pace, self.round) or not self._read():
+            if not goes_on:
                 return
             if self.now() >= self.deadline:
                 yield READY
@@ -129,11 +142,53 @@ class SourceNode(Node):
         """Room to write, or something to read."""
         return self.has_room() if self.statistics.state is WRITE_BLOCKED else self._feed.ready()
 
-    def _read(self) -> bool:
+    def _by_row(self, line: Line) -> bool:
+        """Rounds of single plain rows, as long as the turn lasts and there is room; False after the last.
+
+        A batch that is something else is carried as any batch is.
+        """
+        reading, progress, pace, deadline = self.source.reading, self.progress, self.pace, self.deadline
+        limit, timed, mark, rank, time = progress.limit(pace), reading.timed, reading.mark, reading.rank, 0
+        rows, carry, clock, number, place = reading.begun(), line.carry, self.now, self.round, reading.n_rows
+        first = number
+        line.begin()
+        try:
+            while number < limit and not progress.stopping:
+                try:
+                    row = next(rows, None)
+                except Exception as cause:
+                    raise reading.failed(cause) from cause
+                if type(row) is not dict:
+                    break
+                if timed:
+                    found = reading.time_of(row)
+                    if found is None:
+                        break
+                    time, mark = found, reading.mark
+                now = clock()
+                order = (place,) if rank is None else (rank, place)
+                full = carry(row, time, order, pace, number, number, mark, now)
+                place += 1
+                self.round = number = number + 1
+                if full or now >= deadline:
+                    return True
+            else:
+                return False
+        finally:
+            self.statistics.helped(clock(), line.end())
+            reading.went_on(number - first)
+            progress.went_on(pace, number)
+        batch = reading.taken(row)
+        self._feed.over = batch is None
+        return self._carry(batch)
+
+    def _carry(self, batch: SourceBatch | None) -> bool:
         """One round; False when it was the last."""
+        self._singly = type(batch) is PlainBatch and len(batch.plain) == 1
+        if self.progress.latencies is not None:
+            self.progress.received(self.pace, self.round)
         reading, n_rows = self.source.reading, 0
         before = reading.mark.watermark
-        batch = self._feed.next()
         if batch is not None:
             n_rows = batch.num_rows + len(batch.bad)
             self.source.give(reading.rows(batch))

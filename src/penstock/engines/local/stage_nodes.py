@@ -9,13 +9,16 @@ flow together in the order of the feeds and replicas, so that nothing depends on
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from penstock.engines.local.channel import Channel, EndOfRound, Rescaled
 from penstock.engines.local.end_seats import SinkSeat
-from penstock.engines.local.node import ReadingNode
+from penstock.engines.local.line import Line, line_of
+from penstock.engines.local.node import ReadingNode, Turns
+from penstock.engines.local.plain_seat import find_runs
 from penstock.engines.local.progress import Progress
 from penstock.engines.local.seats import Seat
+from penstock.engines.local.statistics import READ_BLOCKED, READY, WRITE_BLOCKED
 from penstock.engines.marks import Mark, flowing_together
 from penstock.plan.step import Step
 from penstock.stages.batch import Batch
@@ -40,6 +43,7 @@ class SeatsNode(ReadingNode):
         """Seats that the end of a round means nothing to are passed over."""
         super().connected()
         self._hearing = [seat for seat in self.seats if seat.hears]
+        find_runs(self.seats)
 
     def end_round(self, pace: int, number: int) -> None:
         """A round is over on all channels: let go what can go, and say so."""
@@ -58,6 +62,8 @@ class SeatsNode(ReadingNode):
         """Close what is written; count what is still sent here."""
         for channel in self.channels:
             channel.abandon()
+        for gate in self.gates:
+            gate.leave(failed=failed or self.broken)
         self.progress.completed(self, failed=failed or self.broken)
         for seat in self.seats:
             seat.close(broken=failed or self.broken)
@@ -71,6 +77,86 @@ class FlowNode(SeatsNode):
     ) -> None:
         super().__init__(number, steps, replica, seats, progress)
         self._feed = seats[0].feed
+        self._line: Line | None = None
+        self._n_before = 0
+
+    def connected(self) -> None:
+        """Rows that come by themselves on the only channel may go on so."""
+        super().connected()
+        if len(self.channels) == 1 and self.data and not self.progress.watched:
+            self._line = line_of(self.seats, self._hearing)
+        self.takes_rows = None if self._line is None else self
+
+    def routine(self) -> Turns:
+        """Message after message; rows by themselves many at a time."""
+        while not self.is_over and not self.broken:
+            if self.outs and not self.has_room():
+                yield from self.wait_for_room()
+            if self._line is None or not self._by_row(self._line):
+                channel = self.next_channel()
+                if channel is None:
+                    yield READ_BLOCKED
+                    continue
+                self.take(channel, channel.pop())
+            if self.now() >= self.deadline:
+                yield READY
+
+    def _by_row(self, line: Line) -> bool:
+        """Rounds of single rows, as long as they come, the turn lasts and there is room; whether any came."""
+        (channel,) = self.channels
+        items, half, writer, clock = channel.items, channel.capacity / 2, channel.writer, self.now
+        if not self.open or not items or type(items[0]) is not tuple:
+            return False
+        full, before = False, line.n_in
+        line.begin()
+        try:
+            while not full and items and type(items[0]) is tuple:
+                row, time, order, pace, number, mark, _ = items.popleft()
+                if writer.statistics.state is WRITE_BLOCKED and len(items) <= half:
+                    channel.dispatcher.read(writer)
+                now = clock()
+                full = self.one_row(row, time, order, pace, number, mark, now) or now >= self.deadline
+        finally:
+            self.statistics.helped(clock(), line.end())
+            channel.took(line.n_in - before)
+        return True
+
+    def one_row(
+        self,
+        row: Mapping[str, object] | None,
+        time: int,
+        order: tuple[int, ...],
+        pace: int,
+        number: int,
+        mark: Mark,
+        now: int,
+    ) -> bool:
+        """A round of one row, or of none; whether there may be no more room behind it."""
+        line, channel, turn = self._line, self.channels[0], self.round
+        assert line is not None, "rows come by themselves only where there is a line for them"
+        if mark is not channel.mark:
+            channel.mark = mark
+            self.mark = flowing_together((mark,), self.mark)
+        if row is None:
+            full = line.empty(pace, number, turn, self.mark, now)
+        else:
+            full = line.carry(row, time, order, pace, number, turn, self.mark, now)
+        self.round = turn + 1
+        channel.reached[pace] = self._done[pace] = number
+        return full
+
+    def begin_rows(self) -> None:
+        """Rows will be brought by hand."""
+        assert self._line is not None, "rows come by themselves only where there is a line for them"
+        self._n_before = self._line.n_in
+        self._line.begin()
+
+    def end_rows(self) -> tuple[int, int]:
+        """No more for now; gives how many came, and the time that nodes behind it took for them."""
+        assert self._line is not None, "rows come by themselves only where there is a line for them"
+        n_rows, behind = self._line.n_in - self._n_before, self._line.end()
+        self.channels[0].passed_by(n_rows)
+        return n_rows, behind
 
     def on_rows(self, channel: Channel, batch: Batch) -> None:
         """Work on them."""
@@ -117,7 +203,7 @@ class InRounds(SeatsNode):
 
     def on_closed(self, channel: Channel) -> None:
         """The others no longer wait for this channel."""
-        if self._n_open and not self.open:
+        if self._n_open and not self.open and not any(each.halted for each in self.channels):
             self._carry()
 
     def _carry(self) -> None:

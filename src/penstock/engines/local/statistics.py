@@ -109,6 +109,7 @@ class NodeStatistics:
     The worker calls `started` when it takes the node and `stopped` when the node gives way, with the state
     it went into; whoever wakes a blocked node calls `woke`. Everything about time follows from these three.
 
+    dedicated   it has a thread of its own, and needs none of the pool
     last_ran    when a worker last took it; None before the first time
     turns       how often a worker took it
     ready_ns    how long it was ready and no worker took it
@@ -117,6 +118,7 @@ class NodeStatistics:
     """
 
     __slots__ = (
+        "dedicated",
         "inputs",
         "last_ran",
         "late",
@@ -145,6 +147,7 @@ class NodeStatistics:
         self.step, self.replica = step, replica
         self.inputs, self.outputs = inputs, outputs
         self.state, self.since = READY, now
+        self.dedicated = False
         self.last_ran: int | None = None
         self.turns = self.late = 0
         self.running_ns = self.ready_ns = self.read_blocked_ns = self.write_blocked_ns = 0
@@ -221,6 +224,16 @@ class NodeStatistics:
             wrote += turn
         self.recent_ns = self.recent_ns * FADE + took
         self.recent_rows = self.recent_rows * FADE + (read if self.inputs else wrote)
+
+    def idled(self, now: int, worked: int) -> None:
+        """Of the time since the node was taken it has worked for so long, and waited for the rest."""
+        waited = max(now - self.since - worked, 0)
+        self.read_blocked_ns += waited
+        self.since += waited
+
+    def helped(self, now: int, worked: int) -> None:
+        """Of the time since the node was taken it has worked for another one for so long."""
+        self.since += min(worked, now - self.since)
 
     def woke(self, now: int) -> None:
         """What the node waited for is there: it is ready, and the wait is added to its kind."""

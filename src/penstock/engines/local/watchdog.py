@@ -8,7 +8,6 @@ they like.
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -18,19 +17,18 @@ from typing import NamedTuple
 
 from penstock.clock import Clock
 from penstock.engines.local.dispatch import Dispatcher
+from penstock.engines.local.line import Line
 from penstock.engines.local.node import Node
+from penstock.engines.local.plain_seat import PlainSeat
 from penstock.engines.local.pool import run_turn
-from penstock.engines.local.processes.stacks import user_stack
-from penstock.engines.local.processes.worker import Worker
 from penstock.engines.local.seats import Seat
-from penstock.engines.local.source_node import ByReader
+from penstock.engines.local.source_node import SourceNode
 from penstock.engines.local.statistics import RUNNING
+from penstock.engines.reading import Reading
 from penstock.events import Event, StepStalled
 
 LOOKS = 4
 """How often it looks in the time that a turn may take."""
-
-_LOG = logging.getLogger("penstock")
 
 
 class Found(NamedTuple):
@@ -67,9 +65,12 @@ class Watchdog:
                 self._warn(node, took // 1_000, found)
 
     def _warn(self, node: Node, took_us: int, found: Found) -> None:
+        import logging  # few runs have anything to say
+
         shown = "".join(f"\n  {line}" for line in found.stack)
         busy = took_us / 1e6
-        _LOG.warning('step "%s" (replica %d) is busy for %.0f s:%s', found.step, node.replica, busy, shown)
+        log = logging.getLogger("penstock")
+        log.warning('step "%s" (replica %d) is busy for %.0f s:%s', found.step, node.replica, busy, shown)
         try:
             self._tell(StepStalled(self._clock.now(), found.step, node.replica, took_us, tuple(found.stack)))
         except Exception as failure:  # who listens has failed
@@ -106,12 +107,30 @@ def _found(node: Node, frames: Mapping[int, FrameType]) -> Found | None:
         turn = inside[-1].f_back if inside else innermost
         if turn is None or turn.f_locals.get("node") is not node:
             continue
-        if any(frame.f_code is ByReader.next.__code__ for frame in inside):
+        if _is_reading(inside):
             return None
-        seats = (frame.f_locals.get("self") for frame in inside)
-        steps = [seat.step for seat in seats if isinstance(seat, Seat)]
+        steps = [seat.step for seat in map(_seat, inside) if seat is not None]
         return Found((steps or node.steps)[0].name, _shown(innermost, inside))
     return None
+
+
+def _is_reading(inside: list[FrameType]) -> bool:
+    """Whether a source waits for its reader."""
+    codes = {frame.f_code for frame in inside}
+    by_row = SourceNode._by_row.__code__ in codes  # which reads, and carries what it has read
+    carried = codes & {Line.carry.__code__, SourceNode._carry.__code__}
+    return Reading.next.__code__ in codes or (by_row and not carried)
+
+
+def _seat(frame: FrameType) -> Seat | None:
+    """The seat that is at work in a frame, if one is."""
+    found = frame.f_locals.get("self")
+    if isinstance(found, Line) and "at" in frame.f_locals:
+        at: int = frame.f_locals["at"]
+        return found.seats[at]
+    if frame.f_code is PlainSeat.feed.__code__:
+        found = frame.f_locals["self"].run[frame.f_locals.get("at", 0)]
+    return found if isinstance(found, Seat) else None
 
 
 def _up_to_turn(innermost: FrameType) -> Iterator[FrameType]:
@@ -123,6 +142,9 @@ def _up_to_turn(innermost: FrameType) -> Iterator[FrameType]:
 
 
 def _shown(innermost: FrameType, inside: list[FrameType]) -> list[str]:
+    from penstock.engines.local.processes.stacks import user_stack
+    from penstock.engines.local.processes.worker import Worker
+
     for frame in inside:
         if frame.f_code is Worker.call.__code__:
             worker: Worker = frame.f_locals["self"]

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from itertools import pairwise
 
 from penstock.engines.local.building import Building
 from penstock.engines.local.channel import Channel
 from penstock.engines.local.dispatch import Dispatcher
 from penstock.engines.local.end_seats import SinkSeat
 from penstock.engines.local.groups import Part
+from penstock.engines.local.leading import lead
 from penstock.engines.local.network import Bench, Network, seats_of
 from penstock.engines.local.node import Node, ReadingNode
-from penstock.engines.local.outlets import Dealt, InTurn, Outlet
+from penstock.engines.local.outlets import Dealt, InSlices, InTurn, Outlet
 from penstock.engines.local.progress import Progress
 from penstock.engines.local.routes import Routes
 from penstock.engines.local.source_node import SourceNode
@@ -45,7 +45,7 @@ class Wiring:
         self._building, self._network, self._plan = building, building.network, building.network.plan
         self._dispatcher, self._progress = dispatcher, progress
         self._queue_size, self._composition = queue_size, composition
-        self._routes = Routes(building.network, in_rounds=in_rounds)
+        self._routes, self._in_rounds = Routes(building.network, in_rounds=in_rounds), in_rounds
         self._paces: dict[int, frozenset[int]] = {}
         self._ticketed: set[int] = set()  # numbers of groups whose nodes pass tickets on
 
@@ -63,6 +63,7 @@ class Wiring:
             self._edge(self._producers(ref)[0], bench, ref, given, feedback=True)
         for ref in self._plan.collects:
             self._collect(ref)
+        lead(self._network, self._routes, self._dispatcher, in_rounds=self._in_rounds)
         for node in self._network.nodes:
             self._ready(node)
         return self._network
@@ -70,9 +71,11 @@ class Wiring:
     def _inside(self, bench: Bench) -> None:
         """Rows pass from seat to seat by a direct call."""
         for node in bench.nodes:
-            for before, seat in pairwise(seats_of(node)):
-                port = seat.step.feeds[0].port
-                before.targets[port] = (*before.targets.get(port, ()), seat.feed)
+            seats = seats_of(node)
+            for seat in seats[1:]:
+                ref = seat.step.feeds[0]
+                before = next(each for each in seats if each.step.name == ref.step)
+                before.targets[ref.port] = (*before.targets.get(ref.port, ()), seat.feed)
 
     def _enter(self, bench: Bench) -> list[tuple[Bench, Input, Ref]]:
         """The edges into a group; gives those that come from later groups."""
@@ -91,7 +94,7 @@ class Wiring:
         """The groups whose nodes give rows on a port; results of spread windows come from behind."""
         found = [bench for bench in self._network.benches if bench.group.has(ref.step)]
         if ref.port == OUT:
-            found = [bench for bench in found if bench.group.part is not Part.REPLICAS]
+            found = [bench for bench in found if not bench.group.gives_parts_of(ref.step)]
         return found
 
     def _joining(self, bench: Bench) -> None:
@@ -99,9 +102,7 @@ class Wiring:
         step = bench.group.head
         pattern = self._network.patterns[step.name]
         assert pattern.between is not None, "spread windows are put together"
-        (replicas,) = (
-            b for b in self._network.benches if b.group.part is Part.REPLICAS and b.group.has(step.name)
-        )
+        (replicas,) = (each for each in self._network.benches if each.group.gives_parts_of(step.name))
         for node in replicas.nodes:
             assert pattern.joining_deal is not None, "by a deal"
             channels = [self._channel(node, reader, step.inputs[0]) for reader in bench.nodes]
@@ -128,7 +129,7 @@ class Wiring:
             channels = [self._channel(node, reader, given, feedback=feedback) for reader in readers]
             outlet = self._routes.outlet(ref, producer, bench, channels)
             _attach(node, ref.step, ref.port, outlet)
-            if isinstance(outlet, InTurn) and bench.group.head.degree.elastic:
+            if isinstance(outlet, InTurn | InSlices) and bench.group.head.degree.elastic:
                 self._network.dealers.setdefault(bench.group.head.name, []).append(outlet)
         if ticketed and not straight and not given.control:
             for reader in bench.nodes:

@@ -100,7 +100,7 @@ def _fold_lift(fold: Fold, schema: pa.Schema) -> Lift:
     def lift(values: Values) -> object:
         if any(values[name] is None for name in fold.columns or ()):
             return _SKIPPED
-        return call(Row(values, schema))
+        return fold.part(call(Row(values, schema)))
 
     return lift
 
@@ -137,7 +137,7 @@ def _fold_rule(fold: Fold, up: Stream) -> Rule:
             part = copy.deepcopy(fold.zero)
             for member in members:
                 if member.parts[name] is not _SKIPPED:
-                    part = combine(part, copy.deepcopy(member.parts[name]))
+                    part = fold.part(combine(part, copy.deepcopy(member.parts[name])))
             function = lower or combine
             return from_python(part if lower is None else lower(part), result_type)
         except Exception as cause:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as kind
 
+from penstock.expr import compute as pc
 from penstock.expr.arithmetic import (
     Absolute,
     Add,

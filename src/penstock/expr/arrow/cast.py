@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as kind
 
+from penstock.expr import compute as pc
 from penstock.expr.arrow.arithmetic import to_integer
 from penstock.expr.arrow.evaluated import Evaluated, built, numbers
 from penstock.expr.arrow.parse import parser

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from penstock.expr import compute as pc
 from penstock.expr.arrow.evaluated import Evaluated, either
 from penstock.expr.arrow.rule import Function, kernel, rule
 from penstock.expr.conditional import Case

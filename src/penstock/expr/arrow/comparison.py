@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as kind
 
+from penstock.expr import compute as pc
 from penstock.expr.arrow.evaluated import nothing
 from penstock.expr.arrow.rule import Function, rule
 from penstock.expr.comparison import (

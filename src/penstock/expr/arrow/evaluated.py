@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.types as kind
+
+from penstock.expr import compute as pc
+from penstock.expr.arrays import from_numpy, to_numpy, valid_in
 
 Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[Any]
@@ -34,7 +36,7 @@ def numbers(array: pa.Array) -> Numbers:
         array = array.view(pa.int32() if kind.is_date32(array.type) else pa.int64())
     if array.null_count:
         array = pc.fill_null(array, pa.scalar(0).cast(array.type))
-    return array.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]  # pyarrow is untyped
+    return to_numpy(array)
 
 
 def built(
@@ -44,14 +46,14 @@ def built(
     missing: Mask | None = None
     for array in inputs:
         if array.null_count:
-            nulls = array.is_null().to_numpy(zero_copy_only=False)
+            nulls = ~valid_in(array)
             missing = nulls if missing is None else missing | nulls
     if failed is not None and missing is not None:
         failed = failed & ~missing
     if failed is None or not failed.any():
         return Evaluated(_array(values, type, missing))
     missing = failed if missing is None else missing | failed
-    return Evaluated(_array(values, type, missing), pa.array(failed))
+    return Evaluated(_array(values, type, missing), from_numpy(failed))
 
 
 def failing(values: pa.Array, good: pa.BooleanArray) -> Evaluated:
@@ -88,5 +90,5 @@ def _array(values: Numbers, type: pa.DataType, missing: Mask | None) -> pa.Array
     if kind.is_temporal(type):
         stored = pa.int32() if kind.is_date32(type) else pa.int64()
     width = np.dtype(stored.to_pandas_dtype())
-    array = pa.array(values.astype(width, copy=False), stored, mask=missing, from_pandas=False)
+    array = from_numpy(values.astype(width, copy=False), missing=missing)
     return array if stored is type else array.view(type)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.types as kind
 import xxhash
 
+from penstock.expr.arrays import valid_in
 from penstock.expr.arrow.evaluated import built, numbers
 from penstock.expr.arrow.rule import Function, rule
 from penstock.expr.hashing import SEED, Hash
@@ -31,7 +32,7 @@ def _hash(node: Hash, line: Line) -> Function:
     def hashed(*arrays: pa.Array) -> pa.Array:
         state = np.full(len(arrays[0]), SEED, dtype=np.uint64)
         for array in arrays:
-            valid = array.is_valid().to_numpy(zero_copy_only=False)
+            valid = valid_in(array)
             state = np.where(valid, _absorb(state, array), state)
         return built(state.view(np.int64), line.type, []).values
 

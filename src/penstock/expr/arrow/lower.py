@@ -10,18 +10,15 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from penstock.expr.arrow import arithmetic, cast, choice, comparison, hashing, string, time
 from penstock.expr.arrow.evaluated import Evaluated, either, without_failed
 from penstock.expr.arrow.rule import Function, rule
 from penstock.expr.columns import Column, Literal
 from penstock.expr.comparison import Comparison
+from penstock.expr.families import rule_for
 from penstock.expr.node import Sees
 from penstock.expr.program import Line, resolve
 from penstock.expr.surface import Expr
 from penstock.expr.values import from_plain
-
-# Importing a family files its rules.
-FAMILIES = (arithmetic, cast, choice, comparison, hashing, string, time)
 
 
 class Columns(Protocol):
@@ -77,7 +74,7 @@ def _reader(line: Line, per_row: bool) -> Callable[[Columns, list[Evaluated]], E
             return lambda batch, _: Evaluated(pa.repeat(value, batch.num_rows))
         alone = Evaluated(value)
         return lambda batch, _: alone
-    function, sees = rule(node, line), node.sees
+    function, sees = rule_for(rule, node, line), node.sees
     return lambda _, inputs: _guarded(function, sees, inputs)
 
 

@@ -1,14 +1,13 @@
-"""Text, lists, structs and JSON on arrays."""
+"""Text, lists and JSON on arrays."""
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from penstock.expr import compute as pc
 from penstock.expr.arrow.evaluated import Evaluated
 from penstock.expr.arrow.rule import Function, kernel, rule
-from penstock.expr.columns import Field
 from penstock.expr.failure import RowFailure
 from penstock.expr.json import JsonValue, extract, steps_of
 from penstock.expr.lists import ListItem, ListLength
@@ -103,12 +102,6 @@ def _list_item(node: ListItem, line: Line) -> Function:
         return lists.values.take(pa.array(np.where(missing, 0, places), mask=missing))
 
     return item
-
-
-@rule.register
-def _field(node: Field, line: Line) -> Function:
-    place = line.operands[0].get_field_index(node.name)
-    return lambda structs: pc.struct_field(structs, [place])
 
 
 @rule.register

@@ -1,4 +1,4 @@
-"""Literals and arithmetic in plain Python, whose integers are exact and whose // and % are the definition."""
+"""Arithmetic in plain Python, whose integers are exact and whose // and % are the definition."""
 
 from __future__ import annotations
 
@@ -22,21 +22,10 @@ from penstock.expr.arithmetic import (
     Sqrt,
     Subtract,
 )
-from penstock.expr.columns import Field, Literal
 from penstock.expr.failure import RowFailure
 from penstock.expr.program import Line
 from penstock.expr.python.rule import Function, rule
 from penstock.expr.values import integer_range, type_name
-
-
-@rule.register
-def _literal(node: Literal, line: Line) -> Function:
-    return lambda: node.value
-
-
-@rule.register
-def _field(node: Field, line: Line) -> Function:
-    return lambda struct: struct[node.name]
 
 
 @rule.register

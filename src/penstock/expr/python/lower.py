@@ -13,15 +13,12 @@ import pyarrow.types as kind
 
 from penstock.expr.columns import Column
 from penstock.expr.failure import RowFailure
+from penstock.expr.families import rule_for
 from penstock.expr.node import Sees
 from penstock.expr.program import Line, resolve
-from penstock.expr.python import arithmetic, cast, choice, comparison, hashing, string, time
 from penstock.expr.python.rule import Failed, Function, rule
 from penstock.expr.surface import Expr
 from penstock.expr.values import float32
-
-# Importing a family files its rules.
-FAMILIES = (arithmetic, cast, choice, comparison, hashing, string, time)
 
 
 def lower_python(expr: Expr, schema: pa.Schema) -> Callable[[Mapping[str, object]], object]:
@@ -48,7 +45,7 @@ def _reader(line: Line) -> Callable[[Mapping[str, object], list[object]], object
     if isinstance(line.node, Column):
         name = line.node.name
         return lambda row, _: row[name]
-    function, sees, short = rule(line.node, line), line.node.sees, kind.is_float32(line.type)
+    function, sees, short = rule_for(rule, line.node, line), line.node.sees, kind.is_float32(line.type)
 
     def compute(_: Mapping[str, object], inputs: list[object]) -> object:
         value = _guarded(function, sees, inputs)

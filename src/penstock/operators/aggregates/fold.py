@@ -5,6 +5,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -46,8 +47,28 @@ class Fold(Aggregate):
             )
         return self.result
 
+    def part(self, given: Any) -> Any:
+        """What lift or combine gave; raises where zero is of floats and this has not its form.
+
+        Engines keep such parts as numbers. Of parts of another kind nothing is known.
+        """
+        zero = self.zero
+        if isinstance(zero, float):
+            if not isinstance(given, Real):
+                raise TypeError(f"gave {given!r:.80}, and zero is a number")
+        elif isinstance(zero, tuple) and zero and all(isinstance(each, float) for each in zero):
+            if not isinstance(given, tuple | list) or len(given) != len(zero):
+                raise TypeError(f"gave {given!r:.80}, and zero has {_numbers(len(zero))}")
+            if not all(isinstance(each, Real) for each in given):
+                raise TypeError(f"gave {given!r:.80}, which are not all numbers")
+        return given
+
     def __str__(self) -> str:
         return f"fold({name_of(self.combine)})"
+
+
+def _numbers(n: int) -> str:
+    return "1 number" if n == 1 else f"{n} numbers"
 
 
 def fold(

@@ -1,7 +1,23 @@
 """WindFlow's four windowed patterns as decompositions of one stage: the same answer, spread differently."""
 
-from penstock.stages.patterns.dealing import Deal
-from penstock.stages.patterns.parts import PARTS, PartFormat
-from penstock.stages.patterns.pattern import Pattern, decompose
+from typing import TYPE_CHECKING
 
-__all__ = ["PARTS", "Deal", "PartFormat", "Pattern", "decompose"]
+from penstock.deferred import defer
+
+if TYPE_CHECKING:
+    from penstock.stages.patterns.dealing import Deal as Deal
+    from penstock.stages.patterns.parts import PARTS as PARTS
+    from penstock.stages.patterns.parts import PartFormat as PartFormat
+    from penstock.stages.patterns.pattern import Pattern as Pattern
+    from penstock.stages.patterns.pattern import decompose as decompose
+
+    __all__: list[str]
+else:
+    defer(
+        __name__,
+        {
+            "penstock.stages.patterns.dealing": "Deal",
+            "penstock.stages.patterns.parts": "PARTS PartFormat",
+            "penstock.stages.patterns.pattern": "Pattern decompose",
+        },
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.engines.local.elastic.bottleneck import bottlenecks
@@ -146,6 +148,11 @@ def test_replicas_without_work_go_when_sources_are_slow() -> None:
     seen = sample(4, step("a", 0.56, replicas=8), step("b", 0.56, replicas=2))
     assert [(d.step, d.before, d.after) for d in fewer_replicas(seen, LIMITS)] == [("a", 8, 2)]
     assert fewer_replicas(seen, LIMITS)[0].reason == "there is work for 0.7 replicas"
+
+
+def test_no_step_gets_fewer_replicas_than_it_was_given_at_least() -> None:
+    seen = Sample(4, (replace(step("a", 0.56, replicas=8), least=3),))
+    assert [(d.step, d.before, d.after) for d in fewer_replicas(seen, LIMITS)] == [("a", 8, 3)]
 
 
 def test_steps_that_may_not_change_keep_their_replicas() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from penstock.engines.local.elastic.decision import Limits
+from penstock.engines.local.elastic.demand import useful_threads
 from penstock.engines.local.elastic.sample import Sampler
+from penstock.engines.local.elastic.threads import resize_pool
 from penstock.engines.local.statistics import (
     READ_BLOCKED,
     READY,
@@ -84,3 +87,24 @@ def test_a_source_that_never_waits_for_rows_is_pressed_though_there_is_room() ->
     seen = sampler.look(nodes, 1, now=2_000)
     assert seen.steps[0].waiting == 0.5
     assert not seen.pressed(0.01)
+
+
+def test_what_has_a_thread_of_its_own_keeps_no_thread_of_the_pool_busy() -> None:
+    nodes, _ = graph(2)
+    nodes[1].dedicated = nodes[2].dedicated = True
+    for node in nodes:
+        node.started(0)
+    seen = Sampler({"step": 4}, now=0).look(nodes, 2, now=1_000)
+    assert (seen.steps[1].busy, seen.utilisation) == (2.0, 0.5)
+    assert useful_threads(seen, {"source": 1, "step": 4}) == 1
+
+
+def test_a_pool_without_threads_stays_so() -> None:
+    nodes, _ = graph(1)
+    nodes[0].dedicated = nodes[1].dedicated = True
+    nodes[1].started(0)
+    seen = Sampler({"step": 4}, now=0).look(nodes, 0, now=1_000)
+    assert (seen.utilisation, resize_pool(seen, {"source": 1, "step": 4}, Limits(most_threads=4))) == (
+        0,
+        None,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import penstock as ps
 from penstock.engines.local.elastic.suggest import suggest_parallelism
 from penstock.engines.local.statistics import NodeStatistics
 
@@ -44,6 +45,21 @@ def test_one_core_is_for_one_replica_each() -> None:
 def test_steps_that_never_ran_get_one() -> None:
     assert suggest_parallelism([ran("a", 0)], cores=8, most=ANY) == {"a": 1}
     assert suggest_parallelism([], cores=8) == {}
+
+
+def test_the_statistics_of_a_run_are_what_it_takes() -> None:
+    graph = ps.PipeGraph("busy", chaining=False)
+    batches = [[{"v": i}] for i in range(50)]
+    rows = graph.source(ps.read.batches(batches, schema={"v": "int64"}), name="rows")
+    heavy = rows.filter(lambda row: sum(range(20_000)) > row.v, name="heavy")
+    heavy.sink(ps.write.memory(), name="out")
+    run = graph.start("local", options=ps.LocalOptions(workers="thread"))
+    run.wait()
+    statistics = run.statistics()  # type: ignore[attr-defined]  # of runs in process
+    found = ps.suggest_parallelism(statistics, cores=3)
+    assert set(found) == {"rows", "heavy", "out"}
+    assert (found["rows"], found["heavy"] >= 2) == (1, True)
+    assert ps.suggest_parallelism(statistics, cores=3, most={"heavy": 2})["heavy"] == 2
 
 
 @given(st.dictionaries(st.sampled_from("abc"), st.integers(1, 10_000), min_size=1), st.integers(1, 64))

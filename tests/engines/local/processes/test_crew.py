@@ -13,8 +13,13 @@ import pytest
 
 import penstock as ps
 from penstock import col
-from penstock.engines.local.processes.crew import Crew
+from penstock.engines.local.making import made
+from penstock.engines.local.processes.crew import Crew, crew_of
 from penstock.engines.local.processes.room import LEAST
+from penstock.engines.local.run import needs_thread
+from penstock.engines.local.settings import Settings
+from penstock.engines.protocol import RunOptions
+from penstock.events import nobody
 from tests.engines.local.processes.runs import (
     NUMBERS,
     PROCESS,
@@ -100,11 +105,30 @@ def test_by_itself_no_process_is_made_on_one_core_or_beside_other_threads(
 def test_elastic_steps_have_a_process_for_every_replica_that_the_machine_can_use() -> None:
     graph = ps.PipeGraph("elastic")
     numbers(graph, 3).map(seen, schema=SEEN, parallelism=(1, 8)).sink(ps.write.memory())
-    crew = Crew(graph.plan(), "process", ps.ManualClock(), cores=4)
+    crew = Crew(graph.plan(), "process", ps.ManualClock(), most=4)
     pids = crew.pids
     assert len(pids) == 4
     crew.close()
     assert all(is_gone(pid) for pid in pids)
+    crew = Crew(graph.plan(), "process", ps.ManualClock())
+    assert len(crew.pids) == 1  # nothing is elastic unless elastic= is given
+    crew.close()
+
+
+def test_every_replica_of_an_elastic_step_that_waits_for_a_process_has_a_thread_to_wait_in() -> None:
+    graph, settings = ps.PipeGraph("elastic"), Settings(cores=3, elastic=ps.Elastic(), workers="process")
+    numbers(graph, 3).map(seen, schema=SEEN, parallelism=(1, 8), name="seen").sink(ps.write.memory())
+    crew = crew_of(graph.plan(), settings, ps.ManualClock())
+    try:
+        run_ = made(graph.plan(), settings, RunOptions(), clock=ps.ManualClock(), events=nobody, crew=crew)
+        waiting = [
+            (node.steps[0].name, node.replica)
+            for node in run_.network.nodes
+            if needs_thread(node, settings, run_.network, crew)
+        ]
+        assert waiting == [("seen", 0), ("seen", 1), ("seen", 2)]
+    finally:
+        crew.close()
 
 
 def test_batches_may_be_of_any_size_and_type() -> None:

@@ -27,10 +27,10 @@ def speed_up(sample: Sample, replicas: Mapping[str, int]) -> float:
 
 def useful_threads(sample: Sample, replicas: Mapping[str, int]) -> int:
     """How many threads these replicas can keep busy, and some more, so that the slowest need not wait."""
-    busy = sum(step.busy for step in sample.steps)
+    busy = sample.pooled_busy
     if not busy:
         return 1
-    most = sum(replicas.values())
+    most = sum(replicas[step.step] for step in sample.steps if step.pooled)
     return max(1, min(most, ceil(busy * speed_up(sample, replicas) / FILL - 1e-9)))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from penstock.clock import Clock
@@ -52,6 +52,7 @@ class Plant:
     set_replicas  changes the replicas of a step; whether it could
     now           nanoseconds by the clock of the statistics
     most          step -> replicas it may have; steps left out stay as they are
+    least         step -> replicas it must have, if not one
     """
 
     nodes: Callable[[], Iterable[NodeStatistics]]
@@ -60,6 +61,7 @@ class Plant:
     set_replicas: Callable[[str, int], bool]
     now: Callable[[], int]
     most: Mapping[str, int]
+    least: Mapping[str, int] = field(default_factory=dict)
 
 
 class Elasticity:
@@ -70,7 +72,7 @@ class Elasticity:
     ) -> None:
         self._plant, self._clock, self._events = plant, clock, events
         self._controller = Controller(limits)
-        self._sampler = Sampler(plant.most, plant.now())
+        self._sampler = Sampler(plant.most, plant.now(), plant.least)
         self._period_s = period_us / 1e6
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="penstock-elastic", daemon=True)

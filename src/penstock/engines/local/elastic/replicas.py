@@ -59,7 +59,7 @@ def fewer_replicas(sample: Sample, limits: Limits) -> list[Decision]:
         wanted = replicas_to_keep_up(sample)
     found = []
     for step in sample.steps:
-        after = max(1, ceil(wanted[step.step] + 0.5))
+        after = max(step.least, ceil(wanted[step.step] + 0.5))
         if after < step.replicas and step.most > 1:
             reason = f"there is work for {wanted[step.step]:.1f} replicas"
             found.append(Decision(step.step, step.replicas, after, reason))

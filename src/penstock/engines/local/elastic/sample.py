@@ -27,6 +27,8 @@ class StepSample:
     full_out  the greatest write-blocked ratio of the ports that it writes to
     source    whether it reads no port
     waiting   share of the period that it waited for rows, mean over replicas
+    least     how many there must be
+    pooled    whether the threads of the pool run it; not if its replicas have threads of their own
     """
 
     step: str
@@ -39,6 +41,8 @@ class StepSample:
     full_out: float
     source: bool = False
     waiting: float = 0.0
+    pooled: bool = True
+    least: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,12 @@ class Sample:
     @property
     def utilisation(self) -> float:
         """The share of the threads' time that went into running nodes (C-Stream 4.1)."""
-        return sum(step.busy for step in self.steps) / self.threads
+        return self.pooled_busy / max(1, self.threads)
+
+    @property
+    def pooled_busy(self) -> float:
+        """Running time of what the pool runs, in periods; others wait on threads of their own."""
+        return sum(step.busy for step in self.steps if step.pooled)
 
     @property
     def throughput(self) -> int:
@@ -79,11 +88,12 @@ class _Look:
 class Sampler:
     """Looks at the statistics once per period.
 
-    most  step -> the replicas it may have; steps left out stay as they are
+    most   step -> the replicas it may have; steps left out stay as they are
+    least  step -> the replicas it must have, if not one
     """
 
-    def __init__(self, most: Mapping[str, int], now: int) -> None:
-        self._most = most
+    def __init__(self, most: Mapping[str, int], now: int, least: Mapping[str, int] | None = None) -> None:
+        self._most, self._least = most, least or {}
         self._looked = now
         self._nodes: dict[NodeStatistics, _Look] = {}
         self._ports: dict[InputStatistics, int] = {}
@@ -137,6 +147,8 @@ class Sampler:
             full_out=max(full_out, default=0.0),
             source=replicas[0].source,
             waiting=waiting / took / len(replicas),
+            least=self._least.get(step, 1),
+            pooled=not all(node.dedicated for node in replicas),
         )
 
     def _forget(

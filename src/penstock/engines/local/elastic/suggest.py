@@ -19,13 +19,16 @@ def suggest_parallelism(
 ) -> dict[str, int]:
     """Step -> the replicas it should have so that all cores are used; at least one each.
 
-    nodes  the statistics of all replicas of a run, or of a part of one
+    Of steps that share a node the first is named: they have equally many.
+
+    nodes  the statistics of all replicas of a run, or of a part of one: `run.statistics()`
     cores  how many to use; steps without much work share them
-    most   step -> the replicas it may have; steps left out, and sources, keep one
+    most   step -> the replicas it may have; steps left out, and sources, keep one. None for any but sources
     """
-    allowed = most or {}
+    found = list(nodes)
+    allowed = {node.step: cores for node in found if not node.source} if most is None else most
     work: dict[str, int] = {}
-    for node in nodes:
+    for node in found:
         work[node.step] = work.get(node.step, 0) + node.running_ns
     replicas = dict.fromkeys(work, 1)
     threads_left = cores - _threads(work, replicas)

@@ -18,6 +18,8 @@ from penstock.engines.local.elastic.sample import Sample
 def resize_pool(sample: Sample, replicas: Mapping[str, int], limits: Limits) -> Decision | None:
     """More threads, fewer, or None for as many as there are; `replicas` are those of the next period."""
     n, used = sample.threads, sample.utilisation
+    if not n:
+        return None  # every node has a thread of its own
     grown = any(replicas[step.step] > step.replicas for step in sample.steps)
     if n > limits.most_threads or n < limits.least_threads:
         after = min(max(n, limits.least_threads), limits.most_threads)

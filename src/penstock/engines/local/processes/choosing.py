@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Iterable
 
-from penstock.engines.local.processes.sharing import shares
 from penstock.engines.local.settings import PROCESS, THREAD
 from penstock.operators.accumulator import Accumulator
 from penstock.operators.filter import Filter
@@ -15,7 +14,6 @@ from penstock.operators.function import BatchFunction, RowFunction
 from penstock.operators.map import Map
 from penstock.operators.op import IN, OUT
 from penstock.plan.step import Step
-from penstock.stages.row_compiled import CompiledRows
 
 CAN_FORK = hasattr(os, "fork")
 _NO_FORK = "this platform has no fork, by which functions would reach another process"
@@ -41,6 +39,8 @@ def why_thread(step: Step) -> str | None:
         return "what it calls on whole columns may well scale on threads"
     if step.op.stateful:
         return "its state would be in another process"
+    from penstock.engines.local.processes.sharing import shares
+
     return shares(function.call)
 
 
@@ -81,5 +81,7 @@ def _may_be_compiled(step: Step) -> bool:
     op = step.op
     if not isinstance(op, Map | Filter) or op.state is not None or not isinstance(op.how, RowFunction):
         return False
+    from penstock.stages.row_compiled import CompiledRows
+
     down = op.outputs({IN: step.up})[OUT].schema if isinstance(op, Map) else None
     return CompiledRows(op.how, step.up.schema, down, wraps=op.compile).program is not None

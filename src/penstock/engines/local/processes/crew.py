@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from penstock.clock import Clock
 from penstock.engines.local.groups import Group, Part, cut
 from penstock.engines.local.node import Node
 from penstock.engines.local.processes.choosing import chosen, is_alone
-from penstock.engines.local.processes.serving import Hosted
-from penstock.engines.local.processes.stage import Remote, RemoteStage, RemoteWork
-from penstock.engines.local.processes.trial import Choice, TriedWork
-from penstock.engines.local.processes.worker import Worker
 from penstock.engines.local.settings import AUTO, PROCESS, THREAD, Settings
 from penstock.errors import EngineError
-from penstock.events import Event, ScaleDecided
 from penstock.plan.plan import Plan
 from penstock.plan.step import Ref, Step
 from penstock.stages.make import stage_of
@@ -23,17 +19,25 @@ from penstock.stages.protocol import Stage
 from penstock.stages.site import Site
 from penstock.stages.stateless import Stateless
 
+if TYPE_CHECKING:  # what only a run with worker processes needs is loaded when one is made
+    from penstock.engines.local.processes.trial import Choice
+    from penstock.engines.local.processes.worker import Worker
+    from penstock.events import Event
+
 
 class Crew:
     """One worker per replica of steps that are fused, if one of them is to run in processes.
 
     workers  "process": such steps run there; "auto": those that need it, once that has been measured
     cores    how many there are; with one, only "process" makes processes
+    most     replicas of an elastic step, at most, as for `groups.cut`
     tell     who is told of a choice
     """
 
-    def __init__(self, plan: Plan, workers: str, clock: Clock, *, cores: int | None = None) -> None:
-        self._clock, self._plan, self._asked = clock, plan, workers
+    def __init__(
+        self, plan: Plan, workers: str, clock: Clock, *, cores: int | None = None, most: int = 1
+    ) -> None:
+        self._clock, self._plan, self._asked, self._most = clock, plan, workers, most
         self.workers: list[Worker] = []
         self._places: dict[tuple[str, int], tuple[Worker, int]] = {}
         self._choices: dict[str, Choice] = {}
@@ -47,10 +51,13 @@ class Crew:
         """The processes."""
         return [worker.pid for worker in self.workers]
 
-    def stage_of(self, step: Step, replica: int, site: Site) -> Stage:
-        """The stage of a step: itself, or one that asks a worker."""
+    def stage_of(self, step: Step, replica: int, site: Site, *, numbered: bool = False) -> Stage:
+        """The stage of a step: itself, or one that asks a worker; `numbered` as for `stages.make`."""
         if (step.name, replica) not in self._places:
-            return stage_of(step, site)
+            return stage_of(step, site, numbered=numbered)
+        from penstock.engines.local.processes.stage import Remote, RemoteStage, RemoteWork
+        from penstock.engines.local.processes.trial import TriedWork
+
         worker, seat = self._places[step.name, replica]
         remote = Remote(worker, seat, step, site)
         if step.op.stateful:
@@ -81,7 +88,7 @@ class Crew:
 
     def _begin(self) -> None:
         try:
-            for group in cut(self._plan):
+            for group in cut(self._plan, most=self._most):
                 if group.part is Part.WHOLE:
                     self._fork(group)
         except OSError as cause:
@@ -97,8 +104,10 @@ class Crew:
         steps = [step for step in group.steps if chosen(step, self._asked)]
         if not steps:
             return
-        most = min(group.head.degree.most, self._cores) if group.head.degree.elastic else 0
-        for replica in range(max(group.width, most)):
+        from penstock.engines.local.processes.serving import Hosted
+        from penstock.engines.local.processes.worker import Worker
+
+        for replica in range(group.width):
             hosted = [Hosted(step, self._clock, self._read(step)) for step in steps]
             worker = Worker(hosted, before=self.workers)
             self.workers.append(worker)
@@ -110,6 +119,9 @@ class Crew:
 
     def _choice(self, step: Step) -> Choice:
         if step.name not in self._choices:
+            from penstock.engines.local.processes.trial import Choice
+            from penstock.events import ScaleDecided
+
             n = step.degree.least
 
             def told(reason: str) -> None:
@@ -122,7 +134,7 @@ class Crew:
 def crew_of(plan: Plan, settings: Settings, clock: Clock) -> Crew:
     """The workers that are asked for; a run that replays a seed measures nothing."""
     replays = settings.seed is not None and settings.workers == AUTO
-    return Crew(plan, THREAD if replays else settings.workers, clock)
+    return Crew(plan, THREAD if replays else settings.workers, clock, most=settings.most_replicas)
 
 
 def _cores() -> int:

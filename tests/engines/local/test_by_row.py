@@ -1,0 +1,254 @@
+"""Rows by themselves become what they become as batches: the same rows, rounds, accounts and errors.
+
+The twin of every run is the same run with somebody who listens to its events: then rounds are told one by
+one, and all rows go through the seats as batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock import col
+
+SCHEMA = {"key": "int64", "value": "int64", "text": "string", "time": "int64"}
+ARROW = pa.schema({"key": pa.int64(), "value": pa.int64(), "text": pa.string(), "time": pa.int64()})
+GOOD = st.fixed_dictionaries(
+    {
+        "key": st.none() | st.integers(0, 3),
+        "value": st.none() | st.integers(-3, 5),
+        "text": st.none() | st.sampled_from(["a", "b", "ü"]),
+        "time": st.integers(0, 30),
+    }
+)
+ODD = st.sampled_from(
+    [
+        {"key": 1, "time": 3},
+        {"time": 4, "value": 2, "key": 1, "text": "order"},
+        {"key": "one", "time": 1},
+        {"key": 1, "time": 2, "other": 3},
+        {"key": 2**70, "value": 1, "text": "a", "time": 1},
+        {"key": 1, "value": 1, "text": "a", "time": None},
+        {"key": 1, "value": True, "text": "a", "time": 5},
+        7,
+    ]
+)
+ROWS = st.lists(st.one_of(GOOD, GOOD, GOOD, ODD), max_size=14)
+POLICIES = st.sampled_from(["skip", "dead_letter"])
+STEPS = st.lists(
+    st.sampled_from(["halved", "small", "text", "typed", "same", "positive", "twice", "relay"]), max_size=4
+)
+FAILING = ("halved", "small", "typed", "positive")
+TAILS = st.sampled_from(["sink", "count", "remembered", "fresh", "windows", "callback", "collected"])
+
+
+@dataclass
+class Typed:
+    """A row as a dataclass, with whole numbers where others have floats."""
+
+    key: int | None
+    value: float | None
+    text: str | None
+    time: int
+
+
+def halved(row: Any) -> dict[str, Any]:
+    return {"key": row.key, "value": 10 // row.value, "text": row.text, "time": row["time"]}
+
+
+def is_small(row: Any) -> Any:
+    return row.value < 4 if row.value != 1 else "one"
+
+
+def with_text(row: Any) -> dict[str, Any]:
+    return {**row, "text": f"{row.text}{'é' if row.value == 2 else '!'}"}
+
+
+def typed(row: Any) -> Typed:
+    return Typed(row.key, row.value if row.value != 3 else 3.5, row.text, row.time)
+
+
+def same(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return rows
+
+
+def twice(row: Any) -> list[dict[str, Any]]:
+    return [dict(row), {**row, "value": 1}][: 1 + (row.key == 1)]
+
+
+def count(row: Any, state: int) -> int:
+    if row.value == 2:
+        raise ValueError("two")
+    return state + 1
+
+
+def remembered(row: Any, state: list[int]) -> dict[str, Any]:
+    state.append(1)
+    return {**row, "value": len(state) // (row.value or 0)}
+
+
+def is_fresh(row: Any, state: list[int]) -> bool:
+    state.append(1)
+    return len(state) % 2 == 1
+
+
+@dataclass
+class Program:
+    """A graph, and the sinks that show what it gave."""
+
+    graph: ps.PipeGraph
+    sinks: dict[str, Any] = field(default_factory=dict)
+    called: list[list[dict[str, Any]]] = field(default_factory=list)
+
+    def keep(self, pipe: Any, name: str) -> None:
+        self.sinks[name] = ps.write.memory()
+        pipe.sink(self.sinks[name], name=name)
+
+
+def add(pipe: Any, kind: str, name: str, policy: str) -> Any:
+    match kind:
+        case "halved":
+            return pipe.map(halved, schema=SCHEMA, on_error=policy, name=name)
+        case "small":
+            return pipe.filter(is_small, on_error=policy, name=name)
+        case "text":
+            return pipe.map(with_text, schema=SCHEMA, name=name)
+        case "typed":
+            return pipe.map(typed, schema=SCHEMA, on_error=policy, name=name)
+        case "same":
+            return pipe.map(ps.batch(same, schema=ARROW), name=name)
+        case "positive":
+            return pipe.filter(col("value") > 0, on_error=policy, name=name)
+        case "twice":
+            return pipe.flat_map(twice, schema=SCHEMA, name=name)
+    return pipe.filter(lambda row: None if row.key is None else True, name=name)
+
+
+def end(program: Program, pipe: Any, tail: str, policy: str, *, timed: bool) -> None:
+    if tail == "count":
+        pipe = pipe.key_by("key").accumulate(count, 0, schema={"n": "int64"}, on_error=policy, name="count")
+    elif tail == "remembered":
+        pipe = pipe.key_by("key", "text").map(
+            remembered, state=list, schema=SCHEMA, on_error=policy, name="remembered"
+        )
+    elif tail == "fresh":
+        pipe = pipe.key_by("text").filter(is_fresh, state=list, name="fresh").map(with_text, schema=SCHEMA)
+    elif tail == "windows" and timed:
+        pipe = pipe.key_by("key").window(ps.tumbling("4 s"), name="windows").aggregate(n=ps.count())
+        program.keep(pipe.late, "late")
+    elif tail == "callback":
+        pipe.sink(ps.write.callback(lambda rows: program.called.append(rows.to_pylist())), name="called")
+    program.keep(pipe, "out")
+
+
+def program_of(
+    source: Any, steps: list[str], tail: str, policy: str, *, timed: bool, chaining: bool
+) -> Program:
+    program = Program(ps.PipeGraph("rows", chaining=chaining))
+    when: dict[str, Any] = {"time": "time", "time_unit": "s", "delay": "3 s"} if timed else {}
+    pipe: Any = program.graph.source(source, name="source", on_error=policy, **when)
+    for at, kind in enumerate(steps):
+        pipe = add(pipe, kind, f"{kind}-{at}", policy)
+    end(program, pipe, tail, policy, timed=timed)
+    names = ["source", *(f"{kind}-{at}" for at, kind in enumerate(steps) if kind in FAILING), tail]
+    for name in names if policy == "dead_letter" else ():
+        if name in ("source", "count", "remembered") or "-" in name:
+            program.keep(program.graph[name].errors, f"{name}-errors")
+    return program
+
+
+def shown(program: Program, **how: Any) -> dict[str, Any]:
+    """Everything that can be seen of a run."""
+    result = program.graph.run(engine="local", **how)
+    found: dict[str, Any] = {
+        name: [batch.to_pylist() for batch in kept.batches()] for name, kept in program.sinks.items()
+    }
+    found["rounds"] = {name: list(kept._committed) for name, kept in program.sinks.items()}
+    found["accounts"] = {name: each.to_dict() for name, each in result.accounts.items()}
+    found["batches"], found["called"] = result.batches, list(program.called)
+    assert all(each.balanced for name, each in result.accounts.items())
+    program.called.clear()
+    return found
+
+
+def singly(rows: list[Any]) -> Any:
+    return ps.read.iterable(rows, schema=SCHEMA, batch=1)
+
+
+def mixed(rows: list[Any]) -> Any:
+    """Rows, lists of rows, columns, and promises in between."""
+
+    def given_out() -> Iterator[Any]:
+        for at, row in enumerate(rows):
+            if at % 5 == 3:
+                yield [row]
+            elif at % 5 == 4:
+                yield [row, {"key": 3, "value": at, "text": "c", "time": at}]
+            elif at % 7 == 5:
+                yield pa.RecordBatch.from_pylist([{"key": 2, "value": at, "text": "d", "time": at}], ARROW)
+            else:
+                yield row
+            if at % 6 == 4:
+                yield ps.Watermark(at)
+
+    return ps.read.generator(given_out, schema=SCHEMA, batch=1)
+
+
+@settings(deadline=None, max_examples=120)
+@given(
+    ROWS,
+    st.sampled_from([singly, mixed]),
+    STEPS,
+    TAILS,
+    POLICIES,
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([1, 2, "per-node"]),
+    st.sampled_from([1, 3, 64]),
+)
+def test_what_can_be_seen_of_a_run_is_the_same_as_when_rows_are_batches(
+    rows: list[Any],
+    read: Callable[[list[Any]], Any],
+    steps: list[str],
+    tail: str,
+    policy: str,
+    timed: bool,
+    chaining: bool,
+    threads: Any,
+    queue_size: int,
+) -> None:
+    program = program_of(read(rows), steps, tail, policy, timed=timed, chaining=chaining)
+    options = ps.LocalOptions(threads=threads, queue_size=queue_size)
+    quick = shown(program, options=options)
+    assert quick == shown(program, options=options, events=lambda event: None)
+
+
+@settings(deadline=None, max_examples=40)
+@given(ROWS, STEPS, TAILS, st.booleans(), st.integers(0, 2**16), st.integers(1, 9))
+def test_it_is_so_for_any_interleaving_and_wherever_the_run_stops(
+    rows: list[Any], steps: list[str], tail: str, timed: bool, seed: int, until: int
+) -> None:
+    program = program_of(singly(rows), steps, tail, "dead_letter", timed=timed, chaining=False)
+    quick = shown(program, options=ps.LocalOptions(seed=seed, queue_size=2), until=until)
+    assert quick == shown(program, events=lambda event: None, until=until)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(GOOD, min_size=1, max_size=9), STEPS, TAILS, st.booleans(), st.booleans())
+def test_the_row_that_stops_a_run_is_told_in_the_same_words_after_the_same_rows(
+    rows: list[Any], steps: list[str], tail: str, timed: bool, chaining: bool
+) -> None:
+    def stopped(**how: Any) -> tuple[str, Any]:
+        program = program_of(singly(rows), steps, tail, "fail", timed=timed, chaining=chaining)
+        try:
+            return "", shown(program, options=ps.LocalOptions(threads=1), **how)
+        except ps.PenstockError as failure:
+            return str(failure), program.sinks["out"].rows()
+
+    assert stopped() == stopped(events=lambda event: None)

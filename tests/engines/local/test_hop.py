@@ -1,0 +1,189 @@
+"""Rows go to the next node by hand where that takes no time, else through the channel; all else is equal."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.engines.local.channel import Channel
+from penstock.engines.local.hop import LONG, SELDOM
+from penstock.engines.local.line import Line
+from penstock.engines.local.making import Made, made
+from penstock.engines.local.pool import run_turn
+from penstock.engines.local.settings import settings
+from penstock.engines.protocol import RunOptions
+from penstock.events import BatchDone, nobody
+
+NUMBERS = {"v": "int64"}
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The rows that went through a channel."""
+    found: list[Any] = []
+    push = Channel.push_row
+
+    def noted(channel: Channel, message: Any) -> bool:
+        found.append(message[0])
+        return push(channel, message)
+
+    monkeypatch.setattr(Channel, "push_row", noted)
+    return found
+
+
+def numbers(n: int) -> Any:
+    return ps.read.iterable([{"v": v} for v in range(n)], schema=NUMBERS, batch=1)
+
+
+def graph_of(n: int, second: Callable[[Any], dict[str, int]]) -> tuple[ps.PipeGraph, Any]:
+    """Two maps, each in a node of its own."""
+    graph, out = ps.PipeGraph("hops", chaining=False), ps.write.memory()
+    pipe = graph.source(numbers(n), name="numbers").map(more, schema=NUMBERS, name="first")
+    pipe.map(second, schema=NUMBERS, name="second").sink(out, name="out")
+    return graph, out
+
+
+def more(row: Any) -> dict[str, int]:
+    return {"v": row.v + 1}
+
+
+class LastFirst:
+    """Whoever is nearest to the end, so that all wait for rows before the source begins."""
+
+    def choose(self, ready: Any, worker: int, now: int) -> Any:
+        return max(ready, key=lambda node: node.number)
+
+
+def carried(graph: ps.PipeGraph, clock: ps.ManualClock, options: Any = None) -> Made:
+    """A run in this thread, by a clock that only the steps move."""
+    plan = graph.plan()
+    run = made(plan, settings(options, plan), RunOptions(), clock=ps.ManualClock(), events=nobody)
+    run.dispatcher.now, run.dispatcher._scheduler = clock.now, LastFirst()
+    for node in run.network.nodes:
+        node.now = clock.now
+    for writing in run.network.writings.values():
+        writing.open(resume=False)
+    run.dispatcher.begin(run.network.nodes)
+    while not run.dispatcher.over:
+        with run.dispatcher.lock:
+            taken = run.dispatcher.take(0)
+        assert taken is not None, "somebody can go on"
+        run_turn(run.dispatcher, taken)
+    return run
+
+
+def test_rows_go_by_hand_to_nodes_that_wait_and_take_no_time(sent: list[Any]) -> None:
+    graph, out = graph_of(1_000, more)
+    run = carried(graph, ps.ManualClock())
+    assert [row["v"] for row in out.rows()] == list(range(2, 1_002))
+    assert sent == []
+    for name in ("numbers", "first", "second", "out"):
+        assert run.network.accounts()[name].rows_in == 1_000
+    for node in run.network.nodes[1:]:
+        assert node.statistics.rows_in == 1_000
+    for node in run.network.nodes[:-1]:
+        assert node.statistics.rows_out == 1_000
+
+
+def test_a_node_that_takes_long_for_a_row_has_its_rows_from_the_channel(sent: list[Any]) -> None:
+    clock = ps.ManualClock()
+
+    def slow(row: Any) -> dict[str, int]:
+        clock.advance(LONG + 1)
+        return {"v": row.v}
+
+    graph, out = graph_of(1_000, slow)
+    carried(graph, clock)
+    assert [row["v"] for row in out.rows()] == list(range(1, 1_001))
+    assert len(sent) > 900
+
+
+def test_one_slow_row_in_many_changes_nothing(sent: list[Any]) -> None:
+    clock = ps.ManualClock()
+
+    def once(row: Any) -> dict[str, int]:
+        clock.advance(LONG + 1 if row.v % SELDOM == 0 else 0)
+        return {"v": row.v}
+
+    graph, out = graph_of(20 * SELDOM, once)
+    carried(graph, clock)
+    assert len(out.rows()) == 20 * SELDOM
+    assert sent == []
+
+
+def test_time_is_counted_for_the_node_that_is_worked_for() -> None:
+    clock = ps.ManualClock()
+
+    def some(row: Any) -> dict[str, int]:
+        clock.advance(1_000)
+        return {"v": row.v}
+
+    graph, _ = graph_of(300, some)
+    run = carried(graph, clock)
+    running = {node.statistics.step: node.statistics.running_ns for node in run.network.nodes}
+    assert running["second"] == 300_000
+    assert running["numbers"] == running["first"] == running["out"] == 0
+
+
+def test_with_elastic_threads_every_node_works_for_itself(sent: list[Any]) -> None:
+    graph, out = graph_of(100, more)
+    graph.run(engine="local", options=ps.LocalOptions(threads=1, elastic=ps.Elastic()))
+    assert len(out.rows()) == 100
+    assert len(sent) == 300
+
+
+@pytest.mark.parametrize("threads", [1, 2, "per-node"])
+def test_a_step_that_fails_while_it_is_worked_for_is_named(threads: Any) -> None:
+    def fails(row: Any) -> dict[str, int]:
+        return {"v": 1 // (150 - row.v)}
+
+    graph, out = graph_of(300, fails)
+    with pytest.raises(ps.FunctionError, match=r"failed on a row") as told:
+        graph.run(engine="local", options=ps.LocalOptions(threads=threads))
+    assert told.value.step == "second"
+    assert "v=150" in str(told.value)
+    assert len(out.rows()) == 149  # everything before it has arrived
+
+
+def test_rows_are_counted_while_the_source_waits_for_more() -> None:
+    came, free = threading.Event(), threading.Event()
+
+    def rows() -> Iterator[dict[str, int]]:
+        for v in range(5):
+            yield {"v": v}
+        came.set()
+        assert free.wait(60), "the test has forgotten it"
+        yield {"v": 5}
+
+    graph, out = ps.PipeGraph("waits"), ps.write.memory()
+    pipe = graph.source(ps.read.generator(rows, schema=NUMBERS, batch=1, bounded=False), name="rows")
+    some = pipe.map(more, schema=NUMBERS, name="more").filter(lambda row: row.v != 2, name="some")
+    some.sink(out, name="out")
+    run = graph.start(engine="local")
+    try:
+        assert came.wait(60)
+        found = run.metrics()
+        assert [row["v"] for row in out.rows()] == [1, 3, 4, 5]
+        rows_in = {name: each.rows_in for name, each in found.items()}
+        assert rows_in == {"rows": 5, "more": 5, "some": 5, "out": 4}
+        assert found["some"].filtered == 1
+        run.stop()
+    finally:
+        free.set()
+    assert run.wait().batches == 6  # the round that had begun is carried through
+    assert [row["v"] for row in out.rows()] == [1, 3, 4, 5, 6]
+
+
+def test_a_run_that_is_listened_to_tells_of_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*given: Any) -> bool:
+        raise AssertionError("rounds must be told one by one")
+
+    monkeypatch.setattr(Line, "carry", refused)
+    graph, _ = graph_of(3, more)
+    told: list[Any] = []
+    graph.run(engine="local", events=told.append)
+    assert [event.batch for event in told if isinstance(event, BatchDone)][:3] == [0, 1, 2]

@@ -1,0 +1,453 @@
+"""Keyed steps whose replicas come and go while rows flow: state moves by key, and the answer stays the same.
+
+The reference engine judges. Changes are asked for in the middle of a source's rows, and every choice of the
+scheduler comes from a seed; once more with threads, and once more with a checkpoint and a restart.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock import col
+from penstock.clock import WallClock
+from penstock.engines.checkpoint import Checkpoint
+from penstock.engines.described import described
+from penstock.engines.local.adapting import Scaling
+from penstock.engines.local.making import Made, made
+from penstock.engines.local.moves import Leader, first_owners, shared_out
+from penstock.engines.local.network import seats_of
+from penstock.engines.local.pool import Pool, run_turn
+from penstock.engines.local.run import close_all, open_all
+from penstock.engines.local.saving import Saving
+from penstock.engines.local.seats import StageSeat
+from penstock.engines.local.settings import Settings
+from penstock.engines.protocol import RunOptions
+from penstock.events import nobody
+from penstock.plan.accounts import Accounts
+from penstock.stages.by_bucket import ByBucket
+from penstock.testing.strategies import cuts, timed_rows
+from tests.graph.random_graphs import EVENTS
+
+CORES = 4
+Batches = list[list[dict[str, Any]]]
+Verb = Callable[[ps.MultiPipe, Any], ps.MultiPipe]
+
+
+def add_up(row: Any, total: int) -> int:
+    """How many rows so far."""
+    return total + 1
+
+
+class Seen:
+    """A state that could not be saved, and need not be."""
+
+    def __init__(self) -> None:
+        self.values: set[int | None] = set()
+        self.again: Callable[[int | None], bool] = lambda value: value in self.values
+
+
+def is_new(row: Any, seen: Seen) -> bool:
+    """Whether the key had no such value before."""
+    again = seen.again(row.value)
+    seen.values.add(row.value)
+    return not again
+
+
+def is_first(row: Any, seen: dict[str, int]) -> bool:
+    """Whether the key had no row before."""
+    seen["n"] = seen.get("n", 0) + 1
+    return seen["n"] == 1
+
+
+def windows(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
+    """Overlapping windows with what registers hold, and with what they do not."""
+    found = pipe.key_by("key").window(ps.sliding(10, every=4), lateness=1, parallelism=degree, name="moved")
+    return found.aggregate(value=ps.count(), all=ps.collect("value"), first=ps.first("value"))
+
+
+def sessions(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
+    """Sessions."""
+    found = pipe.key_by("key").window(ps.session(5), lateness=2, parallelism=degree, name="moved")
+    return found.aggregate(value=ps.max("value"), mean=ps.mean("value"))
+
+
+def counted(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
+    """Windows of rows, of two kinds."""
+    kinds = {"few": ps.count_window(2, 1), "many": ps.count_window(5)}
+    found = pipe.key_by("key").window(**kinds, parallelism=degree, name="moved", partial=True)  # type: ignore[arg-type]  # keywords name windows
+    return found.aggregate(value=ps.sum("value"))
+
+
+def accumulated(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
+    """Rows so far by key."""
+    return pipe.key_by("key").accumulate(add_up, 0, schema={"n": "int64"}, parallelism=degree, name="moved")
+
+
+def with_state(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
+    """The first rows with their value, by a state that nobody could save."""
+    return pipe.key_by("key").filter(is_new, state=Seen, parallelism=degree, name="moved")
+
+
+def followed(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
+    """Steps behind it that need no second shuffle, and move along."""
+    fresh = pipe.key_by("key").filter(
+        lambda row, seen: not is_first(row, seen), state=dict, parallelism=degree, name="moved"
+    )
+    doubled = fresh.map(value=col("value") * 2, parallelism=degree)
+    found = doubled.window(ps.tumbling(6), parallelism=degree, name="followed")
+    return found.aggregate(value=ps.count(), least=ps.min("value"))
+
+
+def after_replicas(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
+    """Behind replicas that have their turn, and come and go too, and before another keyed step of its own."""
+    turns = pipe.map(value=col("value").fill_null(1), parallelism=degree, name="turns")
+    some = turns.key_by("key").accumulate(
+        add_up, 0, schema={"value": "int64"}, parallelism=degree, name="moved"
+    )
+    thirds = some.map(third=col("value") % 3, parallelism=2)
+    return (
+        thirds.key_by("third")
+        .window(ps.tumbling(8), parallelism=degree, name="behind")
+        .aggregate(n=ps.count())
+    )
+
+
+VERBS: dict[str, Verb] = {
+    each.__name__: each
+    for each in (windows, sessions, counted, accumulated, with_state, followed, after_replicas)
+}
+
+
+def graph_of(
+    verb: Verb,
+    streams: list[Batches],
+    seen: Callable[[Any], bool],
+    *,
+    chaining: bool = True,
+    degree: Any = (1, 8),
+    write: Callable[[str], Any] = lambda sink: ps.write.memory(),
+) -> ps.PipeGraph:
+    """Sources that are told of before their rows go on, and one keyed step behind them; names in order."""
+    graph, pipes = ps.PipeGraph("moved", chaining=chaining), []
+
+    def told_of(row: Any) -> bool:  # a callable object would be copied
+        return seen(row)
+
+    for number, batches in enumerate(streams):
+        reader = ps.read.batches(batches, schema=EVENTS)
+        rows = graph.source(reader, time="t", time_unit="s", delay=3, name=f"source {number}")
+        pipes.append(rows.filter(told_of, name=f"seen {number}"))
+    whole = pipes[0].merge(*pipes[1:]) if len(pipes) > 1 else pipes[0]
+    result = verb(whole, degree)
+    result.sink(write("out"), name="out")
+    graph["moved"].late.sink(write("late"), name="late")
+    return graph
+
+
+def told(graph: ps.PipeGraph, accounts: Any) -> tuple[dict[str, Accounts], dict[str, Counter[str]]]:
+    """The accounts of every step, and what reached every sink."""
+    sinks = {step.name: step.op.writer for step in graph.steps if isinstance(step.op, ps.Sink)}
+    rows = {name: Counter(map(repr, writer.rows())) for name, writer in sinks.items()}  # type: ignore[attr-defined]  # all are memory()
+    return dict(accounts), rows
+
+
+class Changes:
+    """Asks for so many replicas when so many rows have gone by."""
+
+    def __init__(self, changes: dict[int, tuple[str, int]]) -> None:
+        self._changes, self._n = changes, 0
+        self.scaling: Scaling | None = None
+
+    def __call__(self, row: Any) -> bool:
+        if self.scaling is not None and self._n in self._changes:
+            self.scaling.set_replicas(*self._changes[self._n])
+        self._n += 1
+        return True
+
+
+def drive(run: Made) -> None:
+    """Everything in this thread."""
+    run.dispatcher.begin(run.network.nodes)
+    while (node := run.dispatcher.take(0)) is not None:
+        run_turn(run.dispatcher, node)
+    if run.dispatcher.failure is not None:
+        raise run.dispatcher.failure
+    assert run.dispatcher.over
+
+
+def moved(graph: ps.PipeGraph, changes: Changes, **asked: Any) -> Made:
+    """A run with changes, all the way through."""
+    options = Settings(cores=CORES, elastic=ps.Elastic(), **asked)
+    run = made(graph.plan(), options, RunOptions(), clock=WallClock(), events=nobody)
+    changes.scaling = Scaling(run.network)
+    open_all(run)
+    drive(run)
+    close_all(run.network)
+    return run
+
+
+def many_changes(n: int) -> st.SearchStrategy[dict[int, tuple[str, int]]]:
+    """When, what and to how many."""
+    asked = st.tuples(st.sampled_from(["moved", "moved", "behind", "turns"]), st.integers(1, CORES))
+    return st.dictionaries(st.integers(0, n), asked, max_size=6)
+
+
+@st.composite
+def streams(draw: st.DrawFn, *, sources: int) -> list[Batches]:
+    """Rows for some sources, in many batches."""
+    return [draw(cuts(draw(timed_rows(span=25, max_size=25)))) for _ in range(sources)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", VERBS)
+@settings(deadline=None, max_examples=60)
+@given(
+    data=st.data(),
+    changes=many_changes(25),
+    seed=st.integers(0, 2**32),
+    queue_size=st.sampled_from([1, 3, 64]),
+    chaining=st.booleans(),
+    composition=st.sampled_from(["combined", "dedicated", "centralised"]),
+)
+def test_whenever_state_moves_the_answer_is_that_of_the_reference(
+    verb: str,
+    data: st.DataObject,
+    changes: dict[int, tuple[str, int]],
+    seed: int,
+    queue_size: int,
+    chaining: bool,
+    composition: str,
+) -> None:
+    given_rows, asking = data.draw(streams(sources=1)), Changes(changes)
+    graph = graph_of(VERBS[verb], given_rows, asking, chaining=chaining)
+    run = moved(graph, asking, seed=seed, queue_size=queue_size, composition=composition)
+    found = told(graph, run.network.accounts())
+    asking.scaling = None
+    assert found == told(graph, graph.run("reference").accounts)
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=100)
+@given(
+    verb=st.sampled_from(sorted(VERBS)),
+    given_rows=streams(sources=3),
+    changes=many_changes(60),
+    seed=st.integers(0, 2**32),
+    queue_size=st.sampled_from([1, 3, 64]),
+    chaining=st.booleans(),
+)
+def test_where_sources_go_at_their_own_pace_every_row_is_accounted_for(
+    verb: str,
+    given_rows: list[Batches],
+    changes: dict[int, tuple[str, int]],
+    seed: int,
+    queue_size: int,
+    chaining: bool,
+) -> None:
+    asking = Changes(changes)
+    graph = graph_of(VERBS[verb], given_rows, asking, chaining=chaining)
+    accounts = moved(graph, asking, seed=seed, queue_size=queue_size).network.accounts()
+    assert [name for name, each in accounts.items() if not each.balanced] == []
+    assert accounts["moved"].rows_in == sum(len(batch) for batches in given_rows for batch in batches)
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=60)
+@given(
+    verb=st.sampled_from(sorted(set(VERBS) - {"with_state"})),
+    given_rows=streams(sources=3),
+    changes=many_changes(60),
+    seed=st.integers(0, 2**32),
+    until=st.integers(0, 8),
+    degree=st.integers(1, 3),
+)
+def test_with_a_checkpoint_state_moves_and_is_taken_up_by_another_number_of_replicas(
+    verb: str,
+    given_rows: list[Batches],
+    changes: dict[int, tuple[str, int]],
+    seed: int,
+    until: int,
+    degree: int,
+) -> None:
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        asking = Changes(changes)
+        saved(written_graph(VERBS[verb], given_rows, asking, folder), asking, folder, seed=seed, until=until)
+        asking.scaling = None
+        again = written_graph(VERBS[verb], given_rows, asking, folder, degree)
+        again.run("local", checkpoint=str(folder / "checkpoint"), options=ps.LocalOptions(seed=seed))
+        written_graph(VERBS[verb], given_rows, asking, folder / "whole").run("reference")
+        for sink in ("out", "late"):
+            assert lines(folder / sink) == lines(folder / "whole" / sink)
+
+
+def written_graph(
+    verb: Verb, given_rows: list[Batches], asking: Changes, folder: Path, degree: Any = (1, 8)
+) -> ps.PipeGraph:
+    """The same graph, with files behind it."""
+    return graph_of(verb, given_rows, asking, degree=degree, write=lambda sink: ps.write.jsonl(folder / sink))
+
+
+def lines(folder: Path) -> Counter[str]:
+    """Everything that was written."""
+    return Counter(line for file in folder.glob("*.jsonl") for line in file.read_text().splitlines())
+
+
+def saved(graph: ps.PipeGraph, asking: Changes, folder: Path, *, seed: int, until: int) -> None:
+    """Some rounds with changes, every one of them saved."""
+    plan, clock = graph.plan(), WallClock()
+    checkpoint = Checkpoint(str(folder / "checkpoint"), described(plan))
+    saving = Saving(checkpoint, clock, every=0)
+    options = Settings(cores=CORES, elastic=ps.Elastic(), seed=seed, queue_size=2)
+    run = made(plan, options, RunOptions(until=until), clock=clock, events=nobody, saving=saving)
+    asking.scaling = Scaling(run.network)
+    open_all(run, checkpoint)
+    drive(run)
+    saving.end(run.progress.rounds, drained=False)
+    close_all(run.network)
+    checkpoint.close()
+
+
+def rows_of(n: int) -> Batches:
+    """One row a batch, seven keys."""
+    return [[{"key": "abcdefg"[i % 7], "value": i, "t": i}] for i in range(n)]
+
+
+def test_buckets_are_shared_out_evenly_and_no_more_move_than_must() -> None:
+    owners = first_owners(1)
+    for n in (2, 3, 8, 5, 1, 7):
+        before, owners = owners, shared_out(owners, n)
+        counts = np.bincount(owners, minlength=n)
+        assert (len(counts), counts.sum(), counts.max() - counts.min() <= 1) == (n, 256, True)
+        fewest = np.minimum(np.bincount(before, minlength=8)[:n], counts).sum()
+        assert (owners == before).sum() == fewest
+
+
+@pytest.mark.parametrize("chaining", [True, False])
+def test_state_is_where_its_rows_go_after_every_move(chaining: bool) -> None:
+    asked = {5: ("moved", 4), 20: ("moved", 2), 40: ("moved", 3)}
+    asking, seen = Changes(asked), list[int]()
+    graph = graph_of(followed, [rows_of(70)], asking, chaining=chaining)
+    options = Settings(cores=CORES, elastic=ps.Elastic(), seed=3, queue_size=2)
+    run = made(graph.plan(), options, RunOptions(), clock=WallClock(), events=nobody)
+    asking.scaling = Scaling(run.network)
+    assert asking.scaling.most["moved"] == CORES
+    open_all(run)
+    run.dispatcher.begin(run.network.nodes)
+    (leader,) = set(run.network.leaders.values())
+    while (node := run.dispatcher.take(0)) is not None:
+        run_turn(run.dispatcher, node)
+        if leader.n not in seen[-1:]:
+            seen.append(leader.n)
+            assert_state_is_at_home(run, leader)
+    close_all(run.network)
+    assert seen == [1, 4, 2, 3]
+    assert len([each for each in asking.scaling.active() if each.step == "moved"]) == 3
+
+
+def assert_state_is_at_home(run: Made, leader: Leader) -> None:
+    """No replica has state of a bucket that another owns."""
+    for seat in run.network.seats():
+        if isinstance(seat, StageSeat) and isinstance(seat.stage, ByBucket):
+            (number,) = (node.replica for node in run.network.nodes if seat in seats_of(node))
+            assert all(leader.owners[bucket] == number for bucket in seat.stage.in_hand())
+
+
+@pytest.mark.parametrize("verb", ["accumulated", "followed", "after_replicas"])
+def test_state_moves_under_threads_too(verb: str) -> None:
+    asking = Changes({n: ("moved", 1 + n // 10 % CORES) for n in range(0, 400, 10)})
+    graph = graph_of(VERBS[verb], [rows_of(400)], asking)
+    options = Settings(cores=CORES, elastic=ps.Elastic(), queue_size=2)
+    run = made(graph.plan(), options, RunOptions(), clock=WallClock(), events=nobody)
+    asking.scaling = Scaling(run.network)
+    open_all(run)
+    run.dispatcher.begin(run.network.nodes)
+    pool = Pool(run.dispatcher)
+    pool.set_threads(4)
+    assert pool.join(120)
+    assert run.dispatcher.failure is None
+    close_all(run.network)
+    found, asking.scaling = told(graph, run.network.accounts()), None
+    assert found == told(graph, graph.run("reference").accounts)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rows_of_a_key_stay_in_order_when_it_moves(seed: int) -> None:
+    asking = Changes({n: ("moved", 1 + n % CORES) for n in range(0, 200, 7)})
+    kept, last = ps.write.memory(), dict[str, int]()
+    graph = graph_of(
+        accumulated,
+        [rows_of(200)],
+        asking,
+        write=lambda sink: kept if sink == "out" else ps.write.memory(),
+    )
+    moved(graph, asking, seed=seed, queue_size=64)
+    for row in kept.rows():
+        assert row["n"] == last.get(row["key"], 0) + 1
+        last[row["key"]] = row["n"]
+
+
+@pytest.mark.parametrize("fails_at", [6, 30, 41])
+def test_a_replica_that_fails_while_others_wait_for_its_state_ends_the_run(fails_at: int) -> None:
+    def failing(row: Any, total: int) -> int:
+        return total + 1 // int(row.value != fails_at)
+
+    def verb(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
+        return pipe.key_by("key").accumulate(
+            failing, 0, schema={"n": "int64"}, parallelism=degree, name="moved"
+        )
+
+    for seed in range(10):
+        asking = Changes({n: ("moved", 1 + n % CORES) for n in range(60)})
+        with pytest.raises(ps.FunctionError, match="ZeroDivisionError"):
+            moved(graph_of(verb, [rows_of(60)], asking), asking, seed=seed, queue_size=2)
+
+
+def test_what_a_silent_source_could_hold_up_keeps_its_replicas() -> None:
+    graph = ps.PipeGraph("silent")
+    endless = ps.read.generator(lambda: iter(()), schema=EVENTS, bounded=False)
+    two: list[Any] = [endless, ps.read.batches(rows_of(3), schema=EVENTS)]
+    pipes = [graph.source(each, time="t", time_unit="s", delay=3) for each in two]
+    accumulated(pipes[0].merge(pipes[1]), (1, 8)).sink(ps.write.memory())
+    options = Settings(cores=CORES, elastic=ps.Elastic())
+    run = made(graph.plan(), options, RunOptions(), clock=WallClock(), events=nobody)
+    assert Scaling(run.network).most == {"moved": 1}
+    assert not Scaling(run.network).set_replicas("moved", 2)
+
+
+def test_an_elastic_run_gives_a_slow_keyed_step_more_replicas_and_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told_of, decided = list[ps.events.ScaleDecided](), threading.Event()
+
+    def listen(event: ps.events.Event) -> None:
+        if isinstance(event, ps.events.ScaleDecided) and event.step == "slow":
+            told_of.append(event)
+            decided.set()
+
+    def slow(row: Any, total: int) -> int:
+        if row.v > 50:
+            decided.wait(0.02)  # it does not sleep any more once there was a decision
+        return total + 1
+
+    monkeypatch.setattr("penstock.engines.local.settings._cores", lambda: 2)
+    graph, memory = ps.PipeGraph("slow"), ps.write.memory()
+    batches = [[{"k": i % 16, "v": i}] for i in range(600)]
+    rows = graph.source(ps.read.batches(batches, schema={"k": "int64", "v": "int64"}))
+    rows.key_by("k").accumulate(slow, 0, schema={"n": "int64"}, parallelism=(1, 2), name="slow").sink(memory)
+    options = ps.LocalOptions(elastic=ps.Elastic(period="50 ms"), threads=2, queue_size=2)
+    graph.run("local", options=options, events=listen)
+    assert Counter(row["k"] for row in memory.rows()) == Counter(i % 16 for i in range(600))
+    assert (told_of[0].replicas_before, told_of[0].replicas_after) == (1, 2)
+    assert all(event.reason for event in told_of)

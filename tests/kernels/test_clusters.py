@@ -1,0 +1,41 @@
+"""Clusters: stretches of slices that lie near each other, against a walk through them one by one."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.kernels.clusters import clusters_of
+
+APART = 5
+stretches = st.lists(
+    st.tuples(
+        st.integers(0, 3), st.integers(-60, 60) | st.sampled_from([-(2**60), 2**60]), st.integers(1, 9)
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+def walked(given_: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """(slot, first, past) of each cluster, found by a walk."""
+    found: list[tuple[int, int, int]] = []
+    for slot, first, length in sorted(given_):
+        if found and found[-1][0] == slot and first - found[-1][2] <= APART:
+            _, begun, past = found.pop()
+            found.append((slot, begun, max(past, first + length)))
+        else:
+            found.append((slot, first, first + length))
+    return found
+
+
+@settings(deadline=None)
+@given(stretches)
+def test_stretches_are_one_cluster_while_no_gap_is_too_long(given_: list[tuple[int, int, int]]) -> None:
+    slots, first, length = (np.array(column, np.int64) for column in zip(*given_, strict=True))
+    found = clusters_of(slots, first, first + length, APART)
+    assert list(zip(found.slots, found.first, found.past, strict=True)) == walked(given_)
+    assert (found.slots[found.of] == slots).all()
+    assert (found.first[found.of] <= first).all()
+    assert (found.past[found.of] >= first + length).all()

@@ -1,0 +1,36 @@
+"""Compiled loops from the cache, and what of Numba they need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from penstock.kernels.loading import loaded
+from penstock.kernels.loops import _signature
+
+CACHED = """
+import sys
+from penstock.kernels.registers import add_ones
+add_ones.compiled
+print("numba.cpython.unicode" in sys.modules)
+import numba
+later = numba.njit(lambda text: text.upper())  # what compiles is there as soon as it is needed
+assert later("a") == "A"
+"""
+
+
+def never_compiled(number: int) -> int:
+    return number + 1
+
+
+def test_what_the_cache_does_not_have_is_not_loaded() -> None:
+    assert loaded(never_compiled, _signature("i"), nogil=True) is None
+
+
+@pytest.mark.slow
+def test_a_loop_from_the_cache_comes_without_what_compiles_text() -> None:
+    for _ in range(2):  # the first may have to build it
+        done = subprocess.run([sys.executable, "-c", CACHED], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

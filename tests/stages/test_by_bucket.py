@@ -1,0 +1,84 @@
+"""State that changes hands between replicas: nothing is lost, doubled, or forgotten by the next snapshot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.operators.accumulator import Accumulator
+from penstock.stages.by_bucket import ByBucket
+from tests.stages.steps import Case, Driven, Told, by_reference, case, cases
+
+
+def added(row: Any, total: int) -> int:
+    """The values so far."""
+    return int(total + row.v)
+
+
+TOTALS = Accumulator(added, 0, {"total": "int64"}, on_error="skip")
+
+
+def keepers(driven: Driven) -> list[ByBucket]:
+    """The stages, which all keep state by bucket."""
+    return [stage for stage in driven.stages if isinstance(stage, ByBucket)]
+
+
+def hand_over(driven: Driven, degree: int) -> None:
+    """Give all state to so many new replicas, or to those that there are."""
+    held: dict[int, Any] = {}
+    for stage in keepers(driven):
+        held |= stage.in_hand()
+    driven.resize(degree)
+    for home, stage in enumerate(keepers(driven)):
+        mine = [bucket for bucket in range(256) if bucket % degree == home]
+        stage.change_hands({b: held[b] for b in mine if b in held}, gone=(), came=mine)
+
+
+def moved(tried: Case, degrees: list[int]) -> Told:
+    """A run whose state changes hands after every batch; 0 leaves it where it is."""
+    driven = Driven(tried)
+    for number, each in enumerate(tried.batches):
+        driven.push(each)
+        if degree := degrees[number % len(degrees)]:
+            hand_over(driven, degree)
+    return driven.end()
+
+
+@settings(deadline=None)
+@given(st.data(), st.lists(st.integers(0, 4), min_size=1, max_size=6))
+def test_whoever_has_the_state_the_answer_is_that_of_the_reference(
+    data: st.DataObject, degrees: list[int]
+) -> None:
+    tried = data.draw(cases(TOTALS, key=("k",)))
+    ours, judged = moved(tried, degrees), by_reference(tried)
+    assert (ours.rows, ours.accounts) == (judged.rows, judged.accounts)
+
+
+def two_keys() -> tuple[Driven, ByBucket]:
+    """One replica with the state of two keys."""
+    driven = Driven(case(TOTALS, [("a", 1, 1), ("b", 2, 2)], [("a", 9, 3)], key=("k",)))
+    driven.push(driven.case.batches[0])
+    (stage,) = keepers(driven)
+    return driven, stage
+
+
+def test_before_anything_is_saved_the_first_snapshot_still_has_everything() -> None:
+    _, stage = two_keys()
+    held = stage.in_hand()
+    first, *_ = sorted(held)
+    stage.change_hands({first: held[first]}, gone=set(held) - {first}, came=())
+    assert set(stage.snapshot()) == {first}
+
+
+def test_what_came_is_saved_next_and_what_went_is_not_even_if_it_had_changed() -> None:
+    driven, stage = two_keys()
+    stage.snapshot()
+    driven.push(driven.case.batches[1])  # both keys change
+    held = stage.in_hand()
+    kept, gone = sorted(held)
+    came = next(bucket for bucket in range(256) if bucket not in held)
+    stage.change_hands({kept: held[kept]}, gone=[gone], came=[came])
+    assert set(stage.snapshot()) == {kept, came}  # nothing is left of what came: that is saved too
+    assert stage.snapshot() == {}
