@@ -172,7 +172,8 @@ def shown(program: Program, **how: Any) -> dict[str, Any]:
     found["rounds"] = {name: list(kept._committed) for name, kept in program.sinks.items()}
     found["accounts"] = {name: each.to_dict() for name, each in result.accounts.items()}
     found["batches"], found["called"] = result.batches, list(program.called)
-    assert all(each.balanced for name, each in result.accounts.items())
+    if result.outcome == "drained":  # rows that wait for their turn have become nothing yet
+        assert all(each.balanced for each in result.accounts.values())
     program.called.clear()
     return found
 
