@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import penstock as ps
-from penstock.engines.protocol import RunResult
+from penstock.engines.protocol import Engine, RunResult
 from penstock.testing.compare import difference
 
 Build = Callable[[ps.PipeGraph], Sequence[ps.MultiPipe]]
@@ -51,7 +51,7 @@ def write_files(folder: Path, tables: Sequence[pa.Table], **options: object) -> 
     return folder
 
 
-def run(engine: str, build: Build, **options: object) -> tuple[list[pa.Table], RunResult]:
+def run(engine: str | Engine, build: Build, **options: object) -> tuple[list[pa.Table], RunResult]:
     """What the pipes of a graph give on an engine."""
     graph = ps.PipeGraph("feeds")
     pipes = build(graph)

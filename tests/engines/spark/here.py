@@ -1,8 +1,9 @@
 """The legs of a plan carried in this process: everything of the Spark engine but Spark.
 
 Rounds, legs, wire, state files, checkpoint and sinks are the real ones; only the job that hands wire rows
-from leg to leg is plain Python. So thousands of graphs and every moment of a crash can be tried, where Spark
-allows dozens. Rows reach a part in an order that a seed decides, since Spark promises none.
+from leg to leg is plain Python. Files are read as Spark's workers read them, and never by a JVM. So thousands
+of graphs and every moment of a crash can be tried, where Spark allows dozens. Rows reach a part in an order
+that a seed decides, since Spark promises none.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class JobsHere(Jobs):
 
     def __init__(self, plan: Plan, legs: Legs, *, n_parts: int, seed: int, alone: Alone) -> None:
         super().__init__(None, plan, legs, run=uuid.uuid4().hex, n_parts=n_parts)
-        self.native = {}
+        self.native = {name: each for name, each in self.native.items() if each.by_workers}
         self._random = random.Random(seed)
         self._alone, self._n_jobs = alone, 0
 
@@ -51,7 +52,7 @@ class JobsHere(Jobs):
             if leg.keyed
             for part in range(self._n_parts)
         ]
-        rows = [*given, *calls]
+        rows = [*given, *calls, *self.pointers(files or {})]
         self._n_jobs += 1
         if self._alone(self._n_jobs - 1):
             self._random.shuffle(rows)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 import penstock as ps
-from penstock.engines.spark.jobs import LITTLE_KEPT, LITTLE_SENT, LITTLE_WORK
+from penstock.engines.spark.ahead import Ready
+from penstock.engines.spark.file_pieces import FilePiece
+from penstock.engines.spark.jobs import LITTLE_KEPT, LITTLE_SENT, LITTLE_WORK, ROW, in_slots
 from penstock.engines.spark.leg_plan import RoundPlan, Task
 from penstock.engines.spark.legs import cut
-from penstock.engines.spark.wire import Sent
+from penstock.engines.spark.native_source import NativeBatch
+from penstock.engines.spark.wire import READ, WAKE, Sent
 from penstock.engines.state_files import StateFiles
 from penstock.events import BatchDone, Event, StateSaved
 from tests.engines.spark.here import JobsHere, LegsHere
@@ -46,6 +49,37 @@ def test_much_of_anything_is_spread_over_the_parts(nbytes: int, kept: int, worke
     made = jobs()
     made._worked = worked
     assert not made._is_little(sent(nbytes), task(kept), {})
+
+
+def pointer(n_rows: int) -> Sent:
+    return Sent(0, READ, 0, 0, FilePiece("s", "a.parquet", 0, 1, 0, n_rows).packed())
+
+
+def test_files_with_few_rows_are_little_and_with_many_are_not() -> None:
+    assert jobs()._is_little([pointer(LITTLE_SENT // ROW)], task(), {})
+    assert not jobs()._is_little([pointer(LITTLE_SENT // ROW + 1)], task(), {})
+
+
+def test_equal_slices_of_what_is_sent_are_equal_work() -> None:
+    calls = [Sent(1, WAKE, 0, part) for part in range(3)]
+    rows = in_slots([pointer(10), pointer(30), pointer(20), *calls], 2, 0)
+    half = len(rows) // 2
+    slices = rows[:half], rows[half:]
+    n_rows = [
+        [FilePiece.unpacked(r.body).n_rows for r in each if r.edge == READ and r.body] for each in slices
+    ]
+    assert n_rows == [[30], [20, 10]]
+    assert [{r.part for r in each if r.edge == READ} for each in slices] == [{0}, {1}]
+    assert [r for r in rows if r.leg == 1] == calls
+    assert all(r.edge == WAKE for r in rows if r.leg == 0 and r.body is None)
+
+
+def test_rows_that_workers_make_parts_of_at_once_fill_a_turn_more_slowly() -> None:
+    def load(light: bool) -> int:
+        files = {"s": NativeBatch((), 1_600, 0, 0, by_workers=True, light=light)}
+        return Ready(RoundPlan(0, 0, {}), [], {}, {}, {}, {}, files=files).load
+
+    assert (load(light=False), load(light=True)) == (1_600, 100)
 
 
 def test_a_round_tells_its_rows_its_time_and_its_lag_and_state_its_bytes() -> None:

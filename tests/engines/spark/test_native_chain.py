@@ -10,7 +10,6 @@ import pytest
 
 import penstock as ps
 from penstock import col
-from penstock.engines.spark.engine import SparkEngine
 from penstock.engines.spark.legs import cut
 from penstock.engines.spark.native_chain import Chain, chains_of
 from penstock.plan.plan import Plan
@@ -106,36 +105,3 @@ def test_late_rows_that_are_worked_on_behind_windows_keep_the_windows_on_rows(fo
         chain.ends
         == "w takes rows: its late or failed rows, or the parts of another chain, are with its windows"
     )
-
-
-@pytest.mark.parametrize(
-    ("reader", "options", "reason"),
-    [
-        (lambda folder: ps.read.parquet(folder, batch=10), {}, "batch= cuts inside of files"),
-        (
-            lambda folder: ps.read.rows([{"t": 1}]),
-            {"time_unit": "s"},
-            "only parquet files and DataFrames are read in the JVM",
-        ),
-        (ps.read.parquet, {"idle": "1 s"}, "its watermark follows the clock or a rule of its own"),
-        (ps.read.parquet, {"watermark": "t"}, "its watermark follows the clock or a rule of its own"),
-    ],
-)
-def test_the_plan_says_why_the_driver_reads_a_source(
-    folder: Path, reader: Any, options: dict[str, Any], reason: str
-) -> None:
-    lines = SparkEngine().explain(plan_of(reader(folder), counted, **options))
-    assert lines[0] == f"s is read on the driver: {reason}"
-
-
-def test_the_plan_says_what_stays_in_the_jvm(folder: Path) -> None:
-    def verbs(pipe: ps.MultiPipe) -> ps.MultiPipe:
-        return counted(pipe.filter(col("x") > 0.0, name="f"))
-
-    lines = SparkEngine().explain(plan_of(ps.read.parquet(folder), verbs))
-    assert lines == [
-        "s is read by Spark, in the JVM with f, late rows and the parts of w",
-        "batches of less than 50,000 rows are read on the driver: that is faster",
-        "leg 0, where rows are read: f",
-        "leg 1, after an exchange by key: w",
-    ]

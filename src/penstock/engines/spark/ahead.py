@@ -28,6 +28,8 @@ from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
 MOST_ROUNDS = 64
 MOST_ROWS = 500_000
 """A turn ends after so many rounds, or so many rows."""
+_LIGHT = 16
+"""So many rows count as one where workers make parts of windows of them as they read."""
 
 
 @dataclass(slots=True)
@@ -53,10 +55,10 @@ class Ready:
     told: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def n_rows(self) -> int:
-        """Rows of all sources."""
+    def load(self) -> int:
+        """Rows of all sources, by what there is to do for them."""
         here = sum(batch.num_rows for _, batch in self.batches)
-        return here + sum(batch.n_rows for batch in self.files.values())
+        return here + sum(batch.n_rows // (_LIGHT if batch.light else 1) for batch in self.files.values())
 
 
 class Ahead:
@@ -98,8 +100,8 @@ class Ahead:
         """The next rounds: several where the input ends by itself, one where it must be waited for."""
         most = MOST_ROUNDS if all(reading.bounded for reading in self._readings) else 1
         found: list[Ready] = []
-        n_rows = 0
-        while len(found) < most and n_rows < MOST_ROWS and not self.over:
+        load = 0
+        while len(found) < most and load < MOST_ROWS and not self.over:
             if self._until is not None and self._next - self._begun >= self._until:
                 self.over = True
                 break
@@ -110,7 +112,7 @@ class Ahead:
                 break
             if ready is None:
                 break
-            n_rows += ready.n_rows
+            load += ready.load
             found.append(ready)
         return found
 

@@ -15,7 +15,13 @@ import importlib
 from pyspark.daemon import manager
 
 # Modules that a worker would otherwise import on its first task.
-LOADED = ("pyspark.worker", "penstock.engines.spark.types", "penstock.stages.window_stage")
+LOADED = (
+    "pyarrow.parquet",
+    "pyspark.worker",
+    "penstock.engines.spark.tasks",
+    "penstock.engines.spark.types",
+    "penstock.stages.window_stage",
+)
 
 
 def preload() -> None:

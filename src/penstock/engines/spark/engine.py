@@ -10,7 +10,8 @@ from penstock.clock import Clock
 from penstock.engines.protocol import Gap, RunOptions, Session
 from penstock.engines.spark.installed import need_pyspark
 from penstock.engines.spark.legs import cut
-from penstock.engines.spark.native_chain import chains_of, explain_source
+from penstock.engines.spark.native_chain import chains_of
+from penstock.engines.spark.who_reads import explain_source
 from penstock.errors import EngineError
 from penstock.events import EventSink
 from penstock.operators.process import Process

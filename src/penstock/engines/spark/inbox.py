@@ -5,9 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 
 from penstock.engines.packed import unpack
+from penstock.engines.spark.file_pieces import FilePiece
 from penstock.engines.spark.leg_plan import LegPlan
 from penstock.engines.spark.native_groups import GroupForm, apart, grouped
-from penstock.engines.spark.wire import FATES, WAKE, Sent, from_wire, told
+from penstock.engines.spark.wire import FATES, READ, WAKE, Sent, from_wire, told
 from penstock.stages.batch import Batch
 
 
@@ -16,6 +17,7 @@ class Inbox:
 
     rows   (round, step) -> batches
     parts  (round, step) -> parts of windows; packed ones are unpacked by the stage, which knows their columns
+    files  round -> pieces of files that are to be read
     told   what is to be passed on to the driver
     """
 
@@ -23,6 +25,7 @@ class Inbox:
         self._takers, self._joins = plan.takers, plan.joins
         self.rows: dict[tuple[int, str], list[Batch]] = {}
         self.parts: dict[tuple[int, str], list[bytes | Batch]] = {}
+        self.files: dict[int, list[FilePiece]] = {}
         self.told: list[Sent] = []
         self.part = 0
 
@@ -44,7 +47,9 @@ class Inbox:
         self.part = sent.part
         if sent.body is None or sent.edge == WAKE:
             return
-        if sent.edge in self._joins:
+        if sent.edge == READ:
+            self.files.setdefault(sent.round, []).append(FilePiece.unpacked(sent.body))
+        elif sent.edge in self._joins:
             self.parts.setdefault((sent.round, self._joins[sent.edge]), []).append(sent.body)
         else:
             step, schema = self._takers[sent.edge]

@@ -1,7 +1,7 @@
 """One Spark job per turn of the run: the rounds at hand, through all legs, back to the driver.
 
-Legs are lazy DataFrames over wire rows: exchanged by part where a leg is keyed, carried by `mapInArrow`, kept
-while a later leg and the driver both want what came out. Nothing is computed twice, and the driver asks once.
+Legs are lazy DataFrames over wire rows, one behind the other: exchanged by part where a leg is keyed, carried
+by `mapInArrow`, which passes on what is for others. Nothing is computed twice, and the driver asks once.
 Where there is little to do one task carries all legs, part by part: the same work in the same order of parts,
 without exchanges, whose planning alone takes longer.
 """
@@ -9,20 +9,22 @@ without exchanges, whose planning alone takes longer.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from penstock.engines.spark.came import Came, came
-from penstock.engines.spark.leg_plan import LegPlan, RoundPlan, Task, leg_plan, sends_on
+from penstock.engines.spark.file_pieces import FilePiece, pieces_of
+from penstock.engines.spark.leg_plan import LegPlan, RoundPlan, Task, leg_plan
 from penstock.engines.spark.legs import DRIVER, Legs
 from penstock.engines.spark.native import Native, beside
 from penstock.engines.spark.native_chain import Chain, chains_of
 from penstock.engines.spark.native_groups import GroupForm
 from penstock.engines.spark.native_source import NativeBatch
 from penstock.engines.spark.tasks import run_alone, run_leg
-from penstock.engines.spark.wire import SCHEMA, SPARK_SCHEMA, WAKE, Sent, to_wire
+from penstock.engines.spark.wire import READ, SCHEMA, SPARK_SCHEMA, WAKE, Sent, to_wire
 from penstock.errors import EngineError
 from penstock.expr.failure import reason_of
 from penstock.plan.plan import Plan
@@ -37,6 +39,8 @@ Carry = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 LITTLE_SENT, LITTLE_KEPT, LITTLE_WORK = 1 << 20, 1 << 23, 100_000
 """One task carries a turn with at most so many bytes of rows and of state, if the turn before it kept workers
 busy for at most so many microseconds."""
+ROW = 8
+"""What a row in a file counts for among bytes that are sent: it is quickly read."""
 
 
 class Jobs:
@@ -45,19 +49,24 @@ class Jobs:
     def __init__(self, spark: SparkSession, plan: Plan, legs: Legs, *, run: str, n_parts: int) -> None:
         self._spark, self._legs, self._n_parts = spark, legs, n_parts
         self._plans = [leg_plan(plan, legs, leg.number, run=run, n_parts=n_parts) for leg in legs.legs]
-        self._sends_on = [sends_on(plan, legs, leg.number) for leg in legs.legs]
         self._worked = 0
+        self._n_tasks = n_parts if spark is None else spark.sparkContext.defaultParallelism
         chains = chains_of(plan, legs) if legs.legs else []
         self.native = {chain.source.name: self._native(plan, chain) for chain in chains}
+        if chains:
+            reads = {name: native.file_form for name, native in self.native.items() if native.by_workers}
+            self._plans[0] = replace(self._plans[0], reads=reads)
 
     def _native(self, plan: Plan, chain: Chain) -> Native:
         edge = None if chain.window is None else self._legs.parts[chain.window.name]
-        return Native(self._spark, plan, chain, edge)
+        in_parts = all(name in self._legs.parts for name, _ in plan.readers(chain.last))
+        return Native(self._spark, plan, chain, edge, in_parts=in_parts)
 
     def run(self, given: Sequence[Sent], task: Task, files: Files) -> Came:
-        """Carry what the driver sends, and what Spark reads itself, through all legs."""
+        """Carry what the driver sends, and what is read elsewhere, through all legs."""
         if not given and not files and not any(leg.keyed for leg in self._legs.legs):
             return Came()
+        given, files = [*given, *self.pointers(files)], _in_the_jvm(files)
         if self._is_little(given, task, files):
             work = _alone(self._plans, task)
             found = came(self._given(given, task).coalesce(1).mapInArrow(work, SPARK_SCHEMA).toArrow())
@@ -66,44 +75,45 @@ class Jobs:
         self._worked = found.worked
         return found
 
+    def pointers(self, files: Files) -> list[Sent]:
+        """Where the files are that workers read, in pieces for all tasks."""
+        return [
+            Sent(0, READ, round_, 0, piece.packed())
+            for round_, batches in files.items()
+            for source, batch in batches.items()
+            if batch.by_workers
+            for piece in pieces_of(source, batch, self._n_tasks)
+        ]
+
     def _is_little(self, given: Sequence[Sent], task: Task, files: Files) -> bool:
         """Whether one task is enough: little to carry, little to keep, and little to do the last time."""
-        n_sent = sum(len(sent.body or b"") for sent in given)
+        n_sent = sum(_weight(sent) for sent in given)
         n_kept = sum(length for places in task.state.values() for _, _, length in places.values())
         return not files and n_sent <= LITTLE_SENT and n_kept <= LITTLE_KEPT and self._worked <= LITTLE_WORK
 
     def _spread(self, given: Sequence[Sent], task: Task, files: Files) -> Came:
-        """One task for every part, legs one after the other, with exchanges between them."""
-        kept: list[DataFrame] = []
-        frames = [self._given(given, task)]
-        for frame, goes_on in self._read(task, files):
-            kept += [frame.persist()] if goes_on else []
-            frames.append(frame)
-        for leg, plan, goes_on in zip(self._legs.legs, self._plans, self._sends_on, strict=True):
-            if not leg.keyed and all(sent.leg != leg.number for sent in given):
-                continue
-            taken = [frame.where(f"leg = {leg.number}") for frame in frames]
-            frame, form = self._with_groups(_together(taken), leg.number, task, files)
-            if leg.keyed:
-                frame = frame.repartitionById(self._n_parts, "part")
-            frame = frame.mapInArrow(_work(plan, task, form), SPARK_SCHEMA)
-            kept += [frame.persist()] if goes_on else []
-            frames.append(frame)
-        results = [frame.where(f"leg = {DRIVER}") for frame in frames[1:]]
-        try:
-            return came(_together(results).toArrow())
-        finally:
-            for frame in kept:
-                frame.unpersist()
+        """One task for every part, legs one after the other, with exchanges between them.
 
-    def _read(self, task: Task, files: Files) -> list[tuple[DataFrame, bool]]:
-        """The rows that Spark reads itself and that have passed leg 0; and whether they go on from there."""
-        found = []
-        for round_, native, batch in self._batches(task, files):
-            frame = native.rows(batch, self._plans[0], round_)
-            if frame is not None:
-                found.append((frame, native.leg is None and len(self._legs.legs) > 1))
-        return found
+        What a leg is not asked to do it passes on, so the legs are one line: nothing is computed twice or
+        kept, and what is for the driver is there at the end.
+        """
+        frame = self._given(given, task)
+        for leg, plan in zip(self._legs.legs, self._plans, strict=True):
+            if leg.keyed or any(sent.leg == leg.number for sent in given):
+                frame, form = self._with_groups(frame, leg.number, task, files)
+                if leg.keyed:
+                    frame = frame.repartitionById(self._n_parts, "part")
+                frame = frame.mapInArrow(_work(plan, task, form), SPARK_SCHEMA)
+            if not leg.keyed:
+                frame = _together([frame, *self._read(task, files)])
+        return came(frame.where(f"leg = {DRIVER}").toArrow())
+
+    def _read(self, task: Task, files: Files) -> list[DataFrame]:
+        """The rows that the JVM reads and that have passed leg 0."""
+        found = [
+            native.rows(batch, self._plans[0], round_) for round_, native, batch in self._batches(task, files)
+        ]
+        return [frame for frame in found if frame is not None]
 
     def _with_groups(
         self, wire: DataFrame, leg: int, task: Task, files: Files
@@ -132,7 +142,8 @@ class Jobs:
             if leg.keyed
             for part in range(self._n_parts)
         ]
-        table = pa.Table.from_batches([to_wire([*given, *calls])], schema=SCHEMA)
+        rows = in_slots([*given, *calls], self._n_tasks, last)
+        table = pa.Table.from_batches([to_wire(rows)], schema=SCHEMA)
         try:
             return self._spark.createDataFrame(table)
         except OSError as cause:
@@ -140,6 +151,42 @@ class Jobs:
                 f"rows cannot be handed to Spark: {reason_of(cause)}",
                 hint="make room in the folder for temporary files, or name another with TMPDIR",
             ) from cause
+
+
+def _in_the_jvm(files: Files) -> Files:
+    """The files that workers do not read."""
+    kept = {
+        round_: {source: batch for source, batch in batches.items() if not batch.by_workers}
+        for round_, batches in files.items()
+    }
+    return {round_: batches for round_, batches in kept.items() if batches}
+
+
+def _weight(sent: Sent) -> int:
+    """How much there is to do for a wire row, in bytes."""
+    if sent.edge == READ and sent.body is not None:
+        return FilePiece.unpacked(sent.body).n_rows * ROW
+    return len(sent.body or b"")
+
+
+def in_slots(given: Sequence[Sent], n_slots: int, round_: int) -> list[Sent]:
+    """Wire rows in such an order that Spark's slices of them, all of one length, are equal work."""
+    slots: list[list[Sent]] = [[] for _ in range(n_slots)]
+    weights = [0] * n_slots
+    for sent in sorted(given, key=_weight, reverse=True):
+        lightest = min(range(n_slots), key=lambda slot: (weights[slot], len(slots[slot])))
+        weights[lightest] += _weight(sent)
+        slots[lightest].append(replace(sent, part=lightest) if sent.edge == READ else sent)
+    longest = max(len(slot) for slot in slots)
+    return [
+        sent
+        for number, slot in enumerate(slots)
+        for sent in _filled(slot, longest, Sent(0, WAKE, round_, number))
+    ]
+
+
+def _filled(slot: list[Sent], length: int, nothing: Sent) -> list[Sent]:
+    return slot + [nothing] * (length - len(slot))
 
 
 def _together(frames: Sequence[DataFrame]) -> DataFrame:

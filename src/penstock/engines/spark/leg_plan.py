@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from penstock.engines.marks import Turn
+from penstock.engines.spark.file_pieces import FileForm
 from penstock.engines.spark.legs import Edge, Leg, Legs
 from penstock.engines.state_files import Place, StateFiles
 from penstock.operators.op import OUT
@@ -30,6 +31,7 @@ class LegPlan:
     n_parts  parts of an exchange
     sends    the window steps behind the exchange that are sent parts, and the edges for those
     joins    edge -> step of the edges into the leg that carry parts
+    reads    source -> how workers read its files
     """
 
     run: str
@@ -41,6 +43,7 @@ class LegPlan:
     n_parts: int
     sends: tuple[tuple[Step, Edge], ...] = ()
     joins: Mapping[int, str] = field(default_factory=dict)
+    reads: Mapping[str, FileForm] = field(default_factory=dict)
 
     def rows_edge(self, step: str) -> Edge:
         """The edge on which rows leave for a step of another leg; all of them lead to the same place."""
@@ -112,11 +115,6 @@ def leg_plan(plan: Plan, legs: Legs, number: int, *, run: str, n_parts: int) -> 
         sends,
         {edge.number: name for name, edge in legs.parts.items() if edge.leg == number},
     )
-
-
-def sends_on(plan: Plan, legs: Legs, number: int) -> bool:
-    """Whether what comes out of a leg is wanted more than once: by a later leg, and by the driver."""
-    return any(edge.leg > number for edges in legs.leaving(number, plan).values() for edge in edges)
 
 
 def _sends(plan: Plan, legs: Legs) -> tuple[tuple[Step, Edge], ...]:

@@ -20,6 +20,9 @@ from penstock.engines.tables import with_tables
 from penstock.events import EventSink
 from penstock.plan.plan import Plan
 
+_ADAPTIVE = "spark.sql.adaptive.enabled"
+"""Planning again between stages: worth it for what a user's DataFrame may be, not for jobs that are known."""
+
 
 def running(plan: Plan, opened: Opened, *, clock: Clock, events: EventSink, options: RunOptions) -> SparkRun:
     """A run that goes by itself."""
@@ -49,6 +52,9 @@ def _made(
     checkpoint = Checkpoint(options.checkpoint, described(plan))
     legs = cut(plan)
     jobs = Jobs(opened.spark, plan, legs, run=uuid.uuid4().hex, n_parts=opened.partitions)
+    asked = getattr(options.engine, "conf", {})
+    if _ADAPTIVE not in asked and not any(native.frames.of_frame for native in jobs.native.values()):
+        opened.spark.conf.set(_ADAPTIVE, "false")
     rounds = Rounds(
         plan,
         legs,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import functions as F
 
 from penstock.engines.spark.expressions.leaves import column
+from penstock.engines.spark.file_pieces import FileForm
 from penstock.engines.spark.keys import bucket as bucket_of
 from penstock.engines.spark.leg_plan import LegPlan, RoundPlan
 from penstock.engines.spark.legs import Edge
@@ -18,9 +20,12 @@ from penstock.engines.spark.native_groups import GroupForm
 from penstock.engines.spark.native_parts import NativeParts
 from penstock.engines.spark.native_source import NativeBatch
 from penstock.engines.spark.native_work import RowsTask, carry_rows
+from penstock.engines.spark.who_reads import wanted, why_in_the_jvm
 from penstock.engines.spark.wire import SCHEMA, SPARK_SCHEMA
 from penstock.operators.filter import Filter
 from penstock.operators.op import LATE as LATE_PORT
+from penstock.operators.op import OUT
+from penstock.operators.source import Source
 from penstock.plan.accounts import Accounts
 from penstock.plan.plan import Plan
 from penstock.plan.step import Ref
@@ -36,14 +41,30 @@ Counts = Mapping[str, int]
 class Native:
     """One chain of a run.
 
-    edge  where its parts go; None when it ends in rows
+    edge      where its parts go; None when it ends in rows
+    in_parts  only windows read it, and they can be sent parts
+    light     workers read it, and make parts of it at once
     """
 
-    def __init__(self, spark: SparkSession, plan: Plan, chain: Chain, edge: Edge | None) -> None:
+    def __init__(
+        self, spark: SparkSession, plan: Plan, chain: Chain, edge: Edge | None, *, in_parts: bool
+    ) -> None:
         self.chain, self._plan, self._edge = chain, plan, edge
         self.frames = NativeFrames(spark, chain)
         self._parts = None if chain.window is None else NativeParts(chain.window)
         self._rank = plan.sources.index(chain.source) if len(plan.sources) > 1 else None
+        self.by_workers = why_in_the_jvm(plan, chain) is None
+        self.light = self.by_workers and in_parts
+
+    @property
+    def file_form(self) -> FileForm:
+        """How workers read the files of the source."""
+        op = self.chain.source.op
+        assert isinstance(op, Source), "chains begin with a source"
+        ref, schema, time = Ref(self.chain.source.name, OUT), op.reader.schema, op.resolved()
+        if time is not None:
+            time = replace(time, max_future=None)  # the driver has looked, by its own clock
+        return FileForm(ref, schema, wanted(self._plan, self.chain), time, self._rank)
 
     @property
     def leg(self) -> int | None:
@@ -95,6 +116,8 @@ class Native:
 
     def accounts(self, batch: NativeBatch, fates: Counts, missed: Counts) -> dict[str, Accounts]:
         """What became of the rows of a batch, step by step."""
+        if batch.by_workers:
+            return {}  # steps have counted for themselves
         n, found = batch.n_rows, {}
         arrived = sum(fates.get(str(fate), 0) for fate in (ALIVE, LATE, NO_WINDOW))
         alone = len(self.chain.droppers) == 1 or self._parts is None

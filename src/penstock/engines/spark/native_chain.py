@@ -1,9 +1,9 @@
 """Which steps stay in the JVM: the chain behind a source that Spark itself can read.
 
 A chain is a source and the expression steps behind it, as far as each is the only reader of the one before.
-It ends in rows for Python workers and sinks, or in the parts of time windows, made by Spark's own grouping.
-How many rows every step dropped must be known afterwards: in rows only one step of a chain may drop some, so
-that it is known by difference; parts count each kind of dropped row as a group of its own.
+It ends in rows for Python workers and sinks, or in the parts of time windows. `who_reads.py` says who carries
+it out, the JVM or Python workers. What the JVM dropped must be known afterwards: in rows only one step of a
+chain may drop some, so that it is known by difference; parts count each kind of dropped row as a group.
 """
 
 from __future__ import annotations
@@ -100,23 +100,6 @@ def _why_not_read(reader: Reader) -> str | None:
     if not (isinstance(reader, FileReader) and isinstance(reader.format, Parquet)):
         return "only parquet files and DataFrames are read in the JVM"
     return None if reader.batch is None else "batch= cuts inside of files"
-
-
-def explain_source(plan: Plan, step: Step, legs: Legs) -> list[str]:
-    """Who reads a source, which steps stay in the JVM behind it, and why others do not."""
-    why = why_read_here(step)
-    if why is not None or not legs.legs:
-        return [
-            f"{step.name} is read on the driver: {why or 'there is nothing to do on the way to the sinks'}"
-        ]
-    chain = next(each for each in chains_of(plan, legs) if each.source is step)
-    inside = [each.name for each in chain.steps]
-    if chain.window is not None:
-        inside.append(f"late rows and the parts of {chain.window.name}")
-    lines = [f"{step.name} is read by Spark, in the JVM with {', '.join(inside) or 'no further step'}"]
-    if chain.ends is not None:
-        lines.append(f"rows leave the JVM behind {chain.last.step}: {chain.ends}")
-    return [*lines, f"batches of less than {LEAST_ROWS:,} rows are read on the driver: that is faster"]
 
 
 def drops(step: Step) -> bool:

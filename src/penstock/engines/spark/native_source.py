@@ -37,10 +37,11 @@ _DAY_ZERO, _EPOCH, _US = date(1970, 1, 1), datetime(1970, 1, 1, tzinfo=UTC), tim
 
 @dataclass(frozen=True, slots=True)
 class NativeFile:
-    """A file, and the number of its first row among all rows of the source."""
+    """A file, the number of its first row among all rows of the source, and the rows of its row groups."""
 
     path: str
     start: int
+    groups: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +50,16 @@ class NativeBatch:
 
     files            none for a DataFrame, which is one batch
     least, greatest  microseconds: of the times; 0 on a source without time
+    by_workers       Python workers read it; else the JVM does
+    light            they make parts of it as they read, which is soon done
     """
 
     files: tuple[NativeFile, ...]
     n_rows: int
     least: int
     greatest: int
+    by_workers: bool = False
+    light: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,7 @@ class NativeReading(Reading, ABC):
         rank = plan.sources.index(step) if len(plan.sources) > 1 else None
         self._again = SourceStage(step.op, Site(step.name, step.where, Accounts(), clock), rank=rank)
         self.allowed, self.least_rows = True, native_chain.LEAST_ROWS
+        self.by_workers = self.light = False
 
     def rows(self, batch: SourceBatch | NativeBatch) -> list[tuple[str, Batch]]:
         """The batch with times and places; of one that Spark reads only what follows from it is noted."""
@@ -100,7 +106,7 @@ class NativeReading(Reading, ABC):
         try:
             return list(self._again.on_read(self.here(batch)))
         except Exception as cause:
-            raise self._failed(cause) from cause
+            raise self.failed(cause) from cause
 
     @abstractmethod
     def here(self, batch: NativeBatch) -> SourceBatch:
@@ -114,7 +120,7 @@ class NativeReading(Reading, ABC):
         ahead = future is not None and greatest > self._clock.now() + future
         if ahead or extent.n_nulls or max(abs(least), abs(greatest)) > LIMIT:
             return None
-        return NativeBatch(files, n_rows, least, greatest)
+        return NativeBatch(files, n_rows, least, greatest, self.by_workers, self.light)
 
 
 class FrameReading(NativeReading):
@@ -178,15 +184,19 @@ class FilesReading(NativeReading):
     ) -> NativeBatch | None:
         """The batch as Spark would read it; None when it must be read here."""
         n_rows = sum(footer.num_rows for footer in footers)
-        known = all(map(_is_plain, files)) and all(fits(each, self._files.schema) for each in footers)
+        known = self.by_workers or all(map(_is_plain, files))
+        known = known and all(fits(each, self._files.schema) for each in footers)
         if not self.allowed or n_rows < self.least_rows or not known:
             return None
         paths = [str(file.absolute()) for file in files]
-        told = tuple(NativeFile(path, start) for path, start in zip(paths, starts, strict=True))
+        groups = [tuple(f.row_group(g).num_rows for g in range(f.num_row_groups)) for f in footers]
+        told = tuple(map(NativeFile, paths, starts, groups))
         if self._time is None:
-            return NativeBatch(told, n_rows, 0, 0)
-        extent = extent_of(footers, self._time) or self._look(told)
-        return self._bounded(told, n_rows, extent)
+            return NativeBatch(told, n_rows, 0, 0, self.by_workers, self.light)
+        extent = extent_of(footers, self._time)
+        if extent is None and all(map(_is_plain, files)):
+            extent = self._look(told)
+        return None if extent is None else self._bounded(told, n_rows, extent)
 
 
 def fits(footer: Any, schema: pa.Schema) -> bool:

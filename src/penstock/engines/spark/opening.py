@@ -30,6 +30,8 @@ def reading_of(
     if found is not None:
         make = FrameReading if found.frames.of_frame else FilesReading
         made = make(plan, step, clock, accounts, found.frames.look)
+        made.by_workers = found.by_workers
+        made.light = found.light
         if any(only_on_spark(each.op) for each in found.chain.steps):
             made.least_rows = 1  # no worker could do it, however few rows there are
         return made

@@ -12,15 +12,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.engines import failures
+from penstock.engines.spark.file_pieces import FilePiece
 from penstock.engines.spark.inbox import Inbox
-from penstock.engines.spark.leg_plan import LegPlan, Task
+from penstock.engines.spark.leg_plan import LegPlan, RoundPlan, Task
 from penstock.engines.spark.leg_work import LegWork
 from penstock.engines.spark.legs import DRIVER
 from penstock.engines.spark.native_groups import GroupForm
-from penstock.engines.spark.wire import FAILED, WORKED, Sent, from_wire, to_wire, told
+from penstock.engines.spark.wire import FAILED, FATES, SCHEMA, WORKED, Sent, from_wire, to_wire, told
 
+LOST = -1
+"""The fate of rows that failed, whoever had them in hand."""
 _AT_ONCE = 1024
 """Wire rows in one Arrow batch."""
 
@@ -41,10 +45,18 @@ _MOST_RUNS = 8
 def run_leg(
     plan: LegPlan, task: Task, batches: Iterable[pa.RecordBatch], form: GroupForm | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Work one part of a leg off. With a `form`, groups that Spark made come beside the wire."""
+    """Work one part of a leg off. With a `form`, groups that Spark made come beside the wire.
+
+    What is not for this leg is passed on: so a job is one line of legs, and nothing has to be kept for two.
+    """
     inbox = Inbox(plan)
     for batch in batches:
-        inbox.take(batch if form is None else inbox.take_groups(batch, form))
+        wire = batch if form is None else inbox.take_groups(batch, form)
+        mine = pc.equal(wire.column("leg"), plan.leg.number)
+        inbox.take(wire.filter(mine))
+        others = wire.filter(pc.invert(mine)).select(SCHEMA.names)
+        if others.num_rows:
+            yield others
     yield from on_wire(_timed(plan, task, inbox))
 
 
@@ -82,7 +94,7 @@ def on_wire(sent: Sequence[Sent]) -> Iterator[pa.RecordBatch]:
 
 def _timed(plan: LegPlan, task: Task, inbox: Inbox) -> list[Sent]:
     """What leaves, and how long it took to make."""
-    if not plan.leg.keyed and not inbox.rows:
+    if not plan.leg.keyed and not inbox.rows and not inbox.files:
         return []
     began = time.perf_counter_ns()
     sent = _done(plan, task, inbox)
@@ -99,7 +111,10 @@ def _done(plan: LegPlan, task: Task, inbox: Inbox) -> list[Sent]:
     sent = inbox.told
     for round_ in task.rounds:
         try:
+            sent += _read(plan, work, round_, inbox.files.pop(round_.number, []))
             sent += work.round(round_, inbox)
+        except _Lost as lost:
+            return [lost.as_sent(round_.number, inbox.part)]
         except Exception as failure:
             return [told(FAILED, round_.number, inbox.part, failures.as_data(failure, work.at))]
     try:
@@ -108,6 +123,34 @@ def _done(plan: LegPlan, task: Task, inbox: Inbox) -> list[Sent]:
         return [told(FAILED, task.rounds[-1].number, inbox.part, failures.as_data(failure, 0))]
     leave_warm(plan, work, inbox.part, task.job)
     return sent
+
+
+def _read(plan: LegPlan, work: LegWork, round_: RoundPlan, pieces: Sequence[FilePiece]) -> Iterator[Sent]:
+    """What becomes of the pieces of files of a round."""
+    for piece in pieces:
+        form = plan.reads[piece.source]
+        try:
+            for batch in form.read(piece):
+                yield from work.given(form.ref, batch, round_)
+        except Exception as failure:
+            raise _Lost(piece) from failure
+
+
+class _Lost(Exception):
+    """A piece of a file that could not be read, or a row of it failed.
+
+    The driver is told no more than that: it reads the batch again, with all columns, and finds out which
+    file, or which row, it was.
+    """
+
+    def __init__(self, piece: FilePiece) -> None:
+        super().__init__(piece.path)
+        self.piece = piece
+
+    def as_sent(self, round_: int, part: int) -> Sent:
+        """As the driver is told of it."""
+        fates = {str(LOST): self.piece.n_rows}
+        return told(FATES, round_, part, {"source": self.piece.source, "fates": fates})
 
 
 def _taken_up(plan: LegPlan, task: Task, part: int) -> LegWork:

@@ -109,14 +109,14 @@ class StreamReading(WaitingReading):
                 f"{self._folder}",
                 hint="bring the folder back, or start with an empty checkpoint folder",
             )
-        self.position = position
+        self.n_batches, self.n_rows = position
         if BEFORE_ALL < watermark < AFTER_ALL:
             self._stage.promise(int(watermark))
         assert isinstance(self._reader, SparkStreamReader), "streams have a reader of streams"
         try:
             self._stream = StreamBatches(self._reader, str(self._folder), position[0])
         except Exception as cause:
-            raise self._failed(cause) from cause
+            raise self.failed(cause) from cause
         super()._start()
 
     def committed(self, n_batches: int) -> None:

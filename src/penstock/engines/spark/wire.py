@@ -31,9 +31,10 @@ SCHEMA = pa.schema(
 )
 SPARK_SCHEMA = "leg int, edge int, round int, part int, body binary"
 
-WAKE, FAILED, COUNTED, SAVED, FATES, WORKED, REASONS = -1, -2, -3, -4, -5, -6, -7
+WAKE, FAILED, COUNTED, SAVED, FATES, WORKED, REASONS, READ = -1, -2, -3, -4, -5, -6, -7, -8
 """Edges that carry no rows: a part that must take its turn; a failure; accounts; where state was written;
-what became of the rows of a chain in the JVM; how long a part was at work; why rows failed."""
+what became of the rows of a chain in the JVM; how long a part was at work; why rows failed; which piece of a
+file is to be read."""
 
 MOST_ROWS = 1 << 17
 """Rows of one packed batch."""

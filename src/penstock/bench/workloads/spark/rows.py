@@ -88,13 +88,14 @@ def right(rows: Rows) -> Answer:
     """(window start, key) -> (sum, count) of the windows that the last watermark lets go."""
     shape, watermark = rows.shape, int(rows.times.max()) - DELAY
     found: Answer = {}
+    names, places = np.unique(rows.keys, return_inverse=True)
     panes = rows.times // shape.every
-    low = int(panes.min())
-    flat = (panes - low) * shape.n_keys + rows.keys
+    low, n_keys = int(panes.min()), len(names)
+    flat = (panes - low) * n_keys + places
     n_panes, per_window = int(panes.max()) - low + 1, shape.size // shape.every
-    sums = np.bincount(flat, rows.values, minlength=n_panes * shape.n_keys).reshape(n_panes, -1)
-    counts = np.bincount(flat, minlength=n_panes * shape.n_keys).reshape(n_panes, -1)
-    nothing = np.zeros((per_window, shape.n_keys))
+    sums = np.bincount(flat, rows.values, minlength=n_panes * n_keys).reshape(n_panes, -1)
+    counts = np.bincount(flat, minlength=n_panes * n_keys).reshape(n_panes, -1)
+    nothing = np.zeros((per_window, n_keys))
     up_sums = np.cumsum(np.concatenate([nothing, sums, nothing]), axis=0)
     up_counts = np.cumsum(np.concatenate([nothing, counts, nothing]), axis=0)
     for window in range(n_panes + per_window - 1):
@@ -103,7 +104,9 @@ def right(rows: Rows) -> Answer:
             break
         total = up_sums[window + per_window] - up_sums[window]
         rows_in = up_counts[window + per_window] - up_counts[window]
-        found |= {(start, int(k)): (float(total[k]), int(rows_in[k])) for k in np.flatnonzero(rows_in)}
+        there = np.flatnonzero(rows_in)
+        answers = zip(total[there].tolist(), rows_in[there].astype(int).tolist(), strict=True)
+        found |= {(start, key): answer for key, answer in zip(names[there].tolist(), answers, strict=True)}
     return found
 
 
