@@ -93,16 +93,16 @@ def settings(asked: Any, plan: Plan) -> Settings:
         quantum_ns=sizes.quantum_ns if asked.quantum is None else _quantum(asked.quantum),
         queue_size=sizes.queue_size if asked.queue_size is None else _size(asked.queue_size),
         channels=asked.channels,
-        pinning=asked.pinning,
+        pinning=_switch("pinning", asked.pinning),
         composition=asked.composition,
-        deterministic=asked.deterministic,
+        deterministic=_switch("deterministic", asked.deterministic),
         elastic=asked.elastic,
         seed=asked.seed,
         dedicated=tuple(asked.dedicated),
         save_every_us=_length("save_every", asked.save_every),
         workers=asked.workers,
-        measure=asked.measure,
-        preaggregate=asked.preaggregate,
+        measure=_switch("measure", asked.measure),
+        preaggregate=_switch("preaggregate", asked.preaggregate),
         watchdog_us=None if asked.watchdog is None else _positive("watchdog", asked.watchdog),
     )
 
@@ -116,6 +116,12 @@ def _threads(asked: object) -> int:
         raise EngineError(
             f"threads={asked!r} is not a number of threads", hint=f'use threads=4, or threads="{PER_NODE}"'
         )
+    return asked
+
+
+def _switch(what: str, asked: object) -> bool:
+    if not isinstance(asked, bool):
+        raise EngineError(f"{what}={asked!r} is neither True nor False", hint=f"use {what}=True")
     return asked
 
 
