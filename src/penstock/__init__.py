@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from penstock.operators.aggregates.std import std as std
     from penstock.operators.aggregates.sum import sum as sum
     from penstock.operators.aggregates.var import var as var
+    from penstock.operators.cuda import Cuda as Cuda
     from penstock.operators.filter import Filter as Filter
     from penstock.operators.flat_map import FlatMap as FlatMap
     from penstock.operators.function import batch as batch
@@ -128,6 +129,7 @@ else:
             "penstock.operators.aggregates.std": "std",
             "penstock.operators.aggregates.sum": "sum",
             "penstock.operators.aggregates.var": "var",
+            "penstock.operators.cuda": "Cuda",
             "penstock.operators.filter": "Filter",
             "penstock.operators.flat_map": "FlatMap",
             "penstock.operators.function": "batch",

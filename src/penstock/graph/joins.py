@@ -13,6 +13,7 @@ from penstock.expr import Expr
 from penstock.graph.place import placed
 from penstock.graph.verbs import Verbs
 from penstock.graph.windowed import WindowedPipe
+from penstock.operators.cuda import Cuda
 from penstock.operators.op import OUT, Op, Parallelism
 from penstock.operators.static_join import StaticJoin
 from penstock.operators.window import Sliding, WindowSpec
@@ -56,7 +57,7 @@ class Joins(Verbs):
         early: Duration | None = None,
         partial: bool = False,
         pattern: str = "auto",
-        device: str = "auto",
+        device: str | Cuda = "auto",
         name: str | None = None,
         parallelism: Parallelism = None,
         batch_size: int | None = None,
@@ -72,7 +73,8 @@ class Joins(Verbs):
         early     give unfinished results so often, by the clock; adds a column `final`
         partial   let count windows that are not full leave at the end
         pattern   "auto", "keyed", "parallel", "paned" or "map_reduce": how the work is spread
-        device    "auto", "cpu" or "cuda": where windows are kept; "auto" takes a CUDA device if there is one
+        device    "auto", "cpu" or "cuda": where windows are kept; "auto" takes a CUDA device if there is one.
+                  `ps.Cuda(...)` is "cuda" with limits of your own
         """
         with placed(name or "window", called_from()):
             _refuse_misspelt(windows)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.caller import called_from
 from penstock.errors import GraphError
 from penstock.operators.aggregates import Aggregate
-from penstock.operators.choices.device import CUDA
+from penstock.operators.choices.device import on_cuda
 from penstock.operators.choices.patterns import as_pattern, choose_pattern, unfit
 from penstock.operators.op import Op, degree
 from penstock.operators.window import WindowSpec
@@ -73,7 +73,7 @@ class WindowedPipe:
 
     def _chosen(self, op: Windows) -> Op:
         """The step in the pattern that fits it, for the replicas it asks for or takes over."""
-        if op.device == CUDA:
+        if on_cuda(op):
             return as_pattern("keyed", op, because='device="cuda" was asked for')
         replicas = degree(op.parallelism) or self._pipe.graph.steps.placement(self._pipe.feeds).degree
         choice = choose_pattern(op, self._pipe.stream, replicas.most)

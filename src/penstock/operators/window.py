@@ -60,6 +60,11 @@ class Counted:
 
 
 WindowSpec = Sliding | Session | Counted
+_LIKE = {
+    "window size": 'ps.tumbling("10 s")',
+    "window slide": 'ps.sliding("10 s", every="1 s")',
+    "session gap": 'ps.session("30 s")',
+}
 
 
 def tumbling(size: Duration) -> Sliding:
@@ -105,7 +110,7 @@ def _length(duration: Duration, time: TimeType, what: str) -> int:
     us = not_too_long(time.length(duration, what), what)
     if us <= 0:
         raise TimeError(
-            f"{what} {spell(us)} is not longer than zero", hint='use a duration such as ps.tumbling("10 s")'
+            f"{what} {spell(us)} is not longer than zero", hint=f"use a duration such as {_LIKE[what]}"
         )
     if us % time.step:
         unit = "days" if time.unit == "day" else time.unit

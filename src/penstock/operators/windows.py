@@ -18,6 +18,7 @@ from penstock.errors import GraphError, SchemaError, TimeError
 from penstock.operators.aggregates import Aggregate
 from penstock.operators.calling import need_call
 from penstock.operators.choices.device import AUTO, check_device, refused
+from penstock.operators.cuda import Cuda
 from penstock.operators.function import RowFunction, need_schema, row_function
 from penstock.operators.op import IN, LATE, OUT, Op, Routing
 from penstock.operators.stream import Stream, columns, join_columns
@@ -59,7 +60,7 @@ class Windows(Op):
     lateness    how long after its end a window still takes rows in
     early       give unfinished results so often, by the clock; adds the column `final`
     partial     let a count window that is not full leave at the end of the stream
-    device      "auto", "cpu" or "cuda": where time windows keep their slices
+    device      "auto", "cpu", "cuda" or a Cuda with limits: where time windows keep their slices
     because     why the pattern was chosen; None where it was asked for by name
     """
 
@@ -70,7 +71,7 @@ class Windows(Op):
     lateness: Duration = "0 s"
     early: Duration | None = None
     partial: bool = False
-    device: str = AUTO
+    device: str | Cuda = AUTO
     because: str | None = None
 
     verb: ClassVar[str] = "window"

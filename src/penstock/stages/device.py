@@ -6,13 +6,15 @@ itself never fails for want of a device; a step that asks for one never runs wit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from penstock.errors import NotSupported, PenstockError
 from penstock.kernels.cuda.device import Device, choose_device, lacking_for_auto
 from penstock.kernels.rules import Rule
-from penstock.operators.choices.device import AUTO, refused, why_not_by_itself, why_not_cuda
+from penstock.operators.choices.device import AUTO, CUDA, on_cuda, refused, why_not_by_itself, why_not_cuda
+from penstock.operators.cuda import Cuda
 from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
 from penstock.stages.site import Site
@@ -39,7 +41,7 @@ def place_windows(
         raise error.at(site.step, site.where)
     if op.device != AUTO:
         try:
-            chosen = choose_device(op.device)
+            chosen = choose_device(CUDA if on_cuda(op) else str(op.device))
             if chosen == "cuda":
                 _check_folds(folds)
         except PenstockError as wrong:
@@ -68,10 +70,11 @@ def _why_not_compiled(rule: Rule) -> str | None:
     return refusal(rule)
 
 
-def slices_on(device: Device) -> type[SliceStore]:
-    """The store of slices for a device. Numba's part for CUDA is loaded here, and for a device only."""
+def slices_on(device: Device, asked: str | Cuda) -> Callable[..., SliceStore]:
+    """What makes the store of slices for a device. Numba's part for CUDA is loaded for a device only."""
     if device == "cpu":
         return SliceStore
     from penstock.stages.cuda_store import CudaStore
 
-    return CudaStore
+    limits = asked if isinstance(asked, Cuda) else Cuda()
+    return partial(CudaStore, **limits.limits())

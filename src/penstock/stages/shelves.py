@@ -6,7 +6,7 @@ and kept rows, and every session window has a store of its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -30,7 +30,7 @@ def shelves_of(
     *,
     partial: bool,
     sketches: Sequence[Sketch] = (),
-    slices: type[SliceStore] = SliceStore,
+    slices: Callable[..., SliceStore] = SliceStore,
 ) -> tuple[Shelf, ...]:
     """The shelves of a step, count windows last: other kinds must have judged a row before them.
 
@@ -69,7 +69,7 @@ def _timed_shelves(
     registers: Sequence[Register],
     rows: pa.Schema | None,
     sketches: Sequence[Sketch],
-    slices: type[SliceStore],
+    slices: Callable[..., SliceStore],
 ) -> list[Shelf]:
     shelves = []
     waiting = list(timed)
@@ -92,7 +92,7 @@ def _stores(
     registers: Sequence[Register],
     rows: pa.Schema | None,
     sketches: Sequence[Sketch],
-    slices: type[SliceStore],
+    slices: Callable[..., SliceStore],
 ) -> list[Store]:
     stores: list[Store] = []
     if registers:

@@ -74,7 +74,7 @@ class WindowStage(ByBucket):
         registers = self._sheet.registers if lowered else []
         rows = lifting.kept_schema if self._keeps_rows else None
         sketches = self._sheet.sketches
-        slices = slices_on(self._placement.device)
+        slices = slices_on(self._placement.device, op.device)
         self._shelves = shelves_of(
             self._resolved, registers, rows, partial=op.partial, sketches=sketches, slices=slices
         )

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.operators import aggregates as spec
+from penstock.operators.cuda import Cuda
 from penstock.operators.window import sliding, tumbling
 from penstock.operators.windows import KeyedWindows, ParallelWindows
 from penstock.stages.cuda_store import CudaStore
@@ -40,6 +41,13 @@ def on_device(case: Case) -> Case:
 @given(cases(windows=KINDS, names=some_registers))
 def test_a_step_on_a_device_gives_the_rows_and_accounts_of_the_reference(given_case: Case) -> None:
     assert_same(by_stage(on_device(given_case)), by_reference(given_case))
+
+
+@settings(deadline=None, max_examples=10)
+@given(cases(windows=KINDS, names=some_registers), st.integers(1, 3), st.sampled_from([None, 1, 2]))
+def test_limits_of_ones_own_change_no_row(given_case: Case, few: int, most_keys: int | None) -> None:
+    device = Cuda(n_windows=few, batch_rows=few, max_keys_per_batch=most_keys, max_pending=few)
+    assert_same(by_stage(with_op(given_case, device=device)), by_reference(given_case))
 
 
 @LAW

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import GraphError, NotSupported, nearest_first
 from penstock.operators.aggregates import Fold
 from penstock.operators.choices.kept import why_rows
+from penstock.operators.cuda import Cuda
 from penstock.operators.stream import Stream
 from penstock.operators.window import Sliding
 
@@ -21,9 +22,9 @@ AUTO, CPU, CUDA = DEVICES = ("auto", "cpu", "cuda")
 IN_PARTS = ("paned", "map_reduce")
 
 
-def check_device(device: str) -> None:
-    """Raise unless it is the name of a device."""
-    if device not in DEVICES:
+def check_device(device: str | Cuda) -> None:
+    """Raise unless it is a device or the name of one."""
+    if not isinstance(device, Cuda) and device not in DEVICES:
         names = nearest_first(str(device), DEVICES)
         raise GraphError(
             f"device={device!r} is unknown",
@@ -32,9 +33,14 @@ def check_device(device: str) -> None:
         )
 
 
+def on_cuda(op: Windows) -> bool:
+    """Whether a CUDA device was asked for, by name or with limits."""
+    return op.device == CUDA or isinstance(op.device, Cuda)
+
+
 def refused(op: Windows, up: Stream, *, numbered: bool = True) -> NotSupported | None:
     """The error for a step that is to run on a device and cannot; `numbered` as in `why_rows`."""
-    why = why_not_cuda(op, up, numbered=numbered) if op.device == CUDA else None
+    why = why_not_cuda(op, up, numbered=numbered) if on_cuda(op) else None
     if why is None:
         return None
     return NotSupported(
