@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 HEAVY = (
     "pyspark",
     "numba",
@@ -67,6 +69,13 @@ def test_building_a_graph_loads_no_engine_and_no_tool() -> None:
     built = told(BUILT, TOLD)["built"]
     assert not set(HEAVY) & set(built)
     assert not [name for name in built if name.startswith("penstock.engines.local")]
+
+
+@pytest.mark.parametrize("window", ['ps.session("1 s")', "ps.count_window(2)", 'ps.sliding("8 s", "2 s")'])
+def test_no_kind_of_window_loads_a_library_for_a_small_run(window: str) -> None:
+    other = BUILT.replace('ps.tumbling("8 s")', window)
+    later = told(other, 'graph.run(engine="local")', TOLD)["later"]
+    assert not {"pandas", "numba", "datasketches"} & set(later)
 
 
 def test_a_small_run_loads_nothing_that_it_does_not_need() -> None:

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Self
 
-import datasketches
 import numpy as np
 import numpy.typing as npt
 
@@ -85,6 +84,8 @@ class Distinct:
 
     def estimate(self) -> int:
         """About how many different values."""
+        import datasketches
+
         about: float = datasketches.hll_sketch.deserialize(self.to_bytes()).get_estimate()
         return round(about)
 
@@ -111,6 +112,8 @@ class Distinct:
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """A sketch that was saved, or that any DataSketches library made with lg_k 12."""
+        import datasketches
+
         union = datasketches.hll_union(LG_K)
         union.update(datasketches.hll_sketch.deserialize(data))
         told = union.get_result(datasketches.tgt_hll_type.HLL_8).serialize_compact()

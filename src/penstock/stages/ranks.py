@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Self
 
-import datasketches
 import numpy as np
 import numpy.typing as npt
 
@@ -22,13 +21,20 @@ K = 200
 _NANS = struct.Struct("<q")
 
 
+def _sketches() -> Any:
+    """The library, which is loaded with the first sketch: sessions know of sketches, and most have none."""
+    import datasketches
+
+    return datasketches
+
+
 class Ranks:
     """A sketch of numbers, changed in place as values are added."""
 
     __slots__ = ("n_nan", "sketch")
 
     def __init__(self, sketch: Any = None, n_nan: int = 0) -> None:
-        self.sketch = datasketches.kll_doubles_sketch(K) if sketch is None else sketch
+        self.sketch = _sketches().kll_doubles_sketch(K) if sketch is None else sketch
         self.n_nan = n_nan
 
     @property
@@ -82,4 +88,4 @@ class Ranks:
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """A sketch that was saved."""
-        return cls(datasketches.kll_doubles_sketch.deserialize(data[_NANS.size :]), *_NANS.unpack_from(data))
+        return cls(_sketches().kll_doubles_sketch.deserialize(data[_NANS.size :]), *_NANS.unpack_from(data))

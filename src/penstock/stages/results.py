@@ -23,7 +23,7 @@ from penstock.operators.op import IN, OUT
 from penstock.operators.stream import Stream
 from penstock.operators.this_window import ThisWindow
 from penstock.operators.windows import Windows
-from penstock.stages.arrays import times_of
+from penstock.stages.arrays import column_of, times_of
 from penstock.stages.batch import Batch, Ints
 from penstock.stages.combine_failure import Whose
 from penstock.stages.keys import KeySlots
@@ -111,7 +111,7 @@ class Results:
         whole += [times_of(left.starts, self._time), times_of(left.ends, self._time)]
         if self._resolved.counted:
             index = _index(left)
-            whole += [pa.array(index, pa.int64(), mask=index < 0)]
+            whole += [column_of(index, pa.int64(), index < 0)]
         whole += columns
         whole += [pa.repeat(pa.scalar(final), len(left.slots))] if self._resolved.early is not None else []
         return pa.RecordBatch.from_arrays(whole, schema=self._schema)
