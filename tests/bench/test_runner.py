@@ -6,10 +6,24 @@ import gc
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
-from penstock.bench import BenchError, Case, Cell, Claim, Progress, Way, Workload, WrongAnswer, measure
+from penstock.bench import (
+    BenchError,
+    Case,
+    Cell,
+    Claim,
+    Progress,
+    Way,
+    Workload,
+    WrongAnswer,
+    load,
+    measure,
+    to_json,
+    words,
+)
 from penstock.bench.runner import order_of_round
 from tests.bench.sorting import ScriptedClock, sorting
 
@@ -265,3 +279,49 @@ def test_a_verdict_has_the_quartiles_of_its_rounds() -> None:
     clock = ScriptedClock()
     (verdict,) = measure(sorting(clock), rounds=3, clock=clock).verdicts
     assert (verdict.low, verdict.measured, verdict.high) == (3, 3, 3)
+
+
+def narrow(clock: ScriptedClock, taken: list[int]) -> Workload:
+    """Two ways of which one takes 10 ns, the other what is next in the list."""
+    rounds = iter(taken)
+
+    def even(data: list[int]) -> int:
+        clock.pass_by(10)
+        return len(data)
+
+    def uneven(data: list[int]) -> int:
+        clock.pass_by(next(rounds))
+        return len(data)
+
+    says = "uneven costs at most 1.1x"
+    claim = Claim(says, Cell("three", "uneven"), 1.1, Cell("three", "even"), narrow=True)
+    return replace(counting(Way("even", even), Way("uneven", uneven)), claims=(claim,))
+
+
+def test_a_narrow_claim_has_more_rounds_and_is_held_against_the_first_quartiles() -> None:
+    clock = ScriptedClock()
+    # Disturbed in three rounds of five, which the median would tell as a cost.
+    result = measure(narrow(clock, [11, 30, 11, 30, 30] * 9), size="quick", clock=clock)
+    assert [len(one.samples_ns) for one in result.figures] == [41, 41]
+    assert result.rounds == 5
+    (verdict,) = result.verdicts
+    assert (verdict.measured, verdict.held) == (1.1, True)
+    assert "measured 1.10x at the first quartile" in words.verdict(verdict)
+    assert (
+        "method",
+        "1 warm-up and 5 timed rounds, ways interleaved; 41 rounds where claims are narrow",
+    ) in (words.facts(result))
+
+
+def test_rounds_that_were_asked_for_are_kept_where_a_claim_is_narrow() -> None:
+    clock = ScriptedClock()
+    result = measure(narrow(clock, [12] * 3), rounds=3, warm_up=0, clock=clock)
+    assert [len(one.samples_ns) for one in result.figures] == [3, 3]
+    assert not result.verdicts[0].held
+
+
+def test_a_narrow_claim_that_was_stored_is_still_narrow(tmp_path: Path) -> None:
+    clock = ScriptedClock()
+    result = measure(narrow(clock, [11] * 3), rounds=3, warm_up=0, clock=clock)
+    (tmp_path / "told.json").write_text(to_json(result))
+    assert load(tmp_path / "told.json").verdicts == result.verdicts

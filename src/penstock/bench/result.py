@@ -56,7 +56,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A claim and what was measured: seconds, or times another cell's median.
+    """A claim and what was measured: seconds, or times another cell.
 
     low, high  the quartiles of the same, round by round
     work       units of work in one run of the cell, where the claim is told as a speed
@@ -113,14 +113,14 @@ class Result:
 
 
 def judge(claim: Claim, figures: Mapping[Cell, Figures]) -> Verdict:
-    """Hold a claim against the medians."""
+    """Hold a claim against the medians, or against the first quartiles where it is narrow."""
     one = figures[claim.cell]
     mine = _samples(one, claim)
     if claim.over is None:
-        measured, rounds = spread(mine).median, spread(mine)
+        measured, rounds = _middle(mine, claim), spread(mine)
     else:
         theirs = _samples(figures[claim.over], claim)
-        measured = _times(spread(mine).median, spread(theirs).median)
+        measured = _times(_middle(mine, claim), _middle(theirs, claim))
         rounds = spread([_times(*pair) for pair in zip(mine, theirs, strict=True)])
     work = one.units.get(claim.speed, 0)
     return Verdict(claim, measured, measured <= claim.at_most, rounds.low, rounds.high, work)
@@ -131,6 +131,11 @@ def _samples(figures: Figures, claim: Claim) -> Sequence[float]:
     if claim.note:
         return figures.notes[claim.note]
     return figures.samples_ns if claim.over else [ns / 1e9 for ns in figures.samples_ns]
+
+
+def _middle(samples: Sequence[float], claim: Claim) -> float:
+    found = spread(samples)
+    return found.low if claim.narrow else found.median
 
 
 def _times(above: float, below: float) -> float:

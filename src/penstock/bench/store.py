@@ -83,6 +83,7 @@ def _verdict_out(verdict: Verdict) -> dict[str, Any]:
         "at_most": claim.at_most,
         "speed": claim.speed,
         "note": claim.note,
+        "narrow": claim.narrow,
         "measured": verdict.measured,
         "held": verdict.held,
         "low": verdict.low,
@@ -118,7 +119,8 @@ def _figures_in(one: dict[str, Any]) -> Figures:
 
 def _verdict_in(one: dict[str, Any]) -> Verdict:
     over = Cell(*one["over"]) if one["over"] else None
-    claim = Claim(one["says"], Cell(*one["cell"]), one["at_most"], over, one["speed"], one["note"])
+    how = one["speed"], one["note"], one.get("narrow", False)
+    claim = Claim(one["says"], Cell(*one["cell"]), one["at_most"], over, *how)
     return Verdict(claim, one["measured"], one["held"], one["low"], one["high"], one["work"])
 
 

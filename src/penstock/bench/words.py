@@ -82,7 +82,8 @@ def verdict(one: Verdict) -> str:
     )
     # Fewer seconds are more units per second: the quartiles change places.
     spread = f"{high} to {low}" if claim.speed else f"{low} to {high}"
-    return f"{word}: {claim.says} (measured {measured}, quartiles {spread}; wanted {bound} {wanted})"
+    how = " at the first quartile" if claim.narrow else ""
+    return f"{word}: {claim.says} (measured {measured}{how}, quartiles {spread}; wanted {bound} {wanted})"
 
 
 def tally(result: Result) -> str:
@@ -100,6 +101,12 @@ def _told(one: Verdict, value: float) -> str:
     return f"{three_digits(times)}x"
 
 
+def _method(result: Result) -> str:
+    told = f"{result.warm_up} warm-up and {result.rounds} timed rounds, ways interleaved"
+    most = max(len(one.samples_ns) for one in result.figures)
+    return f"{told}; {most} rounds where claims are narrow" if most > result.rounds else told
+
+
 def facts(result: Result) -> list[tuple[str, str]]:
     """What to know before believing a figure, as (name, value)."""
     machine, commit = result.machine, result.commit
@@ -114,7 +121,7 @@ def facts(result: Result) -> list[tuple[str, str]]:
             "unknown" if commit is None else commit.id[:12] + (" with changes" if commit.dirty else ""),
         ),
         ("measured", f"{result.started_at}, size {result.size}, seed {result.seed}"),
-        ("method", f"{result.warm_up} warm-up and {result.rounds} timed rounds, ways interleaved"),
+        ("method", _method(result)),
         ("collector", "on while timing" if result.collector else "off while timing"),
         ("checks", f"{sum(one.checks for one in result.figures)} answers checked, all right"),
     ]

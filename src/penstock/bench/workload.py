@@ -67,6 +67,8 @@ class Claim:
 
     With `speed`, a unit of work such as `rows`, it is told as a speed: units per second, or times as fast.
     With `note`, it is about what the ways note under that name, such as bytes, and not about time.
+    With `narrow`, it is about two costs that hardly differ: their cases get more rounds, and first quartiles
+    are compared instead of medians, because what else a machine does only ever adds to a time.
 
     >>> Claim("ten times the rows cost at most twelve times the time",
     ...       Cell("10,000 rows", "sort"), at_most=12, over=Cell("1,000 rows", "sort")).at_most
@@ -79,6 +81,7 @@ class Claim:
     over: Cell | None = None
     speed: str = ""
     note: str = ""
+    narrow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +143,15 @@ class Workload:
             charts=tuple(c for c in self.charts if {point.cell.case for point in c.points} <= names),
         )
 
-    @property
-    def n_cells(self) -> int:
-        """How many ways on how many cases: the runs of one round."""
-        return sum(way.takes(case.name) for case in self.cases for way in self.ways)
+    def n_cells_of(self, group: str) -> int:
+        """The runs of one round of a group."""
+        cases = [case.name for case in self.cases if case.group == group]
+        return sum(way.takes(case) for case in cases for way in self.ways)
+
+    def is_narrow(self, group: str) -> bool:
+        """Whether a narrow claim is made about cases of that group."""
+        groups = {case.name: case.group for case in self.cases}
+        return any(claim.narrow and groups[claim.cell.case] == group for claim in self.claims)
 
     def _require_cell(self, says: str, cell: Cell) -> None:
         _require_known(self.name, says, "case", cell.case, [case.name for case in self.cases])
