@@ -3,6 +3,7 @@
     penstock.json   the graph by step name: what state depends on
     commits/        one manifest per job, the newest wins; complete or not there at all
     state/          the pieces of state that manifests name
+    watched/        which files of a watched folder made which batch
     next.json       what the rounds behind the newest manifest are made of, where the clock has a say in it
     spark/          Spark's own, begun anew by every run: the query only ticks
     lock            held while a run writes
@@ -23,16 +24,20 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import quote
 
 import xxhash
 
 from penstock.connect.writers.manifest import sync_folder
 from penstock.engines import crash_points
-from penstock.engines.state_files import Place, StateFiles
+from penstock.engines.journal import Journal
+from penstock.engines.state_files import Place, Places, StateFiles
 from penstock.errors import CheckpointError
 from penstock.expr.failure import reason_of
 
-FORMAT = 1
+FORMAT = 2
+_BEFORE = {1: "operator"}
+"""A topic of window steps that an older format had here, and pieces of state have themselves."""
 _KEPT = 2
 """Manifests that are kept; state that only older ones name is removed."""
 
@@ -47,6 +52,7 @@ class Manifest:
     reached     step -> the watermark of its input
     accounts    step -> what became of its rows
     state       step -> bucket -> where its piece is
+    shown       step -> when its open windows were last shown early, by the clock
     drained     everything has been closed: there is nothing to go on from
     """
 
@@ -55,7 +61,8 @@ class Manifest:
     watermarks: Mapping[str, float] = field(default_factory=dict)
     reached: Mapping[str, float] = field(default_factory=dict)
     accounts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    state: Mapping[str, Mapping[int, Place]] = field(default_factory=dict)
+    state: Places = field(default_factory=dict)
+    shown: Mapping[str, int] = field(default_factory=dict)
     drained: bool = False
 
 
@@ -109,9 +116,15 @@ class Checkpoint:
         if not found:
             return Manifest()
         told = self._read(found[-1])
-        state = {s: {int(b): tuple(place) for b, place in at.items()} for s, at in told["state"].items()}
+        state = {s: {int(b): Place(*place) for b, place in at.items()} for s, at in told["state"].items()}
         positions = {source: (batches, rows) for source, (batches, rows) in told["positions"].items()}
         return Manifest(**{**told, "state": state, "positions": positions})
+
+    def journal(self, source: str, done: int) -> Journal | None:
+        """Where a source that watches a folder notes what it read; None where nobody goes on from it."""
+        if not self.durable:
+            return None
+        return Journal(self.folder / "watched" / f"{quote(source, safe='')}.jsonl", done)
 
     def is_drained(self) -> CheckpointError:
         """The error of a run that has nothing to go on from."""
@@ -201,7 +214,7 @@ class Checkpoint:
         return found
 
     def _let_go(self, manifest: Manifest, waiting: Collection[str]) -> int:
-        named = {place[0] for places in manifest.state.values() for place in places.values()} | {*waiting}
+        named = {place.file for places in manifest.state.values() for place in places.values()} | {*waiting}
         commits = sorted((self.folder / "commits").glob("*.json"))
         for path in commits[:-_KEPT]:
             path.unlink(missing_ok=True)
@@ -239,6 +252,8 @@ def refuse_other(known: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         if is_now is None:
             raise CheckpointError(f'the checkpoint has step "{name}", and the graph has not', hint=hint)
         for topic in dict.fromkeys([*was, *is_now]):
+            if topic == _BEFORE.get(known.get("format", 0)) and is_now["kind"] == "Windows":
+                continue
             if was.get(topic) != is_now.get(topic):
                 raise CheckpointError(
                     f'step "{name}" is not what it was: its {topic} differs',

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.clock import Clock
 from penstock.connect.plain import PlainBatch
@@ -20,7 +20,16 @@ from penstock.stages.site import Site
 from penstock.stages.source_stage import SourceStage
 from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
 
+if TYPE_CHECKING:
+    from penstock.connect.readers.following import Journal
+
+JournalOf = Callable[[str, int], "Journal | None"]
+"""Gives a source's journal, by name and batches that are done; None where there is none."""
 _UNTIMED = Mark()
+
+
+def no_journal(source: str, done: int) -> None:
+    """For runs without a checkpoint."""
 
 
 class Reading:
@@ -81,14 +90,23 @@ class Reading:
         """How many batches have been read, and how many rows in them."""
         return self.n_batches, self.n_rows
 
-    def resume(self, position: tuple[int, int], watermark: float) -> None:
+    def resume(self, position: tuple[int, int], watermark: float, journal: JournalOf = no_journal) -> None:
         """Go on from where another run had come to: (batches, rows) before that are passed over."""
+        self._watch(position, journal)
         while self.position[0] < position[0] and self.next() is not None:
             continue
         if self.position != position:
             raise self._other_input(position)
         if BEFORE_ALL < watermark < AFTER_ALL:
             self._stage.promise(int(watermark))
+
+    def _watch(self, position: tuple[int, int], journal: JournalOf) -> None:
+        """A watched folder is read behind the position, by its journal and with one."""
+        watched = getattr(self._reader, "going_on", None)
+        found = None if watched is None else journal(self.step.name, position[0])
+        if watched is not None and found is not None:
+            self._reader = watched(found, position)
+            self.n_batches, self.n_rows = position
 
     def next(self) -> Any:
         """The next batch; None when there is none any more."""

@@ -104,7 +104,7 @@ def test_a_run_that_waits_for_files_can_be_stopped(tmp_path: Path) -> None:
 def test_what_it_says_of_itself(tmp_path: Path) -> None:
     reader = ps.read.jsonl(tmp_path, schema={"a": int}, follow=True)
     assert reader.describe() == f"jsonl {tmp_path} (watched)"
-    assert (reader.bounded, reader.delivery, reader.keeps_raw) == (False, Delivery.AT_MOST_ONCE, True)
+    assert (reader.bounded, reader.delivery, reader.keeps_raw) == (False, Delivery.EXACTLY_ONCE, True)
 
 
 def test_a_file_that_changes_after_it_was_read_is_refused(tmp_path: Path) -> None:

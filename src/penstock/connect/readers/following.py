@@ -2,16 +2,18 @@
 
 Files are read whole and once, so they must appear whole: written under a name that begins with `.` or `_`, or
 elsewhere, and renamed. A file that changes after it was read stops the run, because its new rows would be
-missed. Every second without a new file a round without rows comes, so that a run that waits can stop. The
-order of files is the order in which they were seen, which nobody could repeat: delivery is at most once.
+missed. Every second without a new file a round without rows comes, so that a run that waits can stop. Files
+are read in the order in which they were seen; a run with a checkpoint notes that in a journal, and a run that
+goes on reads by the journal first.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple, Protocol, Self
 
 import pyarrow as pa
 
@@ -22,16 +24,67 @@ from penstock.connect.readers.listing import Paths, listed, shown
 from penstock.errors import ConnectorError
 
 QUIET_S = 1.0
+QUIET_AHEAD = 60
+"""Batches without rows that are noted at once: a folder where nothing happens is noted once a minute."""
 
 Stamp = tuple[int, int]
+_GONE: Stamp = (0, 0)
+
+
+class SeenFile(NamedTuple):
+    """A file that was read, with its size and time of change."""
+
+    path: str
+    size: int
+    changed_ns: int
+
+
+class Noted(NamedTuple):
+    """Files that made the batch before number `until`; without any, batches up to there have no rows."""
+
+    until: int
+    files: tuple[SeenFile, ...] = ()
+
+    @classmethod
+    def of(cls, until: int, files: Iterable[Iterable[object]]) -> Self:
+        """A note that was read back; a ValueError or TypeError if it is none."""
+        found = tuple(SeenFile(str(path), int(str(size)), int(str(ns))) for path, size, ns in files)
+        return cls(int(until), found)
+
+
+class Journal(Protocol):
+    """Where a run notes what its batches are made of."""
+
+    def noted(self) -> Iterable[Noted]:
+        """What earlier runs noted, in order."""
+
+    def note(self, what: Noted) -> None:
+        """Remember it, before the batch is given."""
+
+
+class NoJournal:
+    """For runs that nobody goes on from."""
+
+    def noted(self) -> Iterable[Noted]:
+        """Nothing."""
+        return ()
+
+    def note(self, what: Noted) -> None:
+        """Forget it."""
 
 
 @dataclass(frozen=True, slots=True)
 class FollowingReader:
-    """A folder that is watched; `reader` knows how to read its files."""
+    """A folder that is watched; `reader` knows how to read its files.
+
+    journal   what its batches are made of
+    position  how many batches have been read by earlier runs, and how many rows in them
+    """
 
     reader: FileReader
     folder: Path
+    journal: Journal = field(default_factory=NoJournal)
+    position: tuple[int, int] = (0, 0)
 
     @property
     def schema(self) -> pa.Schema:
@@ -45,26 +98,66 @@ class FollowingReader:
 
     @property
     def delivery(self) -> Delivery:
-        """Which file was seen before which cannot be found out again."""
-        return Delivery.AT_MOST_ONCE
+        """Files can be read again, and a journal knows in which order."""
+        return Delivery.EXACTLY_ONCE
 
     @property
     def keeps_raw(self) -> bool:
         """True for text formats."""
         return self.reader.keeps_raw
 
+    def going_on(self, journal: Journal, position: tuple[int, int]) -> Self:
+        """The same behind what has been read, with a journal of it."""
+        return replace(self, journal=journal, position=position)
+
     def batches(self) -> Iterator[SourceBatch]:
-        """All files, those that are there by time and name, the others as they appear."""
+        """All files: those noted and not done, those there by time and name, others as they appear."""
+        number, start = self.position
         seen: dict[Path, Stamp] = {}
-        start = 0
+        for files in self._planned(number, seen):
+            batch = self._together(files, start)
+            start += batch.num_rows + len(batch.bad)
+            yield batch
+
+    def _planned(self, number: int, seen: dict[Path, Stamp]) -> Iterator[list[Path]]:
+        """The files of each batch, from a number on; none for one without rows."""
+        known, until = self._noted(seen)
+        while number < until:
+            files = known.get(number, [])
+            for file in files:
+                _require_unchanged(file, seen[file])
+            yield files
+            number += 1
         while True:
-            new = self._new(seen)
-            for batch in by_files(self.reader.pieces(new, start), self.schema, self.reader.files):
-                start += batch.num_rows + len(batch.bad)
-                yield batch
+            new, at_once = self._new(seen), self.reader.files
+            for first in range(0, len(new), at_once):
+                files = new[first : first + at_once]
+                self.journal.note(Noted(number + 1, tuple(SeenFile(str(f), *seen[f]) for f in files)))
+                yield files
+                number += 1
             if not new:
+                if number >= until:
+                    until = number + QUIET_AHEAD
+                    self.journal.note(Noted(until))
                 time.sleep(QUIET_S)
-                yield together([], self.schema)
+                yield []
+                number += 1
+
+    def _noted(self, seen: dict[Path, Stamp]) -> tuple[dict[int, list[Path]], int]:
+        """The batches that were noted, by number, and the number after the last."""
+        known: dict[int, list[Path]] = {}
+        until = 0
+        for noted in self.journal.noted():
+            until = max(until, noted.until)
+            if noted.files:
+                known[noted.until - 1] = [Path(each.path) for each in noted.files]
+            seen.update({Path(each.path): (each.size, each.changed_ns) for each in noted.files})
+        return known, until
+
+    def _together(self, files: Sequence[Path], start: int) -> SourceBatch:
+        if not files:
+            return together([], self.schema)
+        return next(by_files(self.reader.pieces(list(files), start), self.schema, len(files)))
 
     def describe(self) -> str:
         """Such as `csv events/ (watched)`."""
@@ -78,16 +171,11 @@ class FollowingReader:
         """Files that were not there before, which are seen from now on."""
         new = []
         for file in listed(self.folder):
-            stamp = _stamp(file)
             if file not in seen:
                 new.append(file)
-            elif seen[file] != stamp:
-                raise ConnectorError(
-                    f'"{file}" changed after it was read',
-                    detail="a watched file is read once, when it appears",
-                    hint="write it under a name that begins with a dot, and rename it when it is whole",
-                )
-            seen[file] = stamp
+                seen[file] = _stamp(file)
+            else:
+                _require_unchanged(file, seen[file])
         return new
 
 
@@ -115,9 +203,19 @@ def file_or_folder_reader(
     return FollowingReader(file_reader(file_format, paths, schema, batch, files), Path(paths))
 
 
+def _require_unchanged(file: Path, stamp: Stamp) -> None:
+    now = _stamp(file)
+    if now not in (stamp, _GONE):  # reading one that is gone will say so
+        raise ConnectorError(
+            f'"{file}" changed after it was read',
+            detail="a watched file is read once, when it appears",
+            hint="write it under a name that begins with a dot, and rename it when it is whole",
+        )
+
+
 def _stamp(file: Path) -> Stamp:
     try:
         found = file.stat()
     except FileNotFoundError:
-        return (0, 0)  # listed a moment ago: reading it will say so
+        return _GONE
     return found.st_size, found.st_mtime_ns

@@ -9,8 +9,9 @@ committed of them they do not show twice.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from penstock.clock import Clock
@@ -23,10 +24,14 @@ from penstock.engines.local.node import Node, ReadingNode
 from penstock.engines.local.seats import Seat, StageSeat
 from penstock.engines.local.source_node import SourceSeat
 from penstock.engines.marks import Mark
-from penstock.engines.state_files import Place
+from penstock.engines.reforming import in_form
+from penstock.engines.state_files import Place, kept
 from penstock.events import StateSaved
 from penstock.plan.accounts import Accounts
+from penstock.stages.batch import Ints
+from penstock.stages.patterns.dealing import Deal
 from penstock.stages.protocol import Stage
+from penstock.stages.window_stage import WindowStage
 from penstock.timing.watermark import BEFORE_ALL
 
 State = dict[str, dict[int, Place]]
@@ -61,18 +66,29 @@ class Saving:
         for reading in network.readings.values():
             name = reading.step.name
             position = self.done.positions.get(name, (0, 0))
-            reading.resume(position, self.done.watermarks.get(name, BEFORE_ALL))
+            watermark = self.done.watermarks.get(name, BEFORE_ALL)
+            reading.resume(position, watermark, self._checkpoint.journal)
         for node in network.nodes:
             for seat in seats_of(node):
                 reached = Mark(self.done.reached.get(seat.step.name, BEFORE_ALL))
                 if isinstance(seat, StageSeat):
                     seat.mark = reached
+                    self._resume_showing(seat.stage)
                 if isinstance(node, ReadingNode) and seat.step is node.steps[0]:
                     node.mark = reached
-        for step, places in self.done.state.items():
-            pieces = self._checkpoint.files.read(places, step)
-            for stage, buckets in _heirs(network, step, list(pieces)):
-                stage.restore({bucket: pieces[bucket] for bucket in buckets})
+        files = self._checkpoint.files
+        for step in self.done.state:
+            heirs = list(_heirs(network, step))
+            for form in {stage.form for stage, _ in heirs if isinstance(stage, WindowStage)}:
+                self._known.state[step] = dict(in_form(network.plan[step], self.done, files, form))
+            pieces = files.read(self._known.state[step], step)
+            for stage, inherits in heirs:
+                stage.restore({bucket: piece for bucket, piece in pieces.items() if inherits(bucket)})
+
+    def _resume_showing(self, stage: Stage) -> None:
+        """Show open windows as often as if there had been no end; also if the clock has been put back."""
+        if isinstance(stage, WindowStage) and stage.site.step in self.done.shown:
+            stage.shown_at = min(self.done.shown[stage.site.step], stage.shown_at)
 
     def begin(self, number: int) -> None:
         """The first source begins a round: is its end to be saved?"""
@@ -165,7 +181,7 @@ class Saving:
                 manifest = self._known.manifest(rounds, accounts, drained=drained)
                 waiting = {name for found in self._later for name in found.files()}
             nbytes = self._checkpoint.commit(manifest, waiting)
-        return StateSaved(self._clock.now(), rounds - 1, nbytes)
+        return StateSaved(self._clock.now(), rounds - 1, nbytes, *kept(manifest.state))
 
 
 class _Known:
@@ -176,6 +192,7 @@ class _Known:
         self.watermarks = dict(done.watermarks)
         self.reached = dict(done.reached)
         self.state: State = {step: dict(places) for step, places in done.state.items()}
+        self.shown = dict(done.shown)
 
     def note(self, seat: Seat) -> None:
         """What a seat has come to."""
@@ -184,6 +201,8 @@ class _Known:
             self.watermarks[seat.step.name] = seat.reading.watermark
         if isinstance(seat, StageSeat):
             self.reached[seat.step.name] = seat.mark.watermark
+            if isinstance(seat.stage, WindowStage) and seat.stage.early is not None:
+                self.shown[seat.step.name] = seat.stage.shown_at
 
     def add(self, newer: _Known) -> None:
         """Take over what is newer."""
@@ -192,33 +211,45 @@ class _Known:
         self.reached |= newer.reached
         for step, places in newer.state.items():
             self.state.setdefault(step, {}).update(places)
+        for step, at in newer.shown.items():
+            self.shown[step] = max(at, self.shown.get(step, at))
 
     def files(self) -> Iterator[str]:
         """The files that its state is in."""
-        return (name for places in self.state.values() for name, _, _ in places.values())
+        return (place.file for places in self.state.values() for place in places.values())
 
     def manifest(self, rounds: int, accounts: dict[str, dict[str, Any]], *, drained: bool) -> Manifest:
         """All of it, in a form that stays."""
         state = {step: dict(places) for step, places in self.state.items()}
-        watermarks, reached = _begun(self.watermarks), _begun(self.reached)
-        return Manifest(rounds, dict(self.positions), watermarks, reached, accounts, state, drained=drained)
+        watermarks, reached, shown = _begun(self.watermarks), _begun(self.reached), dict(self.shown)
+        return Manifest(
+            rounds, dict(self.positions), watermarks, reached, accounts, state, shown, drained=drained
+        )
 
 
 def _begun(marks: dict[str, float]) -> dict[str, float]:
     return {name: mark for name, mark in marks.items() if mark != BEFORE_ALL}
 
 
-def _heirs(network: Network, step: str, buckets: Sequence[int]) -> Iterable[tuple[Stage, list[int]]]:
-    """The stages of a step that keep state, each with the saved buckets that it takes up."""
+def _heirs(network: Network, step: str) -> Iterator[tuple[Stage, Callable[[int], bool]]]:
+    """The stages of a step that keep state, each with whether it takes up a saved bucket."""
     pattern = network.patterns.get(step)
     if pattern is not None:
         stages, deal = pattern.keepers
         for number, stage in enumerate(stages):
-            yield stage, [bucket for bucket in buckets if number in deal.heirs(bucket)]
+            yield stage, partial(_is_heir, deal, number)
         return
     for bench in network.benches:
         stages = tuple(seat.stage for seat in bench.seats(step) if isinstance(seat, StageSeat))
         leader = network.leaders.get(bench.group.number)
         owners = first_owners(len(stages) or 1) if leader is None else leader.owners
         for number, stage in enumerate(stages):
-            yield stage, [bucket for bucket in buckets if owners[bucket] == number]
+            yield stage, partial(_owns, owners, number)
+
+
+def _is_heir(deal: Deal, replica: int, bucket: int) -> bool:
+    return replica in deal.heirs(bucket)
+
+
+def _owns(owners: Ints, replica: int, bucket: int) -> bool:
+    return bool(owners[bucket] == replica)

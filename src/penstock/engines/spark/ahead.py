@@ -13,10 +13,11 @@ from typing import Any
 from penstock.engines.checkpoint import Manifest
 from penstock.engines.counting import taken
 from penstock.engines.marks import Marks
-from penstock.engines.reading import Reading
+from penstock.engines.reading import JournalOf, Reading
 from penstock.engines.spark.leg_plan import RoundClock, RoundPlan
 from penstock.engines.spark.native_source import NativeBatch, NativeReading
 from penstock.engines.spark.patience import Patience
+from penstock.engines.spark.showing import Showing
 from penstock.errors import PenstockError
 from penstock.events import WatermarkMoved
 from penstock.plan.accounts import Accounts
@@ -36,6 +37,7 @@ _LIGHT = 16
 class Ready:
     """A round that has been read: what its sources gave, and what its steps are told.
 
+    shown    window step -> when it has last shown open windows, once the round is done
     files    source -> the batch that Spark is to read
     moved    source -> where its watermark went
     reasons  source -> why a row of it failed
@@ -49,6 +51,7 @@ class Ready:
     reached: dict[str, float]
     counted: dict[str, Accounts]
     last: bool = False
+    shown: dict[str, int] = field(default_factory=dict)
     files: dict[str, NativeBatch] = field(default_factory=dict)
     moved: dict[str, WatermarkMoved] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
@@ -80,21 +83,23 @@ class Ahead:
     ) -> None:
         self._plan, self._readings, self._accounts = plan, readings, accounts
         self._clock, self._patience, self._until, self._drain = clock, patience, until, drain
-        self._marks = Marks(plan)
+        self._marks, self._showing = Marks(plan), Showing(plan, clock.now())
         self._next = self._begun = 0
         self._foreseen: dict[int, dict[str, Any]] = {}
         self.failure: PenstockError | None = None
         self.over = False
 
-    def resume(self, done: Manifest, foreseen: Mapping[int, dict[str, Any]]) -> None:
+    def resume(self, done: Manifest, foreseen: Mapping[int, dict[str, Any]], journal: JournalOf) -> None:
         """Go on from where another run had come to; rounds that it had begun are the same again."""
         self._next = self._begun = done.rounds
         self._foreseen = dict(foreseen)
         self._marks = Marks(self._plan, done.reached)
+        self._showing.resume(done.shown)
         self._patience.begin()
         for reading in self._readings:
             name = reading.step.name
-            reading.resume(done.positions.get(name, (0, 0)), done.watermarks.get(name, BEFORE_ALL))
+            position = done.positions.get(name, (0, 0))
+            reading.resume(position, done.watermarks.get(name, BEFORE_ALL), journal)
 
     def rounds(self) -> list[Ready]:
         """The next rounds: several where the input ends by itself, one where it must be waited for."""
@@ -155,14 +160,16 @@ class Ahead:
         silent = [name for name, mark in marks.items() if mark.idle]
         self._patience.went(now, came, silent)
         self._next += 1
+        before_it = dict(self._showing.shown)
         return Ready(
-            RoundPlan(self._next - 1, now, turns),
+            RoundPlan(self._next - 1, now, turns, before_it),
             batches,
             {reading.step.name: reading.position for reading in self._readings},
             {reading.step.name: reading.watermark for reading in self._readings},
             self._marks.reached(),
             {name: taken(each) for name, each in self._accounts.items()},
             last,
+            self._showing.after(now),
             {name: batch for name, batch in came.items() if isinstance(batch, NativeBatch)},
             self._moved(before, now),
             {reading.step.name: reading.reasons.pop() for reading in self._readings if reading.reasons},

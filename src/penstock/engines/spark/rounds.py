@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pyarrow as pa
 
@@ -19,6 +19,7 @@ from penstock.connect.protocol import SourceBatch
 from penstock.engines import crash_points
 from penstock.engines.checkpoint import Checkpoint, Manifest
 from penstock.engines.counting import add
+from penstock.engines.reforming import in_form
 from penstock.engines.spark.ahead import Ahead, Ready
 from penstock.engines.spark.came import Came
 from penstock.engines.spark.delivering import Delivering, closed
@@ -31,6 +32,7 @@ from penstock.engines.spark.patience import Patience
 from penstock.engines.spark.sending import Sending
 from penstock.engines.spark.telling import Telling
 from penstock.engines.spark.waiting import StreamReading
+from penstock.engines.state_files import kept
 from penstock.errors import NotSupported, PenstockError
 from penstock.events import (
     EventSink,
@@ -40,6 +42,7 @@ from penstock.events import (
 from penstock.plan.accounts import Accounts
 from penstock.plan.plan import Plan
 from penstock.plan.step import Ref
+from penstock.stages.fingerprint import BY_KEY
 from penstock.timing.watermark import BEFORE_ALL
 
 
@@ -95,11 +98,14 @@ class Rounds:
         done = self._checkpoint.latest()
         if done.drained:
             raise self._checkpoint.is_drained()
-        self._done, self._begun = done, done.rounds
+        # Workers know no form of windows but that by key.
+        files, plan = self._checkpoint.files, self._plan
+        state = {name: in_form(plan[name], done, files, BY_KEY) for name in done.state}
+        self._done, self._begun = replace(done, state=state), done.rounds
         for name, saved in done.accounts.items():
             if name in self.accounts:
                 add(self.accounts[name], Accounts(**saved))
-        self._ahead.resume(done, self._checkpoint.foreseen())
+        self._ahead.resume(done, self._checkpoint.foreseen(), self._checkpoint.journal)
         self.delivering.open((self._checkpoint.known or {}).get("steps", {}))
         self._checkpoint.adopt()
 
@@ -220,6 +226,7 @@ class Rounds:
             last.reached,
             {name: asdict(each) for name, each in self.accounts.items()},
             state,
+            last.shown,
             drained=last.last,
         )
         nbytes = self._checkpoint.commit(self._done)
@@ -228,8 +235,7 @@ class Rounds:
             if isinstance(reading, StreamReading):
                 reading.committed(last.positions[reading.step.name][0])
         if came.saved:
-            kept = sum(length for places in state.values() for _, _, length in places.values())
-            self._events(StateSaved(self._clock.now(), last.plan.number, nbytes, kept))
+            self._events(StateSaved(self._clock.now(), last.plan.number, nbytes, *kept(state)))
 
     def _write_round(self, ready: Ready, came: Came, parts: Mapping[str, int]) -> None:
         self._telling.count(ready, came, self.accounts)

@@ -15,7 +15,7 @@ from typing import Any
 
 from penstock.clock import Clock
 from penstock.connect.readers.spark_stream import SparkStreamReader, StreamBatches
-from penstock.engines.reading import Reading
+from penstock.engines.reading import JournalOf, Reading, no_journal
 from penstock.errors import CheckpointError
 from penstock.plan.accounts import Accounts
 from penstock.plan.plan import Plan
@@ -36,10 +36,15 @@ class WaitingReading(Reading):
     _waiting: queue.Queue[Any]
 
     def begin(self, came: threading.Condition) -> None:
-        """Start to read."""
+        """Get ready to read."""
         self.came, self._waiting, self._closed = came, queue.Queue(_AHEAD), False
         self._batches = self._taken()
+
+    def resume(self, position: tuple[int, int], watermark: float, journal: JournalOf = no_journal) -> None:
+        """Start to read, from where another run had come to."""
+        self._watch(position, journal)
         self._start()
+        super().resume(position, watermark)
 
     def _start(self) -> None:
         threading.Thread(target=self._pump, name=f"penstock-{self.step.name}", daemon=True).start()
@@ -98,7 +103,7 @@ class StreamReading(WaitingReading):
         """Never: the next batch is not made before this one is done, so there is nothing to read ahead."""
         return False
 
-    def resume(self, position: tuple[int, int], watermark: float) -> None:
+    def resume(self, position: tuple[int, int], watermark: float, journal: JournalOf = no_journal) -> None:
         """Go on behind the batches that are done; Spark gives the one after them again, if it had begun."""
         if position[0] and not (self._folder / "offsets").exists():
             raise CheckpointError(
@@ -117,7 +122,7 @@ class StreamReading(WaitingReading):
             self._stream = StreamBatches(self._reader, str(self._folder), position[0])
         except Exception as cause:
             raise self.failed(cause) from cause
-        super()._start()
+        self._start()
 
     def committed(self, n_batches: int) -> None:
         """So many batches are done."""
@@ -129,9 +134,6 @@ class StreamReading(WaitingReading):
         super().close()
         if self._stream is not None:
             self._stream.close()
-
-    def _start(self) -> None:
-        """Not before it is known where to go on."""
 
     def _read(self) -> Iterator[Any]:
         assert self._stream is not None, "a stream is taken up before it is read"

@@ -1,0 +1,38 @@
+"""A watched folder on Spark: a run that dies goes on with every file once, in the order it saw."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.connect.readers import following
+from penstock.engines import crash_points
+from penstock.errors import PenstockError
+from tests.engines.watching import Died, dying_at, put, run, written
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("point", [crash_points.NOTED, crash_points.CARRIED, crash_points.COMMITTED])
+def test_a_run_that_dies_goes_on_with_every_file_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    monkeypatch.setattr(following, "QUIET_S", 0.05)
+    monkeypatch.setattr(following, "QUIET_AHEAD", 2)
+    files = tmp_path / "files"
+    files.mkdir()
+    put(files, "z.jsonl", (1, "a", 1))
+    run(files, tmp_path, "spark", until=1, drain=False)
+    put(files, "a.jsonl", (2, "a", 2), (3, "b", 4))  # by name before what has been read
+    with dying_at(point), pytest.raises((Died, PenstockError)):
+        run(files, tmp_path, "spark", until=6, drain=False)
+    put(files, "m.jsonl", (4, "b", 8))
+    put(files, "n.jsonl", (15, "b", 16))
+    put(files, "o.jsonl", (5000, "c", 32))  # so that the windows leave
+    run(files, tmp_path, "spark", until=14)
+    assert {row[2]: times for row, times in written(tmp_path / "rows").items()} == dict.fromkeys(
+        [1, 2, 4, 8, 16, 32], 1
+    )
+    sums = {(row[0], row[1]): row[-1] for row in written(tmp_path / "sums")}
+    assert sums == {("a", 0): 3, ("b", 0): 12, ("b", 10): 16}

@@ -1,0 +1,80 @@
+"""The journal of a watched folder: what a crash may leave of it, and what is kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.connect.readers.following import Noted, SeenFile
+from penstock.engines.journal import Journal
+from penstock.errors import CheckpointError
+
+
+def seen(path: Path) -> SeenFile:
+    return SeenFile(str(path), 3, 5)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "watched" / "rows.jsonl"
+
+
+def test_what_was_noted_is_there_for_the_next_run(place: Path, tmp_path: Path) -> None:
+    notes = [Noted(1, (seen(tmp_path / "a"), seen(tmp_path / "ü b"))), Noted(61)]
+    journal = Journal(place, 0)
+    assert list(journal.noted()) == []
+    for each in notes:
+        journal.note(each)
+    assert list(Journal(place, 0).noted()) == notes
+
+
+def test_batches_that_are_done_are_kept_only_while_their_files_are_there(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "here").touch()
+    journal = Journal(place, 0)
+    journal.note(Noted(1, (seen(tmp_path / "here"), seen(tmp_path / "gone"))))
+    journal.note(Noted(2, (seen(tmp_path / "gone, too"),)))
+    journal.note(Noted(3, (seen(tmp_path / "gone, and not done"),)))
+    kept = [Noted(1, (seen(tmp_path / "here"),)), Noted(3, (seen(tmp_path / "gone, and not done"),))]
+    assert list(Journal(place, 2).noted()) == kept
+    assert len(place.read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("left", [1, 20, -2])
+def test_a_line_that_a_crash_cut_short_was_never_acted_on(place: Path, tmp_path: Path, left: int) -> None:
+    journal = Journal(place, 0)
+    journal.note(Noted(1, (seen(tmp_path / "a"),)))
+    whole = place.read_text()
+    journal.note(Noted(2, (seen(tmp_path / "b"),)))
+    second = place.read_text()[len(whole) :]
+    place.write_text(whole + second[:left])
+    again = Journal(place, 0)
+    assert list(again.noted()) == [Noted(1, (seen(tmp_path / "a"),))]
+    again.note(Noted(2))
+    assert [each.until for each in Journal(place, 0).noted()] == [1, 2]
+
+
+@pytest.mark.parametrize(("was", "becomes"), [("[1,", "[7,"), ("{", "["), ('"check"', '"chuck"')])
+def test_a_line_that_was_changed_is_refused_by_name(
+    place: Path, tmp_path: Path, was: str, becomes: str
+) -> None:
+    journal = Journal(place, 0)
+    journal.note(Noted(1, (seen(tmp_path / "a"),)))
+    journal.note(Noted(2))
+    place.write_text(place.read_text().replace(was, becomes, 1))
+    with pytest.raises(CheckpointError) as told:
+        Journal(place, 0)
+    assert told.value.fact == "the checkpoint is damaged: rows.jsonl cannot be read"
+    assert "line 1" in str(told.value.detail)
+
+
+def test_a_place_that_cannot_be_written_is_an_error_of_the_checkpoint(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "watched").write_text("a file, not a folder")
+    with pytest.raises(CheckpointError, match="the checkpoint cannot be written"):
+        Journal(place, 0)
+    (tmp_path / "watched").unlink()
+    journal = Journal(place, 0)
+    place.unlink()
+    place.mkdir()
+    with pytest.raises(CheckpointError, match="the checkpoint cannot be written"):
+        journal.note(Noted(1))
