@@ -1,4 +1,4 @@
-"""The journal of a watched folder: what a crash may leave of it, and what is kept."""
+"""The journal of a source: what a crash may leave of it, and what is kept."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.connect.readers.following import Noted, SeenFile
+from penstock.connect.readers.planned import Noted, SeenFile
 from penstock.engines.journal import Journal
 from penstock.errors import CheckpointError
 
@@ -17,7 +17,7 @@ def seen(path: Path) -> SeenFile:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    return tmp_path / "watched" / "rows.jsonl"
+    return tmp_path / "files" / "rows.jsonl"
 
 
 def test_what_was_noted_is_there_for_the_next_run(place: Path, tmp_path: Path) -> None:
@@ -69,10 +69,10 @@ def test_a_line_that_was_changed_is_refused_by_name(
 
 
 def test_a_place_that_cannot_be_written_is_an_error_of_the_checkpoint(place: Path, tmp_path: Path) -> None:
-    (tmp_path / "watched").write_text("a file, not a folder")
+    (tmp_path / "files").write_text("a file, not a folder")
     with pytest.raises(CheckpointError, match="the checkpoint cannot be written"):
         Journal(place, 0)
-    (tmp_path / "watched").unlink()
+    (tmp_path / "files").unlink()
     journal = Journal(place, 0)
     place.unlink()
     place.mkdir()

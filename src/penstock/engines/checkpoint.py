@@ -3,7 +3,7 @@
     penstock.json   the graph by step name: what state depends on
     commits/        one manifest per job, the newest wins; complete or not there at all
     state/          the pieces of state that manifests name
-    watched/        which files of a watched folder made which batch
+    files/          which files of a source made which batch
     next.json       what the rounds behind the newest manifest are made of, where the clock has a say in it
     spark/          Spark's own, begun anew by every run: the query only ticks
     lock            held while a run writes
@@ -121,10 +121,10 @@ class Checkpoint:
         return Manifest(**{**told, "state": state, "positions": positions})
 
     def journal(self, source: str, done: int) -> Journal | None:
-        """Where a source that watches a folder notes what it read; None where nobody goes on from it."""
+        """Where a source notes which files it read; None where nobody goes on from it."""
         if not self.durable:
             return None
-        return Journal(self.folder / "watched" / f"{quote(source, safe='')}.jsonl", done)
+        return Journal(self.folder / "files" / f"{quote(source, safe='')}.jsonl", done)
 
     def is_drained(self) -> CheckpointError:
         """The error of a run that has nothing to go on from."""

@@ -14,8 +14,8 @@ COMMITTED = "sink committed"
 STAGED = "manifest staged"
 RENAMED = "manifest renamed"
 LET_GO = "old state let go"
-NOTED = "watched files noted"
-"""Only where a folder is watched."""
+NOTED = "files noted"
+"""Only where files make the batches."""
 POINTS = (READ, CARRIED, COMMITTED, STAGED, RENAMED, LET_GO)
 
 listener: Callable[[str], None] | None = None

@@ -1,6 +1,6 @@
-"""Which files of a watched folder made which batch, noted before their rows go on.
+"""Which files made which batch, noted before their rows go on.
 
-The order in which files appeared is nowhere else to be found. One line a batch is appended and synced before
+The order in which files appeared is nowhere else to be found. A line a batch is appended and synced before
 the batch is given, so a run that goes on gives the same batches under the same numbers. A line that a crash
 cut short is of a batch that was never given. Every run begins by writing the journal anew, without what
 nobody can ask for again: batches that are done, of files that are gone.
@@ -16,7 +16,7 @@ from typing import Any
 
 import xxhash
 
-from penstock.connect.readers.following import Noted
+from penstock.connect.readers.planned import Noted
 from penstock.connect.writers.manifest import sync_folder
 from penstock.engines import crash_points
 from penstock.errors import CheckpointError
@@ -24,10 +24,12 @@ from penstock.expr.failure import reason_of
 
 
 class Journal:
-    """One watched folder's file of notes; `done` batches are never asked for again."""
+    """One source's file of notes; `done` batches are never asked for again."""
 
     def __init__(self, path: Path, done: int) -> None:
         self._path = path
+        if done and not path.exists():
+            raise self._gone(done)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._notes = [kept for each in self._read() if (kept := _still_needed(each, done)) is not None]
@@ -39,11 +41,11 @@ class Journal:
         """What earlier runs noted, in order."""
         return self._notes
 
-    def note(self, what: Noted) -> None:
-        """Remember a batch; once this is back, it outlives a crash."""
+    def note(self, *what: Noted) -> None:
+        """Remember batches; once this is back, they outlive a crash."""
         try:
             with self._path.open("a") as file:
-                file.write(_line(what))
+                file.writelines(map(_line, what))
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as cause:
@@ -76,6 +78,13 @@ class Journal:
             os.fsync(file.fileno())
         waiting.replace(self._path)
         sync_folder(self._path.parent)
+
+    def _gone(self, done: int) -> CheckpointError:
+        return CheckpointError(
+            f"the checkpoint is damaged: {self._path.name} is gone",
+            detail=f"{done:,} batches are done, and only that said which files they were of: {self._path}",
+            hint="bring the file back, or start with an empty checkpoint folder",
+        )
 
     def _unwritable(self, cause: OSError) -> CheckpointError:
         return CheckpointError(

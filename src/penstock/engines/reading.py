@@ -21,7 +21,7 @@ from penstock.stages.source_stage import SourceStage
 from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
 
 if TYPE_CHECKING:
-    from penstock.connect.readers.following import Journal
+    from penstock.connect.readers.planned import Journal
 
 JournalOf = Callable[[str, int], "Journal | None"]
 """Gives a source's journal, by name and batches that are done; None where there is none."""
@@ -92,7 +92,7 @@ class Reading:
 
     def resume(self, position: tuple[int, int], watermark: float, journal: JournalOf = no_journal) -> None:
         """Go on from where another run had come to: (batches, rows) before that are passed over."""
-        self._watch(position, journal)
+        self._take_up(position, journal)
         while self.position[0] < position[0] and self.next() is not None:
             continue
         if self.position != position:
@@ -100,12 +100,12 @@ class Reading:
         if BEFORE_ALL < watermark < AFTER_ALL:
             self._stage.promise(int(watermark))
 
-    def _watch(self, position: tuple[int, int], journal: JournalOf) -> None:
-        """A watched folder is read behind the position, by its journal and with one."""
-        watched = getattr(self._reader, "going_on", None)
-        found = None if watched is None else journal(self.step.name, position[0])
-        if watched is not None and found is not None:
-            self._reader = watched(found, position)
+    def _take_up(self, position: tuple[int, int], journal: JournalOf) -> None:
+        """Files are read behind the position, by the journal of earlier runs."""
+        reader: Any = self._reader
+        found = journal(self.step.name, position[0]) if getattr(reader, "by_files", False) else None
+        if found is not None:
+            self._reader = reader.going_on(found, position)
             self.n_batches, self.n_rows = position
 
     def next(self) -> Any:

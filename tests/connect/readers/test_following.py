@@ -115,7 +115,7 @@ def test_a_file_that_changes_after_it_was_read_is_refused(tmp_path: Path) -> Non
         appended.write('{"a": 2}\n')
     with pytest.raises(ConnectorError, match="changed after it was read") as caught:
         next(batches)
-    assert "rename it when it is whole" in str(caught.value.hint)
+    assert "renamed when they are whole" in str(caught.value.hint)
 
 
 def test_a_file_that_goes_away_after_it_was_read_is_nobodys_business(tmp_path: Path) -> None:

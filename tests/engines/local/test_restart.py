@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
@@ -211,3 +215,71 @@ def test_a_damaged_checkpoint_is_refused_by_name(tmp_path: Path, hurt: Refused, 
     hurt(tmp_path)
     with pytest.raises(ps.CheckpointError, match=fact):
         run(sums(tmp_path, 1), tmp_path)
+
+
+def copying(folder: Path) -> ps.PipeGraph:
+    graph = ps.PipeGraph("copying")
+    rows = graph.source(ps.read.parquet(folder / "files"), name="rows")
+    rows.sink(ps.write.jsonl(folder / "out"), name="out")
+    return graph
+
+
+def test_files_that_are_done_are_not_read_again(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    for i in range(3):
+        pq.write_table(pa.table({"a": [i] * 100}), tmp_path / "files" / f"{i}.parquet")
+    checkpoint = str(tmp_path / "checkpoint")
+    copying(tmp_path).run("local", checkpoint=checkpoint, until=1, drain=False)
+    first = tmp_path / "files" / "0.parquet"
+    before = first.stat()
+    first.write_bytes(b"PAR1" + bytes(20) + first.read_bytes()[24:])  # its footer is whole
+    os.utime(first, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(ps.ConnectorError, match="cannot be read"):
+        list(ps.read.parquet(first).batches())
+    copying(tmp_path).run("local", checkpoint=checkpoint)
+    assert left(tmp_path) == [0] * 100 + [1] * 100 + [2] * 100
+
+
+def left(folder: Path) -> list[int]:
+    lines = [line for file in (folder / "out").glob("*.jsonl") for line in file.read_text().splitlines()]
+    return sorted(json.loads(line)["a"] for line in lines)
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Path:
+    """Two of three files have been read."""
+    (tmp_path / "files").mkdir()
+    for i in range(3):
+        put(tmp_path, f"{i}.parquet", i, at=i + 1)
+    copying(tmp_path).run("local", checkpoint=str(tmp_path / "checkpoint"), until=2, drain=False)
+    return tmp_path
+
+
+def put(folder: Path, name: str, value: int, at: int) -> None:
+    file = folder / "files" / name
+    pq.write_table(pa.table({"a": [value]}), file)
+    os.utime(file, (at, at))
+
+
+def test_a_file_that_comes_later_is_read_whatever_its_name_and_time(begun: Path) -> None:
+    put(begun, "0-and-a-half.parquet", 7, at=1)
+    copying(begun).run("local", checkpoint=str(begun / "checkpoint"))
+    assert left(begun) == [0, 1, 2, 7]
+
+
+def test_files_that_were_read_may_be_taken_away(begun: Path) -> None:
+    (begun / "files" / "0.parquet").unlink()
+    copying(begun).run("local", checkpoint=str(begun / "checkpoint"))
+    assert left(begun) == [0, 1, 2]
+
+
+def test_a_file_that_changed_after_it_was_read_is_refused(begun: Path) -> None:
+    put(begun, "0.parquet", 9, at=50)  # so that another order would have the same numbers of rows
+    with pytest.raises(ps.ConnectorError, match=r'0.parquet" changed after it was read'):
+        copying(begun).run("local", checkpoint=str(begun / "checkpoint"))
+
+
+def test_a_checkpoint_that_does_not_know_its_files_any_more_is_refused(begun: Path) -> None:
+    (begun / "checkpoint" / "files" / "rows.jsonl").unlink()
+    with pytest.raises(ps.CheckpointError, match=r"damaged: rows.jsonl is gone"):
+        copying(begun).run("local", checkpoint=str(begun / "checkpoint"))

@@ -6,16 +6,17 @@ pieces. Files are listed again at the start of every run, so a run sees what is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 import pyarrow as pa
 
-from penstock.connect.cuts import Piece, by_files, by_rows, checked_size
+from penstock.connect.cuts import Piece, by_rows, checked_size, together
 from penstock.connect.protocol import Delivery, SourceBatch
 from penstock.connect.readers.listing import Paths, lie_in, listed, shown
+from penstock.connect.readers.planned import Journal, NoJournal, Planned
 from penstock.errors import ConnectorError
 from penstock.expr.declared import declared_schema
 
@@ -43,7 +44,11 @@ class FileFormat(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileReader:
-    """Files of one format with one schema. `like` is the file that gave it; None when it was declared."""
+    """Files of one format with one schema.
+
+    like      the file that gave the schema; None when it was declared
+    journal   what batches are made of; position is how many batches earlier runs read, and rows in them
+    """
 
     format: FileFormat
     paths: Paths
@@ -51,6 +56,13 @@ class FileReader:
     like: Path | None
     batch: int | None
     files: int
+    journal: Journal = field(default_factory=NoJournal)
+    position: tuple[int, int] = (0, 0)
+
+    @property
+    def by_files(self) -> bool:
+        """Whether files make the batches, so that a journal can tell what has been read."""
+        return self.batch is None
 
     @property
     def schema(self) -> pa.Schema:
@@ -74,10 +86,32 @@ class FileReader:
 
     def batches(self) -> Iterator[SourceBatch]:
         """List the files and read them in order."""
-        pieces = self.pieces(listed(self.paths))
         if self.batch is None:
-            return by_files(pieces, self.columns, self.files)
-        return by_rows((piece for piece in pieces if piece is not None), self.columns, self.batch)
+            return self._by_files()
+        pieces = (piece for piece in self.pieces(listed(self.paths)) if piece is not None)
+        return by_rows(pieces, self.columns, self.batch)
+
+    def going_on(self, journal: Journal, position: tuple[int, int]) -> Self:
+        """The same behind what has been read, with a journal of it; only where files make the batches."""
+        return replace(self, journal=journal, position=position)
+
+    def plan(self) -> Iterator[list[Path]]:
+        """The files of each batch: those noted and not done, then those that are there and not seen yet."""
+        planned = Planned(self.journal, self.position[0], self.files)
+        yield from planned.again()
+        yield from planned.new(lambda: listed(self.paths))
+
+    def together(self, files: Sequence[Path], start: int) -> SourceBatch:
+        """Some files as one batch, numbered through from `start`."""
+        pieces = self.pieces(files, start)
+        return together([piece for piece in pieces if piece is not None], self.columns)
+
+    def _by_files(self) -> Iterator[SourceBatch]:
+        start = self.position[1]
+        for files in self.plan():
+            batch = self.together(files, start)
+            start += batch.num_rows + len(batch.bad)
+            yield batch
 
     def describe(self) -> str:
         """Such as `parquet events/ (3 files)`."""
@@ -98,7 +132,7 @@ class FileReader:
                 hint="read the files apart, or name the columns they share in schema=",
             )
 
-    def pieces(self, files: list[Path], start: int = 0) -> Iterator[Piece | None]:
+    def pieces(self, files: Sequence[Path], start: int = 0) -> Iterator[Piece | None]:
         """The rows of all files, numbered through from `start`; None ends a file."""
         for file in files:
             self.check(file)

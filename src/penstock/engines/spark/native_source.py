@@ -20,7 +20,6 @@ from penstock.clock import Clock
 from penstock.connect.cuts import Piece, together
 from penstock.connect.protocol import SourceBatch
 from penstock.connect.readers.files import FileReader, shifted, unreadable
-from penstock.connect.readers.listing import listed
 from penstock.engines.reading import Reading
 from penstock.engines.spark import native_chain
 from penstock.operators.source import Source, SourceTime
@@ -144,10 +143,10 @@ class FrameReading(NativeReading):
 class FilesReading(NativeReading):
     """Parquet files: as many to a batch as their reader says."""
 
-    def __init__(self, plan: Plan, step: Step, clock: Clock, accounts: Accounts, look: Look) -> None:
-        super().__init__(plan, step, clock, accounts, look)
+    @property
+    def _files(self) -> FileReader:
         assert isinstance(self._reader, FileReader), "files have a reader of files"
-        self._files = self._reader
+        return self._reader
 
     def here(self, batch: NativeBatch) -> SourceBatch:
         """The rows of the files."""
@@ -155,9 +154,8 @@ class FilesReading(NativeReading):
 
     def _read(self) -> Iterator[SourceBatch | NativeBatch]:
         """The files in order, as many to a batch as the reader says."""
-        files, start = listed(self._files.paths), 0
-        for first in range(0, len(files), self._files.files):
-            group = files[first : first + self._files.files]
+        start = self._files.position[1]
+        for group in self._files.plan():
             footers = []
             for file in group:
                 self._files.check(file)

@@ -42,7 +42,7 @@ class WaitingReading(Reading):
 
     def resume(self, position: tuple[int, int], watermark: float, journal: JournalOf = no_journal) -> None:
         """Start to read, from where another run had come to."""
-        self._watch(position, journal)
+        self._take_up(position, journal)
         self._start()
         super().resume(position, watermark)
 
