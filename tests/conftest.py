@@ -1,7 +1,8 @@
-"""What all tests share: fixed examples, and golden files (`make golden` writes them again)."""
+"""What all tests share: fixed examples, a quick Java, and golden files (`make golden` writes them again)."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,16 @@ from hypothesis import settings
 settings.register_profile("fixed", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, print_blob=True)
 settings.load_profile("fixed")
+
+# Tests start Java often and use it for seconds, so code is compiled once and quickly, not again and better.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+os.environ.setdefault(
+    "PYSPARK_SUBMIT_ARGS",
+    f'--conf "spark.driver.defaultJavaOptions={QUICK_JAVA}"'
+    f' --conf "spark.executor.defaultJavaOptions={QUICK_JAVA}" pyspark-shell',
+)
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", QUICK_JAVA)
+os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", QUICK_JAVA)
 
 pytest_plugins = ("tests.conformance.engines",)
 
@@ -26,6 +37,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write the golden files instead of comparing with them"
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What runs on the Spark of its own process goes to one process: one Java to start and to warm up."""
+    for item in items:
+        if "opened" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture

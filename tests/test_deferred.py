@@ -81,6 +81,34 @@ def test_a_name_that_is_not_there_is_an_attribute_error_with_the_name() -> None:
         getattr(ps, "tumbler")  # noqa: B009 (type checkers know that it is not there)
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("Grph", "'Grph'; did you mean 'PipeGraph'?"),
+        ("Pipegraph", "'Pipegraph'; did you mean 'PipeGraph'?"),
+        ("tumbler", "'tumbler'; did you mean 'tumbling'?"),
+        ("xyzzy", "'xyzzy'"),
+        ("_tumbling", "'_tumbling'; did you mean 'tumbling'?"),
+    ],
+)
+def test_a_name_that_is_mistyped_is_told_with_the_one_that_is_most_alike(asked: str, told: str) -> None:
+    with pytest.raises(AttributeError) as refused:
+        getattr(ps, asked)
+    assert str(refused.value) == f"module 'penstock' has no attribute {told}"
+
+
+def test_nothing_is_looked_for_before_the_message_is_read() -> None:
+    program = "import sys, penstock as ps; hasattr(ps, 'Grph'); assert 'difflib' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_readers_and_writers_that_are_mistyped_are_told_too() -> None:
+    with pytest.raises(AttributeError, match="did you mean 'parquet'"):
+        getattr(ps.read, "parket")  # noqa: B009 (type checkers know that it is not there)
+    with pytest.raises(AttributeError, match="did you mean 'memory'"):
+        getattr(ps.write, "memry")  # noqa: B009 (type checkers know that it is not there)
+
+
 def test_a_package_travels_by_its_name() -> None:
     assert pickle.loads(pickle.dumps(ps)) is ps
 

@@ -27,6 +27,12 @@ HEAVY = (
     "penstock.engines.local.elastic.controller",
     "penstock.engines.local.processes.worker",
     "penstock.engines.checkpoint",
+    "difflib",
+    "xxhash",
+    "penstock.events",
+    "penstock.operators.window_join",
+    "penstock.engines.local.gates",
+    "penstock.stages.key_buckets",
 )
 BUILT = """
 import json, sys

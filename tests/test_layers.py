@@ -32,10 +32,12 @@ def planted(folder: Path, name: str, text: str) -> Path:
     return package
 
 
+@pytest.mark.slow
 def test_our_own_imports_point_one_way(layers: ModuleType) -> None:
     assert list(layers.faults()) == []
 
 
+@pytest.mark.slow
 def test_the_command_says_nothing_and_succeeds() -> None:
     done = subprocess.run([sys.executable, str(TOOL)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -13,16 +13,18 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "src" / "penstock"
 
-GROUND = {"errors", "caller", "clock", "events", "deferred"}
+GROUND = {"errors", "caller", "clock", "events", "deferred", "frozen", "nobody"}
 ROOMS: dict[str, set[str]] = {
     "deferred": set(),
-    "errors": set(),
-    "events": set(),
+    "frozen": set(),
+    "nobody": set(),
+    "errors": {"frozen"},
+    "events": {"frozen", "nobody"},
     "clock": set(),
     "caller": {"errors"},
-    "timing": {"errors"},
-    "blocks": {"errors"},
-    "expr": {"errors", "caller", "timing", "deferred"},
+    "timing": {"errors", "frozen"},
+    "blocks": {"errors", "frozen"},
+    "expr": {"errors", "caller", "timing", "deferred", "frozen"},
     "connect": GROUND | {"expr"},
     "read": {"connect", "deferred"},
     "write": {"connect", "deferred"},
@@ -30,7 +32,7 @@ ROOMS: dict[str, set[str]] = {
     "operators": GROUND | {"timing", "expr", "connect"},
     "plan": GROUND | {"timing", "expr", "blocks", "connect", "operators"},
     "graph": GROUND | {"timing", "expr", "blocks", "connect", "operators", "plan"},
-    "kernels": {"errors", "timing", "deferred"},
+    "kernels": {"errors", "timing", "deferred", "frozen"},
     "stages": GROUND | {"timing", "expr", "operators", "kernels"},
     "engines": GROUND | {"timing", "expr", "blocks", "connect", "operators", "plan", "stages"},
     "spark": GROUND | {"timing", "expr", "operators", "plan", "kernels", "stages", "engines"},

@@ -28,6 +28,24 @@ def load(name: str) -> ModuleType:
         gc.enable()
 
 
+class NoSuchName(AttributeError):
+    """There is no such name; the one that is most alike is looked for when somebody reads the message.
+
+    Whoever imports a file from a package asks for its name first, in vain, and must not wait for that.
+    """
+
+    def __init__(self, package: Deferring, name: str) -> None:
+        super().__init__(f"module {package.__name__!r} has no attribute {name!r}")
+        self._package, self._asked = package, name
+
+    def __str__(self) -> str:
+        from difflib import get_close_matches
+
+        known = {each.lower(): each for each in self._package._homes}
+        near = get_close_matches(self._asked.lower(), known, 1)
+        return super().__str__() + "".join(f"; did you mean {known[each]!r}?" for each in near)
+
+
 class Deferring(ModuleType):
     """A package that finds its names on demand.
 
@@ -40,7 +58,7 @@ class Deferring(ModuleType):
     def __getattr__(self, name: str) -> object:
         home = self._homes.get(name)
         if home is None:
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+            raise NoSuchName(self, name)
         module = load(home)
         is_file = home == f"{self.__name__}.{name}" and not hasattr(module, name)
         found: object = module if is_file else getattr(module, name)

@@ -7,9 +7,9 @@ so that the command line and the dashboard need not take the text apart. Imports
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from penstock.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +101,9 @@ def nearest_first(wanted: str, available: Iterable[str]) -> list[str]:
     >>> nearest_first("pricee", ["ad_id", "price"])
     ['price', 'ad_id']
     """
+    from difflib import SequenceMatcher  # for those who err
 
     def unlike(name: str) -> float:
-        return -difflib.SequenceMatcher(None, wanted.lower(), name.lower()).ratio()
+        return -SequenceMatcher(None, wanted.lower(), name.lower()).ratio()
 
     return sorted(available, key=lambda name: (unlike(name), name))

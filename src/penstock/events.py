@@ -6,7 +6,10 @@ Counted per batch, never per row, and free when nobody listens. Imports nothing 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
+
+from penstock.frozen import dataclass
+from penstock.nobody import nobody as nobody  # noqa: PLC0414  # among events is where one looks for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +82,13 @@ class StateSaved(Event):
 
     nbytes       of what is new, as it was written
     kept_nbytes  of all state that is kept, before it is packed
+    kept_rows    how much that is: a row for each slice, session or state of a key, and each row that waits
     """
 
     batch: int
     nbytes: int
     kept_nbytes: int = 0
+    kept_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +132,3 @@ class RunEnded(Event):
 
 
 EventSink = Callable[[Event], None]
-
-
-def nobody(event: Event) -> None:
-    """The sink of a run that nobody watches."""

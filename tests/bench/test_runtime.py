@@ -33,6 +33,7 @@ EXPERIMENTS: dict[str, Callable[[], Workload]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_way_of_a_small_experiment_gives_the_right_answer(name: str) -> None:
     result = measure(EXPERIMENTS[name](), rounds=1, warm_up=0)

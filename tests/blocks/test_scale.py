@@ -92,6 +92,7 @@ def test_ten_thousand_operators_are_derived_counted_checked_and_printed(nodes: l
     assert hash(again) == hash(derivation.term)
 
 
+@pytest.mark.slow
 def test_beyond_the_recursion_limit_everything_still_works() -> None:
     derivation = derive(line(1_500, keyed=True))
     read_whole(derivation)

@@ -81,8 +81,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("engine", chosen(metafunc.config.getoption("--engines")))
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Turn the gaps of the engine at hand into strict expectations of a refusal; Spark's cases are slow."""
+    """Turn the gaps of the engine at hand into strict expectations of a refusal.
+
+    Spark's cases are slow, and one process has them all: one Java to start and to warm up.
+    """
     for item in items:
         engine = (
             item.callspec.params.get("engine")
@@ -91,6 +95,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         )
         if engine == "spark":
             item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.xdist_group("spark"))
         for gap in item.iter_markers("gap"):
             kind, engines, reason = gap.args
             if engine in engines:

@@ -171,6 +171,7 @@ def test_a_join_gives_each_pair_once_however_its_inputs_are_cut(
     assert as_set(got) == as_set(naively_joined(left, right, bounds, how))
 
 
+@pytest.mark.slow
 @law(N, data=st.data(), rows=timed_rows(span=SPAN, max_size=15))
 def test_chaining_changes_nothing(engine: str, data: st.DataObject, rows: Rows) -> None:
     batches = [[(row["t"], row["key"], row["value"]) for row in batch] for batch in data.draw(cuts(rows))]

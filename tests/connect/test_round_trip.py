@@ -110,6 +110,7 @@ def test_what_is_written_reads_back_the_same(
         assert values_of(table_of(back)) == values_of(rows)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(rows=batches_of(SIMPLE), size=st.integers(1, 8))
 def test_cuts_never_change_rows(rows: pa.RecordBatch, size: int) -> None:

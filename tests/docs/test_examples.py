@@ -16,6 +16,9 @@ from tests.docs.blocks import ROOT, blocks, pages
 PAGES = [page for page in pages() if blocks(page)]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
+ON_SPARK = (pytest.mark.slow, pytest.mark.xdist_group("spark"))
+"""For the README's program, which runs on the default engine."""
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -30,10 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     "page",
     [
-        # The README's program runs on the default engine.
-        pytest.param(
-            page, id=str(page.relative_to(ROOT)), marks=[pytest.mark.slow] * (page.name == "README.md")
-        )
+        pytest.param(page, id=str(page.relative_to(ROOT)), marks=ON_SPARK if page.name == "README.md" else ())
         for page in PAGES
     ],
 )

@@ -89,6 +89,7 @@ def told() -> Iterator[dict[str, Told]]:
         yield heard
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
 @given(done=choices(max_size=8), given_rows=streams())
 def test_every_step_of_any_graph_is_told_what_the_reference_tells_it(

@@ -199,6 +199,7 @@ def test_both_lowerings_agree_on_every_node_and_type(family: str, data: st.DataO
         both(expr, batch)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(data=st.data())
 def test_both_lowerings_agree_on_one_node_over_random_rows(data: st.DataObject) -> None:

@@ -32,6 +32,7 @@ def same(found: pa.Array, expected: pa.Array) -> None:
     assert repr(found.to_pylist()) == repr(expected.to_pylist())  # -0.0 is not 0.0 here, and NaN is NaN
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(COLUMNS)
 def test_a_list_becomes_the_array_that_arrow_makes_of_it(column: tuple[pa.DataType, list[object]]) -> None:
@@ -50,6 +51,7 @@ def test_what_arrow_refuses_is_refused_by_arrow(values: list[object], type_: pa.
         from_list(values, type_)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @settings(deadline=None)
 @given(
@@ -65,6 +67,7 @@ def test_numpy_s_values_become_the_array_that_arrow_makes_of_them(
     same(from_numpy(numbers, missing=mask), pa.array(numbers, mask=mask))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(COLUMNS, st.integers(0, 20))
 def test_nulls_are_told_from_values_in_any_slice(
@@ -78,6 +81,7 @@ def test_nulls_of_the_null_type_are_told_too() -> None:
     assert valid_in(pa.nulls(3)).tolist() == [False] * 3
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(COLUMNS, st.integers(0, 20))
 def test_values_come_back_from_any_slice(column: tuple[pa.DataType, list[object]], start: int) -> None:

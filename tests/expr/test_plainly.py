@@ -41,6 +41,7 @@ VALUES = st.one_of(
 FIELDS = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(TYPES), max_size=5)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(FIELDS, st.data())
 def test_a_dict_is_copied_where_every_value_is_its_own_plain_value(

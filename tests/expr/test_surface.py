@@ -127,6 +127,7 @@ def test_same_as_compares_structure() -> None:
     assert lit(float("nan")).same_as(lit(float("nan")))
 
 
+@pytest.mark.slow
 def test_a_sum_of_thousands_of_terms_is_no_problem() -> None:
     total: Expr = A
     for _ in range(5000):

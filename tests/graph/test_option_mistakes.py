@@ -48,6 +48,17 @@ OPTIONS = [
     ),
     *(
         Mistake(
+            f"dedicated={given!r}",
+            filtered(dedicated=given),
+            GraphError,
+            f"dedicated={given!r} is neither True nor False",
+            "filter",
+            also="use dedicated=True",
+        )
+        for given in (1, "slow")
+    ),
+    *(
+        Mistake(
             f"on_error={given!r}",
             filtered(on_error=given),
             GraphError,

@@ -49,6 +49,7 @@ def pipes(block: Term) -> Iterator[list[str]]:
             yield from pipes(part)
 
 
+@pytest.mark.slow
 @unhurried
 @given(choices())
 def test_every_graph_gives_terms_of_the_grammar_with_every_operator_once(done: list[Choice]) -> None:
@@ -62,6 +63,7 @@ def test_every_graph_gives_terms_of_the_grammar_with_every_operator_once(done: l
     assert Counter({name: n for name, n in names.items() if name in graph.steps}) == wanted
 
 
+@pytest.mark.slow
 @unhurried
 @given(choices())
 def test_a_plan_is_refused_exactly_when_its_blocks_are(done: list[Choice]) -> None:
@@ -70,6 +72,7 @@ def test_a_plan_is_refused_exactly_when_its_blocks_are(done: list[Choice]) -> No
         assert [step.name for step in graph.plan()] == list(graph.steps.names)
 
 
+@pytest.mark.slow
 @unhurried
 @given(choices())
 def test_chaining_changes_neither_the_graph_nor_the_order_along_any_path(done: list[Choice]) -> None:
@@ -94,6 +97,7 @@ def test_every_step_comes_after_what_feeds_it(done: list[Choice]) -> None:
         seen.add(step.name)
 
 
+@pytest.mark.slow
 @unhurried
 @given(choices())
 def test_a_fused_step_is_forward_and_has_the_degree_of_the_step_before_it(done: list[Choice]) -> None:
@@ -122,6 +126,7 @@ def test_every_row_of_every_step_is_accounted_for_chained_or_not(
     assert chained.run("reference").accounts == accounts
 
 
+@pytest.mark.slow
 @unhurried
 @given(choices(max_size=4), st.booleans())
 def test_building_a_graph_twice_gives_the_same_graph(done: list[Choice], chaining: bool) -> None:

@@ -94,6 +94,7 @@ def expect_rings(table: Any, rings: dict[int, naive.Ring]) -> None:
             assert table[slot, LATE_TO] <= table[slot, LATE_FROM]
 
 
+@pytest.mark.slow
 @speeds
 @fixed
 @given(
@@ -117,6 +118,7 @@ def test_blocks_of_rows_find_the_cells_that_rows_find_one_by_one(
     expect_rings(room[3], twin_rings)
 
 
+@pytest.mark.slow
 @speeds
 @fixed
 @given(

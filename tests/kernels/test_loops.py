@@ -42,6 +42,7 @@ def fold_all(cells: Cells, n: int) -> None:
         merge(cells, 0, cells, i)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
 def test_a_loop_runs_under_the_rule_it_is_given(compiled: bool) -> None:
     for rule, wanted in ((merge_add, 6), (merge_greatest, 3)):

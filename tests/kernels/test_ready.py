@@ -28,6 +28,7 @@ def rings_of(spans: list[tuple[int, int]]) -> np.ndarray[tuple[int, int], np.dty
     return rings
 
 
+@pytest.mark.slow
 @speeds
 @fixed
 @given(windows, held, st.integers(-200, 200), st.integers(0, 300), st.integers(1, 5))

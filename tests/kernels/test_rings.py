@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -79,6 +80,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @fixed
 @given(steps)
 def test_rings_hold_what_was_put_in_and_not_forgotten(script: list[Any]) -> None:

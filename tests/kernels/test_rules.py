@@ -44,6 +44,7 @@ def merged(rule: Rule, *cells: tuple[float, ...]) -> tuple[float, ...]:
     return tuple(both[0].tolist())
 
 
+@pytest.mark.slow
 @every_rule
 @fixed
 @given(st.data())

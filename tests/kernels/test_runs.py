@@ -95,6 +95,7 @@ def test_cells_are_put_together_in_the_target(
     assert state[0].tolist() == expected
 
 
+@pytest.mark.slow
 @SPEEDS
 def test_cells_of_a_users_fold_are_put_together_by_its_combine(compiled: bool) -> None:
     rule = fold_rule("longest", lambda a, b: (max(a[0], b[0]), a[1] + b[1]), (0.0, 0.0), alone=False)

@@ -101,6 +101,7 @@ def test_without_a_free_slot_it_stops_at_the_row_and_goes_on_from_there(pick: Pi
     assert table.assign(words, row=3) == (8, [-7, -7, -7, 2, 3, 1, 0, 2])
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 2)), max_size=12), max_size=8),
     st.randoms(use_true_random=False),

@@ -102,6 +102,7 @@ TEXT = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(TEXT, min_size=1, max_size=12), st.data())
 @settings(deadline=None)
 def test_texts_have_the_slots_a_dict_gives_them(pool: list[bytes], data: st.DataObject) -> None:
@@ -117,6 +118,7 @@ def test_texts_have_the_slots_a_dict_gives_them(pool: list[bytes], data: st.Data
     assert [compiled.text(slot) for slot in range(len(known))] == list(known)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pick", [as_written, as_compiled])
 @given(texts=st.lists(TEXT, min_size=1, max_size=12, unique=True), data=st.data())
 @settings(deadline=None)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 
 import penstock as ps
@@ -46,6 +47,7 @@ def test_the_only_branch_of_a_split_goes_on_in_its_node_unless_what_feeds_the_sp
     assert fused_with(plan_of(graph)) == {}
 
 
+@pytest.mark.slow
 @given(random_graphs(merges=False, closed=True))
 @settings(deadline=None)
 def test_the_algebra_chains_exactly_the_steps_that_are_fused(graph: ps.PipeGraph) -> None:
@@ -54,6 +56,7 @@ def test_the_algebra_chains_exactly_the_steps_that_are_fused(graph: ps.PipeGraph
     assert set(fused_with(plan_of(graph))) - splits == chained
 
 
+@pytest.mark.slow
 @given(random_graphs())
 @settings(deadline=None)
 def test_a_group_is_a_line_entered_at_its_first_step_and_left_at_its_last(graph: ps.PipeGraph) -> None:

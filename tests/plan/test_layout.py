@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from itertools import combinations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -52,6 +53,7 @@ def test_nothing_has_no_size() -> None:
     assert lay_out([], []) == Layout(0.0, 0.0, (), ())
 
 
+@pytest.mark.slow
 @given(layouts())
 @settings(deadline=None)
 def test_no_two_boxes_overlap_and_all_are_inside(made: tuple[list[Edge], Layout]) -> None:
@@ -62,6 +64,7 @@ def test_no_two_boxes_overlap_and_all_are_inside(made: tuple[list[Edge], Layout]
     assert all(place.y + place.height <= layout.height for place in layout.places)
 
 
+@pytest.mark.slow
 @given(layouts())
 @settings(deadline=None)
 def test_every_line_leaves_its_tail_on_the_right_and_enters_its_head_on_the_left(
@@ -76,6 +79,7 @@ def test_every_line_leaves_its_tail_on_the_right_and_enters_its_head_on_the_left
         assert head.y <= y1 <= head.y + head.height
 
 
+@pytest.mark.slow
 @given(layouts())
 @settings(deadline=None)
 def test_no_line_passes_over_a_box(made: tuple[list[Edge], Layout]) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,6 +44,7 @@ LINE = re.compile(
 )
 
 
+@pytest.mark.slow
 @given(name=NAMES, branch=BRANCHES)
 @settings(deadline=None)
 def test_whatever_the_names_every_line_is_a_line_of_mermaid(name: str, branch: str) -> None:

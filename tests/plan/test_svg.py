@@ -43,6 +43,7 @@ def apart(a: ElementTree.Element, b: ElementTree.Element) -> bool:
     return ax1 <= bx0 or bx1 <= ax0 or ay1 <= by0 or by1 <= ay0
 
 
+@pytest.mark.slow
 @given(random_graphs())
 @settings(deadline=None)
 def test_every_step_has_a_box_and_every_feed_a_line_and_no_two_boxes_overlap(graph: ps.PipeGraph) -> None:
@@ -53,6 +54,7 @@ def test_every_step_has_a_box_and_every_feed_a_line_and_no_two_boxes_overlap(gra
     assert all(apart(a, b) for a, b in combinations(boxes, 2))
 
 
+@pytest.mark.slow
 @given(random_graphs())
 @settings(deadline=None)
 def test_frames_hold_whole_boxes_and_do_not_cut_others(graph: ps.PipeGraph) -> None:
@@ -71,6 +73,7 @@ def test_frames_hold_whole_boxes_and_do_not_cut_others(graph: ps.PipeGraph) -> N
 NAMES = st.text(min_size=1, max_size=60).filter(lambda name: name.strip() and name.isprintable())
 
 
+@pytest.mark.slow
 @given(st.lists(NAMES, min_size=2, max_size=2, unique=True))
 @settings(deadline=None)
 def test_whatever_the_names_the_picture_is_well_formed_and_text_stays_in_its_box(names: list[str]) -> None:

@@ -85,6 +85,7 @@ def both(
 TIMES = st.lists(st.lists(st.integers(-40, 80), min_size=1, max_size=6), min_size=1, max_size=5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("window", "aggregates"), CASES, ids=["fold", "apart", "hopping", "session", "count"]
 )
@@ -173,6 +174,7 @@ def times_of(table: pa.Table) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 @given(apart=st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=6), min_size=1, max_size=8))
 @settings(max_examples=40)
 def test_slices_that_the_jvm_closes_make_the_windows_of_the_reference_engine(apart: list[list[int]]) -> None:

@@ -41,6 +41,7 @@ def batch_of(rows: list[dict[str, object]]) -> Batch:
     return Batch(twice, np.arange(n) * 10, (np.arange(n) * 7, np.arange(n)[::-1].copy()))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(ROWS, st.lists(st.tuples(st.booleans(), st.randoms(use_true_random=False)), max_size=4))
 def test_rows_picked_again_and_again_are_those_that_copying_gives(rows, picks):  # type: ignore[no-untyped-def]  # hypothesis draws them
@@ -60,6 +61,7 @@ def test_rows_picked_again_and_again_are_those_that_copying_gives(rows, picks): 
     assert [each.tolist() for each in batch.order] == [each[places].tolist() for each in whole.order]
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(ROWS)
 def test_plain_rows_and_columns_are_two_faces_of_one_batch(rows):  # type: ignore[no-untyped-def]  # hypothesis draws them

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,6 +47,7 @@ def moved(tried: Case, degrees: list[int]) -> Told:
     return driven.end()
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.data(), st.lists(st.integers(0, 4), min_size=1, max_size=6))
 def test_whoever_has_the_state_the_answer_is_that_of_the_reference(

@@ -94,6 +94,7 @@ def test_a_window_that_is_not_full_leaves_only_when_partial_windows_are_asked_fo
         assert windows(store.leave(ENDED, ended=True)) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("small", [10_000, 0], ids=["plain", "compiled"])
 @given(rounds(), SIZES, LATENESS, st.booleans(), st.sets(st.integers(0, 6)))
 @settings(deadline=None, derandomize=True, max_examples=60)
@@ -137,6 +138,7 @@ def tickets_in(left: Left) -> Counter[Any]:
     return Counter(zip(*(each.tolist() for each in left.settled), strict=True))
 
 
+@pytest.mark.slow
 @given(rounds(), st.lists(SIZES, min_size=2, max_size=3), LATENESS, st.booleans(), st.integers(0, 6))
 @settings(deadline=None)
 def test_kinds_that_share_their_rows_are_what_each_would_be_alone(
@@ -173,6 +175,7 @@ def test_kinds_of_one_step_keep_their_waiting_rows_once() -> None:
     assert three.nbytes < 1.1 * one.nbytes
 
 
+@pytest.mark.slow
 @given(rounds(), SIZES, LATENESS, st.booleans(), st.integers(0, 6), st.permutations([0, 1, 2]))
 @settings(deadline=None, derandomize=True, max_examples=60)
 def test_a_store_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(
@@ -202,6 +205,7 @@ def test_a_users_fold_is_combined_from_panes() -> None:
     assert store.leave(ENDED).cells[0].tolist() == [[2.0 * 4.0], [4.0 * 5.0]]
 
 
+@pytest.mark.slow
 def test_memory_follows_the_windows_that_are_not_full() -> None:
     store = store_of(100, 10)
     most = 0

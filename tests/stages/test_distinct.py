@@ -58,6 +58,7 @@ def test_many_values_are_counted_within_five_percent(n: int) -> None:
     assert abs(of(*range(n)).estimate() - n) < 0.05 * n
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1_000)), max_size=20))
 def test_parts_make_the_sketch_of_the_whole_however_they_were_cut(parts: list[tuple[int, int]]) -> None:
     #  A part is a stretch of up to 999 values, so that some sketches have gone over to registers.

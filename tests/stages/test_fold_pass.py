@@ -75,6 +75,7 @@ rows_of = st.lists(
 )
 
 
+@pytest.mark.slow
 @ways
 @settings(deadline=None)
 @given(
@@ -131,6 +132,7 @@ def test_one_pass_is_for_a_fold_alone_without_nulls() -> None:
     assert fold_pass(ALONE, (Unlifted(OF, rows.columns, nulls.valid),), keyed=True) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_slots", [1, 3])
 @pytest.mark.parametrize("disorder", [0, 300])
 def test_a_row_of_the_slice_on_which_combine_fails_is_told(n_slots: int, disorder: int) -> None:

@@ -191,6 +191,7 @@ STRICT = spec.fold(lambda row: float(row.v), strict, 0.0, columns="v", type="flo
 COUNTED = "count 3 every 2 from 1 to 4 of key k='b'"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("small", [10_000, 0], ids=["plain", "compiled"])
 @pytest.mark.parametrize(
     ("windows", "place"),

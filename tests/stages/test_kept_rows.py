@@ -53,6 +53,7 @@ def test_rows_may_not_be_taken_before_the_windows_of_the_watermark_have_left() -
         store.take(arriving([Row(1, 0, 8)]), 20)
 
 
+@pytest.mark.slow
 @given(rounds(), KINDS, LATENESS, st.sets(st.integers(0, 6)))
 @settings(deadline=None, derandomize=True, max_examples=60)
 def test_the_store_agrees_with_a_list_of_rows_per_window(
@@ -80,6 +81,7 @@ def test_the_store_agrees_with_a_list_of_rows_per_window(
             assert read(left) == sorted(in_order)
 
 
+@pytest.mark.slow
 @given(rounds(), KINDS, LATENESS, st.integers(0, 6), st.permutations([0, 1, 2]))
 @settings(deadline=None, derandomize=True, max_examples=60)
 def test_a_store_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(
@@ -101,6 +103,7 @@ def test_a_store_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(
         assert sorted(found) == read(whole.leave(each.watermark))
 
 
+@pytest.mark.slow
 def test_memory_follows_the_rows_that_open_windows_need() -> None:
     store = store_of((100, 10))
     most = 0

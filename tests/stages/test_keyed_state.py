@@ -98,6 +98,7 @@ def restarted(case: Case, degrees: list[int]) -> Told:
     return driven.end()
 
 
+@pytest.mark.slow
 @steps
 @LAW
 @given(st.data(), KEYS, st.lists(st.integers(0, 4), min_size=1, max_size=6))

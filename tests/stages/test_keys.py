@@ -55,6 +55,7 @@ def plain_rows(columns: Sequence[pa.Array]) -> list[tuple[object, ...]]:
     return list(zip(*(to_plain(column) for column in columns), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("types", KEYS, ids=lambda types: "-".join(map(str, types)))
 @given(data=st.data())
 @settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -16,10 +17,21 @@ from penstock.expr import col
 from penstock.operators import aggregates as spec
 from penstock.operators.window import sliding, tumbling
 from penstock.operators.windows import PATTERNS, KeyedWindows
-from tests.stages.judge import Case, Told, assert_same, by_reference, case, shown_by_reference, with_op
+from tests.stages.judge import Case, Told, assert_same, by_reference, case, shown_by_reference
 from tests.stages.patterns.spread import Spread, by_one, by_pattern
 from tests.stages.test_window_apply import TOLD, told
-from tests.stages.windowed import SKETCHES, WIDE, cases, cut, small, some_registers, timed, wide_rows
+from tests.stages.windowed import (
+    SKETCHES,
+    WIDE,
+    cases,
+    cut,
+    early_cases,
+    small,
+    some_registers,
+    ticks,
+    timed,
+    wide_rows,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +40,7 @@ IN_PARTS = ["paned", "map_reduce"]
 degrees = st.integers(1, 5)
 several = st.one_of(timed, st.dictionaries(st.sampled_from("xyz"), timed, min_size=1, max_size=3))
 parts_of = cases(windows=several, names=some_registers)
-ticks = st.lists(st.integers(0, 3), min_size=7, max_size=7)
+early_parts_of = early_cases(windows=several, names=some_registers)
 
 
 def agree(case: Case, pattern: str, degree: int, joining: int = 1) -> None:
@@ -104,11 +116,10 @@ def test_a_fold_of_numbers_comes_out_of_parts(pattern: str, degree: int) -> None
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @LAW
-@given(case=parts_of, degree=degrees, ticks=ticks)
+@given(case=early_parts_of, degree=degrees, ticks=ticks)
 def test_early_results_are_those_of_the_reference_engine(
     pattern: str, case: Case, degree: int, ticks: list[int]
 ) -> None:
-    case = with_op(case, early="2 us")
     spread = by_pattern(case, pattern, degree, joining=2, ticks=ticks)
     assert_same(spread, shown_by_reference(case, ticks), approximate=tuple(SKETCHES))
 
@@ -175,55 +186,78 @@ def test_results_of_a_key_leave_by_window_end_and_start(
         assert all(earlier <= later for earlier, later in pairwise(bounds))
 
 
-moves = st.lists(st.tuples(st.integers(0, 6), degrees, degrees), max_size=3)
+moves = st.lists(st.tuples(st.integers(0, 5), degrees, degrees), min_size=1, max_size=3)
 
 
-def moving(case: Case, pattern: str, moves: list[tuple[int, int, int]]) -> Told:
-    """The case with two replicas at first, and other numbers of them after some of the batches."""
+def moving(
+    case: Case,
+    pattern: str,
+    moves: list[tuple[int, int, int]],
+    ticks: Sequence[int] = (0,) * 7,
+    another: Callable[[], str] | None = None,
+) -> Told:
+    """The case with two replicas at first, and other numbers of them after some of the batches.
+
+    ticks    how far the clock goes before each batch
+    another  chooses the pattern that goes on; the same if it is not given
+    """
     spread = Spread(case, pattern, 2)
     for number, batch in enumerate(case.batches):
+        spread.clock.advance(ticks[number])
         spread.push(batch)
+        spread.save()
         for at, degree, joining in moves:
             if at == number:
-                spread.move_to(degree, joining)
+                spread.move_to(degree, joining, another() if another else None)
     return spread.end()
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @LAW
-@given(case=parts_of, moves=moves)
+@given(case=early_parts_of, moves=moves, ticks=ticks)
 def test_state_moves_to_any_number_of_replicas_between_any_batches(
-    pattern: str, case: Case, moves: list[tuple[int, int, int]]
+    pattern: str, case: Case, moves: list[tuple[int, int, int]], ticks: list[int]
 ) -> None:
-    assert_same(moving(case, pattern, moves), by_one(case), approximate=tuple(SKETCHES))
+    found = moving(case, pattern, moves, ticks)
+    assert_same(found, shown_by_reference(case, ticks), approximate=tuple(SKETCHES))
 
 
-BY_KEY = {"tumbling": ["keyed", "paned", "map_reduce"], "overlapping": ["keyed", "paned"]}
+FORMED = {
+    "tumbling": ["keyed", "parallel", "paned", "map_reduce"],
+    "overlapping": ["keyed", "parallel", "paned"],
+}
 
 
-@pytest.mark.parametrize("overlap", BY_KEY)
+@pytest.mark.parametrize("overlap", FORMED)
 @LAW
-@given(data=st.data(), moves=moves)
-def test_patterns_with_state_of_one_form_take_up_what_another_has_saved(
-    overlap: str, data: st.DataObject, moves: list[tuple[int, int, int]]
+@given(data=st.data(), moves=moves, ticks=ticks)
+def test_patterns_take_up_what_another_has_saved(
+    overlap: str, data: st.DataObject, moves: list[tuple[int, int, int]], ticks: list[int]
 ) -> None:
     windows = st.builds(tumbling, st.integers(1, 20)) if overlap == "tumbling" else several
-    case = data.draw(cases(windows=windows, names=some_registers))
-    spread = Spread(case, "keyed", 2)
-    for number, batch in enumerate(case.batches):
-        spread.push(batch)
-        for at, degree, joining in moves:
-            if at == number:
-                spread.move_to(degree, joining, data.draw(st.sampled_from(BY_KEY[overlap])))
-    assert_same(spread.end(), by_one(case))
+    case = data.draw(early_cases(windows=windows, names=some_registers))
+    patterns = st.sampled_from(FORMED[overlap])
+    found = moving(case, data.draw(patterns), moves, ticks, lambda: data.draw(patterns))
+    assert_same(found, shown_by_reference(case, ticks))
 
 
 @LAW
-@given(case=cases(windows=several), moves=moves)
-def test_parallel_state_of_any_aggregate_moves_to_any_number_of_replicas(
-    case: Case, moves: list[tuple[int, int, int]]
+@given(data=st.data(), case=early_cases(windows=several), moves=moves, ticks=ticks)
+def test_windows_of_any_aggregate_go_from_replicas_by_key_to_replicas_by_window_and_back(
+    data: st.DataObject, case: Case, moves: list[tuple[int, int, int]], ticks: list[int]
 ) -> None:
-    assert_same(moving(case, "parallel", moves), by_one(case), approximate=tuple(SKETCHES))
+    patterns = st.sampled_from(["keyed", "parallel"])
+    found = moving(case, "keyed", moves, ticks, lambda: data.draw(patterns))
+    assert_same(found, shown_by_reference(case, ticks), approximate=tuple(SKETCHES))
+
+
+@LAW
+@given(case=early_cases(windows=several), moves=moves, ticks=ticks)
+def test_parallel_state_of_any_aggregate_moves_to_any_number_of_replicas(
+    case: Case, moves: list[tuple[int, int, int]], ticks: list[int]
+) -> None:
+    found = moving(case, "parallel", moves, ticks)
+    assert_same(found, shown_by_reference(case, ticks), approximate=tuple(SKETCHES))
 
 
 @LAW
@@ -235,13 +269,21 @@ def test_parallel_state_of_any_aggregate_moves_to_any_number_of_replicas(
     spec_=several,
     lateness=small,
     moves=moves,
+    data=st.data(),
 )
-def test_parallel_state_of_whole_windows_moves_to_any_number_of_replicas(
-    rows: list[Any], places: list[int], spec_: Any, lateness: int, moves: list[tuple[int, int, int]]
+def test_state_of_functions_of_whole_windows_moves_to_any_replicas_by_key_or_by_window(
+    rows: list[Any],
+    places: list[int],
+    spec_: Any,
+    lateness: int,
+    moves: list[tuple[int, int, int]],
+    data: st.DataObject,
 ) -> None:
     op = KeyedWindows(windows=spec_, apply=told, schema=TOLD, lateness=lateness)
-    judged = case(op, cut(rows, places), delay=5)
-    assert_same(moving(judged, "parallel", moves), by_reference(judged))
+    judged = case(op, cut(rows, places), delay=5, key=data.draw(st.sampled_from([("k",), ()])))
+    patterns = st.sampled_from(["keyed", "parallel"])
+    found = moving(judged, "parallel", moves, another=lambda: data.draw(patterns))
+    assert_same(found, by_reference(judged))
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

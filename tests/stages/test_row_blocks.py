@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ def numbers(rows: Arriving | None) -> list[int]:
     return [] if rows is None else sorted(rows.values[0].data.tolist())
 
 
+@pytest.mark.slow
 @given(STEPS)
 @settings(deadline=None, derandomize=True)
 def test_rows_come_out_once_by_time_and_slot(
@@ -50,6 +52,7 @@ def test_rows_before_a_time_of_their_slot_are_found() -> None:
     assert numbers(blocks.find(before(np.array([1, 2, 1]), np.array([4, 1, 8])))) == [1]
 
 
+@pytest.mark.slow
 def test_many_small_batches_make_few_blocks_and_taken_rows_are_given_back() -> None:
     blocks = RowBlocks()
     for number in range(3_000):

@@ -348,6 +348,7 @@ def test_a_map_that_stays_in_python_says_why(function: Any, schema: Any, why: st
     assert why in line
 
 
+@pytest.mark.slow
 def test_a_time_beyond_the_years_of_python_fails_its_row_as_in_python() -> None:
     some = [(0, "a", 1.0, 2.0, 0.0, False, 1, None), (0, "b", 1.0, 2.0, 0.0, False, 1, None)]
     for micros in (2**60, 5):

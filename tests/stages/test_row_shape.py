@@ -55,6 +55,7 @@ def answer(call: Callable[[], Any]) -> str:
         return f"{type(failure).__name__}: {failure}"
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(st.dictionaries(st.sampled_from(["a", "x", "other"]), anything, max_size=3))
 def test_what_a_function_gives_is_checked_as_one_row_is(fields: dict[str, Any]) -> None:

@@ -97,6 +97,7 @@ def same(left: Any, right: Any) -> bool:
     return type(left) is type(right) and left == right and repr(left) == repr(right)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=100)
 @given(states)
 def test_a_state_comes_back_as_it_was(state: object) -> None:

@@ -72,6 +72,7 @@ def test_rows_behind_reach_a_session_over_each_other() -> None:
     assert fates.tolist() == [[Fate.TAKEN, Fate.TAKEN, Fate.LATE]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("small", [10_000, 0], ids=["plain", "compiled"])
 @given(rounds(), GAPS, LATENESS, st.sets(st.integers(0, 6)))
 @settings(deadline=None, derandomize=True, max_examples=60)
@@ -102,6 +103,7 @@ def test_the_store_agrees_with_sessions_row_by_row(
         assert held == [bool(naive.open.get(slot)) for slot in range(4)]
 
 
+@pytest.mark.slow
 @given(rounds(), GAPS, LATENESS, st.integers(0, 6), st.permutations([0, 1, 2]))
 @settings(deadline=None, derandomize=True, max_examples=60)
 def test_a_store_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(

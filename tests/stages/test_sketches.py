@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -89,6 +90,7 @@ def test_rows_late_for_some_windows_change_only_those_still_open() -> None:
     assert read(store.leave(ENDED)) == [(0, 0, 5, 15, 2, 0.5)]
 
 
+@pytest.mark.slow
 @given(rounds(), KINDS, LATENESS, st.sets(st.integers(0, 6)))
 @LAW
 def test_the_store_agrees_with_the_rows_of_windows(
@@ -113,6 +115,7 @@ def test_the_store_agrees_with_the_rows_of_windows(
             assert read(store.early()) == expected(naive.early())
 
 
+@pytest.mark.slow
 @given(rounds(), KINDS, LATENESS, st.integers(0, 6), st.permutations([0, 1, 2]))
 @LAW
 def test_a_store_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(
@@ -147,6 +150,7 @@ def test_memory_of_a_slice_is_bounded_whatever_number_of_rows_it_has() -> None:
     assert abs(ranks[0].quantile(0.5) - 500_000) < 30_000
 
 
+@pytest.mark.slow
 def test_memory_is_given_back_when_windows_have_left() -> None:
     store = store_of((100, 10))
     for time in range(0, 5_000, 10):

@@ -188,6 +188,7 @@ def run(
     assert not store.holds(np.arange(5)).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("small", [0, 10**9], ids=["compiled", "plain"])
 @fixed
@@ -220,6 +221,7 @@ def test_windows_are_those_of_a_bucket_per_window_over_many_streams(
         run(store, pairs, lateness, stream)
 
 
+@pytest.mark.slow
 @fixed
 @given(kinds, st.integers(0, 12), streams(), st.integers(0, 6))
 def test_saving_and_loading_between_batches_changes_nothing(
@@ -245,6 +247,7 @@ def test_saving_and_loading_between_batches_changes_nothing(
         check(store.leave(watermark), wanted, [size for size, _ in pairs])
 
 
+@pytest.mark.slow
 @fixed
 @given(kinds, streams())
 def test_windows_are_shown_early_when_they_have_changed(

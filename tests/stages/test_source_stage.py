@@ -135,6 +135,7 @@ def streams(draw: st.DrawFn, kind: str) -> list[SourceBatch]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TYPES)
 @LAW
 @given(st.data())

@@ -91,6 +91,7 @@ STEPS: Mapping[str, Callable[..., Op]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STEPS)
 @LAW
 @given(st.data(), POLICIES)

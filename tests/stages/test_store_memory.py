@@ -56,6 +56,7 @@ lots = st.lists(st.tuples(st.integers(1, 3_000), st.integers(1, 5), st.integers(
 """What passed before: (rows, keys, how long they took)."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STORES)
 @given(before=lots, n_last=st.integers(1, 50))
 @settings(deadline=None, max_examples=25)
@@ -76,6 +77,7 @@ def test_what_passed_before_a_watermark_leaves_no_trace_in_memory(
     assert store.nbytes <= 10 * fresh.nbytes + FREE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in STORES if name != "counts"])
 def test_a_burst_of_keys_and_rows_is_forgotten(name: str) -> None:
     store = STORES[name]()
@@ -107,6 +109,7 @@ def test_panes_of_keys_that_rest_stay_while_those_of_others_are_let_go() -> None
     assert left.cells[0].tolist() == [[100]]
 
 
+@pytest.mark.slow
 def test_memory_of_panes_does_not_grow_with_a_long_stream() -> None:
     store = CountStore([CountWindow(1_000, 10)], 0, REGISTERS[:1])
     sizes = []

@@ -23,6 +23,7 @@ TYPES = st.sampled_from([pa.int8(), pa.int64(), pa.timestamp("us"), pa.date32()]
 NUMBERS = st.none() | st.integers(-128, 127)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(TYPES, st.lists(NUMBERS, min_size=1, unique=True), st.lists(NUMBERS))
 def test_both_indexes_find_what_a_dict_finds(

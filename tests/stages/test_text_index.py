@@ -56,6 +56,7 @@ def cut_out(texts: Sequence[object], type_: pa.DataType, before: int, after: int
     return pa.array(whole, type_).slice(before, len(texts))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_speed")
 @pytest.mark.parametrize("type_", [pa.string(), pa.binary()], ids=str)
 @settings(deadline=None)

@@ -29,6 +29,7 @@ def told(rows: list[Any], window: ThisWindow) -> Iterator[dict[str, str]] | None
     return ({"told": f"{line} {n}"} for n in range(len(rows) % 3 or 3))
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(

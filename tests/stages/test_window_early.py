@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from penstock.operators import aggregates as spec
 from penstock.operators.window import tumbling
 from penstock.operators.windows import KeyedWindows
-from tests.stages.judge import Case, Driven, assert_same, by_stage, case, shown_by_reference, with_op
-from tests.stages.windowed import SKETCHES, cases
+from tests.stages.judge import Case, Driven, assert_same, by_stage, case, shown_by_reference
+from tests.stages.windowed import SKETCHES, early_cases, ticks
 
 LAW = settings(deadline=None, derandomize=True, max_examples=150)
 
 
+@pytest.mark.slow
 @LAW
-@given(cases(), st.lists(st.integers(0, 3), min_size=7, max_size=7))
+@given(early_cases(), ticks)
 def test_early_results_are_those_of_the_reference_engine(case: Case, ticks: list[int]) -> None:
-    case = with_op(case, early="2 us")
     assert_same(by_stage(case, ticks), shown_by_reference(case, ticks), approximate=tuple(SKETCHES))
 
 

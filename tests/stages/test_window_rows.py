@@ -149,6 +149,7 @@ def test_windows_that_a_batch_s_watermark_has_passed_leave_before_its_rows_are_j
     assert [(port, rows.num_rows) for port, rows in outputs] == [("out", 2), ("late", 1)]
 
 
+@pytest.mark.slow
 @LAW
 @given(cases())
 def test_memory_is_given_back_when_windows_have_left(case: Case) -> None:

@@ -24,18 +24,21 @@ BOTH = st.just(sorted(SKETCHES))
 MANY = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", pa.int64())])
 
 
+@pytest.mark.slow
 @LAW
 @given(cases(windows=st.one_of(timed, sessions), names=BOTH))
 def test_few_values_are_told_exactly(case: Case) -> None:
     agree(case)
 
 
+@pytest.mark.slow
 @LAW
 @given(cases(windows=st.one_of(timed, sessions), names=BOTH), st.sets(st.integers(0, 6)))
 def test_sketches_are_saved_and_taken_up_between_any_batches(case: Case, at: set[int]) -> None:
     assert_same(restarted(case, at).end(), by_reference(case))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "type_",
     [
@@ -74,6 +77,7 @@ def test_decimals_are_told_apart(windows: Any) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("windows", [tumbling(1_000), sliding(1_000, 250), session(50)], ids=str)
 def test_many_values_are_told_within_the_stated_error_whatever_the_cuts(windows: Any) -> None:
     rows = [("a", i // 5, (i * 7_919) % 10_007) for i in range(5_000)]

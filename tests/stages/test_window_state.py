@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -13,51 +15,76 @@ from hypothesis import strategies as st
 from penstock.clock import ManualClock
 from penstock.errors import CheckpointError
 from penstock.operators import aggregates as spec
-from penstock.operators.window import count_window, sliding, tumbling
+from penstock.operators.window import count_window, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.plan.accounts import Accounts
 from penstock.stages.batch import Batch
 from penstock.stages.key_buckets import KeyBuckets
+from penstock.stages.saved_state import decode, depends_on, encode
 from penstock.stages.site import Site
 from penstock.stages.window_stage import WindowStage
 from penstock.testing.compare import difference
 from penstock.timing.watermark import SourceWatermark
-from tests.stages.judge import STEP, Case, Driven, assert_same, by_reference, case, stage_batch
-from tests.stages.windowed import SKETCHES, cases, several_counts
+from tests.stages.judge import (
+    STEP,
+    Case,
+    Driven,
+    assert_same,
+    by_reference,
+    case,
+    shown_by_reference,
+    stage_batch,
+)
+from tests.stages.windowed import SKETCHES, cases, early_cases, several_counts, some_batches, ticks
 
 LAW = settings(deadline=None, derandomize=True, max_examples=100)
 
 
-def restarted(case: Case, at: set[int]) -> Driven:
+def restarted(case: Case, at: set[int], ticks: Sequence[int] = (0,) * 7) -> Driven:
     """A run that saves after every batch, and after some is taken up by a new stage."""
     driven, saved = Driven(case), dict[int, bytes]()
     for number, given_batch in enumerate(case.batches):
+        driven.clock.advance(ticks[number])
         driven.push(given_batch)
         saved |= driven.stage.snapshot()
         if number in at:
-            driven.stage = driven.new_stage()
+            shown_at, driven.stage = driven.stage.shown_at, driven.new_stage()
             driven.stage.restore(saved)
+            driven.stage.shown_at = shown_at
     return driven
 
 
+@pytest.mark.slow
 @LAW
 @given(cases(), st.sets(st.integers(0, 6)))
 def test_saving_and_taking_up_state_between_any_batches_changes_nothing(case: Case, at: set[int]) -> None:
     assert_same(restarted(case, at).end(), by_reference(case), approximate=tuple(SKETCHES))
 
 
+@pytest.mark.slow
 @LAW
 @given(cases(windows=several_counts), st.sets(st.integers(0, 6)))
 def test_rows_that_count_windows_have_not_settled_are_saved_too(case: Case, at: set[int]) -> None:
     assert_same(restarted(case, at).end(), by_reference(case), approximate=tuple(SKETCHES))
 
 
+@LAW
+@given(early_cases(), some_batches, ticks)
+def test_what_has_been_shown_early_is_not_shown_again_by_who_takes_up_the_state(
+    case: Case, at: set[int], ticks: list[int]
+) -> None:
+    found = restarted(case, at, ticks).end()
+    assert_same(found, shown_by_reference(case, ticks), approximate=tuple(SKETCHES))
+
+
 class Replicas:
     """Several stages, each with the keys of some buckets, as after a shuffle by key."""
 
-    def __init__(self, case: Case, n: int, accounts: Accounts, saved: dict[int, bytes]) -> None:
+    def __init__(
+        self, case: Case, n: int, accounts: Accounts, saved: dict[int, bytes], clock: ManualClock
+    ) -> None:
         self.case, self.n = case, n
-        sites = [Site(STEP, None, accounts, ManualClock()) for _ in range(n)]
+        sites = [Site(STEP, None, accounts, clock) for _ in range(n)]
         self.stages = [WindowStage(case.op, case.up, site, numbered=case.numbered) for site in sites]
         for number, stage in enumerate(self.stages):
             stage.restore({bucket: data for bucket, data in saved.items() if bucket % n == number})
@@ -70,27 +97,50 @@ class Replicas:
         return [out for stage, part in parts for out in stage.on_batch(part, watermark)]
 
 
+@pytest.mark.slow
 @LAW
-@given(cases(), st.lists(st.integers(1, 4), min_size=7, max_size=7))
-def test_state_can_be_taken_up_by_another_number_of_replicas(case: Case, degrees: list[int]) -> None:
+@given(early_cases(), st.lists(st.integers(1, 4), min_size=7, max_size=7), ticks)
+def test_state_can_be_taken_up_by_another_number_of_replicas(
+    case: Case, degrees: list[int], ticks: list[int]
+) -> None:
+    clock, shown_at = ManualClock(), 0
     accounts, saved, found = Accounts(), dict[int, bytes](), list[tuple[str, Batch]]()
     watermark = SourceWatermark(case.delay)
-    for given_batch, degree in zip(case.batches, degrees, strict=False):
-        replicas = Replicas(case, degree, accounts, saved)
+    for given_batch, degree, tick in zip(case.batches, degrees, ticks, strict=False):
+        replicas = Replicas(case, degree, accounts, saved, clock)
+        clock.advance(tick)
+        for stage in replicas.stages:
+            stage.shown_at = shown_at
         rows = stage_batch(given_batch)
         found += replicas.push(rows, watermark.now)
         watermark.saw(int(rows.times.max()) if rows.num_rows else None)
         for stage in replicas.stages:
             found += stage.on_watermark(watermark.now)
             saved |= stage.snapshot()
-    last = Replicas(case, degrees[-1], accounts, saved)
+            shown_at = stage.shown_at
+    last = Replicas(case, degrees[-1], accounts, saved, clock)
     found += [out for stage in last.stages for out in stage.drain()]
-    judged = by_reference(case)
+    judged = shown_by_reference(case, ticks)
     assert accounts == judged.accounts
     for port, table in judged.tables.items():
         parts = [batch.rows for name, batch in found if name == port]
         ours = pa.Table.from_batches(parts, schema=table.schema)
         assert difference(table, ours, approximate=tuple(SKETCHES)) is None
+
+
+@LAW
+@given(early_cases(), some_batches, ticks)
+def test_what_has_been_shown_early_is_known_to_who_is_handed_the_state(
+    case: Case, at: set[int], ticks: list[int]
+) -> None:
+    driven = Driven(case)
+    for number, given_batch in enumerate(case.batches):
+        driven.clock.advance(ticks[number])
+        driven.push(given_batch)
+        if number in at:
+            held = driven.stage.in_hand()
+            driven.stage.change_hands(held, gone=(), came=list(held))
+    assert_same(driven.end(), shown_by_reference(case, ticks), approximate=tuple(SKETCHES))
 
 
 COUNTED = KeyedWindows(windows=tumbling(10), aggregates={"n": spec.count()})
@@ -105,6 +155,64 @@ def test_only_what_changed_since_the_last_snapshot_is_saved() -> None:
     assert driven.stage.snapshot() == {}
     driven.push(driven.case.batches[1])
     assert len(driven.stage.snapshot()) == 1
+
+
+@pytest.mark.parametrize(
+    ("windows", "aggregates"),
+    [
+        (tumbling(10), {"n": spec.count()}),
+        (sliding(10, 5), {"all": spec.collect("v")}),
+        (sliding(10, 5), {"d": spec.approx_distinct("v")}),
+        (session(10), {"n": spec.count()}),
+        (count_window(10), {"n": spec.count()}),
+    ],
+    ids=["registers", "rows", "sketches", "sessions", "counts"],
+)
+def test_a_bucket_is_saved_once_more_when_something_of_it_has_been_shown(
+    windows: Any, aggregates: dict[str, Any]
+) -> None:
+    op = KeyedWindows(windows=windows, aggregates=aggregates, early="1 us")
+    driven = Driven(case(op, [[("a", 1, 1), ("b", 2, 2)], [("c", 4, 4)], []], delay=0))
+    for given_batch in driven.case.batches[:2]:  # which are not late for each other, as nothing has left
+        driven.push(given_batch)
+    assert len(driven.stage.snapshot()) == 3
+    driven.clock.advance(1)
+    driven.push(driven.case.batches[2])
+    shown = [row["k"] for each in driven.out["out"] for row in each.rows.to_pylist()]
+    assert set(shown) >= {"a", "b"}
+    assert len(driven.stage.snapshot()) == len(set(shown))
+    driven.clock.advance(1)
+    driven.push(driven.case.batches[2])
+    assert driven.stage.snapshot() == {}  # it was time, but nothing had changed
+
+
+def test_state_of_version_1_is_taken_up_as_if_nothing_had_been_shown() -> None:
+    driven = Driven(case(with_early(COUNTED), ROWS, delay=0))
+    driven.clock.advance(1)
+    driven.push(driven.case.batches[0])
+    assert [row["n"] for each in driven.out["out"] for row in each.rows.to_pylist()] == [1, 1]
+    old = {bucket: as_version_1(data) for bucket, data in driven.stage.snapshot().items()}
+    driven.out["out"].clear()
+    driven.stage = driven.new_stage()
+    driven.stage.restore(old)
+    driven.clock.advance(1)
+    driven.push(driven.case.batches[1])
+    shown = [(row["k"], row["n"]) for each in driven.out["out"] for row in each.rows.to_pylist()]
+    assert shown == [("a", 2), ("b", 1)]
+
+
+def with_early(op: KeyedWindows) -> KeyedWindows:
+    return replace(op, early="1 us")
+
+
+def as_version_1(data: bytes) -> bytes:
+    """A piece as it was before anything was said of early results."""
+    fingerprint = depends_on(data, STEP)
+    piece = decode(data, STEP, fingerprint)
+    batches = {name: batch.drop_columns(["fresh"]) for name, batch in piece.batches.items() if "0/" in name}
+    old = encode(replace(piece, batches={**piece.batches, **batches}), STEP, fingerprint)[:-8]
+    old = old[:8] + (1).to_bytes(2, "little") + old[10:]
+    return old + xxhash.xxh3_64_digest(old)
 
 
 def test_a_bucket_whose_keys_are_gone_is_saved_once_more() -> None:
@@ -186,6 +294,7 @@ def test_what_is_not_saved_state_is_refused(data: bytes) -> None:
     assert refused.value.fact == f'what was given to step "{STEP}" is not saved state of Penstock'
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(deadline=None, derandomize=True)
 def test_damaged_state_is_refused(data: st.DataObject) -> None:
@@ -199,10 +308,10 @@ def test_damaged_state_is_refused(data: st.DataObject) -> None:
 
 def test_newer_state_is_refused() -> None:
     bucket, whole = saved_one()
-    newer = whole[:8] + (2).to_bytes(2, "little") + whole[10:-8]
+    newer = whole[:8] + (3).to_bytes(2, "little") + whole[10:-8]
     with pytest.raises(CheckpointError) as refused:
         other().restore({bucket: newer + xxhash.xxh3_64_digest(newer)})
-    assert refused.value.fact == "saved state has format version 2, and this Penstock reads up to 1"
+    assert refused.value.fact == "saved state has format version 3, and this Penstock reads up to 2"
 
 
 def test_a_refused_restore_leaves_the_stage_as_it_was() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -42,17 +43,15 @@ FLOATS = st.one_of(
     st.sampled_from([0.0, -0.0, float("nan"), float("inf"), float("-inf")]),
     st.floats(-1e6, 1e6).map(lambda value: round(value, 3)),
 )
-wide_rows = st.lists(
-    st.tuples(
-        st.sampled_from(["a", "b", None]),
-        st.integers(-40, 40),
-        st.one_of(st.none(), st.integers(-1000, 1000), st.sampled_from([2**62, -(2**62)])),
-        FLOATS,
-        st.sampled_from(["", "one", "two", None, "é"]),
-        st.one_of(st.none(), st.integers(-(10**9), 10**9).map(lambda cents: Decimal(cents).scaleb(-2))),
-    ),
-    max_size=30,
+wide_row = st.tuples(
+    st.sampled_from(["a", "b", None]),
+    st.integers(-40, 40),
+    st.one_of(st.none(), st.integers(-1000, 1000), st.sampled_from([2**62, -(2**62)])),
+    FLOATS,
+    st.sampled_from(["", "one", "two", None, "é"]),
+    st.one_of(st.none(), st.integers(-(10**9), 10**9).map(lambda cents: Decimal(cents).scaleb(-2))),
 )
+wide_rows = st.lists(wide_row, max_size=30)
 
 
 def total(a: int, b: int) -> int:
@@ -130,9 +129,10 @@ def cases(
     windows: st.SearchStrategy[Any] = specs,
     names: st.SearchStrategy[list[str]] = some_of_all,
     pattern: type[Windows] = KeyedWindows,
+    least: int = 0,
 ) -> Case:
-    """A window step and a stream cut into batches."""
-    rows = draw(wide_rows)
+    """A window step and a stream cut into batches; with `least` rows it is cut at least twice."""
+    rows = draw(st.lists(wide_row, min_size=least, max_size=30))
     spec_, chosen = draw(windows), draw(names)
     op = pattern(
         windows=spec_,
@@ -140,9 +140,25 @@ def cases(
         lateness=draw(small),
         partial=draw(st.booleans()) and _counted(spec_),
     )
-    batches = cut(rows, draw(st.lists(st.integers(0, 30), max_size=6)))
+    places = st.lists(st.integers(0, 30), max_size=6)
+    if least:
+        places = st.lists(st.integers(1, least - 1), min_size=2, max_size=6, unique=True)
+    batches = cut(rows, draw(places))
     key = draw(st.sampled_from([("k",), ("k", "word"), (), ("x",), ("v",)]))
     return case(op, batches, seq=draw(st.booleans()), key=key, delay=draw(small), schema=WIDE)
+
+
+ticks = st.lists(st.sampled_from([2, 0, 1, 3]), min_size=7, max_size=7)
+"""How far the clock goes before each batch of a case; early results come every 2."""
+some_batches = st.sets(st.integers(0, 5), min_size=1)
+
+
+@st.composite
+def early_cases(draw: st.DrawFn, /, **options: Any) -> Case:
+    """A case with early results, in most of which windows stay open for several batches."""
+    case_ = draw(cases(least=10, **options))
+    delay = draw(st.sampled_from([100, 20, case_.delay]))
+    return replace(case_, op=replace(case_.op, early="2 us"), delay=delay)
 
 
 def _counted(spec_: Any) -> bool:

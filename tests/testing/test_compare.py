@@ -80,6 +80,7 @@ def test_approximate_columns_may_differ_by_a_share() -> None:
     assert difference(ours, theirs, approximate=["b"], rel=0.01) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "type_", [INT, FLOAT, TEXT, pa.bool_(), pa.binary(), pa.timestamp("us"), pa.list_(FLOAT)]
 )

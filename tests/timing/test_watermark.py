@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -55,6 +56,7 @@ moves = st.lists(
 )
 
 
+@pytest.mark.slow
 @fixed
 @given(st.one_of(st.none(), st.integers(0, 50)), moves)
 def test_it_never_goes_back_and_never_overtakes_what_it_was_told(

@@ -14,6 +14,7 @@ lengths = st.integers(1, 60)
 times = st.integers(-500, 500)
 
 
+@pytest.mark.slow
 @fixed
 @given(times, lengths, lengths)
 @example(-1, 10, 5)  # before 1970
@@ -24,6 +25,7 @@ def test_starts_are_those_of_the_windows_that_hold_the_time(time: int, size: int
     assert list(TimeWindow(size, every).starts(time)) == starts(time, size, every)
 
 
+@pytest.mark.slow
 @fixed
 @given(st.integers(-(2**61), 2**61), st.integers(1, 10**12), st.integers(1, 10**12))
 def test_every_start_is_a_multiple_of_the_slide_and_its_window_holds_the_time(
@@ -37,6 +39,7 @@ def test_every_start_is_a_multiple_of_the_slide_and_its_window_holds_the_time(
     assert len(found) in (size // every, -(-size // every))
 
 
+@pytest.mark.slow
 @fixed
 @given(times, lengths)
 def test_a_time_lies_in_one_tumbling_window(time: int, size: int) -> None:
@@ -44,6 +47,7 @@ def test_a_time_lies_in_one_tumbling_window(time: int, size: int) -> None:
     assert start == time // size * size
 
 
+@pytest.mark.slow
 @fixed
 @given(times, lengths, lengths)
 def test_moving_time_by_one_slide_moves_the_windows_by_one_slide(time: int, size: int, every: int) -> None:

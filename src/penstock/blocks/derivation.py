@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from penstock.blocks.functions import Operator
 from penstock.blocks.terms import PBB, contain
 from penstock.errors import Where
+from penstock.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

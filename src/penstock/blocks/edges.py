@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from penstock.blocks.derivation import Feedback, Input, Node
 from penstock.blocks.functions import Distribution, Kind
 from penstock.errors import GraphError, nearest_first
+from penstock.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

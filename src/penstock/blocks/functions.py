@@ -7,11 +7,11 @@ and its role, and an operator is WindFlow's triple of distribution, logic and nu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
 from penstock.errors import GraphError
+from penstock.frozen import dataclass
 
 Composition = Literal["combined", "dedicated", "centralised"]
 """Where a distribution runs (WindFlow 5.3): in the node before it, in a node of its own per replica, or

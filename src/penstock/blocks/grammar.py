@@ -6,9 +6,8 @@ derivation against. A container of one block is that block, as the paper writes 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from penstock.blocks.terms import A2A, PBB, Container, Pipe, Term, bare, is_seed
+from penstock.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

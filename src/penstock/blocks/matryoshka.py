@@ -7,10 +7,11 @@ turns it right side out, once, when it has stopped growing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from penstock.blocks.functions import Function, Kind
 from penstock.blocks.terms import A2A, PBB, SBB, Container, Pipe, Seq, contain
+from penstock.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

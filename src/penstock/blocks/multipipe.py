@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 
 from penstock.blocks.functions import Composition, Function, Operator
 from penstock.blocks.matryoshka import Matryoshka, put_seed
@@ -28,6 +27,7 @@ from penstock.blocks.rightmost import (
 )
 from penstock.blocks.terms import A2A, PBB, Container, FanOut, Pipe, Seq, bare, contain
 from penstock.errors import GraphError
+from penstock.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

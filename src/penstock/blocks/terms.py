@@ -7,10 +7,11 @@ each block knows its parts, its hash is fixed when it is made, and comparing wal
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from penstock.blocks.functions import Function
 from penstock.errors import GraphError
+from penstock.frozen import dataclass
 
 
 class Term:

@@ -8,10 +8,11 @@ way. It is never printed.
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
 
 from penstock.errors import ConnectorError
+from penstock.frozen import dataclass
 
 CONNECT_S = 10.0
 LEAST_TOKEN, MOST_TOKEN = 8, 512

@@ -17,6 +17,7 @@ from penstock.errors import SchemaError, nearest_first
 from penstock.expr.arrays import from_list
 from penstock.expr.failure import RowFailure
 from penstock.expr.types import canonical_batch, from_plain, from_python
+from penstock.frozen import dataclass
 
 _Given = TypeVar("_Given")
 
@@ -60,7 +61,7 @@ def plain_value(value: object, field: pa.Field) -> object:
         raise RowFailure(f'column "{field.name}": {failure.reason}') from None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Gathered:
     """Rows that fit, where they stood among those given, and the failures of those that do not."""
 

@@ -7,7 +7,6 @@ happened to deliver its rows. Bad rows count: mending one moves no other row int
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +16,7 @@ from penstock.connect.columns import joined
 from penstock.connect.protocol import BadRow, SourceBatch
 from penstock.errors import ConnectorError
 from penstock.expr.arrays import from_numpy
+from penstock.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,13 @@ makes each visible at most once. Neither knows an engine.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
+
+from penstock.frozen import dataclass
 
 
 class Delivery(StrEnum):

@@ -21,7 +21,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote
@@ -34,6 +34,7 @@ from penstock.engines.journal import Journal
 from penstock.engines.state_files import Place, Places, StateFiles
 from penstock.errors import CheckpointError
 from penstock.expr.failure import reason_of
+from penstock.frozen import dataclass
 
 FORMAT = 2
 _BEFORE = {1: "operator"}

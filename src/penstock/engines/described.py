@@ -10,7 +10,7 @@ from penstock.operators.source import Source
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan
 from penstock.plan.step import Step
-from penstock.stages.fingerprint import fingerprint
+from penstock.stages.fingerprint import FORM, fingerprint
 
 
 def described(plan: Plan) -> dict[str, Any]:
@@ -33,6 +33,7 @@ def _step(step: Step) -> dict[str, str]:
         # What outlives the run must stay where it is, or some of it would be missing in the new place.
         return kind | ({"place": writer.describe()} if writer.delivery == Delivery.EXACTLY_ONCE else {})
     if isinstance(step.op, Windows):
-        # Another number of replicas may choose another pattern; the fingerprint says what form state has.
-        return {"kind": Windows.__name__, **fingerprint(step.op, step.up, numbered=False)}
+        # Another number of replicas may choose another pattern; pieces of state say what form they have.
+        found = fingerprint(step.op, step.up, numbered=False)
+        return {"kind": Windows.__name__, **{topic: words for topic, words in found.items() if topic != FORM}}
     return kind | {"key": ", ".join(step.up.key), "columns": str(step.up.schema)}

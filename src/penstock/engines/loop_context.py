@@ -19,27 +19,64 @@ from penstock.expr.failure import RowFailure
 from penstock.operators.process import Availability, InputPort, OutputPort
 from penstock.operators.row import Row, plain_row
 
+ASKED_IN_VAIN = 100_000
+"""How often in a row a loop may ask for rows that are there, and take none."""
+
 
 class Port:
-    """One input: the rows that wait, oldest first."""
+    """One input: the rows that wait, oldest first.
 
-    def __init__(self, schema: pa.Schema, taken: Callable[[TimedRow], None]) -> None:
-        self._schema, self._taken = schema, taken
-        self.waiting: deque[TimedRow] = deque()
+    `_least` has the times that would be the least if all rows before theirs were taken, so the front is the
+    least of all and no row is looked at twice.
+    """
+
+    def __init__(self, name: str, schema: pa.Schema, taken: Callable[[TimedRow], None]) -> None:
+        self._name, self._schema, self._taken = name, schema, taken
+        self._waiting: deque[TimedRow] = deque()
+        self._least: deque[int] = deque()
         self.closed = False
 
+    @property
+    def least_time(self) -> int | None:
+        """The least time of the rows that wait, if one with a time does."""
+        return self._least[0] if self._least else None
+
+    def put(self, rows: Iterable[TimedRow]) -> None:
+        """Rows that wait from now on."""
+        for row in rows:
+            self._waiting.append(row)
+            if row.time is not None:
+                while self._least and self._least[-1] > row.time:
+                    self._least.pop()
+                self._least.append(row.time)
+
+    def clear(self) -> int:
+        """Forget what waits; gives how many rows that were."""
+        n = len(self._waiting)
+        self._waiting.clear()
+        self._least.clear()
+        return n
+
     def __len__(self) -> int:
-        return len(self.waiting)
+        return len(self._waiting)
 
     def pop(self) -> Row:
         """Take the oldest row; IndexError when none waits."""
-        row = self.waiting.popleft()
+        row = self._first()
+        self._waiting.popleft()
+        if self._least and self._least[0] == row.time:
+            self._least.popleft()
         self._taken(row)
         return Row(row.values, self._schema)
 
     def peek(self) -> Row:
         """Look at the oldest row without taking it; IndexError when none waits."""
-        return Row(self.waiting[0].values, self._schema)
+        return Row(self._first().values, self._schema)
+
+    def _first(self) -> TimedRow:
+        if not self._waiting:
+            raise IndexError(f'no row waits on port "{self._name}": await ctx.wait_for_all(...) first')
+        return self._waiting[0]
 
 
 class Outlet:
@@ -80,18 +117,33 @@ class Outlet:
 
 
 class RunningContext:
-    """The ports by name, and the waits."""
+    """The ports by name, and the waits.
 
-    def __init__(self, inputs: Mapping[str, InputPort], outputs: Mapping[str, OutputPort]) -> None:
-        self.inputs, self.outputs = inputs, outputs
-        self.shutdown_requested = False
+    stopping  whether somebody has asked the run to stop; the operator may look at any time
+    """
+
+    def __init__(
+        self,
+        inputs: Mapping[str, InputPort],
+        outputs: Mapping[str, OutputPort],
+        stopping: Callable[[], bool],
+    ) -> None:
+        self.inputs, self.outputs, self._stopping = inputs, outputs, stopping
+        self.closing = False
         self.wanted: Mapping[str, int] | None = None  # what is waited for; None when it is not rows
         self.hopeless = False  # whether that can never come
         self._said_over = False
+        self._n_asked = 0
+
+    @property
+    def shutdown_requested(self) -> bool:
+        """Whether the run is being stopped, or the operator closed: finish soon."""
+        return self.closing or self._stopping()
 
     def moved(self) -> None:
         """A row was taken or pushed: the operator is not just asking again."""
         self._said_over = False
+        self._n_asked = 0
 
     async def wait_for_all(self, wanted: Mapping[str, int]) -> Availability:
         """Wait until every port has so many rows, or one of them never will."""
@@ -117,6 +169,7 @@ class RunningContext:
                 )
         while True:
             if has([len(self.inputs[port]) >= n for port, n in wanted.items()]):
+                self._count_asking(wanted)
                 return Availability.DONE
             short = [self.inputs[port].closed and len(self.inputs[port]) < n for port, n in wanted.items()]
             # A loop that asks the same again after OVER would never end: the second time it suspends,
@@ -127,6 +180,16 @@ class RunningContext:
             self.wanted, self.hopeless = wanted, lacks(short)
             await _Suspend()
             self.wanted, self.hopeless = None, False
+
+    def _count_asking(self, wanted: Mapping[str, int]) -> None:
+        """No row comes while the operator runs, so one that asks again and takes none would never end."""
+        self._n_asked += 1
+        if self._n_asked > ASKED_IN_VAIN:
+            raise FunctionError(
+                f"rows were waited for {self._n_asked} times, were there, and none was taken",
+                detail=", ".join(f'port "{port}" has {len(self.inputs[port])}' for port in wanted),
+                hint=f'take a row after a wait that is DONE: ctx.inputs["{next(iter(wanted), "in")}"].pop()',
+            )
 
 
 class _Suspend:

@@ -8,11 +8,10 @@ them but the end. Marks never go back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
-from penstock.operators.op import LATE
+from penstock.frozen import dataclass
+from penstock.operators.op import LATE, LATE_RIGHT
 from penstock.operators.source import Source
-from penstock.operators.window_join import LATE_RIGHT
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan
 from penstock.plan.step import Ref, Step

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+
+from penstock.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

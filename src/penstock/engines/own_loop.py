@@ -30,20 +30,29 @@ Pushed = dict[str, list[TimedRow]]
 class OwnLoop:
     """One operator, one co-routine.
 
-    room  whether rows can be pushed now; the co-routine waits while they cannot
+    room      whether rows can be pushed now; the co-routine waits while they cannot
+    stopping  whether somebody has asked the run to stop
     """
 
     def __init__(
-        self, step: Step, op: Process, accounts: Accounts, room: Callable[[], bool] = lambda: True
+        self,
+        step: Step,
+        op: Process,
+        accounts: Accounts,
+        *,
+        room: Callable[[], bool] = lambda: True,
+        stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self._step, self.accounts, self._room = step, accounts, room
         self._operator = own_copy(op.operator)
         self._schemas = {given.port: given.stream.schema for given in step.inputs}
         self.ports = {
-            given.port: Port(given.stream.schema, self._took) for given in step.inputs if not given.control
+            given.port: Port(given.port, given.stream.schema, self._took)
+            for given in step.inputs
+            if not given.control
         }
         outlets = {port: self._outlet(port) for port in step.outputs}
-        self.context = RunningContext(self.ports, outlets)
+        self.context = RunningContext(self.ports, outlets, stopping)
         self._running: Coroutine[Any, Any, None] | None = self._begin()
         self._pushed: Pushed = {}
         self._n_pushed = 0
@@ -69,7 +78,7 @@ class OwnLoop:
         if self._running is None:
             self.accounts.unrouted += len(rows)
         else:
-            self.ports[name].waiting.extend(rows)
+            self.ports[name].put(rows)
 
     def resume(self) -> None:
         """Run the co-routine until it waits or ends."""
@@ -104,15 +113,14 @@ class OwnLoop:
         """Close the co-routine if it still waits; rows that it never took are unrouted."""
         running = self._running
         if running is not None:
-            self.context.shutdown_requested = True
+            self.context.closing = True
             running.close()
         self._end()
 
     def _end(self) -> None:
         self._running = None
         for port in self.ports.values():
-            self.accounts.unrouted += len(port)
-            port.waiting.clear()
+            self.accounts.unrouted += port.clear()
 
     def _begin(self) -> Coroutine[Any, Any, None]:
         started: object = self._operator.process(self.context)
@@ -144,9 +152,9 @@ class OwnLoop:
         """The time of a row pushed now."""
         if self._step.outputs[port].time is None:
             return None
-        waiting = self._waiting_times()
         known = [time for time in (self._greatest, self._forwarded) if time not in (None, BEFORE_ALL)]
-        known = known or [min(waiting)] if waiting or known else []
+        waiting = self._waiting_times()
+        known = known or ([min(waiting)] if waiting else [])
         if not known:
             raise FunctionError(
                 f'a row was pushed to port "{port}" before any row came in, so it has no time',
@@ -156,7 +164,8 @@ class OwnLoop:
         return int(max(time for time in known if time is not None))
 
     def _waiting_times(self) -> list[int]:
-        return [row.time for port in self.ports.values() for row in port.waiting if row.time is not None]
+        least = (port.least_time for port in self.ports.values())
+        return [time for time in least if time is not None]
 
     def _failed(self, method: str, cause: Exception) -> PenstockError:
         """An error in the operator: with its class and line, unless it is one of ours that says so."""

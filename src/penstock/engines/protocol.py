@@ -7,18 +7,21 @@ that goes by itself; `session` gives one that is fed by hand, which the public t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import field
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
 from penstock.engines.measured import Measured
-from penstock.events import EventSink
+from penstock.frozen import dataclass
 from penstock.plan.accounts import Accounts
 from penstock.plan.plan import Plan
 from penstock.plan.step import Ref
+
+if TYPE_CHECKING:
+    from penstock.events import EventSink
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import xxhash
@@ -20,6 +20,8 @@ import xxhash
 from penstock.connect.writers.manifest import sync_folder
 from penstock.errors import CheckpointError
 from penstock.expr.failure import reason_of
+from penstock.frozen import dataclass
+from penstock.stages.saved_state import rows_in
 
 _CHECK = 8
 """Bytes of a checksum."""
@@ -29,8 +31,24 @@ _MOST_PACKED = 1 << 16
 _LENGTH = 8
 """Bytes at the front of a file that say how long it is when it is not compressed."""
 
-Place = tuple[str, int, int]
-"""Where a piece is: the file's name, the first byte once it is not compressed, how many."""
+
+class Place(NamedTuple):
+    """Where a piece is: the file's name, the first byte once it is not compressed, how many; and its rows."""
+
+    file: str
+    at: int
+    nbytes: int
+    rows: int = 0
+
+
+Places = Mapping[str, Mapping[int, Place]]
+"""step -> bucket -> where its piece is."""
+
+
+def kept(state: Places) -> tuple[int, int]:
+    """How many bytes all pieces have, and how many rows."""
+    places = [place for found in state.values() for place in found.values()]
+    return sum(place.nbytes for place in places), sum(place.rows for place in places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +68,7 @@ class StateFiles:
         for step, found in pieces.items():
             places[step] = {}
             for bucket, body in found.items():
-                places[step][bucket] = (name, at, len(body))
+                places[step][bucket] = Place(name, at, len(body), rows_in(body))
                 bodies.append(body)
                 at += len(body)
         if bodies:
@@ -61,11 +79,12 @@ class StateFiles:
         """The pieces at these places."""
         found: dict[int, bytes] = {}
         files: dict[str, bytes] = {}
-        for bucket, (name, at, length) in places.items():
+        for bucket, place in places.items():
+            name = place.file
             try:
                 if name not in files:
                     files[name] = _inflated((Path(self.folder) / name).read_bytes())
-                found[bucket] = _checked(files[name][at : at + length], length)
+                found[bucket] = _checked(files[name][place.at : place.at + place.nbytes], place.nbytes)
             except (OSError, ValueError) as cause:
                 raise CheckpointError(
                     f'saved state of step "{step}" cannot be read',

@@ -8,13 +8,14 @@ and then the right row's; a window's result has none. What still ties is decided
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.engines.values import sort_key
 from penstock.expr.types import from_plain, to_plain
+from penstock.frozen import dataclass
 from penstock.operators.row import Row
 
 

@@ -19,15 +19,18 @@ _Takes = Callable[[int, Sequence[Mapping[str, object]], pa.Schema], None]
 
 
 class Writing:
-    """One sink at work. A round that brings nothing is not committed."""
+    """One sink at work. A round that brings nothing is not committed.
+
+    shows_row  does what `write_row` does, where the output has a way for it that cannot fail
+    """
 
     def __init__(self, step: Step, accounts: Accounts) -> None:
         assert isinstance(step.op, Sink), "only sinks write"
         self.step, self._writer, self.accounts = step, step.op.writer, accounts
         self._output: Output | None = None
-        self._schema, self._n_alone = step.up.schema, 0
+        self._schema = step.up.schema
         self._put_plain: _Takes | None = None
-        self._show_plain: Callable[[int, Sequence[Mapping[str, object]]], object] | None = None
+        self.shows_row: Callable[[int, Mapping[str, object]], object] | None = None
 
     def open(self, *, resume: bool, n_written: int = 0) -> None:
         """Begin to write; `resume` when a checkpoint says that this run goes on from another, which had
@@ -36,7 +39,7 @@ class Writing:
         try:
             self._output = self._writer.open(self.step.up.schema, self.step.name, resume=resume)
             self._put_plain = getattr(self._output, "write_plain", None)
-            self._show_plain = getattr(self._output, "show_plain", None)
+            self.shows_row = getattr(self._output, "show_row", None)
         except Exception as cause:
             raise self._failed("could not open", cause) from cause
         if resume and n_written and getattr(self._output, "committed", 0) is None:
@@ -58,25 +61,14 @@ class Writing:
         return self._written(number, batches)
 
     def write_row(self, number: int, row: Mapping[str, object]) -> None:
-        """Write a plain row that is all of a round, and make it visible."""
+        """Write a plain row that is all of a round, and make it visible; who calls it counts it."""
         assert self._output is not None, "sinks are opened first"
         try:
-            if self._show_plain is not None:
-                self._show_plain(number, (row,))
-            else:
-                self._put(number, Batch.of_plain((row,), self._schema, (0,)))
-                self._output.commit(number)
-            if crash_points.listener is not None:
-                crash_points.reached(crash_points.COMMITTED)
+            self._put(number, Batch.of_plain((row,), self._schema, (0,)))
+            self._output.commit(number)
+            crash_points.reached(crash_points.COMMITTED)
         except Exception as cause:
             raise self._failed("could not write", cause) from cause
-        self._n_alone += 1
-
-    def count_rows(self, accounts: Accounts) -> None:
-        """Add what `write_row` has written."""
-        accounts.rows_in += self._n_alone
-        accounts.passed += self._n_alone
-        accounts.rows_out += self._n_alone
 
     def _written(self, number: int, batches: Sequence[Batch | pa.RecordBatch]) -> int:
         assert self._output is not None, "sinks are opened first"

@@ -6,7 +6,6 @@ fails the row, whatever the type. `+ - *` of float32 stay float32; all else on f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ from penstock.errors import SchemaError
 from penstock.expr.node import is_whole, method, operand
 from penstock.expr.signature import FLOAT64, INT64, Operand, Signature, common, is_numeric, need
 from penstock.expr.surface import Expr
+from penstock.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.types as kind
@@ -23,6 +22,7 @@ from penstock.expr.node import Node, method
 from penstock.expr.signature import Operand, Signature, is_numeric
 from penstock.expr.surface import Expr
 from penstock.expr.values import type_name
+from penstock.frozen import dataclass
 
 Kind = Callable[[pa.DataType], bool]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 
@@ -25,6 +24,7 @@ from penstock.expr.values import (
     type_name,
     unwrapped,
 )
+from penstock.frozen import dataclass
 
 _LITERALS = "a literal is None, bool, int, float, str, bytes, Decimal, datetime or date"
 

@@ -6,7 +6,6 @@ Text is ordered by code points and binary by bytes. Values of different kinds ca
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from penstock.expr.columns import Literal, lift
 from penstock.expr.node import Node, method, operand
 from penstock.expr.signature import BOOL, Operand, Signature, common, is_comparable, need
 from penstock.expr.surface import Expr
+from penstock.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -6,7 +6,6 @@ fail the row. Without `otherwise` the last resort is null.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow.types as kind
@@ -15,6 +14,7 @@ from penstock.expr.columns import lift, lit
 from penstock.expr.node import Sees
 from penstock.expr.signature import BOOL, Operand, Signature, common, need
 from penstock.expr.surface import Expr
+from penstock.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

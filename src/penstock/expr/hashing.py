@@ -7,7 +7,6 @@ text and binary by their bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from penstock.expr.columns import lift
 from penstock.expr.node import Sees
 from penstock.expr.signature import INT64, Operand, Signature, need
 from penstock.expr.surface import Expr
+from penstock.frozen import dataclass
 
 SEED = 42
 

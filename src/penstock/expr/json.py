@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import NoReturn
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ from penstock.expr.node import is_text, method
 from penstock.expr.signature import STRING, Operand, Signature, is_numeric, need
 from penstock.expr.surface import Expr
 from penstock.expr.values import from_python, type_name
+from penstock.frozen import dataclass
 
 _PATH = re.compile(r"(?:[^.\[\]]+|\[\d+\])(?:\.[^.\[\]]+|\[\d+\])*")
 _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")

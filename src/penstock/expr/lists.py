@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pyarrow as pa
 import pyarrow.types as kind
 
@@ -11,6 +9,7 @@ from penstock.errors import SchemaError
 from penstock.expr.node import is_whole, method
 from penstock.expr.signature import INT64, Operand, Signature, need
 from penstock.expr.surface import Expr
+from penstock.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -5,7 +5,6 @@ A failure is treated in the same way: `False & failed` is False in either order,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow.types as kind
@@ -13,6 +12,7 @@ import pyarrow.types as kind
 from penstock.expr.node import Sees, operand
 from penstock.expr.signature import BOOL, Operand, Signature, need
 from penstock.expr.surface import Expr
+from penstock.frozen import dataclass
 
 _HINT = '& | ~ bind more tightly than == < >; write (col("a") > 1) & (col("b") > 2)'
 

@@ -6,7 +6,6 @@ a failure there is no failure. A failure before it is one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from penstock.expr.columns import lift
 from penstock.expr.node import Sees, method
 from penstock.expr.signature import BOOL, Operand, Signature, common, need
 from penstock.expr.surface import Expr
+from penstock.frozen import dataclass
 
 _HINT = "cast one of them, so that all have one type"
 

@@ -7,8 +7,6 @@ the types of the signature. Assumes a canonical schema.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pyarrow as pa
 import pyarrow.types as kind
 
@@ -19,6 +17,7 @@ from penstock.expr.node import Node
 from penstock.expr.signature import Operand, converted
 from penstock.expr.types import canonical
 from penstock.expr.walk import post_order
+from penstock.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ import pyarrow.types as kind
 from penstock.errors import SchemaError
 from penstock.expr.node import Node
 from penstock.expr.values import float32, integer_range, type_name
+from penstock.frozen import dataclass
 
 BOOL, INT64, FLOAT64, STRING = pa.bool_(), pa.int64(), pa.float64(), pa.string()
 _EXACT_IN_FLOAT32 = 1 << 24

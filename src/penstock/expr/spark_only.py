@@ -6,9 +6,6 @@ data; Penstock pastes nothing into it.
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-
 import pyarrow as pa
 
 from penstock.errors import SchemaError
@@ -17,6 +14,7 @@ from penstock.expr.node import is_text
 from penstock.expr.signature import Operand, Signature
 from penstock.expr.surface import Expr
 from penstock.expr.values import type_name
+from penstock.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -32,6 +30,8 @@ class SparkSql(Expr):
 
     def text(self, parts: tuple[str, ...]) -> str:
         """As typed: spark_expr("soundex(name)", "string")."""
+        import json  # every program loads this file, and few have such an expression
+
         return f'spark_expr({json.dumps(self.sql, ensure_ascii=False)}, "{type_name(self.type)}")'
 
 

@@ -6,7 +6,6 @@ patterns are literal text, because their regular expressions do. `strip` takes A
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from penstock.expr.columns import lift, quoted
 from penstock.expr.node import is_text, is_whole, method
 from penstock.expr.signature import BOOL, INT64, STRING, Operand, Signature, need
 from penstock.expr.surface import Expr
+from penstock.frozen import dataclass
 
 WHITE_SPACE = " \t\n\r\x0b\x0c"
 _HINT = 'make text of it with .cast("string")'

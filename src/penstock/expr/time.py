@@ -6,7 +6,6 @@ included. All parts and counts are int64.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar
 
@@ -18,6 +17,7 @@ from penstock.expr.columns import lift
 from penstock.expr.node import method, operand
 from penstock.expr.signature import INT64, Operand, Signature, need
 from penstock.expr.surface import Expr
+from penstock.frozen import dataclass
 from penstock.timing.duration import MICROS, micros, spell
 
 UNITS = {"d": MICROS["d"], "s": MICROS["s"], "ms": MICROS["ms"], "us": MICROS["us"]}

@@ -134,10 +134,18 @@ class Flows(Verbs):
         parallelism: Parallelism = None,
         batch_size: int | None = None,
         routing: str | None = None,
+        dedicated: bool = False,
     ) -> SinkHandle:
         """Write the rows out."""
         end = self._then(
-            lambda: Sink(writer, name=name, parallelism=parallelism, batch_size=batch_size, routing=routing),
+            lambda: Sink(
+                writer,
+                name=name,
+                parallelism=parallelism,
+                batch_size=batch_size,
+                routing=routing,
+                dedicated=dedicated,
+            ),
             stem=Sink.verb,
             name=name,
         )

@@ -17,7 +17,6 @@ from penstock.operators.cuda import Cuda
 from penstock.operators.op import OUT, Op, Parallelism
 from penstock.operators.static_join import StaticJoin
 from penstock.operators.window import Sliding, WindowSpec
-from penstock.operators.window_join import LEFT, RIGHT, WindowJoin
 from penstock.plan.step import Ref
 from penstock.timing.duration import Duration
 
@@ -123,6 +122,7 @@ class Joins(Verbs):
         layout  (m, n) workers; "auto" chooses
         """
         from penstock.graph.multipipe import MultiPipe
+        from penstock.operators.window_join import LEFT, RIGHT, WindowJoin
 
         def make() -> Op:
             return WindowJoin(

@@ -17,13 +17,10 @@ from penstock.graph.flows import Flows
 from penstock.graph.joins import Joins
 from penstock.graph.running import to_spark
 from penstock.graph.transforms import Transforms
-from penstock.operators.op import ERRORS, IN, LATE, OUT, Op
-from penstock.operators.process import Process
+from penstock.operators.op import ERRORS, IN, LATE, LATE_RIGHT, OUT, Op
 from penstock.operators.sink import Sink
-from penstock.operators.source import Source
 from penstock.operators.split import Split
 from penstock.operators.stream import Stream
-from penstock.operators.window_join import LATE_RIGHT, WindowJoin
 from penstock.plan.step import Input, Ref
 
 if TYPE_CHECKING:
@@ -159,11 +156,11 @@ def _refuse_elsewhere(op: object, verb: str) -> None:
             hint=f'pipe.{verb}(ps.Filter(col("price") > 0)); for a function use the verb: pipe.map(fn)',
         )
     hint = {
-        Source: "start another pipe: graph.add_source(source)",
-        WindowJoin: "attach it with graph.operator(join, inputs=[left, right])",
-        Split: "attach it with graph.operator(split, inputs=[pipe]), which gives every branch",
-        Process: "attach it with pipe.process(op) or graph.operator(op, inputs=[...])",
-    }.get(type(op))
+        "Source": "start another pipe: graph.add_source(source)",
+        "WindowJoin": "attach it with graph.operator(join, inputs=[left, right])",
+        "Split": "attach it with graph.operator(split, inputs=[pipe]), which gives every branch",
+        "Process": "attach it with pipe.process(op) or graph.operator(op, inputs=[...])",
+    }.get(type(op).__name__)
     if hint is not None and (op.ports != (IN,) or isinstance(op, Split)):
         raise GraphError(
             f"{type(op).__name__} cannot stand behind one pipe and give one",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from penstock.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,14 +31,15 @@ class LocalOptions:
     threads        workers, by default as many as there are cores; "per-node" gives each node its own thread
     scheduler      who runs next: "throughput" or "latency", or a scheduler by name
     quantum        how long a node runs before others have their turn; the scheduler's preset by default
-    queue_size     batches that wait between two nodes; the scheduler's preset by default
+    queue_size     batches that wait between two nodes; the scheduler's preset by default; "unbounded" lets
+                   a fast source run ahead of a slow sink as far as memory goes
     channels       how a worker waits: "blocking", "spinning", or "auto": the one after the other
     pinning        keep every worker on a core of its own
     composition    how steps are put together (WindFlow, 5.3): "combined", "dedicated" or "centralised"
     deterministic  sources go in rounds, and rows flow together in a fixed order
     elastic        change threads and replicas while the graph runs
     seed           replay one interleaving exactly: one thread, and every choice by this seed
-    dedicated      names of steps that get a thread of their own
+    dedicated      names of steps that get a thread of their own, beside those written with dedicated=True
     save_every     how long between two snapshots of the state, where there is a checkpoint
     workers        what replicas of plain-Python functions are: "thread", "process", or "auto", processes if
                    that pays and changes nothing; a process has a copy of everything that a function uses
@@ -48,14 +51,14 @@ class LocalOptions:
     threads: int | str | None = None
     scheduler: str = "throughput"
     quantum: str | None = None
-    queue_size: int | None = None
+    queue_size: int | str | None = None
     channels: str = "auto"
     pinning: bool = False
     composition: str = "combined"
     deterministic: bool = False
     elastic: Elastic | None = None
     seed: int | None = None
-    dedicated: tuple[str, ...] = ()
+    dedicated: str | tuple[str, ...] = ()
     save_every: str = "1 s"
     workers: str = "auto"
     watchdog: str | None = "30 s"

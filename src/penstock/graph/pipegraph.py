@@ -10,7 +10,6 @@ import pyarrow as pa
 from penstock.caller import called_from
 from penstock.clock import Clock
 from penstock.errors import GraphError
-from penstock.events import EventSink
 from penstock.expr import Expr
 from penstock.graph import running
 from penstock.graph.explained import Explained
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from penstock.blocks import Composition
     from penstock.connect.protocol import Reader
     from penstock.engines.protocol import Engine, Run, RunResult
+    from penstock.events import EventSink
 
 
 class PipeGraph(Explained):
@@ -115,11 +115,13 @@ class PipeGraph(Explained):
         control: Sequence[MultiPipe] = (),
         name: str | None = None,
         parallelism: Parallelism = None,
+        dedicated: bool = False,
     ) -> tuple[MultiPipe, ...]:
         """Attach an operator with several ports; gives one MultiPipe per output port, in order."""
         where = called_from()
         with placed(name or getattr(op, "name", None) or "process", where):
-            made = op if isinstance(op, Op) else Process(op, name=name, parallelism=parallelism)
+            options: dict[str, Any] = {"name": name, "parallelism": parallelism, "dedicated": dedicated}
+            made = op if isinstance(op, Op) else Process(op, **options)
             wired = wire(made, inputs, control, self)
         step = self._steps.add(lambda: made, stem=made.verb, name=made.name, inputs=wired, fuse=False)
         return tuple(MultiPipe(self, (Ref(step, port),)) for port in self._steps[step].outputs)

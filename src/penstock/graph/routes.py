@@ -6,14 +6,12 @@ rows are. A step that follows keyed steps of the same key and degree needs no se
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from penstock.errors import GraphError
-from penstock.operators.op import Degree, Op, Routing, degree
+from penstock.frozen import dataclass
+from penstock.operators.op import JOIN, Degree, Op, Routing, degree
 from penstock.operators.process import Process
 from penstock.operators.source import Source
 from penstock.operators.stream import Stream
-from penstock.operators.window_join import WindowJoin
 from penstock.operators.windows import Windows
 
 
@@ -73,9 +71,12 @@ def may_fuse(op: Op, routing: Routing | None, replicas: Degree, at: Placement) -
 
 
 def _default_degree(op: Op, up: Stream, at: Placement) -> Degree:
-    if isinstance(op, WindowJoin) and isinstance(op.layout, tuple):
-        workers = op.layout[0] * op.layout[1]
-        return Degree(workers, workers)
+    if op.kind == JOIN:
+        from penstock.operators.window_join import WindowJoin
+
+        if isinstance(op, WindowJoin) and isinstance(op.layout, tuple):
+            workers = op.layout[0] * op.layout[1]
+            return Degree(workers, workers)
     if isinstance(op, Process) or (isinstance(op, Windows) and not up.key and op.pattern == "keyed"):
         return Degree(1, 1)  # one group has one owner; an own loop keeps its own state
     return at.degree

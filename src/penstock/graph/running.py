@@ -10,17 +10,18 @@ import pyarrow as pa
 from penstock.caller import called_from, defined_at, name_of
 from penstock.clock import Clock, WallClock
 from penstock.errors import CheckpointError, EngineError, FunctionError, NotSupported, nearest_first
-from penstock.events import Event, EventSink, nobody
 from penstock.expr.failure import reason_of
 from penstock.graph.place import placed
+from penstock.nobody import nobody
+from penstock.operators.op import JOIN
 from penstock.operators.process import Process
-from penstock.operators.window_join import WindowJoin
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan
 from penstock.plan.step import Ref
 
 if TYPE_CHECKING:
     from penstock.engines.protocol import Engine, Run, RunOptions, RunResult
+    from penstock.events import Event, EventSink
 
 
 _COLLECT_OPTIONS = ("clock", "drain", "events", "master", "options", "until")
@@ -146,7 +147,7 @@ def to_spark(plan: Plan, feeds: Sequence[Ref], session: object) -> Any:
 
 def _need_names(plan: Plan) -> None:
     for step in plan:
-        keeps = step.op.stateful or isinstance(step.op, Windows | WindowJoin | Process)
+        keeps = step.op.stateful or isinstance(step.op, Windows | Process) or step.op.kind == JOIN
         if keeps and step.op.name is None:
             raise CheckpointError(
                 f'step "{step.name}" keeps state and was not named',

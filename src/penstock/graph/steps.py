@@ -74,12 +74,17 @@ class Steps:
                 at = replace(at, merged=True)
             routing, degree = route(op, up, at)
             fused = (self._fuse if fuse is None else fuse) and may_fuse(op, routing, degree, at)
+            apart = op.dedicated or any(self._is_dedicated(given) for given in inputs)
         if name is None:
             self._used[stem] = self._used.get(stem, 0) + 1
-        self._steps[label] = Step(label, op, inputs, outputs, degree, routing, fused, where)
+        self._steps[label] = Step(label, op, inputs, outputs, degree, routing, fused and not apart, where)
         first = next(iter(outputs.values()), up)
         self._after[label] = placement_after(up, first, at, routing, degree)
         return label
+
+    def _is_dedicated(self, given: Input) -> bool:
+        """Whether rows come from a step with a thread of its own, which does nobody else's work."""
+        return any(self._steps[ref.step].op.dedicated for ref in given.feeds)
 
     def feed_back(self, target: str, port: str, feeds: tuple[Ref, ...], stream: Stream) -> None:
         """Close a loop: feed a control port of an earlier step."""

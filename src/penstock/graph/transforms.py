@@ -40,6 +40,7 @@ class Transforms(Verbs):
         batch_size: int | None = None,
         routing: str | None = None,
         on_error: str = "fail",
+        dedicated: bool = False,
         **columns: Any,
     ) -> MultiPipe:
         """Make one row of every row.
@@ -48,6 +49,7 @@ class Transforms(Verbs):
         same for names that are options here. A function gives the whole new row; after `key_by` and
         with `state=factory` it is called as `fn(row, state)`. `compile=True` accepts that whole numbers
         wrap at 64 bits, so that a function of them can be compiled; floats and bools need no leave.
+        `dedicated=True` gives the step a thread of its own in process, so that a function may block.
         """
         return self._then(
             lambda: Map(
@@ -60,6 +62,7 @@ class Transforms(Verbs):
                 batch_size=batch_size,
                 routing=routing,
                 on_error=on_error,
+                dedicated=dedicated,
             ),
             stem=Map.verb,
             name=name,
@@ -91,6 +94,7 @@ class Transforms(Verbs):
         batch_size: int | None = None,
         routing: str | None = None,
         on_error: str = "fail",
+        dedicated: bool = False,
     ) -> MultiPipe:
         """Keep the rows for which an expression or a function is true; null is not true."""
         return self._then(
@@ -103,6 +107,7 @@ class Transforms(Verbs):
                 batch_size=batch_size,
                 routing=routing,
                 on_error=on_error,
+                dedicated=dedicated,
             ),
             stem=Filter.verb,
             name=name,
@@ -120,6 +125,7 @@ class Transforms(Verbs):
         batch_size: int | None = None,
         routing: str | None = None,
         on_error: str = "fail",
+        dedicated: bool = False,
         **columns: Any,
     ) -> MultiPipe:
         """Make none, one or several rows of every row.
@@ -137,6 +143,7 @@ class Transforms(Verbs):
                 batch_size=batch_size,
                 routing=routing,
                 on_error=on_error,
+                dedicated=dedicated,
             ),
             stem=FlatMap.verb,
             name=name,
@@ -152,6 +159,7 @@ class Transforms(Verbs):
         parallelism: Parallelism = None,
         batch_size: int | None = None,
         on_error: str = "fail",
+        dedicated: bool = False,
     ) -> MultiPipe:
         """Keep a state per key, moved on by `fn(row, state)`; every new state goes out with its key."""
         return self._then(
@@ -163,17 +171,23 @@ class Transforms(Verbs):
                 parallelism=parallelism,
                 batch_size=batch_size,
                 on_error=on_error,
+                dedicated=dedicated,
             ),
             stem=Accumulator.verb,
             name=name,
         )
 
     def process(
-        self, operator: Operator, *, name: str | None = None, parallelism: Parallelism = None
+        self,
+        operator: Operator,
+        *,
+        name: str | None = None,
+        parallelism: Parallelism = None,
+        dedicated: bool = False,
     ) -> MultiPipe:
         """Run an operator with its own driver loop; for several ports use `graph.operator`."""
         with placed(name or Process.verb, called_from()):
-            made = Process(operator, name=name, parallelism=parallelism)
+            made = Process(operator, name=name, parallelism=parallelism, dedicated=dedicated)
             if len(operator.inputs) != 1:
                 raise FunctionError(
                     f"{type(operator).__name__} has inputs {', '.join(operator.inputs)}",

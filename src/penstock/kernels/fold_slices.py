@@ -15,6 +15,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from penstock.kernels.careful import Generated
 from penstock.kernels.cells import (
     BASE,
     CLEAN,
@@ -27,7 +28,7 @@ from penstock.kernels.cells import (
     stretch,
     touch_late,
 )
-from penstock.kernels.folds import Functions, Generated, steps_of
+from penstock.kernels.folds import Functions, steps_of
 from penstock.kernels.sums import BLOCK
 
 _SPACE = {

@@ -29,10 +29,10 @@ from penstock.kernels.cells import (
     SMALLEST,
 )
 from penstock.kernels.clusters import clusters_of
+from penstock.kernels.ring_blocks import RingBlocks
+from penstock.kernels.ring_rows import NO_RING, Ints, by_slot, cells_of, heads_of, power_of_two
 
-Ints = npt.NDArray[np.int64]
 Run = Callable[..., Any]
-_NO_RING = np.array([0, -1, 0, 0, 0, GREAT, -GREAT, 0], np.int64)
 
 
 class Rings:
@@ -40,7 +40,7 @@ class Rings:
 
     def __init__(self, arena: Arena, longest: int) -> None:
         self.table = np.empty((0, 8), np.int64)
-        self._arena = arena
+        self._arena, self._blocks = arena, RingBlocks(arena)
         self._apart = 2 * longest + 64
         self._dense = 4 * longest + 64  # up to here a ring is made without looking for gaps
         self._far = self.table  # further rings, rows as in the table
@@ -55,13 +55,13 @@ class Rings:
         """Have a row for each slot below `n_slots`."""
         have = len(self.table)
         if n_slots > have:
-            more = np.tile(_NO_RING, (max(n_slots, 2 * have) - have, 1))
+            more = np.tile(NO_RING, (max(n_slots, 2 * have) - have, 1))
             self.table = np.concatenate([self.table, more])
 
     def place(self, slots: Ints, ids: Ints) -> Ints:
         """The cell of each (slot, slice); rings are made, grown or added where it takes that."""
         order = np.argsort(slots, kind="stable")
-        heads = _heads(slots[order])
+        heads = heads_of(slots[order])
         touched = slots[order][heads]
         lo = np.minimum.reduceat(ids[order], heads)
         past = np.maximum.reduceat(ids[order], heads) + 1
@@ -99,7 +99,7 @@ class Rings:
             return held, self.table[held]
         slots = np.concatenate([held, self._far_slots])
         rows = np.concatenate([self.table[held], self._far])
-        return _by_slot(slots, rows)
+        return by_slot(slots, rows)
 
     def of_slots(self, slots: Ints) -> tuple[Ints, Ints]:
         """As `active`, for some slots, each once; further rings come last."""
@@ -130,7 +130,7 @@ class Rings:
         empty = cut == rows[:, END]
         if empty.any():
             self._arena.give(rows[empty, BASE], rows[empty, MASK] + 1)
-            rows[empty] = _NO_RING
+            rows[empty] = NO_RING
         self._shrink(rows, held)
         emptied = self._put_back(slots, rows, empty)
         if self._arena.is_mostly_free:
@@ -148,11 +148,11 @@ class Rings:
     def _keep(self, slots: Ints, owners: Ints, rings: Ints) -> None:
         """Give slots these rings and no others: the first of each in the table, where loops find it."""
         others = ~self._far_of(slots)
-        owners, rings = _by_slot(owners, rings)
+        owners, rings = by_slot(owners, rings)
         far = np.zeros(len(owners), np.bool_)
         far[1:] = owners[1:] == owners[:-1]
         rings[:, HAS_FAR] = np.append(far[1:], False)[: len(far)]
-        self.table[slots] = _NO_RING
+        self.table[slots] = NO_RING
         self.table[owners[~far]] = rings[~far]
         self._far_slots = np.concatenate([self._far_slots[others], owners[far]])
         self._far = np.concatenate([self._far[others], rings[far]])
@@ -166,15 +166,15 @@ class Rings:
         loose = np.flatnonzero((capacity > SMALLEST) & (4 * held < capacity))
         if len(loose):
             smaller = rows[loose]
-            self._resize(smaller, _power_of_two(np.maximum(2 * held[loose], SMALLEST)))
+            self._blocks.resize(smaller, power_of_two(np.maximum(2 * held[loose], SMALLEST)))
             rows[loose] = smaller
 
     def _repack(self) -> None:
         """Move all rings together, also of slots that nobody asked about; end the table behind them."""
         slots, rows = self.active()
-        old = _cells_of(rows, rows[:, FIRST], rows[:, END])
+        old = cells_of(rows, rows[:, FIRST], rows[:, END])
         rows[:, BASE], kept = self._arena.repack(old, rows[:, MASK] + 1)
-        new = _cells_of(rows, rows[:, FIRST], rows[:, END])
+        new = cells_of(rows, rows[:, FIRST], rows[:, END])
         for cells, before in zip(self._arena.cells, kept, strict=True):
             cells[new] = before
         rows[:, CLEAN], rows[:, LATE_FROM], rows[:, LATE_TO] = rows[:, FIRST], GREAT, -GREAT
@@ -194,34 +194,8 @@ class Rings:
     def _cover(self, slots: Ints, lo: Ints, past: Ints) -> None:
         """Let the rings of `slots` (each once) hold [lo, past) as well."""
         rows = self.table[slots]
-        self._stretch(rows, lo, past)
+        self._blocks.stretch(rows, lo, past)
         self.table[slots] = rows
-
-    def _stretch(self, rows: Ints, lo: Ints, past: Ints) -> None:
-        """Let rings hold [lo, past) as well; those that hold nothing yet begin there."""
-        _start(rows, lo, rows[:, MASK] < 0)
-        first, end = np.minimum(rows[:, FIRST], lo), np.maximum(rows[:, END], past)
-        grown = np.flatnonzero(end - first > rows[:, MASK] + 1)
-        if len(grown):
-            bigger = rows[grown]
-            least = np.maximum(2 * (bigger[:, MASK] + 1), SMALLEST)
-            self._resize(bigger, _power_of_two(np.maximum((end - first)[grown], least)))
-            rows[grown] = bigger
-        below = lo < rows[:, CLEAN]
-        rows[below, LATE_FROM] = np.minimum(rows[below, LATE_FROM], lo[below])
-        touched_to = np.maximum(np.minimum(past, rows[:, CLEAN]), rows[:, FIRST])
-        rows[below, LATE_TO] = np.maximum(rows[below, LATE_TO], touched_to[below])
-        rows[:, FIRST], rows[:, END] = first, end
-
-    def _resize(self, rows: Ints, sizes: Ints) -> None:
-        """Give rings blocks of other sizes; their trees are to be built anew."""
-        old = _cells_of(rows, rows[:, FIRST], rows[:, END])
-        had = rows[:, MASK] >= 0
-        blocks = rows[had, BASE], rows[had, MASK] + 1
-        rows[:, BASE], rows[:, MASK] = self._arena.take(sizes), sizes - 1
-        self._arena.move(old, _cells_of(rows, rows[:, FIRST], rows[:, END]))
-        self._arena.give(*blocks)
-        rows[:, CLEAN], rows[:, LATE_FROM], rows[:, LATE_TO] = rows[:, FIRST], GREAT, -GREAT
 
     def _place_apart(self, slots: Ints, ids: Ints) -> Ints:
         """Cells for slices that lie far apart: near ones of a slot share a ring, others get their own."""
@@ -229,78 +203,19 @@ class Rings:
         owners, numbers = slots[order], ids[order]
         new = np.append(True, (owners[1:] != owners[:-1]) | (numbers[1:] != numbers[:-1]))
         asked, wanted = owners[new], numbers[new]
-        touched = asked[_heads(asked)]
+        touched = asked[heads_of(asked)]
         held_by, held = self.of_slots(touched)
         whose = np.concatenate([held_by, asked])
         lo, past = np.concatenate([held[:, FIRST], wanted]), np.concatenate([held[:, END], wanted + 1])
         found = clusters_of(whose, lo, past, self._apart)
-        rings = self._joined(held, found.of[: len(held)], found.first, found.past)
+        rings = self._blocks.joined(held, found.of[: len(held)], found.first, found.past)
         home = found.of[len(held) :]
-        heads = _heads(home)
+        heads = heads_of(home)
         stretched = rings[home[heads]]
-        self._stretch(stretched, wanted[heads], wanted[np.append(heads[1:], len(home)) - 1] + 1)
+        self._blocks.stretch(stretched, wanted[heads], wanted[np.append(heads[1:], len(home)) - 1] + 1)
         rings[home[heads]] = stretched
         self._keep(touched, found.slots, rings)
         ring = rings[home[np.cumsum(new) - 1]]
         cells = np.empty(len(ids), np.int64)
         cells[order] = ring[:, BASE] + (numbers & ring[:, MASK])
         return cells
-
-    def _joined(self, held: Ints, of: Ints, lo: Ints, past: Ints) -> Ints:
-        """A ring for each cluster: what it had alone, one over all of [lo, past) for several, or none yet."""
-        n_held = np.bincount(of, minlength=len(lo))
-        rings = np.tile(_NO_RING, (len(lo), 1))
-        alone = n_held[of] == 1
-        rings[of[alone]] = held[alone]
-        several = np.flatnonzero(n_held > 1)
-        if len(several):
-            size = past - lo
-            np.maximum.at(size, of, held[:, MASK] + 1)
-            new, sizes = rings[several], _power_of_two(size[several])
-            new[:, BASE], new[:, MASK] = self._arena.take(sizes), sizes - 1
-            new[:, FIRST], new[:, END], new[:, CLEAN] = lo[several], past[several], lo[several]
-            rings[several] = new
-            old, slices = held[~alone], (held[~alone, FIRST], held[~alone, END])
-            self._arena.move(_cells_of(old, *slices), _cells_of(rings[of[~alone]], *slices))
-            self._arena.give(old[:, BASE], old[:, MASK] + 1)
-        return rings
-
-
-def _start(rows: Ints, lo: Ints, new: npt.NDArray[np.bool_]) -> None:
-    """Let rings that hold nothing begin at `lo`."""
-    rows[new, FIRST] = rows[new, END] = rows[new, CLEAN] = lo[new]
-    rows[new, LATE_FROM], rows[new, LATE_TO] = GREAT, -GREAT
-
-
-def _by_slot(slots: Ints, rows: Ints) -> tuple[Ints, Ints]:
-    """Rings by (slot, first slice), in which order they mostly come."""
-    first = rows[:, FIRST]
-    ordered = (slots[1:] > slots[:-1]) | ((slots[1:] == slots[:-1]) & (first[1:] > first[:-1]))
-    if ordered.all():
-        return slots, rows
-    order = np.lexsort((first, slots))
-    return slots[order], rows[order]
-
-
-def _heads(ordered: Ints) -> Ints:
-    """Where each stretch of equal numbers begins."""
-    return np.append(0, np.flatnonzero(np.diff(ordered)) + 1)
-
-
-def _cells_of(rows: Ints, first: Ints, past: Ints) -> Ints:
-    """The cells of slices [first, past) of each ring, one ring after the other."""
-    ids, ring = spread(first, past)
-    return np.asarray(rows[ring, BASE] + (ids & rows[ring, MASK]), np.int64)
-
-
-def spread(first: Ints, past: Ints) -> tuple[Ints, Ints]:
-    """All integers of the ranges [first, past) in turn, and which range each is of."""
-    lengths = np.maximum(past - first, 0)
-    ring = np.repeat(np.arange(len(lengths)), lengths)
-    before = np.cumsum(lengths) - lengths
-    return np.arange(len(ring)) - before[ring] + first[ring], ring
-
-
-def _power_of_two(least: Ints) -> Ints:
-    """The smallest power of two that is at least each number (below 2^53)."""
-    return np.asarray(np.left_shift(1, np.ceil(np.log2(least)).astype(np.int64)), np.int64)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from penstock.kernels.folds import Careful
+from penstock.kernels.careful import Careful
 from penstock.kernels.loops import Function, Loop
 
 

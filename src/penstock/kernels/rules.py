@@ -11,12 +11,12 @@ so one rule serves min and max of both types, and one serves first and last.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from penstock.frozen import dataclass
 from penstock.kernels.loops import Loop, loop
 
 LEAST = -(2**63)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.kernels.folds import Careful
+from penstock.kernels.careful import Careful
 from penstock.kernels.loops import Loop, loop
 from penstock.kernels.rules import RULES, Rule, merge
 

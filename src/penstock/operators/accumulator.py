@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
@@ -13,6 +12,7 @@ import pyarrow as pa
 from penstock.errors import FunctionError, GraphError, SchemaError
 from penstock.expr.declared import declared_schema
 from penstock.expr.failure import reason_of
+from penstock.frozen import dataclass
 from penstock.operators.calling import need_call
 from penstock.operators.function import RowFunction, row_function
 from penstock.operators.op import IN, OUT, Op

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, fields
 from typing import Any
 
 from penstock.errors import GraphError
+from penstock.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

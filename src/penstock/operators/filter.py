@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from penstock.expr import Expr
+from penstock.frozen import dataclass
 from penstock.operators.function import BatchFunction, RowFunction, check_compile, need_bool, row_function
 from penstock.operators.op import IN, OUT, Op
 from penstock.operators.state import late_port, need_key

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from penstock.errors import FunctionError, SchemaError
+from penstock.frozen import dataclass
 from penstock.operators.function import Expressions, Function, keep_key, need_schema
 from penstock.operators.map import as_function
 from penstock.operators.op import IN, OUT, Op

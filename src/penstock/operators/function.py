@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from penstock.caller import called_from, defined_at, name_of
 from penstock.errors import FunctionError, SchemaError, Where
 from penstock.expr import Expr, type_of
 from penstock.expr.declared import declared_schema
+from penstock.frozen import dataclass
 from penstock.operators.calling import need_call
 from penstock.operators.stream import Stream, with_columns
 

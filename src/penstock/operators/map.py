@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from penstock.errors import FunctionError, SchemaError
 from penstock.expr import Column, Expr
+from penstock.frozen import dataclass
 from penstock.operators.function import (
     BatchFunction,
     Expressions,

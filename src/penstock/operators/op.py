@@ -7,16 +7,18 @@ in, and raises for every mistake that can be seen before a run.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
 import pyarrow as pa
 
 from penstock.errors import GraphError, SchemaError
+from penstock.frozen import dataclass
 from penstock.operators.stream import Stream
 
-IN, OUT, LATE, ERRORS = "in", "out", "late", "errors"
+IN, OUT, LATE, LATE_RIGHT, ERRORS = "in", "out", "late", "late_right", "errors"
+JOIN = "WJ"
+"""The kind of `WindowJoin`, which few programs use: by it one is told from others without loading it."""
 ERROR_COLUMNS = (("error", pa.string()), ("error_step", pa.string()))
 
 
@@ -69,6 +71,8 @@ class Op:
     key: str | tuple[str, ...] | None = None
     routing: str | None = None
     on_error: str = OnError.FAIL
+    dedicated: bool = False
+    """A node and a thread of its own, where the engine has threads: for a function that blocks."""
 
     kind: ClassVar[str] = "M"
     """The operator's acronym in WindFlow's Table 1, or ours beyond it."""
@@ -81,6 +85,10 @@ class Op:
         degree(self.parallelism)
         if self.batch_size is not None and not _is_positive(self.batch_size):
             raise GraphError(f"batch_size={self.batch_size!r} is not a number of rows", hint="use 1 or more")
+        if not isinstance(self.dedicated, bool):
+            raise GraphError(
+                f"dedicated={self.dedicated!r} is neither True nor False", hint="use dedicated=True"
+            )
         object.__setattr__(self, "on_error", _member(OnError, self.on_error, "on_error"))
         if self.routing is not None:
             object.__setattr__(self, "routing", _member(Routing, self.routing, "routing"))

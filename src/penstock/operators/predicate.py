@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.caller import called_from, defined_at, name_of
 from penstock.errors import FunctionError, SchemaError, Where
+from penstock.frozen import dataclass
 from penstock.operators.aggregates.base import is_number
 from penstock.operators.calling import need_call
 from penstock.operators.stream import Stream

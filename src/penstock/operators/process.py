@@ -7,7 +7,6 @@ rows, takes them, and pushes rows, in the order that suits it. Waiting suspends;
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Protocol
 
@@ -15,6 +14,7 @@ import pyarrow as pa
 
 from penstock.errors import GraphError, SchemaError
 from penstock.expr.declared import declared_schema
+from penstock.frozen import dataclass
 from penstock.operators.op import OUT, OnError, Op, Routing
 from penstock.operators.row import Row
 from penstock.operators.stream import Stream

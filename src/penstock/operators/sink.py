@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from penstock.connect.protocol import Writer
 from penstock.errors import GraphError
+from penstock.frozen import dataclass
 from penstock.operators.op import OnError, Op
 from penstock.operators.stream import Stream
 

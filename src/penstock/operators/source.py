@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -11,6 +10,7 @@ import pyarrow as pa
 from penstock.connect.protocol import Reader
 from penstock.errors import GraphError, TimeError
 from penstock.expr import Expr, col, type_of
+from penstock.frozen import dataclass
 from penstock.operators.calling import need_call
 from penstock.operators.op import ERRORS, OUT, OnError, Op, error_schema
 from penstock.operators.stream import Stream

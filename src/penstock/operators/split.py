@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
 
 from penstock.errors import GraphError, SchemaError
 from penstock.expr import Expr, type_of
+from penstock.frozen import dataclass
 from penstock.operators.calling import need_call
 from penstock.operators.function import RowFunction, need_bool, row_function
 from penstock.operators.op import ERRORS, IN, LATE, OUT, Op

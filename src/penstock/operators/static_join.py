@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
@@ -12,6 +11,7 @@ import pyarrow as pa
 from penstock.connect.protocol import Reader
 from penstock.errors import ConnectorError, GraphError, SchemaError
 from penstock.expr.types import to_plain
+from penstock.frozen import dataclass
 from penstock.operators.op import IN, OUT, Op
 from penstock.operators.stream import Stream
 

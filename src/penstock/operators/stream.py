@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 
 from penstock.errors import SchemaError, TimeError, nearest_first
 from penstock.expr.declared import need_name
+from penstock.frozen import dataclass
 from penstock.timing.column import TimeType
 
 

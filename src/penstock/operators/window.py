@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from penstock.caller import called_from
 from penstock.errors import TimeError
+from penstock.frozen import dataclass
 from penstock.timing.column import TimeType
 from penstock.timing.duration import MICROS, Duration, spell
 from penstock.timing.windows import LONGEST, CountWindow, SessionWindow, TimeWindow, Window

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
 
 from penstock.errors import GraphError, SchemaError, TimeError
-from penstock.operators.op import ERRORS, OUT, OnError, Op, Routing, error_schema
+from penstock.frozen import dataclass
+from penstock.operators.op import ERRORS, JOIN, LATE, LATE_RIGHT, OUT, OnError, Op, Routing, error_schema
 from penstock.operators.predicate import Equal, Term, terms
 from penstock.operators.stream import Stream
 from penstock.operators.window import Sliding
@@ -17,7 +17,7 @@ from penstock.timing.duration import Duration, micros, spell
 from penstock.timing.windows import TimeWindow
 
 LEFT, RIGHT = "left", "right"
-LATE_LEFT, LATE_RIGHT = "late", "late_right"
+LATE_LEFT = LATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class WindowJoin(Op):
     suffix: str | None = None
     lateness: Duration = "0 s"
 
-    kind: ClassVar[str] = "WJ"
+    kind: ClassVar[str] = JOIN
     verb: ClassVar[str] = "join"
     chainable: ClassVar[bool] = False
 

@@ -8,13 +8,13 @@ parts and combine them. The answer is the same for all four and for any degree.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
 
 from penstock.caller import name_of
 from penstock.errors import GraphError, SchemaError, TimeError
+from penstock.frozen import dataclass
 from penstock.operators.aggregates import Aggregate
 from penstock.operators.calling import need_call
 from penstock.operators.choices.device import AUTO, check_device, refused

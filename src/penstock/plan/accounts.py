@@ -8,7 +8,9 @@ Nothing else may happen to a row, and a property test adds it up.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
+
+from penstock.frozen import dataclass
 
 
 @dataclass(slots=True)

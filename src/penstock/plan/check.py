@@ -9,11 +9,10 @@ from penstock.caller import called_from
 from penstock.connect.protocol import Reader
 from penstock.errors import GraphError
 from penstock.operators.filter import Filter
-from penstock.operators.op import ERRORS, OUT, OnError, Op
+from penstock.operators.op import ERRORS, JOIN, OUT, OnError, Op
 from penstock.operators.sink import Sink
 from penstock.operators.source import Source
 from penstock.operators.static_join import StaticJoin
-from penstock.operators.window_join import WindowJoin
 from penstock.operators.windows import FINAL, Windows
 from penstock.plan.plan import Plan
 from penstock.plan.step import Ref, Step
@@ -93,7 +92,7 @@ def _refuse_early(step: Step, plan: Plan) -> None:
         return
     for reader in _reached_by_early(step.name, plan):
         below = plan[reader].op
-        if isinstance(below, Windows | WindowJoin):
+        if isinstance(below, Windows) or below.kind == JOIN:
             raise GraphError(
                 f'early results of step "{step.name}" reach step "{reader}", which would count them again',
                 step=step.name,

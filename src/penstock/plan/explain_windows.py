@@ -7,8 +7,8 @@ says; the reference engine, which is made to be right and not fast, gives the sa
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+from penstock.frozen import dataclass
 from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.choices.compiled import why_python
 from penstock.operators.choices.device import AUTO, why_not_by_itself, why_not_cuda

@@ -8,8 +8,9 @@ a logarithm: the points in between are rationed, and edges that get none go arou
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+from penstock.frozen import dataclass
 
 SWEEPS = 3
 """How often the order is swept there and back; crossings hardly fall after the second."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from penstock.frozen import dataclass
 from penstock.plan.layers import Edge, Layers, arrange
 from penstock.plan.levels import Node, tops
 

@@ -8,9 +8,9 @@ that would overlap are pooled and settle on their weighted mean, in linear time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
+from penstock.frozen import dataclass
 from penstock.plan.layers import Layers
 
 GAP = 28.0  # between nodes of a layer

@@ -6,9 +6,9 @@ Mermaid and SVG draw the same `Picture`, so they cannot disagree on what is labe
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 
+from penstock.frozen import dataclass
 from penstock.operators.map import Select
 from penstock.operators.op import ERRORS, IN, LATE, OUT, Degree, Op, Routing
 from penstock.operators.sink import Sink

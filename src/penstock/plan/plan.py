@@ -7,9 +7,10 @@ needs; `unread` names the output ports that nobody reads, so that engines can co
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from penstock.frozen import dataclass
 from penstock.operators.sink import Sink
 from penstock.operators.source import Source
 from penstock.plan.step import Ref, Step

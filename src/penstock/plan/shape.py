@@ -7,10 +7,10 @@ operator before the split. Late and error rows are branches by tag; control edge
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from penstock.blocks import Composition, Derivation, Distribution, Kind, Node, Operator, derive
 from penstock.blocks import Input as Edge
+from penstock.frozen import dataclass
 from penstock.operators.op import OUT, Routing
 from penstock.operators.split import Split
 from penstock.plan.step import Ref, Step

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from penstock.errors import Where
+from penstock.frozen import dataclass
 from penstock.operators.op import OUT, Degree, Op, Routing
 from penstock.operators.stream import Stream
 

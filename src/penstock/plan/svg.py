@@ -7,9 +7,9 @@ Draws what `picture` says where `layout` says; uses no ids, scripts, links or fo
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from html import escape
 
+from penstock.frozen import dataclass
 from penstock.plan.fitting import cut, printable, width_of, wrapped
 from penstock.plan.layers import Edge
 from penstock.plan.layout import Layout, Place, lay_out

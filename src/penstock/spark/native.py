@@ -26,10 +26,10 @@ from penstock.spark.frames import as_ours, in_time, micros
 from penstock.spark.recipe import Recipe
 from penstock.stages.arrays import Form
 from penstock.stages.batch import Batch
-from penstock.stages.lowering import Sheet
 from penstock.stages.pace import Pace
 from penstock.stages.patterns.parts import PartFormat
 from penstock.stages.register import Register
+from penstock.stages.sheet import Sheet
 from penstock.stages.store import NEVER
 from penstock.timing.slices import Slicing
 

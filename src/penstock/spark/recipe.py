@@ -8,7 +8,6 @@ ROWS    rows travel to their bucket: sessions, count windows, and aggregates of 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ import pyarrow as pa
 from penstock.clock import WallClock
 from penstock.errors import Where
 from penstock.expr.columns import Column
+from penstock.frozen import dataclass
 from penstock.operators.choices.kept import Kind
 from penstock.operators.choices.patterns import PANED, unfit
 from penstock.operators.op import IN, OUT
@@ -23,8 +23,9 @@ from penstock.operators.stream import Stream
 from penstock.operators.windows import ResolvedWindows, Windows
 from penstock.plan.accounts import Accounts
 from penstock.stages.lifting import Lifting
-from penstock.stages.lowering import Sheet, lower
+from penstock.stages.lowering import lower
 from penstock.stages.patterns.part_stages import PanesJoined, PaneStage
+from penstock.stages.sheet import Sheet
 from penstock.stages.site import Site
 from penstock.stages.window_stage import WindowStage
 from penstock.timing.slices import Slicing

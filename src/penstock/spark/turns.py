@@ -6,11 +6,11 @@ The state operator of Spark calls this once per group and batch; nothing here kn
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from penstock.engines.spark.wire import packed
+from penstock.frozen import dataclass
 from penstock.operators.op import OUT
 from penstock.spark.packing import carried_schema, opened
 from penstock.spark.recipe import STEP, Recipe, Road

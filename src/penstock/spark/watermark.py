@@ -6,13 +6,13 @@ on the true times, so before 1970 everything is late there, as it is for Spark's
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from penstock.errors import TimeError
+from penstock.frozen import dataclass
 from penstock.spark.frames import Frame, in_time, micros
 from penstock.timing.duration import Duration, spell
 from penstock.timing.duration import micros as length

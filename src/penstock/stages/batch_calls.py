@@ -84,6 +84,7 @@ class BatchCalls:
             raise self.wrong(
                 f"{self._function} gave other columns than it declared",
                 f"it gave {_columns(given.schema)}; it declared {_columns(self._down)}",
+                hint="select the declared columns, or declare these: ps.batch(fn, schema=...)",
             )
         return pa.RecordBatch.from_arrays(given.columns, schema=self._down)
 

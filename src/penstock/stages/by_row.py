@@ -8,11 +8,11 @@ does to a row is what the stage does to a batch of that one row; rows are counte
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
+from penstock.frozen import dataclass
 from penstock.operators.function import RowFunction
 from penstock.stages.batch import Batch
 from penstock.stages.row_errors import RowErrors

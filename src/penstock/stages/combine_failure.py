@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from penstock.expr.failure import reason_of
+from penstock.frozen import dataclass
 from penstock.kernels.rules import RULES, Rule
 from penstock.stages.batch import Ints
 from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from penstock.frozen import dataclass
 from penstock.kernels import ready, stacks
 from penstock.kernels.arena import Arena
 from penstock.kernels.by_rule import NUMBER_SWEEPS, QUERIES, SWEEPS, UPDATES

@@ -7,7 +7,6 @@ agree.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +18,7 @@ from penstock.expr.arrays import to_numpy
 from penstock.expr.arrow.evaluated import either
 from penstock.expr.arrow.lower import Columns, lower_arrow
 from penstock.expr.failure import RowFailure
+from penstock.frozen import dataclass
 from penstock.stages.batch import Batch, Mask
 from penstock.stages.row_errors import Blame, RowErrors
 

@@ -74,7 +74,7 @@ class CudaStore(SliceStore):
     @property
     def nbytes(self) -> int:
         """The memory held, here and on the device."""
-        return self._windows.nbytes + self._shown.nbytes
+        return self._windows.nbytes + self.shown.nbytes
 
     def holds(self, slots: Ints) -> Mask:
         """Which of these slots have rows that an open window needs."""
@@ -99,7 +99,7 @@ class CudaStore(SliceStore):
         self._left_to, self._read_back = max(self._left_to, watermark), None
         upto = self._left_to - self.lateness
         found = self._windows.leave(upto)
-        self._shown.forget_until(upto)
+        self.shown.forget_before(self.slicing.id_of(self.slicing.open_from(self._left_to, self.lateness)))
         sizes = np.array([window.size for window in self.slicing.windows], np.int64)
         ends = found.starts + sizes[found.kinds]
         left = Left(found.kinds, found.slots, found.starts, ends, ends - 1, cells=found.cells)
@@ -107,11 +107,12 @@ class CudaStore(SliceStore):
 
     def early(self) -> Left:
         """The open windows that changed since they were last shown; put together here, from a copy."""
-        twin = SliceStore(self.slicing, self.lateness, (Register(Kind.ROWS), *self.registers))
+        twin = SliceStore(self.slicing, self.lateness, self.registers)
         slots = np.unique(self._states().slots)
         twin.load(self.export(slots), slots)
-        shown = self._shown.changed(twin.early())
-        return replace(shown, cells=shown.cells[1:])
+        left = twin.early()
+        self.shown = twin.shown
+        return left
 
     def export(self, slots: Ints) -> Saved:
         """The slices of these slots that have rows."""
@@ -122,6 +123,7 @@ class CudaStore(SliceStore):
         columns = {"place": place, "slice": states.slices, "left_to": np.full(len(states), self._left_to)}
         for i, cells in enumerate(states.cells):
             columns |= {f"{i}.{part}": cells[:, part] for part in range(cells.shape[1])}
+        columns |= self.shown.column(states.slots, states.slices, columns["0.0"])
         arrays = {name: pa.array(each, from_pandas=False) for name, each in columns.items()}
         return {"slices": pa.RecordBatch.from_pydict(arrays)}
 
@@ -138,6 +140,7 @@ class CudaStore(SliceStore):
         )
         states = States(slots[columns["place"]], columns["slice"], cells)
         self._windows.load(states, self._left_to - self.lateness)
+        self.shown.load(batch, states.slots, states.slices, columns["0.0"])
         self._read_back = None
 
     def _states(self) -> States:

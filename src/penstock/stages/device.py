@@ -7,10 +7,10 @@ itself never fails for want of a device; a step that asks for one never runs wit
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from penstock.errors import NotSupported, PenstockError
+from penstock.frozen import dataclass
 from penstock.kernels.cuda.device import Device, choose_device, lacking_for_auto
 from penstock.kernels.rules import Rule
 from penstock.operators.choices.device import AUTO, CUDA, on_cuda, refused, why_not_by_itself, why_not_cuda

@@ -7,11 +7,11 @@ Python go register by register.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from penstock.frozen import dataclass
 from penstock.kernels.fold_slices import keyed_loop, single_loop
 from penstock.kernels.rules import Cells, Rule
 from penstock.stages.batch import Ints

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from penstock.caller import defined_at, name_of
 from penstock.errors import FunctionError
 from penstock.expr.arrow.evaluated import numbers
 from penstock.expr.types import from_plain
+from penstock.frozen import dataclass
 from penstock.kernels.folds import Functions, fold_rule, lower_loop, probe_loop
 from penstock.kernels.written import Written
 from penstock.operators.aggregates import Fold

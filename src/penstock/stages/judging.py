@@ -8,11 +8,12 @@ know (`settling.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
+from penstock.frozen import dataclass
 from penstock.operators.windows import ResolvedWindows
 from penstock.stages.batch import Ints, Mask
 from penstock.stages.settling import Settling

@@ -6,12 +6,11 @@ are closed when the arena is full and a third of it is holes. Assumes strings or
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.frozen import dataclass
 from penstock.kernels.slots import enter_far, remove_far
 from penstock.kernels.texts import assign_texts, write_texts
 from penstock.stages.key_index import entries_for

@@ -29,7 +29,7 @@ from penstock.stages.row_places import merged
 from penstock.stages.row_shape import RowShape, exact, row_class
 from penstock.stages.row_work import Worked, all_called, one_by_one
 from penstock.stages.saved_rows import loaded_rows, saved_rows
-from penstock.stages.saved_state import Piece
+from penstock.stages.saved_state import KEYS, Piece
 from penstock.stages.site import Site
 from penstock.stages.state_format import StateFormat
 from penstock.stages.store import ENDED, NEVER, Arriving
@@ -214,7 +214,7 @@ class KeyedState(ByBucket):
 
     def _piece(self, bucket: int, slots: Ints) -> Piece:
         piece, states = self._taken_out(bucket, slots)
-        saved = self._format.saved(states, piece.batches["keys"])
+        saved = self._format.saved(states, piece.batches[KEYS])
         return Piece(bucket, piece.n_keys, piece.watermark, {**piece.batches, "states": saved})
 
     def _taken_out(self, bucket: int, slots: Ints) -> tuple[Piece, dict[int, Any]]:
@@ -227,7 +227,7 @@ class KeyedState(ByBucket):
             rows = Arriving(
                 np.concatenate([each for _, each in some]), whole.times, whole.order, rows=whole.rows
             )
-        batches = {"keys": self.keys.export(slots), "waiting": saved_rows(rows, slots)}
+        batches = {KEYS: self.keys.export(slots), "waiting": saved_rows(rows, slots)}
         known = enumerate(slots.tolist())
         states = {place: self._states[slot] for place, slot in known if slot in self._states}
         return Piece(bucket, len(slots), self._watermark, batches), states
@@ -237,7 +237,7 @@ class KeyedState(ByBucket):
 
     def _put_in(self, part: tuple[Piece, dict[int, Any]]) -> None:
         piece, states = part
-        slots = self.keys.assign(piece.batches["keys"].columns, piece.n_keys)
+        slots = self.keys.assign(piece.batches[KEYS].columns, piece.n_keys)
         rows = loaded_rows(piece.batches["waiting"], slots)
         if rows is not None:
             self._waiting.append((Batch(rows.rows, rows.times, rows.order), rows.slots))

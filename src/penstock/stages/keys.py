@@ -8,6 +8,7 @@ nothing may depend on more than that they are dense. One replica owns a KeySlots
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +16,11 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.stages.batch import Batch
-from penstock.stages.key_buckets import KeyBuckets
 from penstock.stages.key_columns import KeyValues, NumberValues, PairValues
 from penstock.stages.key_texts import TextValues
+
+if TYPE_CHECKING:
+    from penstock.stages.key_buckets import KeyBuckets
 
 Ints = npt.NDArray[np.int64]
 
@@ -36,7 +39,8 @@ class KeySlots:
     """
 
     def __init__(self, types: Sequence[pa.DataType]) -> None:
-        self._buckets = KeyBuckets(types)
+        self._types = tuple(types)
+        self._hashes: KeyBuckets | None = None
         self._names = [f"key_{place}" for place in range(len(types))]
         self._values = _values_of(types)
 
@@ -80,7 +84,11 @@ class KeySlots:
 
     def buckets_of(self, slots: Ints) -> npt.NDArray[np.uint8]:
         """The bucket of each slot's key (`timing/bucket.py`)."""
-        return self._buckets.of(self.columns_of(slots), len(slots))
+        if self._hashes is None:
+            from penstock.stages.key_buckets import KeyBuckets  # for those who save or deal
+
+            self._hashes = KeyBuckets(self._types)
+        return self._hashes.of(self.columns_of(slots), len(slots))
 
     def export(self, slots: Ints) -> pa.RecordBatch:
         """The key columns of live slots for a snapshot; assign its columns to take the keys up again."""

@@ -7,7 +7,6 @@ on which a fold's `lift` raises, is a row error and is in no window.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +18,7 @@ from penstock.expr.arrays import to_numpy
 from penstock.expr.arrow.lower import lower_arrow
 from penstock.expr.columns import Column
 from penstock.expr.failure import RowFailure, reason_of
+from penstock.frozen import dataclass
 from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.choices.compiled import why_python
 from penstock.operators.stream import Stream

@@ -7,29 +7,23 @@ aggregate that registers cannot hold (text, decimals, whole rows) has no rule, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import singledispatch
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.expr import Expr, type_of
+from penstock.expr import Expr
 from penstock.expr.arrays import from_numpy
+from penstock.frozen import dataclass
 from penstock.operators import aggregates as spec
-from penstock.operators.choices.kept import is_numeric, is_sketched, is_whole, why_rows
-from penstock.operators.stream import Stream
+from penstock.operators.choices.kept import is_sketched, is_whole, why_rows
 from penstock.stages.arrays import Form, column_of, numbers_back, times_of
-from penstock.stages.folding import Folding
-from penstock.stages.register import Kind, Register
+from penstock.stages.register import Kind
+from penstock.stages.sheet import Sheet
 from penstock.stages.store import Left
-from penstock.timing.windows import Window
-
-if TYPE_CHECKING:  # few programs need sketches, and their library with them
-    from penstock.stages.sketch import Sketch, SketchKind
 
 Cells = npt.NDArray[Any]
 Finish = Callable[..., pa.Array]
@@ -68,76 +62,15 @@ class LoweredSketch:
         return pa.array([self.read(summary) for summary in left.sketches[self.place]], self.type)
 
 
-class Sheet:
-    """The values that are aggregated and the registers that are kept of them, each once.
-
-    Register 0 counts rows: every window has it, because a window without rows does not exist. `numbered` says
-    that batches come with one column of order, by which first and last can be decided.
-    """
-
-    def __init__(
-        self,
-        up: Stream,
-        *,
-        numbered: bool,
-        windows: Sequence[Window],
-        foldings: Sequence[Folding] = (),
-    ) -> None:
-        self.up, self.numbered, self.foldings = up, numbered, tuple(foldings)
-        self.windows = tuple(windows)
-        self.sketches: list[Sketch] = []
-        self.values: list[tuple[Expr, Form] | tuple[Folding, None]] = []
-        self.registers: list[Register] = [Register(Kind.ROWS)]
-
-    def type(self, value: Expr) -> pa.DataType:
-        """The type of an expression's values."""
-        return type_of(value, self.up.schema)
-
-    def keep(self, what: Kind, value: Expr | None = None, form: Form | None = None) -> int:
-        """The place of a register, which is added if it is new."""
-        column = None if value is None else self._column(value, form or self._form(value))
-        register = Register(what, column)
-        if register not in self.registers:
-            self.registers.append(register)
-        return self.registers.index(register)
-
-    def keep_parts(self, folding: Folding) -> int:
-        """The place of a fold's register."""
-        self.registers.append(Register(Kind.FOLD, len(self.values), folding.rule))
-        self.values.append((folding, None))
-        return len(self.registers) - 1
-
-    def keep_sketch(self, what: SketchKind, value: Expr, form: Form) -> int:
-        """The place of a sketch among the sketches, which is added if it is new."""
-        from penstock.stages.sketch import Sketch
-
-        sketch = Sketch(what, self._column(value, form))
-        if sketch not in self.sketches:
-            self.sketches.append(sketch)
-        return self.sketches.index(sketch)
-
-    def _form(self, value: Expr) -> Form:
-        """The form that most registers of the value read, for those that read only which are null."""
-        type_ = self.type(value)
-        return Form.WHOLE if is_whole(type_) else Form.FLOAT if is_numeric(type_) else Form.PRESENT
-
-    def _column(self, value: Expr, form: Form) -> int:
-        for place, (known, same) in enumerate(self.values):
-            if same is form and isinstance(known, Expr) and known.same_as(value):
-                return place
-        self.values.append((value, form))
-        return len(self.values) - 1
-
-
 def lower(aggregate: spec.Aggregate, sheet: Sheet) -> Lowered | LoweredSketch | None:
     """The aggregate as registers or as a sketch; None when it can be neither, and rows must be kept."""
-    if isinstance(aggregate, spec.ApproxDistinct | spec.Quantile) and is_sketched(aggregate, sheet.windows):
+    if is_sketched(aggregate, sheet.windows):
         return _sketched(aggregate, sheet)
     kept = why_rows(aggregate, sheet.up, numbered=sheet.numbered) is not None
-    return None if kept else _lowered(aggregate, sheet)
+    return None if kept else _RULES[type(aggregate).__name__](aggregate, sheet)
 
 
-def _sketched(aggregate: spec.ApproxDistinct | spec.Quantile, sheet: Sheet) -> LoweredSketch:
+def _sketched(aggregate: spec.Aggregate, sheet: Sheet) -> LoweredSketch:
     from penstock.stages.distinct import Distinct
     from penstock.stages.ranks import Ranks
 
@@ -149,24 +82,16 @@ def _sketched(aggregate: spec.ApproxDistinct | spec.Quantile, sheet: Sheet) -> L
     return LoweredSketch(sheet.keep_sketch(Distinct, value, Form.COUPON), type_, Distinct.estimate)
 
 
-@singledispatch
-def _lowered(aggregate: spec.Aggregate, sheet: Sheet) -> Lowered:
-    raise AssertionError(f"registers hold {aggregate}, and no rule says which")
-
-
-@_lowered.register
 def _count(aggregate: spec.Count, sheet: Sheet) -> Lowered:
     value = aggregate.value
     place = sheet.keep(Kind.ROWS) if value is None else sheet.keep(Kind.COUNT, value)
     return Lowered((place,), lambda counts: from_numpy(counts[:, 0]))
 
 
-@_lowered.register
 def _sum(aggregate: spec.Sum, sheet: Sheet) -> Lowered:
     return _of_total(aggregate.value, sheet, _float_sum, _exact_sum)
 
 
-@_lowered.register
 def _mean(aggregate: spec.Mean, sheet: Sheet) -> Lowered:
     return _of_total(aggregate.value, sheet, _float_mean, _exact_mean)
 
@@ -214,8 +139,6 @@ def _divided(totals: Cells, counts: Cells) -> pa.Array:
     return column_of(totals / np.maximum(counts, 1), pa.float64(), counts == 0)
 
 
-@_lowered.register(spec.Var)
-@_lowered.register(spec.Std)
 def _spread(aggregate: spec.Var | spec.Std, sheet: Sheet) -> Lowered:
     rooted, fewer = isinstance(aggregate, spec.Std), 0 if aggregate.population else 1
 
@@ -228,8 +151,6 @@ def _spread(aggregate: spec.Var | spec.Std, sheet: Sheet) -> Lowered:
     return Lowered((sheet.keep(Kind.MOMENTS, aggregate.value, Form.FLOAT),), column)
 
 
-@_lowered.register(spec.Min)
-@_lowered.register(spec.Max)
 def _extreme(aggregate: spec.Min | spec.Max, sheet: Sheet) -> Lowered:
     least = isinstance(aggregate, spec.Min)
     places, type_, form = _compared(aggregate.value, sheet, Kind.LEAST if least else Kind.MOST)
@@ -239,8 +160,6 @@ def _extreme(aggregate: spec.Min | spec.Max, sheet: Sheet) -> Lowered:
     )
 
 
-@_lowered.register(spec.MinCount)
-@_lowered.register(spec.MaxCount)
 def _counted(aggregate: spec.MinCount | spec.MaxCount, sheet: Sheet) -> Lowered:
     least = isinstance(aggregate, spec.MinCount)
     places, type_, form = _compared(aggregate.value, sheet, Kind.LEAST_OF if least else Kind.MOST_OF)
@@ -274,8 +193,6 @@ def counted(values: pa.Array, n_equal: Cells, none: npt.NDArray[np.bool_]) -> pa
     )
 
 
-@_lowered.register(spec.First)
-@_lowered.register(spec.Last)
 def _end(aggregate: spec.First | spec.Last, sheet: Sheet) -> Lowered:
     what = Kind.FIRST if isinstance(aggregate, spec.First) else Kind.LAST
     value = aggregate.value
@@ -290,13 +207,29 @@ def _end(aggregate: spec.First | spec.Last, sheet: Sheet) -> Lowered:
     return Lowered(places, column)
 
 
-@_lowered.register
 def _time_max(aggregate: spec.EventTimeMax, sheet: Sheet) -> Lowered:
     time = sheet.up.require_time("event_time_max")
     return Lowered((sheet.keep(Kind.LATEST),), lambda latest: times_of(latest[:, 0], time))
 
 
-@_lowered.register
 def _fold(aggregate: spec.Fold, sheet: Sheet) -> Lowered:
     folding = next(each for each in sheet.foldings if each.fold is aggregate)
     return Lowered((sheet.keep_parts(folding),), folding.column)
+
+
+_RULES: dict[str, Callable[[Any, Sheet], Lowered]] = {
+    "Count": _count,
+    "Sum": _sum,
+    "Mean": _mean,
+    "Var": _spread,
+    "Std": _spread,
+    "Min": _extreme,
+    "Max": _extreme,
+    "MinCount": _counted,
+    "MaxCount": _counted,
+    "First": _end,
+    "Last": _end,
+    "EventTimeMax": _time_max,
+    "Fold": _fold,
+}
+"""By the name of the aggregate, so that a program loads only those that it uses."""

@@ -61,7 +61,7 @@ def make(op: Op, up: Stream, site: Site) -> Stage:
     )
 
 
-@make.register
+@make.register(Map)
 def _map(op: Map, up: Stream, site: Site) -> Stage:
     from penstock.stages.map_stage import BatchMap, ExpressionMap, RowMap
 
@@ -74,9 +74,9 @@ def _map(op: Map, up: Stream, site: Site) -> Stage:
     return BatchMap(op, up, site) if isinstance(op.how, BatchFunction) else RowMap(op, up, site)
 
 
-@make.register
+@make.register(Filter)
 def _filter(op: Filter, up: Stream, site: Site) -> Stage:
-    from penstock.stages.filter_stage import BatchFilter, ExpressionFilter, RowFilter
+    from penstock.stages.filter_stage import BatchFilter, ExpressionFilter
 
     if op.state is not None:
         from penstock.stages.state_stages import StateFilter
@@ -84,10 +84,14 @@ def _filter(op: Filter, up: Stream, site: Site) -> Stage:
         return StateFilter(op, up, site)
     if isinstance(op.how, Expr):
         return ExpressionFilter(op, up, site)
-    return BatchFilter(op, up, site) if isinstance(op.how, BatchFunction) else RowFilter(op, up, site)
+    if isinstance(op.how, BatchFunction):
+        return BatchFilter(op, up, site)
+    from penstock.stages.row_filter import RowFilter
+
+    return RowFilter(op, up, site)
 
 
-@make.register
+@make.register(FlatMap)
 def _flat_map(op: FlatMap, up: Stream, site: Site) -> Stage:
     from penstock.stages.flat_map_stage import BatchFlatMap, ExpressionFlatMap, RowFlatMap
 
@@ -100,7 +104,7 @@ def _flat_map(op: FlatMap, up: Stream, site: Site) -> Stage:
     return BatchFlatMap(op, up, site) if isinstance(op.how, BatchFunction) else RowFlatMap(op, up, site)
 
 
-@make.register
+@make.register(Split)
 def _split(op: Split, up: Stream, site: Site) -> Stage:
     from penstock.stages.split_stage import IndexSplit, PredicateSplit, RowSplit
 
@@ -109,28 +113,28 @@ def _split(op: Split, up: Stream, site: Site) -> Stage:
     return IndexSplit(op, up, site) if isinstance(op.how, Expr) else RowSplit(op, up, site)
 
 
-@make.register
+@make.register(Relay)
 def _relay(op: Relay, up: Stream, site: Site) -> Stage:
     from penstock.stages.relay_stage import RelayStage
 
     return RelayStage(up, site)
 
 
-@make.register
+@make.register(Select)
 def _select(op: Select, up: Stream, site: Site) -> Stage:
     from penstock.stages.map_stage import ExpressionMap
 
     return ExpressionMap(op, up, site)
 
 
-@make.register
+@make.register(StaticJoin)
 def _join_table(op: StaticJoin, up: Stream, site: Site) -> Stage:
     from penstock.stages.static_join_stage import StaticJoinStage
 
     return StaticJoinStage(op, up, site)
 
 
-@make.register
+@make.register(Accumulator)
 def _accumulate(op: Accumulator, up: Stream, site: Site) -> Stage:
     from penstock.stages.state_stages import Accumulate
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from penstock.kernels.rings import spread
+from penstock.kernels.ring_rows import spread
 from penstock.stages.batch import Ints
 from penstock.stages.row_order import in_order
 from penstock.stages.store import Arriving, Members, nothing

@@ -7,8 +7,7 @@ two partial results become one is its rule's affair (`kernels/rules.py`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from penstock.frozen import dataclass
 from penstock.kernels import rules
 from penstock.kernels.rules import Rule
 from penstock.operators.choices.kept import Kind

@@ -6,7 +6,6 @@ Registers become columns for all windows at once; only functions that users wrot
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
@@ -18,6 +17,7 @@ from penstock.expr import compute as pc
 from penstock.expr.arrays import from_list, from_numpy
 from penstock.expr.failure import RowFailure
 from penstock.expr.types import from_plain, to_plain, to_python
+from penstock.frozen import dataclass
 from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.op import IN, OUT
 from penstock.operators.stream import Stream
@@ -27,14 +27,12 @@ from penstock.stages.arrays import column_of, times_of
 from penstock.stages.batch import Batch, Ints
 from penstock.stages.combine_failure import Whose
 from penstock.stages.keys import KeySlots
+from penstock.stages.leaving import at, in_order_of_end, index_of, joined
 from penstock.stages.lifting import Lifting
 from penstock.stages.lowering import DoesNotFit, Lowered, LoweredSketch
-from penstock.stages.shelf import picked
 from penstock.stages.site import Site
 from penstock.stages.store import UNLIFTED, Left, Objects
 from penstock.stages.user_calls import ApplyCalls, PartFailed, plain_rows_of
-
-_FEW = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +74,14 @@ class Results:
 
     def _batch(self, lefts: Sequence[Left], *, final: bool) -> Batch | None:
         made = [self._made(left) for left in lefts]
-        all_ = _joined(lefts)
+        all_ = joined(lefts)
         order = in_order_of_end(all_)
         columns = [_one_after_another(parts) for parts in zip(*(each.columns for each in made), strict=True)]
         if self._apply is None and order is None:
             return Batch(self._rows(all_, columns, final=final), all_.times)
         order = np.arange(len(all_.slots)) if order is None else order
         if self._apply is None:
-            places, there = from_numpy(order), _at(all_, order)
+            places, there = from_numpy(order), at(all_, order)
             taken = [pc.take(column, places) for column in columns]
             return Batch(self._rows(there, taken, final=final), there.times)
         counts = np.concatenate([each.counts for each in made if each.counts is not None])
@@ -101,7 +99,7 @@ class Results:
         sibling = np.arange(len(windows)) - first
         taken = [column.take(pa.array(starts[windows] + sibling)) for column in columns]
         alone = counts[windows] == 1
-        rows = self._rows(_at(all_, windows), taken, final=final)
+        rows = self._rows(at(all_, windows), taken, final=final)
         return Batch(rows, all_.times[windows], (np.where(alone, -1, sibling),))
 
     def _rows(self, left: Left, columns: list[pa.Array], *, final: bool) -> pa.RecordBatch:
@@ -110,7 +108,7 @@ class Results:
         whole += [self._labels.take(pa.array(left.kinds))] if self._resolved.labelled else []
         whole += [times_of(left.starts, self._time), times_of(left.ends, self._time)]
         if self._resolved.counted:
-            index = _index(left)
+            index = index_of(left)
             whole += [column_of(index, pa.int64(), index < 0)]
         whole += columns
         whole += [pa.repeat(pa.scalar(final), len(left.slots))] if self._resolved.early is not None else []
@@ -228,48 +226,8 @@ def _members(left: Left, up: Stream) -> list[list[dict[str, object]]]:
     return [[kept[place] for place in places[start:end]] for start, end in pairwise(bounds)]
 
 
-def in_order_of_end(left: Left) -> Ints | None:
-    """The order of results, by (end, start, kind, index, slot); None where they stand so already.
-
-    Stores mostly give windows slot by slot, each slot's in order. Where every slot has the same windows, as
-    in a steady stream, that is a table to be read by columns. Else sorting by few different ends and keeping
-    what is equal in its order is enough: that takes no comparisons.
-    """
-    if left.index is None and not left.kinds.any() and (left.slots[1:] >= left.slots[:-1]).all():
-        if (left.ends[1:] >= left.ends[:-1]).all():
-            return None
-        n, width = len(left.slots), int(np.searchsorted(left.slots, left.slots[0], side="right"))
-        if n % width == 0 and (left.slots[::width] == left.slots[width - 1 :: width]).all():
-            table = left.starts.reshape(-1, width), left.ends.reshape(-1, width)
-            if all((rows == rows[0]).all() and (rows[0, 1:] > rows[0, :-1]).all() for rows in table):
-                return np.ascontiguousarray(np.arange(n).reshape(-1, width).T).reshape(-1)
-        since = left.ends - left.ends.min()
-        step = np.gcd.reduce(since)
-        if since.max() // step < _FEW and (left.ends - left.starts == left.ends[0] - left.starts[0]).all():
-            return np.argsort((since // step).astype(np.uint16), kind="stable")
-    return np.lexsort((left.slots, _index(left), left.kinds, left.starts, left.ends))
-
-
-def _at(left: Left, windows: Ints) -> Left:
-    """Where and when some of the windows are."""
-    return picked(Left(left.kinds, left.slots, left.starts, left.ends, left.times, left.index), windows)
-
-
 def _one_after_another(parts: Sequence[pa.Array]) -> pa.Array:
     return parts[0] if len(parts) == 1 else pa.concat_arrays(list(parts))
-
-
-def _joined(lefts: Sequence[Left]) -> Left:
-    """Where and when the windows of several shelves are; index -1 for those that are not count windows."""
-    if len(lefts) == 1:
-        return lefts[0]
-    names = ("kinds", "slots", "starts", "ends", "times")
-    kinds, slots, starts, ends, times = (np.concatenate([getattr(left, n) for left in lefts]) for n in names)
-    return Left(kinds, slots, starts, ends, times, np.concatenate([_index(left) for left in lefts]))
-
-
-def _index(left: Left) -> Ints:
-    return np.full(len(left.slots), -1, np.int64) if left.index is None else left.index
 
 
 def _shown(value: object, type_: pa.DataType) -> object:

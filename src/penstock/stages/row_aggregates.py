@@ -9,7 +9,6 @@ Then each rule works on segments: the values of window i are values[bounds[i]:bo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any
@@ -19,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.expr.types import from_plain
+from penstock.frozen import dataclass
 from penstock.operators import aggregates as spec
 from penstock.stages.arrays import Form, values_of
 from penstock.stages.batch import Ints

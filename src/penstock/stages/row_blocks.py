@@ -8,12 +8,12 @@ Blocks whose rows are all later than what is asked for are not looked into.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.frozen import dataclass
 from penstock.kernels.rules import LEAST
 from penstock.stages.batch import Ints, Mask
 from penstock.stages.store import ENDED, NEVER, UNLIFTED, Arriving, Objects, Values, nothing

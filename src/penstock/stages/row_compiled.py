@@ -9,7 +9,6 @@ written into it has changed, Python goes on alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
@@ -19,7 +18,8 @@ import pyarrow as pa
 
 from penstock.expr.arrow.evaluated import numbers
 from penstock.expr.values import days_of, microseconds_of
-from penstock.kernels.folds import Careful
+from penstock.frozen import dataclass
+from penstock.kernels.careful import Careful
 from penstock.kernels.row_loops import row_loop
 from penstock.operators.function import RowFunction
 from penstock.stages.batch import Ints

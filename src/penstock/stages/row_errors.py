@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
 from penstock.errors import FunctionError, PenstockError, Where
 from penstock.expr.types import to_plain
+from penstock.frozen import dataclass
 from penstock.operators.op import OnError, error_schema
 from penstock.operators.row import Row
 from penstock.stages.batch import Batch, Mask

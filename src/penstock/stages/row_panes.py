@@ -8,16 +8,17 @@ number of its own, and a window's bounds are the times of its first and last row
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.frozen import dataclass
 from penstock.kernels import registers as rows_into
 from penstock.kernels.arena import Arena
 from penstock.kernels.cells import BASE, END, FIRST, MASK
-from penstock.kernels.rings import Rings, spread
+from penstock.kernels.ring_rows import spread
+from penstock.kernels.rings import Rings
 from penstock.kernels.rules import GREATEST, Cells
 from penstock.stages.batch import Ints, Mask
 from penstock.stages.combine_failure import CombineFailed, Whose

@@ -10,12 +10,12 @@ from __future__ import annotations
 import ast
 import builtins
 import math
-from dataclasses import dataclass
 from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.types as kind
 
+from penstock.frozen import dataclass
 from penstock.operators.function import RowFunction
 from penstock.stages.row_given import Given, given_by
 from penstock.stages.row_source import SPELT, Source, source_of

@@ -12,11 +12,12 @@ import builtins
 import inspect
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any
 
+from penstock.frozen import dataclass
 from penstock.stages.row_types import Stays
 
 Written = ast.FunctionDef | ast.Lambda

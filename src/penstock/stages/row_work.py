@@ -7,7 +7,6 @@ What a function gives is checked against its schema at once: it may hand out one
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -15,6 +14,7 @@ import pyarrow as pa
 
 from penstock.expr.failure import RowFailure, reason_of
 from penstock.expr.types import from_python
+from penstock.frozen import dataclass
 from penstock.operators.function import RowFunction
 from penstock.operators.row import Row
 from penstock.stages.batch import Batch, Ints

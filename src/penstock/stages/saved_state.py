@@ -4,26 +4,29 @@
 
 The header names the step and what its state depends on, and the parts with their lengths. Nothing is pickled.
 A piece that is foreign, damaged, newer, or of a step that has changed is refused, naming what differs.
+
+Version 2 says of slices whether they were shown early, and how many rows a piece has. Version 1 is read as if
+nothing had been shown.
 """
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import xxhash
 
 from penstock.errors import CheckpointError
+from penstock.frozen import dataclass
 
 MAGIC = b"PENSTOCK"
-VERSION = 1
+VERSION = 2
 _FRONT = struct.Struct("<8sHI")
 _CHECK = 8
 HINT = "start with an empty checkpoint folder, or bring back the step as it was"
+KEYS = "keys"
+"""The part that names the keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,10 @@ class Piece:
 
 def encode(piece: Piece, step: str, depends_on: Mapping[str, str]) -> bytes:
     """The piece as bytes."""
+    import json
+
+    import xxhash
+
     parts = {name: _stream(batch) for name, batch in piece.batches.items()}
     header = {
         "step": step,
@@ -50,6 +57,7 @@ def encode(piece: Piece, step: str, depends_on: Mapping[str, str]) -> bytes:
         "bucket": piece.bucket,
         "n_keys": piece.n_keys,
         "watermark": piece.watermark,
+        "rows": sum(batch.num_rows for name, batch in piece.batches.items() if name != KEYS),
         "parts": [[name, len(part)] for name, part in parts.items()],
     }
     told = json.dumps(header, sort_keys=True).encode()
@@ -70,8 +78,29 @@ def decode(data: bytes, step: str, depends_on: Mapping[str, str]) -> Piece:
     return Piece(header["bucket"], header["n_keys"], header["watermark"], batches)
 
 
+def rows_in(data: bytes) -> int:
+    """How much a piece keeps: a row for each slice, session, state, or row that waits."""
+    import json
+
+    if not data.startswith(MAGIC):
+        return 0
+    _, _, length = _FRONT.unpack_from(data)
+    rows: int = json.loads(data[_FRONT.size : _FRONT.size + length]).get("rows", 0)
+    return rows
+
+
+def depends_on(data: bytes, step: str) -> Mapping[str, str]:
+    """What a piece says that it depends on."""
+    found: dict[str, str] = _opened(data, step)[0]["depends_on"]
+    return found
+
+
 def _opened(data: bytes, step: str) -> tuple[dict[str, Any], bytes]:
     """The header and the parts, once the piece is known to be whole and readable."""
+    import json
+
+    import xxhash
+
     if data[: len(MAGIC)] != MAGIC or len(data) < _FRONT.size + _CHECK:
         raise _refused(f'what was given to step "{step}" is not saved state of Penstock', step)
     _, version, length = _FRONT.unpack_from(data)

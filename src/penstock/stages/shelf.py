@@ -50,7 +50,7 @@ class Shelf:
         """The open windows that changed since they were last shown."""
         parts = [store.early() for store in self.stores]
         if len(parts) > 1:
-            # After a restore one store may have forgotten what was shown: then it shows more than the other.
+            # State of format 1 did not say of slices whether they had been shown, but did of rows.
             parts = [picked(part, np.flatnonzero(_in_all(part, parts))) for part in parts]
         return self._side_by_side(parts)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.clock import Clock
 from penstock.errors import Where
+from penstock.frozen import dataclass
 
 
 class Accounts(Protocol):

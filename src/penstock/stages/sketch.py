@@ -7,13 +7,13 @@ time, and can be merged with others of its kind.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.frozen import dataclass
 from penstock.stages.batch import Ints
 from penstock.stages.distinct import Distinct
 from penstock.stages.ranks import Ranks

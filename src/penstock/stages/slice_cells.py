@@ -9,11 +9,11 @@ room for stops; `Rings.place` then makes room for the rows that are left.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from penstock.frozen import dataclass
 from penstock.kernels import cells as placing
 from penstock.kernels.arena import Arena
 from penstock.kernels.cells import SMALLEST

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.kernels.cells import BASE, END, FIRST, MASK
-from penstock.kernels.rings import spread
+from penstock.kernels.ring_rows import spread
 from penstock.kernels.rules import Cells
 from penstock.stages.batch import Ints, Mask
 from penstock.stages.combine_failure import CombineFailed, Whose
@@ -23,7 +23,7 @@ from penstock.stages.combining import Combiner, Listing, Way, choose, explain, l
 from penstock.stages.filling import counts_of
 from penstock.stages.pace import SMALL
 from penstock.stages.register import Kind, Register
-from penstock.stages.shown import Shown
+from penstock.stages.shown import Shown, with_fresh
 from penstock.stages.slice_cells import SliceCells
 from penstock.stages.store import ENDED, NEVER, Arriving, Fate, Judged, Left, Saved
 from penstock.timing.slices import Slicing, closed_windows_of, first_open
@@ -56,7 +56,7 @@ class SliceStore:
         self._combiner = Combiner(slicing, self._arena, self._cells.run)
         self._way, self._most = way, most
         self._left_to = NEVER  # windows with end + lateness up to here have left
-        self._shown = Shown()
+        self.shown = Shown()
 
     @property
     def n_kinds(self) -> int:
@@ -72,7 +72,7 @@ class SliceStore:
     @property
     def nbytes(self) -> int:
         """The memory held."""
-        return self._cells.nbytes + self._shown.nbytes
+        return self._cells.nbytes + self.shown.nbytes
 
     def holds(self, slots: Ints) -> Mask:
         """Which of these slots have slices that an open window needs."""
@@ -141,7 +141,7 @@ class SliceStore:
         self._left_to = max(self._left_to, watermark)
         needed_from = self.slicing.id_of(self.slicing.open_from(self._left_to, self.lateness))
         emptied = self._rings.forget(slots, rings, needed_from, self._cells.run)
-        self._shown.forget_until(self._left_to - self.lateness)
+        self.shown.forget_before(needed_from)
         return self._asked_for(self._left(found, emptied))
 
     def _ready(self, window: TimeWindow, rings: Ints, after: int, upto: int) -> list[Listing]:
@@ -158,13 +158,23 @@ class SliceStore:
     def early(self) -> Left:
         """The open windows that changed since they were last shown."""
         slots, rings = self._rings.active()
+        fresh = self._show(slots, rings)
         after = self._left_to - self.lateness
         found = [
-            self._combined(kind, slots, rings, listing, way="sweep")
+            self._combined(kind, slots, rings, with_fresh(listing, rings, fresh), way="sweep")
             for kind, window in enumerate(self.slicing.windows)
             for listing in self._ready(window, rings, after, ENDED)
         ]
-        return self._asked_for(self._shown.changed(self._left(found, np.empty(0, np.int64))))
+        return self._asked_for(self._left(found, np.empty(0, np.int64)))
+
+    def _show(self, slots: Ints, rings: Ints) -> Mask:
+        """Which of all slices, ring by ring, have got rows since they were last shown, which is now."""
+        ids, ring = spread(rings[:, FIRST], rings[:, END])
+        rows = self._arena.cells[0][rings[ring, BASE] + (ids & rings[ring, MASK]), 0]
+        fresh = rows > 0
+        held = np.flatnonzero(fresh)
+        fresh[held] = self.shown.show(slots[ring[held]], ids[held], rows[held])
+        return np.asarray(fresh, np.bool_)
 
     def _combined(
         self, kind: int, slots: Ints, rings: Ints, listing: Listing, way: Way | None = None
@@ -226,6 +236,7 @@ class SliceStore:
         columns = {"place": place, "slice": ids, "left_to": np.full(len(ids), self._left_to)}
         for i, (register, state) in enumerate(zip(self._kept, self._arena.cells, strict=True)):
             columns |= {f"{i}.{part}": state[cells, part] for part in range(register.rule.width)}
+        columns |= self.shown.column(owners[ring], ids, columns["0.0"])
         return {
             "slices": pa.RecordBatch.from_pydict({name: pa.array(each) for name, each in columns.items()})
         }
@@ -244,6 +255,7 @@ class SliceStore:
         for i, (register, state) in enumerate(zip(self._kept, self._arena.cells, strict=True)):
             for part in range(register.rule.width):
                 state[cells, part] = columns[f"{i}.{part}"]
+        self.shown.load(batch, owners, columns["slice"], columns["0.0"])
 
 
 def _windows_of(window: Any, times: Ints) -> Ints:

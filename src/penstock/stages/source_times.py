@@ -7,13 +7,13 @@ source; such rows go no further and do not move the watermark.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.expr.arrow.evaluated import numbers
 from penstock.expr.failure import RowFailure
+from penstock.frozen import dataclass
 from penstock.operators.source import SourceTime
 from penstock.stages.batch import Ints, Mask
 from penstock.timing.column import LIMIT

@@ -122,7 +122,8 @@ class Accumulate(KeyedState):
         slot_of, is_plain, columns = self.slot_of, self._plainly, self._columns
 
         def step(values: Plain) -> Plain:
-            slot, states = None if self._touched.noting else self._known.get(values[key]), self._states
+            held, states = values[key], self._states
+            slot = None if self._touched.noting else self._known.get(held)
             if slot is None:
                 slot = slot_of(values)
             if slot not in states:
@@ -130,7 +131,7 @@ class Accumulate(KeyedState):
             row = new(kind)
             put(row, values)
             state = call(row, states[slot])
-            made = {key: values[key], **({name: state} if is_plain(state) else columns(state))}
+            made = {key: held, name: state} if is_plain(state) else {key: held, **columns(state)}
             states[slot] = state
             return made
 

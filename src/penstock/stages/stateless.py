@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from penstock.operators.op import ERRORS
 from penstock.operators.stream import Stream
 from penstock.stages.batch import Batch
-from penstock.stages.by_row import ByRow
 from penstock.stages.site import Site
+
+if TYPE_CHECKING:
+    from penstock.stages.by_row import ByRow
 
 Out = Iterator[tuple[str, Batch]]
 

@@ -14,7 +14,7 @@ sums of a time, a size and a lateness stay in int64.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.frozen import dataclass
 from penstock.kernels.rules import Cells
 from penstock.stages.batch import Ints, Mask
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from penstock.frozen import dataclass
 from penstock.kernels import cells as placing
 from penstock.kernels.arena import Arena
 from penstock.kernels.keyed_sums import sum_keyed

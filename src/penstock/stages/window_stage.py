@@ -8,6 +8,7 @@ means is in docs/semantics.md; the reference engine says the same in plain Pytho
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,15 +23,16 @@ from penstock.stages.arrays import Form, values_of
 from penstock.stages.batch import Batch, Ints, Mask
 from penstock.stages.by_bucket import ByBucket
 from penstock.stages.device import place_windows, slices_on
-from penstock.stages.fingerprint import fingerprint
+from penstock.stages.fingerprint import BY_KEY, fingerprint
 from penstock.stages.folding import Folding, combining
 from penstock.stages.judging import Judging
 from penstock.stages.keys import KeySlots, key_slots
 from penstock.stages.lifting import Lifted, Lifting
-from penstock.stages.lowering import Sheet, lower
+from penstock.stages.lowering import lower
 from penstock.stages.results import Results
 from penstock.stages.row_errors import RowErrors
-from penstock.stages.saved_state import Piece
+from penstock.stages.saved_state import KEYS, Piece
+from penstock.stages.sheet import Sheet
 from penstock.stages.shelf import each_once
 from penstock.stages.shelves import shelves_of
 from penstock.stages.site import Site
@@ -43,9 +45,14 @@ Out = Iterator[tuple[str, Batch]]
 class WindowStage(ByBucket):
     """Windows per key, and what is made of them.
 
+    form      of the state that it saves
     numbered  batches come with one column of order, so that no two rows of one time share a place; first
               and last then need no rows kept
+    shown_at  when open windows were last shown early, by the clock. Pieces of state do not say so, as it is
+              the same for all keys: who makes a stage go on from saved state sets it
     """
+
+    form: ClassVar[str] = BY_KEY
 
     def __init__(self, op: Windows, up: Stream, site: Site, *, numbered: bool = False) -> None:
         self.site, self._up, self._op = site, up, op
@@ -58,10 +65,10 @@ class WindowStage(ByBucket):
         found = {name: lower(aggregate, self._sheet) for name, aggregate in aggregates.items()}
         self._lowered = {name: each for name, each in found.items() if each is not None}
         self._keeps_rows = len(self._lowered) < len(found) or op.function is not None
-        self._depends_on = fingerprint(op, up, numbered=numbered)
+        self._depends_on = fingerprint(op, up, numbered=numbered, form=self.form)
         folds = [folding.rule for folding in self._lifting.foldings]
         self._placement = place_windows(op, up, site, numbered=numbered, folds=folds)
-        self._shown_at = site.clock.now()
+        self.shown_at = site.clock.now()
         self._zeros = np.zeros(0, np.int64)
         self._begin()
 
@@ -135,14 +142,13 @@ class WindowStage(ByBucket):
         return self._depends_on
 
     def _piece(self, bucket: int, slots: Ints) -> Piece:
-        keys = self._keys.export(slots)
-        batches = {"keys": keys, "tickets": self._judging.settling.export(bucket)}
+        batches = {KEYS: self._keys.export(slots), "tickets": self._judging.settling.export(bucket)}
         for number, shelf in enumerate(self._shelves):
             batches |= {f"{number}/{name}": batch for name, batch in shelf.export(slots).items()}
         return Piece(bucket, len(slots), max(self._watermark, self._least), batches)
 
     def _load(self, piece: Piece) -> None:
-        slots = self._keys.assign(piece.batches["keys"].columns, piece.n_keys)
+        slots = self._keys.assign(piece.batches[KEYS].columns, piece.n_keys)
         self._judging.settling.load(piece.batches["tickets"])
         for number, shelf in enumerate(self._shelves):
             start = f"{number}/"
@@ -210,12 +216,27 @@ class WindowStage(ByBucket):
 
     def _early(self) -> Out:
         """Unfinished results, if the clock says that it is time for them again."""
-        every, now = self._resolved.early, self.site.clock.now()
-        if every is not None and now - self._shown_at >= every:
-            self._shown_at = now
+        if self._is_time():
             with combining(self._lifting.foldings, self.site, self._results.place_of):
                 lefts = [shelf.early() for shelf in self._shelves]
+            self._note_shown(lefts)
             yield from self._given(lefts, final=False)
+
+    @property
+    def early(self) -> int | None:
+        """How often open windows are shown, in microseconds of the clock; None if they are not."""
+        return self._resolved.early
+
+    def _is_time(self) -> bool:
+        """Whether open windows are to be shown now."""
+        if self.early is None or (now := self.site.clock.now()) - self.shown_at < self.early:
+            return False
+        self.shown_at = now
+        return True
+
+    def _note_shown(self, lefts: list[Left]) -> None:
+        """That windows were shown is part of the state of their keys."""
+        self._touched.note(each_once([left.slots for left in lefts]))
 
     def _given(self, lefts: list[Left], *, final: bool) -> Out:
         batch = self._results.batch(lefts, final=final)

@@ -6,11 +6,10 @@ the time column without changing when the row happened. Results return in the in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pyarrow as pa
 
 from penstock.errors import TimeError
+from penstock.frozen import dataclass
 from penstock.timing.duration import Duration, micros
 
 LIMIT = 2**61

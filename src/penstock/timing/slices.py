@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from penstock.frozen import dataclass
 from penstock.timing.windows import TimeWindow
 
 MOST_BOUNDARIES = 64

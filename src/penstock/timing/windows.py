@@ -6,8 +6,7 @@ floor division is exactly that, so nothing here treats negatives apart.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from penstock.frozen import dataclass
 from penstock.timing.duration import spell
 
 LONGEST = 2**60

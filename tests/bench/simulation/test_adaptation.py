@@ -31,9 +31,10 @@ def settled(periods: Sequence[Period]) -> float:
 
 def setting(cores: int, costs: Costs = ROUGH) -> Setting:
     """Fewer cores do fewer rows in a second, so they get longer periods."""
-    return Setting(cores, costs=costs, period_ns=min(3_000, max(400, 8_000 // cores)) * MS)
+    return Setting(cores, costs=costs, period_ns=min(1_500, max(200, 4_000 // cores)) * MS)
 
 
+@pytest.mark.slow
 def test_a_chain_on_four_cores_settles_near_the_ceiling_and_stays() -> None:
     periods = adapt(chain(), setting(4), TEN + AFTER)
     assert settled(periods) >= 0.95 * ceiling(chain(), 4)
@@ -63,7 +64,9 @@ def test_it_settles_with_every_scheduler(scheduler: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TOPOLOGIES)
 def test_when_something_else_than_threads_is_short_it_settles_near_the_best_too(name: str) -> None:
-    topology, given = TOPOLOGIES[name](), setting(16, Costs(shared=0.1, jitter=0.5))
+    # Waiting for what only one can have comes in bursts: what a change brought shows in a longer period.
+    given = replace(setting(16, Costs(shared=0.1, jitter=0.5)), period_ns=500 * MS)
+    topology = TOPOLOGIES[name]()
     periods = adapt(topology, given, TEN + AFTER)
     assert settled(periods) >= 0.95 * best_fixed(topology, given).rows_per_second
     assert sum(bool(period.decisions) for period in periods[TEN:]) <= 4  # at most two trials, each taken back
@@ -111,6 +114,7 @@ def test_one_seed_gives_one_run() -> None:
     assert one == two
 
 
+@pytest.mark.slow
 def test_the_best_fixed_configuration_is_near_the_ceiling_where_nothing_else_is_short() -> None:
     topology, given = chain(n=3), setting(4, Costs())
     found = best_fixed(topology, given)

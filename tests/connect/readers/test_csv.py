@@ -146,6 +146,7 @@ def test_a_header_alone_holds_no_rows(file: Path) -> None:
 FIELDS = st.text(alphabet='ab"\n\r,; é😀', max_size=6)
 
 
+@pytest.mark.slow
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(FIELDS, FIELDS), min_size=1, max_size=12), st.integers(1, 40))
 def test_chunks_of_any_size_give_the_rows_that_were_quoted(
@@ -162,6 +163,7 @@ def test_chunks_of_any_size_give_the_rows_that_were_quoted(
     assert [(row["a"], row["b"]) for row in found] == rows
 
 
+@pytest.mark.slow
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(["1,x", "q,x", "2", "3,y,z", '4,"a\nb"', "5,"]), max_size=30))
 def test_every_row_is_either_read_or_bad_and_keeps_its_number(file: Path, lines: list[str]) -> None:
@@ -233,6 +235,7 @@ def test_dates_are_read(file: Path) -> None:
     assert rows_of(read.csv(file, schema={"d": date})) == [{"d": date(1600, 2, 29)}]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from([b"1", b"q", b'"', b",", b"\n", b"\r\n", b"\r", b"\xff", b" "]), max_size=25))
 def test_no_text_however_odd_stops_the_reader_or_loses_a_number(file: Path, parts: list[bytes]) -> None:

@@ -68,6 +68,7 @@ def test_whenever_replicas_come_and_go_the_order_behind_them_stays(
     assert all(told.balanced for told in run.network.accounts().values())
 
 
+@pytest.mark.slow
 def test_replicas_change_under_threads_too() -> None:
     def seen(row: Any) -> bool:
         scaling.set_replicas("thirds", 1 + row.v % 4)
@@ -82,6 +83,24 @@ def test_replicas_change_under_threads_too() -> None:
     pool.set_threads(4)
     assert pool.join(60)
     assert run.network.collections[ref].table().column("v").to_pylist() == expected(400)
+
+
+@pytest.mark.parametrize(("before", "behind"), [((2, 8), (1, 8)), ((1, 8), (2, 8)), ((1, 8), 4)])
+def test_order_stays_where_replicas_are_fed_by_those_of_a_step_with_other_limits(
+    before: Any, behind: Any
+) -> None:
+    graph = ps.PipeGraph("limits", chaining=False)
+    rows = graph.source(ps.read.batches([[{"v": i}] for i in range(60)], schema={"v": "int64"}), name="rows")
+    odd = rows.filter(col("v") % 2 == 1, parallelism=before, name="odd")
+    more = odd.map(v=col("v") + 1, parallelism=behind, name="more")
+    last = more.map(v=col("v") - 1, parallelism=1, name="last")
+    asked = Settings(cores=4, elastic=ps.Elastic())
+    run = made(graph.plan(last), asked, RunOptions(), clock=WallClock(), events=nobody)
+    run.dispatcher.begin(run.network.nodes)
+    while (node := run.dispatcher.take(0)) is not None:
+        run_turn(run.dispatcher, node)
+    assert run.dispatcher.failure is None
+    assert run.network.collections[last.feeds[0]].table().column("v").to_pylist() == list(range(1, 60, 2))
 
 
 def test_what_cannot_be_rescaled_says_so() -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -201,6 +202,7 @@ def mixed(rows: list[Any]) -> Any:
     return ps.read.generator(given_out, schema=SCHEMA, batch=1)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=120)
 @given(
     ROWS,
@@ -240,6 +242,7 @@ def test_it_is_so_for_any_interleaving_and_wherever_the_run_stops(
     assert quick == shown(program, events=lambda event: None, until=until)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(st.lists(GOOD, min_size=1, max_size=9), STEPS, TAILS, st.booleans(), st.booleans())
 def test_the_row_that_stops_a_run_is_told_in_the_same_words_after_the_same_rows(

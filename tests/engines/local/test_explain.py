@@ -39,6 +39,19 @@ def test_it_says_what_is_fused_what_is_replicated_and_what_the_gil_holds() -> No
     assert "plain Python, one thread at a time (the GIL): loud" in lines
 
 
+def test_a_step_with_a_thread_of_its_own_shares_its_node_with_nobody() -> None:
+    graph = ps.PipeGraph("own")
+    rows = graph.source(ps.read.rows([], schema={"k": "string"}), name="rows")
+    loud = rows.filter(col("k") != "", name="kept").map(
+        shout, schema={"k": "string"}, name="loud", dedicated=True
+    )
+    loud.filter(col("k") != "A", name="rest").sink(ps.write.memory(), name="out")
+    lines = lines_of(graph)
+    assert "rows + kept: one node, fused" in lines
+    assert "rest + out: one node, fused" in lines
+    assert "with a thread of their own, as written: loud" in lines
+
+
 def test_it_says_how_windows_without_a_key_are_spread() -> None:
     graph = ps.PipeGraph("global")
     reader = ps.read.rows([], schema={"t": "int64", "v": "int64"})

@@ -89,6 +89,7 @@ def test_rows_go_by_hand_to_nodes_that_wait_and_take_no_time(sent: list[Any]) ->
         assert node.statistics.rows_out == 1_000
 
 
+@pytest.mark.slow
 def test_a_node_that_takes_long_for_a_row_has_its_rows_from_the_channel(sent: list[Any]) -> None:
     clock = ps.ManualClock()
 
@@ -113,6 +114,33 @@ def test_one_slow_row_in_many_changes_nothing(sent: list[Any]) -> None:
     carried(graph, clock)
     assert len(out.rows()) == 20 * SELDOM
     assert sent == []
+
+
+def test_a_node_that_is_slow_at_first_is_soon_worked_for_again(sent: list[Any]) -> None:
+    clock = ps.ManualClock()
+
+    def slow_at_first(row: Any) -> dict[str, int]:
+        clock.advance(LONG + 1 if row.v < 100 else 0)  # as if it met a hundred new keys
+        return {"v": row.v}
+
+    graph, out = graph_of(10_000, slow_at_first)
+    carried(graph, clock)
+    assert [row["v"] for row in out.rows()] == list(range(1, 10_001))
+    assert 0 < len(sent) < 2_000
+
+
+def test_a_round_without_a_row_lets_windows_go_behind_nodes_that_are_worked_for() -> None:
+    schema = {"at": "int64", "v": "int64"}
+    rows = [{"at": at, "v": at % 5} for at in range(200)]
+    graph, out = ps.PipeGraph("windows", chaining=False), ps.write.memory()
+    timed = graph.source(
+        ps.read.iterable(rows, schema=schema, batch=1), time="at", time_unit="s", delay="0 s", name="rows"
+    )
+    some = timed.filter(lambda row: row.v == 3, name="fifths").filter(lambda row: True, name="all of them")
+    some.window(ps.tumbling("10 s"), name="tens").aggregate(n=ps.count()).sink(out, name="out")
+    carried(graph, ps.ManualClock())
+    assert [row["n"] for row in out.rows()] == [2] * 20
+    assert list(out._committed) == list(range(10, 201, 10))  # the rows of these rounds were filtered
 
 
 def test_time_is_counted_for_the_node_that_is_worked_for() -> None:

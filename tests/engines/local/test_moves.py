@@ -334,6 +334,7 @@ def test_buckets_are_shared_out_evenly_and_no_more_move_than_must() -> None:
         assert (owners == before).sum() == fewest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chaining", [True, False])
 def test_state_is_where_its_rows_go_after_every_move(chaining: bool) -> None:
     asked = {5: ("moved", 4), 20: ("moved", 2), 40: ("moved", 3)}
@@ -364,6 +365,7 @@ def assert_state_is_at_home(run: Made, leader: Leader) -> None:
             assert all(leader.owners[bucket] == number for bucket in seat.stage.in_hand())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["accumulated", "followed", "after_replicas"])
 def test_state_moves_under_threads_too(verb: str) -> None:
     asking = Changes({n: ("moved", 1 + n // 10 % CORES) for n in range(0, 400, 10)})
@@ -382,6 +384,7 @@ def test_state_moves_under_threads_too(verb: str) -> None:
     assert found == told(graph, graph.run("reference").accounts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_rows_of_a_key_stay_in_order_when_it_moves(seed: int) -> None:
     asking = Changes({n: ("moved", 1 + n % CORES) for n in range(0, 200, 7)})
@@ -398,6 +401,7 @@ def test_rows_of_a_key_stay_in_order_when_it_moves(seed: int) -> None:
         last[row["key"]] = row["n"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fails_at", [6, 30, 41])
 def test_a_replica_that_fails_while_others_wait_for_its_state_ends_the_run(fails_at: int) -> None:
     def failing(row: Any, total: int) -> int:
@@ -426,6 +430,7 @@ def test_what_a_silent_source_could_hold_up_keeps_its_replicas() -> None:
     assert not Scaling(run.network).set_replicas("moved", 2)
 
 
+@pytest.mark.slow
 def test_an_elastic_run_gives_a_slow_keyed_step_more_replicas_and_says_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

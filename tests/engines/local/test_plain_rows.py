@@ -74,6 +74,7 @@ def twice(row: Any) -> list[dict[str, Any]]:
     return [dict(row), {**row, "value": row.value + 1}]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(ROWS, st.sampled_from([1, 2, 5]), POLICIES, st.booleans())
 def test_plain_rows_become_what_they_become_on_the_reference_engine(

@@ -76,6 +76,21 @@ def test_the_number_of_workers_can_change_while_they_run() -> None:
     assert (len(met), pool.n_threads) == (3, 1)
 
 
+def test_threads_can_be_joined_while_another_is_being_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    class JoinedMeanwhile(threading.Thread):
+        def start(self) -> None:
+            pool.join(0)
+            super().start()
+
+    made = dispatcher()
+    pool = Pool(made)
+    made.begin([Counting(number, 3, lambda: None) for number in range(3)])
+    monkeypatch.setattr(threading, "Thread", JoinedMeanwhile)
+    pool.set_threads(2)
+    assert pool.join(60)
+    assert made.over
+
+
 def test_workers_too_many_leave_though_there_is_always_something_to_do() -> None:
     after: list[str] = []
     all_there = threading.Barrier(3, action=lambda: pool.set_threads(1), timeout=10)

@@ -80,6 +80,7 @@ def run(graph: ps.PipeGraph, folder: Path, **options: Any) -> Any:
     return graph.run("local", checkpoint=str(folder / "checkpoint"), **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("degrees", [(1, 3), (3, 2), (4, 1)])
 @pytest.mark.parametrize("pattern", ["keyed", "parallel", "paned", "map_reduce"])
 def test_any_number_of_replicas_takes_up_what_others_left(

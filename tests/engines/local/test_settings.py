@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -39,6 +41,12 @@ def graph() -> ps.PipeGraph:
         ({"channels": "spinnin"}, "channels='spinnin' is unknown", 'channels="spinning"'),
         ({"composition": "central"}, "composition='central' is unknown", 'composition="centralised"'),
         ({"dedicated": ("keep",)}, "dedicated='keep' is unknown", 'dedicated="kept"'),
+        ({"dedicated": "keep"}, "dedicated='keep' is unknown", 'dedicated="kept"'),
+        ({"dedicated": True}, "dedicated=True names no steps", 'dedicated=("slow",)'),
+        ({"seed": "7"}, "seed='7' is not a whole number", "use seed=7"),
+        ({"seed": True}, "seed=True is not a whole number", "use seed=7"),
+        ({"elastic": True}, "elastic=True does not say when to change what", "elastic=ps.Elastic()"),
+        ({"queue_size": "none"}, "queue_size='none' is not a number of batches", '"unbounded"'),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_what_does(asked: dict[str, Any], fact: str, hint: str) -> None:
@@ -78,3 +86,38 @@ def test_a_preset_decides_what_was_left_open() -> None:
     assert latency.queue_size < throughput.queue_size
     assert settings(ps.LocalOptions(scheduler="latency", queue_size=7), plan).queue_size == 7
     assert settings(ps.LocalOptions(threads="per-node"), plan).threads == 0
+
+
+def test_one_step_with_a_thread_of_its_own_may_be_named_alone() -> None:
+    assert settings(ps.LocalOptions(dedicated="kept"), graph().plan()).dedicated == ("kept",)
+
+
+def test_an_unbounded_queue_lets_the_source_run_to_its_end_before_the_sink_has_begun() -> None:
+    made, all_read = ps.PipeGraph("ahead"), threading.Event()
+
+    def numbers() -> Iterator[dict[str, int]]:
+        for v in range(500):
+            yield {"v": v}
+        all_read.set()
+
+    def write(rows: object) -> None:
+        assert all_read.wait(60)
+
+    rows = made.source(ps.read.generator(numbers, schema={"v": int}, batch=1))
+    rows.sink(ps.write.callback(write), name="slow", dedicated=True)
+    options = ps.LocalOptions(queue_size="unbounded", threads=1)
+    assert made.run("local", options=options).accounts["slow"].rows_in == 500
+
+
+def test_a_step_that_asks_for_it_has_a_thread_of_its_own() -> None:
+    made, names = ps.PipeGraph("own"), set[str]()
+
+    def seen(row: Any) -> dict[str, int]:
+        names.add(threading.current_thread().name)
+        return {"v": row.v}
+
+    rows = made.source(ps.read.rows([{"v": v} for v in range(9)], batch=2))
+    own = rows.map(seen, schema={"v": int}, name="own", dedicated=True)
+    own.map(seen, schema={"v": int}, name="after").sink(ps.write.memory())
+    made.run("local", options=ps.LocalOptions(threads=1, workers="thread"))
+    assert names == {"penstock-own-0", "penstock-0"}

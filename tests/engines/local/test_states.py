@@ -181,6 +181,7 @@ def test_when_a_step_raises_everything_stops_and_the_step_is_named(options: ps.L
     assert no_threads_left()
 
 
+@pytest.mark.slow
 def test_in_rounds_all_rounds_before_a_failure_are_written() -> None:
     for seed in range(20):
         graph, memory = ps.PipeGraph("fails", chaining=False), ps.write.memory()

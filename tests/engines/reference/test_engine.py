@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
@@ -14,6 +13,7 @@ from penstock.errors import NotSupported
 from penstock.events import (
     nobody,
 )
+from penstock.frozen import dataclass
 from penstock.operators.op import OUT, Op
 from penstock.operators.split import Relay
 from penstock.operators.stream import Stream

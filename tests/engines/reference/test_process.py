@@ -217,7 +217,7 @@ class Raising(Doubled):
 def test_an_exception_in_the_loop_stops_the_run_naming_class_and_line() -> None:
     with pytest.raises(FunctionError, match=r"Raising\.process failed") as failure:
         run(Raising(), [], [("a", 1, 1)])
-    assert failure.value.detail == "IndexError: pop from an empty deque"
+    assert failure.value.detail == 'IndexError: no row waits on port "in": await ctx.wait_for_all(...) first'
     assert "test_process.py" in str(failure.value.where)
 
 

@@ -9,7 +9,6 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
@@ -21,24 +20,16 @@ HERE = "127.0.0.1"
 WORKER_MEMORY = "1500m"
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """A cluster that is up: its address, and the processes of its workers."""
-
-    master: str
-    workers: tuple[int, ...]
-
-
 @contextmanager
-def cluster(folder: Path) -> Iterator[Cluster]:
-    """Start a cluster; whatever it started is ended at the end."""
+def cluster(folder: Path) -> Iterator[str]:
+    """Start a cluster and give the address of its master; whatever it started is ended at the end."""
     port = _free_port()
     address = f"spark://{HERE}:{port}"
     with ExitStack() as stack:
         started = "Successfully started service 'sparkMaster'"
         master = ("master.Master", "--host", HERE, "--port", str(port), "--webui-port", "0")
         stack.enter_context(_process(folder / "master", started, *master))
-        workers = [
+        for name in ("one", "two"):
             stack.enter_context(
                 _process(
                     folder / name,
@@ -47,13 +38,11 @@ def cluster(folder: Path) -> Iterator[Cluster]:
                     address,
                 )
             )
-            for name in ("one", "two")
-        ]
-        yield Cluster(address, tuple(workers))
+        yield address
 
 
 @contextmanager
-def _process(folder: Path, ready: str, kind: str, *args: str) -> Iterator[int]:
+def _process(folder: Path, ready: str, kind: str, *args: str) -> Iterator[None]:
     """A daemon of Spark in a session of its own, once it has said that it is ready."""
     folder.mkdir(parents=True)
     home = Path(pyspark.__file__).parent
@@ -77,7 +66,7 @@ def _process(folder: Path, ready: str, kind: str, *args: str) -> Iterator[int]:
         # Somebody must go on reading, or the daemon would wait for room to print.
         reading = threading.Thread(target=run.communicate, daemon=True)
         reading.start()
-        yield run.pid
+        yield
     finally:
         os.killpg(run.pid, signal.SIGKILL)
         run.wait()

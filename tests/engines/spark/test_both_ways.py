@@ -47,6 +47,7 @@ def table(batches: list[Batch], schema: Any) -> pa.Table:
     return pa.Table.from_batches([batch.rows for batch in batches], schema=schema)
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(st.booleans(), st.lists(st.integers(-50, 50), min_size=1, max_size=20)),

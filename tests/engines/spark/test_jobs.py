@@ -12,7 +12,7 @@ from penstock.engines.spark.leg_plan import RoundPlan, Task
 from penstock.engines.spark.legs import cut
 from penstock.engines.spark.native_source import NativeBatch
 from penstock.engines.spark.wire import READ, WAKE, Sent
-from penstock.engines.state_files import StateFiles
+from penstock.engines.state_files import Place, StateFiles
 from penstock.events import BatchDone, Event, StateSaved
 from tests.engines.spark.here import JobsHere, LegsHere
 
@@ -26,7 +26,7 @@ def jobs() -> JobsHere:
 
 
 def task(kept: int = 0) -> Task:
-    state = {"sums": {7: ("0000000001-1-0-abc.state", 0, kept)}}
+    state = {"sums": {7: Place("0000000001-1-0-abc.state", 0, kept)}}
     return Task((RoundPlan(0, 0, {}),), "this", "last", state, StateFiles("state", durable=False))
 
 
@@ -82,7 +82,7 @@ def test_rows_that_workers_make_parts_of_at_once_fill_a_turn_more_slowly() -> No
     assert (load(light=False), load(light=True)) == (1_600, 100)
 
 
-def test_a_round_tells_its_rows_its_time_and_its_lag_and_state_its_bytes() -> None:
+def test_a_round_tells_its_rows_its_time_and_its_lag_and_state_its_bytes_and_rows() -> None:
     graph = ps.PipeGraph("told")
     batches = [[{"t": 1, "key": "a"}, {"t": 5, "key": "b"}], [{"t": 14, "key": "a"}]]
     reader = ps.read.batches(batches, schema={"t": "int64", "key": "string"})
@@ -100,3 +100,4 @@ def test_a_round_tells_its_rows_its_time_and_its_lag_and_state_its_bytes() -> No
     assert set(done[0].parts_us) == {"read", "job", "work", "write"}
     (saved,) = (event for event in heard if isinstance(event, StateSaved))
     assert 0 < saved.nbytes < saved.kept_nbytes
+    assert saved.kept_rows == 1  # the slice of the row at 14

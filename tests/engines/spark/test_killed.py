@@ -43,7 +43,7 @@ def test_a_program_that_dies_at_every_point_in_turn_writes_every_row_once(tmp_pa
 
 def test_a_program_killed_at_moments_that_chance_decides_writes_every_row_once(tmp_path: Path) -> None:
     chance, kills = random.Random(7), 0
-    for _ in range(3):
+    for _ in range(2):
         with program(tmp_path) as run:
             assert run.stdout is not None
             for _ in range(chance.randint(2, 12)):

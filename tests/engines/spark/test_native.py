@@ -24,7 +24,7 @@ from penstock.plan.plan import Plan
 from penstock.testing.compare import difference
 from tests.engines.spark.feeds import columns, run, same_as_reference, write_files
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("opened")]
 TABLE = [{"key": "a", "rank": 1}, {"key": "b", "rank": 2}, {"key": "żółć", "rank": None}]
 FALLIBLE = (col("big") // col("small")) * 2
 

@@ -13,7 +13,7 @@ from penstock.engines.spark import native_chain
 from penstock.engines.spark.types import to_spark
 from tests.engines.spark.feeds import columns, run, same_as_reference
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("opened")]
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -201,6 +201,7 @@ def test_damage_is_told_with_the_name_of_the_file(begun: Program, pattern: str, 
     assert "bring the file back" in str(caught.value.hint)
 
 
+@pytest.mark.slow
 def test_any_flipped_byte_of_the_newest_manifest_is_found(begun: Program) -> None:
     file = list(files(begun, "commits/*.json"))[-1]
     whole = file.read_bytes()
@@ -253,7 +254,7 @@ def test_a_folder_may_be_written_as_a_file_address(program: Program) -> None:
 
 def test_a_newer_format_is_refused(begun: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.engines.checkpoint.FORMAT", 0)
-    with pytest.raises(CheckpointError, match="the checkpoint has format 1, and this Penstock reads up to 0"):
+    with pytest.raises(CheckpointError, match="the checkpoint has format 2, and this Penstock reads up to 0"):
         begun.run()
 
 

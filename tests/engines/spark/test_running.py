@@ -16,32 +16,15 @@ import penstock as ps
 from penstock import EngineError, NotSupported, col
 from penstock.engines.spark.session import Opened
 from penstock.events import Event, StateSaved
-from tests.engines.spark import dying
 from tests.engines.spark.here import LegsHere
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).parents[3]
 SCHEMA = {"t": "int64", "key": "string", "v": "int64"}
 BATCHES = [
     [{"t": 1, "key": "a", "v": 1}, {"t": 12, "key": "b", "v": 0}],
     [{"t": 2, "key": "a", "v": 3}, {"t": 30, "key": "a", "v": 4}],
     [{"t": 3, "key": "b", "v": 1}, {"t": 4, "key": "b", "v": 0}, {"t": 50, "key": "b", "v": 2}],
 ]
-
-QUIET = """
-import sys
-from pathlib import Path
-from tests.engines.spark import dying
-dying.run(Path(sys.argv[1]), "spark")
-"""
-
-
-def test_a_run_prints_nothing_of_its_own(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", QUIET, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert dying.written(tmp_path) == dying.expected(tmp_path / "whole")
 
 
 def heard(engine: Any) -> list[str]:

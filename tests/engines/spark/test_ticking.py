@@ -15,6 +15,7 @@ from penstock import EngineError, col
 from penstock.engines.spark import ticking
 from penstock.engines.spark.session import Opened
 from penstock.engines.spark.ticking import Ticking
+from tests.engines.spark import dying
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
@@ -75,20 +76,32 @@ def test_a_query_that_spark_stops_ends_the_run_with_an_error(opened: Opened, tmp
 
 
 STOPPED = """
+import sys
+from pathlib import Path
 from pyspark.sql import SparkSession
 import penstock as ps
+from tests.engines.spark import dying
 
 def run() -> int:
     return ps.PipeGraph("g").source(ps.read.rows([{"v": 1}])).map(v=ps.col("v") + 1).collect("spark").num_rows
 
+dying.run(Path(sys.argv[1]), "spark")
 print(run())
 SparkSession.active().stop()
 print(run())
 """
 
 
-def test_a_waiting_query_keeps_neither_spark_nor_the_process_alive() -> None:
+def test_runs_print_nothing_and_a_waiting_query_keeps_neither_spark_nor_the_process_alive(
+    tmp_path: Path,
+) -> None:
     done: Any = subprocess.run(
-        [sys.executable, "-c", STOPPED], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-c", STOPPED, str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "1\n1\n", "")
+    assert dying.written(tmp_path) == dying.expected(tmp_path / "whole")

@@ -53,11 +53,13 @@ def same(one: Batch, other: Batch) -> bool:
     )
 
 
+@pytest.mark.slow
 @given(batches())
 def test_a_batch_of_any_type_comes_back_as_it_was_packed(batch: Batch) -> None:
     assert same(unpack(pack(batch), batch.rows.schema), batch)
 
 
+@pytest.mark.slow
 @given(batches(), st.data())
 def test_a_slice_is_packed_without_what_is_beside_it(batch: Batch, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, batch.num_rows))
@@ -96,6 +98,7 @@ def test_wire_rows_come_back_in_their_order(given_rows: list[Sent]) -> None:
 KEYED = pa.schema([("k", pa.string()), ("v", pa.float64())])
 
 
+@pytest.mark.slow
 @given(batches(KEYED, max_size=20), st.integers(1, 300))
 def test_rows_of_one_key_go_to_one_part_whatever_batch_they_are_in(batch: Batch, n_parts: int) -> None:
     dealing = Dealing(("k", "v"), KEYED, n_parts)
@@ -107,6 +110,7 @@ def test_rows_of_one_key_go_to_one_part_whatever_batch_they_are_in(batch: Batch,
         assert whole[_rows(one)[0]] == part
 
 
+@pytest.mark.slow
 @given(batches(KEYED))
 def test_rows_without_a_key_stay_on_their_part(batch: Batch) -> None:
     assert [part for part, _ in Dealing(None, KEYED, 8).deal(batch, 5)] == [5]

@@ -75,6 +75,7 @@ def same(build: Build, engine: LegsHere) -> None:
     assert got.accounts == wanted.accounts
 
 
+@pytest.mark.slow
 @given(
     st.integers(0, 1000),
     st.lists(st.sampled_from(sorted(STEPS)), unique=True, max_size=3),
@@ -120,6 +121,7 @@ def test_workers_are_asked_to_read_and_the_driver_reads_nothing(
     assert sum(pieces) == 3 * 600
 
 
+@pytest.mark.slow
 def test_rows_of_two_sources_and_of_one_that_is_read_twice_keep_their_order(folder: Path) -> None:
     def build(graph: ps.PipeGraph) -> Sequence[ps.MultiPipe]:
         one, other = read(graph, folder), read(graph, folder, name="other")

@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
+IN_TURN = "tests.kernels.cuda.in_turn"
 
 
 def run_in_simulator(file: Path) -> None:
     """Run the tests of a file; fail with what they say."""
     pytest.importorskip("numba_cuda", reason='needs the extra gpu: pip install "penstock[gpu]"')
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", IN_TURN, str(file)],
         cwd=ROOT,
         env=os.environ | {"NUMBA_ENABLE_CUDASIM": "1"},
         capture_output=True,

@@ -46,6 +46,7 @@ def told(before: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_without_numba_cuda_the_error_names_the_package_and_the_pip_line() -> None:
     assert told(NOT_INSTALLED).splitlines() == [
         'device="cuda" was asked for, and there is no CUDA device here',
@@ -54,12 +55,14 @@ def test_without_numba_cuda_the_error_names_the_package_and_the_pip_line() -> No
     ]
 
 
+@pytest.mark.slow
 def test_without_the_cuda_runtime_the_error_says_what_could_not_be_loaded() -> None:
     pytest.importorskip("numba_cuda", reason='needs the extra gpu: pip install "penstock[gpu]"')
     missing = "numba-cuda is installed, but the CUDA runtime could not be loaded: no file libcudart.so.13"
     assert f"  detail: {LOOKED}{missing}\n" in told(NO_RUNTIME)
 
 
+@pytest.mark.slow
 def test_without_a_device_the_error_says_so() -> None:
     pytest.importorskip("numba_cuda", reason='needs the extra gpu: pip install "penstock[gpu]"')
     assert f"  detail: {LOOKED}numba-cuda found no usable device: " in told("")

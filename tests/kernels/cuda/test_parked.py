@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ def states(cells: dict[tuple[int, int], int]) -> States:
     return States(slots, slices, (values, values.copy()))
 
 
+@pytest.mark.slow
 @given(CELLS, CELLS, st.integers(-4, 4))
 def test_two_lots_become_one_in_the_order_of_slices(
     one: dict[tuple[int, int], int], other: dict[tuple[int, int], int], at: int

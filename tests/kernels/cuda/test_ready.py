@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,6 +41,7 @@ def test_every_window_with_rows_that_has_ended_comes_once_and_is_made_of_its_sli
     }
 
 
+@pytest.mark.slow
 @given(SLICINGS, st.integers(-100, 100))
 def test_slices_are_needed_from_the_start_of_the_first_window_that_has_not_left(
     slicing: Slicing, upto: int

@@ -12,8 +12,9 @@ from penstock.operators.aggregates import Aggregate
 from penstock.operators.choices.kept import EXACT, Kind, is_sketched, registers_of, why_rows, width_of
 from penstock.operators.stream import Stream
 from penstock.stages.lifting import Lifting
-from penstock.stages.lowering import Lowered, LoweredSketch, Sheet, lower
+from penstock.stages.lowering import Lowered, LoweredSketch, lower
 from penstock.stages.register import Register
+from penstock.stages.sheet import Sheet
 from penstock.timing.column import TimeType
 from tests.stages.windowed import ALL, WIDE
 

@@ -15,9 +15,11 @@ from penstock.operators.windows import KeyedWindows
 from penstock.plan.accounts import Accounts
 from penstock.stages.batch import Batch
 from penstock.stages.patterns import Deal, Pattern, decompose
+from penstock.stages.patterns.forms import reformed
 from penstock.stages.patterns.part_stages import PartStage
 from penstock.stages.protocol import Stage
 from penstock.stages.site import Site
+from penstock.stages.window_stage import WindowStage
 from penstock.timing.watermark import SourceWatermark
 from tests.stages.judge import STEP, Case, Told, by_stage, stage_batch
 
@@ -107,8 +109,8 @@ class Spread:
         }
         return Told(tables, total(self.accounts))
 
-    def move_to(self, degree: int, joining: int, pattern: str | None = None) -> None:
-        """Save all state, and take it up with other numbers of replicas, or in another pattern."""
+    def save(self) -> None:
+        """Save what has changed since the last time."""
         for replica in self.pattern.replicas:
             if isinstance(replica, PartStage):
                 self._from_replica(replica.flush())
@@ -116,9 +118,22 @@ class Spread:
         _save(keepers, self._saved)
         for stage in (*self.pattern.replicas, *self.pattern.joining):
             assert stage in keepers or not stage.snapshot()
-        self.degree, self.joining, self.name = degree, joining, pattern or self.name
+
+    def move_to(self, degree: int, joining: int, pattern: str | None = None) -> None:
+        """Save all state, and take it up with other numbers of replicas, or in another pattern."""
+        self.save()
+        before, self.degree, self.joining, self.name = self.pattern, degree, joining, pattern or self.name
         self.pattern = self.new_pattern()
+        _go_on_showing(before, self.pattern)
+        self._reform()
         _restore(*self.pattern.keepers, self._saved)
+
+    def _reform(self) -> None:
+        """Bring what is saved into the form that the pattern saves in, as an engine does."""
+        (form,) = {stage.form for stage in self.pattern.keepers[0] if isinstance(stage, WindowStage)}
+        site = Site(STEP, None, Accounts(), self.clock)
+        op, up, numbered = self.case.op, self.case.up, self.case.numbered
+        self._saved = dict(reformed(self._saved, form, op, up, site, numbered=numbered))
 
     def _from_replica(self, outputs: Iterable[tuple[str, Batch]]) -> None:
         for port, batch in outputs:
@@ -171,6 +186,14 @@ def _save(stages: Sequence[Stage], saved: Pieces) -> None:
     assert sum(map(len, new)) == len({bucket for each in new for bucket in each})
     for each in new:
         saved |= each
+
+
+def _go_on_showing(before: Pattern, now: Pattern) -> None:
+    """When windows were last shown early is known to whoever makes the stages."""
+    shown = next(stage.shown_at for stage in before.replicas if isinstance(stage, WindowStage))
+    for stage in (*now.replicas, *now.joining):
+        if isinstance(stage, WindowStage):
+            stage.shown_at = shown
 
 
 def _restore(stages: Sequence[Stage], deal: Deal, saved: Pieces) -> None:

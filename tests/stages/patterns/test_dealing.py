@@ -70,6 +70,7 @@ def test_the_windows_of_a_key_go_round() -> None:
     assert (lanes % deal.degree).tolist() == [0, 1, 2, 0]
 
 
+@pytest.mark.slow
 @LAW
 @given(keyed_times, st.lists(time_windows, min_size=1, max_size=3), degrees)
 def test_a_row_goes_to_its_home_and_to_the_owners_of_its_windows(
@@ -96,6 +97,7 @@ def test_a_row_of_more_windows_than_there_are_lanes_goes_to_every_replica_once(s
     assert dealt(deal, batch_of(rows)) == {replica: [0, 1, 2] for replica in range(7)}
 
 
+@pytest.mark.slow
 @LAW
 @given(keyed_times, st.lists(time_windows, min_size=1, max_size=3), degrees, st.data())
 def test_a_row_goes_to_one_replica_unless_windows_are_dealt(

@@ -96,6 +96,7 @@ def test_state_goes_from_one_number_of_replicas_to_another_and_back() -> None:
     assert push(pattern, watermark=30) == [(-5, 4), (0, 5), (5, 2), (10, 1)]
 
 
+@pytest.mark.slow
 def test_what_no_window_of_a_replica_holds_is_not_kept_there() -> None:
     pattern = made(1)
     push(pattern, 1, 101, 201, watermark=0)

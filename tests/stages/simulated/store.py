@@ -105,6 +105,7 @@ def test_state_goes_from_either_device_to_the_other(
             host = fresh
         upto = max(watermark, after)
         assert_step(ours, host, rows, watermark, upto, turned)
+        assert_same(ours.early(), host.early())  # what was shown goes with the state
         watermark = upto
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv as stdlib_csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from penstock.connect.readers.listing import Paths
 from penstock.connect.readers.textfile import Chunk, as_text, chunks
 from penstock.errors import ConnectorError, SchemaError, nearest_first
 from penstock.expr.declared import declared_schema, declared_type
+from penstock.frozen import dataclass
 
 _HEADER_BYTES = 1 << 14
 

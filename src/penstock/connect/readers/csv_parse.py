@@ -8,7 +8,6 @@ converted one by one, which finds the cells that are to blame; see `csv_cells`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
@@ -18,6 +17,7 @@ from penstock.connect.columns import empty_batch, joined
 from penstock.connect.readers.csv_cells import convert
 from penstock.connect.readers.csv_rows import RawRow, each_row, n_rows_if_tidy
 from penstock.connect.readers.textfile import Chunk
+from penstock.frozen import dataclass
 
 _PARSE_ERRORS = (pa.ArrowInvalid, UnicodeDecodeError)  # the latter: Arrow quotes bad bytes in its message
 _WORTH_THREADS = 1 << 18

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+
+from penstock.frozen import dataclass
 
 _LONGEST_ROW = 1 << 26
 """A quote still open after this many bytes is taken for a slip."""

@@ -7,7 +7,7 @@ pieces. Files are listed again at the start of every run, so a run sees what is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -19,6 +19,7 @@ from penstock.connect.readers.listing import Paths, lie_in, listed, shown
 from penstock.connect.readers.planned import Journal, NoJournal, Planned
 from penstock.errors import ConnectorError
 from penstock.expr.declared import declared_schema
+from penstock.frozen import dataclass
 
 
 class FileFormat(Protocol):

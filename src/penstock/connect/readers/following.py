@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -22,6 +22,7 @@ from penstock.connect.readers.files import FileFormat, FileReader, file_reader
 from penstock.connect.readers.listing import Paths, listed, shown
 from penstock.connect.readers.planned import Journal, NoJournal, Planned
 from penstock.errors import ConnectorError
+from penstock.frozen import dataclass
 
 QUIET_S = 1.0
 QUIET_AHEAD = 60

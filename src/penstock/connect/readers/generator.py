@@ -7,7 +7,6 @@ batch of the rows gathered so far and goes with it, so it holds for what comes a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
 
@@ -20,6 +19,7 @@ from penstock.connect.readers.iterable import DEFAULT_BATCH, IterableReader, few
 from penstock.errors import ConnectorError, SchemaError
 from penstock.expr.declared import declared_schema
 from penstock.expr.types import from_python
+from penstock.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,9 +68,9 @@ class IterableReader:
 
     def rows_or_batches(self) -> Iterator[Any]:
         """The same batches; one that is a single plain row, with which nothing is wrong, is that dict."""
-        if self._batch == 1:
-            yield from self._singly()
-            return
+        return self._singly() if self._batch == 1 else self._several()
+
+    def _several(self) -> Iterator[SourceBatch]:
         given, start = fresh(self), 0
         while taken := list(islice(given, self._batch)):
             yield few_or_many(taken, self._few, self._schema, start)
@@ -78,9 +78,15 @@ class IterableReader:
 
     def _singly(self) -> Iterator[Any]:
         """Row after row; as `fresh`, without a generator more for every row."""
-        start, look = 0, self._few.look
-        for start, row in enumerate(fresh(self)):
-            yield look(row) or together([piece_of([row], self._schema, start)], self._schema)
+        n_given, look = 0, self._few.look
+        try:
+            for row in self.take():
+                yield look(row) or together([piece_of([row], self._schema, n_given)], self._schema)
+                n_given += 1
+        except PenstockError:
+            raise
+        except Exception as problem:
+            raise raised_by(self, problem, n_given) from problem
 
     def describe(self) -> str:
         """Such as `iterable read_sensor`."""
@@ -133,11 +139,16 @@ def fresh(reader: IterableReader) -> Iterator[object]:
     except PenstockError:
         raise
     except Exception as problem:
-        raise ConnectorError(
-            f"{reader.describe()} raised {type(problem).__name__} after {n_given} rows: {problem}",
-            where=defined_at(reader._source) if callable(reader._source) else None,
-            hint="mend the function, or catch the exception in it",
-        ) from problem
+        raise raised_by(reader, problem, n_given) from problem
+
+
+def raised_by(reader: IterableReader, problem: Exception, n_given: int) -> ConnectorError:
+    """The user's code raised something, after so many rows."""
+    return ConnectorError(
+        f"{reader.describe()} raised {type(problem).__name__} after {n_given} rows: {problem}",
+        where=defined_at(reader._source) if callable(reader._source) else None,
+        hint="mend the function, or catch the exception in it",
+    )
 
 
 def few_or_many(given: list[object], few: PlainRows, schema: pa.Schema, start: int) -> SourceBatch:

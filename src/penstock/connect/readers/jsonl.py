@@ -14,7 +14,6 @@ import binascii
 import json
 from base64 import b64decode
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
@@ -33,6 +32,7 @@ from penstock.connect.readers.listing import Paths
 from penstock.connect.readers.textfile import Chunk, as_text, chunks
 from penstock.errors import ConnectorError, SchemaError, nearest_first
 from penstock.expr.failure import RowFailure
+from penstock.frozen import dataclass
 
 _SPECIAL = ("NaN", "Infinity", "-Infinity")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from penstock.connect.readers.following import FollowingReader, file_or_folder_r
 from penstock.connect.readers.listing import Paths
 from penstock.errors import ConnectorError, SchemaError
 from penstock.expr.types import canonical_schema
+from penstock.frozen import dataclass
 
 _ROWS_AT_A_TIME = 131_072
 

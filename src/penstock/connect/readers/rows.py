@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -14,6 +13,7 @@ from penstock.connect.protocol import Delivery, SourceBatch
 from penstock.connect.readers.table import TableReader
 from penstock.errors import SchemaError
 from penstock.expr.declared import declared_schema
+from penstock.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

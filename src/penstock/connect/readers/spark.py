@@ -8,7 +8,6 @@ Those of a stream come in the batches that Spark cuts (`spark_stream.py`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +18,7 @@ from penstock.connect.readers.spark_stream import SparkStreamReader
 from penstock.errors import ConnectorError
 from penstock.expr.failure import reason_of
 from penstock.expr.types import canonical_schema
+from penstock.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from penstock.connect.columns import fitted, joined
 from penstock.connect.protocol import Delivery, SourceBatch
 from penstock.errors import ConnectorError
 from penstock.expr.failure import reason_of
+from penstock.frozen import dataclass
 
 _LOOK = 0.1
 """Seconds between looks whether the query is still there."""

@@ -7,7 +7,6 @@ null; an index is read only if it has a name.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from penstock.connect.protocol import Delivery, SourceBatch
 from penstock.errors import SchemaError
 from penstock.expr.declared import declared_schema
 from penstock.expr.types import canonical_schema
+from penstock.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

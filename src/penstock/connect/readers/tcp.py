@@ -10,7 +10,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
@@ -27,6 +26,7 @@ from penstock.connect.readers.iterable import DEFAULT_BATCH
 from penstock.connect.readers.textfile import Chunk, last_newline
 from penstock.errors import ConnectorError, nearest_first
 from penstock.expr.declared import declared_schema
+from penstock.frozen import dataclass
 
 FORMATS = ("jsonl", "csv")
 _WAIT = timedelta(milliseconds=100)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from penstock.connect.readers.files import FileReader
 from penstock.connect.readers.following import FollowingReader, file_or_folder_reader
 from penstock.connect.readers.listing import Paths
 from penstock.connect.readers.textfile import Chunk, as_text, chunks
+from penstock.frozen import dataclass
 
 _SCHEMA = pa.schema([("line", pa.string())])
 

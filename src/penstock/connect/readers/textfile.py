@@ -10,11 +10,11 @@ import gzip
 import io
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.connect.readers.files import unreadable
 from penstock.errors import ConnectorError
+from penstock.frozen import dataclass
 
 CHUNK_BYTES = 1 << 23
 _UTF8_MARK = b"\xef\xbb\xbf"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -11,6 +10,7 @@ from penstock.caller import defined_at, name_of
 from penstock.connect.protocol import Delivery
 from penstock.connect.writers.staged import StagedOutput
 from penstock.errors import ConnectorError, FunctionError, PenstockError
+from penstock.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ What rows hold is data, not commands: characters that a terminal would obey are 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from typing import TextIO
 from unicodedata import combining, east_asian_width
 
@@ -16,6 +15,7 @@ import pyarrow.types as kind
 from penstock.connect.cuts import checked_size
 from penstock.connect.protocol import Delivery
 from penstock.connect.writers.staged import StagedOutput
+from penstock.frozen import dataclass
 
 _WIDEST = 40
 

@@ -6,7 +6,6 @@ are ISO 8601, with `Z` if the column has a zone. NaN is `nan`. What is written r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from penstock.connect.writers.folder import FolderWriter, folder_writer
 from penstock.connect.writers.text_sheet import TextSheet, time_text
 from penstock.errors import SchemaError
 from penstock.expr import compute as pc
+from penstock.frozen import dataclass
 
 _NEEDS_QUOTES = r'[",\r\n]|^$|^\x{FEFF}'
 

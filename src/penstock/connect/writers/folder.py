@@ -17,7 +17,6 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -26,6 +25,7 @@ import pyarrow as pa
 from penstock.connect.protocol import Delivery
 from penstock.connect.writers.manifest import FolderLock, Manifest, sync_folder
 from penstock.errors import ConnectorError
+from penstock.frozen import dataclass
 
 _PART = re.compile(r"part-\d{8,}\.\w+")
 _STAGED = re.compile(r"\.part-\d{8,}\.\w+\.tmp")

@@ -11,7 +11,6 @@ import json
 import math
 from base64 import b64encode
 from collections.abc import Callable
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
@@ -20,6 +19,7 @@ import pyarrow.types as kind
 
 from penstock.connect.writers.folder import FolderWriter, folder_writer
 from penstock.connect.writers.text_sheet import TextSheet, time_text
+from penstock.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

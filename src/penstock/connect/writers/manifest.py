@@ -9,10 +9,11 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from penstock.errors import ConnectorError
+from penstock.frozen import dataclass
 
 _VERSION = 1
 

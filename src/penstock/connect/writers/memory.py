@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, groupby
 from typing import Any, TypeAlias
 
@@ -14,7 +14,7 @@ from penstock.connect.protocol import Delivery
 from penstock.errors import ConnectorError
 
 Kept: TypeAlias = Any
-"""A RecordBatch, or a row of plain values."""
+"""A RecordBatch, or a row of plain values. Of a batch: a list of these, or the row that is all of it."""
 
 
 class Memory:
@@ -22,7 +22,7 @@ class Memory:
 
     def __init__(self) -> None:
         self._schema: pa.Schema | None = None
-        self._committed: dict[int, Sequence[Kept]] = {}
+        self._committed: dict[int, Kept] = {}
         self._sink: str | None = None
 
     @property
@@ -53,7 +53,7 @@ class Memory:
 
     def batches(self) -> list[pa.RecordBatch]:
         """The rows of each batch that had any, in order."""
-        found = [_columns(kept, self._schema) for kept in self._committed.values()]
+        found = [_columns(kept, self._schema) for kept in self._kept()]
         return [joined(each, self._schema) for each in found]
 
     def table(self) -> pa.Table:
@@ -68,7 +68,12 @@ class Memory:
 
     def _all(self) -> list[pa.RecordBatch]:
         """All rows, those of many small batches together."""
-        return _columns(chain.from_iterable(self._committed.values()), self._schema)
+        return _columns(chain.from_iterable(self._kept()), self._schema)
+
+    def _kept(self) -> Iterator[Sequence[Kept]]:
+        """What was committed, batch by batch."""
+        for kept in self._committed.values():
+            yield (kept,) if isinstance(kept, dict) else kept
 
     def _free(self) -> None:
         self._sink = None
@@ -77,12 +82,12 @@ class Memory:
 class MemoryOutput:
     """Rows of a batch, kept when it is committed; few and plain ones as they came.
 
-    show_plain  keeps plain rows that are all of a batch, once
+    show_row  keeps a plain row that is all of a batch, once
     """
 
-    def __init__(self, committed: dict[int, Sequence[Kept]], on_close: Callable[[], None]) -> None:
+    def __init__(self, committed: dict[int, Kept], on_close: Callable[[], None]) -> None:
         self._committed, self._on_close = committed, on_close
-        self.show_plain: Callable[[int, Sequence[Plain]], object] = committed.setdefault
+        self.show_row: Callable[[int, Plain], object] = committed.setdefault
         self._staged: dict[int, list[Kept]] = {}
 
     def write(self, batch: int, rows: pa.RecordBatch) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
 import pyarrow as pa
 
 from penstock.connect.writers.folder import FolderWriter, folder_writer
+from penstock.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -19,6 +18,7 @@ from penstock.connect.protocol import Delivery
 from penstock.connect.writers import csv, jsonl
 from penstock.connect.writers.staged import StagedOutput
 from penstock.errors import ConnectorError, nearest_first
+from penstock.frozen import dataclass
 
 STUCK_S = 60.0
 _ENCODERS: dict[str, Callable[[pa.RecordBatch], bytes]] = {"jsonl": jsonl.encode, "csv": csv.encode}

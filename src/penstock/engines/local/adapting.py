@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from penstock.clock import Clock
 from penstock.engines.local.making import Made
@@ -16,7 +17,9 @@ from penstock.engines.local.network import Bench, Network
 from penstock.engines.local.pool import Pool
 from penstock.engines.local.settings import Settings
 from penstock.engines.local.statistics import NodeStatistics
-from penstock.events import Event, EventSink
+
+if TYPE_CHECKING:
+    from penstock.events import Event, EventSink
 
 
 class Scaling:
@@ -63,7 +66,8 @@ def adapting(run: Made, pool: Pool, settings: Settings, clock: Clock) -> Iterato
     from penstock.engines.local.elastic.live import Elasticity, Plant, limits_of
 
     scaling = Scaling(run.network)
-    limits, period_us = limits_of(settings.elastic, settings.cores)
+    # More threads than cores are what the user wants: blocking functions can use them.
+    limits, period_us = limits_of(settings.elastic, max(settings.cores, settings.threads))
     plant = Plant(
         nodes=scaling.active,
         threads=lambda: pool.n_threads,

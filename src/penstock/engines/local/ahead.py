@@ -13,8 +13,7 @@ from dataclasses import replace
 
 from penstock.engines.local.groups import Group, Part
 from penstock.operators.choices.patterns import KEYED, PANED, unfit
-from penstock.operators.op import ERRORS, LATE, Routing
-from penstock.operators.window_join import LATE_RIGHT
+from penstock.operators.op import ERRORS, LATE, LATE_RIGHT, Routing
 from penstock.operators.windows import Windows
 from penstock.plan.step import Step
 

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from penstock.engines.local.statistics import READ_BLOCKED, WRITE_BLOCKED, InputStatistics
+from penstock.engines.local.stretch import Origin, Plain
 from penstock.engines.marks import Mark
 from penstock.stages.batch import Batch
 
@@ -47,9 +47,9 @@ class EndOfRound:
         self.pace, self.number, self.mark = pace, number, mark
 
 
-OneRow = tuple[Mapping[str, object] | None, int, tuple[int, ...], int, int, Mark, int]
-"""A row's values, if there is one, its time and its place; the pace, number and mark of the round's end; and
-when it was put in.
+OneRow = tuple[Plain | None, int, int, int, Origin, Mark, int]
+"""A row's values, if there is one, and the number of its round; its time, shift and origin (`stretch.py`);
+the mark of the round's end; and when it was put in.
 """
 
 

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
+from typing import ClassVar
 
 import pyarrow as pa
 
-from penstock.engines.local.seats import Seat
+from penstock.engines.local.seats import Seat, count
+from penstock.engines.local.stretch import Plain, Stretch
 from penstock.engines.marks import Mark
 from penstock.engines.writing import Writing
+from penstock.plan.accounts import Accounts
 from penstock.plan.step import Step
 from penstock.stages.batch import Batch, columns_together
 
 
 class SinkSeat(Seat):
-    """Writes and commits the rows of each round under its number."""
+    """Writes and commits the rows of each round under its number; also a `stretch.Tail` of single rows.
+
+    written  rows of the last round
+    """
+
+    every_round: ClassVar[bool] = False
 
     def __init__(self, step: Step, writing: Writing) -> None:
         super().__init__(step)
         self.writing, self.accounts = writing, writing.accounts
         self._waiting: list[Batch] = []
-        self.written = 0
-        self._write_row, self.tally = writing.write_row, writing.count_rows
+        self.written = self._n_alone = 0
+        self._write_row: Callable[[int, Plain], object] = writing.write_row
+        self.tally = self._count_alone
 
     def feed(self, batch: Batch) -> None:
         """Rows wait for the end of the round."""
@@ -33,21 +42,27 @@ class SinkSeat(Seat):
         self.written = self.writing.write_batches(number, batches)
         return mark
 
-    def put_row(
-        self,
-        values: Mapping[str, object] | None,
-        time: int,
-        order: tuple[int, ...],
-        pace: int,
-        number: int,
-        turn: int,
-        mark: Mark,
-        now: int,
-    ) -> bool:
-        """Write and commit a row that is all of a round (`line.Tail`)."""
+    def begin(self, stretch: Stretch, number: int, mark: Mark) -> None:
+        """The output is open by now."""
+        self._write_row = self.writing.shows_row or self.writing.write_row
+
+    def moved(self, mark: Mark) -> None:
+        """No mark concerns it."""
+
+    def put_row(self, values: Plain | None, number: int) -> bool:
+        """Write and commit a row that is all of a round."""
         if values is not None:
-            self._write_row(turn, values)
+            self._write_row(number, values)
+            self._n_alone += 1
         return False
+
+    def end(self, number: int) -> int:
+        """Nothing is behind it."""
+        return 0
+
+    def _count_alone(self, accounts: Accounts) -> None:
+        """Add the rows that came by themselves."""
+        count(accounts, self._n_alone, self._n_alone)
 
 
 class Collection:

@@ -10,15 +10,15 @@ from penstock.deferred import load
 from penstock.engines.local.settings import settings
 from penstock.engines.protocol import Gap, RunOptions
 from penstock.errors import NotSupported
-from penstock.events import EventSink
+from penstock.operators.op import JOIN
 from penstock.operators.process import Process
-from penstock.operators.window_join import WindowJoin
 from penstock.plan.expressions import only_on_spark
 from penstock.plan.plan import Plan
 
 if TYPE_CHECKING:
     from penstock.engines.local.run import LocalRun
     from penstock.engines.local.session import LocalSession
+    from penstock.events import EventSink
 
 _SPARK = 'run it with engine="spark", or say it with col(...)'
 
@@ -36,7 +36,7 @@ class LocalEngine:
         gaps = [
             Gap(step.name, "joins of two streams", 'run it with engine="reference"')
             for step in plan
-            if isinstance(step.op, WindowJoin)
+            if step.op.kind == JOIN
         ]
         found = [(step.name, only_on_spark(step.op)) for step in plan]
         return gaps + [Gap(name, f"{sql} runs on Spark only", _SPARK) for name, sql in found if sql]

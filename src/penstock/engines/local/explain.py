@@ -50,6 +50,9 @@ def explain(plan: Plan) -> list[str]:
     waiting = [step.name for step in plan.sources if not step.op.reader.bounded]  # type: ignore[attr-defined]  # a Source
     if waiting:
         lines.append(f"with a thread of their own, because their readers wait: {', '.join(waiting)}")
+    dedicated = [step.name for step in plan if step.op.dedicated]
+    if dedicated:
+        lines.append(f"with a thread of their own, as written: {', '.join(dedicated)}")
     return lines
 
 

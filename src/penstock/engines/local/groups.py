@@ -8,9 +8,9 @@ the replicas, and those that put their work together again.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from enum import Enum
 
+from penstock.frozen import dataclass
 from penstock.operators.choices.patterns import KEYED, unfit
 from penstock.operators.op import Routing
 from penstock.operators.process import Process

@@ -2,19 +2,24 @@
 
 A node that waits for rows, and takes little time for each, is worked for by the thread that has a row for it:
 the channel and the turn of another thread would cost more than the work does. So it is borrowed from the
-dispatcher for as long as its feeder goes on (`begin` to `end`), and counts as running for that time. One that
-takes long for a row has it from the channel, so that both can work side by side. A look at the clock for some
-of the rows tells which it is.
+dispatcher for as long as its feeder goes on (`begin` to `end`), and counts as running for that time. Its
+rounds go with those of its feeder, so a round that brings it no row costs nothing, unless seats behind it
+wait for the end of every round. One that takes long for a row has it from the channel, so that both can work
+side by side. A look at the clock for some of the rows tells which it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from penstock.engines.local.outlets import Straight
 from penstock.engines.local.statistics import READ_BLOCKED
+from penstock.engines.local.stretch import Plain, Stretch
 from penstock.engines.marks import Mark
+
+if TYPE_CHECKING:
+    from penstock.engines.local.line import Line
 
 LONG = 20_000
 """Nanoseconds: who takes longer for a row works for itself."""
@@ -22,107 +27,151 @@ LONG = 20_000
 SELDOM = 64
 """One in so many rounds is looked at."""
 
-PAUSE = 1_000
-"""How often a node is not borrowed, although it waits, after it took long."""
+PAUSE, LONGEST_PAUSE = 4, 1_024
+"""How often a node is not borrowed, although it waits, after it took long: twice as often each time, for many
+a step is slow at first only.
+"""
 
 
 class TakesRows(Protocol):
     """A node that takes rows by themselves (`FlowNode`)."""
 
-    def one_row(
-        self,
-        row: Mapping[str, object] | None,
-        time: int,
-        order: tuple[int, ...],
-        pace: int,
-        number: int,
-        mark: Mark,
-        now: int,
-    ) -> bool:
-        """A round of one row, or of none; whether there may be no more room behind it."""
+    def begin_rows(self, stretch: Stretch, number: int, mark: Mark) -> Line:
+        """Rows will be brought by hand, of rounds from this number on; the feeder has come to the mark.
 
-    def begin_rows(self) -> None:
-        """Rows will be brought by hand."""
+        Gives who takes them.
+        """
 
-    def end_rows(self) -> tuple[int, int]:
-        """No more for now; gives how many came, and the time that nodes behind it took for them."""
+    def moved(self, mark: Mark) -> None:
+        """With the row that comes next, the feeder has come to the mark."""
+
+    def end_rows(self, number: int) -> tuple[int, int]:
+        """No more for now, all rounds before this number are over.
+
+        Gives how many rows came, and the time that nodes behind it took for them.
+        """
 
 
 class Hop:
-    """The only edge out of a node; a `line.Tail` by `put_row`."""
+    """The only edge out of a node, for rows by themselves (`stretch.Tail`)."""
 
-    __slots__ = ("_channel", "_cost", "_long", "_next", "_outlet", "_pause", "_takes")
+    __slots__ = (
+        "_carry",
+        "_channel",
+        "_cost",
+        "_long",
+        "_mark",
+        "_next",
+        "_next_pause",
+        "_nothing",
+        "_outlet",
+        "_pause",
+        "_stretch",
+        "_takes",
+    )
+    every_round: ClassVar[bool] = True
 
     def __init__(self, outlet: Straight) -> None:
         self._outlet, (self._channel,) = outlet, outlet.channels
         self._takes: TakesRows | None = None
+        self._carry: Callable[[Any, int], bool] | None = None
+        self._nothing: Callable[[Any, int], bool] | None = None
         self._pause = self._next = self._cost = 0
+        self._next_pause = PAUSE
         self._long = False
+        self._stretch: Stretch
+        self._mark: Mark
 
-    def begin(self) -> None:
+    def begin(self, stretch: Stretch, number: int, mark: Mark) -> None:
         """The node has rows to send: borrow the reader, if it only waits for them."""
+        self._stretch, self._mark = stretch, mark
+        self._borrow(number)
+
+    def _borrow(self, number: int) -> None:
         takes = self._channel.reader.takes_rows
         if takes is None:
             return
         if self._pause:
             self._pause -= 1
         elif self._channel.dispatcher.borrow(self._channel.reader):
-            self._takes, self._next, self._cost = takes, 0, 0
-            takes.begin_rows()
+            line = takes.begin_rows(self._stretch, number, self._mark)
+            self._takes, self._carry, self._next, self._cost = takes, line.carry, 0, 0
+            self._nothing = line.put_row if line.tail.every_round else None
 
-    def end(self) -> int:
+    def moved(self, mark: Mark) -> None:
+        """The reader hears of it at once, or with the next row in the channel."""
+        self._mark = mark
+        if self._takes is not None:
+            self._takes.moved(mark)
+
+    def end(self, number: int) -> int:
         """No more for now: the reader may go. Gives the time that was spent for it and those behind it."""
-        takes, self._takes = self._takes, None
+        takes, self._takes, self._carry = self._takes, None, None
         if takes is None:
             return 0
-        n_rows, behind = takes.end_rows()
+        n_rows, behind = takes.end_rows(number)
         worked = self._cost * n_rows
         self._outlet.statistics.rows += n_rows
         self._outlet.statistics.batches += n_rows
         self._channel.dispatcher.give_back(self._channel.reader, max(worked - behind, 0))
         return worked
 
-    def put_row(
-        self,
-        values: Mapping[str, object] | None,
-        time: int,
-        order: tuple[int, ...],
-        pace: int,
-        number: int,
-        turn: int,
-        mark: Mark,
-        now: int,
-    ) -> bool:
+    def put_row(self, values: Plain | None, number: int) -> bool:
         """A row that is all of a round, or a round of nothing; whether there may be no more room."""
-        if self._takes is None and self._channel.reader.statistics.state is READ_BLOCKED:
-            self.begin()
-        takes = self._takes
-        if takes is None:
-            if values is not None:
-                self._outlet.statistics.rows += 1
-                self._outlet.statistics.batches += 1
-            return self._channel.push_row((values, time, order, pace, number, mark, now))
-        begun = self._channel.dispatcher.now() if number >= self._next else None
+        carry = self._carry
+        if carry is None:
+            return self._send(values, number)
+        if values is None:
+            carry = self._nothing
+            if carry is None:
+                return False
+        if number >= self._next:
+            return self._looked_at(carry, values, number)
         try:
-            full = takes.one_row(values, time, order, pace, number, mark, now)
+            return carry(values, number)
         except BaseException as failure:
-            self._failed(takes, failure)
+            self._failed(number, failure)
             return False
-        if begun is not None:
-            self._look(number, self._channel.dispatcher.now() - begun)
-        return full
 
-    def _look(self, number: int, took: int) -> None:
-        """Whether the reader is slow: for two rows one after the other, because one may be bad luck."""
+    def _send(self, values: Plain | None, number: int) -> bool:
+        """Through the channel, unless the reader waits now."""
+        if self._channel.reader.statistics.state is READ_BLOCKED:
+            self._borrow(number)
+            if self._takes is not None:
+                return self.put_row(values, number)
+        if values is not None:
+            self._outlet.statistics.rows += 1
+            self._outlet.statistics.batches += 1
+        of, now = self._stretch, self._channel.dispatcher.now()
+        return self._channel.push_row((values, number, of.time, of.shift, of.origin, self._mark, now))
+
+    def _looked_at(self, carry: Callable[[Any, int], bool], values: Plain | None, number: int) -> bool:
+        """By hand, with a look at the clock: a reader that is slow for two such rows is let go.
+
+        For two of them, because one may be bad luck.
+        """
+        clock = self._channel.dispatcher.now
+        begun = clock()
+        try:
+            full = carry(values, number)
+        except BaseException as failure:
+            self._failed(number, failure)
+            return False
+        took = clock() - begun
         self._cost = took if not self._cost else (3 * self._cost + took) // 4
         was_long, self._long = self._long, took > LONG
-        self._next = number + 1 if self._long else number + SELDOM
-        if was_long and self._long:
-            self._pause = PAUSE
-            self.end()
+        if not self._long:
+            self._next, self._next_pause = number + SELDOM, PAUSE
+        elif not was_long:
+            self._next = number + 1
+        else:
+            self._pause, self._next_pause = self._next_pause, min(2 * self._next_pause, LONGEST_PAUSE)
+            self.end(number + 1)
+        return full
 
-    def _failed(self, takes: TakesRows, failure: BaseException) -> None:
+    def _failed(self, number: int, failure: BaseException) -> None:
         """The reader raised: it ends, and its feeder goes on until it is told to stop."""
-        self._takes = None
-        takes.end_rows()
+        takes, self._takes, self._carry = self._takes, None, None
+        assert takes is not None, "the reader is at hand"
+        takes.end_rows(number)
         self._channel.dispatcher.ended(self._channel.reader, failure)

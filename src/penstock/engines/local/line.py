@@ -9,92 +9,76 @@ saved (`Progress.watched`); in others rows go through the seats as batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING, ClassVar
 
 from penstock.engines.local.end_seats import SinkSeat
 from penstock.engines.local.hop import Hop
 from penstock.engines.local.outlets import Straight
-from penstock.engines.local.seats import Seat, count
+from penstock.engines.local.seats import Seat, Target, count
+from penstock.engines.local.stretch import Plain, Stretch, Tail
 from penstock.engines.marks import Mark
 from penstock.operators.op import ERRORS, OUT
 from penstock.plan.accounts import Accounts
 from penstock.stages.batch import Batch
-from penstock.stages.by_row import ByRow
 
-Plain = Mapping[str, object]
-
-Tail = Callable[[Plain | None, int, tuple[int, ...], int, int, int, Mark, int], bool]
-"""Takes what became of a row, None for nothing, and the end of its round; whether there may be no more room.
-
-Its arguments are (values, time, order, pace, number, turn, mark, now); see `Seat.end_round` for pace to mark.
-"""
+if TYPE_CHECKING:
+    from penstock.stages.by_row import ByRow
 
 
 class Line:
     """Seats that take rows by themselves, one behind the other, and where rows go from there.
 
     seats    whose steps it does
+    tail     what is behind them
+    put_row  its own
     n_in     rows that have come
     dropped  rows that were filtered, by seat
     failed   rows on which a function failed, by seat
     """
 
-    __slots__ = ("_hop", "_rows", "_steps", "_tail", "dropped", "failed", "n_in", "seats")
+    __slots__ = ("_rows", "_steps", "_stretch", "dropped", "failed", "n_in", "put_row", "seats", "tail")
 
-    def __init__(
-        self, seats: Sequence[Seat], rows: Sequence[ByRow], tail: Tail, hop: Hop | None = None
-    ) -> None:
-        self.seats, self._rows, self._tail, self._hop = tuple(seats), tuple(rows), tail, hop
+    def __init__(self, seats: Sequence[Seat], rows: Sequence[ByRow], tail: Tail) -> None:
+        self.seats, self._rows, self.tail, self.put_row = tuple(seats), tuple(rows), tail, tail.put_row
         self._steps = tuple(enumerate(each.step for each in rows))
+        self._stretch: Stretch
         self.n_in = 0
         self.dropped, self.failed = [0] * len(rows), [0] * len(rows)
 
-    def begin(self) -> None:
-        """Rows are about to come."""
-        if self._hop is not None:
-            self._hop.begin()
+    def begin(self, stretch: Stretch, number: int, mark: Mark) -> None:
+        """Rows are about to come, of rounds from this number on; the node has come to the mark."""
+        self._stretch = stretch
+        self.tail.begin(stretch, number, mark)
 
-    def end(self) -> int:
-        """No more for now; gives the time that was spent for nodes behind this one."""
-        return 0 if self._hop is None else self._hop.end()
+    def end(self, number: int) -> int:
+        """No more for now, all rounds before this number are over; gives the time spent for nodes behind."""
+        return self.tail.end(number)
 
-    def carry(
-        self,
-        row: Plain,
-        time: int,
-        order: tuple[int, ...],
-        pace: int,
-        number: int,
-        turn: int,
-        mark: Mark,
-        now: int,
-    ) -> bool:
-        """One row, which is all of its round; gives what the tail does."""
+    def carry(self, row: Plain, number: int) -> bool:
+        """One row, which is all of the round of this number; gives what the tail does."""
         for at, step in self._steps:
             try:
-                values = step(row)
+                made = step(row)
             except Exception as cause:
                 self.n_in += 1
-                self._lost(at, row, time, order, cause)
-                return self._tail(None, time, order, pace, number, turn, mark, now)
-            if values is None:
+                self._lost(at, row, number, cause)
+                return self.put_row(None, number)
+            if made is None:
                 self.n_in += 1
                 self.dropped[at] += 1
-                return self._tail(None, time, order, pace, number, turn, mark, now)
-            row = values
+                return self.put_row(None, number)
+            row = made
         self.n_in += 1
-        return self._tail(row, time, order, pace, number, turn, mark, now)
+        return self.put_row(row, number)
 
-    def empty(self, pace: int, number: int, turn: int, mark: Mark, now: int) -> bool:
-        """A round without a row."""
-        return self._tail(None, 0, (), pace, number, turn, mark, now)
-
-    def _lost(self, at: int, row: Plain, time: int, order: tuple[int, ...], cause: Exception) -> None:
+    def _lost(self, at: int, row: Plain, number: int, cause: Exception) -> None:
         """What the step's policy makes of a row on which it failed."""
-        seat = self.seats[at]
+        seat, of = self.seats[at], self._stretch
         self.failed[at] += 1
-        letters = self._rows[at].lost(Batch.of_one(row, seat.step.up.schema, time, order), cause)
+        batch = Batch.of_one(row, seat.step.up.schema, of.time, of.order(number))
+        letters = self._rows[at].lost(batch, cause)
         if letters is not None:
             for target in seat.targets.get(ERRORS, ()):
                 target(letters)
@@ -110,6 +94,42 @@ class Line:
         accounts.filtered += self.dropped[at]
 
 
+class AsBatches:
+    """The tail of a line whose rows go on as batches of one, to seats or outlets of any kind."""
+
+    every_round: ClassVar[bool] = True
+
+    def __init__(self, last: Seat, seats: Sequence[Seat], hearing: Sequence[Seat]) -> None:
+        self._targets: tuple[Target, ...] = last.targets.get(OUT, ())
+        self._schema, self._hearing = last.step.outputs[OUT].schema, tuple(hearing)
+        self._leaves = any(seat.outlets for seat in seats)
+        self._stretch: Stretch
+        self._mark: Mark
+
+    def begin(self, stretch: Stretch, number: int, mark: Mark) -> None:
+        """Remember what is asked of every row."""
+        self._stretch, self._mark = stretch, mark
+
+    def moved(self, mark: Mark) -> None:
+        """The seats are told at the end of the round."""
+        self._mark = mark
+
+    def put_row(self, values: Plain | None, number: int) -> bool:
+        """The row, and the end of its round."""
+        of, mark = self._stretch, self._mark
+        if values is not None:
+            batch = Batch.of_one(values, self._schema, of.time, of.order(number))
+            for target in self._targets:
+                target(batch)
+        for seat in self._hearing:
+            mark = seat.end_round(of.origin[0], number, number, mark)
+        return self._leaves
+
+    def end(self, number: int) -> int:
+        """Nothing is done for others."""
+        return 0
+
+
 def line_behind(source: Seat, seats: Sequence[Seat], hearing: Sequence[Seat]) -> Line:
     """The line behind a source at the head of a node.
 
@@ -118,7 +138,7 @@ def line_behind(source: Seat, seats: Sequence[Seat], hearing: Sequence[Seat]) ->
     """
     mine, rows = _by_row(source.targets.get(OUT, ()), seats)
     last = mine[-1] if mine else source
-    line = Line(mine, rows, *_tail(last, [source, *seats], seats[len(mine) :], hearing))
+    line = Line(mine, rows, _tail(last, [source, *seats], seats[len(mine) :], hearing))
     source.tally = line.count_source
     return _counted(line)
 
@@ -126,11 +146,11 @@ def line_behind(source: Seat, seats: Sequence[Seat], hearing: Sequence[Seat]) ->
 def line_of(seats: Sequence[Seat], hearing: Sequence[Seat]) -> Line | None:
     """The line of a node that reads channels, if its first seat takes rows by themselves."""
     if len(seats) == 1 and isinstance(seats[0], SinkSeat):
-        return Line((), (), seats[0].put_row)
+        return Line((), (), seats[0])
     mine, rows = _by_row((seats[0].feed,), seats)
     if not mine:
         return None
-    return _counted(Line(mine, rows, *_tail(mine[-1], seats, seats[len(mine) :], hearing)))
+    return _counted(Line(mine, rows, _tail(mine[-1], seats, seats[len(mine) :], hearing)))
 
 
 def _counted(line: Line) -> Line:
@@ -152,36 +172,14 @@ def _by_row(targets: object, seats: Sequence[Seat]) -> tuple[list[Seat], list[By
     return mine, rows
 
 
-def _tail(
-    last: Seat, seats: Sequence[Seat], rest: Sequence[Seat], hearing: Sequence[Seat]
-) -> tuple[Tail, Hop | None]:
+def _tail(last: Seat, seats: Sequence[Seat], rest: Sequence[Seat], hearing: Sequence[Seat]) -> Tail:
     """Where rows go from the last seat of a line: short where there is one sink or one channel, no more."""
     targets, schema = last.targets.get(OUT, ()), last.step.outputs[OUT].schema
     outlets = [outlet for seat in seats for outlet in seat.outlets]
     if not outlets and len(rest) == 1 and isinstance(rest[0], SinkSeat) and targets == (rest[0].feed,):
-        return rest[0].put_row, None
+        return rest[0]
     if not rest and len(outlets) == 1:
         (outlet,) = outlets
         if isinstance(outlet, Straight) and targets == (outlet.send,) and outlet.begin_rows(schema):
-            hop = Hop(outlet)
-            return hop.put_row, hop
-
-    def as_batch(
-        values: Plain | None,
-        time: int,
-        order: tuple[int, ...],
-        pace: int,
-        number: int,
-        turn: int,
-        mark: Mark,
-        now: int,
-    ) -> bool:
-        if values is not None:
-            batch = Batch.of_one(values, schema, time, order)
-            for target in targets:
-                target(batch)
-        for seat in hearing:
-            mark = seat.end_round(pace, number, turn, mark)
-        return bool(outlets)
-
-    return as_batch, None
+            return Hop(outlet)
+    return AsBatches(last, seats, hearing)

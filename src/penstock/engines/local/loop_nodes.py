@@ -65,7 +65,9 @@ class LoopNode(SeatsNode):
         assert isinstance(head, LoopSeat), "an own loop is at the head of its node"
         assert isinstance(op, Process), "only operators of the user's have a loop of their own"
         self.head = head
-        self.loop = OwnLoop(steps[0], op, head.accounts, self.room)
+        self.loop = OwnLoop(
+            steps[0], op, head.accounts, room=self.room, stopping=lambda: progress.shutdown_requested
+        )
         self._timed = {given.port for given in steps[0].inputs if given.stream.time is not None}
 
     def room(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import count
 from random import Random
 from typing import TYPE_CHECKING
@@ -22,12 +21,13 @@ from penstock.engines.local.wiring import Wiring
 from penstock.engines.measured import Measured
 from penstock.engines.protocol import RunOptions
 from penstock.engines.tables import with_tables
-from penstock.events import EventSink
+from penstock.frozen import dataclass
 from penstock.plan.plan import Plan
 
 if TYPE_CHECKING:
     from penstock.engines.local.breakdown import Breakdown
     from penstock.engines.local.saving import Saving
+    from penstock.events import EventSink
 
 LONGEST_TURN = 5
 """Messages in a turn of a simulated run, at most."""

@@ -22,11 +22,11 @@ from penstock.engines.local.channel import Channel, Word
 from penstock.engines.local.outlets import Outlet
 from penstock.engines.marks import Mark
 from penstock.stages.batch import Batch, Ints
-from penstock.stages.patterns.dealing import KeyDeal
 from penstock.timing.bucket import BUCKETS
 
 if TYPE_CHECKING:
     from penstock.engines.local.node import ReadingNode
+    from penstock.stages.patterns.dealing import KeyDeal
 
 
 def first_owners(n: int) -> Ints:

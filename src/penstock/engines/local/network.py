@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from penstock.engines.counting import add
@@ -15,6 +15,7 @@ from penstock.engines.local.outlets import InSlices, InTurn
 from penstock.engines.local.seats import Seat
 from penstock.engines.reading import Reading
 from penstock.engines.writing import Writing
+from penstock.frozen import dataclass
 from penstock.operators.process import Process
 from penstock.plan.accounts import Accounts
 from penstock.plan.plan import Plan

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.engines.local.channel import BROKEN, CLOSED, Channel, EndOfRound, OneRow, Rescaled, Word
 from penstock.engines.local.statistics import READ_BLOCKED, READY, WRITE_BLOCKED, NodeStatistics
+from penstock.engines.local.stretch import order_of
 from penstock.engines.local.tickets import Line
 from penstock.engines.marks import Mark
 from penstock.plan.step import Step
@@ -212,11 +213,12 @@ class ReadingNode(Node):
 
     def _take_row(self, channel: Channel, message: OneRow) -> None:
         """A row by itself, where rows come as batches."""
-        values, time, order, pace, number, mark, _ = message
+        values, number, time, shift, origin, mark, _ = message
         if values is not None:
             assert channel.schema is not None, "who sends rows by themselves has said what they are"
+            order = order_of(origin, number + shift)
             self.on_rows(channel, Batch.of_one(values, channel.schema, time, order))
-        self.take(channel, EndOfRound(pace, number, mark))
+        self.take(channel, EndOfRound(origin[0], number, mark))
 
     def _in_line(self, channel: Channel, message: Any) -> None:
         """Whose turn it is among replicas that are read by ticket."""

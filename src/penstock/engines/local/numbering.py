@@ -8,7 +8,6 @@ give at most one row for a row. It holds for readers of Penstock's own; a user's
 from __future__ import annotations
 
 from penstock.operators.accumulator import Accumulator
-from penstock.operators.aggregates import First, Last
 from penstock.operators.filter import Filter
 from penstock.operators.map import Map, Select
 from penstock.operators.source import Source
@@ -31,7 +30,8 @@ def numbered_steps(plan: Plan) -> frozenset[str]:
 
 def _minds_order(op: Windows, step: Step) -> bool:
     aggregates = (op.aggregates or {}).values()
-    return any(isinstance(each, First | Last) for each in aggregates) or op.resolved(step.up).counted
+    ends = any(type(each).__name__ in ("First", "Last") for each in aggregates)
+    return ends or op.resolved(step.up).counted
 
 
 def _is_numbered(plan: Plan, step: Step) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +18,12 @@ from penstock.engines.local.channel import BROKEN, CLOSED, Channel, EndOfRound, 
 from penstock.engines.local.statistics import OutputStatistics
 from penstock.engines.local.tickets import turn_of
 from penstock.engines.marks import OVER, Mark
-from penstock.operators.op import LATE
-from penstock.operators.window_join import LATE_RIGHT
+from penstock.operators.op import LATE, LATE_RIGHT
 from penstock.stages.batch import Batch
-from penstock.stages.patterns import Deal
 from penstock.stages.row_places import merged
+
+if TYPE_CHECKING:
+    from penstock.stages.patterns import Deal
 
 _NOTHING = Mark()
 

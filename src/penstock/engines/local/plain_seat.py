@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from penstock.engines.local.seats import Seat, Target, count, nowhere
 from penstock.engines.marks import Mark
@@ -12,8 +13,10 @@ from penstock.operators.op import ERRORS, OUT
 from penstock.plan.accounts import Accounts
 from penstock.plan.step import Step
 from penstock.stages.batch import Batch
-from penstock.stages.by_row import ByRow
 from penstock.stages.stateless import Stateless
+
+if TYPE_CHECKING:
+    from penstock.stages.by_row import ByRow
 
 
 class PlainSeat(Seat):

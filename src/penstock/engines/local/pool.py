@@ -65,8 +65,8 @@ class Pool:
 
     def _start(self, name: str, number: int, only: Node | None) -> None:
         thread = threading.Thread(target=self._work, args=(number, only), name=name, daemon=True)
-        self._threads.append(thread)
         thread.start()
+        self._threads.append(thread)  # now it can be joined: others may be doing so
 
     def _work(self, worker: int, only: Node | None) -> None:
         if self._cores:

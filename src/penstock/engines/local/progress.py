@@ -10,12 +10,13 @@ import math
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from penstock.clock import Clock
 from penstock.engines.local.node import Node
-from penstock.events import BatchDone, Event, EventSink, RowsErrored, RowsLate, WatermarkMoved, nobody
+from penstock.frozen import dataclass
+from penstock.nobody import nobody
 from penstock.plan.accounts import Accounts
 from penstock.plan.step import Step
 from penstock.timing.watermark import AFTER_ALL
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.engines.local.latency import Latencies
     from penstock.engines.local.moves import Moves
     from penstock.engines.local.saving import Saving
+    from penstock.events import Event, EventSink
 
 
 @dataclass(slots=True)
@@ -58,7 +60,7 @@ class Progress:
         self._sinks: dict[int, list[str]] = {}
         self._rounds: dict[tuple[int, int], _Round] = {}
         self._n_told = first
-        self.stopping = False
+        self.stopping = self.shutdown_requested = False
         self.saving: Saving | None = None
         self.moves: Moves | None = None
         self.latencies: Latencies | None = None
@@ -121,6 +123,11 @@ class Progress:
         with self._lock:
             self.stopping = True
             self._limits = {pace: self._begun.get(pace, self.first) for pace in self._sources}
+
+    def shut_down(self) -> None:
+        """The same because somebody has asked for it: operators with their own loop may look, and leave."""
+        self.shutdown_requested = True
+        self.stop()
 
     @property
     def batches(self) -> int:
@@ -188,6 +195,8 @@ class Progress:
 
     def _note_done(self) -> None:
         """Rounds that are all the way through, in order."""
+        from penstock.events import BatchDone
+
         unfinished = set()
         for key in sorted(self._rounds):
             round_ = self._rounds[key]
@@ -210,6 +219,8 @@ class Progress:
     def moved(self, step: str, before: float, after: float) -> None:
         """A source's watermark, before a round and after it."""
         if self.telling and after > before:
+            from penstock.events import WatermarkMoved
+
             at = None if after == AFTER_ALL else int(after)
             self.tell(WatermarkMoved(self._clock.now(), step, at))
 
@@ -226,6 +237,8 @@ class Progress:
 
     def counted(self, step: Step, accounts: Accounts, late: int, errors: int, number: int) -> None:
         """What a step has counted, and how much of it was told before."""
+        from penstock.events import RowsErrored, RowsLate
+
         if accounts.late > late:
             self.tell(RowsLate(self._clock.now(), step.name, accounts.late - late))
         if accounts.errors > errors:

@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from penstock.engines.local.channel import Channel
 from penstock.engines.local.groups import Group, Part, is_copied, is_keyed, moves
-from penstock.engines.local.moves import ByOwner, Leader
 from penstock.engines.local.network import Bench, Network
 from penstock.engines.local.outlets import Copied, Dealt, InSlices, InTurn, Outlet, Straight
 from penstock.operators.op import Routing
 from penstock.plan.step import Ref
-from penstock.stages.patterns import Deal
-from penstock.stages.patterns.dealing import KeyDeal
+
+if TYPE_CHECKING:
+    from penstock.engines.local.moves import Leader
+    from penstock.stages.patterns import Deal
 
 
 class Routes:
@@ -45,6 +47,9 @@ class Routes:
             return Copied(ref.port, channels, size)
         deal = self._deal(ref, bench.group)
         if moves(bench.group):
+            from penstock.engines.local.moves import ByOwner
+            from penstock.stages.patterns.dealing import KeyDeal
+
             assert isinstance(deal, KeyDeal), "what moves is dealt by key"
             leader = self._leader(bench.group)
             return ByOwner(ref.port, channels, deal, size, leader=leader, moves=self._network.moves)
@@ -64,6 +69,8 @@ class Routes:
         return one_deals and alone and not is_copied(head) and not is_keyed(head)
 
     def _leader(self, group: Group) -> Leader:
+        from penstock.engines.local.moves import Leader
+
         head = group.head
         found = Leader(head.name, self._network.moves, head.degree.least, group.width)
         return self._network.leaders.setdefault(group.number, found)
@@ -72,6 +79,8 @@ class Routes:
         if group.part is Part.REPLICAS:
             return copy.deepcopy(self._network.patterns[group.head.name].deal)
         if is_keyed(group.head):
+            from penstock.stages.patterns.dealing import KeyDeal
+
             schema = self._network.plan[ref.step].outputs[ref.port].schema
             return KeyDeal(schema, group.head.up.key, group.width)
         return None

@@ -20,12 +20,13 @@ from penstock.engines.local.watchdog import watched
 from penstock.engines.measured import Measured
 from penstock.engines.protocol import RunOptions, RunResult
 from penstock.errors import PenstockError
-from penstock.events import EventSink, RunEnded, RunStarted, StepFailed
+from penstock.nobody import nobody
 from penstock.plan.accounts import Accounts
 from penstock.plan.plan import Plan
 
 if TYPE_CHECKING:
     from penstock.engines.checkpoint import Checkpoint
+    from penstock.events import EventSink
 
 
 class LocalRun(InThread):
@@ -46,7 +47,7 @@ class LocalRun(InThread):
         """Ask the run to stop after the rounds at hand; `wait` then returns."""
         super().stop()
         if self._made is not None:
-            self._made.progress.stop()
+            self._made.progress.shut_down()
 
     def break_off(self) -> None:
         """Leave at once."""
@@ -87,20 +88,25 @@ class LocalRun(InThread):
             run = self._made = self._make(folder)
             outcome = self._carry(run, folder)
         except PenstockError as failure:
-            if failure.step is not None:
+            if failure.step is not None and self._events is not nobody:
+                from penstock.events import StepFailed
+
                 self._events(StepFailed(self._clock.now(), failure.step, str(failure)))
             raise
         finally:
             if folder is not None:
                 folder.close()
-            self._events(RunEnded(self._clock.now(), outcome, self._n_through(outcome)))
+            if self._events is not nobody:
+                from penstock.events import RunEnded
+
+                self._events(RunEnded(self._clock.now(), outcome, self._n_through(outcome)))
         return result(run, outcome)
 
     def _carry(self, run: Made, folder: Checkpoint | None) -> str:
         """Open, work, save, and close whatever happens; gives the outcome."""
         run.dispatcher.on_failure = lambda node, failure: run.progress.stop()
         if self._stopping.is_set():
-            run.progress.stop()
+            run.progress.shut_down()
         self._crew.tell = run.progress.tell
         open_all(run, folder)
         try:
@@ -164,6 +170,7 @@ class LocalRun(InThread):
             adapting(run, pool, settings, self._clock),
         ):
             pool.join()
+        pool.join()  # those too that the controller has started in the last moment
         for node in nodes:
             node.turns.close()
         if run.dispatcher.failure is not None:
@@ -176,11 +183,16 @@ def needs_thread(node: Node, settings: Settings, network: Network, crew: Crew) -
         return False
     waits = any(not network.readings[s.name].bounded for s in node.steps if s.name in network.readings)
     waits = waits or crew.serves(node)
-    return waits or settings.threads == 0 or any(step.name in settings.dedicated for step in node.steps)
+    asked = any(step.op.dedicated or step.name in settings.dedicated for step in node.steps)
+    return waits or asked or settings.threads == 0
 
 
 def begin(plan: Plan, clock: Clock, events: EventSink) -> None:
     """Say that a run begins."""
+    if events is nobody:
+        return
+    from penstock.events import RunStarted
+
     events(RunStarted(clock.now(), plan.graph, "local", tuple(step.name for step in plan)))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -21,9 +22,11 @@ from penstock.operators.op import OUT
 from penstock.plan.accounts import Accounts
 from penstock.plan.step import Step
 from penstock.stages.batch import Batch
-from penstock.stages.by_row import ByRow
 from penstock.stages.protocol import Stage
 from penstock.stages.row_places import merged
+
+if TYPE_CHECKING:
+    from penstock.stages.by_row import ByRow
 
 Target = Callable[[Batch], None]
 Out = Iterable[tuple[str, Batch]]

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
+from math import inf
 from typing import Any
 
 from penstock.engines.local.schedulers import names, preset
 from penstock.errors import EngineError, PenstockError, nearest_first
+from penstock.frozen import dataclass
 from penstock.plan.plan import Plan
 from penstock.timing.duration import micros
 
 PER_NODE = "per-node"
+UNBOUNDED = "unbounded"
 WAITS = ("auto", "blocking", "spinning")
 COMPOSITIONS = ("combined", "dedicated", "centralised")
 WORKERS = AUTO, PROCESS, THREAD = ("auto", "process", "thread")
@@ -26,7 +29,7 @@ class Settings:
     threads        workers; 0 gives every node a thread of its own
     scheduler      by name
     quantum_ns     how long a node runs before others have their turn
-    queue_size     messages in a channel
+    queue_size     messages in a channel; infinity for any number
     channels       how a worker waits: "auto" looks for work for a while and then sleeps
     pinning        workers stay on their cores
     deterministic  in rounds: the same batches give the same rows in the same order, always
@@ -43,7 +46,7 @@ class Settings:
     threads: int = 1
     scheduler: str = "throughput"
     quantum_ns: int = 50_000_000
-    queue_size: int = 64
+    queue_size: float = 64
     channels: str = "auto"
     pinning: bool = False
     composition: str = "combined"
@@ -79,12 +82,17 @@ def settings(asked: Any, plan: Plan) -> Settings:
     _one_of("channels", asked.channels, WAITS)
     _one_of("composition", asked.composition, COMPOSITIONS)
     _one_of("workers", asked.workers, WORKERS)
-    for name in asked.dedicated:
+    dedicated = _names("dedicated", asked.dedicated)
+    for name in dedicated:
         _one_of("dedicated", name, [step.name for step in plan])
     sizes = preset(asked.scheduler)
     if asked.elastic is not None:
         from penstock.engines.local.elastic.live import limits_of
 
+        if not all(hasattr(asked.elastic, name) for name in ("low", "high", "period", "hold")):
+            raise EngineError(
+                f"elastic={asked.elastic!r} does not say when to change what", hint="elastic=ps.Elastic()"
+            )
         limits_of(asked.elastic, _cores())
     return Settings(
         cores=_cores(),
@@ -97,8 +105,8 @@ def settings(asked: Any, plan: Plan) -> Settings:
         composition=asked.composition,
         deterministic=_switch("deterministic", asked.deterministic),
         elastic=asked.elastic,
-        seed=asked.seed,
-        dedicated=tuple(asked.dedicated),
+        seed=_seed(asked.seed),
+        dedicated=dedicated,
         save_every_us=_length("save_every", asked.save_every),
         workers=asked.workers,
         measure=_switch("measure", asked.measure),
@@ -125,12 +133,31 @@ def _switch(what: str, asked: object) -> bool:
     return asked
 
 
-def _size(asked: object) -> int:
+def _size(asked: object) -> float:
+    if asked == UNBOUNDED:
+        return inf
     if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
         raise EngineError(
-            f"queue_size={asked!r} is not a number of batches", hint="use 1 or more, e.g. queue_size=64"
+            f"queue_size={asked!r} is not a number of batches",
+            hint=f'use 1 or more, e.g. queue_size=64, or "{UNBOUNDED}"',
         )
     return asked
+
+
+def _seed(asked: object) -> int | None:
+    if asked is not None and (isinstance(asked, bool) or not isinstance(asked, int)):
+        raise EngineError(f"seed={asked!r} is not a whole number", hint="use seed=7")
+    return asked
+
+
+def _names(what: str, asked: object) -> tuple[str, ...]:
+    if isinstance(asked, str):
+        return (asked,)
+    if not isinstance(asked, list | tuple | set | frozenset):
+        raise EngineError(
+            f"{what}={asked!r} names no steps", hint=f'name them: {what}=("slow",), or write it at the step'
+        )
+    return tuple(asked)
 
 
 def _length(what: str, asked: Any) -> int:

@@ -15,6 +15,7 @@ from penstock.engines.local.progress import Progress
 from penstock.engines.local.seats import Seat
 from penstock.engines.local.stage_nodes import written
 from penstock.engines.local.statistics import READ_BLOCKED, READY, WRITE_BLOCKED
+from penstock.engines.local.stretch import Stretch
 from penstock.engines.marks import Mark
 from penstock.engines.reading import Reading
 from penstock.plan.accounts import Accounts
@@ -111,6 +112,7 @@ class SourceNode(Node):
         self._feed, self.progress, self.pace, self._drain = feed, progress, pace, drain
         self._hearing = seats
         self._line: Line | None = None
+        self._stretch = Stretch((pace, self.source.reading.rank))
         self._singly = True  # the last batch was a row by itself, so the next may be
         self.round = progress.first
 
@@ -147,11 +149,11 @@ class SourceNode(Node):
 
         A batch that is something else is carried as any batch is.
         """
-        reading, progress, pace, deadline = self.source.reading, self.progress, self.pace, self.deadline
-        limit, timed, mark, rank, time = progress.limit(pace), reading.timed, reading.mark, reading.rank, 0
-        rows, carry, clock, number, place = reading.begun(), line.carry, self.now, self.round, reading.n_rows
-        first = number
-        line.begin()
+        reading, progress, stretch, number = self.source.reading, self.progress, self._stretch, self.round
+        rows, timed, mark, carry = reading.begun(), reading.timed, reading.mark, line.carry
+        limit, clock, deadline = progress.limit(self.pace), self.now, self.deadline
+        stretch.shift = reading.n_rows - number
+        line.begin(stretch, number, mark)
         try:
             while number < limit and not progress.stopping:
                 try:
@@ -161,23 +163,23 @@ class SourceNode(Node):
                 if type(row) is not dict:
                     break
                 if timed:
-                    found = reading.time_of(row)
-                    if found is None:
+                    time = reading.time_of(row)
+                    if time is None:
                         break
-                    time, mark = found, reading.mark
-                now = clock()
-                order = (place,) if rank is None else (rank, place)
-                full = carry(row, time, order, pace, number, number, mark, now)
-                place += 1
-                self.round = number = number + 1
-                if full or now >= deadline:
+                    stretch.time, before, mark = time, mark, reading.mark
+                    if mark is not before:
+                        line.tail.moved(mark)
+                full = carry(row, number)
+                number += 1
+                if full or clock() >= deadline:
                     return True
             else:
                 return False
         finally:
-            self.statistics.helped(clock(), line.end())
-            reading.went_on(number - first)
-            progress.went_on(pace, number)
+            n_rounds, self.round = number - self.round, number
+            self.statistics.helped(clock(), line.end(number))
+            reading.went_on(n_rounds)
+            progress.went_on(self.pace, number)
         batch = reading.taken(row)
         self._feed.over = batch is None
         return self._carry(batch)

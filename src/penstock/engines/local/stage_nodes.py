@@ -9,7 +9,7 @@ flow together in the order of the feeds and replicas, so that nothing depends on
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from penstock.engines.local.channel import Channel, EndOfRound, Rescaled
 from penstock.engines.local.end_seats import SinkSeat
@@ -19,6 +19,7 @@ from penstock.engines.local.plain_seat import find_runs
 from penstock.engines.local.progress import Progress
 from penstock.engines.local.seats import Seat
 from penstock.engines.local.statistics import READ_BLOCKED, READY, WRITE_BLOCKED
+from penstock.engines.local.stretch import Stretch
 from penstock.engines.marks import Mark, flowing_together
 from penstock.plan.step import Step
 from penstock.stages.batch import Batch
@@ -78,7 +79,7 @@ class FlowNode(SeatsNode):
         super().__init__(number, steps, replica, seats, progress)
         self._feed = seats[0].feed
         self._line: Line | None = None
-        self._n_before = 0
+        self._n_before = self._pace = 0
 
     def connected(self) -> None:
         """Rows that come by themselves on the only channel may go on so."""
@@ -107,56 +108,58 @@ class FlowNode(SeatsNode):
         items, half, writer, clock = channel.items, channel.capacity / 2, channel.writer, self.now
         if not self.open or not items or type(items[0]) is not tuple:
             return False
-        full, before = False, line.n_in
-        line.begin()
+        full, number, stretch, deadline = False, items[0][1], Stretch(items[0][4]), self.deadline
+        self.begin_rows(stretch, number, channel.mark)
         try:
             while not full and items and type(items[0]) is tuple:
-                row, time, order, pace, number, mark, _ = items.popleft()
+                row, number, stretch.time, stretch.shift, _, mark, _ = items.popleft()
                 if writer.statistics.state is WRITE_BLOCKED and len(items) <= half:
                     channel.dispatcher.read(writer)
-                now = clock()
-                full = self.one_row(row, time, order, pace, number, mark, now) or now >= self.deadline
+                if mark is not channel.mark:
+                    self.moved(mark)
+                full = line.put_row(None, number) if row is None else line.carry(row, number)
+                number += 1
+                full = full or clock() >= deadline
         finally:
-            self.statistics.helped(clock(), line.end())
-            channel.took(line.n_in - before)
+            n_rows, behind = self._settled(number)
+            self.statistics.helped(clock(), behind)
+            channel.took(n_rows)
         return True
 
-    def one_row(
-        self,
-        row: Mapping[str, object] | None,
-        time: int,
-        order: tuple[int, ...],
-        pace: int,
-        number: int,
-        mark: Mark,
-        now: int,
-    ) -> bool:
-        """A round of one row, or of none; whether there may be no more room behind it."""
-        line, channel, turn = self._line, self.channels[0], self.round
+    def moved(self, mark: Mark) -> None:
+        """With the row that comes next, the input has come to the mark."""
+        channel, line = self.channels[0], self._line
         assert line is not None, "rows come by themselves only where there is a line for them"
-        if mark is not channel.mark:
-            channel.mark = mark
-            self.mark = flowing_together((mark,), self.mark)
-        if row is None:
-            full = line.empty(pace, number, turn, self.mark, now)
-        else:
-            full = line.carry(row, time, order, pace, number, turn, self.mark, now)
-        self.round = turn + 1
-        channel.reached[pace] = self._done[pace] = number
-        return full
+        channel.mark = mark
+        self.mark = flowing_together((mark,), self.mark)
+        line.tail.moved(self.mark)
 
-    def begin_rows(self) -> None:
-        """Rows will be brought by hand."""
+    def begin_rows(self, stretch: Stretch, number: int, mark: Mark) -> Line:
+        """Rows will come, of rounds from this number on; the input has come to the mark.
+
+        Gives who takes them.
+        """
+        assert self.round == number, "rows by themselves are of one source, whose rounds are everybody's"
         assert self._line is not None, "rows come by themselves only where there is a line for them"
-        self._n_before = self._line.n_in
-        self._line.begin()
+        self._n_before, self._pace = self._line.n_in, stretch.origin[0]
+        self._line.begin(stretch, number, self.mark)
+        if mark is not self.channels[0].mark:
+            self.moved(mark)
+        return self._line
 
-    def end_rows(self) -> tuple[int, int]:
+    def end_rows(self, number: int) -> tuple[int, int]:
         """No more for now; gives how many came, and the time that nodes behind it took for them."""
-        assert self._line is not None, "rows come by themselves only where there is a line for them"
-        n_rows, behind = self._line.n_in - self._n_before, self._line.end()
+        n_rows, behind = self._settled(number)
         self.channels[0].passed_by(n_rows)
         return n_rows, behind
+
+    def _settled(self, number: int) -> tuple[int, int]:
+        """All rounds before the number are over."""
+        assert self._line is not None, "rows come by themselves only where there is a line for them"
+        if number > self.round:
+            self.channels[0].reached[self._pace] = self._done[self._pace] = number - 1
+            self.round = number
+        return self._line.n_in - self._n_before, self._line.end(number)
 
     def on_rows(self, channel: Channel, batch: Batch) -> None:
         """Work on them."""

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.clock import Clock
 from penstock.engines.local.dispatch import Dispatcher
@@ -25,7 +25,9 @@ from penstock.engines.local.seats import Seat
 from penstock.engines.local.source_node import SourceNode
 from penstock.engines.local.statistics import RUNNING
 from penstock.engines.reading import Reading
-from penstock.events import Event, StepStalled
+
+if TYPE_CHECKING:
+    from penstock.events import Event
 
 LOOKS = 4
 """How often it looks in the time that a turn may take."""
@@ -66,6 +68,8 @@ class Watchdog:
 
     def _warn(self, node: Node, took_us: int, found: Found) -> None:
         import logging  # few runs have anything to say
+
+        from penstock.events import StepStalled
 
         shown = "".join(f"\n  {line}" for line in found.stack)
         busy = took_us / 1e6
@@ -110,7 +114,7 @@ def _found(node: Node, frames: Mapping[int, FrameType]) -> Found | None:
         if _is_reading(inside):
             return None
         steps = [seat.step for seat in map(_seat, inside) if seat is not None]
-        return Found((steps or node.steps)[0].name, _shown(innermost, inside))
+        return Found((steps or node.steps)[0].name, _shown(inside))
     return None
 
 
@@ -141,12 +145,13 @@ def _up_to_turn(innermost: FrameType) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _shown(innermost: FrameType, inside: list[FrameType]) -> list[str]:
-    from penstock.engines.local.processes.stacks import user_stack
+def _shown(inside: list[FrameType]) -> list[str]:
+    """The frames as they were found: a thread at work has others by the time it is looked at again."""
+    from penstock.engines.local.processes.stacks import trimmed
     from penstock.engines.local.processes.worker import Worker
 
     for frame in inside:
         if frame.f_code is Worker.call.__code__:
             worker: Worker = frame.f_locals["self"]
             return [f"in worker process {worker.pid}", *worker.stack()]
-    return user_stack(innermost, {run_turn.__code__})
+    return trimmed(inside)

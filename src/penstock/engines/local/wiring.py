@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from math import inf
 
 from penstock.engines.local.building import Building
 from penstock.engines.local.channel import Channel
 from penstock.engines.local.dispatch import Dispatcher
 from penstock.engines.local.end_seats import SinkSeat
 from penstock.engines.local.groups import Part
-from penstock.engines.local.leading import lead
 from penstock.engines.local.network import Bench, Network, seats_of
 from penstock.engines.local.node import Node, ReadingNode
 from penstock.engines.local.outlets import Dealt, InSlices, InTurn, Outlet
@@ -38,7 +38,7 @@ class Wiring:
         dispatcher: Dispatcher,
         progress: Progress,
         *,
-        queue_size: int,
+        queue_size: float,
         in_rounds: bool,
         composition: str,
     ) -> None:
@@ -47,7 +47,8 @@ class Wiring:
         self._queue_size, self._composition = queue_size, composition
         self._routes, self._in_rounds = Routes(building.network, in_rounds=in_rounds), in_rounds
         self._paces: dict[int, frozenset[int]] = {}
-        self._ticketed: set[int] = set()  # numbers of groups whose nodes pass tickets on
+        # The groups whose nodes pass tickets on -> replicas that have their turn when the run begins.
+        self._ticketed: dict[int, int] = {}
 
     def connect(self) -> Network:
         """Put all channels in."""
@@ -63,7 +64,10 @@ class Wiring:
             self._edge(self._producers(ref)[0], bench, ref, given, feedback=True)
         for ref in self._plan.collects:
             self._collect(ref)
-        lead(self._network, self._routes, self._dispatcher, in_rounds=self._in_rounds)
+        if self._network.leaders:
+            from penstock.engines.local.leading import lead
+
+            lead(self._network, self._routes, self._dispatcher, in_rounds=self._in_rounds)
         for node in self._network.nodes:
             self._ready(node)
         return self._network
@@ -123,7 +127,7 @@ class Wiring:
     def _link(self, producer: Bench, bench: Bench, ref: Ref, given: Input, *, feedback: bool = False) -> None:
         """Channels from the nodes of one group to those of another."""
         straight = self._routes.is_straight(producer, bench)
-        ticketed = producer.group.number in self._ticketed
+        n_active = self._ticketed.get(producer.group.number)
         for place, node in enumerate(producer.nodes):
             readers: Sequence[Node] = [bench.nodes[place]] if straight else bench.nodes
             channels = [self._channel(node, reader, given, feedback=feedback) for reader in readers]
@@ -131,28 +135,29 @@ class Wiring:
             _attach(node, ref.step, ref.port, outlet)
             if isinstance(outlet, InTurn | InSlices) and bench.group.head.degree.elastic:
                 self._network.dealers.setdefault(bench.group.head.name, []).append(outlet)
-        if ticketed and not straight and not given.control:
+        if n_active is not None and not straight and not given.control:
             for reader in bench.nodes:
                 assert isinstance(reader, ReadingNode), "tickets come through channels"
-                least = producer.group.head.degree.least
-                reader.keep_order(reader.channels[-len(producer.nodes) :], least)
-        passes = straight and ticketed and len(bench.group.head.data_feeds) == 1
-        if passes or self._routes.is_numbered(producer, bench):
-            self._pass_tickets(bench)
+                reader.keep_order(reader.channels[-len(producer.nodes) :], n_active)
+        if self._routes.is_numbered(producer, bench):
+            self._pass_tickets(bench, bench.group.head.degree.least)
+        elif straight and n_active is not None and len(bench.group.head.data_feeds) == 1:
+            self._pass_tickets(bench, n_active)  # of as many as have their turn before it
 
-    def _pass_tickets(self, bench: Bench) -> None:
-        self._ticketed.add(bench.group.number)
+    def _pass_tickets(self, bench: Bench, n_active: int) -> None:
+        self._ticketed[bench.group.number] = n_active
         for reader in bench.nodes:
             assert isinstance(reader, SeatsNode), "tickets go to stages"
             reader.tickets = True
 
     def _channel(self, writer: Node, reader: Node, given: Input, *, feedback: bool = False) -> Channel:
         assert isinstance(reader, ReadingNode), "sources read no channels"
-        bounded = not feedback  # a bound on what flows back could stop the stream for ever
+        # A bound on what flows back could stop the stream for ever.
+        bounded = not feedback and self._queue_size < inf
         channel = Channel(
             self._dispatcher,
-            capacity=self._queue_size if bounded else float("inf"),
-            max_rows=MAX_ROWS if bounded else float("inf"),
+            capacity=self._queue_size if bounded else inf,
+            max_rows=MAX_ROWS if bounded else inf,
             port=given.port,
             control=given.control,
             feedback=feedback,

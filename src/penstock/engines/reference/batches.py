@@ -72,6 +72,7 @@ class BatchNode(Node):
             raise self._wrong(
                 f"{self._function} gave other columns than it declared",
                 f"it gave {_columns(given.schema)}; it declared {_columns(schema)}",
+                hint="select the declared columns, or declare these: ps.batch(fn, schema=...)",
             )
         return given
 

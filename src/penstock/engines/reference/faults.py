@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import pyarrow as pa
 
 from penstock.engines.timed import TimedRow, shown
 from penstock.errors import FunctionError, PenstockError, Where
 from penstock.expr.failure import reason_of
+from penstock.frozen import dataclass
 from penstock.operators.op import ERRORS, OnError
 from penstock.plan.accounts import Accounts
 from penstock.plan.step import Step

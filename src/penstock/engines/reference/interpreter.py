@@ -22,8 +22,7 @@ from penstock.engines.reference.source import SourceNode
 from penstock.engines.timed import TimedRow, batch_of
 from penstock.errors import PenstockError
 from penstock.events import BatchDone, EventSink, RowsErrored, RowsLate, StepFailed, WatermarkMoved
-from penstock.operators.op import ERRORS, LATE
-from penstock.operators.window_join import LATE_RIGHT
+from penstock.operators.op import ERRORS, LATE, LATE_RIGHT
 from penstock.plan.accounts import Accounts
 from penstock.plan.plan import Plan
 from penstock.plan.step import Input, Ref, Step

@@ -10,14 +10,13 @@ join it leaves with nulls, at its own time, if nothing was paired with it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from penstock.engines.reference.node import Arrived, Mark, Node, Outputs, Site, held_back
 from penstock.engines.reference.pairs import PairTest
 from penstock.engines.timed import TimedRow, in_order
-from penstock.operators.op import OUT
+from penstock.frozen import dataclass
+from penstock.operators.op import LATE_RIGHT, OUT
 from penstock.operators.predicate import Equal
-from penstock.operators.window_join import LATE_LEFT, LATE_RIGHT, LEFT, RIGHT, WindowJoin
+from penstock.operators.window_join import LATE_LEFT, LEFT, RIGHT, WindowJoin
 from penstock.timing.windows import is_late_for
 
 

@@ -7,11 +7,12 @@ it in, and lets the kinds say which windows leave. A kind keeps the windows of o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any, Protocol
 
 from penstock.engines.timed import TimedRow, place
+from penstock.frozen import dataclass
 
 
 class Answer(Enum):

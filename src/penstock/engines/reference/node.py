@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from penstock.clock import Clock
 from penstock.engines.reference.faults import Faults
 from penstock.engines.timed import TimedRow
+from penstock.frozen import dataclass
 from penstock.operators.op import IN
 from penstock.plan.accounts import Accounts
 from penstock.plan.plan import Plan

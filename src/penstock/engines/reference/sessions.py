@@ -12,9 +12,10 @@ are added first, and then the others are tried again and again until none of the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from penstock.engines.reference.members import Answer, Member, Open, WindowRows, ordered
+from penstock.frozen import dataclass
 from penstock.timing.windows import SessionWindow, is_late_for
 
 

@@ -8,7 +8,6 @@ in and one of them says late. All results of a round leave together, key by key,
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -22,6 +21,7 @@ from penstock.engines.timed import TimedRow
 from penstock.engines.values import key_columns, key_of, sort_key
 from penstock.expr.failure import RowFailure
 from penstock.expr.types import to_python
+from penstock.frozen import dataclass
 from penstock.operators.op import LATE, OUT
 from penstock.operators.this_window import ThisWindow
 from penstock.operators.windows import END, FINAL, INDEX, START, WINDOW, Windows

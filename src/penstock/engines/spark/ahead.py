@@ -7,7 +7,7 @@ ends the reading, not the rounds before it: those are carried first.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from penstock.engines.checkpoint import Manifest
@@ -20,6 +20,7 @@ from penstock.engines.spark.patience import Patience
 from penstock.engines.spark.showing import Showing
 from penstock.errors import PenstockError
 from penstock.events import WatermarkMoved
+from penstock.frozen import dataclass
 from penstock.plan.accounts import Accounts
 from penstock.plan.plan import Plan
 from penstock.plan.step import Ref

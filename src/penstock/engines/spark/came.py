@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from penstock.engines.failures import as_error
 from penstock.engines.spark.wire import COUNTED, FAILED, FATES, REASONS, SAVED, WORKED, from_wire
 from penstock.engines.state_files import Place
 from penstock.errors import PenstockError
+from penstock.frozen import dataclass
 
 
 @dataclass(slots=True)
@@ -60,7 +61,7 @@ def came(table: pa.Table) -> Came:
             found.counted.append((sent.round, json.loads(sent.body)))
         elif sent.edge == SAVED:
             for step, places in json.loads(sent.body).items():
-                found.saved.setdefault(step, {}).update({b: tuple(place) for b, place in places})
+                found.saved.setdefault(step, {}).update({b: Place(*place) for b, place in places})
         elif sent.edge == FATES:
             told = json.loads(sent.body)
             fates = found.fates.setdefault((sent.round, told["source"]), Fates())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from penstock.clock import Clock
@@ -14,6 +14,7 @@ from penstock.engines.spark.native_chain import chains_of
 from penstock.engines.spark.who_reads import explain_source
 from penstock.errors import EngineError
 from penstock.events import EventSink
+from penstock.frozen import dataclass
 from penstock.operators.process import Process
 from penstock.operators.window_join import WindowJoin
 from penstock.plan.expressions import only_on_spark

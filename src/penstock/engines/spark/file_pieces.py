@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.engines.spark.native_source import NativeBatch
+from penstock.frozen import dataclass
 from penstock.operators.source import SourceTime
 from penstock.plan.step import Ref
 from penstock.stages.batch import Batch

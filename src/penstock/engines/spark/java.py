@@ -13,11 +13,11 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.engines.spark.java_shim import shim_home
 from penstock.errors import EngineError
+from penstock.frozen import dataclass
 
 OLDEST = 17  # what Spark 4 asks for
 _HINT = 'pip install "penstock[spark]", which brings a Java along, or set JAVA_HOME to a Java 17 or newer'

@@ -25,6 +25,7 @@ from penstock.engines.spark.native_groups import GroupForm
 from penstock.engines.spark.native_source import NativeBatch
 from penstock.engines.spark.tasks import run_alone, run_leg
 from penstock.engines.spark.wire import READ, SCHEMA, SPARK_SCHEMA, WAKE, Sent, to_wire
+from penstock.engines.state_files import kept
 from penstock.errors import EngineError
 from penstock.expr.failure import reason_of
 from penstock.plan.plan import Plan
@@ -88,7 +89,7 @@ class Jobs:
     def _is_little(self, given: Sequence[Sent], task: Task, files: Files) -> bool:
         """Whether one task is enough: little to carry, little to keep, and little to do the last time."""
         n_sent = sum(_weight(sent) for sent in given)
-        n_kept = sum(length for places in task.state.values() for _, _, length in places.values())
+        n_kept, _ = kept(task.state)
         return not files and n_sent <= LITTLE_SENT and n_kept <= LITTLE_KEPT and self._worked <= LITTLE_WORK
 
     def _spread(self, given: Sequence[Sent], task: Task, files: Files) -> Came:

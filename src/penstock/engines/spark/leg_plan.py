@@ -6,14 +6,15 @@ Made on the driver from the plan and its cut; shipped by Spark beside the users'
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import pyarrow as pa
 
 from penstock.engines.marks import Turn
 from penstock.engines.spark.file_pieces import FileForm
 from penstock.engines.spark.legs import Edge, Leg, Legs
-from penstock.engines.state_files import Place, StateFiles
+from penstock.engines.state_files import Places, StateFiles
+from penstock.frozen import dataclass
 from penstock.operators.op import OUT
 from penstock.plan.plan import Plan
 from penstock.plan.step import Ref, Step
@@ -52,11 +53,15 @@ class LegPlan:
 
 @dataclass(frozen=True, slots=True)
 class RoundPlan:
-    """One round: its number, what the clock says, and what each step is told."""
+    """One round: its number, what the clock says, and what each step is told.
+
+    shown  window step -> when it has last shown open windows, before this round
+    """
 
     number: int
     now: int
     turns: Mapping[str, Turn]
+    shown: Mapping[str, int] = field(default_factory=dict)
 
 
 class RoundClock:
@@ -82,7 +87,7 @@ class Task:
     rounds: tuple[RoundPlan, ...]
     job: str
     after: str
-    state: Mapping[str, Mapping[int, Place]]
+    state: Places
     files: StateFiles
 
     @property

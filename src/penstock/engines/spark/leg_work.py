@@ -6,8 +6,8 @@ go what the watermark after it has passed; batches leave before the watermark th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import asdict, field
 
 from penstock.engines.counting import taken
 from penstock.engines.marks import Turn
@@ -17,8 +17,9 @@ from penstock.engines.spark.inbox import Inbox
 from penstock.engines.spark.leg_plan import LegPlan, RoundClock, RoundPlan, Task
 from penstock.engines.spark.legs import Edge
 from penstock.engines.spark.wire import COUNTED, REASONS, SAVED, Dealing, Sent, packed, told
-from penstock.engines.state_files import Place, StateFiles
+from penstock.engines.state_files import Places, StateFiles
 from penstock.errors import NotSupported
+from penstock.frozen import dataclass
 from penstock.operators.op import Routing
 from penstock.operators.windows import Windows
 from penstock.plan.accounts import Accounts
@@ -30,6 +31,7 @@ from penstock.stages.patterns.parts import PARTS
 from penstock.stages.protocol import Stage
 from penstock.stages.row_places import merged
 from penstock.stages.site import Site
+from penstock.stages.window_stage import WindowStage
 
 
 @dataclass(slots=True)
@@ -80,7 +82,7 @@ class LegWork:
         self._dealings[edge.number] = Dealing(made.format.key, made.format.schema, self._plan.n_parts)
         return made
 
-    def restore(self, state: Mapping[str, Mapping[int, Place]], files: StateFiles) -> None:
+    def restore(self, state: Places, files: StateFiles) -> None:
         """Take up the buckets of this part."""
         for name, places in state.items():
             mine = {b: place for b, place in places.items() if b % self._plan.n_parts == self.part}
@@ -97,6 +99,8 @@ class LegWork:
             self.at = number
             came = inbox.rows.pop((round_.number, seat.step.name), [])
             batches, seat.waiting = [*came, *seat.waiting], []
+            if isinstance(seat.stage, WindowStage) and seat.step.name in round_.shown:
+                seat.stage.shown_at = round_.shown[seat.step.name]
             for body in inbox.parts.pop((round_.number, seat.step.name), []):
                 assert isinstance(seat.stage, RowsAndParts), "parts go to windows that take them"
                 parts = unpack(body, seat.stage.format.schema) if isinstance(body, bytes) else body

@@ -8,8 +8,8 @@ the driver, where sinks are. A step whose rows already lie where its key needs t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from penstock.frozen import dataclass
 from penstock.operators.choices.patterns import PANED, unfit
 from penstock.operators.op import ERRORS, LATE
 from penstock.operators.sink import Sink

@@ -9,7 +9,6 @@ chain may drop some, so that it is known by difference; parts count each kind of
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.types as kind
@@ -20,6 +19,7 @@ from penstock.connect.readers.parquet import Parquet
 from penstock.connect.readers.spark import SparkReader
 from penstock.engines.spark.legs import Legs
 from penstock.expr import Expr
+from penstock.frozen import dataclass
 from penstock.operators.choices.kept import Kind, registers_of
 from penstock.operators.choices.patterns import PANED, unfit
 from penstock.operators.filter import Filter

@@ -7,7 +7,6 @@ of other fates than to be in a window were grouped by their fate, and are only c
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.engines.spark.types import from_spark
+from penstock.frozen import dataclass
 from penstock.stages.batch import Batch, Ints
 from penstock.stages.pace import Pace
 

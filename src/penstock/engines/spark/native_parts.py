@@ -7,7 +7,6 @@ few groups that come out (`native_groups.py`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -21,12 +20,14 @@ from penstock.engines.spark.expressions.lowered import either
 from penstock.engines.spark.native_frames import ALIVE, FAILED, FATE, LATE, NO_WINDOW, TIME, marked, whole
 from penstock.engines.spark.slicing import slice_start
 from penstock.expr import Expr, type_of
+from penstock.frozen import dataclass
 from penstock.operators.windows import Windows
 from penstock.plan.step import Step
 from penstock.stages.arrays import Form
-from penstock.stages.lowering import Sheet, lower
+from penstock.stages.lowering import lower
 from penstock.stages.patterns.parts import PartFormat
 from penstock.stages.register import Kind, Register
+from penstock.stages.sheet import Sheet
 from penstock.timing.slices import Slicing, first_open
 from penstock.timing.windows import TimeWindow
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from penstock.connect.protocol import SourceBatch
 from penstock.connect.readers.files import FileReader, shifted, unreadable
 from penstock.engines.reading import Reading
 from penstock.engines.spark import native_chain
+from penstock.frozen import dataclass
 from penstock.operators.source import Source, SourceTime
 from penstock.plan.accounts import Accounts
 from penstock.plan.plan import Plan

@@ -7,7 +7,6 @@ leg, and how many rows had which fate.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +17,7 @@ from penstock.engines.spark.leg_plan import LegPlan, RoundPlan
 from penstock.engines.spark.tasks import first_leg, leave_warm, on_wire
 from penstock.engines.spark.types import from_spark
 from penstock.engines.spark.wire import FAILED, FATES, told
+from penstock.frozen import dataclass
 from penstock.plan.step import Ref
 from penstock.stages.batch import Batch
 

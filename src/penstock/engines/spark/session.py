@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.engines.spark import settings
@@ -18,6 +17,7 @@ from penstock.engines.spark.installed import need_pyspark
 from penstock.engines.spark.secrets import is_secret, without_login
 from penstock.engines.spark.shipping import ship
 from penstock.errors import EngineError, NotSupported
+from penstock.frozen import dataclass
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.errors import EngineError
+from penstock.frozen import dataclass
 
 EMBEDDED = "local[*,4]"  # all cores; a task that fails is tried four times, which plain local[*] never does
 DAEMON = "penstock.engines.spark.daemon"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +21,7 @@ from penstock.engines.spark.leg_work import LegWork
 from penstock.engines.spark.legs import DRIVER
 from penstock.engines.spark.native_groups import GroupForm
 from penstock.engines.spark.wire import FAILED, FATES, SCHEMA, WORKED, Sent, from_wire, to_wire, told
+from penstock.frozen import dataclass
 
 LOST = -1
 """The fate of rows that failed, whoever had them in hand."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +16,7 @@ import pyarrow as pa
 
 from penstock.engines.packed import packed_up
 from penstock.engines.spark.legs import DRIVER, Key
+from penstock.frozen import dataclass
 from penstock.stages.batch import Batch
 from penstock.stages.key_buckets import KeyBuckets
 

@@ -7,7 +7,6 @@ also the way to NumPy and back. Assumes canonical types.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import pyarrow.types as kind
 
 from penstock.expr import compute as pc
 from penstock.expr.arrays import from_numpy, to_numpy, valid_in
+from penstock.frozen import dataclass
 
 Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[Any]

@@ -7,13 +7,13 @@ A rule gets its line of the program and gives a function of the inputs. What tha
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any
 
 from penstock.errors import NotSupported
 from penstock.expr.node import Node
 from penstock.expr.program import Line
+from penstock.frozen import dataclass
 
 # Inputs have the types of the line's operands, which only the type rules know.
 Function = Callable[..., Any]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from numba import cuda
 
+from penstock.frozen import dataclass
 from penstock.kernels.rules import Rule
 
 Array = npt.NDArray[Any]

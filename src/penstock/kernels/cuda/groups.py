@@ -8,11 +8,12 @@ for no one. Host arrays only; nothing here knows CUDA.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from penstock.frozen import dataclass
 
 Array = npt.NDArray[Any]
 MOST_BATCHES = 4

@@ -7,8 +7,7 @@ simulator runs each CUDA thread as a thread of the system, so it gets few.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from penstock.frozen import dataclass
 from penstock.kernels.cuda.device import simulated
 
 

@@ -16,12 +16,12 @@ touched  int8[size]                   1 where the ring holds a slice with rows, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from numba import cuda
 
+from penstock.frozen import dataclass
 from penstock.kernels.cuda.registers import LIFTS, as_device, device_merge
 from penstock.kernels.cuda.sorting import NOWHERE
 from penstock.kernels.ready import id_of

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from penstock.frozen import dataclass
 from penstock.kernels.rules import Rule
 from penstock.kernels.runs import join_loop
 

@@ -8,12 +8,12 @@ Device functions are made once per process and rule; numba compiles them with th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from numba import cuda, types
 
+from penstock.frozen import dataclass
 from penstock.kernels.cuda.device import simulated
 from penstock.kernels.rules import Rule
 

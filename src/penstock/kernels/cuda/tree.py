@@ -10,12 +10,12 @@ which  int64[n]     the slots whose trees are meant: all of them at once, one th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from numba import cuda
 
+from penstock.frozen import dataclass
 from penstock.kernels.cuda.registers import device_merge
 from penstock.kernels.rules import Rule
 

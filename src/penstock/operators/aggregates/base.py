@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
 
 from penstock.errors import SchemaError
 from penstock.expr import Expr, col, type_of
+from penstock.frozen import dataclass
 from penstock.operators.stream import Stream
 
 types = pa.types

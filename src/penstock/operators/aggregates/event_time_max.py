@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
 
+from penstock.frozen import dataclass
 from penstock.operators.aggregates.base import Aggregate
 from penstock.operators.stream import Stream
 

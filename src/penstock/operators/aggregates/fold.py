@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -13,6 +12,7 @@ import pyarrow as pa
 from penstock.caller import called_from, defined_at, name_of
 from penstock.errors import FunctionError, SchemaError
 from penstock.expr.declared import declared_type
+from penstock.frozen import dataclass
 from penstock.operators.aggregates.base import Aggregate
 from penstock.operators.calling import need_call
 from penstock.operators.stream import Stream

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
 
 from penstock.expr import Expr
+from penstock.frozen import dataclass
 from penstock.operators.aggregates.base import ORDERED, Aggregate, aggregated, is_ordered
 from penstock.operators.stream import Stream
 

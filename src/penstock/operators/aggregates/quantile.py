@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
@@ -10,6 +9,7 @@ import pyarrow as pa
 from penstock.caller import called_from
 from penstock.errors import SchemaError
 from penstock.expr import Expr
+from penstock.frozen import dataclass
 from penstock.operators.aggregates.base import Aggregate, aggregated, is_number
 from penstock.operators.stream import Stream
 

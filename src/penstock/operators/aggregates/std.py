@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
 
 from penstock.expr import Expr
+from penstock.frozen import dataclass
 from penstock.operators.aggregates.base import Aggregate, aggregated, is_number
 from penstock.operators.stream import Stream
 

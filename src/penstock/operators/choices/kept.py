@@ -12,8 +12,7 @@ from enum import StrEnum
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.operators import aggregates as spec
-from penstock.operators.aggregates import Aggregate
+from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.choices.compiled import why_python
 from penstock.operators.stream import Stream
 from penstock.timing.windows import CountWindow, Window
@@ -62,15 +61,16 @@ _WIDTHS = {
     Kind.FIRST: 3,
     Kind.MOMENTS: 3,
 }
-_OF_VALUES: dict[type[Aggregate], tuple[Kind, ...]] = {
-    spec.Min: (Kind.COUNT, Kind.LEAST),
-    spec.Max: (Kind.COUNT, Kind.MOST),
-    spec.MinCount: (Kind.COUNT, Kind.LEAST_OF),
-    spec.MaxCount: (Kind.COUNT, Kind.MOST_OF),
-    spec.First: (Kind.COUNT, Kind.FIRST),
-    spec.Last: (Kind.COUNT, Kind.LAST),
-    spec.Var: (Kind.MOMENTS,),
-    spec.Std: (Kind.MOMENTS,),
+# Aggregates by name, so that a program loads only those that it uses.
+_OF_VALUES: dict[str, tuple[Kind, ...]] = {
+    "Min": (Kind.COUNT, Kind.LEAST),
+    "Max": (Kind.COUNT, Kind.MOST),
+    "MinCount": (Kind.COUNT, Kind.LEAST_OF),
+    "MaxCount": (Kind.COUNT, Kind.MOST_OF),
+    "First": (Kind.COUNT, Kind.FIRST),
+    "Last": (Kind.COUNT, Kind.LAST),
+    "Var": (Kind.MOMENTS,),
+    "Std": (Kind.MOMENTS,),
 }
 
 
@@ -90,17 +90,15 @@ def why_rows(aggregate: Aggregate, up: Stream, *, numbered: bool) -> str | None:
 
     `numbered` says that rows come with one column of order, by which first and last can be decided.
     """
-    match aggregate:
-        case spec.Count() | spec.EventTimeMax():
+    if isinstance(aggregate, Fold):
+        return why_python(aggregate, up)
+    match type(aggregate).__name__:
+        case "Count" | "EventTimeMax":
             return None
-        case spec.Fold():
-            return why_python(aggregate, up)
-        case spec.Sum() | spec.Mean():
-            return _why_not_numbers(aggregate, up)
-        case spec.First() | spec.Last():
+        case "First" | "Last":
             unordered = None if numbered else "rows of one time have no number that puts them in order"
             return _why_not_numbers(aggregate, up) or unordered
-        case _ if type(aggregate) in _OF_VALUES:
+        case name if name in ("Sum", "Mean", *_OF_VALUES):
             return _why_not_numbers(aggregate, up)
     return "it is made from all values of a window"
 
@@ -116,26 +114,27 @@ def is_sketched(aggregate: Aggregate, windows: Iterable[Window]) -> bool:
     Those put rows in order before they know which window a row is in, and so have the rows anyway.
     """
     counted = any(isinstance(window, CountWindow) for window in windows)
-    return isinstance(aggregate, spec.ApproxDistinct | spec.Quantile) and not counted
+    return type(aggregate).__name__ in ("ApproxDistinct", "Quantile") and not counted
 
 
 def registers_of(aggregate: Aggregate, up: Stream) -> tuple[Kind, ...]:
     """The registers of an aggregate that they hold, beside the count of rows that every window has."""
-    match aggregate:
-        case spec.Count():
+    match type(aggregate).__name__:
+        case "Count":
             return () if aggregate.value is None else (Kind.COUNT,)
-        case spec.EventTimeMax():
+        case "EventTimeMax":
             return (Kind.LATEST,)
-        case spec.Fold():
+        case "Fold":
             return (Kind.FOLD,)
-        case spec.Sum() | spec.Mean():
+        case "Sum" | "Mean":
             floats = kind.is_floating(aggregate.value_type(up))
             return (Kind.FLOAT_SUM if floats else Kind.INT_SUM, Kind.COUNT)
-    return _OF_VALUES[type(aggregate)]
+        case name:
+            return _OF_VALUES[name]
 
 
 def width_of(register: Kind, aggregate: Aggregate) -> int:
     """How many numbers of eight bytes a register has."""
-    if register is Kind.FOLD and isinstance(aggregate, spec.Fold):
+    if register is Kind.FOLD and isinstance(aggregate, Fold):
         return len(aggregate.zero) if isinstance(aggregate.zero, tuple) else 1
     return _WIDTHS.get(register, 1)

@@ -9,9 +9,10 @@ go round, down to none (section 2.1).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from penstock.errors import GraphError
+from penstock.frozen import dataclass
 from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.choices.kept import why_rows
 from penstock.operators.stream import Stream
@@ -58,14 +59,6 @@ def most_slices(op: Windows, up: Stream) -> int:
     """The most slices in one of the step's time windows; 0 if it has none."""
     windows = [window for _, window in op.resolved(up).windows if isinstance(window, TimeWindow)]
     return max((slicing.longest for slicing in Slicing.groups(windows)), default=0)
-
-
-def saved_as(op: Windows, up: Stream) -> str:
-    """The form of a step's state: where it is the same, one pattern can take up what another has saved."""
-    if op.pattern == PARALLEL:
-        return "windows dealt to replicas"
-    whole = op.pattern == MAP_REDUCE and most_slices(op, up) > 1
-    return "windows by key, in parts" if whole else "windows by key"
 
 
 def _in_parts(op: Windows, up: Stream, few: str) -> Choice:

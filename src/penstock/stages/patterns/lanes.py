@@ -8,11 +8,11 @@ replicas, and are taken up by all replicas, each of which takes what its windows
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.frozen import dataclass
 from penstock.stages.batch import Ints
 from penstock.stages.patterns.dealing import WindowDeal
 from penstock.stages.saved_rows import PLACE, ints_of
@@ -21,7 +21,6 @@ from penstock.stages.shelf import Shelf
 from penstock.timing.slices import Slicing
 
 Batches = Mapping[str, pa.RecordBatch]
-KEYS = "keys"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,4 +103,7 @@ def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     filled = [batch for batch in batches if batch.num_rows]
     if len(filled) < 2:
         return (filled or batches)[0]
-    return pa.Table.from_batches(filled).combine_chunks().to_batches()[0]
+    tables = [pa.Table.from_batches([batch]) for batch in filled]
+    # What has not been shown early need not say so: then a column is null there.
+    whole = pa.concat_tables(tables, promote_options="default")
+    return whole.combine_chunks().to_batches()[0]

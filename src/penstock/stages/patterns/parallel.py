@@ -7,16 +7,17 @@ its own; these it lets go unseen. A row that several replicas get is judged and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
 from penstock.stages.batch import Batch, Ints, Mask
+from penstock.stages.fingerprint import DEALT
 from penstock.stages.patterns.dealing import WindowDeal
-from penstock.stages.patterns.lanes import KEYS, Lanes
-from penstock.stages.saved_state import Piece, decode, encode
+from penstock.stages.patterns.lanes import Lanes
+from penstock.stages.saved_state import KEYS, Piece, decode, encode
 from penstock.stages.shelf import each_once, picked
 from penstock.stages.site import Site
 from penstock.stages.store import NEVER, Left
@@ -25,6 +26,8 @@ from penstock.stages.window_stage import Out, WindowStage
 
 class ParallelStage(WindowStage):
     """Replica number `replica` of those that `deal` deals windows to."""
+
+    form = DEALT
 
     def __init__(
         self, op: Windows, up: Stream, site: Site, deal: WindowDeal, replica: int, *, numbered: bool = False
@@ -35,16 +38,17 @@ class ParallelStage(WindowStage):
     def _begin(self) -> None:
         super()._begin()
         self._lanes = Lanes(self._deal, self._replica, self._shelves)
-        self._changed: Mask | None = (
-            None  # the lanes with news since the last snapshot; None before the first
-        )
+        # The lanes with news since the last snapshot; None before the first. And, from then on, those with
+        # rows since windows were last shown early.
+        self._changed: Mask | None = None
+        self._unshown = np.zeros(self._deal.n_lanes, np.bool_)
 
     def on_batch(self, batch: Batch, watermark: float) -> Out:
         """Take rows in: those at home here as any window stage does, guests without a word about them."""
         at_home = self._deal.homes(batch) == self._replica
         if self._changed is not None:
             for lanes in self._lanes.saving(batch.times, self._deal.buckets(batch)):
-                self._changed[lanes] = True
+                self._changed[lanes] = self._unshown[lanes] = True
         yield from super().on_batch(batch.where(at_home), watermark)
         if not at_home.all():
             self._take_guests(batch.where(~at_home))
@@ -66,6 +70,8 @@ class ParallelStage(WindowStage):
                 watermark = max(self._watermark, self._least)
                 piece = Piece(cut.lane, len(cut.places), watermark, batches)
                 saved[cut.lane] = encode(piece, self.site.step, self._depends_on)
+        if self._changed is None:
+            self._unshown[list(saved)] = True
         self._changed = np.zeros(self._deal.n_lanes, np.bool_)
         return saved
 
@@ -73,11 +79,14 @@ class ParallelStage(WindowStage):
         """Take up all lanes that any number of replicas have saved, as far as they are needed here."""
         pieces = [decode(data, self.site.step, self._depends_on) for data in saved.values()]
         self._begin()
-        if pieces:
-            self._take_up(pieces)
+        self.take_up(pieces)
         self._changed = np.zeros(self._deal.n_lanes, np.bool_)
+        self._unshown[list(saved)] = True
 
-    def _take_up(self, pieces: list[Piece]) -> None:
+    def take_up(self, pieces: Sequence[Piece]) -> None:
+        """Have what these pieces tell of windows of this replica, however they are cut."""
+        if not pieces:
+            return
         given = [self._keys.assign(piece.batches[KEYS].columns, piece.n_keys) for piece in pieces]
         slots = np.concatenate(given)
         batches = self._lanes.joined(pieces, self._buckets(slots))
@@ -104,6 +113,12 @@ class ParallelStage(WindowStage):
         for shelf in self._shelves:
             shelf.take(arriving, self._watermark)
         self._free(each_once([slots]))
+
+    def _note_shown(self, lefts: list[Left]) -> None:
+        """Slices are saved with whether they have been shown: those that had rows by now are news."""
+        if self._changed is not None:
+            self._changed |= self._unshown
+            self._unshown[:] = False
 
     def _given(self, lefts: list[Left], *, final: bool) -> Out:
         return super()._given([self._mine(left, final=final) for left in lefts], final=final)

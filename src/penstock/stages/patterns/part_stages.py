@@ -15,6 +15,7 @@ import numpy as np
 from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
 from penstock.stages.batch import Batch
+from penstock.stages.fingerprint import IN_PARTS
 from penstock.stages.judging import Judging
 from penstock.stages.patterns.part_stores import PaneParts, PanesTogether, WindowParts, WindowsTogether
 from penstock.stages.patterns.parts import PARTS, PartFormat, watermarks_of
@@ -86,9 +87,7 @@ class PartStage(_HalfStage):
 
     def _early(self) -> Out:
         """When it is time to show open windows, the stages that show them must know all parts."""
-        every, now = self._resolved.early, self.site.clock.now()
-        if every is not None and now - self._shown_at >= every:
-            self._shown_at = now
+        if self._is_time():
             yield from self.flush()
 
     def _given(self, lefts: list[Left], *, final: bool) -> Out:
@@ -173,6 +172,8 @@ class PanesJoined(JoinStage):
 
 class ReduceStage(JoinStage):
     """Windows from their parts: REDUCE."""
+
+    form = IN_PARTS
 
     def _own(self, shelves: Sequence[Shelf]) -> tuple[Shelf, ...]:
         windows = [window for _, window in self._resolved.windows if isinstance(window, TimeWindow)]

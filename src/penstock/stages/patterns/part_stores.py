@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.kernels.cells import BASE, END, FIRST, GREAT, MASK
-from penstock.kernels.rings import spread
+from penstock.kernels.ring_rows import spread
 from penstock.kernels.rules import Cells
 from penstock.kernels.runs import join_loop
 from penstock.stages.batch import Ints, Mask
@@ -21,7 +21,7 @@ from penstock.stages.filling import counts_of
 from penstock.stages.pace import Pace
 from penstock.stages.patterns.parts import Cut
 from penstock.stages.register import Kind, Register
-from penstock.stages.shown import Shown
+from penstock.stages.shown import FRESH, Shown
 from penstock.stages.slices import SliceStore
 from penstock.stages.store import Arriving, Fates, Left, Saved
 from penstock.timing.windows import TimeWindow
@@ -63,9 +63,8 @@ class WindowParts(SliceStore):
 
     def early(self) -> Left:
         """Give away all open windows, and the slices they are made of."""
-        self._shown = Shown()  # so that none counts as shown before
         left = super().early()
-        self._shown = Shown()
+        self.shown = Shown()  # none of them counts as shown: more may come of each
         slots, rings = self._rings.active()
         return replace(left, touched=self._rings.forget(slots, rings, GREAT, self._cells.run))
 
@@ -94,7 +93,8 @@ class WindowsTogether:
         self._sizes = np.array([window.size for window in windows], np.int64)
         self._open = np.empty((0, 3), np.int64)  # slot, kind, start; each once, sorted
         self._cells: list[Cells] = [register.rule.blank(0) for register in registers]
-        self._run, self._shown = Pace(), Shown()
+        self._fresh = np.zeros(0, np.bool_)  # by open window: parts came since it was last shown
+        self._run = Pace()
 
     @property
     def n_kinds(self) -> int:
@@ -109,7 +109,7 @@ class WindowsTogether:
     @property
     def nbytes(self) -> int:
         """The memory held."""
-        return self._open.nbytes + self._shown.nbytes + sum(cells.nbytes for cells in self._cells)
+        return self._open.nbytes + self._fresh.nbytes + sum(cells.nbytes for cells in self._cells)
 
     def take(self, arriving: Arriving, watermark: int) -> tuple[Fates, Ints]:
         """Rows never come here."""
@@ -117,6 +117,11 @@ class WindowsTogether:
 
     def take_parts(self, cut: Cut) -> None:
         """Put parts into their windows."""
+        places = self._placed(cut)
+        self._fresh[places] = True
+
+    def _placed(self, cut: Cut) -> Ints:
+        """Put parts into their windows; gives where these stand."""
         new = np.stack([cut.slots, cut.kinds, cut.starts], axis=1)
         both, which = np.unique(np.concatenate([self._open, new]), axis=0, return_inverse=True)
         which = which.reshape(-1)
@@ -125,20 +130,24 @@ class WindowsTogether:
             into = register.rule.blank(len(both))
             into[old] = self._cells[i]
             self._cells[i] = _merged(self._run, register, into, part, new_places)
-        self._open = both
+        fresh = np.zeros(len(both), np.bool_)
+        fresh[old] = self._fresh
+        self._open, self._fresh = both, fresh
+        return np.asarray(new_places, np.int64)
 
     def leave(self, watermark: int, *, ended: bool = False) -> Left:
         """Let go every window with end + lateness <= watermark."""
         gone = self._ends() + self._lateness <= watermark
         left = self._left(np.flatnonzero(gone))
-        self._open = self._open[~gone]
+        self._open, self._fresh = self._open[~gone], self._fresh[~gone]
         self._cells = [cells[~gone] for cells in self._cells]
-        self._shown.forget_until(watermark - self._lateness)
         return replace(left, touched=np.unique(left.slots))
 
     def early(self) -> Left:
         """The open windows that changed since they were last shown."""
-        return self._shown.changed(self._left(np.arange(len(self._open))))
+        changed = np.flatnonzero(self._fresh)
+        self._fresh[:] = False
+        return self._left(changed)
 
     def _ends(self) -> Ints:
         return np.asarray(self._open[:, 2] + self._sizes[self._open[:, 1]], np.int64)
@@ -158,6 +167,7 @@ class WindowsTogether:
         places = np.argsort(slots, kind="stable")
         place = places[np.searchsorted(slots[places], self._open[mine, 0])]
         columns = {"place": place, "kind": self._open[mine, 1], "start": self._open[mine, 2]}
+        columns[FRESH] = self._fresh[mine]
         for i, cells in enumerate(self._cells):
             columns |= {f"{i}.{part}": cells[mine, part] for part in range(cells.shape[1])}
         arrays = {name: pa.array(each, from_pandas=False) for name, each in columns.items()}
@@ -165,12 +175,14 @@ class WindowsTogether:
 
     def load(self, saved: Saved, slots: Ints) -> None:
         """Take up exported windows: what was at place i now belongs to slots[i]."""
-        columns = {name: saved["windows"].column(name).to_numpy() for name in saved["windows"].schema.names}
+        batch = saved["windows"]
+        columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
         cells = tuple(
             np.stack([columns[f"{i}.{part}"] for part in range(register.rule.width)], axis=1)
             for i, register in enumerate(self._registers)
         )
-        self.take_parts(Cut(columns["kind"], slots[columns["place"]], columns["start"], cells))
+        places = self._placed(Cut(columns["kind"], slots[columns["place"]], columns["start"], cells))
+        self._fresh[places] = columns.get(FRESH, True)
 
 
 def _merged(run: Pace, register: Register, into: Cells, parts: Cells, which: Ints) -> Cells:

@@ -16,11 +16,11 @@ that had left when its rows came (`watermark`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.frozen import dataclass
 from penstock.kernels.rules import Cells
 from penstock.operators.stream import Stream
 from penstock.stages.batch import Batch, Ints

@@ -11,8 +11,8 @@ of those before it, after what they gave at that watermark; `lateness` is taken 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from penstock.frozen import dataclass
 from penstock.operators.choices.patterns import (
     MAP_REDUCE,
     PANED,

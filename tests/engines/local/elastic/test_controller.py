@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -120,6 +121,7 @@ def samples(draw: st.DrawFn) -> Sample:
     return Sample(draw(st.integers(1, 64)), tuple(steps))
 
 
+@pytest.mark.slow
 @given(st.lists(samples(), max_size=12), st.integers(1, 64))
 @settings(deadline=None)
 def test_whatever_happens_growth_stays_within_the_limits_and_every_change_has_a_reason(
@@ -138,6 +140,7 @@ def test_whatever_happens_growth_stays_within_the_limits_and_every_change_has_a_
             assert taken_back or decision.after <= max(decision.before, allowed.get(decision.step, most))
 
 
+@pytest.mark.slow
 @given(st.lists(samples(), max_size=12))
 @settings(deadline=None)
 def test_the_same_samples_give_the_same_decisions(seen: list[Sample]) -> None:

@@ -76,6 +76,26 @@ def test_replicas_come_and_go() -> None:
     assert sampler.look([nodes[0], more[2]], 1, now=3_000).steps[1].rows_in == 0
 
 
+def test_a_replica_that_comes_back_counts_nothing_twice() -> None:
+    nodes, ports = graph(2)
+    sampler = Sampler({"step": 2}, now=0)
+    nodes[2].started(0)
+    nodes[2].stopped(900, READ_BLOCKED)
+    ports[1].full(100)
+    ports[1].free(900)
+    ports[1].taken_rows = 50
+    sampler.look(nodes, 2, now=1_000)
+    sampler.look(nodes[:2], 2, now=2_000)
+    step = sampler.look(nodes, 2, now=3_000).steps[1]
+    assert (step.replicas, step.rows_in, step.busy, step.full_in) == (2, 0, 0.0, 0.0)
+
+
+def test_what_was_full_before_the_first_look_is_full_all_the_time_at_most() -> None:
+    nodes, ports = graph(1)
+    ports[0].full(0)
+    assert Sampler({}, now=500).look(nodes, 1, now=1_000).steps[1].full_in == 1.0
+
+
 def test_a_source_that_never_waits_for_rows_is_pressed_though_there_is_room() -> None:
     nodes, _ = graph(1)
     sampler = Sampler({}, now=0)

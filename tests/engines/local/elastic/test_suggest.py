@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,6 +48,15 @@ def test_one_core_is_for_one_replica_each() -> None:
 def test_steps_that_never_ran_get_one() -> None:
     assert suggest_parallelism([ran("a", 0)], cores=8, most=ANY) == {"a": 1}
     assert suggest_parallelism([], cores=8) == {}
+
+
+@pytest.mark.parametrize("cores", [0, -3, 2.0, "4", True, None])
+def test_what_is_no_number_of_cores_is_refused(cores: Any) -> None:
+    with pytest.raises(ps.EngineError) as refused:
+        suggest_parallelism([ran("a", 100)], cores=cores)
+    assert str(refused.value) == (
+        f"cores={cores!r} is not a number of cores\n  hint:   use 1 or more, e.g. cores=4"
+    )
 
 
 def test_the_statistics_of_a_run_are_what_it_takes() -> None:

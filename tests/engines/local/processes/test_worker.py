@@ -139,6 +139,7 @@ def test_when_another_step_fails_the_workers_end_with_the_run() -> None:
     assert held() == before
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_ends_its_workers() -> None:
     before = held()
     graph, memory, some = ps.PipeGraph("stopped"), ps.write.memory(), threading.Event()

@@ -1,9 +1,9 @@
 """From import to the first result, in a process of its own, with the clock inside it.
 
 `small` is a program of a hundred rows, which needs no Numba; `compiled` is one of two hundred thousand, which
-loads kernels from the cache that the installation has filled. pyarrow loads pandas, where that is installed,
-the first time it makes an array: Penstock does not depend on pandas, so it is hidden from `small` and
-`compiled`, and `with pandas` tells what it adds.
+loads kernels from the cache that the installation has filled. pyarrow loads pandas and dateutil, which comes
+with it, where they are installed, the first time it makes an array: Penstock depends on neither, so they are
+hidden from `small` and `compiled`, and `with pandas` tells what they add.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HIDE = """
 import sys
 class Hidden:
     def find_spec(self, name, path=None, target=None):
-        if name == "pandas":
+        if name in ("pandas", "dateutil"):
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Hidden())
 """

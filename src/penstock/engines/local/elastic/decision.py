@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from penstock.frozen import dataclass
 
 THREADS = "(threads)"  # stands where a decision names a step, and cannot be a step's name
 

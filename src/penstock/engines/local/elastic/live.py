@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from penstock.clock import Clock
@@ -19,6 +19,7 @@ from penstock.engines.local.elastic.sample import Sampler
 from penstock.engines.local.statistics import NodeStatistics
 from penstock.errors import EngineError, PenstockError
 from penstock.events import EventSink, ScaleDecided
+from penstock.frozen import dataclass
 from penstock.timing.duration import micros
 
 

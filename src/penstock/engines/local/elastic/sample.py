@@ -7,9 +7,9 @@ counts from zero; one that has gone counts up to the last look.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from penstock.engines.local.statistics import InputStatistics, NodeStatistics
+from penstock.frozen import dataclass
 
 SELDOM = 0.1  # a source that waits for rows less than this share of a period could give out more
 
@@ -88,6 +88,8 @@ class _Look:
 class Sampler:
     """Looks at the statistics once per period.
 
+    Replicas that have gone are remembered: one that comes back has old counts, which are not this period's.
+
     most   step -> the replicas it may have; steps left out stay as they are
     least  step -> the replicas it must have, if not one
     """
@@ -106,9 +108,8 @@ class Sampler:
         for node in nodes:
             steps.setdefault(node.step, []).append(node)
         ports = {port: None for replicas in steps.values() for node in replicas for port in _ports(node)}
-        full = {port: self._full(port, now) / took for port in ports}
+        full = {port: min(1.0, self._full(port, now) / took) for port in ports}
         samples = tuple(self._step(step, found, full, now, took) for step, found in steps.items())
-        self._forget(steps, full)
         return Sample(threads, samples)
 
     def _full(self, port: InputStatistics, now: int) -> int:
@@ -150,14 +151,6 @@ class Sampler:
             least=self._least.get(step, 1),
             pooled=not all(node.dedicated for node in replicas),
         )
-
-    def _forget(
-        self, steps: Mapping[str, Sequence[NodeStatistics]], full: Mapping[InputStatistics, float]
-    ) -> None:
-        """Drop the counters of replicas that have gone."""
-        alive = {node for replicas in steps.values() for node in replicas}
-        self._nodes = {node: look for node, look in self._nodes.items() if node in alive}
-        self._ports = {port: total for port, total in self._ports.items() if port in full}
 
 
 def _ports(node: NodeStatistics) -> Iterable[InputStatistics]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from heapq import heapify, heapreplace
 
 from penstock.engines.local.statistics import NodeStatistics
+from penstock.errors import EngineError
 
 
 def suggest_parallelism(
@@ -25,6 +26,8 @@ def suggest_parallelism(
     cores  how many to use; steps without much work share them
     most   step -> the replicas it may have; steps left out, and sources, keep one. None for any but sources
     """
+    if isinstance(cores, bool) or not isinstance(cores, int) or cores < 1:
+        raise EngineError(f"cores={cores!r} is not a number of cores", hint="use 1 or more, e.g. cores=4")
     found = list(nodes)
     allowed = {node.step: cores for node in found if not node.source} if most is None else most
     work: dict[str, int] = {}

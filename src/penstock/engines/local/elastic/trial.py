@@ -8,10 +8,10 @@ A hold ends at once when the load is another one, because then it says nothing a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from penstock.engines.local.elastic.decision import Decision
 from penstock.engines.local.elastic.sample import Sample
+from penstock.frozen import dataclass
 
 GAIN = 0.02  # what added threads or replicas must bring
 LOSS = 0.02  # what taking some away may cost

@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from penstock.engines.local.processes.line import Line, Message, send_framed
 from penstock.engines.local.processes.stacks import user_stack
 from penstock.engines.packed import packed_up, unpack
 from penstock.errors import EngineError
+from penstock.frozen import dataclass
 from penstock.plan.accounts import Accounts
 from penstock.plan.step import Step
 from penstock.stages.make import stage_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from types import CodeType, FrameType
 
 from penstock.caller import is_ours
@@ -18,6 +18,11 @@ def user_stack(frame: FrameType | None, below: Container[CodeType]) -> list[str]
     while frame is not None and frame.f_code not in below:
         frames.append(frame)
         frame = frame.f_back
+    return trimmed(frames)
+
+
+def trimmed(frames: Sequence[FrameType]) -> list[str]:
+    """Frames, innermost first, as lines, outermost first: the user's, or our last ones if none is."""
     theirs = [each for each in frames if not is_ours(each.f_code.co_filename)]
     return [_line(each) for each in reversed(theirs or frames[:LAST])]
 

@@ -7,7 +7,7 @@ the price of a turn over more rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from penstock.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,23 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random as RandomNumbers
 
-from penstock.engines.local.schedulers.by_chance import Random
-from penstock.engines.local.schedulers.least_recently_run import LeastRecentlyRun
-from penstock.engines.local.schedulers.max_queue_length import MaxQueueLength
-from penstock.engines.local.schedulers.max_running_time import MaxRunningTime
-from penstock.engines.local.schedulers.min_latency import MinLatency
+from penstock.engines.local import schedulers
 from penstock.engines.local.schedulers.presets import PRESETS, preset
 from penstock.engines.local.schedulers.protocol import Scheduler
 from penstock.errors import EngineError, nearest_first
 
 Factory = Callable[[RandomNumbers], Scheduler]
 
+
+def _ours(name: str, *, draws: bool = False) -> Factory:
+    """One of ours, loaded when a run asks for it; `draws` if it takes random numbers."""
+
+    def make(random: RandomNumbers) -> Scheduler:
+        kind: Callable[..., Scheduler] = getattr(schedulers, name)
+        return kind(random) if draws else kind()
+
+    return make
+
+
 OURS: dict[str, Factory] = {
-    "random": Random,
-    "max-queue-length": MaxQueueLength,
-    "min-latency": lambda random: MinLatency(),
-    "least-recently-run": lambda random: LeastRecentlyRun(),
-    "max-running-time": lambda random: MaxRunningTime(),
+    "random": _ours("Random", draws=True),
+    "max-queue-length": _ours("MaxQueueLength", draws=True),
+    "min-latency": _ours("MinLatency"),
+    "least-recently-run": _ours("LeastRecentlyRun"),
+    "max-running-time": _ours("MaxRunningTime"),
 }
 _registered: dict[str, Factory] = {}
 

@@ -6,11 +6,12 @@ flag is true the value is null: rules may rely on both and must keep to them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+
+from penstock.frozen import dataclass
 
 VARIES = object()
 """Stands for the constant of what is not one."""

@@ -1,0 +1,65 @@
+"""Saved windows in another form: by key, or dealt to replicas.
+
+Which form state has depends on the pattern, and `pattern="auto"` chooses that by the number of replicas; on
+Spark it is always by key. Both forms hold the same slices and rows, only cut differently, so that a restart
+can go on from either: one replica that has all windows takes up the one and saves the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.errors import CheckpointError
+from penstock.operators.choices.patterns import MAP_REDUCE, PARALLEL, as_pattern
+from penstock.operators.stream import Stream
+from penstock.operators.windows import Windows
+from penstock.stages.fingerprint import DEALT, FORM, IN_PARTS, fingerprint
+from penstock.stages.patterns.dealing import WindowDeal
+from penstock.stages.patterns.parallel import ParallelStage
+from penstock.stages.saved_state import decode, depends_on, encode
+from penstock.stages.site import Site
+from penstock.timing.windows import TimeWindow
+
+Pieces = Mapping[int, bytes]
+
+
+def form_of(piece: bytes, step: str) -> str:
+    """The form that a piece of saved windows has."""
+    return depends_on(piece, step)[FORM]
+
+
+def reformed(
+    saved: Pieces, form: str, op: Windows, up: Stream, site: Site, *, numbered: bool = False
+) -> Pieces:
+    """All pieces of a step, in the form asked for; those of whole windows have no other.
+
+    numbered  as for WindowStage
+    """
+    before = form_of(next(iter(saved.values())), site.step) if saved else form
+    if before == form:
+        return saved
+    if IN_PARTS in (before, form):
+        raise _no_way(before, form, site)
+    windows = [window for _, window in op.resolved(up).windows if isinstance(window, TimeWindow)]
+    deal = WindowDeal(windows, up.schema, up.key, 1)
+    whole = ParallelStage(as_pattern(PARALLEL, op), up, site, deal, 0, numbered=numbered)
+    was, is_now = (fingerprint(op, up, numbered=numbered, form=each) for each in (before, form))
+    whole.take_up([decode(data, site.step, was) for data in saved.values()])
+    if form == DEALT:
+        return whole.snapshot()
+    return {bucket: encode(piece, site.step, is_now) for bucket, piece in whole.in_hand().items()}
+
+
+def _no_way(before: str, form: str, site: Site) -> CheckpointError:
+    pattern = f'pattern="{MAP_REDUCE}"'
+    if before == IN_PARTS:
+        hint = f'say {pattern} and run it with engine="local", as it was saved'
+    else:
+        hint = f'leave {pattern} out, as it was saved: pattern="auto" takes it up'
+    return CheckpointError(
+        f'step "{site.step}" was saved as {before}, and is now to be kept as {form}',
+        step=site.step,
+        where=site.where,
+        detail=f"{IN_PARTS}: of overlapping windows it is known what they add up to, but not of which slices",
+        hint=f"{hint}; or start with an empty checkpoint folder",
+    )

@@ -1,0 +1,106 @@
+"""Saved windows brought from one form into the other: nothing is lost, and what has no other form says so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from penstock.clock import ManualClock
+from penstock.errors import CheckpointError
+from penstock.operators import aggregates as spec
+from penstock.operators.stream import Stream
+from penstock.operators.window import sliding
+from penstock.operators.windows import KeyedWindows
+from penstock.plan.accounts import Accounts
+from penstock.stages.batch import Batch
+from penstock.stages.fingerprint import BY_KEY, DEALT, IN_PARTS
+from penstock.stages.patterns import decompose
+from penstock.stages.patterns.forms import Pieces, form_of, reformed
+from penstock.stages.patterns.part_stages import PartStage
+from penstock.stages.site import Site
+from penstock.timing.column import TimeType
+
+SCHEMA = pa.schema([("k", pa.string()), ("t", pa.int64())])
+UP = Stream(SCHEMA, TimeType(pa.int64(), "us"), ("k",))
+OP = KeyedWindows(windows=sliding(10, 5), aggregates={"n": spec.count(), "t": spec.collect("t")})
+COUNTED = KeyedWindows(windows=sliding(10, 5), aggregates={"n": spec.count()})
+
+
+def site() -> Site:
+    return Site("w", None, Accounts(), ManualClock())
+
+
+def saved(pattern: str, op: KeyedWindows = OP) -> Pieces:
+    """What three replicas of a pattern save of three keys."""
+    made = decompose(op, UP, 3, site, pattern=pattern)
+    times = np.arange(30, dtype=np.int64)
+    rows = pa.RecordBatch.from_arrays([pa.array(list("abc") * 10), pa.array(times)], schema=SCHEMA)
+    for number, share in made.deal(Batch(rows, times)):
+        replica = made.replicas[number]
+        assert list(replica.on_batch(share, float("-inf"))) == []
+        if isinstance(replica, PartStage):
+            for _, parts in replica.flush():
+                list(made.joining[0].on_batch(parts, float("-inf")))
+    stages, _ = made.keepers
+    return {bucket: piece for stage in stages for bucket, piece in stage.snapshot().items()}
+
+
+def test_pieces_by_key_are_pieces_by_window_and_back() -> None:
+    by_key, dealt = saved("keyed"), saved("parallel")
+    assert {form_of(piece, "w") for piece in by_key.values()} == {BY_KEY}
+    assert {form_of(piece, "w") for piece in dealt.values()} == {DEALT}
+    assert len(by_key) == 3
+    assert len(dealt) > 3
+    assert set(reformed(by_key, DEALT, OP, UP, site())) == set(dealt)
+    assert set(reformed(dealt, BY_KEY, OP, UP, site())) == set(by_key)
+
+
+def results(pieces: Pieces) -> list[tuple[str, int, int, list[int]]]:
+    """What a keyed stage makes of pieces by key, at the end."""
+    (stage,) = decompose(OP, UP, 1, site).replicas
+    stage.restore(pieces)
+    found = [row for _, out in stage.drain() for row in out.rows.to_pylist()]
+    return [(row["k"], row["window_start"], row["n"], row["t"]) for row in found]
+
+
+def test_there_and_back_is_as_if_nothing_had_been_done() -> None:
+    by_key = saved("keyed")
+    again = reformed(reformed(by_key, DEALT, OP, UP, site()), BY_KEY, OP, UP, site())
+    assert results(again) == results(by_key)
+    assert results(reformed(saved("parallel"), BY_KEY, OP, UP, site())) == results(by_key)
+    assert len(results(by_key)) == 3 * 7
+
+
+def test_what_has_the_form_already_stays_as_it_is() -> None:
+    by_key = saved("keyed")
+    assert reformed(by_key, BY_KEY, OP, UP, site()) is by_key
+    assert reformed({}, DEALT, OP, UP, site()) == {}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "form", "fact", "hint"),
+    [
+        (
+            "map_reduce",
+            BY_KEY,
+            'step "w" was saved as windows by key, in parts, and is now to be kept as windows by key',
+            'say pattern="map_reduce" and run it with engine="local", as it was saved;'
+            " or start with an empty checkpoint folder",
+        ),
+        (
+            "parallel",
+            IN_PARTS,
+            'step "w" was saved as windows dealt to replicas, and is now to be kept as '
+            "windows by key, in parts",
+            'leave pattern="map_reduce" out, as it was saved: pattern="auto" takes it up;'
+            " or start with an empty checkpoint folder",
+        ),
+    ],
+)
+def test_whole_windows_have_no_other_form_and_the_error_says_what_to_do(
+    pattern: str, form: str, fact: str, hint: str
+) -> None:
+    with pytest.raises(CheckpointError) as refused:
+        reformed(saved(pattern, COUNTED), form, COUNTED, UP, site())
+    assert (refused.value.fact, refused.value.hint) == (fact, hint)
