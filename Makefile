@@ -5,7 +5,10 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.set-up
 LOOPS  := $(VENV)/.compiled
 
-MAKEFLAGS += --jobs=2  # types are checked while loops are compiled and fast tests run
+# Types are checked while loops are compiled and fast tests run.
+MAKEFLAGS += --jobs=2
+# Where this is set, every process that tests start compiles all our modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check fmt lint types fast golden bench lock clean

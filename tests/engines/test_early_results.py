@@ -84,6 +84,7 @@ def options(who: str, folder: Path) -> dict[str, Any]:
     return {"checkpoint": str(folder / "checkpoint"), **({"options": local} if who == "local" else {})}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", ENGINES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_that_goes_on_repeats_nothing(tmp_path: Path, kind: str, who: str) -> None:

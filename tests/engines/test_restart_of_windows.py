@@ -84,6 +84,7 @@ def written(folder: Path) -> Counter[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("degrees", DEGREES, ids=str)
 @pytest.mark.parametrize("engines", [("local", "local"), ("legs", "legs"), ("local", "legs")], ids="-".join)
 @pytest.mark.parametrize("make", SOME)

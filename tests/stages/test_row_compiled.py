@@ -207,6 +207,7 @@ def test_whatever_is_compiled_of_a_random_function_changes_no_answer(
     agree(Case(op, [cut_batch(some, UP) for some in batches], schema=UP))
 
 
+@pytest.mark.slow
 def test_a_row_on_which_the_compiled_function_raises_is_found_by_python() -> None:
     some = [(0, "a", 1.0, y, 0.0, False, 1, None) for y in (2.0, 0.0, 4.0)]
     op = Map(priced, on_error="dead_letter")

@@ -68,6 +68,7 @@ def test_rows_that_count_windows_have_not_settled_are_saved_too(case: Case, at: 
     assert_same(restarted(case, at).end(), by_reference(case), approximate=tuple(SKETCHES))
 
 
+@pytest.mark.slow
 @LAW
 @given(early_cases(), some_batches, ticks)
 def test_what_has_been_shown_early_is_not_shown_again_by_who_takes_up_the_state(
@@ -128,6 +129,7 @@ def test_state_can_be_taken_up_by_another_number_of_replicas(
         assert difference(table, ours, approximate=tuple(SKETCHES)) is None
 
 
+@pytest.mark.slow
 @LAW
 @given(early_cases(), some_batches, ticks)
 def test_what_has_been_shown_early_is_known_to_who_is_handed_the_state(

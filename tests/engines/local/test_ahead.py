@@ -95,6 +95,7 @@ def test_windows_and_late_rows_are_the_same_with_and_without(
     assert with_ == told(graph, "reference")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("switches", [(True, False), (False, True), (True, True)])
 def test_a_run_with_it_takes_up_what_one_without_has_saved(
     tmp_path: Path, switches: tuple[bool, bool]

@@ -97,6 +97,7 @@ def test_any_number_of_replicas_takes_up_what_others_left(
         assert dying.written(folder) == dying.written(tmp_path / "whole")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("until", [1, 2, 3, 4, 5])
 def test_a_run_that_saves_every_round_can_be_stopped_and_goes_on(tmp_path: Path, until: int) -> None:
     sums(tmp_path / "whole", 1).run("reference")
