@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 
 import penstock.read as read
+from penstock.connect.plain import FEW, PlainBatch
+from penstock.connect.protocol import SourceBatch
 from penstock.errors import SchemaError
 from tests.connect.reading import cuts_of, rows_of
 
@@ -137,3 +139,26 @@ def test_what_is_no_table_is_refused() -> None:
     for wrong in ([{"a": 1}], pl.LazyFrame({"a": [1]}), pd.Series([1], name="a"), {"a": [1]}, None):
         with pytest.raises(SchemaError, match="is not a table"):
             read.table(wrong)
+
+
+SIMPLE = {"n": "int64", "s": "int8", "x": "float64", "text": "string", "yes": "bool", "raw": "binary"}
+
+
+def test_single_rows_are_plain_and_say_the_same_as_batches_of_one() -> None:
+    rows = [
+        {"n": 2**63 - 1, "s": -128, "x": 0.5, "text": "ü", "yes": True, "raw": b"\x00"},
+        {"n": None, "s": None, "x": None, "text": None, "yes": None, "raw": None},
+        *({"n": n, "s": 1, "x": -0.0, "text": "", "yes": False, "raw": b""} for n in range(FEW)),
+    ]
+    reader = read.rows(rows, schema=SIMPLE, batch=1)
+    plain = list(reader.rows_or_batches())
+    assert plain == rows
+    assert [PlainBatch((row,), reader.schema, 0).rows for row in plain] == [
+        batch.rows for batch in reader.batches()
+    ]
+
+
+@pytest.mark.parametrize(("schema", "batch"), [({"n": "int64"}, 2), ({"n": "timestamp"}, 1)])
+def test_other_batches_are_columns(schema: dict[str, str], batch: int) -> None:
+    reader = read.rows([{"n": None}] * 3, schema=schema, batch=batch)
+    assert all(isinstance(each, SourceBatch) for each in reader.rows_or_batches())

@@ -13,10 +13,13 @@ import pyarrow as pa
 
 from penstock.connect.columns import fitted, joined
 from penstock.connect.cuts import Piece, checked_size, together
+from penstock.connect.plain import FEW
 from penstock.connect.protocol import Delivery, SourceBatch
 from penstock.errors import SchemaError
 from penstock.expr.declared import declared_schema
+from penstock.expr.plainly import is_plain_type
 from penstock.expr.types import canonical_schema
+from penstock.expr.values import to_plain
 from penstock.frozen import dataclass
 
 
@@ -55,6 +58,18 @@ class TableReader:
         starts = range(0, self.rows.num_rows, self.batch)
         pieces = (Piece.whole(self.rows.slice(start, self.batch), start) for start in starts)
         return (together([piece], self.schema) for piece in pieces)
+
+    def rows_or_batches(self) -> Iterator[Any]:
+        """The same batches; a single row of types that are told at a glance is a dict of plain values."""
+        singly = self.batch == 1 and all(is_plain_type(field.type) for field in self.schema)
+        return self._singly() if singly else self.batches()
+
+    def _singly(self) -> Iterator[dict[str, object]]:
+        names = self.schema.names
+        for start in range(0, self.rows.num_rows, FEW):
+            columns = [to_plain(column) for column in self.rows.slice(start, FEW).columns]
+            for values in zip(*columns, strict=True):
+                yield dict(zip(names, values, strict=True))
 
     def describe(self) -> str:
         """Such as `table (300 rows)`."""
