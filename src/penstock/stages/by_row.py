@@ -39,5 +39,10 @@ def by_row(step: Callable[[Plain], Plain | None], function: RowFunction, errors:
     return ByRow(step, partial(_lost, function, errors))
 
 
+def computed_by_row(step: Callable[[Plain], Plain | None], errors: RowErrors) -> ByRow:
+    """A step that computes expressions, whose stage can tell what failed by looking at the row again."""
+    return ByRow(step, lambda row, cause: errors.take(row, np.ones(1, np.bool_)))
+
+
 def _lost(function: RowFunction, errors: RowErrors, row: Batch, cause: Exception) -> Batch | None:
     return errors.take(row, np.ones(1, np.bool_), [blame(function, cause)])

@@ -11,7 +11,7 @@ from penstock.operators.op import ERRORS, IN, OUT
 from penstock.operators.stream import Stream
 from penstock.stages.batch import Batch
 from penstock.stages.batch_calls import BatchCalls
-from penstock.stages.by_row import ByRow, by_row
+from penstock.stages.by_row import ByRow, by_row, computed_by_row
 from penstock.stages.computed import Computing
 from penstock.stages.row_compiled import CompiledRows, Results
 from penstock.stages.row_errors import RowErrors
@@ -47,6 +47,17 @@ class ExpressionMap(Stateless):
         yield OUT, Batch(rows, computed.rows.times, computed.rows.order)
         if computed.letters is not None:
             yield ERRORS, computed.letters
+
+    def by_row(self) -> ByRow:
+        """The new values beside those that stay, by plain Python."""
+        plain, down = self._computing.plain, self._down.names
+        names = [name for name, _ in self._function.columns]
+
+        def step(row: Plain) -> Plain:
+            values = {**row, **dict(zip(names, plain(row), strict=True))}
+            return {name: values[name] for name in down}
+
+        return computed_by_row(step, self._errors)
 
     def explain(self) -> list[str]:
         """Natively."""

@@ -43,9 +43,12 @@ ODD = st.sampled_from(
 ROWS = st.lists(st.one_of(GOOD, GOOD, GOOD, ODD), max_size=14)
 POLICIES = st.sampled_from(["skip", "dead_letter"])
 STEPS = st.lists(
-    st.sampled_from(["halved", "small", "text", "typed", "same", "positive", "twice", "relay"]), max_size=4
+    st.sampled_from(
+        ["halved", "small", "text", "typed", "same", "positive", "divided", "chosen", "twice", "relay"]
+    ),
+    max_size=4,
 )
-FAILING = ("halved", "small", "typed", "positive")
+FAILING = ("halved", "small", "typed", "positive", "divided")
 TAILS = st.sampled_from(["sink", "count", "remembered", "fresh", "windows", "callback", "collected"])
 
 
@@ -126,6 +129,11 @@ def add(pipe: Any, kind: str, name: str, policy: str) -> Any:
             return pipe.map(ps.batch(same, schema=ARROW), name=name)
         case "positive":
             return pipe.filter(col("value") > 0, on_error=policy, name=name)
+        case "divided":
+            return pipe.map(value=10 // col("value"), text=col("text"), on_error=policy, name=name)
+        case "chosen":
+            longer = ps.concat(col("text"), ps.lit("ß"))
+            return pipe.select(time=col("time"), text=longer, value=col("value"), key=col("key"), name=name)
         case "twice":
             return pipe.flat_map(twice, schema=SCHEMA, name=name)
     return pipe.filter(lambda row: None if row.key is None else True, name=name)
