@@ -60,9 +60,6 @@ class Rings:
 
     def place(self, slots: Ints, ids: Ints) -> Ints:
         """The cell of each (slot, slice); rings are made, grown or added where it takes that."""
-        rows = self.table[slots]
-        if ((ids >= rows[:, CLEAN]) & (ids < rows[:, END])).all() and not rows[:, HAS_FAR].any():
-            return np.asarray(rows[:, BASE] + (ids & rows[:, MASK]), np.int64)
         order = np.argsort(slots, kind="stable")
         heads = heads_of(slots[order])
         touched = slots[order][heads]

@@ -129,7 +129,7 @@ class SliceStore:
 
     def leave(self, watermark: int, *, ended: bool = False) -> Left:
         """Let go every window with end + lateness <= watermark, and the slices that only they needed."""
-        if not self.passes_an_end(watermark):
+        if not self._passes_an_end(watermark):
             return self._asked_for(self._left([], np.empty(0, np.int64)))
         slots, rings = self._rings.active()
         after, upto = self._left_to - self.lateness, watermark - self.lateness
@@ -148,7 +148,7 @@ class SliceStore:
         run = self._cells.run
         return list_ready(run, self.slicing, window, rings, after, upto, self._most)
 
-    def passes_an_end(self, watermark: int) -> bool:
+    def _passes_an_end(self, watermark: int) -> bool:
         """Whether some window closes between the last watermark and this one, whoever has rows in it."""
         return any(
             first_open(window, watermark, self.lateness) > first_open(window, self._left_to, self.lateness)

@@ -36,7 +36,6 @@ from penstock.stages.sheet import Sheet
 from penstock.stages.shelf import each_once
 from penstock.stages.shelves import shelves_of
 from penstock.stages.site import Site
-from penstock.stages.slices import SliceStore
 from penstock.stages.store import ENDED, NEVER, Arriving, Left, Values
 from penstock.stages.touched import Touched
 
@@ -87,9 +86,6 @@ class WindowStage(ByBucket):
             self._resolved, registers, rows, partial=op.partial, sketches=sketches, slices=slices
         )
         self._judging = Judging(self._resolved, self._shelves, self.site.accounts)
-        stores = [store for shelf in self._shelves for store in shelf.stores]
-        # The only kind that can say beforehand that no window leaves.
-        self._slices = stores[0] if len(stores) == 1 and type(stores[0]) is SliceStore else None
         self._watermark = self._least = NEVER
 
     @property
@@ -210,8 +206,6 @@ class WindowStage(ByBucket):
         return values_of(lifted.arrays[self._lifting.place(what)], how)
 
     def _leave(self, *, ended: bool) -> Out:
-        if self._slices is not None and not (ended or self._slices.passes_an_end(self._watermark)):
-            return
         with combining(self._lifting.foldings, self.site, self._results.place_of):
             lefts = [shelf.leave(self._watermark, ended=ended) for shelf in self._shelves]
         self._judging.settling.settle(lefts)

@@ -38,7 +38,8 @@ def test_a_program_that_dies_at_every_point_in_turn_writes_every_row_once(tmp_pa
     for point, number in CHAIN:
         run = program(tmp_path, point, str(number))
         points, complaints = run.communicate()
-        assert (run.returncode, points.splitlines()[-1], complaints) == (DIED, point, "")
+        assert (run.returncode, complaints) == (DIED, "")
+        assert point in points.splitlines()[-3:]  # other threads go on until the process is gone
     finish(tmp_path)
     assert dying.written(tmp_path) == dying.expected(tmp_path / "whole")
 
