@@ -309,8 +309,18 @@ def test_a_narrow_claim_has_more_rounds_and_is_held_against_the_first_quartiles(
     assert "measured 1.10x at the first quartile" in words.verdict(verdict)
     assert (
         "method",
-        "1 warm-up and 5 timed rounds, ways interleaved; 41 rounds where claims are narrow",
+        "1 warm-up and 5 timed rounds, ways interleaved; 41 rounds of what narrow claims compare",
     ) in (words.facts(result))
+
+
+def test_what_no_narrow_claim_compares_has_no_more_rounds() -> None:
+    clock = ScriptedClock()
+    workload = narrow(clock, [11] * 42)
+    beside = replace(workload, ways=(*workload.ways, Way("beside", len)))
+    seen: list[Progress] = []
+    result = measure(beside, size="quick", clock=clock, on_progress=seen.append)
+    assert [len(one.samples_ns) for one in result.figures] == [41, 41, 5]
+    assert (seen[-1].done + 1, seen[-1].total) == (len(seen), 42 + 42 + 6)
 
 
 def test_rounds_that_were_asked_for_are_kept_where_a_claim_is_narrow() -> None:

@@ -25,7 +25,7 @@ from penstock.bench.workload import Case, Size, Way, Workload
 
 Clock = Callable[[], int]
 NARROW_ROUNDS = 41
-"""Timed rounds where a narrow claim is made: the quickest quarter of them is then ten."""
+"""Timed rounds of what a narrow claim compares: the quickest quarter of them is then ten."""
 T = TypeVar("T")
 
 
@@ -58,13 +58,15 @@ def measure(
             hint="use at least one round, such as --rounds 5",
         )
     machine, started_at = this_machine(), datetime.now(UTC).isoformat(timespec="seconds")
-    rounds_of = {group: rounds_in(workload, group, told, rounds) for group in workload.groups}
-    n_runs = sum(workload.n_cells_of(group) * (warm_up + n) for group, n in rounds_of.items())
-    counter = _Counter(on_progress, n_runs)
+    more = 0 if told else max(NARROW_ROUNDS - rounds, 0)
+    n_narrow = sum(len(workload.narrow_cells_of(group)) for group in workload.groups)
+    n_cells = sum(workload.n_cells_of(group) for group in workload.groups)
+    counter = _Counter(on_progress, n_cells * (warm_up + rounds) + n_narrow * more)
     figures: list[Figures] = []
-    for group, n_rounds in rounds_of.items():
-        tasks = _tasks(workload, group, seed)
-        samples = _timed(workload, tasks, warm_up + n_rounds, clock, counter)
+    for group in workload.groups:
+        tasks, narrow = _tasks(workload, group, seed), workload.narrow_cells_of(group)
+        planned = [tasks] * (warm_up + rounds) + [[one for one in tasks if one.cell in narrow]] * more
+        samples = _timed(workload, planned, clock, counter)
         figures += [_figures(task, samples[task.cell], warm_up) for task in tasks]
         del tasks  # the data of this group goes before that of the next comes
     by_cell = {one.cell: one for one in figures}
@@ -84,11 +86,6 @@ def measure(
         verdicts=tuple(judge(claim, by_cell) for claim in workload.claims),
         charts=workload.charts,
     )
-
-
-def rounds_in(workload: Workload, group: str, told: bool, rounds: int) -> int:
-    """The timed rounds of a group: as told, else more where a narrow claim is made."""
-    return max(rounds, NARROW_ROUNDS) if workload.is_narrow(group) and not told else rounds
 
 
 def order_of_round(tasks: Sequence[T], round_number: int) -> list[T]:
@@ -151,10 +148,11 @@ def _tasks(workload: Workload, group: str, seed: int) -> list[_Task]:
 
 
 def _timed(
-    workload: Workload, tasks: list[_Task], n_rounds: int, clock: Clock, counter: _Counter
+    workload: Workload, planned: list[list[_Task]], clock: Clock, counter: _Counter
 ) -> dict[Cell, list[_Sample]]:
-    samples: dict[Cell, list[_Sample]] = {task.cell: [] for task in tasks}
-    for round_number in range(n_rounds):
+    """Time the tasks of each round; the first round has all of them."""
+    samples: dict[Cell, list[_Sample]] = {task.cell: [] for task in planned[0]}
+    for round_number, tasks in enumerate(planned):
         for task in order_of_round(tasks, round_number):
             counter.begin(task.cell)
             samples[task.cell].append(_once(workload, task, clock))

@@ -104,7 +104,7 @@ def _told(one: Verdict, value: float) -> str:
 def _method(result: Result) -> str:
     told = f"{result.warm_up} warm-up and {result.rounds} timed rounds, ways interleaved"
     most = max(len(one.samples_ns) for one in result.figures)
-    return f"{told}; {most} rounds where claims are narrow" if most > result.rounds else told
+    return f"{told}; {most} rounds of what narrow claims compare" if most > result.rounds else told
 
 
 def facts(result: Result) -> list[tuple[str, str]]:

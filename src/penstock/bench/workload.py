@@ -148,10 +148,15 @@ class Workload:
         cases = [case.name for case in self.cases if case.group == group]
         return sum(way.takes(case) for case in cases for way in self.ways)
 
-    def is_narrow(self, group: str) -> bool:
-        """Whether a narrow claim is made about cases of that group."""
-        groups = {case.name: case.group for case in self.cases}
-        return any(claim.narrow and groups[claim.cell.case] == group for claim in self.claims)
+    def narrow_cells_of(self, group: str) -> set[Cell]:
+        """The cells of that group that a narrow claim compares."""
+        cases = {case.name for case in self.cases if case.group == group}
+        return {
+            cell
+            for claim in self.claims
+            for cell in (claim.cell, claim.over)
+            if claim.narrow and cell is not None and cell.case in cases
+        }
 
     def _require_cell(self, says: str, cell: Cell) -> None:
         _require_known(self.name, says, "case", cell.case, [case.name for case in self.cases])
