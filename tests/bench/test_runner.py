@@ -316,10 +316,15 @@ def test_a_narrow_claim_has_more_rounds_and_is_held_against_the_first_quartiles(
 def test_what_no_narrow_claim_compares_has_no_more_rounds() -> None:
     clock = ScriptedClock()
     workload = narrow(clock, [11] * 42)
-    beside = replace(workload, ways=(*workload.ways, Way("beside", len)))
+    broad = Claim("uneven is not slow", Cell("three", "uneven"), 99, Cell("three", "beside"))
+    ways = Way("beside", lambda data: (clock.pass_by(22), len(data))[1]), *workload.ways
+    beside = replace(workload, ways=ways, claims=(*workload.claims, broad))
     seen: list[Progress] = []
     result = measure(beside, size="quick", clock=clock, on_progress=seen.append)
-    assert [len(one.samples_ns) for one in result.figures] == [41, 41, 5]
+    assert [len(one.samples_ns) for one in result.figures] == [5, 41, 41]
+    # What both have in the same rounds is compared.
+    assert [verdict.measured for verdict in result.verdicts] == [1.1, 0.5]
+    assert words.facts(result)
     assert (seen[-1].done + 1, seen[-1].total) == (len(seen), 42 + 42 + 6)
 
 

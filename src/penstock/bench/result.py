@@ -106,7 +106,7 @@ class Result:
     def ratio(self, figures: Figures) -> Spread | None:
         """This way's time as a multiple of the first way's, paired by round; None if that took no time."""
         base = self.of_case(figures.cell.case)[0]
-        pairs = list(zip(figures.samples_ns, base.samples_ns, strict=True))
+        pairs = _together(figures.samples_ns, base.samples_ns)
         if any(below == 0 for _, below in pairs):
             return None
         return spread([above / below for above, below in pairs])
@@ -121,7 +121,7 @@ def judge(claim: Claim, figures: Mapping[Cell, Figures]) -> Verdict:
     else:
         theirs = _samples(figures[claim.over], claim)
         measured = _times(_middle(mine, claim), _middle(theirs, claim))
-        rounds = spread([_times(*pair) for pair in zip(mine, theirs, strict=True)])
+        rounds = spread([_times(*pair) for pair in _together(mine, theirs)])
     work = one.units.get(claim.speed, 0)
     return Verdict(claim, measured, measured <= claim.at_most, rounds.low, rounds.high, work)
 
@@ -131,6 +131,11 @@ def _samples(figures: Figures, claim: Claim) -> Sequence[float]:
     if claim.note:
         return figures.notes[claim.note]
     return figures.samples_ns if claim.over else [ns / 1e9 for ns in figures.samples_ns]
+
+
+def _together(mine: Sequence[float], theirs: Sequence[float]) -> list[tuple[float, float]]:
+    """What two took in the same rounds: the first ones, since what narrow claims compare has more."""
+    return list(zip(mine, theirs, strict=False))
 
 
 def _middle(samples: Sequence[float], claim: Claim) -> float:

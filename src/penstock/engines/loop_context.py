@@ -80,7 +80,10 @@ class Port:
 
 
 class Outlet:
-    """One output: rows are checked against its schema as they are pushed."""
+    """One output: rows are checked against its schema as they are pushed.
+
+    forgotten  called with the name of the port when a push was not awaited, and so did not happen
+    """
 
     def __init__(
         self,
@@ -88,15 +91,25 @@ class Outlet:
         schema: pa.Schema,
         push: Callable[[Mapping[str, object]], None],
         room: Callable[[], bool],
+        forgotten: Callable[[str], None],
     ) -> None:
         self._name, self._schema, self._push, self._room = name, schema, push, room
+        self._forgotten = forgotten
 
-    async def push(self, row: object) -> None:
+    def push(self, row: object) -> _Push:
         """Send a row, or a RecordBatch of rows; waits for room first."""
+        return _Push(self, row)
+
+    def sent(self, row: object) -> Generator[None, Any, None]:
+        """The row on its way, as soon as there is room."""
         while not self._room():
-            await _Suspend()
+            yield
         for values in self._checked(row):
             self._push(values)
+
+    def forgotten(self) -> None:
+        """A push was not awaited."""
+        self._forgotten(self._name)
 
     def _checked(self, row: object) -> Iterable[Mapping[str, object]]:
         if isinstance(row, pa.RecordBatch):
@@ -114,6 +127,23 @@ class Outlet:
                 detail=failure.reason,
                 hint=f"push a dict with the columns {', '.join(self._schema.names)}",
             ) from failure
+
+
+class _Push:
+    """A row to be sent when this is awaited. One that is thrown away instead says so, or a row were lost."""
+
+    __slots__ = ("_outlet", "_row", "_was_awaited")
+
+    def __init__(self, outlet: Outlet, row: object) -> None:
+        self._outlet, self._row, self._was_awaited = outlet, row, False
+
+    def __await__(self) -> Generator[None, Any, None]:
+        self._was_awaited = True
+        return self._outlet.sent(self._row)
+
+    def __del__(self) -> None:
+        if not self._was_awaited:
+            self._outlet.forgotten()
 
 
 class RunningContext:

@@ -53,6 +53,7 @@ class OwnLoop:
         }
         outlets = {port: self._outlet(port) for port in step.outputs}
         self.context = RunningContext(self.ports, outlets, stopping)
+        self._forgotten: FunctionError | None = None
         self._running: Coroutine[Any, Any, None] | None = self._begin()
         self._pushed: Pushed = {}
         self._n_pushed = 0
@@ -88,10 +89,12 @@ class OwnLoop:
             asked = self._running.send(None)
         except StopIteration:
             self._end()
-            return
+            asked = None
         except Exception as cause:
             self._end()
             raise self._failed("process", cause) from cause
+        if self._forgotten is not None:
+            raise self._failed("process", self._forgotten)
         if asked is not None:
             raise FunctionError(
                 f"{type(self._operator).__name__}.process waits for {asked!r:.80}, which no row can bring",
@@ -146,7 +149,13 @@ class OwnLoop:
             self._n_pushed += 1
             self._pushed.setdefault(name, []).append(row)
 
-        return Outlet(name, self._step.outputs[name].schema, push, self._room)
+        return Outlet(name, self._step.outputs[name].schema, push, self._room, self._forgot)
+
+    def _forgot(self, port: str) -> None:
+        self._forgotten = FunctionError(
+            f'a row was pushed to port "{port}", and nobody awaited it, so it was not sent',
+            hint=f'write: await ctx.outputs["{port}"].push(row)',
+        )
 
     def _time(self, port: str) -> int | None:
         """The time of a row pushed now."""

@@ -6,7 +6,7 @@ rows, takes them, and pushes rows, in the order that suits it. Waiting suspends;
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from enum import Enum
 from typing import Any, ClassVar, Protocol
 
@@ -52,7 +52,7 @@ class InputPort(Protocol):
 class OutputPort(Protocol):
     """One output of a running operator."""
 
-    async def push(self, row: object) -> None:
+    def push(self, row: object) -> Awaitable[None]:
         """Send a row (dict, dataclass, NamedTuple), or a RecordBatch of rows; waits for room."""
 
 

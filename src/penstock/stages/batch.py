@@ -96,6 +96,13 @@ class Batch:
         """The rows as plain values where they are at hand so, else None."""
         return self._plain
 
+    def plain_numbers(self) -> tuple[Sequence[int], Sequence[Sequence[int]]]:
+        """Times and order as plain numbers."""
+        if type(self._times) is tuple and type(self._order) is tuple:
+            if all(type(each) is tuple for each in self._order):
+                return self._times, self._order
+        return self.times.tolist(), [each.tolist() for each in self.order]
+
     @property
     def schema(self) -> pa.Schema:
         """Names and types of the columns."""

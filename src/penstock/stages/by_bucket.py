@@ -22,6 +22,10 @@ class ByBucket(ABC):
     site: Site
     _touched: Touched
 
+    def settle(self) -> None:
+        """Take in what still waits, because somebody looks at the state."""
+        return
+
     @property
     @abstractmethod
     def depends_on(self) -> Mapping[str, str]:
@@ -41,6 +45,7 @@ class ByBucket(ABC):
 
     def snapshot(self) -> dict[int, bytes]:
         """The state per bucket: all of it at first, then what changed since the last snapshot."""
+        self.settle()
         pieces = [self._piece(bucket, slots) for bucket, slots in self._touched.take().items()]
         return {piece.bucket: encode(piece, self.site.step, self.depends_on) for piece in pieces}
 
@@ -54,6 +59,7 @@ class ByBucket(ABC):
 
     def in_hand(self) -> dict[int, Any]:
         """All state per bucket, for `change_hands` of this replica or of another in the process."""
+        self.settle()
         return {bucket: self._taken_out(bucket, slots) for bucket, slots in self._touched.held().items()}
 
     def change_hands(self, held: Mapping[int, Any], *, gone: Collection[int], came: Collection[int]) -> None:

@@ -74,6 +74,14 @@ class SliceStore:
         """The memory held."""
         return self._cells.nbytes + self.shown.nbytes
 
+    @property
+    def next_end(self) -> int:
+        """The least watermark at which a window leaves, whoever has rows in it."""
+        return min(
+            first_open(window, self._left_to, self.lateness) + window.size + self.lateness
+            for window in self.slicing.windows
+        )
+
     def holds(self, slots: Ints) -> Mask:
         """Which of these slots have slices that an open window needs."""
         known = slots < len(self._rings.table)
@@ -129,7 +137,7 @@ class SliceStore:
 
     def leave(self, watermark: int, *, ended: bool = False) -> Left:
         """Let go every window with end + lateness <= watermark, and the slices that only they needed."""
-        if not self._passes_an_end(watermark):
+        if watermark < self.next_end:
             return self._asked_for(self._left([], np.empty(0, np.int64)))
         slots, rings = self._rings.active()
         after, upto = self._left_to - self.lateness, watermark - self.lateness
@@ -147,13 +155,6 @@ class SliceStore:
     def _ready(self, window: TimeWindow, rings: Ints, after: int, upto: int) -> list[Listing]:
         run = self._cells.run
         return list_ready(run, self.slicing, window, rings, after, upto, self._most)
-
-    def _passes_an_end(self, watermark: int) -> bool:
-        """Whether some window closes between the last watermark and this one, whoever has rows in it."""
-        return any(
-            first_open(window, watermark, self.lateness) > first_open(window, self._left_to, self.lateness)
-            for window in self.slicing.windows
-        )
 
     def early(self) -> Left:
         """The open windows that changed since they were last shown."""

@@ -25,6 +25,7 @@ from penstock.stages.by_bucket import ByBucket
 from penstock.stages.device import place_windows, slices_on
 from penstock.stages.fingerprint import BY_KEY, fingerprint
 from penstock.stages.folding import Folding, combining
+from penstock.stages.gathering import Gathering
 from penstock.stages.judging import Judging
 from penstock.stages.keys import KeySlots, key_slots
 from penstock.stages.lifting import Lifted, Lifting
@@ -36,6 +37,7 @@ from penstock.stages.sheet import Sheet
 from penstock.stages.shelf import each_once
 from penstock.stages.shelves import shelves_of
 from penstock.stages.site import Site
+from penstock.stages.slices import SliceStore
 from penstock.stages.store import ENDED, NEVER, Arriving, Left, Values
 from penstock.stages.touched import Touched
 
@@ -46,6 +48,7 @@ class WindowStage(ByBucket):
     """Windows per key, and what is made of them.
 
     form      of the state that it saves
+    gathers   whether rows that come by themselves may wait for each other
     numbered  batches come with one column of order, so that no two rows of one time share a place; first
               and last then need no rows kept
     shown_at  when open windows were last shown early, by the clock. Pieces of state do not say so, as it is
@@ -53,6 +56,7 @@ class WindowStage(ByBucket):
     """
 
     form: ClassVar[str] = BY_KEY
+    gathers: ClassVar[bool] = True
 
     def __init__(self, op: Windows, up: Stream, site: Site, *, numbered: bool = False) -> None:
         self.site, self._up, self._op = site, up, op
@@ -86,12 +90,17 @@ class WindowStage(ByBucket):
             self._resolved, registers, rows, partial=op.partial, sketches=sketches, slices=slices
         )
         self._judging = Judging(self._resolved, self._shelves, self.site.accounts)
-        self._watermark = self._least = NEVER
+        stores = [store for shelf in self._shelves for store in shelf.stores]
+        # Only slices know when the next window leaves.
+        alone = self.gathers and len(stores) == 1 and type(stores[0]) is SliceStore
+        self._slices = stores[0] if alone else None
+        self._gathering = Gathering(up, lifting)
+        self._watermark = self._least = self._next_end = NEVER
 
     @property
     def nbytes(self) -> int:
         """The memory held for keys and windows."""
-        return self._keys.nbytes + sum(shelf.nbytes for shelf in self._shelves)
+        return self._keys.nbytes + self._gathering.nbytes + sum(shelf.nbytes for shelf in self._shelves)
 
     def explain(self) -> list[str]:
         """Which algorithm works for which windows, where, and why."""
@@ -113,8 +122,9 @@ class WindowStage(ByBucket):
         """Take rows in, judged by the watermark; give late rows, failed rows, and what had to leave first."""
         yield from self._up_to(self._clamped(watermark))
         self.site.accounts.rows_in += batch.num_rows
-        if batch.num_rows == 0:
+        if batch.num_rows == 0 or self._waits(batch):
             return
+        self.settle()
         lifted = self._lifting.lift(batch)
         if lifted.failed is not None and lifted.failed.any():
             letters = self._errors.take(batch, lifted.failed)
@@ -133,6 +143,7 @@ class WindowStage(ByBucket):
 
     def drain(self) -> Out:
         """The stream has ended: let everything go."""
+        self.settle()
         self._watermark = ENDED
         yield from self._leave(ended=True)
 
@@ -163,8 +174,25 @@ class WindowStage(ByBucket):
     def _up_to(self, watermark: int) -> Out:
         """Windows that the watermark has passed; one that goes back is no news."""
         if watermark > self._watermark:
+            if watermark >= self._next_end:
+                self.settle()  # by the watermark that they came with
             self._watermark = watermark
-            yield from self._leave(ended=False)
+            if watermark >= self._next_end:
+                yield from self._leave(ended=False)
+                self._next_end = NEVER if self._slices is None else self._slices.next_end
+
+    def _waits(self, batch: Batch) -> bool:
+        """Whether rows wait for others until a window leaves; see `gathering.py`."""
+        return self._slices is not None and self._gathering.let_wait(
+            batch, self._watermark - self._resolved.lateness
+        )
+
+    def settle(self) -> None:
+        """Take in the rows that wait."""
+        if self._gathering.n_rows:
+            batch = self._gathering.take()
+            late = self._take(batch, self._lifting.lift(batch))
+            assert late is None or not late.any(), "rows that may be late do not wait"
 
     def _take(self, batch: Batch, lifted: Lifted) -> Mask | None:
         """Rows into the windows of their keys; gives which are late, or None if none can be."""
@@ -217,6 +245,7 @@ class WindowStage(ByBucket):
     def _early(self) -> Out:
         """Unfinished results, if the clock says that it is time for them again."""
         if self._is_time():
+            self.settle()
             with combining(self._lifting.foldings, self.site, self._results.place_of):
                 lefts = [shelf.early() for shelf in self._shelves]
             self._note_shown(lefts)

@@ -237,6 +237,29 @@ def test_waiting_for_anything_but_rows_stops_the_run() -> None:
     assert "ctx.wait_for_all" in str(failure.value.hint)
 
 
+class Forgetful(Doubled):
+    async def process(self, ctx: Context) -> None:
+        while await ctx.wait_for_all({"in": 1}) is not OVER:
+            ctx.inputs["in"].pop()
+            ctx.outputs["out"].push({"v": 1})  # type: ignore[unused-coroutine]  # that is the mistake
+
+
+class ForgetfulAtLast(Doubled):
+    async def process(self, ctx: Context) -> None:
+        await ctx.wait_for_all({"in": 1})
+        ctx.outputs["out"].push({"v": 1})  # type: ignore[unused-coroutine]
+
+
+@pytest.mark.parametrize("operator", [Forgetful(), ForgetfulAtLast()])
+def test_a_push_that_nobody_awaits_stops_the_run(operator: Operator) -> None:
+    with pytest.raises(
+        FunctionError, match='a row was pushed to port "out", and nobody awaited it'
+    ) as failure:
+        run(operator, [("a", 1, 1)], [("a", 2, 2)])
+    assert failure.value.hint == 'write: await ctx.outputs["out"].push(row)'
+    assert "test_process.py" in str(failure.value.where)
+
+
 class Plain(Doubled):
     def process(self, ctx: Context) -> Any:
         return None

@@ -28,6 +28,7 @@ class ParallelStage(WindowStage):
     """Replica number `replica` of those that `deal` deals windows to."""
 
     form = DEALT
+    gathers = False
 
     def __init__(
         self, op: Windows, up: Stream, site: Site, deal: WindowDeal, replica: int, *, numbered: bool = False

@@ -30,6 +30,7 @@ from penstock.timing.windows import TimeWindow
 class _HalfStage(WindowStage):
     """A window stage with stores of its own class in the place of slices."""
 
+    gathers = False
     store: ClassVar[type[SliceStore]]
 
     def __init__(self, op: Windows, up: Stream, site: Site, *, numbered: bool = False) -> None:
