@@ -317,8 +317,12 @@ def test_what_no_narrow_claim_compares_has_no_more_rounds() -> None:
     clock = ScriptedClock()
     workload = narrow(clock, [11] * 42)
     broad = Claim("uneven is not slow", Cell("three", "uneven"), 99, Cell("three", "beside"))
-    ways = Way("beside", lambda data: (clock.pass_by(22), len(data))[1]), *workload.ways
-    beside = replace(workload, ways=ways, claims=(*workload.claims, broad))
+
+    def slow(data: list[int]) -> int:
+        clock.pass_by(22)
+        return len(data)
+
+    beside = replace(workload, ways=(Way("beside", slow), *workload.ways), claims=(*workload.claims, broad))
     seen: list[Progress] = []
     result = measure(beside, size="quick", clock=clock, on_progress=seen.append)
     assert [len(one.samples_ns) for one in result.figures] == [5, 41, 41]

@@ -98,9 +98,9 @@ class Batch:
 
     def plain_numbers(self) -> tuple[Sequence[int], Sequence[Sequence[int]]]:
         """Times and order as plain numbers."""
-        if type(self._times) is tuple and type(self._order) is tuple:
-            if all(type(each) is tuple for each in self._order):
-                return self._times, self._order
+        numbers = (self._times, *(self._order if type(self._order) is tuple else ()))
+        if all(type(each) is tuple for each in numbers):
+            return self._times, numbers[1:]
         return self.times.tolist(), [each.tolist() for each in self.order]
 
     @property

@@ -94,7 +94,7 @@ class CudaStore(SliceStore):
 
     def leave(self, watermark: int, *, ended: bool = False) -> Left:
         """Let go every window with end + lateness <= watermark, and the slices that only they needed."""
-        if not self._passes_an_end(watermark):
+        if watermark < self.next_end:
             return self._asked_for(self._left([], np.empty(0, np.int64)))
         self._left_to, self._read_back = max(self._left_to, watermark), None
         upto = self._left_to - self.lateness

@@ -63,7 +63,7 @@ class Gathering:
         if not self._orders:
             self._orders = [[] for _ in orders]
         for mine, order in zip(self._orders, orders, strict=True):
-            mine += order
+            mine.extend(order)
         self.n_rows += len(rows)
         return True
 

@@ -92,8 +92,8 @@ class WindowStage(ByBucket):
         self._judging = Judging(self._resolved, self._shelves, self.site.accounts)
         stores = [store for shelf in self._shelves for store in shelf.stores]
         # Only slices know when the next window leaves.
-        alone = self.gathers and len(stores) == 1 and type(stores[0]) is SliceStore
-        self._slices = stores[0] if alone else None
+        sliced = [store for store in stores if type(store) is SliceStore]
+        self._slices = sliced[0] if self.gathers and len(stores) == len(sliced) == 1 else None
         self._gathering = Gathering(up, lifting)
         self._watermark = self._least = self._next_end = NEVER
 

@@ -241,13 +241,13 @@ class Forgetful(Doubled):
     async def process(self, ctx: Context) -> None:
         while await ctx.wait_for_all({"in": 1}) is not OVER:
             ctx.inputs["in"].pop()
-            ctx.outputs["out"].push({"v": 1})  # type: ignore[unused-coroutine]  # that is the mistake
+            ctx.outputs["out"].push({"v": 1})  # the mistake
 
 
 class ForgetfulAtLast(Doubled):
     async def process(self, ctx: Context) -> None:
         await ctx.wait_for_all({"in": 1})
-        ctx.outputs["out"].push({"v": 1})  # type: ignore[unused-coroutine]
+        ctx.outputs["out"].push({"v": 1})
 
 
 @pytest.mark.parametrize("operator", [Forgetful(), ForgetfulAtLast()])
