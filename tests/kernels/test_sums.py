@@ -57,10 +57,10 @@ def found_in(rings: Ints, counts: Ints, sums: npt.NDArray[np.float64]) -> dict[t
 @speeds
 @given(
     st.integers(0, 2**31),
-    st.sampled_from([1, 130, 1500]),
+    st.sampled_from([1, 130, 1500, 2500]),
     st.sampled_from([0, 3, 35, 400]),
     st.integers(1, 200),
-    st.sampled_from([256, 2 * PAIRED]),
+    st.sampled_from([256, PAIRED // 2, 2 * PAIRED]),
     st.integers(1, 4),
 )
 @settings(deadline=None, max_examples=40)

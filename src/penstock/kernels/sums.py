@@ -32,10 +32,14 @@ Floats = npt.NDArray[np.float64]
 BLOCK = 128
 
 FEW = 4
-"""So many slices of a block are added up one after the other."""
+"""So many slices of a block are added up one after the other, where there are no pairs."""
 
 PAIRED = 4096
 """Greater rings have no pairs, and none that have more cells than there are rows."""
+LANES = 4
+"""So many rows in turn have pairs of their own, where a block has few slices: else each waits for the last."""
+CROWDED = 16
+"""Those are few."""
 
 SOON = np.uint64(2 * BLOCK)
 """How far ahead of the rows at hand memory is told which rows follow."""
@@ -95,7 +99,7 @@ def sum_single(
     origin, from_id = base_time, np.uint64(base_id & held)
     around, at = np.uint64(held), np.uint64(rings[0, BASE])
     cells = np.empty(BLOCK, np.uint64)
-    pairs, n_pairs = np.empty(2 * PAIRED), 0
+    pairs, n_pairs, n_lanes = np.empty(2 * PAIRED), 0, 1
     n: int = times.shape[0]
     i = row
     while i < n:
@@ -145,7 +149,7 @@ def sum_single(
                 total += adding[j]
             counts[base + (first & mask)] += stop - i
             sums[base + (first & mask)] += total
-        elif even and last - first < FEW:
+        elif even and last - first < FEW and mask >= min(PAIRED // LANES, n - row):
             # Going through all rows for each slice is faster than adding row by row to one and the same cell.
             for id_ in range(first, last + 1):
                 begin = base_time + (id_ - base_id) * period
@@ -161,9 +165,10 @@ def sum_single(
             paired = mask < min(PAIRED, n - row)
             moved = np.uint64(mask) != around or (paired and n_pairs == 0)
             if moved or least < origin or greatest - origin >= NEAR:
-                put_pairs(pairs[: 2 * n_pairs], at, counts, sums)
+                put_pairs(pairs[: 2 * n_pairs * n_lanes], n_lanes, at, counts, sums)
                 n_pairs = mask + 1 if paired else 0
-                pairs[: 2 * n_pairs] = 0.0
+                n_lanes = LANES if n_pairs * LANES <= PAIRED else 1
+                pairs[: 2 * n_pairs * n_lanes] = 0.0
                 # Rows a little older than these may follow.
                 origin = base_time + max(first - base_id - NEAR // 4 // period, 0) * period
                 begun = base_id + slice_at(origin - base_time, period, inverse, offsets)
@@ -172,13 +177,22 @@ def sum_single(
                     step = (np.uint64(now[j] - origin) & LOW) * (reciprocal & LOW) >> shift
                     cells[j] = (from_id + step) & around
             if n_pairs:
-                # Memory is slow to notice that times and values are read by turns.
-                if stop + 3 * BLOCK < n:
-                    for j in range(0, BLOCK, LINE):
-                        fetch(times, np.uint64(i) + SOON + np.uint64(j))
-                        fetch(values, np.uint64(i) + SOON + np.uint64(j))
-                for j in range(now.shape[0]):
-                    add_pair(pairs, cells[j], adding[j])
+                # Memory is slow to notice that times and values are read by turns; asked for too much at once,
+                # it has everybody wait.
+                lane = np.uint64(n_pairs if last - first < CROWDED and n_lanes > 1 else 0)
+                if stop - i == BLOCK and stop + 3 * BLOCK < n:
+                    for k in range(0, BLOCK, LINE):
+                        soon = np.uint64(i) + SOON + np.uint64(k)
+                        fetch(times, soon)
+                        fetch(values, soon)
+                        for j in range(k, k + LINE, LANES):
+                            add_pair(pairs, cells[j], adding[j])
+                            add_pair(pairs, cells[j + 1] + lane, adding[j + 1])
+                            add_pair(pairs, cells[j + 2] + lane + lane, adding[j + 2])
+                            add_pair(pairs, cells[j + 3] + lane + lane + lane, adding[j + 3])
+                else:
+                    for j in range(now.shape[0]):
+                        add_pair(pairs, cells[j], adding[j])
             else:
                 for j in range(now.shape[0]):
                     counts[at + cells[j]] += 1
@@ -190,14 +204,15 @@ def sum_single(
                 counts[cell] += 1
                 sums[cell] += adding[j]
         i = stop
-    put_pairs(pairs[: 2 * n_pairs], at, counts, sums)
+    put_pairs(pairs[: 2 * n_pairs * n_lanes], n_lanes, at, counts, sums)
     return i
 
 
 @loop()
-def put_pairs(pairs: Floats, at: np.uint64, counts: Ints, sums: Floats) -> None:
-    """Add pairs (count, sum) to the cells from `at` on."""
+def put_pairs(pairs: Floats, n_lanes: int, at: np.uint64, counts: Ints, sums: Floats) -> None:
+    """Add pairs (count, sum), lane by lane, to the cells from `at` on."""
+    n_cells = max(pairs.shape[0] // 2 // n_lanes, 1)
     for j in range(pairs.shape[0] // 2):
-        cell = at + np.uint64(j)
+        cell = at + np.uint64(j % n_cells)
         counts[cell] += np.int64(pairs[2 * j])
         sums[cell] += pairs[2 * j + 1]

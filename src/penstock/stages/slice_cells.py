@@ -32,6 +32,10 @@ CHUNK = 1 << 16
 """Rows that are placed and then added register by register, while their cells are in the cache."""
 
 
+GLANCE = 64
+"""One row of so many is looked at where a guess will do."""
+
+
 class SliceCells:
     """The registers of every slot's slices; the first register counts rows."""
 
@@ -63,7 +67,7 @@ class SliceCells:
         Without slots all rows are of slot 0. `order` is the place among rows of equal time.
         """
         if len(times) > len(self._late) - 1:
-            self._late = np.zeros(len(times) + 1, np.int64)
+            self._late = np.empty(len(times) + 1, np.int64)
         self._late[0] = 0
         if slots is not None and len(self.rings.table) <= 1 and not slots.any():
             slots = None  # one group for all: its loops are the faster ones
@@ -124,7 +128,10 @@ class SliceCells:
             near = near.at(np.flatnonzero(near.times >= open_from))
         times = near.times
         if rows.slots is None and len(times):
-            lo, last = self._slicing.ids(np.array([times.min(), times.max()]))
+            # A glance at the others saves growing twice for one batch.
+            further = rows.times[CHUNK::GLANCE]
+            least, most = times.min(), max(times.max(), further.max(initial=times[0]))
+            lo, last = self._slicing.ids(np.array([least, most]))
             self.rings.cover_if_dense(_one(0), _one(lo), _one(last + 1), _one(len(times)))
         elif rows.slots is not None and len(times):
             self.rings.reserve(int(near.numbers.max()) + 1)
