@@ -37,9 +37,9 @@ FEW = 4
 PAIRED = 4096
 """Greater rings have no pairs, and none that have more cells than there are rows."""
 LANES = 4
-"""So many rows in turn have pairs of their own, where a block has few slices: else each waits for the last."""
+"""So many rows in turn have pairs of their own: in blocks of few slices they would wait for each other."""
 CROWDED = 16
-"""Those are few."""
+"""So many slices are few."""
 
 SOON = np.uint64(2 * BLOCK)
 """How far ahead of the rows at hand memory is told which rows follow."""
@@ -177,8 +177,8 @@ def sum_single(
                     step = (np.uint64(now[j] - origin) & LOW) * (reciprocal & LOW) >> shift
                     cells[j] = (from_id + step) & around
             if n_pairs:
-                # Memory is slow to notice that times and values are read by turns; asked for too much at once,
-                # it has everybody wait.
+                # Memory is slow to notice that times and values are read by turns. It is told by and by:
+                # asked for much at once, it has everybody wait.
                 lane = np.uint64(n_pairs if last - first < CROWDED and n_lanes > 1 else 0)
                 if stop - i == BLOCK and stop + 3 * BLOCK < n:
                     for k in range(0, BLOCK, LINE):
