@@ -21,7 +21,7 @@ IDLE = Busy(0)
 @pytest.mark.parametrize("size", ["quick", "full"])
 def test_the_workload_can_be_made_in_both_sizes(size: str) -> None:
     made = find("cstream", "quick" if size == "quick" else "full")
-    assert all(made.n_cells_of(group) > 0 for group in made.groups)
+    assert all(made.cells_of(group) for group in made.groups)
     assert {chart.title for chart in made.charts} >= {f"{shape}: threads and schedulers" for shape in SHAPES}
 
 

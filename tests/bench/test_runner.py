@@ -332,6 +332,28 @@ def test_what_no_narrow_claim_compares_has_no_more_rounds() -> None:
     assert (seen[-1].done + 1, seen[-1].total) == (len(seen), 42 + 42 + 6)
 
 
+def test_what_narrow_claims_compare_is_laid_out_anew_every_few_rounds() -> None:
+    clock, told = ScriptedClock(), list[str]()
+    workload = narrow(clock, [11] * 42)
+    (case,) = workload.cases
+
+    def make(seed: int) -> object:
+        told.append("made")
+        return case.make(seed)
+
+    cases = (replace(case, make=make), Case("apart", make=case.make, group="apart"))
+    ways = tuple(replace(way, only=("three",)) for way in workload.ways)
+    watched = replace(
+        workload,
+        cases=cases,
+        ways=(*ways, Way("beside", len, only=("apart",))),
+        forget=lambda: told.append("forgotten"),
+    )
+    result = measure(watched, size="quick", clock=clock)
+    assert told == ["made", *["forgotten", "made"] * 9]
+    assert [len(one.samples_ns) for one in result.figures] == [41, 41, 5]
+
+
 def test_rounds_that_were_asked_for_are_kept_where_a_claim_is_narrow() -> None:
     clock = ScriptedClock()
     result = measure(narrow(clock, [12] * 3), rounds=3, warm_up=0, clock=clock)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,6 +26,8 @@ from penstock.bench.workload import Case, Size, Way, Workload
 Clock = Callable[[], int]
 NARROW_ROUNDS = 41
 """Timed rounds of what a narrow claim compares: the quickest quarter of them is then ten."""
+LAID_OUT = 4
+"""Rounds of those after which their data is made anew, elsewhere in memory."""
 T = TypeVar("T")
 
 
@@ -60,15 +62,14 @@ def measure(
     machine, started_at = this_machine(), datetime.now(UTC).isoformat(timespec="seconds")
     more = 0 if told else max(NARROW_ROUNDS - rounds, 0)
     n_narrow = sum(len(workload.narrow_cells_of(group)) for group in workload.groups)
-    n_cells = sum(workload.n_cells_of(group) for group in workload.groups)
+    n_cells = sum(len(workload.cells_of(group)) for group in workload.groups)
     counter = _Counter(on_progress, n_cells * (warm_up + rounds) + n_narrow * more)
     figures: list[Figures] = []
     for group in workload.groups:
-        tasks, narrow = _tasks(workload, group, seed), workload.narrow_cells_of(group)
-        planned = [tasks] * (warm_up + rounds) + [[one for one in tasks if one.cell in narrow]] * more
-        samples = _timed(workload, planned, clock, counter)
-        figures += [_figures(task, samples[task.cell], warm_up) for task in tasks]
-        del tasks  # the data of this group goes before that of the next comes
+        planned = _rounds(workload, group, seed, warm_up + rounds, more)
+        figures += [
+            _figures(cell, *told, warm_up) for cell, told in _timed(workload, planned, clock, counter)
+        ]
     by_cell = {one.cell: one for one in figures}
     return Result(
         workload=workload.name,
@@ -131,32 +132,53 @@ class _Counter:
         self.done += 1
 
 
-def _tasks(workload: Workload, group: str, seed: int) -> list[_Task]:
+def _rounds(workload: Workload, group: str, seed: int, n_all: int, n_more: int) -> Iterator[list[_Task]]:
+    """The tasks of each round: all of them, then, so many times more, those that narrow claims compare.
+
+    Where data lies in memory is luck, which stays with it from round to round and would look like a cost. So
+    the further rounds see it made anew every few rounds.
+    """
+    tasks = _tasks(workload, group, seed, workload.cells_of(group))
+    for _ in range(n_all):
+        yield tasks
+    narrow = workload.narrow_cells_of(group)
+    for number in range(n_more if narrow else 0):
+        if number % LAID_OUT == 0:
+            # What there was goes only then, or its place would be taken again.
+            workload.forget()
+            tasks = _tasks(workload, group, seed, narrow)
+        yield tasks
+
+
+def _tasks(workload: Workload, group: str, seed: int, cells: Collection[Cell]) -> list[_Task]:
     tasks = []
     for case in workload.cases:
-        if case.group != group:
+        ways = [way for way in workload.ways if Cell(case.name, way.name) in cells]
+        if case.group != group or not ways:
             continue
         data = case.make(seed)
         right = workload.oracle(data)
         counted = workload.counts(right) if workload.counts else {}
-        for way in workload.ways:
-            if way.takes(case.name) and way.oracle:
+        for way in ways:
+            if way.oracle:
                 tasks.append(_Task(case, way, data, way.oracle(data), case.units))
-            elif way.takes(case.name):
+            else:
                 tasks.append(_Task(case, way, data, right, {**case.units, **counted}))
     return tasks
 
 
 def _timed(
-    workload: Workload, planned: list[list[_Task]], clock: Clock, counter: _Counter
-) -> dict[Cell, list[_Sample]]:
-    """Time the tasks of each round; the first round has all of them."""
-    samples: dict[Cell, list[_Sample]] = {task.cell: [] for task in planned[0]}
+    workload: Workload, planned: Iterable[list[_Task]], clock: Clock, counter: _Counter
+) -> Iterable[tuple[Cell, tuple[Mapping[str, int], list[_Sample]]]]:
+    """Time the tasks of each round; gives the work and the samples of each cell, as in the first round."""
+    found: dict[Cell, tuple[Mapping[str, int], list[_Sample]]] = {}
     for round_number, tasks in enumerate(planned):
+        if round_number == 0:
+            found = {task.cell: (task.units, []) for task in tasks}
         for task in order_of_round(tasks, round_number):
             counter.begin(task.cell)
-            samples[task.cell].append(_once(workload, task, clock))
-    return samples
+            found[task.cell][1].append(_once(workload, task, clock))
+    return found.items()
 
 
 def _once(workload: Workload, task: _Task, clock: Clock) -> _Sample:
@@ -183,11 +205,11 @@ def _once(workload: Workload, task: _Task, clock: Clock) -> _Sample:
     return _Sample(taken, way.notes(answer) if way.notes else {})
 
 
-def _figures(task: _Task, samples: list[_Sample], warm_up: int) -> Figures:
+def _figures(cell: Cell, units: Mapping[str, int], samples: list[_Sample], warm_up: int) -> Figures:
     timed = samples[warm_up:]
     return Figures(
-        cell=task.cell,
-        units=dict(task.units),
+        cell=cell,
+        units=dict(units),
         warm_up_ns=tuple(one.ns for one in samples[:warm_up]),
         samples_ns=tuple(one.ns for one in timed),
         checks=len(samples),

@@ -91,7 +91,8 @@ class Workload:
     `oracle(data)` gives the right answer, once per case; `wrong(expected, answer)` says what is wrong
     with an answer, or None. `counts(expected)` gives units of work that only the right answer knows, such as
     its rows. `collector=True` leaves the garbage collector on while the clock runs. `rounds` is how many
-    timed rounds it has unless told; 0 leaves that to the runner.
+    timed rounds it has unless told; 0 leaves that to the runner. `forget()` lets go of what cases share, so
+    that `make` makes it anew.
     """
 
     name: str
@@ -105,6 +106,7 @@ class Workload:
     charts: tuple[Chart, ...] = ()
     counts: Callable[[Any], Mapping[str, int]] | None = None
     rounds: int = 0
+    forget: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         cases = [case.name for case in self.cases]
@@ -143,10 +145,10 @@ class Workload:
             charts=tuple(c for c in self.charts if {point.cell.case for point in c.points} <= names),
         )
 
-    def n_cells_of(self, group: str) -> int:
-        """The runs of one round of a group."""
+    def cells_of(self, group: str) -> set[Cell]:
+        """What one round of a group runs."""
         cases = [case.name for case in self.cases if case.group == group]
-        return sum(way.takes(case) for case in cases for way in self.ways)
+        return {Cell(case, way.name) for case in cases for way in self.ways if way.takes(case)}
 
     def narrow_cells_of(self, group: str) -> set[Cell]:
         """The cells of that group that a narrow claim compares."""

@@ -17,7 +17,7 @@ from penstock.bench.workloads.windows import arriving, keyed, sliding
 from penstock.bench.workloads.windows.answer import Answer, right, wrong
 from penstock.bench.workloads.windows.experiment import Experiment
 from penstock.bench.workloads.windows.keyed import ONE_RATE, PER_CELL, ZIPF
-from penstock.bench.workloads.windows.shape import Shape, flow
+from penstock.bench.workloads.windows.shape import Shape, flow, forget_columns
 from penstock.bench.workloads.windows.sliding import COPIES, FOLD, PLAIN
 from penstock.bench.workloads.windows.ways import BUCKETS, OURS, PANDAS, POLARS, READING, all_ways
 
@@ -42,6 +42,7 @@ def workload(size: Size) -> Workload:
         claims=tuple(_claims(_shapes(experiments))),
         charts=tuple(chart for experiment in experiments for chart in experiment.charts),
         counts=n_results,
+        forget=forget_columns,
         # All experiments fifteen times over would take half an hour.
         rounds=9,
     )

@@ -134,6 +134,12 @@ def flow(shape: Shape, seed: int) -> Flow:
     return _cut(Flow(shape, times, values, keys, (), marks, _lead(shape), begin))
 
 
+def forget_columns() -> None:
+    """Let go of the columns that cases share: flows made from now on have their own."""
+    for shared in (_times, _values, _keys):
+        shared.cache_clear()
+
+
 def by_key(whole: Flow, n_parts: int) -> list[Flow]:
     """The rows in parts that share no key, each a flow of its own that ends with the same watermark."""
     found = []
