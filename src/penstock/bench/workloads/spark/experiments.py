@@ -117,7 +117,11 @@ def _ways(shapes: Shapes) -> tuple[Way, ...]:
 
 
 def _case(name: str, group: str, shape: Shape) -> Case:
-    return Case(name, make=lambda seed: Rows.written(shape, seed), units={"rows": shape.n_rows}, group=group)
+    def make(seed: int) -> Rows:
+        peers.session()  # before anybody's clock runs
+        return Rows.written(shape, seed)
+
+    return Case(name, make=make, units={"rows": shape.n_rows}, group=group)
 
 
 def _claims(shapes: Shapes) -> tuple[Claim, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,9 @@ import pyarrow.parquet as pq
 
 from penstock.bench.workloads.spark.ours import FIRST, PER_BATCH, Told
 from penstock.bench.workloads.spark.rows import Rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SCHEMA = "ts timestamp, key long, value double"
 
@@ -120,12 +123,16 @@ def n_keys(rows: Rows) -> int:
     return len(np.unique(rows.keys))
 
 
-def _stream(rows: Rows) -> Any:
+def session() -> SparkSession:
+    """The session that all ways have, with memory for the state of Spark's own windows of a million keys."""
     from penstock.engines.spark.engine import Defaults
     from penstock.engines.spark.session import open_session
 
-    spark = open_session(Defaults()).spark
-    reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+    return open_session(Defaults(conf={"spark.driver.memory": "4g"})).spark
+
+
+def _stream(rows: Rows) -> Any:
+    reader = session().readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
     return reader.parquet(str(rows.path))
 
 
