@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -16,6 +16,7 @@ import penstock as ps
 from penstock import EngineError, NotSupported, col
 from penstock.engines.spark.session import Opened
 from penstock.events import Event, StateSaved
+from penstock.operators.process import Context
 from tests.engines.spark.here import LegsHere
 
 pytestmark = pytest.mark.slow
@@ -108,6 +109,21 @@ def test_what_spark_cannot_do_is_refused_before_anything_runs() -> None:
     with pytest.raises(NotSupported, match="the spark engine cannot do this") as caught:
         graph.run("spark")
     assert caught.value.hint == 'run it with engine="reference"'
+
+
+class Passing(ps.Operator):
+    outputs: ClassVar[dict[str, Any]] = {"out": {"v": "int64"}}
+
+    async def process(self, ctx: Context) -> None:
+        raise AssertionError("nothing runs")
+
+
+def test_an_operator_with_a_loop_of_its_own_is_sent_to_the_engine_that_has_them() -> None:
+    graph = ps.PipeGraph("loops")
+    graph.source(ps.read.rows([{"v": 1}])).process(Passing()).sink(ps.write.memory())
+    with pytest.raises(NotSupported, match="waits for rows, and Spark brings them in batches") as caught:
+        graph.run("spark")
+    assert caught.value.hint == 'run it with engine="local"'
 
 
 def test_options_of_another_engine_are_refused() -> None:

@@ -52,7 +52,7 @@ class SparkEngine:
                 reason = (
                     "an operator with its own driver loop waits for rows, and Spark brings them in batches"
                 )
-                gaps.append(Gap(step.name, reason, 'run it with engine="reference"'))
+                gaps.append(Gap(step.name, reason, 'run it with engine="local"'))
             if isinstance(step.op, WindowJoin):
                 gaps.append(Gap(step.name, "joins of two streams", 'run it with engine="reference"'))
         return gaps or _in_python(plan)
