@@ -103,8 +103,11 @@ class Driven:
         site = Site(STEP, None, self.accounts, self.clock)
         return WindowStage(self.case.op, self.case.up, site, numbered=self.case.numbered)
 
+    def batch_of(self, given: SourceBatch) -> Batch:
+        return stage_batch(given)
+
     def push(self, given: SourceBatch) -> None:
-        rows = stage_batch(given)
+        rows = self.batch_of(given)
         self._keep(self.stage.on_batch(rows, self.watermark.now))
         self.watermark.saw(int(rows.times.max()) if rows.num_rows else None)
         self._keep(self.stage.on_watermark(self.watermark.now))

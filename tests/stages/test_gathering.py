@@ -35,11 +35,8 @@ def plain_batch(given: SourceBatch) -> Batch:
 class PlainlyDriven(Driven):
     """A stage that gets plain rows."""
 
-    def push(self, given: SourceBatch) -> None:
-        rows = plain_batch(given)
-        self._keep(self.stage.on_batch(rows, self.watermark.now))
-        self.watermark.saw(int(rows.times.max()) if rows.num_rows else None)
-        self._keep(self.stage.on_watermark(self.watermark.now))
+    def batch_of(self, given: SourceBatch) -> Batch:
+        return plain_batch(given)
 
     @property
     def n_waiting(self) -> int:
