@@ -67,9 +67,8 @@ def measure(
     figures: list[Figures] = []
     for group in workload.groups:
         planned = _rounds(workload, group, seed, warm_up + rounds, more)
-        figures += [
-            _figures(cell, *told, warm_up) for cell, told in _timed(workload, planned, clock, counter)
-        ]
+        timed = _timed(workload, planned, clock, counter)
+        figures += [_figures(cell, units, samples, warm_up) for cell, (units, samples) in timed]
     by_cell = {one.cell: one for one in figures}
     return Result(
         workload=workload.name,
