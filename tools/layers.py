@@ -13,8 +13,9 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "src" / "penstock"
 
-GROUND = {"errors", "caller", "clock", "events", "deferred", "frozen", "nobody"}
+GROUND = {"errors", "caller", "clock", "events", "deferred", "frozen", "nobody", "crash_points"}
 ROOMS: dict[str, set[str]] = {
+    "crash_points": set(),
     "deferred": set(),
     "frozen": set(),
     "nobody": set(),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import penstock as ps
-from penstock.engines import crash_points
+from penstock import crash_points
 from penstock.engines.protocol import RunResult
 
 SCHEMA = {"t": "int64", "k": "string", "v": "int64"}

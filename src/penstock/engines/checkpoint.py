@@ -29,7 +29,7 @@ from urllib.parse import quote
 import xxhash
 
 from penstock.connect.writers.manifest import sync_folder
-from penstock.engines import crash_points
+from penstock.crash_points import LET_GO, RENAMED, STAGED, reached
 from penstock.engines.journal import Journal
 from penstock.engines.state_files import Place, Places, StateFiles
 from penstock.errors import CheckpointError
@@ -188,9 +188,9 @@ class Checkpoint:
                 file.write(json.dumps({"check": _check(body), "body": body}))
                 file.flush()
                 os.fsync(file.fileno())
-            crash_points.reached(crash_points.STAGED)
+            reached(STAGED)
             waiting.replace(path)
-            crash_points.reached(crash_points.RENAMED)
+            reached(RENAMED)
             sync_folder(path.parent)
         except OSError as cause:
             raise CheckpointError(
@@ -229,7 +229,7 @@ class Checkpoint:
                 path.unlink(missing_ok=True)
             elif path.name.startswith(f"{manifest.rounds:010d}-"):
                 fresh += path.stat().st_size
-        crash_points.reached(crash_points.LET_GO)
+        reached(LET_GO)
         return fresh
 
 

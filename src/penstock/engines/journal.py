@@ -18,7 +18,7 @@ import xxhash
 
 from penstock.connect.readers.planned import Noted
 from penstock.connect.writers.manifest import sync_folder
-from penstock.engines import crash_points
+from penstock.crash_points import NOTED, reached
 from penstock.errors import CheckpointError
 from penstock.expr.failure import reason_of
 
@@ -50,7 +50,7 @@ class Journal:
                 os.fsync(file.fileno())
         except OSError as cause:
             raise self._unwritable(cause) from cause
-        crash_points.reached(crash_points.NOTED)
+        reached(NOTED)
 
     def _read(self) -> list[Noted]:
         if not self._path.exists():

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pyarrow as pa
 
 from penstock.connect.protocol import Output
-from penstock.engines import crash_points
+from penstock.crash_points import COMMITTED, reached
 from penstock.errors import CheckpointError, ConnectorError, PenstockError
 from penstock.expr.failure import reason_of
 from penstock.operators.sink import Sink
@@ -66,7 +66,7 @@ class Writing:
         try:
             self._put(number, Batch.of_plain((row,), self._schema, (0,)))
             self._output.commit(number)
-            crash_points.reached(crash_points.COMMITTED)
+            reached(COMMITTED)
         except Exception as cause:
             raise self._failed("could not write", cause) from cause
 
@@ -78,7 +78,7 @@ class Writing:
                 for batch in batches:
                     self._put(number, batch)
                 self._output.commit(number)
-                crash_points.reached(crash_points.COMMITTED)
+                reached(COMMITTED)
             except Exception as cause:
                 raise self._failed("could not write", cause) from cause
         self.accounts.rows_in += n_rows

@@ -79,6 +79,19 @@ def test_what_a_crash_left_is_cleaned_up(tmp_path: Path) -> None:
     ]
 
 
+def test_a_batch_that_a_crash_left_unnoted_is_noted_by_the_next_run(tmp_path: Path) -> None:
+    writer, manifest = write.jsonl(tmp_path), tmp_path / "_penstock" / "manifest.json"
+    run(writer, [1])
+    before = manifest.read_text()
+    run(writer, [1], [2], resume=True)
+    manifest.write_text(before.replace('"committed": 0', '"committed": null'))
+    out = writer.open(SCHEMA, "sink", resume=True)
+    assert out.committed == 1
+    out.close()
+    run(writer, [1], [2], [3], resume=True)
+    assert [row["a"] for row in rows_of(read.jsonl(tmp_path))] == [1, 2, 3]
+
+
 def test_a_fresh_run_is_refused_where_earlier_output_is_unless_it_may_overwrite(tmp_path: Path) -> None:
     run(write.jsonl(tmp_path), [1], [2])
     with pytest.raises(ConnectorError, match="holds the output of an earlier run") as caught:

@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engines.crash_points import CARRIED, COMMITTED, LET_GO, POINTS, READ, RENAMED, STAGED
+from penstock.crash_points import CARRIED, COMMITTED, LET_GO, POINTS, READ, RENAMED, SHOWN, STAGED, WRITTEN
 from tests.engines.local.dying_program import DIED
 from tests.engines.spark import dying
 
 pytestmark = pytest.mark.slow
-CHAIN = [(READ, 2), (CARRIED, 1), (COMMITTED, 2), (STAGED, 2), (RENAMED, 1), (LET_GO, 1)]
+CHAINS = [
+    [(READ, 2), (CARRIED, 1), (WRITTEN, 1), (SHOWN, 1)],
+    [(COMMITTED, 2), (STAGED, 2), (RENAMED, 1), (LET_GO, 1)],
+]
 """How often each point is passed before the process ends there: each restart gets a little further."""
 
 
@@ -33,9 +36,15 @@ def finish(folder: Path) -> None:
         assert set(points.splitlines()) <= set(POINTS), "nothing else may be printed"
 
 
-def test_a_program_that_dies_at_every_point_in_turn_writes_every_row_once(tmp_path: Path) -> None:
-    assert {point for point, _ in CHAIN} == set(POINTS)
-    for point, number in CHAIN:
+def test_every_point_is_tried() -> None:
+    assert {point for chain in CHAINS for point, _ in chain} == set(POINTS)
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_a_program_that_dies_at_every_point_in_turn_writes_every_row_once(
+    tmp_path: Path, chain: list[tuple[str, int]]
+) -> None:
+    for point, number in chain:
         run = program(tmp_path, point, str(number))
         points, complaints = run.communicate()
         assert (run.returncode, complaints) == (DIED, "")

@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock import col
-from penstock.engines import crash_points
+from penstock import col, crash_points
 from penstock.events import Event, StateSaved
 from tests.engines.spark import dying
 

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock import crash_points
 from penstock.connect.readers import following
-from penstock.engines import crash_points
 from penstock.errors import ConnectorError, PenstockError
 from tests.engines.watching import Died, dying_at, put, run, written
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import penstock as ps
-from penstock.engines import crash_points
+from penstock import crash_points
 from penstock.engines.spark import ahead
 from tests.engines.spark import dying
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.engines import crash_points
+from penstock import crash_points
 from penstock.engines.spark import ahead, jobs
 from penstock.engines.spark.session import open_session
 from tests.conformance.engines import everywhere

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from penstock.engines import crash_points
-from penstock.engines.crash_points import POINTS
+from penstock import crash_points
+from penstock.crash_points import POINTS
 from penstock.engines.spark import ahead
 from penstock.errors import CheckpointError
 from tests.engines.spark import dying

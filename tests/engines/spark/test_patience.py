@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.engines import crash_points
+from penstock import crash_points
 from penstock.engines.spark import ahead
 from penstock.engines.spark.session import Opened
 from tests.engines.spark.here import LegsHere

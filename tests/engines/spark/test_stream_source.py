@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock import CheckpointError, ConnectorError, col
-from penstock.engines import crash_points
+from penstock import CheckpointError, ConnectorError, col, crash_points
 
 pytestmark = pytest.mark.slow
 SCHEMA = "t bigint, key string, v bigint"

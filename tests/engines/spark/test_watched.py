@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock import crash_points
 from penstock.connect.readers import following
-from penstock.engines import crash_points
 from penstock.errors import PenstockError
 from tests.engines.watching import Died, dying_at, put, run, written
 

@@ -7,8 +7,9 @@
 
 To commit is to finish the hidden file, sync it, rename it (the batch is now visible, whole), and then note
 the number. A crash before the rename leaves nothing visible, a crash after it leaves a file whose number says
-that it is done: either way, committing the number again is right. The note is for those who move finished
-files away: a batch they took is not written a second time. Invariant: batches commit in rising order.
+that it is done, and that the next run notes: either way, committing the number again is right. The note is
+for those who move finished files away: a batch they took is not written a second time. Invariant: batches
+commit in rising order.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ import pyarrow as pa
 
 from penstock.connect.protocol import Delivery
 from penstock.connect.writers.manifest import FolderLock, Manifest, sync_folder
+from penstock.crash_points import SHOWN, WRITTEN, reached
 from penstock.errors import ConnectorError
 from penstock.frozen import dataclass
 
-_PART = re.compile(r"part-\d{8,}\.\w+")
+_PART = re.compile(r"part-(\d{8,})\.\w+")
 _STAGED = re.compile(r"\.part-\d{8,}\.\w+\.tmp")
 
 
@@ -106,13 +108,22 @@ class FolderWriter:
         if resume and theirs is not None:
             if not theirs.same_output(ours):
                 raise self._refused(theirs.difference(ours), False)
-            return theirs
+            return self._noted(theirs, parts)
         if (parts or (theirs is not None and theirs.committed is not None)) and not self.overwrite:
             raise self._refused("holds the output of an earlier run", True)
         for part in parts:
             part.unlink()
         ours.save(self.folder)
         return ours
+
+    def _noted(self, theirs: Manifest, parts: list[Path]) -> Manifest:
+        """Their manifest with every file that is there: a crash may have come before the last was noted."""
+        last = max((_number_of(part.name) for part in parts), default=-1)
+        if last <= (-1 if theirs.committed is None else theirs.committed):
+            return theirs
+        noted = theirs.with_committed(last)
+        noted.save(self.folder)
+        return noted
 
     def _refused(self, why: str, ours: bool) -> ConnectorError:
         over = f"write to another folder, or start over: ps.write.{self.format.name}(…, overwrite=True)"
@@ -153,7 +164,9 @@ class FolderOutput:
         with naming(self._folder):
             sheet.finish()
             _sync(self._staged(batch))
+            reached(WRITTEN)
             self._staged(batch).replace(self._folder / self._part(batch))
+            reached(SHOWN)
             sync_folder(self._folder)
             self._manifest = self._manifest.with_committed(batch)
             self._manifest.save(self._folder)
@@ -178,6 +191,12 @@ class FolderOutput:
 
     def _staged(self, batch: int) -> Path:
         return self._folder / f".{self._part(batch)}.tmp"
+
+
+def _number_of(part: str) -> int:
+    found = _PART.fullmatch(part)
+    assert found is not None, "only names of parts have numbers"
+    return int(found[1])
 
 
 @contextmanager

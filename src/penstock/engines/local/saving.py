@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from penstock.clock import Clock
-from penstock.engines import crash_points
+from penstock.crash_points import CARRIED, reached
 from penstock.engines.checkpoint import Checkpoint, Manifest
 from penstock.engines.counting import add
 from penstock.engines.local.moves import first_owners
@@ -70,12 +70,12 @@ class Saving:
             reading.resume(position, watermark, self._checkpoint.journal)
         for node in network.nodes:
             for seat in seats_of(node):
-                reached = Mark(self.done.reached.get(seat.step.name, BEFORE_ALL))
+                mark = Mark(self.done.reached.get(seat.step.name, BEFORE_ALL))
                 if isinstance(seat, StageSeat):
-                    seat.mark = reached
+                    seat.mark = mark
                     self._resume_showing(seat.stage)
                 if isinstance(node, ReadingNode) and seat.step is node.steps[0]:
-                    node.mark = reached
+                    node.mark = mark
         files = self._checkpoint.files
         for step in self.done.state:
             heirs = list(_heirs(network, step))
@@ -142,7 +142,7 @@ class Saving:
         if all(reading.mark.over for reading in self._network.readings.values()):
             self._round = None  # the run is about to end, and is saved then
             return None
-        crash_points.reached(crash_points.CARRIED)
+        reached(CARRIED)
         event = self._commit(number + 1, drained=False)
         self._round = None
         return event

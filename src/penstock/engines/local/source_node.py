@@ -7,7 +7,7 @@ from typing import Protocol
 
 from penstock.connect.plain import PlainBatch
 from penstock.connect.protocol import SourceBatch
-from penstock.engines import crash_points
+from penstock.crash_points import READ, reached
 from penstock.engines.local.line import Line, line_behind
 from penstock.engines.local.node import Node, Turns
 from penstock.engines.local.plain_seat import find_runs
@@ -199,7 +199,7 @@ class SourceNode(Node):
                 return False
             reading.end()
         if self.progress.saving is not None:
-            crash_points.reached(crash_points.READ)
+            reached(READ)
         self.progress.was_read(self.pace, self.round, reading.step.name, None if self._feed.over else n_rows)
         self._end_round(before)
         return not self._feed.over

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
-from penstock.engines import crash_points
+from penstock.crash_points import CARRIED, READ, reached
 from penstock.engines.checkpoint import Checkpoint, Manifest
 from penstock.engines.counting import add
 from penstock.engines.reforming import in_form
@@ -120,7 +120,7 @@ class Rounds:
         ready = self._ahead.rounds()
         if ready and self._checkpoint.durable and self._patience.timely:
             self._checkpoint.foresee({each.plan.number: each.told for each in ready})
-        crash_points.reached(crash_points.READ)
+        reached(READ)
         if ready:
             self._carry(ready)
         self._raise(self._failure or self._ahead.failure)
@@ -158,7 +158,7 @@ class Rounds:
         if came is None:
             self._carry_from_here(ready)
             return
-        crash_points.reached(crash_points.CARRIED)
+        reached(CARRIED)
         if came.failed is not None and len(ready) > 1:
             for each in ready:
                 self._carry([each])

@@ -10,13 +10,15 @@ from collections.abc import Callable
 
 READ = "rounds read"
 CARRIED = "job done"
+WRITTEN = "file written"
+SHOWN = "file shown"
 COMMITTED = "sink committed"
 STAGED = "manifest staged"
 RENAMED = "manifest renamed"
 LET_GO = "old state let go"
 NOTED = "files noted"
 """Only where files make the batches."""
-POINTS = (READ, CARRIED, COMMITTED, STAGED, RENAMED, LET_GO)
+POINTS = (READ, CARRIED, WRITTEN, SHOWN, COMMITTED, STAGED, RENAMED, LET_GO)
 
 listener: Callable[[str], None] | None = None
 """Told of every point that a run comes by; None outside tests."""
