@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
 from penstock.expr import Expr, RowFailure, from_plain, lower_arrow, lower_python, to_plain, type_of
+from tests.naive.followed import followed
 
 FAILED = "<failed>"
+ValueOf = Callable[[Mapping[str, object]], object]
 Columns = Mapping[str, tuple[Sequence[object], pa.DataType]]
 
 
@@ -19,12 +21,27 @@ def batch_of(columns: Columns) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+def _insist_on_twin(one: ValueOf, other: ValueOf, rows: Sequence[Mapping[str, object]]) -> None:
+    """What was written must give what following the program gives, failures with their reasons included."""
+    for row in rows:
+        found, twin = _told(one, row), _told(other, row)
+        assert same(found, twin), f"{row}: {found!r} != {twin!r}"
+
+
+def _told(value_of: ValueOf, row: Mapping[str, object]) -> object:
+    try:
+        return value_of(row)
+    except RowFailure as failure:
+        return f"{FAILED} {failure.reason}"
+
+
 def both(expr: Expr, batch: pa.RecordBatch) -> list[object]:
     """The values by plain Python, with FAILED for failed rows, after checking that Arrow says the same."""
     columns = {field.name: to_plain(batch.column(field.name)) for field in batch.schema}
     value_of = lower_python(expr, batch.schema)
     rows = [{name: columns[name][i] for name in columns} for i in range(batch.num_rows)]
     slow = [_value(value_of, row) for row in rows]
+    _insist_on_twin(value_of, followed(expr, batch.schema), rows)
     fast = lower_arrow(expr, batch.schema)(batch)
     assert fast.values.type == type_of(expr, batch.schema), str(expr)
     fast.values.validate(full=True)

@@ -87,6 +87,8 @@ class Marks:
 def flowing_together(marks: Iterable[Mark], before: Mark) -> Mark:
     """The mark of streams that flow together: the least watermark of those not idle, never going back."""
     marks = list(marks)
+    if len(marks) == 1 and not marks[0].idle and marks[0].watermark >= before.watermark:
+        return marks[0]  # most streams come alone
     awake = [mark.watermark for mark in marks if not mark.idle]
     watermark = max(before.watermark, min(awake)) if awake else before.watermark
     return Mark(watermark, idle=not awake, over=all(mark.over for mark in marks))

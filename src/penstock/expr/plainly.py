@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.expr.python_text import written_as
 from penstock.expr.values import integer_range
 
 Look = Callable[[Any], Any]
@@ -39,7 +40,7 @@ def is_plain_type(type_: pa.DataType) -> bool:
 def plainly(type_: pa.DataType) -> Callable[[object], bool]:
     """Whether a value is plainly of a type; None is not, and nothing is where that takes a closer look."""
     question = _TYPES.get(type_, "False").format("value")
-    asked: Callable[[object], bool] = _run(f"asked = lambda value: {question}")["asked"]
+    asked: Callable[[object], bool] = written_as("asked", f"asked = lambda value: {question}")
     return asked
 
 
@@ -80,17 +81,9 @@ def make({", ".join(names)}):
         return otherwise(given)
     return look
 """
-    make: Callable[..., Look] = _run(text)["make"]
-    return make
+    return written_as("make", text)
 
 
 def _question(value: str, question: str | None) -> str:
     is_right = "" if question is None else f" or {question.format(value)}"
     return f"({value} is None{is_right})"
-
-
-def _run(text: str) -> dict[str, Any]:
-    space: dict[str, Any] = {}
-    name = f"{__file__} (written)"  # under our own folder, so that stacks show users their own frames only
-    exec(compile(text, name, "exec"), space)  # noqa: S102  # our own text, with names quoted
-    return space

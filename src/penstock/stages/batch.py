@@ -161,7 +161,14 @@ class Batch:
         mine = self._picked or Picked((Part(self.rows, None),), self.schema, self.num_rows)
         return _of_picked(mine.beside(added, schema), self._times, self._order)
 
+    def _alone(self, place: int) -> Batch:
+        """One row, where it lies."""
+        beside = tuple([each[place : place + 1] for each in self.order])
+        return Batch(self.rows.slice(place, 1), self.times[place : place + 1], beside)
+
     def _some(self, pick: Pick) -> Batch:
+        if pick.num_rows == 1 and self._rows is not None and self.num_rows <= FEWEST:
+            return self._alone(int(pick.places[0]))
         times, order = _Later(self.times, pick), _Later(self.order, pick)
         if self._plain is not None:
             rows = [self._plain[place] for place in pick.places.tolist()]

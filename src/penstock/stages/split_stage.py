@@ -7,11 +7,13 @@ reaches no branch at all.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import reduce
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.expr import Expr
+from penstock.expr.arrays import valid_in
 from penstock.expr.arrow.evaluated import numbers
 from penstock.expr.failure import RowFailure
 from penstock.operators.calling import own_copy
@@ -21,13 +23,15 @@ from penstock.operators.split import Split
 from penstock.operators.stream import Stream
 from penstock.stages.batch import Batch, Mask
 from penstock.stages.computed import Computing, settled
-from penstock.stages.filter_stage import true_where
 from penstock.stages.row_errors import Blame, RowErrors
 from penstock.stages.row_shape import row_class
 from penstock.stages.row_work import one_by_one
 from penstock.stages.site import Site
 from penstock.stages.stateless import Out, Stateless
 from penstock.stages.user_calls import Plain
+
+FEW_ROWS = 256
+"""Of so many rows it is worth a look which branches they go to."""
 
 
 class PredicateSplit(Stateless):
@@ -42,11 +46,10 @@ class PredicateSplit(Stateless):
 
     def made(self, batch: Batch) -> Out:
         """The rows of each branch."""
-        computed = self._computing.of(batch, self._errors)
-        members = {name: true_where(each) for name, each in zip(self._names, computed.values, strict=True)}
-        yield from dealt(computed.rows, members, self.site)
-        if computed.letters is not None:
-            yield ERRORS, computed.letters
+        held = self._computing.truths(batch, self._errors)
+        yield from dealt(held.rows, dict(zip(self._names, held.masks, strict=True)), self.site)
+        if held.letters is not None:
+            yield ERRORS, held.letters
 
     def explain(self) -> list[str]:
         """Natively."""
@@ -65,13 +68,16 @@ class IndexSplit(Stateless):
 
     def made(self, batch: Batch) -> Out:
         """The rows of each branch."""
-        values, failed = self._computing.values(batch.rows)
+        values, failed = self._computing.values(batch)
         wrong = self._out_of_range(values[0])
         failed = wrong if failed is None else failed | wrong
         computed = settled(batch, values, failed, self._errors)
         (index,) = computed.values
-        found, valid = numbers(index), index.is_valid().to_numpy(zero_copy_only=False)
-        members = {name: valid & (found == place) for place, name in enumerate(self._names)}
+        found, valid = numbers(index), valid_in(index)
+        present = set(found.tolist()) if len(found) <= FEW_ROWS else range(len(self._names))
+        members = {
+            name: valid & (found == place) for place, name in enumerate(self._names) if place in present
+        }
         yield from dealt(computed.rows, members, self.site)
         if computed.letters is not None:
             yield ERRORS, computed.letters
@@ -123,7 +129,7 @@ class RowSplit(Stateless):
 def dealt(batch: Batch, members: Mapping[str, Mask], site: Site) -> Out:
     """The rows of each branch, in the branches' order; counts which of them somebody reads."""
     read = [member for name, member in members.items() if site.is_read(name)]
-    n_read = int(np.logical_or.reduce(read).sum()) if read else 0
+    n_read = int(np.count_nonzero(reduce(np.logical_or, read))) if read else 0
     site.accounts.passed += n_read
     site.accounts.unrouted += batch.num_rows - n_read
     for name, member in members.items():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.expr import compute as pc
+from penstock.expr.arrays import from_numpy, to_numpy
 from penstock.expr.arrow.evaluated import nothing
 from penstock.expr.arrow.rule import Function, rule
 from penstock.expr.comparison import (
@@ -24,19 +26,46 @@ from penstock.expr.program import Line
 from penstock.expr.signature import BOOL, converted
 from penstock.expr.values import from_plain
 
+INTEGERS = frozenset((pa.int8(), pa.int16(), pa.int32(), pa.int64()))
+FEW = 4096
+"""So many numbers are compared by NumPy, which does not let go of Python's lock for them as Arrow does: where
+several threads work on small batches, waiting for the lock takes longer than to compare.
+"""
+
 
 def equal(a: pa.Array, b: pa.Array) -> pa.BooleanArray:
     """Whether both are equal; NaN equals NaN."""
+    if (few := _few(a, b)) is not None:
+        return from_numpy(few[0] == few[1])
     same = pc.equal(a, b)
     return pc.or_(same, pc.and_(pc.is_nan(a), pc.is_nan(b))) if kind.is_floating(a.type) else same
 
 
 def less(a: pa.Array, b: pa.Array) -> pa.BooleanArray:
     """Whether a comes before b; everything but NaN comes before NaN."""
+    if (few := _few(a, b)) is not None:
+        return from_numpy(few[0] < few[1])
     before = pc.less(a, b)
     if not kind.is_floating(a.type):
         return before
     return pc.or_(before, pc.and_(pc.invert(pc.is_nan(a)), pc.is_nan(b)))
+
+
+def _few(a: pa.Array | pa.Scalar, b: pa.Array | pa.Scalar) -> tuple[Any, Any] | None:
+    """Both as NumPy takes them, if they are few integers that are there; either may be one value for all."""
+    if a.type not in INTEGERS:
+        return None
+    found = []
+    for each in (a, b):
+        if isinstance(each, pa.Scalar):
+            found.append(each.as_py())
+        elif len(each) > FEW or each.null_count:
+            return None
+        else:
+            found.append(to_numpy(each))
+    if found[0] is None or found[1] is None or type(found[0]) is type(found[1]) is int:
+        return None
+    return found[0], found[1]
 
 
 @rule.register

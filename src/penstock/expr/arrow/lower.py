@@ -20,6 +20,9 @@ from penstock.expr.program import Line, resolve
 from penstock.expr.surface import Expr
 from penstock.expr.values import from_plain
 
+FEW = 1024
+"""So many rows make a small batch."""
+
 
 class Columns(Protocol):
     """What expressions are computed on: a RecordBatch, or whatever has columns by name as it does."""
@@ -71,11 +74,23 @@ def _reader(line: Line, per_row: bool) -> Callable[[Columns, list[Evaluated]], E
     if isinstance(node, Literal):
         value = from_plain([node.value], line.type)[0]
         if per_row:
-            return lambda batch, _: Evaluated(pa.repeat(value, batch.num_rows))
+            return _Repeated(value)
         alone = Evaluated(value)
         return lambda batch, _: alone
     function, sees = rule_for(rule, node, line), node.sees
     return lambda _, inputs: _guarded(function, sees, inputs)
+
+
+class _Repeated:
+    """One value for each row. Small batches share one array of it, because making one takes longer."""
+
+    def __init__(self, value: pa.Scalar) -> None:
+        self._value, self._few = value, pa.repeat(value, FEW)
+
+    def __call__(self, batch: Columns, _: list[Evaluated]) -> Evaluated:
+        """As many as there are rows."""
+        n_rows = batch.num_rows
+        return Evaluated(self._few.slice(0, n_rows) if n_rows <= FEW else pa.repeat(self._value, n_rows))
 
 
 def _guarded(function: Function, sees: Sees, inputs: list[Evaluated]) -> Evaluated:

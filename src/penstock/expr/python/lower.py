@@ -1,7 +1,7 @@
-"""Follow the typed program from top to bottom for one row.
+"""From an expression to a function of one row.
 
-Every line is computed, also the branches that are not taken; a failure travels as a value until a node
-that may ignore it does, or until the end, where it is raised.
+Every line of the typed program is computed, also the branches that are not taken; a failure travels until a
+node that may ignore it does, or until the end, where it is raised.
 """
 
 from __future__ import annotations
@@ -9,16 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import pyarrow as pa
-import pyarrow.types as kind
 
-from penstock.expr.columns import Column
-from penstock.expr.failure import RowFailure
-from penstock.expr.families import rule_for
-from penstock.expr.node import Sees
-from penstock.expr.program import Line, resolve
-from penstock.expr.python.rule import Failed, Function, rule
+from penstock.expr.program import resolve
+from penstock.expr.python.written import written
 from penstock.expr.surface import Expr
-from penstock.expr.values import float32
 
 
 def lower_python(expr: Expr, schema: pa.Schema) -> Callable[[Mapping[str, object]], object]:
@@ -28,41 +22,4 @@ def lower_python(expr: Expr, schema: pa.Schema) -> Callable[[Mapping[str, object
     >>> lower_python(col("a") + 1, pa.schema({"a": pa.int64()}))({"a": 41})
     42
     """
-    steps = [(_reader(line), line.inputs) for line in resolve(expr, schema)]
-
-    def value_of(row: Mapping[str, object]) -> object:
-        results: list[object] = []
-        for compute, inputs in steps:
-            results.append(compute(row, [results[place] for place in inputs]))
-        if isinstance(results[-1], Failed):
-            raise RowFailure(results[-1].reason)
-        return results[-1]
-
-    return value_of
-
-
-def _reader(line: Line) -> Callable[[Mapping[str, object], list[object]], object]:
-    if isinstance(line.node, Column):
-        name = line.node.name
-        return lambda row, _: row[name]
-    function, sees, short = rule_for(rule, line.node, line), line.node.sees, kind.is_float32(line.type)
-
-    def compute(_: Mapping[str, object], inputs: list[object]) -> object:
-        value = _guarded(function, sees, inputs)
-        return float32(value) if short and isinstance(value, float) else value
-
-    return compute
-
-
-def _guarded(function: Function, sees: Sees, inputs: list[object]) -> object:
-    """Hand on failures and nulls, unless the node judges them itself."""
-    if sees is not Sees.FAILURES:
-        for value in inputs:
-            if isinstance(value, Failed):
-                return value
-    if sees is Sees.VALUES and None in inputs:
-        return None
-    try:
-        return function(*inputs)
-    except RowFailure as failure:
-        return Failed(failure.reason)
+    return written(resolve(expr, schema))

@@ -21,8 +21,8 @@ def workload(size: Size) -> Workload:
     cores = (1, 2, 4, 8, 16, 32, 64) if full else (2, 16)
     threads = (1, 2, 4) if full else (1, 2)
     schedulers = SCHEDULERS if full else SCHEDULERS[:2]
-    there = [real.case(Task(shape, 3_200 if full else 320, Busy(COST_US))) for shape in SHAPES]
-    sweeps = [sweep(3_200, 2, SCHEDULERS) for sweep in SWEEPS] if full else []
+    there = [real.case(Task(shape, 3_840 if full else 1_280, Busy(COST_US))) for shape in SHAPES]
+    sweeps = [sweep(3_840, 2, SCHEDULERS) for sweep in SWEEPS] if full else []
     there += [case for sweep in sweeps for case in sweep.cases]
     simulated = [virtual.case(name, n) for name in TOPOLOGIES for n in cores]
     if full:
@@ -47,7 +47,7 @@ def workload(size: Size) -> Workload:
             *virtual.charts(cores),
             series,
         ),
-        rounds=5 if full else 2,
+        rounds=3 if full else 2,
     )
 
 
