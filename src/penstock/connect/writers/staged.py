@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import pyarrow as pa
 
@@ -12,18 +12,17 @@ from penstock.connect.columns import joined
 class StagedOutput:
     """Calls `show` with a batch's number and all its rows when it is committed, unless it has none.
 
-    `shown` are the numbers that were shown before, when a run resumes.
+    Batches commit in rising order, so the last number says which have been shown.
     """
 
     def __init__(
         self,
         show: Callable[[int, pa.RecordBatch], None],
         on_close: Callable[[], None] = lambda: None,
-        shown: Iterable[int] = (),
     ) -> None:
         self._show, self._on_close = show, on_close
         self._staged: dict[int, list[pa.RecordBatch]] = {}
-        self._shown = set(shown)
+        self._last = -1
 
     def write(self, batch: int, rows: pa.RecordBatch) -> None:
         """Hold the rows back."""
@@ -32,10 +31,10 @@ class StagedOutput:
 
     def commit(self, batch: int) -> None:
         """Show them, once."""
-        staged = self._staged.pop(batch, [])
-        if staged and batch not in self._shown:
-            self._show(batch, joined(staged, staged[0].schema))
-            self._shown.add(batch)
+        staged = self._staged.pop(batch, None)
+        if staged and batch > self._last:
+            self._show(batch, staged[0] if len(staged) == 1 else joined(staged, staged[0].schema))
+            self._last = batch
 
     def close(self) -> None:
         """Drop what was not committed."""

@@ -106,7 +106,7 @@ class PlainSeat(Seat):
     @property
     def hears(self) -> bool:
         """Only if somebody else must be told."""
-        return bool(self.outlets) or self.told is not None
+        return self.tells
 
     def pass_on(self, number: int, mark: Mark) -> Mark:
         """Nothing waits here."""

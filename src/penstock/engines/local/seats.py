@@ -76,6 +76,11 @@ class Seat(ABC):
         """Whether the end of a round means anything here."""
         return True
 
+    @property
+    def tells(self) -> bool:
+        """Whether somebody else must be told of it."""
+        return bool(self.outlets) or self.told is not None
+
     @abstractmethod
     def feed(self, batch: Batch) -> None:
         """Rows come in."""

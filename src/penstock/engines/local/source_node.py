@@ -83,6 +83,11 @@ class SourceSeat(Seat):
         """Nothing flows into a source."""
         raise AssertionError("sources are read, not fed")
 
+    @property
+    def hears(self) -> bool:
+        """Only if somebody else must be told: the node knows what the source has come to."""
+        return self.tells
+
     def pass_on(self, number: int, mark: Mark) -> Mark:
         """What the source has come to."""
         return mark

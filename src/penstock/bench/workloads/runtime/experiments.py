@@ -17,7 +17,7 @@ def workload(size: Size) -> Workload:
     quick = size == "quick"
     n_rows = (8_000_000, 4_000_000) if quick else (16_000_000, 8_000_000)
     cases = [
-        chain.case(5_000 if quick else 50_000),
+        chain.case(2_000 if quick else 10_000),
         *campaigns.cases(*n_rows),
         by_row.case(20_000 if quick else 100_000),
         latency.case(1 if quick else 10),
