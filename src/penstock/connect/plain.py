@@ -92,13 +92,8 @@ class PlainRows:
 
     def batch(self, given: Sequence[object], start: int) -> PlainBatch | None:
         """The rows as they are; None where one needs a closer look."""
-        rows, look = [], self.look
-        for row in given:
-            plain = look(row)
-            if plain is None:
-                return None
-            rows.append(plain)
-        return PlainBatch(rows, self._schema, start)
+        rows = [plain for plain in map(self.look, given) if plain is not None]
+        return PlainBatch(rows, self._schema, start) if len(rows) == len(given) else None
 
     def _with_nulls(self, row: object) -> Plain | None:
         """A missing key is null; an unknown one needs a closer look."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
@@ -24,10 +25,10 @@ from penstock.stages.by_bucket import ByBucket
 from penstock.stages.by_row import ByRow, by_row
 from penstock.stages.keys import KeySlots
 from penstock.stages.row_errors import RowErrors
-from penstock.stages.row_order import in_order
+from penstock.stages.row_order import are_in_order, in_order
 from penstock.stages.row_places import merged
 from penstock.stages.row_shape import RowShape, exact, row_class
-from penstock.stages.row_work import Worked, all_called, one_by_one
+from penstock.stages.row_work import Worked, all_called, is_few, one_by_one
 from penstock.stages.saved_rows import loaded_rows, saved_rows
 from penstock.stages.saved_state import KEYS, Piece
 from penstock.stages.site import Site
@@ -90,18 +91,33 @@ class KeyedState(ByBucket):
         """How many rows wait for the watermark."""
         return sum(batch.num_rows for batch, _ in self._waiting)
 
-    def one_row(self, batch: Batch) -> Batch | None:
-        """What leaves for a single plain row of a stream without time; None where it is not as simple."""
-        if batch.plain is None or batch.num_rows != 1 or not self._simple:
+    def few_rows(self, batch: Batch) -> Batch | None:
+        """What leaves for few plain rows of a stream without time; None where it is not as simple."""
+        if not self._simple or not is_few(batch):
             return None
-        self.site.accounts.rows_in += 1
+        if batch.num_rows > 1 and not (self._by_row and batch.order and are_in_order(batch.order)):
+            return None
+        accounts = self.site.accounts
+        accounts.rows_in += batch.num_rows
+        if self._by_row is None:
+            rows = self._only_row(batch)
+        else:
+            worked = all_called(batch, self._by_row.step, self._function, self._errors)
+            made = [row for row in worked if row is not None]
+            if len(made) < len(worked):
+                accounts.filtered += len(worked) - len(made)
+                batch = batch.where(np.array([row is not None for row in worked], np.bool_))
+            rows = batch.made_of(made, self.down)
+            accounts.passed += len(made)
+        accounts.rows_out += rows.num_rows
+        return rows
+
+    def _only_row(self, batch: Batch) -> Batch:
         slots = self._slots(batch)
         self._touched.note(slots)
         (slot,) = slots.tolist()
         worked = all_called(batch, lambda values: self._turn(slot, values), self._function, self._errors)
-        rows = self.leaving(batch, slots, Worked(batch, worked))
-        self.site.accounts.rows_out += rows.num_rows
-        return rows
+        return self.leaving(batch, slots, Worked(batch, worked))
 
     def on_batch(self, batch: Batch, watermark: float) -> Out:
         """Take rows in, judged by the watermark; give late rows, and what had to leave first."""
@@ -190,6 +206,10 @@ class KeyedState(ByBucket):
             yield OUT, rows
         if worked.letters is not None:
             yield ERRORS, worked.letters
+
+    @cached_property
+    def _by_row(self) -> ByRow | None:
+        return self.by_row()
 
     def by_row(self) -> ByRow | None:
         """What is made of a single plain row, on a stream without time, where a row leaves for a row."""

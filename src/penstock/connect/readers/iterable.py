@@ -71,13 +71,30 @@ class IterableReader:
         return self._singly() if self._batch == 1 else self._several()
 
     def _several(self) -> Iterator[SourceBatch]:
-        given, start = fresh(self), 0
-        while taken := list(islice(given, self._batch)):
+        start = 0
+        for taken in self._taken():
             yield few_or_many(taken, self._few, self._schema, start)
             start += len(taken)
 
+    def _taken(self) -> Iterator[list[object]]:
+        """The rows of each batch; as `fresh`, without a generator more for every row."""
+        n_given, taken = 0, list[object]()
+        try:
+            given = iter(self.take())
+            while True:
+                taken = []
+                taken.extend(islice(given, self._batch))  # what came before a failure is there then
+                if not taken:
+                    return
+                yield taken
+                n_given += len(taken)
+        except PenstockError:
+            raise
+        except Exception as problem:
+            raise raised_by(self, problem, n_given + len(taken)) from problem
+
     def _singly(self) -> Iterator[Any]:
-        """Row after row; as `fresh`, without a generator more for every row."""
+        """Row after row, in the same way."""
         n_given, look = 0, self._few.look
         try:
             for row in self.take():

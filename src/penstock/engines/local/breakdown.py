@@ -17,7 +17,7 @@ from penstock.engines.measured import Measured
 
 _GIVES = ("made", "on_batch", "on_watermark", "drain")
 """Calls of a stage that give what they made one after the other: only its own share is its work."""
-_DOES = ("at_once", "one_row", "next", "write_batches", "resume")
+_DOES = ("at_once", "few_rows", "next", "write_batches", "resume")
 """Calls that are work from beginning to end, of stages, readers, writers and own loops."""
 
 

@@ -130,7 +130,7 @@ class StageSeat(Seat):
         super().__init__(step)
         self.stage, self.accounts, self._held_back = stage, accounts, held_back
         self._on_batch = stage.on_batch
-        self._one_row: Callable[[Batch], Batch | None] | None = getattr(stage, "one_row", None)
+        self._few_rows: Callable[[Batch], Batch | None] | None = getattr(stage, "few_rows", None)
         self.mark = self._passed_on = Mark()
 
     def by_row(self) -> ByRow | None:
@@ -140,7 +140,7 @@ class StageSeat(Seat):
 
     def feed(self, batch: Batch) -> None:
         """Work on the rows, judged by the watermark before the round."""
-        made = None if self._one_row is None else self._one_row(batch)
+        made = None if self._few_rows is None else self._few_rows(batch)
         if made is not None:
             self.give(((OUT, made),) if made.num_rows else ())
             return
@@ -150,7 +150,7 @@ class StageSeat(Seat):
 
     def pass_on(self, number: int, mark: Mark) -> Mark:
         """Let go what the watermark has passed; marks never go back."""
-        if self._one_row is not None and mark == self.mark and not mark.over:
+        if self._few_rows is not None and mark == self.mark and not mark.over:
             return self._passed_on  # state of keys does not look at the clock
         before = self.mark.watermark
         reached = before if mark.idle else max(before, mark.watermark)
