@@ -81,6 +81,7 @@ class Flows(Verbs):
         *,
         name: str | None = None,
         on_error: str = "fail",
+        dedicated: bool = False,
         **branches: Expr,
     ) -> Branches:
         """Send rows to branches: `split(fn, 2)` by index, `split(view=expr, click=expr)` by predicate.
@@ -95,7 +96,8 @@ class Flows(Verbs):
                     "split takes a function and a number of branches, or branches by name",
                     hint='split(fn, 2), or split(view=col("type") == "view", click=col("type") == "click")',
                 )
-            op = Split(function, n if n is not None else branches, name=name, on_error=on_error)
+            into = n if n is not None else branches
+            op = Split(function, into, name=name, on_error=on_error, dedicated=dedicated)
         made = self._one_operator()._then(lambda: op, stem=Split.verb, name=name, fuse=True)
         step = made.feeds[0].step
         return Branches({port: MultiPipe(self.graph, (Ref(step, port),)) for port in op.names}, step)

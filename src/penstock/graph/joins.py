@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 
 _WINDOW_OPTIONS = (
-    "batch_size", "device", "early", "lateness", "name", "on_error", "parallelism", "partial", "pattern",
+    "batch_size", "dedicated", "device", "early", "lateness", "name", "on_error", "parallelism",
+    "partial", "pattern",
 )  # fmt: skip
 
 
@@ -61,6 +62,7 @@ class Joins(Verbs):
         parallelism: Parallelism = None,
         batch_size: int | None = None,
         on_error: str = "fail",
+        dedicated: bool = False,
         **windows: WindowSpec,
     ) -> WindowedPipe:
         """Group rows into windows; end it with `.aggregate(...)` or `.apply(fn)`.
@@ -95,6 +97,7 @@ class Joins(Verbs):
                 "parallelism": parallelism,
                 "batch_size": batch_size,
                 "on_error": on_error,
+                "dedicated": dedicated,
             },
         )
 
@@ -157,6 +160,7 @@ class Joins(Verbs):
         parallelism: Parallelism = None,
         batch_size: int | None = None,
         on_error: str = "fail",
+        dedicated: bool = False,
     ) -> MultiPipe:
         """Add the columns of the row with the same key in a table: Arrow, pandas, Polars, rows, or a reader.
 
@@ -173,6 +177,7 @@ class Joins(Verbs):
                 parallelism=parallelism,
                 batch_size=batch_size,
                 on_error=on_error,
+                dedicated=dedicated,
             )
             if not given and all(name in op.table.schema.names for name in op.columns):
                 op.load()  # what is already in memory is checked before anything runs

@@ -73,6 +73,7 @@ class PipeGraph(Explained):
         parallelism: Parallelism = None,
         batch_size: int | None = None,
         on_error: str = "fail",
+        dedicated: bool = False,
     ) -> MultiPipe:
         """Start a pipe from a reader.
 
@@ -97,6 +98,7 @@ class PipeGraph(Explained):
                 parallelism=parallelism,
                 batch_size=batch_size,
                 on_error=on_error,
+                dedicated=dedicated,
             )
 
         return self._pipe(self._steps.add(make, stem=Source.verb, name=name, inputs=(), fuse=False))

@@ -121,3 +121,47 @@ def test_a_step_that_asks_for_it_has_a_thread_of_its_own() -> None:
     own.map(seen, schema={"v": int}, name="after").sink(ps.write.memory())
     made.run("local", options=ps.LocalOptions(threads=1, workers="thread"))
     assert names == {"penstock-own-0", "penstock-0"}
+
+
+def test_sources_windows_splits_and_table_joins_may_have_threads_of_their_own_too() -> None:
+    made, names = ps.PipeGraph("own"), dict[str, str]()
+
+    def begun() -> Iterator[dict[str, int]]:
+        names["source"] = threading.current_thread().name
+        yield from ({"v": v} for v in range(9))
+
+    def rest(row: Any) -> int:
+        names["split"] = threading.current_thread().name
+        return int(row.v % 2)
+
+    def all_of(rows: Any) -> dict[str, int]:
+        names["windows"] = threading.current_thread().name
+        return {"n": len(rows)}
+
+    reader = ps.read.generator(begun, schema={"v": int})
+    rows = made.source(reader, time="v", time_unit="s", delay="0 s", dedicated=True)
+    even, odd = rows.split(rest, 2, name="halves", dedicated=True)
+    table = [{"v": v, "w": v} for v in range(9)]
+    even.join_table(table, on="v", name="table", dedicated=True).sink(ps.write.memory())
+    windows = odd.window(ps.tumbling("4 s"), name="fours", dedicated=True)
+    windows.apply(all_of, schema={"n": int}).sink(ps.write.memory())
+    started = [thread.name for thread in _threads_of(made)]
+    assert names == {
+        "source": "penstock-source-0", "split": "penstock-halves-0", "windows": "penstock-fours-0",
+    }  # fmt: skip
+    assert "penstock-table-0" in started
+
+
+def _threads_of(graph: ps.PipeGraph) -> list[threading.Thread]:
+    """Run it; the threads that were started for it."""
+    started: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def noted(thread: threading.Thread) -> None:
+        started.append(thread)
+        start(thread)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threading.Thread, "start", noted)
+        graph.run("local", options=ps.LocalOptions(threads=1, workers="thread"))
+    return started
