@@ -100,3 +100,18 @@ def test_a_loop_sees_that_the_run_is_asked_to_stop_while_it_is_at_work() -> None
     result = run.wait(60)
     assert result.outcome == "stopped"
     assert result.accounts["mine"].balanced
+
+
+def test_a_loop_that_only_asks_ends_when_another_step_has_failed() -> None:
+    graph, LooksForTheEnd.begun = ps.PipeGraph("loop"), threading.Event()
+
+    def fails(row: Any) -> dict[str, int]:
+        assert LooksForTheEnd.begun.wait(60)
+        raise ValueError("no such luck")
+
+    source = graph.source(ps.read.rows([{"v": v} for v in range(4)], batch=1))
+    (out,) = graph.operator(LooksForTheEnd(), inputs=[source], name="mine")
+    out.sink(ps.write.memory())
+    source.map(fails, schema={"v": int}, name="other", dedicated=True).sink(ps.write.memory())
+    with pytest.raises(ps.FunctionError, match="no such luck"):
+        graph.run("local", options=ps.LocalOptions(threads=2))

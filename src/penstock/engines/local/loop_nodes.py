@@ -19,6 +19,7 @@ from penstock.engines.local.progress import Progress
 from penstock.engines.local.seats import Seat
 from penstock.engines.local.stage_nodes import InRounds, SeatsNode, taken
 from penstock.engines.local.statistics import READ_BLOCKED, READY, WRITE_BLOCKED
+from penstock.engines.loop_context import ASKED_IN_VAIN
 from penstock.engines.marks import OVER, Mark, flowing_together
 from penstock.engines.own_loop import OwnLoop, Pushed
 from penstock.engines.timed import TimedRow, in_order, values_of
@@ -65,14 +66,23 @@ class LoopNode(SeatsNode):
         assert isinstance(head, LoopSeat), "an own loop is at the head of its node"
         assert isinstance(op, Process), "only operators of the user's have a loop of their own"
         self.head = head
-        self.loop = OwnLoop(
-            steps[0], op, head.accounts, room=self.room, stopping=lambda: progress.shutdown_requested
-        )
+        self.loop = OwnLoop(steps[0], op, head.accounts, room=self.room, stopping=self._is_stopping)
+        self._n_asked = 0
         self._timed = {given.port for given in steps[0].inputs if given.stream.time is not None}
 
     def room(self) -> bool:
         """Whether the operator may push."""
         return True
+
+    def _is_stopping(self) -> bool:
+        """Whether the operator is to leave: somebody has asked for it, or another step has failed.
+
+        What came before a failure is still carried through, so then only a loop that does nothing but ask is
+        told: it would never end.
+        """
+        if self.progress.failed:
+            self._n_asked += 1
+        return self.progress.shutdown_requested or self._n_asked > ASKED_IN_VAIN
 
     @property
     def is_over(self) -> bool:
@@ -84,6 +94,7 @@ class LoopNode(SeatsNode):
         timed = channel.port in self._timed
         rows = [row for batch in batches for row in _rows(batch, timed=timed)]
         self.head.accounts.rows_in += len(rows)
+        self._n_asked = 0
         return rows
 
     def pass_round(self, pace: int, number: int) -> None:

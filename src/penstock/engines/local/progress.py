@@ -60,7 +60,7 @@ class Progress:
         self._sinks: dict[int, list[str]] = {}
         self._rounds: dict[tuple[int, int], _Round] = {}
         self._n_told = first
-        self.stopping = self.shutdown_requested = False
+        self.stopping = self.shutdown_requested = self.failed = False
         self.saving: Saving | None = None
         self.moves: Moves | None = None
         self.latencies: Latencies | None = None
@@ -123,6 +123,11 @@ class Progress:
         with self._lock:
             self.stopping = True
             self._limits = {pace: self._begun.get(pace, self.first) for pace in self._sources}
+
+    def fail(self) -> None:
+        """The same because a step has failed."""
+        self.failed = True
+        self.stop()
 
     def shut_down(self) -> None:
         """The same because somebody has asked for it: operators with their own loop may look, and leave."""

@@ -104,7 +104,7 @@ class LocalRun(InThread):
 
     def _carry(self, run: Made, folder: Checkpoint | None) -> str:
         """Open, work, save, and close whatever happens; gives the outcome."""
-        run.dispatcher.on_failure = lambda node, failure: run.progress.stop()
+        run.dispatcher.on_failure = lambda node, failure: run.progress.fail()
         if self._stopping.is_set():
             run.progress.shut_down()
         self._crew.tell = run.progress.tell
