@@ -30,6 +30,7 @@ from penstock.operators.choices.patterns import PANED
 from penstock.operators.process import Process
 from penstock.operators.sink import Sink
 from penstock.operators.source import Source
+from penstock.operators.window import Session
 from penstock.operators.windows import Windows
 from penstock.plan.accounts import Accounts
 from penstock.plan.plan import Plan
@@ -187,7 +188,7 @@ class Building:
         self, step: Step, stage: Stage, accounts: Accounts, by: int, schema: pa.Schema | None = None
     ) -> Seat:
         self._watch(stage)
-        if self._in_rounds:
+        if self._in_rounds or _has_sessions(step):
             seat = RoundSeat(step, stage, accounts, by, schema or step.up.schema)
             if self._progress.saving is not None:
                 from penstock.stages.patterns.part_stages import PartStage
@@ -204,6 +205,11 @@ class Building:
         telling, known = self._progress.telling, self._progress.reasons
         reasons = known.setdefault(step.name, []) if telling else None
         return Site(step.name, step.where, accounts, self._clock, read, reasons)
+
+
+def _has_sessions(step: Step) -> bool:
+    """Whether rows of a round must come together: one may bring another into a session that is open."""
+    return isinstance(step.op, Windows) and any(isinstance(spec, Session) for _, spec in step.op.named())
 
 
 def _accounts(stage: Stage) -> Accounts:

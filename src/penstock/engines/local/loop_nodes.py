@@ -165,13 +165,26 @@ class FlowLoop(LoopNode):
         self._end()
 
     def next_channel(self) -> Channel | None:
-        """A control channel, or one of a port that the operator waits for and that is short."""
+        """A control channel, or one of a port that the operator waits for and that is short.
+
+        What flows back comes in the next round, so that one waits until all of the last has come around.
+        """
         wanted, ports = self.loop.context.wanted or {}, self.loop.ports
         for channel in self.open:
             short = channel.control or len(ports[channel.port]) < wanted.get(channel.port, 0)
-            if channel.items and short:
+            if channel.items and short and (channel.control or self._has_come_around(channel)):
                 return channel
         return None
+
+    def _has_come_around(self, channel: Channel) -> bool:
+        """Whether everything has come back that flows back from the rounds which a channel has brought."""
+        back = [each for each in self.channels if each.feedback and not each.ended]
+        return all(
+            each.reached.get(pace, -1) >= min(number, self._done.get(pace, -1))
+            for pace, number in channel.reached.items()
+            for each in back
+            if pace in each.paces
+        )
 
     def can_go(self) -> bool:
         """Something to take, room to write, or nothing left to wait for."""

@@ -71,7 +71,11 @@ class SeatsNode(ReadingNode):
 
 
 class FlowNode(SeatsNode):
-    """Rows as they come."""
+    """Rows as they come; where branches of one source flow together again, a round of all before the next.
+
+    Batch n is to be judged by the watermark that the batches before it have come to. A branch that runs ahead
+    would bring its rows before the other has said how far that is, and fewer of them would be late.
+    """
 
     def __init__(
         self, number: int, steps: tuple[Step, ...], replica: int, seats: list[Seat], progress: Progress
@@ -80,10 +84,12 @@ class FlowNode(SeatsNode):
         self._feed = seats[0].feed
         self._line: Line | None = None
         self._n_before = self._pace = 0
+        self._meeting: int | None = None
 
     def connected(self) -> None:
         """Rows that come by themselves on the only channel may go on so."""
         super().connected()
+        self._meeting = one_pace(self.data) if len(self.data) > 1 else None
         if len(self.channels) == 1 and self.data and not self.progress.watched:
             self._line = line_of(self.seats, self._hearing)
         self.takes_rows = None if self._line is None else self
@@ -101,6 +107,17 @@ class FlowNode(SeatsNode):
                 self.take(channel, channel.pop())
             if self.now() >= self.deadline:
                 yield READY
+
+    def next_channel(self) -> Channel | None:
+        """A channel with something to take, of those that are not ahead of others."""
+        pace = self._meeting
+        if pace is None:
+            return super().next_channel()
+        done = self._done.get(pace, -1)
+        for channel in self.open:
+            if channel.items and channel.reached.get(pace, -1) <= done:
+                return channel
+        return None
 
     def _by_row(self, line: Line) -> bool:
         """Rounds of single rows, as long as they come, the turn lasts and there is room; whether any came."""
@@ -225,6 +242,13 @@ class RoundNode(InRounds):
             for batch in taken(channel):
                 feed(batch)
         self.end_round(0, number)
+
+
+def one_pace(channels: Iterable[Channel]) -> int | None:
+    """The pace of channels through which the rounds of one source come, None if they are of several."""
+    paces = {channel.paces for channel in channels}
+    (found,) = paces if len(paces) == 1 else (frozenset[int](),)
+    return next(iter(found)) if len(found) == 1 else None
 
 
 def taken(channel: Channel) -> list[Batch]:

@@ -1,0 +1,93 @@
+"""Where rows of one source meet again, each round is judged as a whole, whoever was faster."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock import col
+
+SCHEMA = {"t": "int64", "v": "int64"}
+SEEDS = range(6)
+
+
+def batches(n: int) -> list[list[dict[str, int]]]:
+    """Rows of which many come too late."""
+    chance = random.Random(n)
+    return [
+        [{"t": 6 * n + chance.randint(-14, 6), "v": chance.randint(0, 99)} for _ in range(8)]
+        for n in range(12)
+    ]
+
+
+def source(graph: ps.PipeGraph, n: int, **options: Any) -> Any:
+    reader = ps.read.batches(batches(n), schema=SCHEMA)
+    return graph.source(reader, time="t", time_unit="s", delay="6 s", **options)
+
+
+def diamond(window: Any) -> tuple[ps.PipeGraph, Any, Any]:
+    """A branch with a step and one without meet in front of windows."""
+    graph = ps.PipeGraph("diamond")
+    one, other = source(graph, 1).split(lambda row: row.v % 2, 2)
+    windows = one.map(v=col("v") + 1).merge(other).window(window)
+    made = windows.aggregate(n=ps.count(), s=ps.sum("v"))
+    return graph, made, made.late
+
+
+def in_pieces(window: Any) -> tuple[ps.PipeGraph, Any, Any]:
+    """A round comes as batches of one row."""
+    graph = ps.PipeGraph("pieces", chaining=False)
+    windows = source(graph, 2).filter(col("v") >= 0, batch_size=1).window(window)
+    made = windows.aggregate(n=ps.count(), s=ps.sum("v"))
+    return graph, made, made.late
+
+
+@pytest.mark.parametrize("shape", [diamond, in_pieces])
+@pytest.mark.parametrize("window", [ps.tumbling("5 s"), ps.session("2 s"), ps.count_window(3)])
+def test_windows_and_late_rows_do_not_depend_on_who_was_faster(shape: Any, window: Any) -> None:
+    expected = told(shape, window, engine="reference")
+    assert expected[1], "some rows must be late"
+    for seed in SEEDS:
+        for size in (1, 16):
+            options = ps.LocalOptions(seed=seed, queue_size=size)
+            assert told(shape, window, engine="local", options=options) == expected
+    assert told(shape, window, engine="local") == expected
+
+
+def told(shape: Any, window: Any, **how: Any) -> list[list[str]]:
+    graph, made, late = shape(window)
+    return [sorted(map(repr, table.to_pylist())) for table in graph.collect(made, late, **how)]
+
+
+class Counts(ps.Operator):
+    """Says with every row how many have come back before it."""
+
+    control = ("back",)
+    outputs = {"out": {"v": "int64", "seen": "int64"}}  # noqa: RUF012  # as users write it
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    async def process(self, ctx: ps.Context) -> None:
+        while await ctx.wait_for_all({"in": 1}) is ps.DONE:
+            row: Any = ctx.inputs["in"].pop()
+            await ctx.outputs["out"].push({"v": row.v, "seen": self.seen})
+
+    def on_control(self, port: str, row: ps.Row) -> None:
+        self.seen += 1
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_what_flows_back_comes_in_the_next_round_however_large_the_queues(batch: int) -> None:
+    graph = ps.PipeGraph("back")
+    rows = graph.source(ps.read.rows([{"v": v} for v in range(30)], batch=batch))
+    (out,) = graph.operator(Counts(), inputs=[rows], name="counts")
+    out.filter(col("v") >= 0, name="all").feed_back("counts", "back")
+    expected = [v // batch * batch for v in range(30)]
+    for seed in SEEDS:
+        options = ps.LocalOptions(seed=seed, queue_size="unbounded")
+        assert out.collect(engine="local", options=options).column("seen").to_pylist() == expected
+    assert out.collect(engine="local").column("seen").to_pylist() == expected
