@@ -10,6 +10,7 @@ import time
 from abc import ABC, abstractmethod
 
 from penstock.engines.protocol import RunResult
+from penstock.errors import EngineError
 
 PATIENCE = 5.0
 """Seconds to let the rounds at hand end after Ctrl-C; a reader that never gives up is left to the process."""
@@ -45,6 +46,11 @@ class InThread(ABC):
 
     def wait(self, timeout: float | None = None) -> RunResult:
         """Block until the run is over; raises what stopped it, TimeoutError if it takes longer."""
+        if self.is_worker(threading.current_thread()):
+            raise EngineError(
+                f"a function of the run of {self._graph} waits for the end of that run, which waits for it",
+                hint="call wait() in the thread that started the run; stop() may be called anywhere",
+            )
         try:
             over = self._ended_within(timeout)  # join(), interrupted, would take the thread for ended
         except KeyboardInterrupt:
@@ -61,6 +67,10 @@ class InThread(ABC):
     def stop(self) -> None:
         """Ask the run to stop after the rounds at hand; `wait` then returns."""
         self._stopping.set()
+
+    def is_worker(self, thread: threading.Thread) -> bool:
+        """Whether a thread does the work of the run."""
+        return thread is self._thread
 
     def break_off(self) -> None:
         """Leave at once, after Ctrl-C and some patience; nothing is waited for any more."""

@@ -237,3 +237,20 @@ def test_a_run_stopped_at_any_time_accounts_for_every_row(options: ps.LocalOptio
     told = run.wait(10).accounts
     assert told["m"].rows_in == told["a"].rows_in + told["b"].rows_in < 6000
     assert len(memory.rows()) == told["m"].rows_out
+
+
+@pytest.mark.parametrize("options", [{}, {"threads": "per-node"}, {"seed": 1}])
+def test_a_function_of_a_run_cannot_wait_for_its_end(options: dict[str, Any]) -> None:
+    graph, begun = ps.PipeGraph("itself"), threading.Event()
+    started: list[Any] = []
+
+    def waits(rows: object) -> None:
+        assert begun.wait(60)
+        started[0].wait()
+
+    graph.source(ps.read.rows([{"v": 1}])).sink(ps.write.callback(waits), name="out")
+    started.append(graph.start("local", options=ps.LocalOptions(**options)))
+    begun.set()
+    with pytest.raises(ps.PenstockError, match="waits for the end of that run") as told:
+        started[0].wait(60)
+    assert "stop() may be called anywhere" in str(told.value)

@@ -114,7 +114,7 @@ def test_a_function_that_blocks_is_told_of_once_per_stall_with_its_stack(
             assert "test_watchdog.py:" in told.stack[0]
             assert watched.stalls() == []
             gate.free.set()
-    assert 'step "slow" (replica 0) is busy for 30 s:\n  ' in caplog.text
+    assert 'step "slow" (replica 0) is busy for 30.0 s:\n  ' in caplog.text
     assert len(caplog.records) == 2
 
 

@@ -45,6 +45,11 @@ class Scaling:
             dealer.rescale(n)
         return True
 
+    def is_changing(self) -> bool:
+        """Whether a change that was asked for has not been made yet."""
+        dealers = (dealer for found in self._network.dealers.values() for dealer in found)
+        return self._network.moves.under_way or any(dealer.is_changing for dealer in dealers)
+
     def active(self) -> list[NodeStatistics]:
         """The statistics of the replicas that have something to do."""
         return [node.statistics for bench in self._network.benches for node in bench.nodes[: self._n(bench)]]
@@ -73,6 +78,7 @@ def adapting(run: Made, pool: Pool, settings: Settings, clock: Clock) -> Iterato
         threads=lambda: pool.n_threads,
         set_threads=pool.set_threads,
         set_replicas=scaling.set_replicas,
+        is_changing=scaling.is_changing,
         now=run.dispatcher.now,
         most=scaling.most,
         least={step: run.network.plan[step].degree.least for step in scaling.most},

@@ -111,6 +111,11 @@ class Moves:
             self._next()
         return True
 
+    @property
+    def under_way(self) -> bool:
+        """Whether one is to happen, or happens."""
+        return self.now is not None or bool(self._waiting)
+
     def begin(self, pace: int, number: int) -> None:
         """The first source of a pace begins a round: a move that is under way happens at the end of it."""
         move = self.now

@@ -153,6 +153,11 @@ class InTurn(Outlet):
         self._numbered, self._next, self._first = numbered, 0, 0
         self.n_active = self._wanted = n_active or len(channels)
 
+    @property
+    def is_changing(self) -> bool:
+        """Whether a number of replicas is wanted that no batch has been dealt to yet."""
+        return self._wanted != self.n_active
+
     def rescale(self, n_active: int) -> None:
         """Let so many replicas have their turn, from the next batch on; any thread may ask for it."""
         assert 1 <= n_active <= len(self.channels), f"there are {len(self.channels)} replicas"
@@ -185,6 +190,11 @@ class InSlices(Outlet):
         self._schema = schema
         self._waiting: list[Batch] = []
         self.n_active = n_active or len(channels)
+
+    @property
+    def is_changing(self) -> bool:
+        """Never for long: the next slices are cut for as many as are wanted."""
+        return False
 
     def rescale(self, n_active: int) -> None:
         """Slices for so many replicas, from the end of this round on; any thread may ask for it."""

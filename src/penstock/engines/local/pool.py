@@ -32,6 +32,7 @@ class Pool:
         self._looks = {"blocking": 0, "spinning": 2**62, "auto": _LOOKS}[waits]
         self._cores = sorted(os.sched_getaffinity(0)) if pinning and hasattr(os, "sched_setaffinity") else []
         self._threads: list[threading.Thread] = []
+        self._begun: set[threading.Thread] = set()
         self._wanted = 0
         self._n_workers = 0
 
@@ -56,6 +57,10 @@ class Pool:
             name = f"penstock-{node.statistics.step}-{node.replica}"
             self._start(name, number, node)
 
+    def has(self, thread: threading.Thread) -> bool:
+        """Whether it is one of these."""
+        return thread in self._begun
+
     def join(self, timeout: float | None = None) -> bool:
         """Wait for all threads to leave; gives whether they have."""
         until = None if timeout is None else time.monotonic() + timeout
@@ -69,6 +74,7 @@ class Pool:
         self._threads.append(thread)  # now it can be joined: others may be doing so
 
     def _work(self, worker: int, only: Node | None) -> None:
+        self._begun.add(threading.current_thread())
         if self._cores:
             os.sched_setaffinity(0, {self._cores[worker % len(self._cores)]})
         while (node := self._next(worker, only)) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -48,6 +49,10 @@ class LocalRun(InThread):
         super().stop()
         if self._made is not None:
             self._made.progress.shut_down()
+
+    def is_worker(self, thread: threading.Thread) -> bool:
+        """Whether a thread does the work of the run."""
+        return super().is_worker(thread) or (self._pool is not None and self._pool.has(thread))
 
     def break_off(self) -> None:
         """Leave at once."""

@@ -74,7 +74,7 @@ class Watchdog:
         shown = "".join(f"\n  {line}" for line in found.stack)
         busy = took_us / 1e6
         log = logging.getLogger("penstock")
-        log.warning('step "%s" (replica %d) is busy for %.0f s:%s', found.step, node.replica, busy, shown)
+        log.warning('step "%s" (replica %d) is busy for %.1f s:%s', found.step, node.replica, busy, shown)
         try:
             self._tell(StepStalled(self._clock.now(), found.step, node.replica, took_us, tuple(found.stack)))
         except Exception as failure:  # who listens has failed

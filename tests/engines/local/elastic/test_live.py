@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -76,6 +77,18 @@ def test_a_change_that_cannot_be_made_is_not_told() -> None:
     graph.pass_time(1_000, 100)
     assert [decision.step for decision in live.look()] == [THREADS]
     assert len(told) == 1
+
+
+def test_nothing_is_decided_while_a_change_is_being_made_nor_judged_by_what_that_took() -> None:
+    graph, told, changing = Graph(), list[Event](), [True, True, False, False]
+    plant = replace(graph.plant(), is_changing=lambda: changing.pop(0))
+    live = Elasticity(plant, Limits(most_threads=4), 1_000, clock=ManualClock(), events=told.append)
+    for _ in range(3):  # the third begins in the change
+        graph.pass_time(1_000, 100)
+        assert live.look() == []
+    assert told == []
+    graph.pass_time(1_000, 100)
+    assert live.look()
 
 
 def test_the_thread_looks_every_period_and_leaves_when_it_is_stopped() -> None:

@@ -94,6 +94,14 @@ def test_a_factory_must_be_callable() -> None:
     assert caught.value.hint == 'register("mine", lambda random: MyScheduler())'
 
 
+def test_a_factory_that_raises_is_named() -> None:
+    forgetful: Any = lambda: LastReady()  # noqa: PLW0108  # what somebody may write
+    schedulers.register("mine", forgetful)
+    with pytest.raises(EngineError, match='the factory of scheduler "mine" raised') as caught:
+        schedulers.make("mine", RandomNumbers(1))
+    assert "lambda random: MyScheduler()" in str(caught.value.hint)
+
+
 def test_a_factory_must_give_something_that_chooses() -> None:
     nothing: Any = lambda random: object()
     schedulers.register("mine", nothing)

@@ -51,6 +51,7 @@ class Plant:
     threads       the size of the pool now
     set_threads   changes it
     set_replicas  changes the replicas of a step; whether it could
+    is_changing   whether a change of replicas has not been made yet
     now           nanoseconds by the clock of the statistics
     most          step -> replicas it may have; steps left out stay as they are
     least         step -> replicas it must have, if not one
@@ -63,6 +64,7 @@ class Plant:
     now: Callable[[], int]
     most: Mapping[str, int]
     least: Mapping[str, int] = field(default_factory=dict)
+    is_changing: Callable[[], bool] = lambda: False
 
 
 class Elasticity:
@@ -75,6 +77,7 @@ class Elasticity:
         self._controller = Controller(limits)
         self._sampler = Sampler(plant.most, plant.now(), plant.least)
         self._period_s = period_us / 1e6
+        self._was_changing = False
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="penstock-elastic", daemon=True)
 
@@ -89,9 +92,16 @@ class Elasticity:
             self._thread.join()
 
     def look(self) -> list[Decision]:
-        """One period is over: decide, carry out, tell."""
+        """One period is over: decide, carry out, tell.
+
+        A period in which replicas are being changed says nothing about those before or after: state may be
+        on its way, and nobody works. It is not judged, and nothing is decided in it.
+        """
         plant = self._plant
+        was_changing, self._was_changing = self._was_changing, plant.is_changing()
         sample = self._sampler.look(plant.nodes(), plant.threads(), plant.now())
+        if was_changing or self._was_changing:
+            return []
         done = [d for d in self._controller.decide(sample) if self._carry_out(d)]
         for decision in done:
             self._events(

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random as RandomNumbers
 
+from penstock.caller import defined_at
 from penstock.engines.local import schedulers
 from penstock.engines.local.schedulers.presets import PRESETS, preset
 from penstock.engines.local.schedulers.protocol import Scheduler
 from penstock.errors import EngineError, nearest_first
+from penstock.expr.failure import reason_of
 
 Factory = Callable[[RandomNumbers], Scheduler]
 
@@ -76,7 +78,14 @@ def make(name: str, random: RandomNumbers) -> Scheduler:
             detail=f"available: {', '.join(near)}",
             hint=f'LocalOptions(scheduler="{near[0]}"), or register your own with ps.schedulers.register',
         )
-    scheduler = factory(random)
+    try:
+        scheduler = factory(random)
+    except Exception as cause:
+        raise EngineError(
+            f'the factory of scheduler "{name}" raised {reason_of(cause)}',
+            where=defined_at(factory),
+            hint=f'it gets the random numbers of the run: register("{name}", lambda random: MyScheduler())',
+        ) from cause
     if not callable(getattr(scheduler, "choose", None)):
         raise EngineError(
             f'the factory of scheduler "{name}" gave {type(scheduler).__name__}, which has no choose',
