@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.bench import find
-from penstock.bench.workloads.cstream import real, virtual
+from penstock.bench.workloads.cstream import adapting, real, virtual
 from penstock.bench.workloads.cstream.busy import PRIME, Busy, bytes_per_us
 from penstock.bench.workloads.cstream.experiments import _right, _wrong
 from penstock.bench.workloads.cstream.real import Task
@@ -93,3 +93,12 @@ def test_the_periods_of_a_run_are_told_one_by_one() -> None:
     notes = [way.notes(way.run(virtual.series_case(number).make(1))) for number in range(2)]
     assert [note["threads"] for note in notes] == [1, 12]
     assert len(chart.lines[0].points) == 2
+
+
+@pytest.mark.parametrize(("least", "most"), [(1, 1), (2, 2), (1, 4)])
+def test_a_run_that_adapts_itself_brings_every_row_to_the_end(least: int, most: int) -> None:
+    task = adapting.InARow(2, 512)
+    told = adapting.run(task, least=least, most=most)
+    assert _wrong(_right(task), told) is None
+    assert told.notes[adapting.REPLICAS] >= 2 * least
+    assert _wrong(511, told) == "511 rows should come to the end, and 512 did"

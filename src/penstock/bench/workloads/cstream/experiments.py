@@ -5,11 +5,12 @@ from __future__ import annotations
 from penstock.bench.cell import Cell
 from penstock.bench.simulation.topology import TOPOLOGIES
 from penstock.bench.workload import Claim, Size, Workload
-from penstock.bench.workloads.cstream import real, virtual
+from penstock.bench.workloads.cstream import adapting, real, virtual
 from penstock.bench.workloads.cstream.busy import Busy
 from penstock.bench.workloads.cstream.real import COST_US, SCHEDULERS, Task
 from penstock.bench.workloads.cstream.shapes import SHAPES
 from penstock.bench.workloads.cstream.virtual import Settled
+from penstock.bench.workloads.runtime.told import Told
 
 N_PERIODS = 5
 SWEEPS = (real.costs, real.sizes, real.selectivities)
@@ -24,6 +25,7 @@ def workload(size: Size) -> Workload:
     there = [real.case(Task(shape, 3_840 if full else 1_280, Busy(COST_US))) for shape in SHAPES]
     sweeps = [sweep(3_840, 2, SCHEDULERS) for sweep in SWEEPS] if full else []
     there += [case for sweep in sweeps for case in sweep.cases]
+    climbing = adapting.cases(40_000 if full else 8_000)
     simulated = [virtual.case(name, n) for name in TOPOLOGIES for n in cores]
     if full:
         simulated += [virtual.case(name, 16, shared=True) for name in TOPOLOGIES]
@@ -32,9 +34,10 @@ def workload(size: Size) -> Workload:
     return Workload(
         name="cstream",
         about="busy operators in four topologies by scheduler and threads; elasticity on simulated cores",
-        cases=(*there, *simulated, *periods),
+        cases=(*there, *climbing, *simulated, *periods),
         ways=(
             *real.ways(2, threads, schedulers, [case.name for case in there], list(SHAPES)),
+            *adapting.ways(),
             virtual.way([case.name for case in simulated]),
             through,
         ),
@@ -44,6 +47,7 @@ def workload(size: Size) -> Workload:
         charts=(
             *(real.threads_chart(shape, threads, schedulers) for shape in SHAPES),
             *(sweep.chart for sweep in sweeps),
+            adapting.chart(),
             *virtual.charts(cores),
             series,
         ),
@@ -65,12 +69,16 @@ def _claims() -> list[Claim]:
 
 
 def _right(case: object) -> object:
+    if isinstance(case, adapting.InARow):
+        return case.right()
     return real.n_finished(case) if isinstance(case, Task) else None
 
 
 def _wrong(expected: object, answer: object) -> str | None:
     if isinstance(answer, Settled):
         return virtual.unsettled(answer)
+    if isinstance(answer, Told):
+        answer = answer.answer()
     if expected is None or expected == answer:
         return None
     return f"{expected} rows should come to the end, and {answer} did"
