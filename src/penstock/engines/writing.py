@@ -95,6 +95,12 @@ class Writing:
         else:
             self._output.write(number, batch.rows)
 
+    def hurry(self) -> None:
+        """The run is to end: who waits for somebody else need not wait long. Any thread may say so."""
+        hurry = getattr(self._output, "hurry", None)
+        if hurry is not None:
+            hurry()
+
     def close(self) -> None:
         """Close the output, if it was opened."""
         output, self._output = self._output, None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -80,6 +82,29 @@ def test_a_receiver_that_takes_nothing_is_said_with_how_much_it_took(monkeypatch
             ):
                 output.commit(7)
             output.close()
+
+
+def test_a_run_that_is_stopped_does_not_wait_long_for_a_receiver_that_takes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tcp, "HURRIED_S", 0.01)
+    graph, begun = ps.PipeGraph("stuck"), threading.Event()
+
+    def endless() -> Iterator[dict[str, str]]:
+        while True:
+            begun.set()
+            yield {"b": "x" * (1 << 25)}
+
+    rows = graph.source(ps.read.generator(endless, schema={"b": str}, batch=1, bounded=False))
+    with socket.create_server((HOST, 0)) as server:
+        rows.sink(ps.write.tcp(HOST, server.getsockname()[1]), name="out")
+        run = graph.start("local")
+        connection, _ = server.accept()
+        with connection:
+            assert begun.wait(60)
+            run.stop()
+            with pytest.raises(ConnectorError, match=r"bytes of batch \d+: timed out"):
+                run.wait(30)
 
 
 def test_what_it_says_of_itself() -> None:

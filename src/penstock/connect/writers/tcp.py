@@ -2,12 +2,13 @@
 
 A batch is sent when it is committed. What the other side's machine has taken counts as delivered; a crash
 after sending and before the commit sends again. A receiver that is slow slows the run down; one that takes
-nothing at all for a minute stops it.
+nothing at all for a minute stops it, and for a few seconds when the run is to end anyway.
 """
 
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -21,6 +22,8 @@ from penstock.errors import ConnectorError, nearest_first
 from penstock.frozen import dataclass
 
 STUCK_S = 60.0
+HURRIED_S = 5.0
+_LOOK_S = 0.2
 _ENCODERS: dict[str, Callable[[pa.RecordBatch], bytes]] = {"jsonl": jsonl.encode, "csv": csv.encode}
 
 
@@ -41,33 +44,52 @@ class TcpWriter:
         """Every row is sent, with `final` saying which."""
         return True
 
-    def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> StagedOutput:
+    def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> TcpOutput:
         """Connect, and show the token."""
         if self.form == "csv":
             csv.CsvFiles().check(schema)
-        connection = self.address.connect()
-        connection.settimeout(STUCK_S)
-
-        def send(batch: int, rows: pa.RecordBatch) -> None:
-            self._send(connection, batch, _ENCODERS[self.form](rows))
-
-        return StagedOutput(send, lambda: _end(connection))
+        return TcpOutput(self.address, self.address.connect(), _ENCODERS[self.form])
 
     def describe(self) -> str:
         """Such as `tcp 127.0.0.1:9000 (jsonl)`."""
         return f"tcp {self.address} ({self.form})"
 
-    def _send(self, connection: socket.socket, batch: int, text: bytes) -> None:
-        left = memoryview(text)
+
+class TcpOutput(StagedOutput):
+    """One connection."""
+
+    def __init__(
+        self, address: Address, connection: socket.socket, encode: Callable[[pa.RecordBatch], bytes]
+    ) -> None:
+        super().__init__(lambda batch, rows: self._send(batch, encode(rows)), lambda: _end(connection))
+        self.address, self._connection = address, connection
+        self._hurried: float | None = None
+        connection.settimeout(_LOOK_S)
+
+    def hurry(self) -> None:
+        """The run is to end: do not wait long for a receiver that takes nothing. Any thread may say so."""
+        self._hurried = time.monotonic()
+
+    def _send(self, batch: int, text: bytes) -> None:
+        left, moved = memoryview(text), time.monotonic()
         try:
             while left:
-                left = left[connection.send(left) :]  # the timeout is for each piece: slow is not stuck
+                try:
+                    left = left[self._connection.send(left) :]
+                    moved = time.monotonic()  # slow is not stuck
+                except TimeoutError:
+                    if self._is_stuck(moved):
+                        raise
         except OSError as problem:
             raise ConnectorError(
                 f"{self.address} took {len(text) - len(left)} of the {len(text)} bytes of batch {batch}: "
                 f"{said(problem)}",
                 hint="see what became of the other side; the batch is not committed and will be sent again",
             ) from problem
+
+    def _is_stuck(self, moved: float) -> bool:
+        now, hurried = time.monotonic(), self._hurried
+        return now - moved >= STUCK_S or (hurried is not None and now - max(moved, hurried) >= HURRIED_S)
 
 
 def tcp(host: str, port: int, *, format: str = "jsonl", token: str | None = None) -> TcpWriter:

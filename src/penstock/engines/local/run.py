@@ -49,6 +49,7 @@ class LocalRun(InThread):
         super().stop()
         if self._made is not None:
             self._made.progress.shut_down()
+            _hurry(self._made)
 
     def is_worker(self, thread: threading.Thread) -> bool:
         """Whether a thread does the work of the run."""
@@ -109,7 +110,7 @@ class LocalRun(InThread):
 
     def _carry(self, run: Made, folder: Checkpoint | None) -> str:
         """Open, work, save, and close whatever happens; gives the outcome."""
-        run.dispatcher.on_failure = lambda node, failure: run.progress.fail()
+        run.dispatcher.on_failure = lambda node, failure: _failed(run)
         if self._stopping.is_set():
             run.progress.shut_down()
         self._crew.tell = run.progress.tell
@@ -180,6 +181,16 @@ class LocalRun(InThread):
             node.turns.close()
         if run.dispatcher.failure is not None:
             raise run.dispatcher.failure
+
+
+def _failed(run: Made) -> None:
+    run.progress.fail()
+    _hurry(run)
+
+
+def _hurry(run: Made) -> None:
+    for writing in run.network.writings.values():
+        writing.hurry()
 
 
 def needs_thread(node: Node, settings: Settings, network: Network, crew: Crew) -> bool:
