@@ -210,8 +210,7 @@ def test_a_crossing_is_refused_and_the_error_says_what_could_merge() -> None:
         '  detail: "a" and "b" are branches of one split; "c" and "d" are branches of one split:'
         " a branch merges with its siblings, or a whole pipe with another\n"
         '  hint:   merge "a" with "b", or "c" with "d", or all of "a", "c", "b" and "d" at once;'
-        " or end the others in a sink; to use a merged pipe twice, put a step behind the merge:"
-        " a.merge(b).select(...)"
+        " or end the others in a sink"
     )
 
 

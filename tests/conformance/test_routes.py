@@ -70,6 +70,16 @@ def test_merge_takes_all_rows_of_all_pipes(case: Case) -> None:
     case.gives(a.merge(b, c), "v", (1,), (2,), (3,), (4,), (4,))
 
 
+def test_a_merged_pipe_used_twice_sends_every_row_both_ways(case: Case) -> None:
+    a = case.timed("t key v", [(1, "x", 1)], [(12, "y", 2)], name="a").key_by("key")
+    b = case.timed("t key v", [(2, "x", 4)], [(13, "x", 8)], name="b").key_by("key")
+    both = a.merge(b)
+    sums = both.window(ps.tumbling(10)).aggregate(s=ps.sum("v"))
+    outcome = case.run(sums, both.filter(col("v") > 1), both.map(v=col("v") * 10))
+    assert outcome.bag("s", 0) == [2, 5, 8]
+    assert (outcome.bag("v", 1), outcome.bag("v", 2)) == ([2, 4, 8], [10, 20, 40, 80])
+
+
 def test_merged_pipes_of_one_key_stay_keyed(case: Case) -> None:
     a = case.timed("t key v", [(1, "x", 1)], name="a").key_by("key")
     b = case.timed("t key v", [(2, "x", 2), (3, "y", 4)], name="b").key_by("key")

@@ -42,8 +42,7 @@ def _groups(ends: Sequence[Site]) -> list[tuple[list[Site], list[Site]]]:
 
 def _hint(ends: Sequence[Site], groups: list[tuple[list[Site], list[Site]]]) -> str:
     ways = ", or ".join(f"{_names(mine)} with {_names(others)}" for mine, others in groups)
-    every = f"merge {ways}, or all of {_names(_enough(ends))} at once; or end the others in a sink"
-    return f"{every}; to use a merged pipe twice, put a step behind the merge: a.merge(b).select(...)"
+    return f"merge {ways}, or all of {_names(_enough(ends))} at once; or end the others in a sink"
 
 
 def _enough(ends: Sequence[Site]) -> list[Site]:

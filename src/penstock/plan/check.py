@@ -41,12 +41,31 @@ def checked_plan(
         )
     needed = _upstream(wanted, by_name)
     kept = tuple(step for step in everything if step.name in needed)
-    plan = Plan(graph, kept, collects, _derived(kept, composition))
+    plan = Plan(graph, *_met(kept, collects, composition))
     for step in plan:
         _refuse_lost_letters(step, plan)
         _refuse_early(step, plan)
     _refuse_own_input(plan)
     return plan
+
+
+def _met(
+    steps: tuple[Step, ...], collects: tuple[Ref, ...], composition: Composition
+) -> tuple[tuple[Step, ...], tuple[Ref, ...], Derivation | None]:
+    """The steps and their derivation, with relays where a merged pipe is used twice and no rule covers it."""
+    try:
+        return steps, collects, _derived(steps, composition)
+    except GraphError:
+        from penstock.plan.relays import with_relays
+
+        relayed = with_relays(steps)
+        if relayed is None:
+            raise
+        try:
+            return relayed, collects, _derived(relayed, composition)
+        except GraphError:  # it is something else, and the user did not write the relays
+            pass
+        raise
 
 
 def _derived(steps: Sequence[Step], composition: Composition) -> Derivation | None:

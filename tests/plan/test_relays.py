@@ -1,0 +1,72 @@
+"""A merged pipe can be used twice, as any pipe can."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock import col
+from penstock.errors import GraphError
+
+ROWS = [[{"t": t, "k": "ab"[t % 2], "v": t} for t in range(first, first + 4)] for first in (0, 4, 8)]
+SCHEMA = {"t": "int64", "k": "string", "v": "int64"}
+
+
+def pipes(graph: ps.PipeGraph, *names: str, **options: Any) -> list[Any]:
+    made = []
+    for name in names:
+        reader = ps.read.batches(ROWS, schema=SCHEMA)
+        source = graph.source(reader, time="t", time_unit="s", delay="9 s", name=name)
+        made.append(source.map(v=col("v") + 1, **options))
+    return made
+
+
+@pytest.mark.parametrize("on", ["reference", "local"])
+@pytest.mark.parametrize("degree", [1, 2])
+def test_all_readers_of_a_merged_pipe_get_all_rows(on: str, degree: int) -> None:
+    graph = ps.PipeGraph("twice")
+    one, other = pipes(graph, "one", "other", parallelism=degree)
+    both = one.merge(other)
+    small = both.filter(col("v") < 3)
+    sums = both.key_by("k").window(ps.tumbling("20 s")).aggregate(s=ps.sum("v"))
+    thrice = both.map(v=col("v") * 3)
+    found = graph.collect(small, sums, thrice, engine=on)
+    assert sorted(row["v"] for row in found[0].to_pylist()) == [1, 1, 2, 2]
+    assert {row["k"]: row["s"] for row in found[1].to_pylist()} == {"a": 72, "b": 84}
+    assert sum(row["v"] for row in found[2].to_pylist()) == 3 * 2 * 78
+
+
+def test_the_relay_is_in_the_plan_and_is_named_like_no_other_step() -> None:
+    graph = ps.PipeGraph("named")
+    one, other = pipes(graph, "one", "other")
+    both = one.merge(other)
+    both.filter(col("v") < 3, name="relay").sink(ps.write.memory())
+    both.filter(col("v") > 3, name="great").sink(ps.write.memory())
+    steps = {step.name: step for step in graph.plan()}
+    assert (
+        [ref.step for ref in steps["relay"].feeds]
+        == ["relay-2"]
+        == [ref.step for ref in steps["great"].feeds]
+    )
+    assert {ref.step for ref in steps["relay-2"].feeds} == {"map", "map-2"}
+    assert "relay-2" not in graph.steps, "the graph itself is as it was written"
+
+
+def test_where_the_rules_do_without_there_is_no_relay() -> None:
+    graph = ps.PipeGraph("once")
+    one, other = pipes(graph, "one", "other")
+    one.merge(other).filter(col("v") < 3).sink(ps.write.memory())
+    assert not any(step.op.verb == "relay" for step in graph.plan())
+
+
+def test_pipes_that_cross_are_still_refused_in_the_words_of_what_was_written() -> None:
+    graph = ps.PipeGraph("crossing")
+    one, other, third = pipes(graph, "one", "other", "third")
+    one.merge(other).filter(col("v") < 3, name="left").sink(ps.write.memory())
+    one.merge(third).filter(col("v") < 3, name="right").map(v=col("v")).sink(ps.write.memory())
+    one.merge(other).filter(col("v") > 3, name="again").sink(ps.write.memory())
+    with pytest.raises(GraphError, match="no rule merges") as refused:
+        graph.plan()
+    assert '"relay' not in str(refused.value)
