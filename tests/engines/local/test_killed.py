@@ -27,9 +27,14 @@ def program(folder: Path, *args: str) -> subprocess.Popen[str]:
     return dying.program("tests.engines.local.dying_program", folder, *args)
 
 
+def has_ended(folder: Path) -> bool:
+    """Whether it has come to its end, from where no run goes on."""
+    return any((folder / "checkpoint" / "commits").glob("*-end.json"))
+
+
 def finish(folder: Path) -> None:
     """Let it run to its end, unless it has come there."""
-    if not any((folder / "checkpoint" / "commits").glob("*-end.json")):
+    if not has_ended(folder):
         run = program(folder)
         points, complaints = run.communicate()
         assert (run.returncode, complaints) == (0, "")
@@ -44,13 +49,32 @@ def test_every_point_is_tried() -> None:
 def test_a_program_that_dies_at_every_point_in_turn_writes_every_row_once(
     tmp_path: Path, chain: list[tuple[str, int]]
 ) -> None:
+    folders = [tmp_path / "0"]
+    folders[0].mkdir()
     for point, number in chain:
-        run = program(tmp_path, point, str(number))
-        points, complaints = run.communicate()
-        assert (run.returncode, complaints) == (DIED, "")
-        assert point in points.splitlines()[-3:]  # other threads go on until the process is gone
-    finish(tmp_path)
-    assert dying.written(tmp_path) == dying.expected(tmp_path / "whole")
+        while not died_at(point, number, folders[-1]):
+            assert has_ended(folders[-1])  # it was there before it had come by the point so often
+            folders.append(tmp_path / str(len(folders)))
+            folders[-1].mkdir()
+            assert len(folders) < 8, f"it never comes to {point!r}"
+    finish(folders[-1])
+    expected = dying.expected(tmp_path / "whole")
+    for folder in folders:
+        assert dying.written(folder) == expected
+
+
+def died_at(point: str, number: int, folder: Path) -> bool:
+    """Whether it ended at the point, and not as it ends by itself."""
+    if has_ended(folder):
+        return False
+    run = program(folder, point, str(number))
+    points, complaints = run.communicate()
+    assert complaints == ""
+    if run.returncode == 0:
+        return False
+    assert run.returncode == DIED
+    assert point in points.splitlines()[-3:]  # other threads go on until the process is gone
+    return True
 
 
 @pytest.mark.parametrize("seed", range(2))
