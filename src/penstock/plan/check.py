@@ -41,7 +41,8 @@ def checked_plan(
         )
     needed = _upstream(wanted, by_name)
     kept = tuple(step for step in everything if step.name in needed)
-    plan = Plan(graph, *_met(kept, collects, composition))
+    kept, derived = _met(kept, composition)
+    plan = Plan(graph, kept, collects, derived)
     for step in plan:
         _refuse_lost_letters(step, plan)
         _refuse_early(step, plan)
@@ -49,12 +50,10 @@ def checked_plan(
     return plan
 
 
-def _met(
-    steps: tuple[Step, ...], collects: tuple[Ref, ...], composition: Composition
-) -> tuple[tuple[Step, ...], tuple[Ref, ...], Derivation | None]:
+def _met(steps: tuple[Step, ...], composition: Composition) -> tuple[tuple[Step, ...], Derivation | None]:
     """The steps and their derivation, with relays where a merged pipe is used twice and no rule covers it."""
     try:
-        return steps, collects, _derived(steps, composition)
+        return steps, _derived(steps, composition)
     except GraphError:
         from penstock.plan.relays import with_relays
 
@@ -62,7 +61,7 @@ def _met(
         if relayed is None:
             raise
         try:
-            return relayed, collects, _derived(relayed, composition)
+            return relayed, _derived(relayed, composition)
         except GraphError:  # it is something else, and the user did not write the relays
             pass
         raise

@@ -36,10 +36,15 @@ class Scaling:
         return dealt | {step: leader.most for step, leader in self._leaders.items()}
 
     def set_replicas(self, step: str, n: int) -> bool:
-        """Have so many replicas, from the next batches or the end of a round on; whether that can be done."""
+        """Have so many replicas, from the next batches or the end of a round on; whether that can be done.
+
+        Not as long as the change before has not been made: it would be told again and again.
+        """
         if step in self._leaders:
-            return self._leaders[step].ask(n)
-        if not 1 <= n <= self.most.get(step, 0):
+            leader = self._leaders[step]
+            return not self._network.moves.is_asked(leader) and leader.ask(n)
+        dealers = self._network.dealers.get(step, ())
+        if not 1 <= n <= self.most.get(step, 0) or any(dealer.is_changing for dealer in dealers):
             return False
         for dealer in self._network.dealers[step]:
             dealer.rescale(n)

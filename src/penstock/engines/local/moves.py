@@ -116,6 +116,13 @@ class Moves:
         """Whether one is to happen, or happens."""
         return self.now is not None or bool(self._waiting)
 
+    def is_asked(self, leader: Leader) -> bool:
+        """Whether a move of this one is to happen, or happens."""
+        move = self.now
+        return (move is not None and move.leader is leader) or any(
+            each is leader for each, _ in [*self._waiting]
+        )
+
     def begin(self, pace: int, number: int) -> None:
         """The first source of a pace begins a round: a move that is under way happens at the end of it."""
         move = self.now

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.types as kind
 
 from penstock.expr.arrow.evaluated import Evaluated, either, without_failed
 from penstock.expr.arrow.rule import Function, rule
@@ -82,15 +83,19 @@ def _reader(line: Line, per_row: bool) -> Callable[[Columns, list[Evaluated]], E
 
 
 class _Repeated:
-    """One value for each row. Small batches share one array of it, because making one takes longer."""
+    """One value for each row. Small batches share one array of it, because making one takes longer; not so of
+    values that may be long.
+    """
 
     def __init__(self, value: pa.Scalar) -> None:
-        self._value, self._few = value, pa.repeat(value, FEW)
+        self._value = value
+        self._few = pa.repeat(value, FEW if kind.is_primitive(value.type) else 0)
 
     def __call__(self, batch: Columns, _: list[Evaluated]) -> Evaluated:
         """As many as there are rows."""
         n_rows = batch.num_rows
-        return Evaluated(self._few.slice(0, n_rows) if n_rows <= FEW else pa.repeat(self._value, n_rows))
+        few = self._few
+        return Evaluated(few.slice(0, n_rows) if n_rows <= len(few) else pa.repeat(self._value, n_rows))
 
 
 def _guarded(function: Function, sees: Sees, inputs: list[Evaluated]) -> Evaluated:

@@ -11,7 +11,7 @@ import pytest
 import penstock as ps
 from penstock.clock import ManualClock
 from penstock.engines.local.elastic.decision import THREADS, Limits
-from penstock.engines.local.elastic.live import Elasticity, Plant, limits_of
+from penstock.engines.local.elastic.live import PATIENCE, Elasticity, Plant, limits_of
 from penstock.engines.local.statistics import InputStatistics, NodeStatistics, OutputStatistics
 from penstock.errors import EngineError
 from penstock.events import Event, ScaleDecided
@@ -89,6 +89,17 @@ def test_nothing_is_decided_while_a_change_is_being_made_nor_judged_by_what_that
     assert told == []
     graph.pass_time(1_000, 100)
     assert live.look()
+
+
+def test_a_change_that_is_never_made_does_not_hold_the_others_up_for_ever() -> None:
+    graph, told = Graph(), list[Event]()
+    plant = replace(graph.plant(), is_changing=lambda: True)
+    live = Elasticity(plant, Limits(most_threads=4), 1_000, clock=ManualClock(), events=told.append)
+    for _ in range(PATIENCE):
+        graph.pass_time(1_000, 100)
+        assert live.look() == []
+    graph.pass_time(1_000, 100)
+    assert THREADS in [decision.step for decision in live.look()]
 
 
 def test_the_thread_looks_every_period_and_leaves_when_it_is_stopped() -> None:

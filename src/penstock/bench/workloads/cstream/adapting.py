@@ -66,7 +66,7 @@ def ways() -> list[Way]:
 
 
 def run(task: InARow, *, least: int, most: int) -> Told:
-    """The whole run; what its replicas and threads were in the end."""
+    """The whole run; what its replicas were in the end."""
     graph, busy = ps.PipeGraph("adapting", chaining=False), Busy(COST_US)
     pipe = graph.source(numbers(task.n_rows), name="source")
     for place in range(task.n_busy):

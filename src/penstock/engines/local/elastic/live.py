@@ -22,6 +22,9 @@ from penstock.events import EventSink, ScaleDecided
 from penstock.frozen import dataclass
 from penstock.timing.duration import micros
 
+PATIENCE = 5
+"""Periods in a row that a change of replicas may take before the controller looks at everything else."""
+
 
 class Asked(Protocol):
     """What users say about elasticity (`ps.Elastic`)."""
@@ -77,7 +80,7 @@ class Elasticity:
         self._controller = Controller(limits)
         self._sampler = Sampler(plant.most, plant.now(), plant.least)
         self._period_s = period_us / 1e6
-        self._was_changing = False
+        self._n_changing = 0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="penstock-elastic", daemon=True)
 
@@ -94,13 +97,14 @@ class Elasticity:
     def look(self) -> list[Decision]:
         """One period is over: decide, carry out, tell.
 
-        A period in which replicas are being changed says nothing about those before or after: state may be
-        on its way, and nobody works. It is not judged, and nothing is decided in it.
+        A period that ends while replicas are being changed, or began so, says nothing about those before or
+        after: state may be on its way, and nobody works. It is not judged, and nothing is decided in it. A
+        change that waits for rows which may never come does not hold the others up for long.
         """
         plant = self._plant
-        was_changing, self._was_changing = self._was_changing, plant.is_changing()
+        n_before, self._n_changing = self._n_changing, self._n_changing + 1 if plant.is_changing() else 0
         sample = self._sampler.look(plant.nodes(), plant.threads(), plant.now())
-        if was_changing or self._was_changing:
+        if max(n_before, self._n_changing) and self._n_changing <= PATIENCE:
             return []
         done = [d for d in self._controller.decide(sample) if self._carry_out(d)]
         for decision in done:
