@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import SchemaError
-from penstock.expr import RowFailure, col, lower_python
+from penstock.expr import RowFailure, col, lit, lower_python
 from tests.expr.evaluate import FAILED, run, same
 
 A, B = col("a"), col("b")
@@ -95,3 +95,14 @@ def test_a_failure_says_why() -> None:
         lower_python(A + 1, schema)({"a": 127})
     with pytest.raises(RowFailure, match="division by zero"):
         lower_python(1 / A, schema)({"a": 0})
+
+
+@pytest.mark.parametrize("divisor", [0, -1, -3, 3])
+@pytest.mark.parametrize("type_", [pa.int8(), pa.int64()])
+def test_a_literal_divides_as_a_column_does(divisor: int, type_: pa.DataType) -> None:
+    least = -(2 ** (type_.bit_width - 1))
+    values = [least, -7, 0, 7, None]
+    for expr in (col("a") // lit(divisor, type_), col("a") % lit(divisor, type_)):
+        by_column = col("a") // col("b") if "//" in str(expr) else col("a") % col("b")
+        expected = run(by_column, values, type_, b=([divisor] * 5, type_))
+        assert run(expr, values, type_) == expected

@@ -62,6 +62,19 @@ def told(shape: Any, window: Any, **how: Any) -> list[list[str]]:
     return [sorted(map(repr, table.to_pylist())) for table in graph.collect(made, late, **how)]
 
 
+@pytest.mark.parametrize("on", ["reference", "local"])
+def test_a_late_row_is_saved_by_one_that_comes_behind_it_in_its_round(on: str) -> None:
+    # After 100 the watermark is 100: 98 alone would be late for a gap of 2 s, with 99 it is in a session.
+    given = [[{"t": 100, "k": "b"}], [{"t": 98, "k": "a"}, {"t": 99, "k": "a"}]]
+    graph = ps.PipeGraph("saved", chaining=False)
+    reader = ps.read.batches(given, schema={"t": "int64", "k": "string"})
+    rows = graph.source(reader, time="t", time_unit="s", delay="0 s").filter(col("t") > 0, batch_size=1)
+    made = rows.key_by("k").window(ps.session("2 s")).aggregate(ts=ps.collect("t"))
+    sessions, late = graph.collect(made, made.late, engine=on)
+    assert sorted(sessions.column("ts").to_pylist()) == [[98, 99], [100]]
+    assert late.num_rows == 0
+
+
 class Counts(ps.Operator):
     """Says with every row how many have come back before it."""
 
