@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock import col
 from penstock.clock import WallClock
 from penstock.engines.checkpoint import Checkpoint
 from penstock.engines.described import described
@@ -34,179 +32,23 @@ from penstock.engines.local.seats import StageSeat
 from penstock.engines.local.settings import Settings
 from penstock.engines.protocol import RunOptions
 from penstock.events import nobody
-from penstock.plan.accounts import Accounts
 from penstock.stages.by_bucket import ByBucket
-from penstock.testing.strategies import cuts, timed_rows
+from tests.engines.local.moving import (
+    CORES,
+    VERBS,
+    Batches,
+    Changes,
+    Verb,
+    accumulated,
+    drive,
+    followed,
+    graph_of,
+    many_changes,
+    moved,
+    streams,
+    told,
+)
 from tests.graph.random_graphs import EVENTS
-
-CORES = 4
-Batches = list[list[dict[str, Any]]]
-Verb = Callable[[ps.MultiPipe, Any], ps.MultiPipe]
-
-
-def add_up(row: Any, total: int) -> int:
-    """How many rows so far."""
-    return total + 1
-
-
-class Seen:
-    """A state that could not be saved, and need not be."""
-
-    def __init__(self) -> None:
-        self.values: set[int | None] = set()
-        self.again: Callable[[int | None], bool] = lambda value: value in self.values
-
-
-def is_new(row: Any, seen: Seen) -> bool:
-    """Whether the key had no such value before."""
-    again = seen.again(row.value)
-    seen.values.add(row.value)
-    return not again
-
-
-def is_first(row: Any, seen: dict[str, int]) -> bool:
-    """Whether the key had no row before."""
-    seen["n"] = seen.get("n", 0) + 1
-    return seen["n"] == 1
-
-
-def windows(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
-    """Overlapping windows with what registers hold, and with what they do not."""
-    found = pipe.key_by("key").window(ps.sliding(10, every=4), lateness=1, parallelism=degree, name="moved")
-    return found.aggregate(value=ps.count(), all=ps.collect("value"), first=ps.first("value"))
-
-
-def sessions(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
-    """Sessions."""
-    found = pipe.key_by("key").window(ps.session(5), lateness=2, parallelism=degree, name="moved")
-    return found.aggregate(value=ps.max("value"), mean=ps.mean("value"))
-
-
-def counted(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
-    """Windows of rows, of two kinds."""
-    kinds = {"few": ps.count_window(2, 1), "many": ps.count_window(5)}
-    found = pipe.key_by("key").window(**kinds, parallelism=degree, name="moved", partial=True)  # type: ignore[arg-type]  # keywords name windows
-    return found.aggregate(value=ps.sum("value"))
-
-
-def accumulated(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
-    """Rows so far by key."""
-    return pipe.key_by("key").accumulate(add_up, 0, schema={"n": "int64"}, parallelism=degree, name="moved")
-
-
-def with_state(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
-    """The first rows with their value, by a state that nobody could save."""
-    return pipe.key_by("key").filter(is_new, state=Seen, parallelism=degree, name="moved")
-
-
-def followed(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
-    """Steps behind it that need no second shuffle, and move along."""
-    fresh = pipe.key_by("key").filter(
-        lambda row, seen: not is_first(row, seen), state=dict, parallelism=degree, name="moved"
-    )
-    doubled = fresh.map(value=col("value") * 2, parallelism=degree)
-    found = doubled.window(ps.tumbling(6), parallelism=degree, name="followed")
-    return found.aggregate(value=ps.count(), least=ps.min("value"))
-
-
-def after_replicas(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
-    """Behind replicas that have their turn, and come and go too, and before another keyed step of its own."""
-    turns = pipe.map(value=col("value").fill_null(1), parallelism=degree, name="turns")
-    some = turns.key_by("key").accumulate(
-        add_up, 0, schema={"value": "int64"}, parallelism=degree, name="moved"
-    )
-    thirds = some.map(third=col("value") % 3, parallelism=2)
-    return (
-        thirds.key_by("third")
-        .window(ps.tumbling(8), parallelism=degree, name="behind")
-        .aggregate(n=ps.count())
-    )
-
-
-VERBS: dict[str, Verb] = {
-    each.__name__: each
-    for each in (windows, sessions, counted, accumulated, with_state, followed, after_replicas)
-}
-
-
-def graph_of(
-    verb: Verb,
-    streams: list[Batches],
-    seen: Callable[[Any], bool],
-    *,
-    chaining: bool = True,
-    degree: Any = (1, 8),
-    write: Callable[[str], Any] = lambda sink: ps.write.memory(),
-) -> ps.PipeGraph:
-    """Sources that are told of before their rows go on, and one keyed step behind them; names in order."""
-    graph, pipes = ps.PipeGraph("moved", chaining=chaining), []
-
-    def told_of(row: Any) -> bool:  # a callable object would be copied
-        return seen(row)
-
-    for number, batches in enumerate(streams):
-        reader = ps.read.batches(batches, schema=EVENTS)
-        rows = graph.source(reader, time="t", time_unit="s", delay=3, name=f"source {number}")
-        pipes.append(rows.filter(told_of, name=f"seen {number}"))
-    whole = pipes[0].merge(*pipes[1:]) if len(pipes) > 1 else pipes[0]
-    result = verb(whole, degree)
-    result.sink(write("out"), name="out")
-    graph["moved"].late.sink(write("late"), name="late")
-    return graph
-
-
-def told(graph: ps.PipeGraph, accounts: Any) -> tuple[dict[str, Accounts], dict[str, Counter[str]]]:
-    """The accounts of every step, and what reached every sink."""
-    sinks = {step.name: step.op.writer for step in graph.steps if isinstance(step.op, ps.Sink)}
-    rows = {name: Counter(map(repr, writer.rows())) for name, writer in sinks.items()}  # type: ignore[attr-defined]  # all are memory()
-    return dict(accounts), rows
-
-
-class Changes:
-    """Asks for so many replicas when so many rows have gone by."""
-
-    def __init__(self, changes: dict[int, tuple[str, int]]) -> None:
-        self._changes, self._n = changes, 0
-        self.scaling: Scaling | None = None
-
-    def __call__(self, row: Any) -> bool:
-        if self.scaling is not None and self._n in self._changes:
-            self.scaling.set_replicas(*self._changes[self._n])
-        self._n += 1
-        return True
-
-
-def drive(run: Made) -> None:
-    """Everything in this thread."""
-    run.dispatcher.begin(run.network.nodes)
-    while (node := run.dispatcher.take(0)) is not None:
-        run_turn(run.dispatcher, node)
-    if run.dispatcher.failure is not None:
-        raise run.dispatcher.failure
-    assert run.dispatcher.over
-
-
-def moved(graph: ps.PipeGraph, changes: Changes, **asked: Any) -> Made:
-    """A run with changes, all the way through."""
-    options = Settings(cores=CORES, elastic=ps.Elastic(), **asked)
-    run = made(graph.plan(), options, RunOptions(), clock=WallClock(), events=nobody)
-    changes.scaling = Scaling(run.network)
-    open_all(run)
-    drive(run)
-    close_all(run.network)
-    return run
-
-
-def many_changes(n: int) -> st.SearchStrategy[dict[int, tuple[str, int]]]:
-    """When, what and to how many."""
-    asked = st.tuples(st.sampled_from(["moved", "moved", "behind", "turns"]), st.integers(1, CORES))
-    return st.dictionaries(st.integers(0, n), asked, max_size=6)
-
-
-@st.composite
-def streams(draw: st.DrawFn, *, sources: int) -> list[Batches]:
-    """Rows for some sources, in many batches."""
-    return [draw(cuts(draw(timed_rows(span=25, max_size=25)))) for _ in range(sources)]
 
 
 @pytest.mark.slow
