@@ -26,7 +26,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(STAMP)
 
-$(LOOPS): $(STAMP) $(wildcard src/penstock/kernels/*.py)
+$(LOOPS): $(STAMP) $(wildcard src/penstock/kernels/*.py src/penstock/kernels/*/*.py)
 	@echo "compiling loops ..."
 	@$(BIN)/python -m penstock.kernels.build
 	@touch $(LOOPS)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.deferred import load
+from penstock.lazy import load
 from penstock.operators import aggregates
 
 SOURCE = Path(ps.__file__).parent
@@ -39,7 +39,7 @@ def deferring() -> list[Path]:
     return [
         file
         for file in sorted(SOURCE.rglob("*.py"))
-        if "    defer(\n" in file.read_text(encoding="utf-8") and file.name != "deferred.py"
+        if "    defer(\n" in file.read_text(encoding="utf-8") and file.name != "lazy.py"
     ]
 
 
@@ -71,7 +71,7 @@ def test_a_name_is_the_same_object_for_all_threads_that_ask_at_once() -> None:
 
 
 def test_a_name_that_is_also_that_of_its_file_is_what_the_file_has() -> None:
-    importlib.import_module("penstock.operators.aggregates.sum")
+    importlib.import_module("penstock.operators.aggregates.basic")
     assert aggregates.sum is ps.sum
     assert callable(ps.sum)
 

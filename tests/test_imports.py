@@ -22,17 +22,13 @@ HEAVY = (
     "numpy.ma",
     "pyarrow.compute",
     "importlib.metadata",
-    "penstock.blocks",
     "penstock.connect.readers.csv",
     "penstock.engines.local.elastic.controller",
-    "penstock.engines.local.processes.worker",
-    "penstock.engines.checkpoint",
+    "penstock.engines.checkpoint.checkpoint",
     "difflib",
     "xxhash",
     "penstock.events",
-    "penstock.operators.window_join",
-    "penstock.engines.local.gates",
-    "penstock.stages.key_buckets",
+    "penstock.engines.local.rescale.barrier",
 )
 BUILT = """
 import json, sys

@@ -13,10 +13,23 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "src" / "penstock"
 
-GROUND = {"errors", "caller", "clock", "events", "deferred", "frozen", "nobody", "crash_points"}
+GROUND = {
+    "accounts",
+    "caller",
+    "clock",
+    "crash_points",
+    "errors",
+    "events",
+    "frozen",
+    "lazy",
+    "nobody",
+    "options",
+}
 ROOMS: dict[str, set[str]] = {
+    "accounts": {"frozen"},
     "crash_points": set(),
-    "deferred": set(),
+    "options": {"frozen"},
+    "lazy": set(),
     "frozen": set(),
     "nobody": set(),
     "errors": {"frozen"},
@@ -25,18 +38,18 @@ ROOMS: dict[str, set[str]] = {
     "caller": {"errors"},
     "timing": {"errors", "frozen"},
     "blocks": {"errors", "frozen"},
-    "expr": {"errors", "caller", "timing", "deferred", "frozen"},
+    "expr": {"errors", "caller", "timing", "lazy", "frozen"},
     "connect": GROUND | {"expr"},
-    "read": {"connect", "deferred"},
-    "write": {"connect", "deferred"},
+    "read": {"connect", "lazy"},
+    "write": {"connect", "lazy"},
     "schedulers": {"engines"},
     "operators": GROUND | {"timing", "expr", "connect"},
     "plan": GROUND | {"timing", "expr", "blocks", "connect", "operators"},
     "graph": GROUND | {"timing", "expr", "blocks", "connect", "operators", "plan"},
-    "kernels": {"errors", "timing", "deferred", "frozen"},
+    "kernels": {"errors", "timing", "lazy", "frozen"},
     "stages": GROUND | {"timing", "expr", "operators", "kernels"},
-    "engines": GROUND | {"timing", "expr", "blocks", "connect", "operators", "plan", "stages"},
-    "spark": GROUND | {"timing", "expr", "operators", "plan", "kernels", "stages", "engines"},
+    "engines": GROUND | {"timing", "expr", "blocks", "connect", "operators", "plan", "kernels", "stages"},
+    "spark": {"engines"},
     "testing": GROUND
     | {"timing", "expr", "connect", "operators", "plan", "graph", "engines", "read", "write"},
     "apps": {"penstock"},
@@ -47,10 +60,9 @@ LAZY = {
     ("graph", "engines"): "run() finds engines by name; types only otherwise",
     ("graph", "read"): "join_table takes a table as it is",
     ("cli", "engines"): "doctor lists what is installed",
-    ("engines", "kernels"): "Spark's daemon loads the loops before it forks workers",
 }
 OWNERS = {
-    "pyspark": {"engines/spark", "spark/", "bench/workloads/spark"},
+    "pyspark": {"engines/spark", "bench/workloads/spark"},
     "numba": {"kernels"},
     "typer": {"cli"},
     "rich": {"cli", "bench"},

@@ -7,7 +7,7 @@ windows, watermarks and late rows mean.
 
 from typing import TYPE_CHECKING
 
-from penstock.deferred import defer
+from penstock.lazy import defer
 
 if TYPE_CHECKING:
     from penstock import read as read
@@ -26,45 +26,40 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError as PenstockError
     from penstock.errors import SchemaError as SchemaError
     from penstock.errors import TimeError as TimeError
-    from penstock.expr.columns import col as col
-    from penstock.expr.columns import lit as lit
-    from penstock.expr.conditional import when as when
-    from penstock.expr.hashing import hash as hash
-    from penstock.expr.null import coalesce as coalesce
-    from penstock.expr.spark_only import spark_expr as spark_expr
-    from penstock.expr.string import concat as concat
+    from penstock.expr.nodes.columns import col as col
+    from penstock.expr.nodes.columns import lit as lit
+    from penstock.expr.nodes.conditional import coalesce as coalesce
+    from penstock.expr.nodes.conditional import when as when
+    from penstock.expr.nodes.functions import hash as hash
+    from penstock.expr.nodes.functions import spark_expr as spark_expr
+    from penstock.expr.nodes.string import concat as concat
+    from penstock.expr.nodes.time import from_epoch as from_epoch
     from penstock.expr.surface import Expr as Expr
-    from penstock.expr.time import from_epoch as from_epoch
     from penstock.graph.multipipe import MultiPipe as MultiPipe
-    from penstock.graph.options import Elastic as Elastic
-    from penstock.graph.options import LocalOptions as LocalOptions
-    from penstock.graph.options import SparkOptions as SparkOptions
     from penstock.graph.pipegraph import PipeGraph as PipeGraph
     from penstock.operators.accumulator import Accumulator as Accumulator
-    from penstock.operators.aggregates.approx_distinct import approx_distinct as approx_distinct
-    from penstock.operators.aggregates.collect import collect as collect
-    from penstock.operators.aggregates.count import count as count
-    from penstock.operators.aggregates.event_time_max import event_time_max as event_time_max
-    from penstock.operators.aggregates.first import first as first
+    from penstock.operators.aggregates.approximate import approx_distinct as approx_distinct
+    from penstock.operators.aggregates.approximate import quantile as quantile
+    from penstock.operators.aggregates.basic import count as count
+    from penstock.operators.aggregates.basic import max as max
+    from penstock.operators.aggregates.basic import max_count as max_count
+    from penstock.operators.aggregates.basic import mean as mean
+    from penstock.operators.aggregates.basic import min as min
+    from penstock.operators.aggregates.basic import min_count as min_count
+    from penstock.operators.aggregates.basic import std as std
+    from penstock.operators.aggregates.basic import sum as sum
+    from penstock.operators.aggregates.basic import var as var
     from penstock.operators.aggregates.fold import fold as fold
-    from penstock.operators.aggregates.last import last as last
-    from penstock.operators.aggregates.max import max as max
-    from penstock.operators.aggregates.max_count import max_count as max_count
-    from penstock.operators.aggregates.mean import mean as mean
-    from penstock.operators.aggregates.min import min as min
-    from penstock.operators.aggregates.min_count import min_count as min_count
-    from penstock.operators.aggregates.quantile import quantile as quantile
-    from penstock.operators.aggregates.std import std as std
-    from penstock.operators.aggregates.sum import sum as sum
-    from penstock.operators.aggregates.var import var as var
+    from penstock.operators.aggregates.ordered import collect as collect
+    from penstock.operators.aggregates.ordered import event_time_max as event_time_max
+    from penstock.operators.aggregates.ordered import first as first
+    from penstock.operators.aggregates.ordered import last as last
     from penstock.operators.cuda import Cuda as Cuda
     from penstock.operators.filter import Filter as Filter
     from penstock.operators.flat_map import FlatMap as FlatMap
     from penstock.operators.function import batch as batch
     from penstock.operators.map import Map as Map
     from penstock.operators.map import Select as Select
-    from penstock.operators.predicate import band as band
-    from penstock.operators.predicate import equal as equal
     from penstock.operators.process import DONE as DONE
     from penstock.operators.process import OVER as OVER
     from penstock.operators.process import Availability as Availability
@@ -78,16 +73,21 @@ if TYPE_CHECKING:
     from penstock.operators.source import yielded as yielded
     from penstock.operators.split import Split as Split
     from penstock.operators.static_join import StaticJoin as StaticJoin
-    from penstock.operators.this_window import ThisWindow as ThisWindow
     from penstock.operators.window import count_window as count_window
     from penstock.operators.window import session as session
     from penstock.operators.window import sliding as sliding
     from penstock.operators.window import tumbling as tumbling
     from penstock.operators.window_join import WindowJoin as WindowJoin
+    from penstock.operators.window_join import band as band
+    from penstock.operators.window_join import equal as equal
     from penstock.operators.windows import KeyedWindows as KeyedWindows
     from penstock.operators.windows import MapReduceWindows as MapReduceWindows
     from penstock.operators.windows import PanedWindows as PanedWindows
     from penstock.operators.windows import ParallelWindows as ParallelWindows
+    from penstock.operators.windows import ThisWindow as ThisWindow
+    from penstock.options import Elastic as Elastic
+    from penstock.options import LocalOptions as LocalOptions
+    from penstock.options import SparkOptions as SparkOptions
 
     __version__: str
 else:
@@ -101,50 +101,36 @@ else:
                 "CheckpointError ConnectorError EngineError FunctionError GraphError NotSupported "
                 "PenstockError SchemaError TimeError"
             ),
-            "penstock.expr.columns": "col lit",
-            "penstock.expr.conditional": "when",
-            "penstock.expr.hashing": "hash",
-            "penstock.expr.null": "coalesce",
-            "penstock.expr.spark_only": "spark_expr",
-            "penstock.expr.string": "concat",
+            "penstock.expr.nodes.columns": "col lit",
+            "penstock.expr.nodes.conditional": "coalesce when",
+            "penstock.expr.nodes.functions": "hash spark_expr",
+            "penstock.expr.nodes.string": "concat",
+            "penstock.expr.nodes.time": "from_epoch",
             "penstock.expr.surface": "Expr",
-            "penstock.expr.time": "from_epoch",
             "penstock.graph.multipipe": "MultiPipe",
-            "penstock.graph.options": "Elastic LocalOptions SparkOptions",
             "penstock.graph.pipegraph": "PipeGraph",
             "penstock.operators.accumulator": "Accumulator",
-            "penstock.operators.aggregates.approx_distinct": "approx_distinct",
-            "penstock.operators.aggregates.collect": "collect",
-            "penstock.operators.aggregates.count": "count",
-            "penstock.operators.aggregates.event_time_max": "event_time_max",
-            "penstock.operators.aggregates.first": "first",
+            "penstock.operators.aggregates.approximate": "approx_distinct quantile",
+            "penstock.operators.aggregates.basic": "count max max_count mean min min_count std sum var",
             "penstock.operators.aggregates.fold": "fold",
-            "penstock.operators.aggregates.last": "last",
-            "penstock.operators.aggregates.max": "max",
-            "penstock.operators.aggregates.max_count": "max_count",
-            "penstock.operators.aggregates.mean": "mean",
-            "penstock.operators.aggregates.min": "min",
-            "penstock.operators.aggregates.min_count": "min_count",
-            "penstock.operators.aggregates.quantile": "quantile",
-            "penstock.operators.aggregates.std": "std",
-            "penstock.operators.aggregates.sum": "sum",
-            "penstock.operators.aggregates.var": "var",
+            "penstock.operators.aggregates.ordered": "collect event_time_max first last",
             "penstock.operators.cuda": "Cuda",
             "penstock.operators.filter": "Filter",
             "penstock.operators.flat_map": "FlatMap",
             "penstock.operators.function": "batch",
             "penstock.operators.map": "Map Select",
-            "penstock.operators.predicate": "band equal",
             "penstock.operators.process": "Availability Context DONE OVER Operator Process",
             "penstock.operators.row": "Row",
             "penstock.operators.sink": "Sink",
             "penstock.operators.source": "Source ingest_time yielded",
             "penstock.operators.split": "Split",
             "penstock.operators.static_join": "StaticJoin",
-            "penstock.operators.this_window": "ThisWindow",
             "penstock.operators.window": "count_window session sliding tumbling",
-            "penstock.operators.window_join": "WindowJoin",
-            "penstock.operators.windows": "KeyedWindows MapReduceWindows PanedWindows ParallelWindows",
+            "penstock.operators.window_join": "WindowJoin band equal",
+            "penstock.operators.windows": (
+                "KeyedWindows MapReduceWindows PanedWindows ParallelWindows ThisWindow"
+            ),
+            "penstock.options": "Elastic LocalOptions SparkOptions",
             "penstock.read": "read",
             "penstock.schedulers": "schedulers",
             "penstock.write": "write",

@@ -7,7 +7,7 @@ Every function returns a reader for `graph.source`; see `penstock.connect.protoc
 
 from typing import TYPE_CHECKING
 
-from penstock.deferred import defer
+from penstock.lazy import defer
 
 if TYPE_CHECKING:
     from penstock.connect.readers.csv import csv as csv
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from penstock.connect.readers.parquet import parquet as parquet
     from penstock.connect.readers.rows import batches as batches
     from penstock.connect.readers.rows import rows as rows
+    from penstock.connect.readers.rows import table as table
     from penstock.connect.readers.spark import spark as spark
-    from penstock.connect.readers.table import table as table
     from penstock.connect.readers.tcp import tcp as tcp
     from penstock.connect.readers.text import text as text
 
@@ -32,9 +32,8 @@ else:
             "penstock.connect.readers.iterable": "iterable",
             "penstock.connect.readers.jsonl": "jsonl",
             "penstock.connect.readers.parquet": "parquet",
-            "penstock.connect.readers.rows": "batches rows",
+            "penstock.connect.readers.rows": "batches rows table",
             "penstock.connect.readers.spark": "spark",
-            "penstock.connect.readers.table": "table",
             "penstock.connect.readers.tcp": "tcp",
             "penstock.connect.readers.text": "text",
         },

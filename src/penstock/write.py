@@ -7,7 +7,7 @@ Every function returns a writer for `pipe.sink`; see `penstock.connect.protocol`
 
 from typing import TYPE_CHECKING
 
-from penstock.deferred import defer
+from penstock.lazy import defer
 
 if TYPE_CHECKING:
     from penstock.connect.writers.callback import callback as callback

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli import findings
+from penstock.cli import doctor as findings
 
 WANTED = [
     "pyarrow>=21",

@@ -10,8 +10,8 @@ import pytest
 
 from penstock.bench import BenchError, WrongAnswer
 from penstock.cli import doctor, screen
+from penstock.cli.doctor import Finding
 from penstock.cli.exits import MEANING, Code, code_of
-from penstock.cli.findings import Finding
 from penstock.errors import (
     CheckpointError,
     ConnectorError,

@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 
 import penstock as ps
+from penstock.accounts import Accounts
 from penstock.engines.protocol import RunResult
-from penstock.plan.accounts import Accounts
 
 TYPES = {"t": "int64", "key": "string", "v": "int64"}
 Row = dict[str, Any]

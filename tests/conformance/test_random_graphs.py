@@ -12,7 +12,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.plan.accounts import Accounts
+from penstock.accounts import Accounts
 from penstock.testing import assert_engines_agree
 from penstock.testing.strategies import cuts, timed_rows
 from tests.conformance.law import law

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from penstock.connect.columns import joined, unlike
+from penstock.connect.batches import joined, unlike
 from penstock.errors import SchemaError
 
 SCHEMA = pa.schema([("a", pa.string())])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.connect.cuts import Piece, by_files, by_rows, checked_size
+from penstock.connect.batches import Piece, by_files, by_rows, checked_size
 from penstock.connect.protocol import BadRow
 from penstock.errors import ConnectorError
 

@@ -8,7 +8,7 @@ import pytest
 
 import penstock as ps
 from penstock.connect.writers.memory import Memory
-from penstock.engines.described import described
+from penstock.engines.checkpoint.checkpoint import described
 from penstock.operators.window import WindowSpec
 
 ROWS = [{"t": i, "v": i} for i in range(60)]

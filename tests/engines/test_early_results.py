@@ -17,8 +17,8 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.engines.spark.leg_plan import Task
-from penstock.engines.spark.rounds import Rounds
+from penstock.engines.spark.driver.loop import Rounds
+from penstock.engines.spark.fragment_plan import Task
 from tests.engines.spark.here import LegsHere
 
 SCHEMA = {"t": "int64", "k": "int64", "v": "int64"}
@@ -142,7 +142,7 @@ def test_parts_that_come_to_another_worker_repeat_nothing(
     monkeypatch: pytest.MonkeyPatch, make: str, kind: str
 ) -> None:
     from_files(monkeypatch)
-    monkeypatch.setattr("penstock.engines.spark.ahead.MOST_ROUNDS", 1)
+    monkeypatch.setattr("penstock.engines.spark.driver.epochs.MOST_ROUNDS", 1)
     watched = Watched(make, kind)
     watched.run(LegsHere())
     assert watched.seen == judged(make, kind)
@@ -151,7 +151,7 @@ def test_parts_that_come_to_another_worker_repeat_nothing(
 @pytest.mark.slow
 def test_parts_that_come_to_another_worker_of_spark_repeat_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     from_files(monkeypatch)
-    monkeypatch.setattr("penstock.engines.spark.ahead.MOST_ROUNDS", 1)
+    monkeypatch.setattr("penstock.engines.spark.driver.epochs.MOST_ROUNDS", 1)
     for make, kind in (("sum", "sliding"), ("rows", "tumbling")):
         watched = Watched(make, kind)
         watched.run("spark")

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from penstock import errors
-from penstock.engines.failures import as_data, as_error
+from penstock.engines.wire import as_data, as_error
 from penstock.errors import EngineError, FunctionError, PenstockError, Where
 
 

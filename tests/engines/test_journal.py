@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.connect.readers.planned import Noted, SeenFile
-from penstock.engines.journal import Journal
+from penstock.engines.checkpoint.journal import Journal
 from penstock.errors import CheckpointError
 
 

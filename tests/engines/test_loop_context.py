@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.engines.loop_context import Port
-from penstock.engines.timed import TimedRow
+from penstock.engines.process_operator import Port
+from penstock.engines.rows import TimedRow
 
 V = pa.schema([("v", "int64")])
 

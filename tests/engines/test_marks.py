@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import penstock as ps
-from penstock.engines.marks import OVER, Mark, Marks, Turn
-from penstock.engines.reference.interpreter import Interpreter
+from penstock.engines.frontiers import OVER, Mark, Marks, Turn
+from penstock.engines.reference.rounds import Interpreter
 from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
 from tests.conformance.test_random_graphs import Batches, able, graph_of, streams
 from tests.engines.spark.here import LegsHere

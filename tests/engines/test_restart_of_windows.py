@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engines.checkpoint import Checkpoint
-from penstock.engines.described import described
+from penstock.engines.checkpoint.checkpoint import Checkpoint, described
 from penstock.events import Event, StateSaved
-from penstock.stages.fingerprint import DEALT
 from penstock.stages.patterns.forms import form_of
+from penstock.stages.snapshot import DEALT
 from tests.engines.spark.here import LegsHere
 
 SCHEMA = {"t": "int64", "k": "int64", "v": "int64"}
@@ -182,7 +181,7 @@ def _without_what_is_new(told: dict[str, Any]) -> None:
 
 def _rewrite(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     """Change a file of a checkpoint, and its checksum."""
-    from penstock.engines.checkpoint import _check
+    from penstock.engines.checkpoint.checkpoint import _check
 
     told = json.loads(json.loads(path.read_text())["body"])
     change(told)

@@ -17,14 +17,14 @@ from penstock.engines.reference.engine import ReferenceEngine
 from penstock.errors import ConnectorError, EngineError, FunctionError, GraphError
 from penstock.events import BatchDone, Event, RowsErrored, RowsLate, RunEnded, RunStarted, StepFailed
 from penstock.expr import col
-from penstock.graph.options import LocalOptions
 from penstock.operators.aggregates import count
 from penstock.operators.map import Map
 from penstock.operators.sink import Sink
 from penstock.operators.source import Source
 from penstock.operators.window import tumbling
 from penstock.operators.windows import KeyedWindows
-from penstock.plan.step import Ref
+from penstock.options import LocalOptions
+from penstock.plan.plan import Ref
 from tests.engines.reference.sketch import KTV, CutReader, Ran, Sketch, batch
 
 

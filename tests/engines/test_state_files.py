@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from penstock.engines.state_files import Place, StateFiles
+from penstock.engines.checkpoint.state_files import Place, StateFiles
 from penstock.errors import CheckpointError
 
 

@@ -26,9 +26,9 @@ from penstock.expr import (
     lit,
     when,
 )
-from penstock.expr.cast import castable
+from penstock.expr.node import post_order
+from penstock.expr.nodes.cast import castable
 from penstock.expr.values import type_name
-from penstock.expr.walk import post_order
 from tests.expr.evaluate import batch_of, both
 from tests.expr.strategies import INTEGERS, NUMBERS, ORDERED, PATTERNS, SCHEMA, TYPES, columns, of_type
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.expr.arrow.rule import rule as arrow_rule
-from penstock.expr.families import FAMILY
+from penstock.expr.program import FAMILY
 from penstock.expr.python.rule import rule as python_rule
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock import col
-from penstock.plan.step import Ref
+from penstock.plan.plan import Ref
 from tests.graph.streams import TRADES, trades
 
 PAID = col("paid")

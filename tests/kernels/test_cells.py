@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.cells import (
+from penstock.kernels.windows.place import (
     BASE,
     BLOCK,
     CLEAN,

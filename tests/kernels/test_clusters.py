@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.clusters import clusters_of
+from penstock.kernels.windows.ring import clusters_of
 
 APART = 5
 stretches = st.lists(

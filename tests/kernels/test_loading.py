@@ -7,12 +7,11 @@ import sys
 
 import pytest
 
-from penstock.kernels.loading import loaded
-from penstock.kernels.loops import _signature
+from penstock.kernels.compile.loops import _signature, loaded
 
 CACHED = """
 import sys
-from penstock.kernels.registers import add_ones
+from penstock.kernels.windows.accumulate import add_ones
 add_ones.compiled
 print("numba.cpython.unicode" in sys.modules)
 import numba

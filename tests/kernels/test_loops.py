@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 from penstock.kernels.build import build, loops
-from penstock.kernels.by_rule import QUERIES, SWEEPS, UPDATES
-from penstock.kernels.loops import Loop, loop
-from penstock.kernels.rules import RULES, Cells, merge, merge_add, merge_greatest
+from penstock.kernels.compile.loops import Loop, loop
+from penstock.kernels.windows.accumulate import RULES, Cells, merge, merge_add, merge_greatest
+from penstock.kernels.windows.tree import QUERIES, SWEEPS, UPDATES
 
 ROOT = Path(__file__).parents[2]
 
 _FEW_ROWS = """
 import sys
 import numpy as np
-from penstock.stages.register import Kind, Register
-from penstock.stages.slices import SliceStore
-from penstock.stages.store import ENDED, NEVER, Arriving, Values
+from penstock.stages.window.accumulators import Kind, Register
+from penstock.stages.window.time_store import SliceStore
+from penstock.stages.window.store import ENDED, NEVER, Arriving, Values
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 

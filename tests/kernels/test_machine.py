@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from penstock.kernels.loops import loop
-from penstock.kernels.machine import add_pair, fetch
+from penstock.kernels.compile.intrinsics import add_pair, fetch
+from penstock.kernels.compile.loops import loop
 
 Floats = npt.NDArray[np.float64]
 Numbers = npt.NDArray[np.int64]

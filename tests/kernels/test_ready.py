@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels import ready
-from penstock.kernels.cells import CLEAN, END, FIRST, GREAT, LATE_FROM, LATE_TO
-from penstock.kernels.sums import NEAR, reciprocal_of, shift_of
+from penstock.kernels.windows import ready
+from penstock.kernels.windows.place import CLEAN, END, FIRST, GREAT, LATE_FROM, LATE_TO
+from penstock.kernels.windows.sums import NEAR, reciprocal_of, shift_of
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels import registers, rules
+from penstock.kernels.windows import accumulate as registers
+from penstock.kernels.windows import accumulate as rules
 from tests.naive import registers as naive
 
 fixed = settings(deadline=None, derandomize=True, max_examples=40)

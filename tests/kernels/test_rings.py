@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.arena import Arena
-from penstock.kernels.cells import BASE, END, FIRST, MASK, SMALLEST
-from penstock.kernels.rings import Rings
-from penstock.kernels.rules import COUNT, GREATEST
+from penstock.kernels.windows.accumulate import COUNT, GREATEST
+from penstock.kernels.windows.arena import Arena
+from penstock.kernels.windows.place import BASE, END, FIRST, MASK, SMALLEST
+from penstock.kernels.windows.ring import Rings
 
 fixed = settings(deadline=None, derandomize=True, max_examples=100)
 LONGEST = 3
@@ -179,7 +179,7 @@ def test_slices_far_apart_are_placed_for_all_slots_at_once() -> None:
 
         def counted(frame: Any, event: str, argument: object) -> None:
             nonlocal calls
-            calls += event == "call" and frame.f_globals["__name__"] == "penstock.kernels.rings"
+            calls += event == "call" and frame.f_globals["__name__"] == "penstock.kernels.windows.ring"
 
         sys.setprofile(counted)
         try:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels import rules
-from penstock.kernels.rules import Rule
+from penstock.kernels.windows import accumulate as rules
+from penstock.kernels.windows.accumulate import Rule
 
 fixed = settings(deadline=None, derandomize=True, max_examples=80)
 every_rule = pytest.mark.parametrize("rule", rules.RULES, ids=lambda rule: rule.name)

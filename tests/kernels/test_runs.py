@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.folds import fold_rule
-from penstock.kernels.rules import COUNT, COUNTED, GREATEST, MOMENTS
-from penstock.kernels.runs import NONE, join_loop, place_runs
+from penstock.kernels.windows.accumulate import COUNT, COUNTED, GREATEST, MOMENTS
+from penstock.kernels.windows.folds import fold_rule
+from penstock.kernels.windows.sessions import NONE, join_loop, place_runs
 
 GAP = 3
 SPEEDS = pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])

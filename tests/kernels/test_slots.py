@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.loops import Loop
-from penstock.kernels.slots import assign_far, assign_near, enter_far, remove_far
+from penstock.kernels.compile.loops import Loop
+from penstock.kernels.keys.slots import assign_far, assign_near, enter_far, remove_far
 from tests.naive.slots import table_of
 
 Ints = npt.NDArray[np.int64]

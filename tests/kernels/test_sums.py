@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.cells import END, FIRST, GREAT, LEAST, MASK, NEVER
-from penstock.kernels.keyed_sums import sum_keyed
-from penstock.kernels.sums import PAIRED, sum_single
+from penstock.kernels.windows.place import END, FIRST, GREAT, LEAST, MASK, NEVER
+from penstock.kernels.windows.sums import PAIRED, sum_keyed, sum_single
 
 speeds = pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
 Ints = npt.NDArray[np.int64]

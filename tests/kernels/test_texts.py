@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.loops import Loop
-from penstock.kernels.texts import assign_texts, write_texts
+from penstock.kernels.compile.loops import Loop
+from penstock.kernels.keys.strings import assign_texts, write_texts
 
 Ints = npt.NDArray[np.int64]
 Pick = Callable[[Loop], Callable[..., Any]]

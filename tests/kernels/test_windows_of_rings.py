@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels import rules, stacks
-from penstock.kernels.by_rule import NUMBER_SWEEPS, QUERIES, SWEEPS, UPDATES
-from penstock.kernels.cells import BASE, CLEAN, END, FIRST, GREAT, LATE_FROM, LATE_TO, MASK
-from penstock.kernels.rules import Rule
+from penstock.kernels.windows import accumulate as rules
+from penstock.kernels.windows import tree as stacks
+from penstock.kernels.windows.accumulate import Rule
+from penstock.kernels.windows.place import BASE, CLEAN, END, FIRST, GREAT, LATE_FROM, LATE_TO, MASK
+from penstock.kernels.windows.tree import NUMBER_SWEEPS, QUERIES, SWEEPS, UPDATES
 
 fixed = settings(deadline=None, derandomize=True, max_examples=15)
 every_rule = pytest.mark.parametrize("rule", rules.RULES, ids=lambda rule: rule.name)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.kernels.folds import Functions, lift_loop, probe_loop
-from penstock.kernels.written import Written
+from penstock.kernels.compile.user import Written
+from penstock.kernels.windows.folds import Functions, lift_loop, probe_loop
 
 SCALE = 2.0
 LOG = [0.0]
@@ -118,8 +118,8 @@ def max_of(a: float, b: float) -> float:
 _MODULE = """
 import numpy as np
 from numba.core.event import install_recorder
-from penstock.kernels.folds import Functions, cells_loop
-from penstock.kernels.written import Written
+from penstock.kernels.windows.folds import Functions, cells_loop
+from penstock.kernels.compile.user import Written
 
 def lift(row):
     return row.v * {factor}

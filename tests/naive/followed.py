@@ -1,4 +1,4 @@
-"""Follow the typed program from top to bottom for one row: the obvious twin of `expr/python/written.py`.
+"""Follow the typed program from top to bottom for one row: the obvious twin of `expr/python/write.py`.
 
 Every line is computed, also the branches that are not taken; a failure travels as a value until a node
 that may ignore it does, or until the end, where it is raised.
@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.expr.columns import Column
 from penstock.expr.failure import RowFailure
-from penstock.expr.families import rule_for
 from penstock.expr.node import Sees
-from penstock.expr.program import Line, resolve
+from penstock.expr.nodes.columns import Column
+from penstock.expr.program import Line, resolve, rule_for
 from penstock.expr.python.rule import Failed, Function, rule
 from penstock.expr.surface import Expr
 from penstock.expr.values import float32

@@ -10,8 +10,8 @@ import pytest
 
 import penstock as ps
 from penstock import GraphError, col
-from penstock.plan.accounts import Accounts
-from penstock.plan.step import Ref
+from penstock.accounts import Accounts
+from penstock.plan.plan import Ref
 from tests.graph.streams import trades
 
 PAID = col("paid")

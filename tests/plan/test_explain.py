@@ -7,8 +7,7 @@ import pyarrow as pa
 import penstock as ps
 from penstock import col
 from penstock.plan.explain import WIDTH, explain_dict, explain_plan
-from penstock.plan.plan import Plan
-from penstock.plan.step import Ref
+from penstock.plan.plan import Plan, Ref
 from tests.plan import graphs
 
 SMALL = {"a": "int64", "b": "float64"}

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.operators.windows import Windows
-from penstock.plan.accounts import Accounts
-from penstock.stages.site import Site
-from penstock.stages.slices import SliceStore
-from penstock.stages.window_stage import WindowStage
+from penstock.stages.stage import Site
+from penstock.stages.window.stage import WindowStage
+from penstock.stages.window.time_store import SliceStore
 
 SCHEMA = {"k": "string", "t": "timestamp[us]", "v": "int64", "x": "float64"}
 EVERY_SECOND = ps.sliding("10 s", every="1 s")

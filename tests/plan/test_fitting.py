@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.plan.fitting import cut, printable, width_of, wrapped
+from penstock.plan.drawing.picture import cut, printable, width_of, wrapped
 
 
 def test_what_fits_is_left_alone() -> None:

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 
 import penstock as ps
 from penstock import col
-from penstock.plan.fused import fused_with, groups
+from penstock.plan.check import derivation
+from penstock.plan.fusion import fused_with, groups
 from penstock.plan.plan import Plan
-from penstock.plan.shape import derivation
 from tests.plan import graphs
 from tests.plan.random_graphs import random_graphs
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 from hypothesis import given, settings
 
-from penstock.plan.layers import Edge, arrange
+from penstock.plan.drawing.layout import Edge, arrange
 from tests.plan.random_edges import random_edges
 
 

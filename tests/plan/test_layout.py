@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.plan.layers import Edge
-from penstock.plan.layout import Layout, Place, lay_out
-from penstock.plan.levels import GAP, Node
+from penstock.plan.drawing.layout import GAP, Edge, Layout, Node, Place, lay_out
 from tests.plan.random_edges import random_edges
 
 BOX = Node(width=100, height=50, enter=25, leave=25)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import penstock as ps
 from penstock import col
-from penstock.plan.picture import Line, Manner, Picture, Shape, picture_of
+from penstock.plan.drawing.picture import Line, Manner, Picture, Shape, picture_of
 from penstock.plan.plan import Plan
 from tests.plan import graphs
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import col
-from penstock.plan.fitting import width_of
-from penstock.plan.svg_style import NAME_SIZE, TEXT_SIZE
+from penstock.plan.drawing.picture import width_of
+from penstock.plan.drawing.svg import NAME_SIZE, TEXT_SIZE
 from tests.plan import graphs
 from tests.plan.random_graphs import random_graphs
 

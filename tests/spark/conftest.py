@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.engines.spark.settings import FILE_MANAGER, sql_settings
-from penstock.spark.plans import PROVIDER, ROCKSDB
+from penstock.engines.spark.dataframes.window_aggregate import PROVIDER, ROCKSDB
+from penstock.engines.spark.session.settings import FILE_MANAGER, sql_settings
 from tests.engines.spark.conftest import opened, spark
 
 __all__ = ["opened", "spark"]

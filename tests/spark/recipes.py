@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import penstock as ps
+from penstock.engines.spark.dataframes.partials import Recipe
 from penstock.errors import Where
 from penstock.operators.aggregates import Aggregate
 from penstock.operators.stream import Stream
 from penstock.operators.windows import KeyedWindows
-from penstock.spark.recipe import Recipe
 from penstock.timing.column import TimeType
 from tests.spark.given import SCHEMA, UTC
 

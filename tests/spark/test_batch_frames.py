@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 
 import penstock as ps
 from penstock import col
+from penstock.engines.spark.dataframes.frame import spark_schema
 from penstock.spark import window_aggregate
-from penstock.spark.frames import spark_schema
-from penstock.testing.compare import difference
+from penstock.testing.agree import difference
 from tests.spark.given import SCHEMA, UTC, Aggregates, S, Windows, judged, rows
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 
 import penstock as ps
 from penstock import EngineError, GraphError, NotSupported, PenstockError, SchemaError, TimeError
-from penstock.spark import plans, window_aggregate
+from penstock.engines.spark.dataframes.window_aggregate import ROCKSDB
+from penstock.spark import window_aggregate
 from tests.spark.given import rows
 
 pytestmark = pytest.mark.slow  # they need a Spark to make frames with
@@ -133,7 +134,7 @@ def test_a_stream_needs_a_session_with_rocksdb(users: Any) -> None:
     stream = other.readStream.format("rate").load()
     with pytest.raises(EngineError, match=r"keep their state in RocksDB[\s\S]*spark.conf.set") as raised:
         call(stream, keys=[], time="timestamp", delay="1 s")
-    assert plans.ROCKSDB in str(raised.value)
+    assert ROCKSDB in str(raised.value)
 
 
 def test_a_stream_needs_the_libraries_of_sparks_state_operator(

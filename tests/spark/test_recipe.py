@@ -6,8 +6,8 @@ import pytest
 
 import penstock as ps
 from penstock import col
+from penstock.engines.spark.dataframes.partials import Road
 from penstock.operators.aggregates import Aggregate
-from penstock.spark.recipe import Road
 from tests.spark.recipes import recipe
 
 SLIDING = ps.sliding("10 s", "3 s")

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import CheckpointError
-from penstock.engines.packed import unpack
+from penstock.engines.spark.dataframes.packing import BODY, GROUP, GROUPS, packing
+from penstock.engines.spark.dataframes.partials import Recipe, Road
+from penstock.engines.spark.dataframes.state import Turns
+from penstock.engines.wire import unpack
 from penstock.operators.aggregates import Aggregate
-from penstock.spark.packing import BODY, GROUP, GROUPS, packing
-from penstock.spark.recipe import Recipe, Road
-from penstock.spark.turns import Turns
-from penstock.stages.store import NEVER
+from penstock.stages.window.store import NEVER
 from tests.spark.given import SCHEMA, S, at, judged_stream, same
 from tests.spark.recipes import recipe
 

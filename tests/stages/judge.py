@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.connect.protocol import SourceBatch
 from penstock.expr import to_plain
 from penstock.operators.op import IN
 from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
-from penstock.plan.accounts import Accounts
-from penstock.plan.step import Ref
-from penstock.stages.batch import Batch
-from penstock.stages.site import Site
-from penstock.stages.window_stage import WindowStage
-from penstock.testing.compare import difference
+from penstock.plan.plan import Ref
+from penstock.stages.rows.batch import Batch
+from penstock.stages.stage import Site
+from penstock.stages.window.stage import WindowStage
+from penstock.testing.agree import difference
 from penstock.timing.column import TimeType
 from penstock.timing.watermark import SourceWatermark
 from tests.engines.reference.sketch import KTV, Sketch, batch

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from penstock.stages.register import Kind, Register
-from penstock.stages.store import ENDED, NEVER, Arriving, Left, Values
+from penstock.stages.window.accumulators import Kind, Register
+from penstock.stages.window.store import ENDED, NEVER, Arriving, Left, Values
 
 SCHEMA = pa.schema([("number", pa.int64()), ("half", pa.float64())])
 REGISTERS = (

@@ -13,24 +13,23 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.connect.protocol import SourceBatch
-from penstock.engines.reference.interpreter import Interpreter
+from penstock.engines.reference.rounds import Interpreter
 from penstock.errors import PenstockError, Where
 from penstock.events import nobody
 from penstock.operators.op import IN, Op
 from penstock.operators.source import Source
 from penstock.operators.stream import Stream
-from penstock.plan.accounts import Accounts
-from penstock.plan.step import Ref, Step
-from penstock.stages.batch import Batch
+from penstock.plan.plan import Ref, Step
+from penstock.stages.functions.rows import plain_rows_of
 from penstock.stages.make import stage_of
-from penstock.stages.patterns.dealing import KeyDeal
-from penstock.stages.protocol import Stage
-from penstock.stages.row_places import NOTHING
-from penstock.stages.site import Site
-from penstock.stages.source_stage import SourceStage
-from penstock.stages.user_calls import plain_rows_of
+from penstock.stages.patterns.partitioners import KeyDeal
+from penstock.stages.rows.batch import Batch
+from penstock.stages.rows.order import NOTHING
+from penstock.stages.source import SourceStage
+from penstock.stages.stage import Site, Stage
 from tests.engines.reference.sketch import Sketch, batch
 from tests.stages.windowed import FLOATS
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.stages.batch import FEWEST, MANY, Batch, columns_of, joined
-from penstock.stages.picking import Part, Pick
+from penstock.stages.rows.batch import FEWEST, MANY, Batch, Part, Pick, columns_of, joined
 
 SCHEMA = pa.schema(
     [

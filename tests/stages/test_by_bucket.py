@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.operators.accumulator import Accumulator
-from penstock.stages.by_bucket import ByBucket
+from penstock.stages.snapshot import ByBucket
 from tests.stages.steps import Case, Driven, Told, by_reference, case, cases
 
 

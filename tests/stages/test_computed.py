@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.expr import Expr, col, lit, to_plain
-from penstock.stages import computed
-from penstock.stages.batch import Batch
-from penstock.stages.computed import Computing
+from penstock.stages import expressions as computed
+from penstock.stages.expressions import Computing
+from penstock.stages.rows.batch import Batch
 from tests.expr.evaluate import batch_of, same
 from tests.expr.strategies import columns, of_type
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.folds import fold_rule
-from penstock.stages.counts import CountStore
-from penstock.stages.register import Kind, Register
-from penstock.stages.store import ENDED, NEVER, Arriving, Fate, Left, Outcome
+from penstock.kernels.windows.folds import fold_rule
+from penstock.stages.window.accumulators import Kind, Register
+from penstock.stages.window.count_store import CountStore
+from penstock.stages.window.store import ENDED, NEVER, Arriving, Fate, Left, Outcome
 from penstock.timing.windows import CountWindow
 from tests.naive.counts import NaiveCounts
 from tests.stages.rounds import (

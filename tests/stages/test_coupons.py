@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.stages.coupons import CHUNK, coupons_of
+from penstock.stages.sketches.hll import CHUNK, coupons_of
 
 
 def by_library(value: Any) -> int:

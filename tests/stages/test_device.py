@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
+from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.errors import EngineError, NotSupported, Where
+from penstock.kernels.compile.user import Written
 from penstock.kernels.cuda import device
-from penstock.kernels.folds import fold_rule
-from penstock.kernels.rules import Rule
-from penstock.kernels.written import Written
+from penstock.kernels.windows.accumulate import Rule
+from penstock.kernels.windows.folds import fold_rule
 from penstock.operators import aggregates as spec
 from penstock.operators.window import session, tumbling
 from penstock.operators.windows import KeyedWindows
-from penstock.plan.accounts import Accounts
-from penstock.stages.device import Placement, place_windows
-from penstock.stages.site import Site
+from penstock.stages.stage import Site
+from penstock.stages.window.device import Placement, place_windows
 from tests.stages.judge import STEP, Case, Driven, case
 from tests.stages.windowed import WIDE
 
@@ -38,7 +38,7 @@ def placed(*, numbered: bool = False, folds: Sequence[Rule] = (), **changes: Any
 @pytest.fixture
 def a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if there were one: what is decided does not touch it."""
-    monkeypatch.setattr("penstock.stages.device.lacking_for_auto", lambda: None)
+    monkeypatch.setattr("penstock.stages.window.device.lacking_for_auto", lambda: None)
 
 
 @pytest.mark.usefixtures("a_device")
@@ -103,8 +103,8 @@ def test_without_a_device_asking_for_one_is_an_error_when_the_stage_is_made(
 
 def test_a_combine_that_cannot_be_compiled_for_a_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     rule = fold_rule("plus", Written(plus), (0.0,), alone=True)
-    monkeypatch.setattr("penstock.stages.device.choose_device", lambda device: device)
-    monkeypatch.setattr("penstock.stages.device._why_not_compiled", lambda rule: "no strings here")
+    monkeypatch.setattr("penstock.stages.window.device.choose_device", lambda device: device)
+    monkeypatch.setattr("penstock.stages.window.device._why_not_compiled", lambda rule: "no strings here")
     with pytest.raises(NotSupported) as told:
         placed(device="cuda", folds=[rule])
     assert (told.value.step, told.value.where) == (STEP, WHERE)

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.stages.coupons import coupons_of
-from penstock.stages.distinct import MOST_COUPONS, Distinct
+from penstock.stages.sketches.hll import MOST_COUPONS, Distinct, coupons_of
 
 HLL_8 = datasketches.tgt_hll_type.HLL_8
 SIZES = [0, 1, 7, 8, 9, 24, 25, 48, 96, 97, MOST_COUPONS, MOST_COUPONS + 1, 5_000]

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.kernels.registers import floats_of
-from penstock.stages.filling import Filling
-from penstock.stages.pace import Pace
-from penstock.stages.register import Kind, Register
-from penstock.stages.store import Values
+from penstock.kernels.windows.accumulate import floats_of
+from penstock.stages.policy import Pace
+from penstock.stages.window.accumulators import Kind, Register
+from penstock.stages.window.inputs import Filling
+from penstock.stages.window.store import Values
 
 speeds = pytest.mark.parametrize("small", [0, 10**9], ids=["compiled", "plain"])
 ALL = [

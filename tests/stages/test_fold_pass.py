@@ -9,15 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.cells import BASE, END, FIRST, FURTHEST, GREAT, MASK
-from penstock.kernels.folds import Functions, fold_rule
-from penstock.kernels.written import Written
-from penstock.stages.combine_failure import CombineFailed
-from penstock.stages.fold_pass import fold_pass
-from penstock.stages.parts import Unlifted
-from penstock.stages.register import Kind, Register
-from penstock.stages.slice_cells import SliceCells
-from penstock.stages.store import Values
+from penstock.kernels.compile.user import Written
+from penstock.kernels.windows.folds import Functions, fold_rule
+from penstock.kernels.windows.place import BASE, END, FIRST, FURTHEST, GREAT, MASK
+from penstock.stages.window.accumulators import Kind, Register
+from penstock.stages.window.folds import CombineFailed, Unlifted
+from penstock.stages.window.panes import SliceCells, fold_pass
+from penstock.stages.window.store import Values
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 from tests.naive.folds import folded

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from penstock.errors import FunctionError
-from penstock.kernels.written import Written
+from penstock.kernels.compile.user import Written
 from penstock.operators import aggregates as spec
 from penstock.operators.aggregates import Fold
 from penstock.operators.choices.compiled import may_refuse, why_python
 from penstock.operators.window import count_window, session, sliding
 from penstock.operators.windows import KeyedWindows
-from penstock.stages import folding, pace
+from penstock.stages import policy as pace
+from penstock.stages.window import folds as folding
 from tests.stages.judge import Driven, agree, assert_same, by_reference, by_stage, case
 
 Part = tuple[float, float]

@@ -14,8 +14,8 @@ from penstock.expr import col, to_plain
 from penstock.operators import aggregates as spec
 from penstock.operators.window import sliding, tumbling
 from penstock.operators.windows import KeyedWindows
-from penstock.stages import gathering
-from penstock.stages.batch import Batch
+from penstock.stages.rows.batch import Batch
+from penstock.stages.window import stage as gathering
 from tests.stages.judge import Case, Driven, assert_same, by_reference, case, shown_by_reference, stage_batch
 from tests.stages.windowed import SKETCHES, cases, timed
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.stages.kept_rows import KeptRows
-from penstock.stages.store import ENDED, NEVER, Fate, Left
+from penstock.stages.window.row_store import KeptRows
+from penstock.stages.window.store import ENDED, NEVER, Fate, Left
 from penstock.timing.windows import TimeWindow
 from tests.naive.kept import NaiveKept
 from tests.stages.rounds import SCHEMA, Round, Row, arriving, rounds, rows_in, watermarks_before, windows

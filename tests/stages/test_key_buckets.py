@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from penstock.stages.keys import KeySlots
+from penstock.stages.keys.slots import KeySlots
 
 
 def chained(*parts: bytes) -> int:

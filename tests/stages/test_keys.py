@@ -16,8 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.expr.types import to_plain
-from penstock.stages import key_index, key_words
-from penstock.stages.keys import KeySlots
+from penstock.stages.keys import columns as key_words
+from penstock.stages.keys import index as key_index
+from penstock.stages.keys.slots import KeySlots
 from penstock.testing.strategies import values
 from tests.naive.slots import KnownSlots, same
 
@@ -245,7 +246,7 @@ def test_a_million_keys(spread: int) -> None:
 SMALL = """
 import sys
 import numpy as np, pyarrow as pa
-from penstock.stages.keys import KeySlots
+from penstock.stages.keys.slots import KeySlots
 types = [pa.int64(), pa.string(), pa.float32()]
 columns = [pa.array(np.arange(900)), pa.array(map(str, range(900))), pa.array(np.zeros(900, np.float32))]
 for which in ([0], [1], [2], [0, 1, 2]):

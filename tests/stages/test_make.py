@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.errors import NotSupported, Where
 from penstock.operators import aggregates as spec
@@ -16,12 +17,11 @@ from penstock.operators.process import Operator, Process
 from penstock.operators.split import Relay
 from penstock.operators.window import tumbling
 from penstock.operators.windows import KeyedWindows
-from penstock.plan.accounts import Accounts
-from penstock.stages.batch import Batch
 from penstock.stages.make import stage_of
-from penstock.stages.row_places import NOTHING, filled, merged, with_index
-from penstock.stages.site import Site
-from penstock.stages.window_stage import WindowStage
+from penstock.stages.rows.batch import Batch
+from penstock.stages.rows.order import NOTHING, filled, merged, with_index
+from penstock.stages.stage import Site
+from penstock.stages.window.stage import WindowStage
 from tests.stages.steps import WIDE, Driven, case
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.stages.ranks import K, Ranks
+from penstock.stages.sketches.kll import K, Ranks
 
 NUMBERS = st.one_of(st.floats(allow_nan=True), st.sampled_from([0.0, -0.0]))
 SHARES = st.sampled_from([0.0, 0.07, 0.1, 0.5, 0.55, 0.9, 0.99, 1.0])

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.rules import LEAST
-from penstock.stages.row_blocks import RowBlocks, before, joined_rows, of_slots
-from penstock.stages.saved_rows import loaded_rows, saved_rows
-from penstock.stages.store import Arriving, Values
+from penstock.kernels.windows.accumulate import LEAST
+from penstock.stages.rows.store import RowBlocks, before, joined_rows, loaded_rows, of_slots, saved_rows
+from penstock.stages.window.store import Arriving, Values
 from tests.stages.rounds import Row, arriving
 
 ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30)), max_size=10)

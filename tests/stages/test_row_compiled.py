@@ -20,8 +20,8 @@ from penstock.expr import col
 from penstock.operators.filter import Filter
 from penstock.operators.function import batch, row_function
 from penstock.operators.map import Map
-from penstock.stages import row_compiled
-from penstock.stages.row_compiled import CompiledRows
+from penstock.stages.functions import compile as row_compiled
+from penstock.stages.functions.compile import CompiledRows
 from tests.engines.reference.sketch import batch as cut_batch
 from tests.stages.steps import Case, agree
 

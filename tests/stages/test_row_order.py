@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.stages.row_order import in_order, ranked
+from penstock.stages.rows.order import in_order, ranked
 
 FLOATS = st.sampled_from([None, math.nan, -math.inf, -1.5, -0.0, 0.0, 2.5, math.inf])
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {

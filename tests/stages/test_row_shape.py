@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from penstock.expr.failure import RowFailure
 from penstock.operators.row import Row, plain_row
-from penstock.stages.row_shape import RowShape, row_class
+from penstock.stages.functions.rows import RowShape, row_class
 
 SCHEMA = pa.schema(
     [

@@ -18,8 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.operators.row import Row
-from penstock.stages.saved_values import CannotSave, Loading, Saving
-from penstock.stages.state_classes import classes_of
+from penstock.stages.state.codec import CannotSave, Loading, Saving, classes_of
 
 
 class Colour(Enum):

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.folds import fold_rule
-from penstock.stages.register import Kind, Register
-from penstock.stages.sessions import SessionStore
-from penstock.stages.store import ENDED, NEVER, Fate
+from penstock.kernels.windows.folds import fold_rule
+from penstock.stages.window.accumulators import Kind, Register
+from penstock.stages.window.session_store import SessionStore
+from penstock.stages.window.store import ENDED, NEVER, Fate
 from penstock.timing.windows import SessionWindow
 from tests.naive.sessions import NaiveSessions
 from tests.stages.rounds import (

@@ -12,13 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.stages.coupons import coupons_of
-from penstock.stages.distinct import Distinct
-from penstock.stages.ranks import Ranks
-from penstock.stages.sketch import Sketch
-from penstock.stages.sketch_tree import SketchTree
-from penstock.stages.sketches import SketchStore
-from penstock.stages.store import ENDED, NEVER, Arriving, Fate, Left, Values
+from penstock.stages.sketches.hll import Distinct, coupons_of
+from penstock.stages.sketches.kll import Ranks
+from penstock.stages.sketches.store import Sketch, SketchStore, SketchTree
+from penstock.stages.window.store import ENDED, NEVER, Arriving, Fate, Left, Values
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 from tests.naive.kept import NaiveKept

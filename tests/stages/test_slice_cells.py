@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.cells import BASE, END, FIRST, FURTHEST, GREAT, MASK
-from penstock.stages.register import Kind, Register
-from penstock.stages.slice_cells import SliceCells
-from penstock.stages.store import Values
+from penstock.kernels.windows.place import BASE, END, FIRST, FURTHEST, GREAT, MASK
+from penstock.stages.window.accumulators import Kind, Register
+from penstock.stages.window.panes import SliceCells
+from penstock.stages.window.store import Values
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 from tests.naive.slices import slice_of

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.registers import floats_of, order_floats
-from penstock.stages.combining import Listing, choose
-from penstock.stages.register import Kind, Register
-from penstock.stages.slices import SliceStore
-from penstock.stages.store import ENDED, NEVER, Arriving, Fate, Left, Values
+from penstock.kernels.windows.accumulate import floats_of, order_floats
+from penstock.stages.window.accumulators import Kind, Register
+from penstock.stages.window.combine import Listing, choose
+from penstock.stages.window.store import ENDED, NEVER, Arriving, Fate, Left, Values
+from penstock.stages.window.time_store import SliceStore
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 from tests.naive.time_windows import Buckets, Place, Row

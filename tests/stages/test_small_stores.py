@@ -9,9 +9,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import sys
-from penstock.stages.counts import CountStore
-from penstock.stages.kept_rows import KeptRows
-from penstock.stages.sessions import SessionStore
+from penstock.stages.window.count_store import CountStore
+from penstock.stages.window.row_store import KeptRows
+from penstock.stages.window.session_store import SessionStore
 from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow
 from tests.stages.rounds import ENDED, NEVER, REGISTERS, SCHEMA, Row, arriving
 

@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.connect.protocol import BadRow, SourceBatch
-from penstock.engines.reference.interpreter import Interpreter
+from penstock.engines.reference.rounds import Interpreter
 from penstock.errors import PenstockError
 from penstock.events import nobody
 from penstock.expr import col
 from penstock.operators.source import Source, ingest_time, yielded
-from penstock.plan.accounts import Accounts
-from penstock.stages.batch import Batch
-from penstock.stages.row_places import NOTHING
-from penstock.stages.site import Site
-from penstock.stages.source_stage import SourceStage
-from penstock.stages.user_calls import plain_rows_of
+from penstock.stages.functions.rows import plain_rows_of
+from penstock.stages.rows.batch import Batch
+from penstock.stages.rows.order import NOTHING
+from penstock.stages.source import SourceStage
+from penstock.stages.stage import Site
 from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
 from tests.engines.reference.sketch import Sketch, batch
 from tests.stages.steps import told_error

@@ -20,7 +20,7 @@ from penstock.operators.map import Map, Select
 from penstock.operators.op import Op
 from penstock.operators.split import Relay, Split
 from penstock.operators.static_join import StaticJoin
-from penstock.stages.static_join_stage import TableIndex
+from penstock.stages.table_join import TableIndex
 from tests.stages.steps import Case, Driven, agree, by_stage, case, cases
 
 LAW = settings(deadline=None, max_examples=25)

@@ -11,16 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.stages.counts import CountStore
-from penstock.stages.distinct import Distinct
-from penstock.stages.kept_rows import KeptRows
-from penstock.stages.ranks import Ranks
-from penstock.stages.register import Kind, Register
-from penstock.stages.sessions import SessionStore
-from penstock.stages.sketch import Sketch
-from penstock.stages.sketches import SketchStore
-from penstock.stages.slices import SliceStore
-from penstock.stages.store import ENDED, NEVER, Arriving, Store, Values
+from penstock.stages.sketches.hll import Distinct
+from penstock.stages.sketches.kll import Ranks
+from penstock.stages.sketches.store import Sketch, SketchStore
+from penstock.stages.window.accumulators import Kind, Register
+from penstock.stages.window.count_store import CountStore
+from penstock.stages.window.row_store import KeptRows
+from penstock.stages.window.session_store import SessionStore
+from penstock.stages.window.store import ENDED, NEVER, Arriving, Store, Values
+from penstock.stages.window.time_store import SliceStore
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow
 

@@ -8,16 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.stages.picking import Pick
-from penstock.stages.static_join_stage import (
-    MISSING,
-    NEAR,
-    Added,
-    NearIndex,
-    TableIndex,
-    TextLookup,
-    index_of,
-)
+from penstock.stages.rows.batch import Pick
+from penstock.stages.table_join import MISSING, NEAR, Added, NearIndex, TableIndex, TextLookup, index_of
 
 TYPES = st.sampled_from([pa.int8(), pa.int64(), pa.timestamp("us"), pa.date32()])
 NUMBERS = st.none() | st.integers(-128, 127)

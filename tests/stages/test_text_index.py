@@ -11,11 +11,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.loops import Loop
-from penstock.stages import static_join_stage, text_index
-from penstock.stages.picking import Part, Pick
-from penstock.stages.static_join_stage import TextLookup
-from penstock.stages.text_index import TextIndex
+from penstock.kernels.compile.loops import Loop
+from penstock.stages import table_join as static_join_stage
+from penstock.stages.keys import index as text_index
+from penstock.stages.keys.index import TextIndex
+from penstock.stages.rows.batch import Part, Pick
+from penstock.stages.table_join import TextLookup
 
 ALIKE = "https://x/{}/index.html"
 """Texts with the same first and last eight bytes, which only all their bytes tell apart."""

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from penstock.errors import FunctionError
 from penstock.operators import aggregates as spec
-from penstock.operators.this_window import ThisWindow
 from penstock.operators.window import count_window, session, sliding, tumbling
-from penstock.operators.windows import KeyedWindows
+from penstock.operators.windows import KeyedWindows, ThisWindow
 from tests.stages.judge import agree, by_stage, case
 from tests.stages.windowed import cut, small, specs
 

@@ -12,18 +12,18 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.errors import CheckpointError
 from penstock.operators import aggregates as spec
 from penstock.operators.window import count_window, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows
-from penstock.plan.accounts import Accounts
-from penstock.stages.batch import Batch
-from penstock.stages.key_buckets import KeyBuckets
-from penstock.stages.saved_state import decode, depends_on, encode
-from penstock.stages.site import Site
-from penstock.stages.window_stage import WindowStage
-from penstock.testing.compare import difference
+from penstock.stages.keys.slots import KeyBuckets
+from penstock.stages.rows.batch import Batch
+from penstock.stages.snapshot import decode, depends_on, encode
+from penstock.stages.stage import Site
+from penstock.stages.window.stage import WindowStage
+from penstock.testing.agree import difference
 from penstock.timing.watermark import SourceWatermark
 from tests.stages.judge import (
     STEP,

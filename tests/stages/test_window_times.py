@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.errors import TimeError
 from penstock.operators import aggregates as spec
@@ -13,10 +14,9 @@ from penstock.operators.aggregates import Aggregate
 from penstock.operators.stream import Stream
 from penstock.operators.window import WindowSpec, count_window, session, tumbling
 from penstock.operators.windows import KeyedWindows
-from penstock.plan.accounts import Accounts
-from penstock.stages.batch import Batch
-from penstock.stages.site import Site
-from penstock.stages.window_stage import WindowStage
+from penstock.stages.rows.batch import Batch
+from penstock.stages.stage import Site
+from penstock.stages.window.stage import WindowStage
 from penstock.timing.column import TimeType
 
 SCHEMA = pa.schema([("t", pa.int64())])

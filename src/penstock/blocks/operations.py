@@ -1,18 +1,230 @@
-"""Create, add and chain: how a Matryoshka grows by one operator (WindFlow 4.1, Figure 7).
+"""An open Matryoshka, held inside out, and the functions of WindFlow's Figure 6 on it.
 
-The figure is missing from the paper's text; the rules are those of the design. `composition` chooses
-among the three ways to place a distribution that section 5.3 of the paper compares.
+A Matryoshka grows at its seed, which in the nested term is the innermost block. Here the seed is at hand
+and each layer points to the one around it, so that every step costs the same at any depth. `term()`
+turns it right side out, once, when it has stopped growing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from enum import StrEnum
+from typing import overload
 
-from penstock.blocks.functions import NEVER_CHAINED, Composition, Distribution, Kind, Operator
-from penstock.blocks.matryoshka import Matryoshka, last_operator, out_card, put_seed
-from penstock.blocks.rightmost import combine_with_last, pipe_with_last
-from penstock.blocks.terms import SBB, Seq
+from penstock.blocks.terms import (
+    A2A,
+    NEVER_CHAINED,
+    PBB,
+    SBB,
+    Comb,
+    Composition,
+    Container,
+    Distribution,
+    FanOut,
+    Function,
+    Kind,
+    Operator,
+    Pipe,
+    Seq,
+    bare,
+    contain,
+    is_matryoshka,
+)
 from penstock.errors import GraphError
+from penstock.frozen import dataclass
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Before:
+    """The blocks left of the last one in an open pipe, nearest first."""
+
+    block: SBB
+    before: Before | None
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Matryoshka:
+    """n identical open pipes (the seed), and the Matryoshka around them."""
+
+    last: SBB
+    n: int
+    before: Before | None = None
+    outer: Matryoshka | None = None
+
+    def term(self) -> PBB:
+        """The nested building block: a container of pipes, or an A2A."""
+        inner: PBB = Container((self.pipe(),), self.n)
+        layer = self.outer
+        while layer is not None:
+            inner = A2A(Container((layer.pipe(),), layer.n), contain(inner))
+            layer = layer.outer
+        return inner
+
+    def pipe(self) -> Pipe:
+        """One pipe of the seed."""
+        steps = [self.last]
+        link = self.before
+        while link is not None:
+            steps.append(link.block)
+            link = link.before
+        return Pipe(tuple(reversed(steps)))
+
+    def __repr__(self) -> str:
+        return f"Matryoshka({self.term()!r})"
+
+
+def out_card(m: Matryoshka) -> int:
+    """OutCard: the number of pipes in the seed."""
+    return m.n
+
+
+def put_seed(m: Matryoshka, seed: Matryoshka) -> Matryoshka:
+    """◇: the seed becomes the innermost layer of m."""
+    assert seed.outer is None, "a seed is a single layer"
+    return replace(seed, outer=m)
+
+
+def last_op(m: Matryoshka) -> Kind | None:
+    """LastOP: the kind of the operator added last, or None before the first."""
+    function = last_operator(m)
+    return function.role if function is not None and isinstance(function.role, Kind) else None
+
+
+def last_operator(m: Matryoshka) -> Function | None:
+    """The operator added last; distributions and splitting functions behind it are passed over."""
+    layer: Matryoshka | None = m
+    while layer is not None:
+        found = operator_at_end(layer.last)
+        link = layer.before
+        while found is None and link is not None:
+            found = operator_at_end(link.block)
+            link = link.before
+        if found is not None:
+            return found
+        layer = layer.outer
+    return None
+
+
+def operator_at_end(block: SBB) -> Function | None:
+    """The rightmost operator inside a sequential block."""
+    todo = [block]
+    while todo:
+        part = todo.pop()
+        if not isinstance(part, Seq):
+            todo.extend(inner for inner in part.parts if isinstance(inner, SBB))
+        elif isinstance(part.function.role, Kind):
+            return part.function
+    return None
+
+
+# The functions of WindFlow's section 3.1 (Figure 5) and of 4.2.2: what happens at the right end.
+#
+# Each works on any parallel block, down the right-hand sides, without recursion; the first two also take
+# an open Matryoshka, where the right end is at hand.
+
+
+def _every(_: Pipe) -> bool:
+    return True
+
+
+@overload
+def combine_with_last(block: Matryoshka, after: SBB) -> Matryoshka: ...
+@overload
+def combine_with_last(block: PBB, after: SBB, only: Callable[[Pipe], bool] = _every) -> PBB: ...
+def combine_with_last(
+    block: Matryoshka | PBB, after: SBB, only: Callable[[Pipe], bool] = _every
+) -> Matryoshka | PBB:
+    """▷: fuse a copy of `after` to every rightmost sequential block (of the pipes that `only` picks)."""
+    if isinstance(block, Matryoshka):
+        return replace(block, last=Comb(block.last, after))
+    return _at_right_end(
+        block,
+        lambda pipe: Pipe((*pipe.steps[:-1], Comb(pipe.steps[-1], after))) if only(pipe) else pipe,
+    )
+
+
+@overload
+def pipe_with_last(block: Matryoshka, after: SBB) -> Matryoshka: ...
+@overload
+def pipe_with_last(block: PBB, after: SBB, only: Callable[[Pipe], bool] = _every) -> PBB: ...
+def pipe_with_last(
+    block: Matryoshka | PBB, after: SBB, only: Callable[[Pipe], bool] = _every
+) -> Matryoshka | PBB:
+    """⊢: append a copy of `after` to every rightmost pipe (that `only` picks)."""
+    if isinstance(block, Matryoshka):
+        return replace(block, last=after, before=Before(block.last, block.before))
+    return _at_right_end(block, lambda pipe: Pipe((*pipe.steps, after)) if only(pipe) else pipe)
+
+
+def rmost(block: PBB) -> tuple[PBB, ...]:
+    """Rmost: the rightmost Matryoshkas of a MultiPipe, from left to right."""
+    found: list[PBB] = []
+    todo = [block]
+    while todo:
+        inner = bare(todo.pop())
+        if is_matryoshka(inner):
+            found.append(inner)
+        elif isinstance(inner, A2A):
+            todo.append(inner.right)
+        elif isinstance(inner, Container):
+            todo.extend(reversed(inner.blocks))
+    return tuple(found)
+
+
+def no_sink(block: PBB) -> bool:
+    """noSink: none of the rightmost Matryoshkas is closed by a Sink."""
+    return not any(ends_in_sink(seed_pipe(m)) for m in rmost(block))
+
+
+def seed_pipe(m: PBB) -> Pipe:
+    """One pipe of the seed of a Matryoshka."""
+    while not isinstance(m, Pipe):
+        m = m.right if isinstance(m, A2A) else next(part for part in m.parts if isinstance(part, PBB))
+    return m
+
+
+def end_of(pipe: Pipe) -> Function | None:
+    """The last operator of a pipe; None in a pipe that only distributes."""
+    return next((end for end in map(operator_at_end, reversed(pipe.steps)) if end is not None), None)
+
+
+def ends_in_sink(pipe: Pipe) -> bool:
+    """Whether the pipe is closed."""
+    end = end_of(pipe)
+    return end is not None and end.role is Kind.SNK
+
+
+def _at_right_end(top: PBB, change: Callable[[Pipe], Pipe]) -> PBB:
+    """Rebuild a block with its rightmost pipes changed: the pipe, a2a and pc cases of Figure 5."""
+    done: list[PBB] = []
+    todo: list[tuple[PBB, bool]] = [(top, False)]
+    while todo:
+        block, ready = todo.pop()
+        if isinstance(block, Pipe):
+            done.append(change(block))
+        elif isinstance(block, A2A):
+            if ready:
+                right = done.pop()
+                assert isinstance(right, Container), "the right side of an A2A stays a container"
+                done.append(A2A(block.left, right))
+            else:
+                todo += [(block, True), (block.right, False)]
+        elif isinstance(block, Container):
+            if ready:
+                done.append(Container(tuple(done.pop() for _ in block.blocks), block.copies))
+            else:
+                # Pushed left to right, so they are rebuilt right to left and popped in order above.
+                todo.append((block, True))
+                todo.extend((inner, False) for inner in block.blocks)
+    return done.pop()
+
+
+# Create, add and chain: how a Matryoshka grows by one operator (WindFlow 4.1, Figure 7).
+#
+# The figure is missing from the paper's text; the rules are those of the design. `composition` chooses
+# among the three ways to place a distribution that section 5.3 of the paper compares.
 
 
 class Growth(StrEnum):
@@ -70,3 +282,124 @@ def refuse_after_sink(m: Matryoshka, op: Operator) -> None:
             step=op.name,
             hint=f'attach "{op.name}" to the step before "{last.name}"',
         )
+
+
+# Split and merge: how Matryoshkas are joined into MultiPipes (WindFlow 4.2, Figures 9 and 10).
+#
+# The figures are missing from the paper's text; the rules are those of the design. Finding the place in
+# a larger MultiPipe (split1, split2, merge1, merge2 of the paper) is the work of `sites`; here is what
+# happens at that place.
+#
+# Beyond the paper: it merges only where no branch is closed. Here a branch that ended in a Sink, or that
+# nobody reads, may stay inside what is merged: it sends nothing, so its wires to the right side carry
+# nothing, and it is not given the distribution. `Merged.left_out` says which.
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A Matryoshka that feeds several branches, each still open."""
+
+    stem: Matryoshka
+    branches: tuple[Matryoshka, ...]
+
+    def term(self) -> A2A:
+        """A2A(M ▷ FanOut(f_s, {f_di}), [M_i])."""
+        return split_term(self.stem.term(), tuple(branch.term() for branch in self.branches))
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """MultiPipes that feed one Matryoshka, which is still open."""
+
+    inputs: tuple[PBB, ...]
+    out: Matryoshka
+    left_out: tuple[str, ...]  # the ends that send nothing, in order
+
+    def term(self) -> A2A:
+        """A2A([Γ_i ▷ Seq f_d], M)."""
+        return merged_term(self.inputs, self.out.term())
+
+
+def split(
+    m: Matryoshka, function: Function, ops: Sequence[Operator], *, composition: Composition = "combined"
+) -> Split:
+    """split: A2A(M ▷ FanOut(f_s, {f_di}), [M_i]), with one new Matryoshka per operator."""
+    if len(ops) < 2:
+        raise GraphError(f'the split "{function.name}" has {len(ops)} branches, and needs two or more')
+    refuse_after_sink(m, ops[0])
+    fan = FanOut(Seq(function), tuple(Seq(op.routing) for op in ops))
+    return Split(distribute(m, fan, composition), tuple(create(op) for op in ops))
+
+
+def merge_independent(
+    pipes: Sequence[PBB],
+    op: Operator,
+    *,
+    composition: Composition = "combined",
+    unread: AbstractSet[str] = frozenset(),
+) -> Merged:
+    """merge-ind: A2A([Γ_i ▷ Seq f_d], M'), of MultiPipes that nothing joins yet.
+
+    `unread` names operators that are not sinks but whose rows go nowhere.
+    """
+    return _merge(pipes, op, composition, unread)
+
+
+def merge(
+    siblings: Sequence[PBB],
+    op: Operator,
+    *,
+    composition: Composition = "combined",
+    unread: AbstractSet[str] = frozenset(),
+) -> Merged:
+    """merge4, and its form for all branches: sibling branches of one split become one branch.
+
+    The result takes their place among the branches of the split.
+    """
+    return _merge(siblings, op, composition, unread)
+
+
+def split_term(stem: PBB, branches: Sequence[PBB]) -> A2A:
+    """The A2A of a split."""
+    return A2A(contain(stem), contain(*branches))
+
+
+def merged_term(inputs: Sequence[PBB], out: PBB) -> A2A:
+    """The A2A of a merge."""
+    return A2A(Container(tuple(bare(pipe) for pipe in inputs)), contain(out))
+
+
+def _merge(pipes: Sequence[PBB], op: Operator, composition: Composition, unread: AbstractSet[str]) -> Merged:
+    if len(pipes) < 2:
+        raise GraphError(f"a merge of {len(pipes)} pipes needs two or more", step=op.name)
+    left_out = _refuse_closed(pipes, op, unread)
+    routing = Seq(op.routing)
+
+    def reads(pipe: Pipe) -> bool:
+        return not _silent(pipe, unread)
+
+    if composition == "centralised":
+        return Merged(tuple(pipes), put_seed(Matryoshka(routing, 1), create(op)), left_out)
+    extend = combine_with_last if composition == "combined" else pipe_with_last
+    return Merged(tuple(extend(pipe, routing, reads) for pipe in pipes), create(op), left_out)
+
+
+def _silent(pipe: Pipe, unread: AbstractSet[str]) -> bool:
+    end = end_of(pipe)
+    return ends_in_sink(pipe) or (end is not None and end.name in unread)
+
+
+def _refuse_closed(pipes: Sequence[PBB], op: Operator, unread: AbstractSet[str]) -> tuple[str, ...]:
+    """The names of the silent ends; a MultiPipe with no other end has nothing to merge."""
+    names: list[str] = []
+    for pipe in pipes:
+        ends = [seed_pipe(m) for m in rmost(pipe)]
+        silent = [str(end_of(end)) for end in ends if _silent(end, unread)]
+        if len(silent) == len(ends):
+            raise GraphError(
+                f'every branch that "{op.name}" would merge here is closed: {", ".join(silent)}',
+                step=op.name,
+                hint="merge before the sink",
+            )
+        names += silent
+    return tuple(names)

@@ -1,17 +1,117 @@
-"""The building blocks of WindFlow's Table 2, as frozen data that cannot be put together wrongly.
+"""What the building blocks wrap: operators, distributions and splitting functions, by name.
 
-Sequential blocks (SBB) are Seq, Comb and FanOut; parallel blocks (PBB) are Pipe, Container and A2A.
-Invariant: nothing here recurses, because a long chain of key-by steps nests as deep as it is long. So
-each block knows its parts, its hash is fixed when it is made, and comparing walks a stack.
+The algebra never calls a function; it only says where each one stands. So a function here is its name
+and its role, and an operator is WindFlow's triple of distribution, logic and number of replicas
+(section 4.1). Imports nothing of ours but the errors.
 """
 
 from __future__ import annotations
 
 from dataclasses import field
+from enum import StrEnum
+from typing import Literal
 
-from penstock.blocks.functions import Function
 from penstock.errors import GraphError
 from penstock.frozen import dataclass
+
+Composition = Literal["combined", "dedicated", "centralised"]
+"""Where a distribution runs (WindFlow 5.3): in the node before it, in a node of its own per replica, or
+in one node for all replicas."""
+
+
+class Kind(StrEnum):
+    """The type of an operator: the ten of WindFlow's Table 1, then ours."""
+
+    SRC = "SRC"
+    SNK = "SNK"
+    M = "M"
+    FM = "FM"
+    F = "F"
+    A = "A"
+    KW = "KW"
+    PW = "PW"
+    PAW = "PAW"
+    MRW = "MRW"
+    WJ = "WJ"  # window join
+    SJ = "SJ"  # join with a table
+    P = "P"  # a process, with a driver loop of its own
+    ID = "ID"  # a relay: passes rows on
+
+
+NEVER_CHAINED = frozenset({Kind.SRC, Kind.A, Kind.WJ, Kind.P})
+"""Kinds that always get a node of their own: they start a stream, gather rows by key or from two sides,
+or drive themselves, and none of that can be a call from the node before."""
+
+
+class Distribution(StrEnum):
+    """How rows reach the replicas of an operator."""
+
+    NONE = "none"
+    FORWARD = "forward"
+    KEY_BY = "keyby"
+    BROADCAST = "broadcast"
+    REBALANCE = "rebalance"
+    COMPLEX = "complex"
+
+
+class Splitting(StrEnum):
+    """How a split chooses among its branches."""
+
+    FUNCTION = "function"  # the user's
+    COPY = "copy"  # every branch gets every row
+    TAG = "tag"  # by the output that the operator marked: out, late, errors, a port
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A name and a role; for a distribution, the name is that of the operator it leads to.
+
+    >>> str(Function("views", Kind.KW)), str(Function("views", Distribution.KEY_BY))
+    ('views', 'D_keyby')
+    """
+
+    name: str
+    role: Kind | Distribution | Splitting
+
+    def __str__(self) -> str:
+        if isinstance(self.role, Distribution):
+            return f"D_{self.role}"
+        if isinstance(self.role, Splitting):
+            return f"S_{self.name}"
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """WindFlow's triple: how rows are distributed to it, what it does, and in how many replicas."""
+
+    name: str
+    kind: Kind
+    n: int = 1
+    distribution: Distribution = Distribution.FORWARD
+
+    def __post_init__(self) -> None:
+        if self.n < 1:
+            raise GraphError(
+                f'"{self.name}" has {self.n} replicas', step=self.name, hint="use parallelism=1 or more"
+            )
+
+    @property
+    def logic(self) -> Function:
+        """The paper's f_op."""
+        return Function(self.name, self.kind)
+
+    @property
+    def routing(self) -> Function:
+        """The paper's f_d."""
+        return Function(self.name, self.distribution)
+
+
+# The building blocks of WindFlow's Table 2, as frozen data that cannot be put together wrongly.
+#
+# Sequential blocks (SBB) are Seq, Comb and FanOut; parallel blocks (PBB) are Pipe, Container and A2A.
+# Invariant: nothing here recurses, because a long chain of key-by steps nests as deep as it is long. So
+# each block knows its parts, its hash is fixed when it is made, and comparing walks a stack.
 
 
 class Term:
@@ -192,3 +292,72 @@ def _seal(term: Term, parts: tuple[Term, ...], own: object = None) -> None:
     object.__setattr__(term, "parts", parts)
     object.__setattr__(term, "_own", own)
     object.__setattr__(term, "_hash", hash((type(term).__name__, own, tuple(part._hash for part in parts))))
+
+
+# The two grammars of WindFlow: Matryoshka (its equation 1) and MultiPipe (its equation 2).
+#
+# The types already keep Table 2; these checkers ask for more, and are what the tests hold every
+# derivation against. A container of one block is that block, as the paper writes it.
+
+
+@dataclass(frozen=True, slots=True)
+class _Symbols:
+    """Which symbols of the grammar produce a block; `several` is the paper's [Γ_i]."""
+
+    doll: bool = False  # M
+    merged: bool = False  # Γ◀, the right of a merge
+    split: bool = False  # Γ▶, the left of a split
+    whole: bool = False  # Γ
+    several: bool = False
+
+
+_DOLL = _Symbols(doll=True, merged=True, split=True, whole=True, several=True)
+
+
+def is_matryoshka(term: Term) -> bool:
+    """M ::= [Φ]^n | A2A([Φ]^n, M)."""
+    block = bare(term) if isinstance(term, PBB) else term
+    return isinstance(block, Pipe) or is_seed(block) or (isinstance(block, A2A) and block.matryoshka)
+
+
+def is_multipipe(term: Term) -> bool:
+    """Γ ::= M | A2A([Γ_i], Γ◀) | A2A(Γ▶, [Γ_i])."""
+    if not isinstance(term, PBB):
+        return False
+    known: list[_Symbols] = []  # of the blocks already judged, innermost first
+    todo: list[tuple[PBB, bool]] = [(term, False)]
+    while todo:
+        block, ready = todo.pop()
+        if is_matryoshka(block):
+            known.append(_DOLL)
+        elif isinstance(block, A2A):
+            if ready:
+                right, left = known.pop(), known.pop()
+                known.append(_all_to_all(left, right))
+            else:
+                todo += [(block, True), (block.right, False), (block.left, False)]
+        elif isinstance(block, Container):
+            if ready:
+                inside = [known.pop() for _ in block.blocks]
+                known.append(_container(block, inside))
+            else:
+                todo.append((block, True))
+                todo.extend((inner, False) for inner in block.blocks)
+    return known.pop().whole
+
+
+def _all_to_all(left: _Symbols, right: _Symbols) -> _Symbols:
+    merge = left.several and right.merged
+    split = left.split and right.several
+    return _Symbols(
+        merged=left.doll and right.several,
+        split=left.several and right.doll,
+        whole=merge or split,
+        several=merge or split,
+    )
+
+
+def _container(block: Container, inside: list[_Symbols]) -> _Symbols:
+    if block.single:
+        return inside[0]
+    return _Symbols(several=all(inner.whole for inner in inside))

@@ -16,9 +16,9 @@ from rich.table import Table
 
 from penstock.apps.campaign_views import campaign_views, write_events
 from penstock.cli import screen
-from penstock.cli.accounts import accounts_table
 from penstock.cli.exits import Code, ending_with, epilog
 from penstock.cli.run import run_to_the_end
+from penstock.cli.screen import accounts_table
 
 ABOUT = (
     "Run a whole program on made-up events.\n\n"

@@ -9,9 +9,9 @@ import typer
 
 import penstock as ps
 from penstock.cli import screen
-from penstock.cli.accounts import accounts_table
 from penstock.cli.exits import Code, ending_with, epilog
 from penstock.cli.load import load_graph
+from penstock.cli.screen import accounts_table
 
 ABOUT = (
     "Run the graph in FILE to the end of its sources.\n\n"

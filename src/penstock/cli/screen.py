@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
 from rich.text import Text
 
 from penstock.errors import PenstockError
@@ -90,3 +92,21 @@ class ProgressBar:
     def move(self, done: int, total: int | None, doing: str) -> None:
         """Say how far it is, and with what it goes on."""
         self._bar.update(self._task, completed=done, total=total, description=doing)
+
+
+# What became of every row, as a table: one line per step, and only the columns that say something.
+
+ALWAYS = ("rows_in", "rows_out")
+SOMETIMES = ("late", "filtered", "no_window", "unfinished", "unmatched", "unrouted", "errors")
+
+
+def accounts_table(accounts: Mapping[str, Any]) -> Table:
+    """The accounts of a run, by step."""
+    used = [what for what in SOMETIMES if any(getattr(one, what) for one in accounts.values())]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("step")
+    for what in (*ALWAYS, *used):
+        table.add_column(what.replace("_", " "), justify="right")
+    for step, one in accounts.items():
+        table.add_row(Text(step), *(f"{getattr(one, what):,}" for what in (*ALWAYS, *used)))
+    return table

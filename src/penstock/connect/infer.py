@@ -14,9 +14,10 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 
-from penstock.connect.columns import fields_of
+from penstock.connect.batches import fields_of
 from penstock.errors import SchemaError
 from penstock.expr.declared import declared_schema
+from penstock.expr.failure import RowFailure
 
 _SIMPLE: dict[type, pa.DataType] = {
     bool: pa.bool_(),
@@ -129,3 +130,22 @@ def _decimal_type(values: Sequence[Decimal]) -> pa.DataType:
 
 def _shown(value: object) -> str:
     return f"{type(value).__name__} {value!r:.40}"
+
+
+# Times and dates as text: ISO 8601, the same in csv and jsonl.
+
+
+def parse_time(text: str) -> datetime:
+    """A moment; digits beyond microseconds are cut off, which floors it."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise RowFailure(f"{text!r:.80} is not an ISO 8601 time such as 2026-01-31T12:00:00Z") from None
+
+
+def parse_date(text: str) -> date:
+    """A day."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise RowFailure(f"{text!r:.80} is not an ISO 8601 date such as 2026-01-31") from None

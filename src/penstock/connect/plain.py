@@ -12,9 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.connect.protocol import BadRow, SourceBatch
-from penstock.expr.arrays import from_numpy
 from penstock.expr.plainly import looked_at
-from penstock.expr.values import from_checked
+from penstock.expr.values import from_checked, from_numpy
 
 FEW = 1024
 """Rows that stay plain; of more, columns are worth making at once."""

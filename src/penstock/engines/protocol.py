@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
+from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
-from penstock.engines.measured import Measured
+from penstock.engines.accounts import Measured
 from penstock.frozen import dataclass
-from penstock.plan.accounts import Accounts
-from penstock.plan.plan import Plan
-from penstock.plan.step import Ref
+from penstock.plan.plan import Plan, Ref
 
 if TYPE_CHECKING:
     from penstock.events import EventSink

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.deferred import load
 from penstock.errors import EngineError, nearest_first
+from penstock.lazy import load
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints

@@ -25,91 +25,91 @@ node's class: `lower_python` for the reference engine, `lower_arrow` in process.
 
 from typing import TYPE_CHECKING
 
-from penstock.deferred import defer
+from penstock.lazy import defer
 
 if TYPE_CHECKING:
-    from penstock.expr.arithmetic import Absolute as Absolute
-    from penstock.expr.arithmetic import Add as Add
-    from penstock.expr.arithmetic import Ceil as Ceil
-    from penstock.expr.arithmetic import Divide as Divide
-    from penstock.expr.arithmetic import Floor as Floor
-    from penstock.expr.arithmetic import FloorDivide as FloorDivide
-    from penstock.expr.arithmetic import Modulo as Modulo
-    from penstock.expr.arithmetic import Multiply as Multiply
-    from penstock.expr.arithmetic import Negate as Negate
-    from penstock.expr.arithmetic import Power as Power
-    from penstock.expr.arithmetic import Round as Round
-    from penstock.expr.arithmetic import Sqrt as Sqrt
-    from penstock.expr.arithmetic import Subtract as Subtract
     from penstock.expr.arrow import Evaluated as Evaluated
     from penstock.expr.arrow import lower_arrow as lower_arrow
-    from penstock.expr.cast import Cast as Cast
-    from penstock.expr.cast import cast_target as cast_target
-    from penstock.expr.columns import Column as Column
-    from penstock.expr.columns import Field as Field
-    from penstock.expr.columns import Literal as Literal
-    from penstock.expr.columns import col as col
-    from penstock.expr.columns import lift as lift
-    from penstock.expr.columns import lit as lit
-    from penstock.expr.comparison import Between as Between
-    from penstock.expr.comparison import Equal as Equal
-    from penstock.expr.comparison import Greater as Greater
-    from penstock.expr.comparison import GreaterEqual as GreaterEqual
-    from penstock.expr.comparison import IsIn as IsIn
-    from penstock.expr.comparison import Less as Less
-    from penstock.expr.comparison import LessEqual as LessEqual
-    from penstock.expr.comparison import NotEqual as NotEqual
-    from penstock.expr.comparison import is_in_values as is_in_values
-    from penstock.expr.conditional import Case as Case
-    from penstock.expr.conditional import When as When
-    from penstock.expr.conditional import when as when
     from penstock.expr.failure import RowFailure as RowFailure
-    from penstock.expr.hashing import Hash as Hash
-    from penstock.expr.hashing import hash as hash
-    from penstock.expr.json import JsonValue as JsonValue
-    from penstock.expr.json import json_target as json_target
-    from penstock.expr.lists import ListItem as ListItem
-    from penstock.expr.lists import ListLength as ListLength
-    from penstock.expr.lists import Lists as Lists
-    from penstock.expr.logic import And as And
-    from penstock.expr.logic import Not as Not
-    from penstock.expr.logic import Or as Or
     from penstock.expr.node import Node as Node
     from penstock.expr.node import Sees as Sees
-    from penstock.expr.null import Coalesce as Coalesce
-    from penstock.expr.null import FillNull as FillNull
-    from penstock.expr.null import IsNan as IsNan
-    from penstock.expr.null import IsNotNull as IsNotNull
-    from penstock.expr.null import IsNull as IsNull
-    from penstock.expr.null import coalesce as coalesce
+    from penstock.expr.nodes.arithmetic import Absolute as Absolute
+    from penstock.expr.nodes.arithmetic import Add as Add
+    from penstock.expr.nodes.arithmetic import Ceil as Ceil
+    from penstock.expr.nodes.arithmetic import Divide as Divide
+    from penstock.expr.nodes.arithmetic import Floor as Floor
+    from penstock.expr.nodes.arithmetic import FloorDivide as FloorDivide
+    from penstock.expr.nodes.arithmetic import Modulo as Modulo
+    from penstock.expr.nodes.arithmetic import Multiply as Multiply
+    from penstock.expr.nodes.arithmetic import Negate as Negate
+    from penstock.expr.nodes.arithmetic import Power as Power
+    from penstock.expr.nodes.arithmetic import Round as Round
+    from penstock.expr.nodes.arithmetic import Sqrt as Sqrt
+    from penstock.expr.nodes.arithmetic import Subtract as Subtract
+    from penstock.expr.nodes.cast import Cast as Cast
+    from penstock.expr.nodes.cast import cast_target as cast_target
+    from penstock.expr.nodes.columns import Column as Column
+    from penstock.expr.nodes.columns import Field as Field
+    from penstock.expr.nodes.columns import Literal as Literal
+    from penstock.expr.nodes.columns import col as col
+    from penstock.expr.nodes.columns import lift as lift
+    from penstock.expr.nodes.columns import lit as lit
+    from penstock.expr.nodes.comparison import Between as Between
+    from penstock.expr.nodes.comparison import Equal as Equal
+    from penstock.expr.nodes.comparison import Greater as Greater
+    from penstock.expr.nodes.comparison import GreaterEqual as GreaterEqual
+    from penstock.expr.nodes.comparison import IsIn as IsIn
+    from penstock.expr.nodes.comparison import Less as Less
+    from penstock.expr.nodes.comparison import LessEqual as LessEqual
+    from penstock.expr.nodes.comparison import NotEqual as NotEqual
+    from penstock.expr.nodes.comparison import is_in_values as is_in_values
+    from penstock.expr.nodes.conditional import And as And
+    from penstock.expr.nodes.conditional import Case as Case
+    from penstock.expr.nodes.conditional import Coalesce as Coalesce
+    from penstock.expr.nodes.conditional import FillNull as FillNull
+    from penstock.expr.nodes.conditional import IsNan as IsNan
+    from penstock.expr.nodes.conditional import IsNotNull as IsNotNull
+    from penstock.expr.nodes.conditional import IsNull as IsNull
+    from penstock.expr.nodes.conditional import Not as Not
+    from penstock.expr.nodes.conditional import Or as Or
+    from penstock.expr.nodes.conditional import When as When
+    from penstock.expr.nodes.conditional import coalesce as coalesce
+    from penstock.expr.nodes.conditional import when as when
+    from penstock.expr.nodes.functions import Hash as Hash
+    from penstock.expr.nodes.functions import SparkSql as SparkSql
+    from penstock.expr.nodes.functions import hash as hash
+    from penstock.expr.nodes.functions import spark_expr as spark_expr
+    from penstock.expr.nodes.nested import JsonValue as JsonValue
+    from penstock.expr.nodes.nested import ListItem as ListItem
+    from penstock.expr.nodes.nested import ListLength as ListLength
+    from penstock.expr.nodes.nested import Lists as Lists
+    from penstock.expr.nodes.nested import json_target as json_target
+    from penstock.expr.nodes.string import Concat as Concat
+    from penstock.expr.nodes.string import Contains as Contains
+    from penstock.expr.nodes.string import EndsWith as EndsWith
+    from penstock.expr.nodes.string import Length as Length
+    from penstock.expr.nodes.string import Lower as Lower
+    from penstock.expr.nodes.string import Replace as Replace
+    from penstock.expr.nodes.string import Slice as Slice
+    from penstock.expr.nodes.string import Split as Split
+    from penstock.expr.nodes.string import StartsWith as StartsWith
+    from penstock.expr.nodes.string import Strings as Strings
+    from penstock.expr.nodes.string import Strip as Strip
+    from penstock.expr.nodes.string import Upper as Upper
+    from penstock.expr.nodes.string import concat as concat
+    from penstock.expr.nodes.time import Epoch as Epoch
+    from penstock.expr.nodes.time import FromEpoch as FromEpoch
+    from penstock.expr.nodes.time import Shift as Shift
+    from penstock.expr.nodes.time import TimePart as TimePart
+    from penstock.expr.nodes.time import Times as Times
+    from penstock.expr.nodes.time import Truncate as Truncate
+    from penstock.expr.nodes.time import from_epoch as from_epoch
+    from penstock.expr.nodes.time import shift_micros as shift_micros
     from penstock.expr.program import Line as Line
     from penstock.expr.program import resolve as resolve
     from penstock.expr.program import type_of as type_of
     from penstock.expr.python import lower_python as lower_python
-    from penstock.expr.spark_only import SparkSql as SparkSql
-    from penstock.expr.spark_only import spark_expr as spark_expr
-    from penstock.expr.string import Concat as Concat
-    from penstock.expr.string import Contains as Contains
-    from penstock.expr.string import EndsWith as EndsWith
-    from penstock.expr.string import Length as Length
-    from penstock.expr.string import Lower as Lower
-    from penstock.expr.string import Replace as Replace
-    from penstock.expr.string import Slice as Slice
-    from penstock.expr.string import Split as Split
-    from penstock.expr.string import StartsWith as StartsWith
-    from penstock.expr.string import Strings as Strings
-    from penstock.expr.string import Strip as Strip
-    from penstock.expr.string import Upper as Upper
-    from penstock.expr.string import concat as concat
     from penstock.expr.surface import Expr as Expr
-    from penstock.expr.time import Epoch as Epoch
-    from penstock.expr.time import FromEpoch as FromEpoch
-    from penstock.expr.time import Shift as Shift
-    from penstock.expr.time import TimePart as TimePart
-    from penstock.expr.time import Times as Times
-    from penstock.expr.time import Truncate as Truncate
-    from penstock.expr.time import from_epoch as from_epoch
-    from penstock.expr.time import shift_micros as shift_micros
     from penstock.expr.types import canonical as canonical
     from penstock.expr.types import canonical_batch as canonical_batch
     from penstock.expr.types import canonical_schema as canonical_schema
@@ -121,32 +121,32 @@ else:
     defer(
         __name__,
         {
-            "penstock.expr.arithmetic": (
+            "penstock.expr.arrow": "Evaluated lower_arrow",
+            "penstock.expr.failure": "RowFailure",
+            "penstock.expr.node": "Node Sees",
+            "penstock.expr.nodes.arithmetic": (
                 "Absolute Add Ceil Divide Floor FloorDivide Modulo Multiply Negate Power Round Sqrt Subtract"
             ),
-            "penstock.expr.arrow": "Evaluated lower_arrow",
-            "penstock.expr.cast": "Cast cast_target",
-            "penstock.expr.columns": "Column Field Literal col lift lit",
-            "penstock.expr.comparison": (
+            "penstock.expr.nodes.cast": "Cast cast_target",
+            "penstock.expr.nodes.columns": "Column Field Literal col lift lit",
+            "penstock.expr.nodes.comparison": (
                 "Between Equal Greater GreaterEqual IsIn Less LessEqual NotEqual is_in_values"
             ),
-            "penstock.expr.conditional": "Case When when",
-            "penstock.expr.failure": "RowFailure",
-            "penstock.expr.hashing": "Hash hash",
-            "penstock.expr.json": "JsonValue json_target",
-            "penstock.expr.lists": "ListItem ListLength Lists",
-            "penstock.expr.logic": "And Not Or",
-            "penstock.expr.node": "Node Sees",
-            "penstock.expr.null": "Coalesce FillNull IsNan IsNotNull IsNull coalesce",
+            "penstock.expr.nodes.conditional": (
+                "And Case Coalesce FillNull IsNan IsNotNull IsNull Not Or When coalesce when"
+            ),
+            "penstock.expr.nodes.functions": "Hash SparkSql hash spark_expr",
+            "penstock.expr.nodes.nested": "JsonValue ListItem ListLength Lists json_target",
+            "penstock.expr.nodes.string": (
+                "Concat Contains EndsWith Length Lower Replace Slice Split StartsWith Strings "
+                "Strip Upper concat"
+            ),
+            "penstock.expr.nodes.time": (
+                "Epoch FromEpoch Shift TimePart Times Truncate from_epoch shift_micros"
+            ),
             "penstock.expr.program": "Line resolve type_of",
             "penstock.expr.python": "lower_python",
-            "penstock.expr.spark_only": "SparkSql spark_expr",
-            "penstock.expr.string": (
-                "Concat Contains EndsWith Length Lower Replace Slice Split StartsWith Strings Strip Upper "
-                "concat"
-            ),
             "penstock.expr.surface": "Expr",
-            "penstock.expr.time": "Epoch FromEpoch Shift TimePart Times Truncate from_epoch shift_micros",
             "penstock.expr.types": (
                 "canonical canonical_batch canonical_schema from_plain from_python to_plain to_python"
             ),

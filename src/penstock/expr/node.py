@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import TYPE_CHECKING, ClassVar
-
-from penstock.expr import walk
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 if TYPE_CHECKING:
     from penstock.expr.signature import Operand, Signature
@@ -47,7 +46,7 @@ class Node:
     def columns(self) -> tuple[str, ...]:
         """The names of the columns it reads, sorted, each once."""
         found: set[str] = set()
-        for node in walk.post_order(self):
+        for node in post_order(self):
             found |= node.reads()
         return tuple(sorted(found))
 
@@ -57,7 +56,7 @@ class Node:
 
     def same_as(self, other: Node) -> bool:
         """Whether the other expression is built in the same way (`==` builds a comparison instead)."""
-        return walk.same(self, other)
+        return same(self, other)
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """The types that the children are brought to, and the type of the result; SchemaError if none fit."""
@@ -72,7 +71,7 @@ class Node:
         return text
 
     def __str__(self) -> str:
-        return self.alone(walk.fold(self, lambda node, parts: node.text(parts)))
+        return self.alone(fold(self, lambda node, parts: node.text(parts)))
 
     __repr__ = __str__
     __hash__ = object.__hash__
@@ -115,3 +114,55 @@ def is_text(value: object) -> bool:
 def is_whole(value: object) -> bool:
     """Whether a user gave a plain whole number of no more than 32 bits where one is needed."""
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 31
+
+
+# Walk an expression without recursion, so that a sum of a thousand terms is no deeper than one of two.
+#
+# A node that is used twice is visited once. Assumes only that nodes are frozen and have `children()`.
+
+Result = TypeVar("Result")
+
+
+def post_order(root: Node) -> list[Node]:
+    """Every distinct node below and including the root, each after its children."""
+    ordered: list[Node] = []
+    done: set[int] = set()
+    pending = [(root, False)]
+    while pending:
+        node, children_done = pending.pop()
+        if id(node) in done:
+            continue
+        if children_done:
+            done.add(id(node))
+            ordered.append(node)
+        else:
+            pending.append((node, True))
+            pending.extend((child, False) for child in reversed(node.children()))
+    return ordered
+
+
+def fold(root: Node, visit: Callable[[Node, tuple[Result, ...]], Result]) -> Result:
+    """What `visit` makes of the root, given what it made of the children, from the leaves up."""
+    results: dict[int, Result] = {}
+    for node in post_order(root):
+        results[id(node)] = visit(node, tuple(results[id(child)] for child in node.children()))
+    return results[id(root)]
+
+
+def same(left: Node, right: Node) -> bool:
+    """Whether two expressions have the same nodes with the same fields in the same places."""
+    pending = [(left, right)]
+    seen: set[tuple[int, int]] = set()
+    while pending:
+        a, b = pending.pop()
+        if a is b or (id(a), id(b)) in seen:
+            continue
+        seen.add((id(a), id(b)))
+        if (
+            type(a) is not type(b)
+            or a.own_fields() != b.own_fields()
+            or len(a.children()) != len(b.children())
+        ):
+            return False
+        pending.extend(zip(a.children(), b.children(), strict=True))
+    return True

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.expr.python_text import written_as
+from penstock.expr.python.write import written_as
 from penstock.expr.values import integer_range
 
 Look = Callable[[Any], Any]

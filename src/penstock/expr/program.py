@@ -7,16 +7,20 @@ the types of the signature. Assumes a canonical schema.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
+from threading import RLock
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.errors import SchemaError, nearest_first
-from penstock.expr.cast import Cast
-from penstock.expr.columns import Column, Literal
-from penstock.expr.node import Node
+from penstock.expr.node import Node, post_order
+from penstock.expr.nodes.cast import Cast
+from penstock.expr.nodes.columns import Column, Literal
 from penstock.expr.signature import Operand, converted
 from penstock.expr.types import canonical
-from penstock.expr.walk import post_order
 from penstock.frozen import dataclass
 
 
@@ -89,3 +93,36 @@ def _brought_to(wanted: pa.DataType, place: int, line: Line) -> Line:
     if isinstance(line.node, Literal):
         return Line(Literal(converted(line.node.value, wanted), wanted, free=False), (), (), wanted)
     return Line(Cast(line.node, wanted), (place,), (line.type,), wanted)
+
+
+# Which file has the rules for a node: every lowering has one per family, loaded with the first node of it.
+#
+# A program uses few families, and loading the rules of all of them takes longer than most small runs.
+
+FAMILY = {
+    "arithmetic": "arithmetic",
+    "cast": "cast",
+    "columns": "rule",
+    "comparison": "comparison",
+    "conditional": "choice",
+    "functions": "hashing",
+    "nested": "string",
+    "string": "string",
+    "time": "time",
+}
+"""The file with the rules, by the file with the nodes."""
+
+Rule = Callable[[Node, Line], Any]
+
+# Importing a family files its rules, and they must not be looked through meanwhile.
+_FILING = RLock()
+
+
+def rule_for(rule: Rule, node: Node, line: Line) -> Any:
+    """`rule(node, line)`, with the rules of the node's family in place; `rule` lies beside those files."""
+    nodes = type(node).__module__.rpartition(".")[2]
+    lowering = rule.__module__.rpartition(".")[0]
+    with _FILING:
+        if nodes in FAMILY:
+            import_module(f"{lowering}.{FAMILY[nodes]}")
+        return rule(node, line)

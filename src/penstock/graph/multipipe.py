@@ -13,15 +13,15 @@ import pyarrow as pa
 
 from penstock.caller import called_from
 from penstock.errors import GraphError
-from penstock.graph.flows import Flows
-from penstock.graph.joins import Joins
-from penstock.graph.running import to_spark
-from penstock.graph.transforms import Transforms
+from penstock.graph.run import to_spark
+from penstock.graph.verbs.flows import Flows
+from penstock.graph.verbs.joins import Joins
+from penstock.graph.verbs.rows import Transforms
 from penstock.operators.op import ERRORS, IN, LATE, LATE_RIGHT, OUT, Op
 from penstock.operators.sink import Sink
 from penstock.operators.split import Split
 from penstock.operators.stream import Stream
-from penstock.plan.step import Input, Ref
+from penstock.plan.plan import Input, Ref
 
 if TYPE_CHECKING:
     from penstock.engines.protocol import Engine

@@ -1,4 +1,4 @@
-"""PipeGraph: the program. Sources start pipes, verbs make steps, and a run carries rows through them."""
+"""Match pipes with the ports of an operator, by position."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ from penstock.caller import called_from
 from penstock.clock import Clock
 from penstock.errors import GraphError
 from penstock.expr import Expr
-from penstock.graph import running
-from penstock.graph.explained import Explained
+from penstock.graph import run as running
+from penstock.graph.explain import Explained
 from penstock.graph.multipipe import MultiPipe
-from penstock.graph.place import placed
-from penstock.graph.steps import Steps
-from penstock.graph.wiring import not_a_pipe, wire
+from penstock.graph.steps import Steps, placed
 from penstock.operators.op import OUT, Op, Parallelism
 from penstock.operators.process import Operator, Process
 from penstock.operators.source import IngestTime, Source, Yielded
+from penstock.operators.split import Split
 from penstock.plan.check import checked_plan
-from penstock.plan.plan import Plan
-from penstock.plan.step import Ref
+from penstock.plan.plan import Input, Plan, Ref
 from penstock.timing.duration import Duration
 
 if TYPE_CHECKING:
@@ -30,6 +28,49 @@ if TYPE_CHECKING:
     from penstock.connect.protocol import Reader
     from penstock.engines.protocol import Engine, Run, RunResult
     from penstock.events import EventSink
+
+
+def not_a_pipe(given: object, verb: str) -> GraphError:
+    """The error for something else where a pipe belongs."""
+    hints = {
+        "collect": "graph.collect(views, views.late)",
+        "operator": "graph.operator(op, inputs=[a, b], control=[c])",
+    }
+    return GraphError(f"{verb} takes pipes, and got {type(given).__name__}", hint=hints[verb])
+
+
+def wire(
+    op: Op, inputs: Sequence[MultiPipe], control: Sequence[MultiPipe], graph: PipeGraph
+) -> tuple[Input, ...]:
+    """Match pipes with ports by position."""
+    n_control = len(op.operator.control) if isinstance(op, Process) else 0
+    ports = op.ports[: len(op.ports) - n_control]
+    for given in (inputs, control):
+        if not isinstance(given, Sequence):
+            raise not_a_pipe(given, "operator")
+        for pipe in given:
+            if not isinstance(pipe, MultiPipe):
+                raise not_a_pipe(pipe, "operator")
+    if len(inputs) != len(ports):
+        raise GraphError(
+            f"{len(inputs)} inputs were given, and the operator has {len(ports)}: {', '.join(ports)}",
+            hint="give one pipe per input port, in order",
+        )
+    if len(control) > n_control:
+        raise GraphError(
+            f"{len(control)} control inputs were given, and the operator has {n_control}",
+            hint='declare them in the class: control = ("limit",)',
+        )
+    whole = [pipe._one_operator() if isinstance(op, Split) else pipe for pipe in inputs]
+    fed = [pipe.as_input(port, graph) for port, pipe in zip(ports, whole, strict=True)]
+    fed += [
+        pipe.as_input(port, graph, control=True)
+        for port, pipe in zip(op.ports[len(ports) :], control, strict=False)
+    ]
+    return tuple(fed)
+
+
+# PipeGraph: the program. Sources start pipes, verbs make steps, and a run carries rows through them.
 
 
 class PipeGraph(Explained):

@@ -1,18 +1,31 @@
-"""The steps of a graph under construction: names them, places them, and types what flows out of them."""
+"""Name the place: every error that leaves a verb says which step and which line of the user's it is about."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from penstock.caller import called_from
-from penstock.errors import GraphError, SchemaError, Where, nearest_first
-from penstock.graph.place import placed
-from penstock.graph.routes import Placement, may_fuse, placement_after, route
+from penstock.errors import GraphError, PenstockError, SchemaError, Where, nearest_first
+from penstock.graph.routing import Placement, may_fuse, placement_after, route
 from penstock.operators.op import Degree, Op
 from penstock.operators.stream import Stream
-from penstock.plan.step import Input, Ref, Step
+from penstock.plan.plan import Input, Ref, Step
+
+
+@contextmanager
+def placed(step: str | None, where: Where | None) -> Iterator[None]:
+    """Fill in step and line of an error on its way out, unless it already knows better."""
+    try:
+        yield
+    except PenstockError as error:
+        error.at(step, where)
+        raise
+
+
+# The steps of a graph under construction: names them, places them, and types what flows out of them.
 
 # Two threads that build one graph must not find the same fresh name. One lock for all graphs, and not one
 # each: a lock cannot be copied, and a graph can.

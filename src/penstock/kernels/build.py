@@ -10,16 +10,18 @@ import importlib
 import pkgutil
 
 from penstock import kernels
-from penstock.kernels.loops import Loop
+from penstock.kernels.compile.loops import Loop
+
+_NOT_HERE = (f"{kernels.__name__}.build", f"{kernels.__name__}.cuda")
 
 
 def loops() -> list[Loop]:
     """Every loop of this folder that is compiled for itself; devices have their own."""
     found: dict[int, Loop] = {}
-    for module in pkgutil.iter_modules(kernels.__path__):
-        if module.ispkg or module.name == "build":
+    for module in pkgutil.walk_packages(kernels.__path__, f"{kernels.__name__}."):
+        if module.ispkg or module.name.startswith(_NOT_HERE):
             continue
-        for value in vars(importlib.import_module(f"{kernels.__name__}.{module.name}")).values():
+        for value in vars(importlib.import_module(module.name)).values():
             each = value.values() if isinstance(value, dict) else [value]
             # Loops under users' rules, which a program may have added by now, are of a class of their own.
             found |= {id(loop): loop for loop in each if type(loop) is Loop and loop.is_typed}

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.deferred import defer
+from penstock.lazy import defer
 
 if TYPE_CHECKING:
     from penstock.operators.accumulator import Accumulator as Accumulator

@@ -13,10 +13,8 @@ from penstock.errors import FunctionError, GraphError, SchemaError
 from penstock.expr.declared import declared_schema
 from penstock.expr.failure import reason_of
 from penstock.frozen import dataclass
-from penstock.operators.calling import need_call
-from penstock.operators.function import RowFunction, row_function
+from penstock.operators.function import RowFunction, late_port, need_call, row_function
 from penstock.operators.op import IN, OUT, Op
-from penstock.operators.state import late_port
 from penstock.operators.stream import Stream, columns, join_columns
 
 

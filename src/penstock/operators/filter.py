@@ -7,9 +7,16 @@ from typing import Any, ClassVar
 
 from penstock.expr import Expr
 from penstock.frozen import dataclass
-from penstock.operators.function import BatchFunction, RowFunction, check_compile, need_bool, row_function
+from penstock.operators.function import (
+    BatchFunction,
+    RowFunction,
+    check_compile,
+    late_port,
+    need_bool,
+    need_key,
+    row_function,
+)
 from penstock.operators.op import IN, OUT, Op
-from penstock.operators.state import late_port, need_key
 from penstock.operators.stream import Stream
 
 Predicate = Expr | BatchFunction | RowFunction

@@ -9,10 +9,9 @@ import pyarrow as pa
 
 from penstock.errors import FunctionError, SchemaError
 from penstock.frozen import dataclass
-from penstock.operators.function import Expressions, Function, keep_key, need_schema
+from penstock.operators.function import Expressions, Function, keep_key, late_port, need_key, need_schema
 from penstock.operators.map import as_function
 from penstock.operators.op import IN, OUT, Op
-from penstock.operators.state import late_port, need_key
 from penstock.operators.stream import Stream, with_columns
 
 

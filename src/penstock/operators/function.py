@@ -1,25 +1,79 @@
-"""The three kinds of function a step can take: expressions, batch functions, row functions.
+"""How users' functions are called: with what, checked before a run, and on whose copy.
 
-An expression is data that each engine runs natively. A batch function works on a whole RecordBatch. A
-row function is any callable on a `Row`. The schema of what a function gives is declared, by annotation
-or by `schema=`; it is never found by running the function.
+Every run, and every replica in it, works on its own copies of callable objects; a plain function is
+shared, because it has no state that a copy would separate.
 """
 
 from __future__ import annotations
 
+import copy
+import inspect
 import typing
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from typing import Any
+from types import BuiltinFunctionType, FunctionType
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from penstock.caller import called_from, defined_at, name_of
-from penstock.errors import FunctionError, SchemaError, Where
+from penstock.errors import FunctionError, GraphError, SchemaError, Where
 from penstock.expr import Expr, type_of
 from penstock.expr.declared import declared_schema
+from penstock.expr.failure import reason_of
 from penstock.frozen import dataclass
-from penstock.operators.calling import need_call
+from penstock.operators.op import LATE
 from penstock.operators.stream import Stream, with_columns
+
+Held = TypeVar("Held")
+
+
+def need_call(fn: Callable[..., Any], *arguments: str) -> None:
+    """Raise if a function surely cannot be called with so many values, or gives a co-routine.
+
+    What cannot be looked into (builtins, C functions) is believed.
+    """
+    call = f"fn({', '.join(arguments)})"
+    if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
+        raise FunctionError(
+            f"{name_of(fn)} is async, and rows do not wait for it",
+            where=defined_at(fn),
+            hint=f"write a plain function, def {call}; ps.Operator has a loop that may wait",
+        )
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as problem:
+        raise FunctionError(
+            f"{name_of(fn)}{signature} cannot be called as {call}",
+            where=defined_at(fn),
+            detail=str(problem),
+            hint=f"let it take {' and '.join(arguments)}",
+        ) from None
+
+
+def own_copy(held: Held) -> Held:
+    """A callable object or operator of this replica's own; plain functions and classes as they are."""
+    if isinstance(held, FunctionType | BuiltinFunctionType | type):
+        return held
+    try:
+        return copy.deepcopy(held)
+    except Exception as cause:
+        raise FunctionError(
+            f"{name_of(held)} cannot be copied, and every replica works on a copy of its own",
+            where=defined_at(held),
+            detail=reason_of(cause),
+            hint="make what it holds on its first call, or give it a __deepcopy__",
+        ) from cause
+
+
+# The three kinds of function a step can take: expressions, batch functions, row functions.
+#
+# An expression is data that each engine runs natively. A batch function works on a whole RecordBatch. A
+# row function is any callable on a `Row`. The schema of what a function gives is declared, by annotation
+# or by `schema=`; it is never found by running the function.
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,3 +238,37 @@ def _is_row_type(given: object) -> bool:
         or (issubclass(given, tuple) and hasattr(given, "_fields"))
         or typing.is_typeddict(given)
     )
+
+
+# State per key: what map, filter, flat_map and accumulate need in order to have it.
+#
+# Rows reach state in the order (time, seq), once the watermark has passed them. So a row that comes
+# behind the watermark can no longer be put in order: it is late, and goes to the step's `.late`.
+
+
+def need_key(state: object, up: Stream, function: Function | Expr, verb: str) -> bool:
+    """Whether the step keeps state; raises when it asks for state and cannot have it, or cannot be called."""
+    if state is None:
+        if isinstance(function, RowFunction):
+            need_call(function.call, "row")
+        return False
+    if not callable(state):
+        raise FunctionError(
+            f"state={state!r} is not a function that makes the state of a new key",
+            hint="write state=list or state=lambda: 0",
+        )
+    if not isinstance(function, RowFunction):
+        raise FunctionError(
+            f"only a row function can keep state, and {verb} has {function}", hint="use fn(row, state)"
+        )
+    if not up.key:
+        raise GraphError(
+            f"{verb} with state= needs a key", hint='say whose state it is: .key_by("user") before it'
+        )
+    need_call(function.call, "row", "state")
+    return True
+
+
+def late_port(up: Stream) -> dict[str, Stream]:
+    """The `late` port of a step that needs order; a stream without time is in order as it comes."""
+    return {} if up.time is None else {LATE: up.unkeyed()}

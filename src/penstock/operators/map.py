@@ -18,12 +18,13 @@ from penstock.operators.function import (
     check_compile,
     expressions,
     keep_key,
+    late_port,
+    need_key,
     need_schema,
     row_function,
     widened,
 )
 from penstock.operators.op import IN, OUT, Op
-from penstock.operators.state import late_port, need_key
 from penstock.operators.stream import Stream
 
 

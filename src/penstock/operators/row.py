@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from penstock.connect.columns import fields_of, plain_value
+from penstock.connect.batches import fields_of, plain_value
 from penstock.errors import nearest_first
 from penstock.expr.failure import RowFailure
 from penstock.expr.types import to_python

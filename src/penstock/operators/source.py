@@ -11,7 +11,7 @@ from penstock.connect.protocol import Reader
 from penstock.errors import GraphError, TimeError
 from penstock.expr import Expr, col, type_of
 from penstock.frozen import dataclass
-from penstock.operators.calling import need_call
+from penstock.operators.function import need_call
 from penstock.operators.op import ERRORS, OUT, OnError, Op, error_schema
 from penstock.operators.stream import Stream
 from penstock.timing.column import TimeType, time_type

@@ -10,8 +10,7 @@ import pyarrow as pa
 from penstock.errors import GraphError, SchemaError
 from penstock.expr import Expr, type_of
 from penstock.frozen import dataclass
-from penstock.operators.calling import need_call
-from penstock.operators.function import RowFunction, need_bool, row_function
+from penstock.operators.function import RowFunction, need_bool, need_call, row_function
 from penstock.operators.op import ERRORS, IN, LATE, OUT, Op
 from penstock.operators.stream import Stream
 

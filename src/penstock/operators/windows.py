@@ -1,14 +1,10 @@
-"""The windowed operators: one meaning, four ways to spread the work (WindFlow, 2.1).
-
-Keyed windows send all rows of a key to one replica; parallel windows deal whole windows to replicas;
-paned windows aggregate panes first and windows from panes; map-reduce windows cut each window into
-parts and combine them. The answer is the same for all four and for any degree.
-"""
+"""The window that a function of `apply` is called for, when it asks: `fn(rows, window)`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -16,16 +12,57 @@ from penstock.caller import name_of
 from penstock.errors import GraphError, SchemaError, TimeError
 from penstock.frozen import dataclass
 from penstock.operators.aggregates import Aggregate
-from penstock.operators.calling import need_call
 from penstock.operators.choices.device import AUTO, check_device, refused
 from penstock.operators.cuda import Cuda
-from penstock.operators.function import RowFunction, need_schema, row_function
+from penstock.operators.function import RowFunction, need_call, need_schema, row_function
 from penstock.operators.op import IN, LATE, OUT, Op, Routing
 from penstock.operators.stream import Stream, columns, join_columns
-from penstock.operators.this_window import asks_for_window
 from penstock.operators.window import WindowSpec, not_too_long
 from penstock.timing.duration import Duration, micros, spell
 from penstock.timing.windows import CountWindow, Window
+
+
+@dataclass(frozen=True, slots=True)
+class ThisWindow:
+    """One window of one key.
+
+    start, end  its bounds, as values of the time column
+    index       the number of a count window; None for other kinds
+    label       its name where a stream has several windows; None otherwise
+    key         the values of the key columns; () without a key
+    """
+
+    start: object
+    end: object
+    index: int | None
+    label: str | None
+    key: tuple[object, ...]
+
+
+def asks_for_window(fn: Callable[..., Any]) -> bool:
+    """Whether a function takes the window beside the rows: its second parameter is needed, or named so.
+
+    >>> asks_for_window(lambda rows, window: None), asks_for_window(lambda rows, top=3: None)
+    (True, False)
+    """
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):  # some builtins have no signature
+        return False
+    positional = [
+        each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(positional) < 2:
+        return False
+    second = positional[1]
+    return second.default is inspect.Parameter.empty or second.name == "window"
+
+
+# The windowed operators: one meaning, four ways to spread the work (WindFlow, 2.1).
+#
+# Keyed windows send all rows of a key to one replica; parallel windows deal whole windows to replicas;
+# paned windows aggregate panes first and windows from panes; map-reduce windows cut each window into
+# parts and combine them. The answer is the same for all four and for any degree.
 
 _AGGREGATES = Aggregate.__module__.rpartition(".")[0]
 WINDOW, START, END, INDEX, FINAL = "window", "window_start", "window_end", "window_index", "final"

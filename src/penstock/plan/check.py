@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
+from penstock.blocks import Composition, Derivation, Distribution, Kind, Node, Operator, derive
+from penstock.blocks import Input as Edge
 from penstock.caller import called_from
 from penstock.connect.protocol import Reader
 from penstock.errors import GraphError
+from penstock.frozen import dataclass
 from penstock.operators.filter import Filter
-from penstock.operators.op import ERRORS, JOIN, OUT, OnError, Op
+from penstock.operators.op import ERRORS, IN, JOIN, OUT, OnError, Op, Routing
 from penstock.operators.sink import Sink
 from penstock.operators.source import Source
+from penstock.operators.split import Relay, Split
 from penstock.operators.static_join import StaticJoin
 from penstock.operators.windows import FINAL, Windows
-from penstock.plan.plan import Plan
-from penstock.plan.step import Ref, Step
-
-if TYPE_CHECKING:
-    from penstock.blocks import Composition, Derivation
+from penstock.plan.plan import Input, Plan, Ref, Step
 
 
 def checked_plan(
@@ -55,7 +56,7 @@ def _met(steps: tuple[Step, ...], composition: Composition) -> tuple[tuple[Step,
     try:
         return steps, _derived(steps, composition)
     except GraphError:
-        from penstock.plan.relays import with_relays
+        from penstock.plan.check import with_relays
 
         relayed = with_relays(steps)
         if relayed is None:
@@ -75,7 +76,7 @@ def _derived(steps: Sequence[Step], composition: Composition) -> Derivation | No
     sinks = {step.name for step in steps if isinstance(step.op, Sink)}
     if all(len(step.feeds) < 2 and not sinks.intersection(ref.step for ref in step.feeds) for step in steps):
         return None
-    from penstock.plan.shape import derivation
+    from penstock.plan.check import derivation
 
     return derivation(steps, composition=composition)
 
@@ -170,3 +171,119 @@ def _reached_by_early(name: str, plan: Plan) -> set[str]:
                 below.add(reader)
                 waiting.append(reader)
     return below
+
+
+# A merged pipe that is used twice: the algebra merges once, so a relay stands where the pipes meet.
+#
+# Pipes meet at the step that reads them. Where several steps read the same ones there is no such step, and
+# each would merge a branch of every pipe with branches of others, which no rule covers. One that passes
+# rows on unchanged gives them a place to meet, from where they part again.
+
+
+def with_relays(steps: Sequence[Step]) -> tuple[Step, ...] | None:
+    """The steps with a relay before those that read the same merged pipe; None if no two do."""
+    merged = [given.feeds for step in steps for given in step.inputs if _is_merged(given)]
+    shared = {feeds for feeds, n in Counter(merged).items() if n > 1}
+    if not shared:
+        return None
+    by_name = {step.name: step for step in steps}
+    relays: dict[tuple[Ref, ...], Step] = {}
+    found: list[Step] = []
+    for step in steps:
+        inputs = []
+        for given in step.inputs:
+            at = given
+            if _is_merged(given) and given.feeds in shared:
+                if given.feeds not in relays:
+                    relay = relays[given.feeds] = _relay(step, given, by_name)
+                    by_name[relay.name] = relay
+                    found.append(relay)
+                at = replace(given, feeds=(Ref(relays[given.feeds].name),))
+            inputs.append(at)
+        found.append(replace(step, inputs=tuple(inputs)))
+    return tuple(found)
+
+
+def _is_merged(given: Input) -> bool:
+    return len(given.feeds) > 1 and not given.control
+
+
+def _relay(step: Step, given: Input, by_name: dict[str, Step]) -> Step:
+    """As wide as the first pipe; keys are the readers' own."""
+    name = Relay.verb
+    number = 1
+    while name in by_name:
+        number += 1
+        name = f"{Relay.verb}-{number}"
+    stream = replace(given.stream, key=())
+    wide = by_name[given.feeds[0].step].degree
+    return Step(
+        name,
+        Relay(),
+        (Input(IN, given.feeds, stream),),
+        {OUT: stream},
+        wide,
+        Routing.FORWARD,
+        fuse=False,
+        where=step.where,
+    )
+
+
+# A plan's steps as the nodes that the building-block algebra composes.
+#
+# Splits are not operators there: they fold into what feeds them, and each branch becomes an edge from the
+# operator before the split. Late and error rows are branches by tag; control edges from below are notes.
+
+_DISTRIBUTION = {
+    None: Distribution.NONE,
+    Routing.FORWARD: Distribution.FORWARD,
+    Routing.KEY_BY: Distribution.KEY_BY,
+    Routing.BROADCAST: Distribution.BROADCAST,
+    Routing.REBALANCE: Distribution.REBALANCE,
+    Routing.COMPLEX: Distribution.COMPLEX,
+}
+
+
+def derivation(steps: Sequence[Step], *, composition: Composition = "combined") -> Derivation:
+    """The term of a graph, and which rule made which part of it."""
+    wires = _Wires.of(steps)
+    nodes = [wires.node(step) for step in steps if step.name not in wires.splits]
+    names: dict[str, str] = {}
+    for split in wires.splits.values():  # several on one pipe part it together
+        above = split.feeds[0].step
+        names[above] = f"{names[above]}+{split.name}" if above in names else split.name
+    return derive(nodes, splits=names, composition=composition)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wires:
+    """Splits by name, each step's place in the order, and the only output port of steps that have one."""
+
+    splits: Mapping[str, Step]
+    rank: Mapping[str, int]
+    lone: Mapping[str, str]
+
+    @classmethod
+    def of(cls, steps: Sequence[Step]) -> _Wires:
+        splits = {step.name: step for step in steps if isinstance(step.op, Split)}
+        rank = {step.name: index for index, step in enumerate(steps)}
+        lone = {step.name: next(iter(step.outputs)) for step in steps if len(step.outputs) == 1}
+        return cls(splits, rank, lone)
+
+    def node(self, step: Step) -> Node:
+        operator = Operator(step.name, Kind(step.op.kind), step.degree.least, _DISTRIBUTION[step.routing])
+        edges = tuple(
+            self._edge(ref, feedback=given.control and self.rank[ref.step] >= self.rank[step.name])
+            for given in step.inputs
+            for ref in given.feeds
+        )
+        return Node(operator, edges, chain=step.fuse, where=step.where)
+
+    def _edge(self, ref: Ref, *, feedback: bool) -> Edge:
+        split = self.splits.get(ref.step)
+        if split is None:
+            # An operator with one way out needs no filter by tag, whatever the port is called.
+            return Edge(ref.step, OUT if self.lone.get(ref.step) == ref.port else ref.port, feedback)
+        above = split.feeds[0]
+        branch = f"{split.name}.{ref.port}" if above.port == OUT else f"{above.port}.{split.name}.{ref.port}"
+        return Edge(above.step, branch, feedback)

@@ -11,15 +11,22 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from penstock.operators.op import IN, OUT
+from penstock.expr import Expr
+from penstock.expr.node import post_order
+from penstock.expr.nodes.functions import SparkSql
+from penstock.operators.filter import Filter
+from penstock.operators.flat_map import FlatMap
+from penstock.operators.function import Expressions
+from penstock.operators.map import Map, Select
+from penstock.operators.op import IN, OUT, Op
+from penstock.operators.source import Source
 from penstock.operators.split import Split
 from penstock.operators.stream import Stream
+from penstock.operators.windows import Windows
+from penstock.plan.drawing.picture import is_aside, printable, routing_words
 from penstock.plan.explain_windows import explain_windows
-from penstock.plan.fitting import printable
-from penstock.plan.fused import fused_with, groups
-from penstock.plan.picture import is_aside, routing_words
-from penstock.plan.plan import Plan
-from penstock.plan.step import Input, Ref, Step
+from penstock.plan.fusion import fused_with, groups
+from penstock.plan.plan import Input, Plan, Ref, Step
 
 WIDTH = 100
 MOST_COLUMNS = 24
@@ -202,3 +209,35 @@ def _stream_dict(plan: Plan, ref: Ref, stream: Stream) -> dict[str, object]:
         "read_by": list(dict.fromkeys(name for name, _ in plan.readers(ref))),
         "collected": ref in plan.collects,
     }
+
+
+# The expressions that a step evaluates, wherever its operator keeps them.
+
+
+def expressions_of(op: Op) -> Iterator[Expr]:
+    """All expressions of an operator; none for those that take functions only."""
+    match op:
+        case Map() | FlatMap():
+            if isinstance(op.how, Expressions):
+                yield from (expr for _, expr in op.how.columns)
+        case Select():
+            yield from (expr for _, expr in op.columns)
+        case Filter() | Split():
+            if isinstance(op.how, Expr):
+                yield op.how
+            if isinstance(op, Split):
+                yield from (op.predicates or {}).values()
+        case Windows():
+            yield from (each.value for each in (op.aggregates or {}).values() if each.value is not None)
+        case Source():
+            if isinstance(op.watermark, Expr):
+                yield op.watermark
+
+
+def only_on_spark(op: Op) -> str | None:
+    """The first piece of Spark SQL in an operator's expressions, or None."""
+    for expr in expressions_of(op):
+        for node in post_order(expr):
+            if isinstance(node, SparkSql):
+                return str(node)
+    return None

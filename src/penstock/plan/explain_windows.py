@@ -11,13 +11,12 @@ from collections.abc import Iterator, Mapping
 from penstock.frozen import dataclass
 from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.choices.compiled import why_python
-from penstock.operators.choices.device import AUTO, why_not_by_itself, why_not_cuda
+from penstock.operators.choices.device import AUTO, way_of, why_not_by_itself, why_not_cuda
 from penstock.operators.choices.kept import EXACT, Kind, is_sketched, registers_of, why_rows, width_of
 from penstock.operators.choices.patterns import DECOMPOSED
-from penstock.operators.choices.ways import way_of
 from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
-from penstock.plan.step import Step
+from penstock.plan.plan import Step
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow, Window
 

@@ -22,8 +22,7 @@ from penstock.operators.split import Relay, Split
 from penstock.operators.static_join import StaticJoin
 from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
-from penstock.stages.protocol import Stage
-from penstock.stages.site import Site
+from penstock.stages.stage import Site, Stage
 
 
 class StepLike(Protocol):
@@ -44,7 +43,7 @@ def stage_of(step: StepLike, site: Site, *, numbered: bool = False) -> Stage:
     numbered  as for WindowStage: batches come with one column of order in which no two rows are alike
     """
     if isinstance(step.op, Windows):
-        from penstock.stages.window_stage import WindowStage
+        from penstock.stages.window.stage import WindowStage
 
         return WindowStage(step.op, step.up, site, numbered=numbered)
     return make(step.op, step.up, site)
@@ -63,10 +62,10 @@ def make(op: Op, up: Stream, site: Site) -> Stage:
 
 @make.register(Map)
 def _map(op: Map, up: Stream, site: Site) -> Stage:
-    from penstock.stages.map_stage import BatchMap, ExpressionMap, RowMap
+    from penstock.stages.map import BatchMap, ExpressionMap, RowMap
 
     if op.state is not None:
-        from penstock.stages.state_stages import StateMap
+        from penstock.stages.state.operators import StateMap
 
         return StateMap(op, up, site)
     if isinstance(op.how, Expressions):
@@ -76,27 +75,27 @@ def _map(op: Map, up: Stream, site: Site) -> Stage:
 
 @make.register(Filter)
 def _filter(op: Filter, up: Stream, site: Site) -> Stage:
-    from penstock.stages.filter_stage import BatchFilter, ExpressionFilter
+    from penstock.stages.filter import BatchFilter, ExpressionFilter
 
     if op.state is not None:
-        from penstock.stages.state_stages import StateFilter
+        from penstock.stages.state.operators import StateFilter
 
         return StateFilter(op, up, site)
     if isinstance(op.how, Expr):
         return ExpressionFilter(op, up, site)
     if isinstance(op.how, BatchFunction):
         return BatchFilter(op, up, site)
-    from penstock.stages.row_filter import RowFilter
+    from penstock.stages.filter import RowFilter
 
     return RowFilter(op, up, site)
 
 
 @make.register(FlatMap)
 def _flat_map(op: FlatMap, up: Stream, site: Site) -> Stage:
-    from penstock.stages.flat_map_stage import BatchFlatMap, ExpressionFlatMap, RowFlatMap
+    from penstock.stages.flat_map import BatchFlatMap, ExpressionFlatMap, RowFlatMap
 
     if op.state is not None:
-        from penstock.stages.state_stages import StateFlatMap
+        from penstock.stages.state.operators import StateFlatMap
 
         return StateFlatMap(op, up, site)
     if isinstance(op.how, Expressions):
@@ -106,7 +105,7 @@ def _flat_map(op: FlatMap, up: Stream, site: Site) -> Stage:
 
 @make.register(Split)
 def _split(op: Split, up: Stream, site: Site) -> Stage:
-    from penstock.stages.split_stage import IndexSplit, PredicateSplit, RowSplit
+    from penstock.stages.split import IndexSplit, PredicateSplit, RowSplit
 
     if op.predicates is not None:
         return PredicateSplit(op, up, site)
@@ -115,27 +114,27 @@ def _split(op: Split, up: Stream, site: Site) -> Stage:
 
 @make.register(Relay)
 def _relay(op: Relay, up: Stream, site: Site) -> Stage:
-    from penstock.stages.relay_stage import RelayStage
+    from penstock.stages.split import RelayStage
 
     return RelayStage(up, site)
 
 
 @make.register(Select)
 def _select(op: Select, up: Stream, site: Site) -> Stage:
-    from penstock.stages.map_stage import ExpressionMap
+    from penstock.stages.map import ExpressionMap
 
     return ExpressionMap(op, up, site)
 
 
 @make.register(StaticJoin)
 def _join_table(op: StaticJoin, up: Stream, site: Site) -> Stage:
-    from penstock.stages.static_join_stage import StaticJoinStage
+    from penstock.stages.table_join import StaticJoinStage
 
     return StaticJoinStage(op, up, site)
 
 
 @make.register(Accumulator)
 def _accumulate(op: Accumulator, up: Stream, site: Site) -> Stage:
-    from penstock.stages.state_stages import Accumulate
+    from penstock.stages.state.operators import Accumulate
 
     return Accumulate(op, up, site)

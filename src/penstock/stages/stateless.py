@@ -6,16 +6,19 @@ Such a stage gives back whatever a batch becomes, whichever watermark judges it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
+import numpy as np
+
+from penstock.frozen import dataclass
+from penstock.operators.function import RowFunction
 from penstock.operators.op import ERRORS
 from penstock.operators.stream import Stream
-from penstock.stages.batch import Batch
-from penstock.stages.site import Site
-
-if TYPE_CHECKING:
-    from penstock.stages.by_row import ByRow
+from penstock.stages.functions.calls import blame
+from penstock.stages.functions.errors import RowErrors
+from penstock.stages.rows.batch import Batch
+from penstock.stages.stage import Site
 
 Out = Iterator[tuple[str, Batch]]
 
@@ -72,3 +75,39 @@ class Stateless(ABC):
     def restore(self, saved: Mapping[int, bytes]) -> None:
         """Nothing to take up."""
         assert not saved, f"the stateless step {self.site.step} was given {len(saved)} buckets of state"
+
+
+# Rows one at a time: what a stage makes of a single plain row, with no batch around it.
+#
+# A row at a time costs what its functions cost, if nothing is made for it but the rows themselves. So a stage
+# may offer a function from row to row; engines put several of them one behind the other. What such a function
+# does to a row is what the stage does to a batch of that one row; rows are counted by who calls it.
+
+Plain = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class ByRow:
+    """What a stage does to a row.
+
+    step  what the row becomes, None if it is filtered; raises what the user's function raises
+    lost  what becomes of a batch of the one row on which it raised: stops the run, or gives what goes to
+          `.errors`, if anything does; counts it as an error
+    """
+
+    step: Callable[[Plain], Plain | None]
+    lost: Callable[[Batch, Exception], Batch | None]
+
+
+def by_row(step: Callable[[Plain], Plain | None], function: RowFunction, errors: RowErrors) -> ByRow:
+    """A step that calls a user's function."""
+    return ByRow(step, partial(_lost, function, errors))
+
+
+def computed_by_row(step: Callable[[Plain], Plain | None], errors: RowErrors) -> ByRow:
+    """A step that computes expressions, whose stage can tell what failed by looking at the row again."""
+    return ByRow(step, lambda row, cause: errors.take(row, np.ones(1, np.bool_)))
+
+
+def _lost(function: RowFunction, errors: RowErrors, row: Batch, cause: Exception) -> Batch | None:
+    return errors.take(row, np.ones(1, np.bool_), [blame(function, cause)])

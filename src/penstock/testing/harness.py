@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
 from typing import Any
 
-from penstock import read
+from penstock import read, write
+from penstock.accounts import Accounts
 from penstock.caller import called_from
 from penstock.clock import Clock, ManualClock
-from penstock.connect.protocol import SourceBatch
+from penstock.connect.protocol import Reader, SourceBatch
+from penstock.connect.writers.memory import Memory
 from penstock.engines.protocol import Engine, RunOptions, RunResult, Session
 from penstock.errors import EngineError, GraphError, TimeError, nearest_first
 from penstock.events import EventSink, nobody
 from penstock.expr import from_python
 from penstock.expr.failure import RowFailure
 from penstock.graph.multipipe import MultiPipe
-from penstock.graph.place import placed
-from penstock.graph.running import engine_named, refuse_gaps
+from penstock.graph.run import engine_named, refuse_gaps
+from penstock.graph.steps import placed
 from penstock.operators.op import ERRORS, LATE
 from penstock.operators.source import Source
-from penstock.plan.accounts import Accounts
-from penstock.plan.step import Ref
+from penstock.plan.plan import Ref
 from penstock.timing.column import TimeType
 
 
@@ -163,3 +164,20 @@ def _sides(pipe: MultiPipe) -> list[MultiPipe]:
         return []
     graph, step = pipe.graph, pipe.graph.steps[pipe.feeds[0].step]
     return [MultiPipe(graph, (Ref(step.name, port),)) for port in (LATE, ERRORS) if port in step.outputs]
+
+
+# Sources and sinks for tests: batches cut by hand, and rows kept to be looked at.
+
+
+def feed(*batches: Sequence[object], schema: object = None) -> Reader:
+    """A reader that gives exactly these batches: one list of rows each, empty ones too.
+
+    >>> feed([{"a": 1}, {"a": 2}], [{"a": 3}]).describe()
+    'batches (2 batches, 3 rows)'
+    """
+    return read.batches(list(batches), schema=schema)
+
+
+def collecting() -> Memory:
+    """A sink that keeps what it is given: `.rows()`, `.table()` and `.batches()`."""
+    return write.memory()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import penstock.read as read
 from penstock.connect.protocol import BadRow
-from penstock.connect.readers import textfile
+from penstock.connect.readers import text as textfile
 from penstock.errors import ConnectorError, SchemaError
 from tests.connect.reading import bad_of, cuts_of, rows_of, seq_of
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.connect.readers.listing import listed
+from penstock.connect.readers.files import listed
 from penstock.errors import ConnectorError
 
 

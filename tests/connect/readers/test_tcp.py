@@ -12,7 +12,7 @@ import pytest
 
 import penstock as ps
 from penstock.connect.protocol import Delivery, Reader, SourceBatch
-from penstock.connect.readers import arriving
+from penstock.connect.readers import tcp as arriving
 from penstock.errors import ConnectorError, SchemaError
 from tests.connect.reading import bad_of, rows_of
 from tests.connect.sockets import HOST, TOKEN, connected, free_port, send, serving

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import col
+from penstock.accounts import Accounts
 from penstock.clock import WallClock
-from penstock.engines.local.adapting import Scaling
-from penstock.engines.local.making import Made, made
-from penstock.engines.local.pool import run_turn
+from penstock.engines.local.options import Settings
+from penstock.engines.local.rescale.live import Scaling
 from penstock.engines.local.run import close_all, open_all
-from penstock.engines.local.settings import Settings
+from penstock.engines.local.runtime import Made, made
+from penstock.engines.local.scheduling.pool import run_turn
 from penstock.engines.protocol import RunOptions
 from penstock.events import nobody
-from penstock.plan.accounts import Accounts
 from penstock.testing.strategies import cuts, timed_rows
 from tests.graph.random_graphs import EVENTS
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock import col
 from penstock.clock import WallClock
-from penstock.engines.local.adapting import Scaling
-from penstock.engines.local.making import made
-from penstock.engines.local.pool import Pool, run_turn
-from penstock.engines.local.settings import Settings
+from penstock.engines.local.options import Settings
+from penstock.engines.local.rescale.live import Scaling
+from penstock.engines.local.runtime import made
+from penstock.engines.local.scheduling.pool import Pool, run_turn
 from penstock.engines.protocol import RunOptions
 from penstock.events import ScaleDecided, nobody
-from penstock.plan.step import Ref
+from penstock.plan.plan import Ref
 
 
 def plan_of(n: int, seen: Any) -> tuple[Any, Ref]:

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import col
+from penstock.accounts import Accounts
 from penstock.clock import WallClock
-from penstock.engines.local.making import made
-from penstock.engines.local.settings import Settings
+from penstock.engines.local.options import Settings
+from penstock.engines.local.runtime import made
 from penstock.engines.protocol import RunOptions
 from penstock.events import nobody
-from penstock.plan.accounts import Accounts
 from penstock.testing.strategies import cuts, timed_rows
 from tests.graph.random_graphs import EVENTS
 

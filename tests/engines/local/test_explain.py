@@ -7,9 +7,9 @@ from typing import Any
 import penstock as ps
 from penstock import col
 from penstock.clock import WallClock
-from penstock.engines.local.making import made
-from penstock.engines.local.node import ReadingNode
-from penstock.engines.local.settings import Settings
+from penstock.engines.local.options import Settings
+from penstock.engines.local.runtime import made
+from penstock.engines.local.tasks.task import ReadingNode
 from penstock.engines.protocol import RunOptions
 from penstock.events import nobody
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engines.local.channel import Channel
-from penstock.engines.local.hop import LONG, SELDOM
-from penstock.engines.local.line import Line
-from penstock.engines.local.making import Made, made
-from penstock.engines.local.pool import run_turn
-from penstock.engines.local.settings import settings
+from penstock.engines.local.channels.channel import Channel
+from penstock.engines.local.fast_rows.direct_call import LONG, SELDOM
+from penstock.engines.local.fast_rows.pipeline import Line
+from penstock.engines.local.options import settings
+from penstock.engines.local.runtime import Made, made
+from penstock.engines.local.scheduling.pool import run_turn
 from penstock.engines.protocol import RunOptions
 from penstock.events import BatchDone, nobody
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock import col
 from penstock.clock import ManualClock
-from penstock.engines.local.breakdown import Watch
-from penstock.engines.local.latency import RING, Histogram, Latencies
-from penstock.engines.measured import Latency
+from penstock.engines.accounts import Latency
+from penstock.engines.local.metrics.latency import RING, Histogram, Latencies, Watch
 from penstock.events import BatchDone
 
 

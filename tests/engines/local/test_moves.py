@@ -19,20 +19,19 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.clock import WallClock
-from penstock.engines.checkpoint import Checkpoint
-from penstock.engines.described import described
-from penstock.engines.local.adapting import Scaling
-from penstock.engines.local.making import Made, made
-from penstock.engines.local.moves import Leader, first_owners, shared_out
-from penstock.engines.local.network import seats_of
-from penstock.engines.local.pool import Pool, run_turn
+from penstock.engines.checkpoint.checkpoint import Checkpoint, described
+from penstock.engines.local.checkpoint import Saving
+from penstock.engines.local.options import Settings
+from penstock.engines.local.rescale.live import Scaling
+from penstock.engines.local.rescale.rescale import Leader, first_owners, shared_out
 from penstock.engines.local.run import close_all, open_all
-from penstock.engines.local.saving import Saving
-from penstock.engines.local.seats import StageSeat
-from penstock.engines.local.settings import Settings
+from penstock.engines.local.runtime import Made, made
+from penstock.engines.local.scheduling.pool import Pool, run_turn
+from penstock.engines.local.tasks.chain import StageSeat
+from penstock.engines.local.topology.network import seats_of
 from penstock.engines.protocol import RunOptions
 from penstock.events import nobody
-from penstock.stages.by_bucket import ByBucket
+from penstock.stages.snapshot import ByBucket
 from tests.engines.local.moving import (
     CORES,
     VERBS,
@@ -288,7 +287,7 @@ def test_an_elastic_run_gives_a_slow_keyed_step_more_replicas_and_says_why(
             decided.wait(0.02)  # it does not sleep any more once there was a decision
         return total + 1
 
-    monkeypatch.setattr("penstock.engines.local.settings._cores", lambda: 2)
+    monkeypatch.setattr("penstock.engines.local.options._cores", lambda: 2)
     graph, memory = ps.PipeGraph("slow"), ps.write.memory()
     batches = [[{"k": i % 16, "v": i}] for i in range(600)]
     rows = graph.source(ps.read.batches(batches, schema={"k": "int64", "v": "int64"}))

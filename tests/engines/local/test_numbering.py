@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock import col
 from penstock.clock import WallClock
-from penstock.engines.local.making import made
-from penstock.engines.local.numbering import numbered_steps
-from penstock.engines.local.seats import StageSeat
-from penstock.engines.local.settings import Settings
+from penstock.engines.local.options import Settings
+from penstock.engines.local.runtime import made
+from penstock.engines.local.tasks.chain import StageSeat
+from penstock.engines.local.topology.tasks import numbered_steps
 from penstock.engines.protocol import RunOptions
 from penstock.events import nobody
-from penstock.stages.window_stage import WindowStage
+from penstock.stages.window.stage import WindowStage
 from penstock.testing.strategies import cuts, timed_rows
 from tests.graph.random_graphs import EVENTS
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engines.local.dispatch import Dispatcher
-from penstock.engines.local.node import Node, Turns
-from penstock.engines.local.pool import Pool, prefer
+from penstock.engines.local.metrics.statistics import READY
 from penstock.engines.local.schedulers import make, register
-from penstock.engines.local.statistics import READY
-from penstock.plan.step import Step
+from penstock.engines.local.scheduling.dispatch import Dispatcher
+from penstock.engines.local.scheduling.pool import Pool, prefer
+from penstock.engines.local.tasks.task import Node, Turns
+from penstock.plan.plan import Step
 
 
 def a_step() -> Step:

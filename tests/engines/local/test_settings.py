@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock import EngineError, NotSupported
-from penstock.engines.local.settings import settings
+from penstock.engines.local.options import settings
 
 
 def graph() -> ps.PipeGraph:

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.accounts import Accounts
 from penstock.engines.protocol import RunResult
-from penstock.plan.accounts import Accounts
 from tests.conformance.test_random_graphs import Batches, able, graph_of, streams
 from tests.graph.random_graphs import Choice, choices
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from penstock.engines.local.statistics import (
+from penstock.engines.local.metrics.statistics import (
     COMPLETED,
     READ_BLOCKED,
     READY,

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.engines.local.making import Made, made
-from penstock.engines.local.node import ReadingNode
-from penstock.engines.local.pool import Pool
+from penstock.engines.local.metrics.watchdog import Watchdog
+from penstock.engines.local.options import settings
 from penstock.engines.local.processes import Crew
-from penstock.engines.local.settings import settings
-from penstock.engines.local.watchdog import Watchdog
+from penstock.engines.local.runtime import Made, made
+from penstock.engines.local.scheduling.pool import Pool
+from penstock.engines.local.tasks.task import ReadingNode
 from penstock.engines.protocol import RunOptions
 from penstock.events import Event, StepStalled, nobody
 

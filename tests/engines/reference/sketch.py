@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.accounts import Accounts
 from penstock.clock import Clock, ManualClock
 from penstock.connect.protocol import BadRow, Delivery, SourceBatch
 from penstock.engines.protocol import Engine, Run, RunOptions, RunResult, Session
@@ -17,9 +18,7 @@ from penstock.events import Event, EventSink, nobody
 from penstock.operators.op import Degree, Op, Routing
 from penstock.operators.source import Source
 from penstock.operators.stream import Stream
-from penstock.plan.accounts import Accounts
-from penstock.plan.plan import Plan
-from penstock.plan.step import Input, Ref, Step
+from penstock.plan.plan import Input, Plan, Ref, Step
 
 KTV = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", pa.int64())])
 Rows = Sequence[tuple[Any, ...]]

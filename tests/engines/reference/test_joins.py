@@ -10,11 +10,10 @@ import pytest
 
 from penstock.errors import FunctionError
 from penstock.operators.aggregates import count
-from penstock.operators.predicate import band, equal
 from penstock.operators.window import tumbling
-from penstock.operators.window_join import WindowJoin
+from penstock.operators.window_join import WindowJoin, band, equal
 from penstock.operators.windows import KeyedWindows
-from penstock.plan.step import Ref
+from penstock.plan.plan import Ref
 from tests.engines.reference.sketch import Ran, Rows, Sketch
 
 LEFT = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", pa.int64())])

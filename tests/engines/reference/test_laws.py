@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from penstock.operators.accumulator import Accumulator
 from penstock.operators.aggregates import collect, count
-from penstock.operators.predicate import band
 from penstock.operators.window import count_window, session, sliding, tumbling
-from penstock.operators.window_join import WindowJoin
+from penstock.operators.window_join import WindowJoin, band
 from penstock.operators.windows import KeyedWindows
-from penstock.plan.step import Ref
+from penstock.plan.plan import Ref
 from tests.engines.reference.sketch import Ran, Rows, Sketch, late
 from tests.engines.reference.test_joins import LEFT, RIGHT
 

@@ -13,7 +13,7 @@ from penstock.operators.aggregates import count
 from penstock.operators.process import Availability, Context, Operator, Process
 from penstock.operators.window import tumbling
 from penstock.operators.windows import KeyedWindows
-from penstock.plan.step import Ref
+from penstock.plan.plan import Ref
 from tests.engines.reference.sketch import KTV, Ran, Sketch, batch
 
 OVER = Availability.OVER

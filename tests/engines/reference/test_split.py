@@ -12,7 +12,7 @@ from penstock.operators.aggregates import count
 from penstock.operators.split import Relay, Split
 from penstock.operators.window import tumbling
 from penstock.operators.windows import KeyedWindows
-from penstock.plan.step import Ref
+from penstock.plan.plan import Ref
 from tests.engines.reference.sketch import Ran, Sketch, errors
 
 ROWS = [("a", 1, 0), ("b", 2, 1), ("c", 3, 2)]

@@ -13,7 +13,7 @@ from penstock.operators.filter import Filter
 from penstock.operators.flat_map import FlatMap
 from penstock.operators.map import Map
 from penstock.operators.op import Op
-from penstock.plan.step import Ref
+from penstock.plan.plan import Ref
 from tests.engines.reference.sketch import Ran, Rows, Sketch, batch, errors, late
 
 

@@ -20,7 +20,7 @@ from penstock.operators.op import Op, Routing
 from penstock.operators.split import Relay
 from penstock.operators.window import count_window
 from penstock.operators.windows import KeyedWindows
-from penstock.plan.step import Ref
+from penstock.plan.plan import Ref
 from tests.engines.reference.sketch import Ran, Sketch, errors
 
 ROWS = [("a", 1, 10), ("b", 2, 0), ("c", 3, None)]

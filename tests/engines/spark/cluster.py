@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyspark
 
-from penstock.engines.spark.java import find_java
+from penstock.engines.spark.session.java import find_java
 
 ROOT = Path(__file__).parents[3]
 HERE = "127.0.0.1"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engines.spark.session import Opened, open_session
+from penstock.engines.spark.session.session import Opened, open_session
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import penstock as ps
 from penstock import crash_points
-from penstock.engines.spark import ahead
+from penstock.engines.spark.driver import epochs as ahead
 from tests.engines.spark import dying
 
 DIED = 9

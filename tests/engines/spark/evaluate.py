@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.engines.spark.expressions import lower_spark
-from penstock.engines.spark.expressions.lowered import Lowered
+from penstock.engines.spark.expressions.rule import Lowered
 from penstock.engines.spark.types import from_spark, spark_schema, to_spark
 from penstock.expr import Expr, Power, to_plain, type_of
-from penstock.expr.walk import post_order
+from penstock.expr.node import post_order
 from tests.expr.evaluate import FAILED, both, same
 
 AT_ONCE = 60  # expressions per job: more make Spark's generated code too large to be compiled

@@ -15,21 +15,20 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.engines.checkpoint import Checkpoint
-from penstock.engines.described import described
+from penstock.engines.checkpoint.checkpoint import Checkpoint, described
 from penstock.engines.protocol import Gap, RunOptions, RunResult, Session
-from penstock.engines.spark.came import Came, came
+from penstock.engines.spark.driver.jobs import Jobs
+from penstock.engines.spark.driver.loop import Rounds
+from penstock.engines.spark.driver.reports import Came, came
 from penstock.engines.spark.engine import SparkEngine
-from penstock.engines.spark.jobs import Jobs
-from penstock.engines.spark.leg_plan import LegPlan, Task
-from penstock.engines.spark.legs import DRIVER, Legs, cut
-from penstock.engines.spark.rounds import Rounds
-from penstock.engines.spark.tasks import run_alone, run_leg
+from penstock.engines.spark.fragment_plan import LegPlan, Task
+from penstock.engines.spark.fragments import DRIVER, Legs, cut
 from penstock.engines.spark.wire import SCHEMA, WAKE, Sent, from_wire, to_wire
+from penstock.engines.spark.worker.task import run_alone, run_leg
 from penstock.errors import NotSupported
 from penstock.events import EventSink
-from penstock.plan.accounts import Accounts
 from penstock.plan.plan import Plan
 
 Alone = Callable[[int], bool]

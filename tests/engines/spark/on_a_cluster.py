@@ -16,8 +16,9 @@ import pytest
 
 import penstock as ps
 from penstock import crash_points
-from penstock.engines.spark import ahead, jobs
-from penstock.engines.spark.session import open_session
+from penstock.engines.spark.driver import epochs as ahead
+from penstock.engines.spark.driver import jobs
+from penstock.engines.spark.session.session import open_session
 from tests.conformance.engines import everywhere
 from tests.engines.spark import dying
 

@@ -17,7 +17,7 @@ import pytest
 
 import penstock as ps
 from penstock import CheckpointError, ConnectorError, FunctionError, PenstockError, col
-from penstock.engines.spark.session import Opened
+from penstock.engines.spark.session.session import Opened
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("opened")]
 SCHEMA = {"key": str, "v": int}

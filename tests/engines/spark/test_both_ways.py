@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.accounts import Accounts
 from penstock.clock import ManualClock
-from penstock.engines.spark.both_ways import PartsOfRound, RowsAndParts
+from penstock.engines.spark.worker.operators import PartsOfRound, RowsAndParts
 from penstock.operators.op import LATE, OUT
-from penstock.plan.accounts import Accounts
-from penstock.plan.step import Step
-from penstock.stages.batch import Batch
-from penstock.stages.patterns.parts import PARTS
-from penstock.stages.site import Site
-from penstock.stages.window_stage import WindowStage
-from penstock.testing.compare import difference
+from penstock.plan.plan import Step
+from penstock.stages.patterns.partial_stores import PARTS
+from penstock.stages.rows.batch import Batch
+from penstock.stages.stage import Site
+from penstock.stages.window.stage import WindowStage
+from penstock.testing.agree import difference
 
 SCHEMA = pa.schema([("t", pa.int64()), ("key", pa.int64()), ("v", pa.int64())])
 

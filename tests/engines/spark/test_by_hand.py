@@ -8,9 +8,9 @@ import penstock as ps
 from penstock import EngineError, FunctionError, GraphError, col
 from penstock.engines.protocol import RunOptions
 from penstock.engines.registry import find
-from penstock.engines.spark.session import Opened
+from penstock.engines.spark.session.session import Opened
 from penstock.events import Event, RunEnded, StepFailed
-from penstock.plan.step import Ref
+from penstock.plan.plan import Ref
 from penstock.testing import Harness
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("opened")]

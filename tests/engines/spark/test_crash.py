@@ -16,7 +16,7 @@ import pytest
 
 from penstock import crash_points
 from penstock.crash_points import POINTS
-from penstock.engines.spark import ahead
+from penstock.engines.spark.driver import epochs as ahead
 from penstock.errors import CheckpointError
 from tests.engines.spark import dying
 from tests.engines.spark.here import LegsHere

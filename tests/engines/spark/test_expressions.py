@@ -14,11 +14,11 @@ import penstock.expr
 from penstock.engines.spark.expressions import Parts, lower_spark
 from penstock.engines.spark.expressions.lower import HEAVIEST
 from penstock.engines.spark.expressions.rule import rule
-from penstock.engines.spark.session import Opened, open_session
+from penstock.engines.spark.session.session import Opened, open_session
 from penstock.engines.spark.types import from_spark, spark_schema
 from penstock.errors import NotSupported
 from penstock.expr import Expr, Node, SparkSql, col, concat, lit, spark_expr, to_plain, when
-from penstock.expr.walk import post_order
+from penstock.expr.node import post_order
 from tests.engines.spark.evaluate import assert_agree, frame, on_spark
 from tests.engines.spark.sample import nested, rows
 from tests.expr.evaluate import FAILED, batch_of, both, same

@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.engines.spark import file_pieces
-from penstock.engines.spark.file_pieces import ChangedFile, FileForm, FilePiece, pieces_of
-from penstock.engines.spark.native_source import NativeBatch, NativeFile
+from penstock.engines.spark.jvm.source import NativeBatch, NativeFile
+from penstock.engines.spark.worker import files as file_pieces
+from penstock.engines.spark.worker.files import ChangedFile, FileForm, FilePiece, pieces_of
 from penstock.operators.source import Source
-from penstock.plan.step import Ref
+from penstock.plan.plan import Ref
 
 TABLE = pa.table({"t": [5, 1, 9, 2, 7], "v": [0.5, None, 2.5, 3.5, 4.5], "name": list("abcde")})
 

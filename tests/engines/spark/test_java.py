@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engines.spark.java import feature_version, find_java, version_of
-from penstock.engines.spark.java_shim import shim_home
+from penstock.engines.spark.session.java import feature_version, find_java, shim_home, version_of
 from penstock.errors import EngineError
 
 EVERYWHERE = "--add-modules=jdk.incubator.vector"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 import penstock as ps
-from penstock.engines.spark.ahead import Ready
-from penstock.engines.spark.file_pieces import FilePiece
-from penstock.engines.spark.jobs import LITTLE_KEPT, LITTLE_SENT, LITTLE_WORK, ROW, in_slots
-from penstock.engines.spark.leg_plan import RoundPlan, Task
-from penstock.engines.spark.legs import cut
-from penstock.engines.spark.native_source import NativeBatch
+from penstock.engines.checkpoint.state_files import Place, StateFiles
+from penstock.engines.spark.driver.epochs import Ready
+from penstock.engines.spark.driver.jobs import LITTLE_KEPT, LITTLE_SENT, LITTLE_WORK, ROW, in_slots
+from penstock.engines.spark.fragment_plan import RoundPlan, Task
+from penstock.engines.spark.fragments import cut
+from penstock.engines.spark.jvm.source import NativeBatch
 from penstock.engines.spark.wire import READ, WAKE, Sent
-from penstock.engines.state_files import Place, StateFiles
+from penstock.engines.spark.worker.files import FilePiece
 from penstock.events import BatchDone, Event, StateSaved
 from tests.engines.spark.here import JobsHere, LegsHere
 

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.engines.spark.keys import bucket
-from penstock.stages.key_buckets import KeyBuckets
+from penstock.engines.spark.jvm.partials import bucket
+from penstock.stages.keys.slots import KeyBuckets
 from tests.engines.spark.evaluate import frame
 from tests.engines.spark.sample import rows
 from tests.expr.strategies import TYPES

@@ -6,10 +6,9 @@ from typing import Any
 
 import penstock as ps
 from penstock import col
-from penstock.engines.spark.legs import DRIVER, Legs, cut
+from penstock.engines.spark.fragments import DRIVER, Legs, cut
 from penstock.operators.op import LATE, OUT
-from penstock.plan.plan import Plan
-from penstock.plan.step import Ref
+from penstock.plan.plan import Plan, Ref
 
 SCHEMA = {"t": "int64", "a": "string", "b": "string", "v": "int64"}
 

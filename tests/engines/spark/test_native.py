@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import col
-from penstock.engines.spark import native, native_chain
-from penstock.engines.spark.legs import cut
-from penstock.engines.spark.native_frames import TIME, NativeFrames
-from penstock.engines.spark.native_source import NativeFile
+from penstock.engines.spark.fragments import cut
+from penstock.engines.spark.jvm import carry as native
+from penstock.engines.spark.jvm import pipeline as native_chain
+from penstock.engines.spark.jvm.frames import TIME, NativeFrames
+from penstock.engines.spark.jvm.source import NativeFile
 from penstock.plan.plan import Plan
-from penstock.testing.compare import difference
+from penstock.testing.agree import difference
 from tests.engines.spark.feeds import columns, run, same_as_reference, write_files
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("opened")]

@@ -10,8 +10,8 @@ import pytest
 
 import penstock as ps
 from penstock import col
-from penstock.engines.spark.legs import cut
-from penstock.engines.spark.native_chain import Chain, chains_of
+from penstock.engines.spark.fragments import cut
+from penstock.engines.spark.jvm.pipeline import Chain, chains_of
 from penstock.plan.plan import Plan
 from tests.engines.spark.feeds import columns, write_files
 

@@ -6,7 +6,7 @@ import math
 
 import pyarrow as pa
 
-from penstock.engines.spark.native_groups import GroupForm, apart, grouped
+from penstock.engines.spark.jvm.groups import GroupForm, apart, grouped
 from penstock.engines.spark.wire import SCHEMA
 
 PARTS = pa.schema(

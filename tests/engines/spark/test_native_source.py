@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
+from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.connect.protocol import SourceBatch
-from penstock.engines.spark import native_chain
-from penstock.engines.spark.native_source import Extent, FilesReading, NativeBatch, NativeFile, extent_of
+from penstock.engines.spark.jvm import pipeline as native_chain
+from penstock.engines.spark.jvm.source import Extent, FilesReading, NativeBatch, NativeFile, extent_of
 from penstock.operators.source import Source
-from penstock.plan.accounts import Accounts
 from penstock.plan.plan import Plan
 from tests.engines.spark.feeds import SECOND, columns, write_files
 

@@ -14,8 +14,8 @@ import pytest
 
 import penstock as ps
 from penstock import crash_points
-from penstock.engines.spark import ahead
-from penstock.engines.spark.session import Opened
+from penstock.engines.spark.driver import epochs as ahead
+from penstock.engines.spark.session.session import Opened
 from tests.engines.spark.here import LegsHere
 
 SCHEMA = {"t": int, "v": int}

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from penstock.engines.spark.progress_line import with_progress
+from penstock.engines.spark.driver.run import with_progress
 from penstock.events import BatchDone, Event, RunEnded, RunStarted
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import penstock as ps
 from penstock import col
-from penstock.engines.spark import native_chain
+from penstock.engines.spark.jvm import pipeline as native_chain
 from penstock.engines.spark.types import to_spark
 from tests.engines.spark.feeds import columns, run, same_as_reference
 

@@ -253,7 +253,7 @@ def test_a_folder_may_be_written_as_a_file_address(program: Program) -> None:
 
 
 def test_a_newer_format_is_refused(begun: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.engines.checkpoint.FORMAT", 0)
+    monkeypatch.setattr("penstock.engines.checkpoint.checkpoint.FORMAT", 0)
     with pytest.raises(CheckpointError, match="the checkpoint has format 2, and this Penstock reads up to 0"):
         begun.run()
 

@@ -14,7 +14,7 @@ import pytest
 
 import penstock as ps
 from penstock import EngineError, NotSupported, col
-from penstock.engines.spark.session import Opened
+from penstock.engines.spark.session.session import Opened
 from penstock.events import Event, StateSaved
 from penstock.operators.process import Context
 from tests.engines.spark.here import LegsHere

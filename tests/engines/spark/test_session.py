@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.engines.spark import installed
-from penstock.engines.spark.session import Opened, open_session
-from penstock.engines.spark.start import start_spark
+from penstock.engines.spark import engine as installed
+from penstock.engines.spark.session.session import Opened, open_session
+from penstock.engines.spark.session.start import start_spark
 from penstock.errors import EngineError, NotSupported
 from tests.engines.spark.listening import addresses_of, with_children
 
@@ -48,7 +48,7 @@ def test_a_session_of_the_users_keeps_its_own_zone(spark: Any) -> None:
 
 def test_workers_have_the_kernels_loaded_before_their_first_row(spark: Any) -> None:
     def seen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        loaded = {"numba", "penstock.kernels.build", "penstock.stages.window_stage"} <= set(sys.modules)
+        loaded = {"numba", "penstock.kernels.build", "penstock.stages.window.stage"} <= set(sys.modules)
         for batch in batches:
             yield pa.RecordBatch.from_pydict({"loaded": [loaded] * batch.num_rows})
 

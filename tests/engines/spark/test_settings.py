@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.engines.spark import settings
-from penstock.engines.spark.secrets import HIDDEN, is_secret, shown, without_secrets
+from penstock.engines.spark.session import settings
+from penstock.engines.spark.session.settings import HIDDEN, is_secret, shown, without_secrets
 from penstock.errors import EngineError
 
 KEY = "spark.hadoop.fs.s3a.secret.key"
@@ -16,7 +16,7 @@ def test_embedded_spark_listens_on_loopback_only_and_has_no_web_page() -> None:
     assert core["spark.python.unix.domain.socket.enabled"] == "true"
     assert core["spark.driver.bindAddress"] == core["spark.driver.host"] == "127.0.0.1"
     assert core["spark.ui.enabled"] == "false"
-    assert core["spark.python.daemon.module"] == "penstock.engines.spark.daemon"
+    assert core["spark.python.daemon.module"] == "penstock.engines.spark.session.daemon"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engines.spark.shipping import write_zip
+from penstock.engines.spark.session.session import write_zip
 
 PROBE = """
 import penstock.stages.window_stage, penstock.engines.spark.daemon, penstock.kernels.build

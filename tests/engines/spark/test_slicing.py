@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
-from penstock.engines.spark.slicing import slice_end, slice_id, slice_start
+from penstock.engines.spark.jvm.partials import slice_end, slice_id, slice_start
 from penstock.timing.column import LIMIT
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow

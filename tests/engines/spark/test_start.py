@@ -17,7 +17,7 @@ import json
 import pyarrow as pa
 import penstock as ps
 from pathlib import Path
-from penstock.engines.spark.session import open_session
+from penstock.engines.spark.session.session import open_session
 
 options = ps.SparkOptions(conf={"spark.hadoop.fs.s3a.secret.key": "hunter2"})
 opened = open_session(options)
@@ -34,7 +34,7 @@ print(json.dumps({
 """
 FAILS = """
 import penstock as ps
-from penstock.engines.spark.session import open_session
+from penstock.engines.spark.session.session import open_session
 
 for conf, master in [({"spark.driver.memory": "1k"}, None), ({"spark.x.password": "hunter2"}, "no-such://x")]:
     try:

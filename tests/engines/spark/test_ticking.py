@@ -12,9 +12,9 @@ import pytest
 
 import penstock as ps
 from penstock import EngineError, col
-from penstock.engines.spark import ticking
-from penstock.engines.spark.session import Opened
-from penstock.engines.spark.ticking import Ticking
+from penstock.engines.spark.driver import run as ticking
+from penstock.engines.spark.driver.run import Ticking
+from penstock.engines.spark.session.session import Opened
 from tests.engines.spark import dying
 
 pytestmark = pytest.mark.slow

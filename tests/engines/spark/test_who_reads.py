@@ -11,9 +11,9 @@ import pytest
 import penstock as ps
 from penstock import col
 from penstock.engines.spark.engine import SparkEngine
-from penstock.engines.spark.legs import cut
-from penstock.engines.spark.native_chain import chains_of
-from penstock.engines.spark.who_reads import wanted, why_in_the_jvm
+from penstock.engines.spark.fragments import cut
+from penstock.engines.spark.jvm.pipeline import chains_of
+from penstock.engines.spark.read_placement import wanted, why_in_the_jvm
 from penstock.plan.plan import Plan
 from tests.engines.spark.feeds import columns, write_files
 

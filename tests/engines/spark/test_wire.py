@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.engines.packed import unpack
 from penstock.engines.spark import wire
 from penstock.engines.spark.wire import Dealing, Sent, from_wire, pack, packed, to_wire
-from penstock.stages.batch import Batch
+from penstock.engines.wire import unpack
+from penstock.stages.rows.batch import Batch
 from penstock.testing.strategies import rows
 
 TYPES = {

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import col
-from penstock.engines.spark import native_chain
-from penstock.engines.spark.file_pieces import FileForm, FilePiece
-from penstock.stages.batch import Batch
-from penstock.testing.compare import difference
+from penstock.engines.spark.jvm import pipeline as native_chain
+from penstock.engines.spark.worker.files import FileForm, FilePiece
+from penstock.stages.rows.batch import Batch
+from penstock.testing.agree import difference
 from tests.engines.spark.feeds import Build, columns, run, write_files
 from tests.engines.spark.here import LegsHere
 

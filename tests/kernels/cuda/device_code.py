@@ -15,11 +15,12 @@ from typing import Any
 from numba import cuda, types
 from numba.cuda import dispatcher
 
-from penstock.kernels.cuda import panes, sorting, tree
+from penstock.kernels.compile.user import Written
+from penstock.kernels.cuda import panes, tree
+from penstock.kernels.cuda import panes as sorting
 from penstock.kernels.cuda.registers import LIFTS, refusal
-from penstock.kernels.folds import fold_rule
-from penstock.kernels.rules import RULES, Rule
-from penstock.kernels.written import Written
+from penstock.kernels.windows.accumulate import RULES, Rule
+from penstock.kernels.windows.folds import fold_rule
 
 CAPABILITY = (8, 0)
 INT, INTS = types.int64, types.Array(types.int64, 1, "C")

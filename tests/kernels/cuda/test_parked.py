@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernels.cuda.parked import States, joined
-from penstock.kernels.rules import COUNT, GREATEST
+from penstock.kernels.cuda.ring import States, joined
+from penstock.kernels.windows.accumulate import COUNT, GREATEST
 
 RULES = (COUNT, GREATEST)
 CELLS = st.dictionaries(st.tuples(st.integers(0, 3), st.integers(-3, 3)), st.integers(-9, 9), max_size=8)

@@ -11,10 +11,8 @@ from penstock.operators import aggregates as spec
 from penstock.operators.aggregates import Aggregate
 from penstock.operators.choices.kept import EXACT, Kind, is_sketched, registers_of, why_rows, width_of
 from penstock.operators.stream import Stream
-from penstock.stages.lifting import Lifting
-from penstock.stages.lowering import Lowered, LoweredSketch, lower
-from penstock.stages.register import Register
-from penstock.stages.sheet import Sheet
+from penstock.stages.window.accumulators import Lowered, LoweredSketch, Register, Sheet, lower
+from penstock.stages.window.inputs import Lifting
 from penstock.timing.column import TimeType
 from tests.stages.windowed import ALL, WIDE
 

@@ -8,18 +8,17 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.connect.protocol import SourceBatch
 from penstock.operators.op import IN
 from penstock.operators.windows import KeyedWindows
-from penstock.plan.accounts import Accounts
-from penstock.stages.batch import Batch
 from penstock.stages.patterns import Deal, Pattern, decompose
 from penstock.stages.patterns.forms import reformed
-from penstock.stages.patterns.part_stages import PartStage
-from penstock.stages.protocol import Stage
-from penstock.stages.site import Site
-from penstock.stages.window_stage import WindowStage
+from penstock.stages.patterns.partials import PartStage
+from penstock.stages.rows.batch import Batch
+from penstock.stages.stage import Site, Stage
+from penstock.stages.window.stage import WindowStage
 from penstock.timing.watermark import SourceWatermark
 from tests.stages.judge import STEP, Case, Told, by_stage, stage_batch
 

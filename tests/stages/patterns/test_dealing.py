@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.stages.batch import Batch
-from penstock.stages.patterns.dealing import Deal, KeyDeal, PaneDeal, TurnDeal, WindowDeal
+from penstock.stages.patterns.partitioners import Deal, KeyDeal, PaneDeal, TurnDeal, WindowDeal
+from penstock.stages.rows.batch import Batch
 from penstock.timing.windows import TimeWindow
 
 SCHEMA = pa.schema([("number", pa.int64()), ("k", pa.string())])

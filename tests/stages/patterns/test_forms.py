@@ -6,19 +6,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.errors import CheckpointError
 from penstock.operators import aggregates as spec
 from penstock.operators.stream import Stream
 from penstock.operators.window import sliding
 from penstock.operators.windows import KeyedWindows
-from penstock.plan.accounts import Accounts
-from penstock.stages.batch import Batch
-from penstock.stages.fingerprint import BY_KEY, DEALT, IN_PARTS
 from penstock.stages.patterns import decompose
 from penstock.stages.patterns.forms import Pieces, form_of, reformed
-from penstock.stages.patterns.part_stages import PartStage
-from penstock.stages.site import Site
+from penstock.stages.patterns.partials import PartStage
+from penstock.stages.rows.batch import Batch
+from penstock.stages.snapshot import BY_KEY, DEALT, IN_PARTS
+from penstock.stages.stage import Site
 from penstock.timing.column import TimeType
 
 SCHEMA = pa.schema([("k", pa.string()), ("t", pa.int64())])

@@ -6,16 +6,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.errors import CheckpointError
 from penstock.operators import aggregates as spec
 from penstock.operators.stream import Stream
 from penstock.operators.window import sliding
 from penstock.operators.windows import KeyedWindows
-from penstock.plan.accounts import Accounts
-from penstock.stages.batch import Batch
 from penstock.stages.patterns import Pattern, decompose
-from penstock.stages.site import Site
+from penstock.stages.rows.batch import Batch
+from penstock.stages.stage import Site
 from penstock.timing.column import TimeType
 
 SCHEMA = pa.schema([("t", pa.int64())])

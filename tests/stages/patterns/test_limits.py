@@ -6,21 +6,15 @@ from typing import Any
 
 import pytest
 
+from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.errors import GraphError, Where
 from penstock.operators import aggregates as spec
 from penstock.operators.choices.patterns import able
 from penstock.operators.window import count_window, session, sliding, tumbling
-from penstock.operators.windows import (
-    KeyedWindows,
-    MapReduceWindows,
-    PanedWindows,
-    ParallelWindows,
-    Windows,
-)
-from penstock.plan.accounts import Accounts
+from penstock.operators.windows import KeyedWindows, MapReduceWindows, PanedWindows, ParallelWindows, Windows
 from penstock.stages.patterns import decompose
-from penstock.stages.site import Site
+from penstock.stages.stage import Site
 from tests.stages.judge import case
 from tests.stages.windowed import ALL, REGISTERS, WIDE, joined
 

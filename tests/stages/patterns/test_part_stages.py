@@ -6,16 +6,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.operators import aggregates as spec
 from penstock.operators.stream import Stream
 from penstock.operators.window import sliding, tumbling
 from penstock.operators.windows import KeyedWindows
-from penstock.plan.accounts import Accounts
-from penstock.stages.batch import Batch
 from penstock.stages.patterns import PARTS, Pattern, decompose
-from penstock.stages.patterns.part_stages import PartStage
-from penstock.stages.site import Site
+from penstock.stages.patterns.partials import PartStage
+from penstock.stages.rows.batch import Batch
+from penstock.stages.stage import Site
 from penstock.timing.column import TimeType
 
 SCHEMA = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", pa.int64())])

@@ -13,8 +13,8 @@ from penstock.operators import aggregates as spec
 from penstock.operators.cuda import Cuda
 from penstock.operators.window import sliding, tumbling
 from penstock.operators.windows import KeyedWindows, ParallelWindows
-from penstock.stages.cuda_store import CudaStore
-from penstock.stages.slices import SliceStore
+from penstock.stages.window.cuda_store import CudaStore
+from penstock.stages.window.time_store import SliceStore
 from tests.stages.judge import (
     Case,
     Driven,

@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.cuda.parked import States
-from penstock.stages.batch import Ints
-from penstock.stages.cuda_store import CudaStore
-from penstock.stages.register import Kind, Register
-from penstock.stages.shelf import in_order
-from penstock.stages.slices import SliceStore
-from penstock.stages.store import ENDED, NEVER, Arriving, Left
+from penstock.kernels.cuda.ring import States
+from penstock.stages.rows.batch import Ints
+from penstock.stages.window.accumulators import Kind, Register
+from penstock.stages.window.cuda_store import CudaStore
+from penstock.stages.window.store import ENDED, NEVER, Arriving, Left, in_order
+from penstock.stages.window.time_store import SliceStore
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 from tests.naive.time_windows import Row

@@ -9,8 +9,7 @@ from random import Random
 from penstock.bench.simulation.machine import MS, Costs, Machine
 from penstock.bench.simulation.topology import Topology
 from penstock.engines.local import schedulers
-from penstock.engines.local.elastic.controller import Controller
-from penstock.engines.local.elastic.decision import THREADS, Decision, Limits
+from penstock.engines.local.elastic.controller import THREADS, Controller, Decision, Limits
 from penstock.engines.local.elastic.sample import Sampler
 
 Load = Callable[[Machine, int], None]

@@ -15,8 +15,8 @@ from random import Random
 
 from penstock.bench.simulation.nodes import Node, Operator
 from penstock.bench.simulation.topology import US, Topology
+from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED, NodeStatistics
 from penstock.engines.local.schedulers import Scheduler
-from penstock.engines.local.statistics import READ_BLOCKED, READY, WRITE_BLOCKED, NodeStatistics
 
 MS = 1_000_000
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from penstock.bench.simulation.topology import Busy
-from penstock.engines.local.statistics import InputStatistics, NodeStatistics, OutputStatistics
+from penstock.engines.local.metrics.statistics import InputStatistics, NodeStatistics, OutputStatistics
 
 
 class Node:

@@ -18,14 +18,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.connect.cuts import Piece
+from penstock.connect.batches import Piece
 from penstock.connect.protocol import BadRow
-from penstock.connect.readers.csv_parse import Layout, inferred_types, parse_chunk
-from penstock.connect.readers.csv_rows import each_row, last_row_end
-from penstock.connect.readers.files import FileReader
+from penstock.connect.readers.csv_parse import Layout, each_row, inferred_types, last_row_end, parse_chunk
+from penstock.connect.readers.files import FileReader, Paths
 from penstock.connect.readers.following import FollowingReader, file_or_folder_reader
-from penstock.connect.readers.listing import Paths
-from penstock.connect.readers.textfile import Chunk, as_text, chunks
+from penstock.connect.readers.text import Chunk, as_text, chunks
 from penstock.errors import ConnectorError, SchemaError, nearest_first
 from penstock.expr.declared import declared_schema, declared_type
 from penstock.frozen import dataclass

@@ -1,23 +1,162 @@
-"""Parse csv text of known columns; single out the rows that cannot be parsed.
+"""Convert columns of text, finding the cells that cannot be.
 
-The quick way is Arrow's own reader on a whole chunk. When that fails, or when the number of rows it finds is
-not the number that stand there (an unclosed quote), the chunk is read again as text and its columns are
-converted one by one, which finds the cells that are to blame; see `csv_cells`.
+The rules are those of Arrow's csv reader, so that a row is read the same whether or not its neighbours are
+fine; only times are read more generously (see `connect.iso`): with a zone where the column has none, without
+one where it has, and with more digits than microseconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.types as kind
 
-from penstock.connect.columns import empty_batch, joined
-from penstock.connect.readers.csv_cells import convert
-from penstock.connect.readers.csv_rows import RawRow, each_row, n_rows_if_tidy
-from penstock.connect.readers.textfile import Chunk
+from penstock.connect.batches import empty_batch, joined
+from penstock.connect.infer import parse_time
+from penstock.connect.readers.text import Chunk
+from penstock.expr import compute as pc
+from penstock.expr.failure import RowFailure
+from penstock.expr.types import from_python
 from penstock.frozen import dataclass
+
+Reasons = dict[int, str]
+
+
+def convert(texts: pa.RecordBatch, schema: pa.Schema) -> tuple[pa.RecordBatch, Reasons]:
+    """The rows whose cells all fit their columns' types, and why each other row does not."""
+    reasons: Reasons = {}
+    columns = []
+    for field in schema:
+        column, wrong = _column(texts.column(field.name), field.type)
+        columns.append(column)
+        for at, reason in wrong.items():
+            reasons.setdefault(at, f'column "{field.name}": {reason}')
+    rows = pa.RecordBatch.from_arrays(columns, schema=schema)
+    if reasons:
+        rows = rows.take(pa.array([at for at in range(rows.num_rows) if at not in reasons], pa.int64()))
+    return rows, reasons
+
+
+def _column(texts: pa.Array, type: pa.DataType) -> tuple[pa.Array, Reasons]:
+    """The column, null where a cell does not fit, and why it does not."""
+    if kind.is_string(type):
+        return texts, {}
+    if kind.is_timestamp(type):
+        return _times(texts, type)
+    trimmed = pc.utf8_trim(texts, " \t")
+    wrong = _wrong_cells(trimmed, type, 0)
+    if wrong:
+        is_wrong = pa.array([at in wrong for at in range(len(texts))])
+        trimmed = pc.if_else(is_wrong, None, trimmed)
+    return trimmed.cast(type), {
+        at: f"invalid value {texts[at].as_py()!r:.80} for type {type}" for at in wrong
+    }
+
+
+def _wrong_cells(texts: pa.Array, type: pa.DataType, start: int) -> set[int]:
+    """Arrow says only that some cell is wrong: halve until each wrong one stands alone."""
+    try:
+        texts.cast(type)
+        return set()
+    except pa.ArrowInvalid:
+        if len(texts) == 1:
+            return {start}
+    half = len(texts) // 2
+    return _wrong_cells(texts[:half], type, start) | _wrong_cells(texts[half:], type, start + half)
+
+
+def _times(texts: pa.Array, type: pa.DataType) -> tuple[pa.Array, Reasons]:
+    micros: list[object] = []
+    reasons: Reasons = {}
+    for at, text in enumerate(texts.to_pylist()):
+        try:
+            micros.append(None if text is None else from_python(parse_time(text), type))
+        except RowFailure as failure:
+            micros.append(None)
+            reasons[at] = failure.reason
+    return pa.array(micros, pa.int64()).cast(type), reasons
+
+
+# Where the rows of csv text begin and end.
+#
+# A quoted field may hold delimiters and ends of lines; a quote counts only at the start of a field. A quote
+# that is never closed breaks its own line only, so that one slip cannot swallow the rest of a file.
+
+_LONGEST_ROW = 1 << 26
+"""A quote still open after this many bytes is taken for a slip."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawRow:
+    """One row: its bytes, the line it begins on, and whether a quote in it is never closed."""
+
+    text: bytes
+    line: int
+    broken: bool
+
+
+def each_row(text: bytes, delimiter: str, first_line: int = 1) -> Iterator[RawRow]:
+    """The rows of the text, blank lines included."""
+    line = first_line
+    for match in _row(delimiter).finditer(text):
+        raw = match[0]
+        if raw:
+            yield RawRow(raw, line, match["broken"] is not None)
+            line += raw.count(b"\n")
+
+
+def last_row_end(text: bytes, delimiter: str) -> int:
+    """Where the last whole row of unfinished text ends: an open quote may be closed by what follows."""
+    if b'"' not in text:
+        return text.rfind(b"\n") + 1
+    whole = _whole_rows(delimiter).match(text)
+    end = whole.end() if whole else 0
+    if len(text) - end < _LONGEST_ROW:
+        return end
+    return text.find(b"\n", end) + 1  # the line with the slip is a row of its own
+
+
+def n_rows_if_tidy(text: bytes) -> int:
+    """How many lines end outside quotes, if quotes come in pairs; a guess, to be compared with a count."""
+    if b'"' not in text:
+        return text.count(b"\n")
+    codes = np.frombuffer(text, np.uint8)
+    inside = np.logical_xor.accumulate(codes == ord('"'))
+    return int(np.count_nonzero((codes == ord("\n")) & ~inside))
+
+
+@lru_cache
+def _row(delimiter: str) -> re.Pattern[bytes]:
+    fields, field = _fields(delimiter)
+    broken = rb'(?P<broken>"[^\r\n]*+)'  # takes the rest of its line, so only the last field can be it
+    return re.compile(fields + rb"(?:" + field + rb"|" + broken + rb")(?:\r\n|\n|\r|\Z)")
+
+
+@lru_cache
+def _whole_rows(delimiter: str) -> re.Pattern[bytes]:
+    """All rows that are finished, in one match: a loop in Python would cost more than the parsing."""
+    fields, field = _fields(delimiter)
+    return re.compile(rb"(?:" + fields + field + rb"(?:\r\n|\n|\r(?!\Z)))*+")
+
+
+def _fields(delimiter: str) -> tuple[bytes, bytes]:
+    """Patterns of any number of fields that a delimiter ends, and of one field."""
+    mark = re.escape(delimiter.encode())
+    plain = rb"[^" + mark + rb"\r\n]*+"
+    field = rb'(?:"[^"]*+(?:""[^"]*+)*+"' + plain + rb'|(?!")' + plain + rb")"
+    return rb"(?:" + field + mark + rb")*+", field
+
+
+# Parse csv text of known columns; single out the rows that cannot be parsed.
+#
+# The quick way is Arrow's own reader on a whole chunk. When that fails, or when the number of rows it
+# finds is not the number that stand there (an unclosed quote), the chunk is read again as text and its
+# columns are converted one by one, which finds the cells that are to blame; see `csv_cells`.
 
 _PARSE_ERRORS = (pa.ArrowInvalid, UnicodeDecodeError)  # the latter: Arrow quotes bad bytes in its message
 _WORTH_THREADS = 1 << 18

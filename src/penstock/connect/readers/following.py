@@ -18,8 +18,7 @@ from typing import ClassVar, Self
 import pyarrow as pa
 
 from penstock.connect.protocol import Delivery, SourceBatch
-from penstock.connect.readers.files import FileFormat, FileReader, file_reader
-from penstock.connect.readers.listing import Paths, listed, shown
+from penstock.connect.readers.files import FileFormat, FileReader, Paths, file_reader, listed, shown
 from penstock.connect.readers.planned import Journal, NoJournal, Planned
 from penstock.errors import ConnectorError
 from penstock.frozen import dataclass

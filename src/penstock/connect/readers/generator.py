@@ -12,8 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.connect.columns import fitted
-from penstock.connect.cuts import Piece, checked_size, together
+from penstock.connect.batches import Piece, checked_size, fitted, together
 from penstock.connect.protocol import SourceBatch
 from penstock.connect.readers.iterable import DEFAULT_BATCH, IterableReader, few_or_many, fresh
 from penstock.errors import ConnectorError, SchemaError

@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.caller import defined_at, name_of
-from penstock.connect.columns import gather_rows
-from penstock.connect.cuts import Piece, checked_size, together
+from penstock.connect.batches import Piece, checked_size, gather_rows, together
 from penstock.connect.plain import FEW, PlainBatch, PlainRows
 from penstock.connect.protocol import BadRow, Delivery, SourceBatch
 from penstock.errors import ConnectorError, PenstockError

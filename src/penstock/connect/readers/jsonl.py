@@ -21,15 +21,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.connect.columns import Gathered, gather, plain_value, quick_columns
-from penstock.connect.cuts import Piece
-from penstock.connect.infer import infer_schema
-from penstock.connect.iso import parse_date, parse_time
+from penstock.connect.batches import Gathered, Piece, gather, plain_value, quick_columns
+from penstock.connect.infer import infer_schema, parse_date, parse_time
 from penstock.connect.protocol import BadRow
-from penstock.connect.readers.files import FileReader
+from penstock.connect.readers.files import FileReader, Paths
 from penstock.connect.readers.following import FollowingReader, file_or_folder_reader
-from penstock.connect.readers.listing import Paths
-from penstock.connect.readers.textfile import Chunk, as_text, chunks
+from penstock.connect.readers.text import Chunk, as_text, chunks
 from penstock.errors import ConnectorError, SchemaError, nearest_first
 from penstock.expr.failure import RowFailure
 from penstock.frozen import dataclass

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.connect.columns import fitted, unlike
-from penstock.connect.cuts import Piece
-from penstock.connect.readers.files import FileReader, unreadable
+from penstock.connect.batches import Piece, fitted, unlike
+from penstock.connect.readers.files import FileReader, Paths, unreadable
 from penstock.connect.readers.following import FollowingReader, file_or_folder_reader
-from penstock.connect.readers.listing import Paths
 from penstock.errors import ConnectorError, SchemaError
 from penstock.expr.types import canonical_schema
 from penstock.frozen import dataclass

@@ -1,19 +1,119 @@
-"""Read a list of rows given in the program, and the same with explicit cuts."""
+"""Read columns that are already in memory: Arrow, pandas and Polars tables, and lists of rows made into one.
+
+pandas and Polars are recognised by what they offer, not imported. In pandas, NaN means missing and becomes
+null; an index is read only if it has a name.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 
-from penstock.connect.columns import gather_rows
-from penstock.connect.cuts import Piece, checked_size, together
+from penstock.connect.batches import Piece, checked_size, fitted, gather_rows, joined, together
 from penstock.connect.infer import infer_schema
+from penstock.connect.plain import FEW
 from penstock.connect.protocol import Delivery, SourceBatch
-from penstock.connect.readers.table import TableReader
 from penstock.errors import SchemaError
 from penstock.expr.declared import declared_schema
+from penstock.expr.plainly import is_plain_type
+from penstock.expr.types import canonical_schema
+from penstock.expr.values import to_plain
 from penstock.frozen import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TableReader:
+    """Rows held in memory; `batch` rows at a time, or all at once."""
+
+    rows: pa.RecordBatch
+    batch: int | None
+    origin: str
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns."""
+        return self.rows.schema
+
+    @property
+    def bounded(self) -> bool:
+        """A table ends."""
+        return True
+
+    @property
+    def delivery(self) -> Delivery:
+        """The program that is restarted holds the same table."""
+        return Delivery.EXACTLY_ONCE
+
+    @property
+    def keeps_raw(self) -> bool:
+        """Every row was read when the reader was made."""
+        return False
+
+    def batches(self) -> Iterator[SourceBatch]:
+        """The table from its first row."""
+        if self.batch is None:
+            return iter([together([Piece.whole(self.rows, 0)], self.schema)])
+        starts = range(0, self.rows.num_rows, self.batch)
+        pieces = (Piece.whole(self.rows.slice(start, self.batch), start) for start in starts)
+        return (together([piece], self.schema) for piece in pieces)
+
+    def rows_or_batches(self) -> Iterator[Any]:
+        """The same batches; a single row of types that are told at a glance is a dict of plain values."""
+        singly = self.batch == 1 and all(is_plain_type(field.type) for field in self.schema)
+        return self._singly() if singly else self.batches()
+
+    def _singly(self) -> Iterator[dict[str, object]]:
+        names = self.schema.names
+        for start in range(0, self.rows.num_rows, FEW):
+            columns = [to_plain(column) for column in self.rows.slice(start, FEW).columns]
+            for values in zip(*columns, strict=True):
+                yield dict(zip(names, values, strict=True))
+
+    def describe(self) -> str:
+        """Such as `table (300 rows)`."""
+        return f"{self.origin} ({self.rows.num_rows} rows)"
+
+
+def table(data: Any, *, schema: object = None, batch: int | None = None) -> TableReader:
+    """Read an Arrow, pandas or Polars table, `batch` rows at a time (all at once if not given).
+
+    With `schema=`, only its columns are read, cast where no value changes.
+    """
+    columns = _arrow(data)
+    wanted = canonical_schema(columns.schema) if schema is None else declared_schema(schema)
+    rows = joined([fitted(chunk, wanted) for chunk in columns.to_batches()], wanted)
+    return TableReader(rows, checked_size("batch", batch), "table")
+
+
+def _arrow(data: Any) -> pa.Table:
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    try:
+        if type(data).__module__.startswith("pandas.") and hasattr(data, "columns"):
+            named = [name for name in data.index.names if name is not None]
+            return pa.Table.from_pandas(
+                data.reset_index(level=named) if named else data, preserve_index=False
+            )
+        if hasattr(data, "__arrow_c_stream__"):
+            return pa.table(data)
+    except (pa.ArrowException, ValueError, TypeError) as problem:
+        raise SchemaError(
+            f"the {type(data).__name__} cannot be read as columns",
+            detail=str(problem),
+            hint="give each column a name of its own and one type that rows can hold",
+        ) from problem
+    raise SchemaError(
+        f"{type(data).__name__} is not a table",
+        hint="give a pyarrow.Table or a DataFrame (collect() a LazyFrame, to_frame() a Series),"
+        " or use ps.read.rows([…])",
+    )
+
+
+# Read a list of rows given in the program, and the same with explicit cuts.
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from penstock.caller import defined_at, name_of
 from penstock.connect.protocol import Delivery
-from penstock.connect.writers.staged import StagedOutput
+from penstock.connect.writers.folder import StagedOutput
 from penstock.errors import ConnectorError, FunctionError, PenstockError
 from penstock.frozen import dataclass
 

@@ -12,9 +12,9 @@ from unicodedata import combining, east_asian_width
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.connect.cuts import checked_size
+from penstock.connect.batches import checked_size
 from penstock.connect.protocol import Delivery
-from penstock.connect.writers.staged import StagedOutput
+from penstock.connect.writers.folder import StagedOutput
 from penstock.frozen import dataclass
 
 _WIDEST = 40

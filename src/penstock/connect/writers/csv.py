@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.connect.writers.folder import FolderWriter, folder_writer
-from penstock.connect.writers.text_sheet import TextSheet, time_text
+from penstock.connect.writers.text import TextSheet, time_text
 from penstock.errors import SchemaError
 from penstock.expr import compute as pc
 from penstock.frozen import dataclass

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from penstock.connect.columns import joined
+from penstock.connect.batches import joined
 from penstock.connect.plain import Plain, PlainBatch
 from penstock.connect.protocol import Delivery
 from penstock.errors import ConnectorError

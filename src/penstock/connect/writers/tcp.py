@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock.connect.address import Address, checked_address, said
 from penstock.connect.protocol import Delivery
 from penstock.connect.writers import csv, jsonl
-from penstock.connect.writers.staged import StagedOutput
+from penstock.connect.writers.folder import StagedOutput
 from penstock.errors import ConnectorError, nearest_first
 from penstock.frozen import dataclass
 

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.clock import Clock
-from penstock.deferred import load
-from penstock.engines.local.settings import settings
+from penstock.engines.local.options import settings
 from penstock.engines.protocol import Gap, RunOptions
 from penstock.errors import NotSupported
+from penstock.lazy import load
 from penstock.operators.op import JOIN
 from penstock.operators.process import Process
-from penstock.plan.expressions import only_on_spark
+from penstock.plan.explain import only_on_spark
 from penstock.plan.plan import Plan
 
 if TYPE_CHECKING:
+    from penstock.engines.local.harness import LocalSession
     from penstock.engines.local.run import LocalRun
-    from penstock.engines.local.session import LocalSession
     from penstock.events import EventSink
 
 _SPARK = 'run it with engine="spark", or say it with col(...)'
@@ -54,7 +54,7 @@ class LocalEngine:
 
     def session(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> LocalSession:
         """Begin a run fed by hand."""
-        from penstock.engines.local.session import LocalSession
+        from penstock.engines.local.harness import LocalSession
 
         self._refuse(options)
         if options.checkpoint is not None:

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from penstock.accounts import Accounts
 from penstock.clock import WallClock
-from penstock.engines.local.ahead import combined_ahead
-from penstock.engines.local.groups import Group, Part, cut, is_copied, is_elastic, is_keyed
-from penstock.engines.local.numbering import numbered_steps
-from penstock.engines.local.processes.choosing import explained
+from penstock.engines.local.processes.pool import explained
+from penstock.engines.local.topology.tasks import (
+    Group,
+    Part,
+    combined_ahead,
+    cut,
+    is_copied,
+    is_elastic,
+    is_keyed,
+    numbered_steps,
+)
 from penstock.operators.choices.patterns import DECOMPOSED
 from penstock.operators.filter import Filter
 from penstock.operators.flat_map import FlatMap
@@ -18,11 +26,9 @@ from penstock.operators.op import Routing
 from penstock.operators.process import Process
 from penstock.operators.split import Split
 from penstock.operators.windows import Windows
-from penstock.plan.accounts import Accounts
-from penstock.plan.plan import Plan
-from penstock.plan.step import Step
+from penstock.plan.plan import Plan, Step
 from penstock.stages.make import make
-from penstock.stages.site import Site
+from penstock.stages.stage import Site
 
 _PIPELINED = "each fed by the replica before it: no shuffle"
 _COMBINED = "; with preaggregate=True rows are combined per slice and key before they are dealt"

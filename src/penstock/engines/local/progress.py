@@ -13,18 +13,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING
 
+from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.engines.local.node import Node
+from penstock.engines.local.tasks.task import Node
 from penstock.frozen import dataclass
 from penstock.nobody import nobody
-from penstock.plan.accounts import Accounts
-from penstock.plan.step import Step
+from penstock.plan.plan import Step
 from penstock.timing.watermark import AFTER_ALL
 
 if TYPE_CHECKING:
-    from penstock.engines.local.latency import Latencies
-    from penstock.engines.local.moves import Moves
-    from penstock.engines.local.saving import Saving
+    from penstock.engines.local.checkpoint import Saving
+    from penstock.engines.local.metrics.latency import Latencies
+    from penstock.engines.local.rescale.rescale import Moves
     from penstock.events import Event, EventSink
 
 

@@ -7,26 +7,26 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.engines.in_thread import InThread
-from penstock.engines.local.adapting import adapting
-from penstock.engines.local.making import Made, made
-from penstock.engines.local.network import Network
-from penstock.engines.local.node import Node
-from penstock.engines.local.pool import Pool, depth_first, prefer
-from penstock.engines.local.processes.crew import Crew, crew_of
-from penstock.engines.local.settings import Settings
-from penstock.engines.local.statistics import NodeStatistics
-from penstock.engines.local.watchdog import watched
-from penstock.engines.measured import Measured
+from penstock.engines.accounts import Measured
+from penstock.engines.background_run import InThread
+from penstock.engines.local.metrics.statistics import NodeStatistics
+from penstock.engines.local.metrics.watchdog import watched
+from penstock.engines.local.options import Settings
+from penstock.engines.local.processes.pool import Crew, crew_of
+from penstock.engines.local.rescale.live import adapting
+from penstock.engines.local.runtime import Made, made
+from penstock.engines.local.scheduling.pool import Pool, depth_first, prefer
+from penstock.engines.local.tasks.task import Node
+from penstock.engines.local.topology.network import Network
 from penstock.engines.protocol import RunOptions, RunResult
 from penstock.errors import PenstockError
 from penstock.nobody import nobody
-from penstock.plan.accounts import Accounts
 from penstock.plan.plan import Plan
 
 if TYPE_CHECKING:
-    from penstock.engines.checkpoint import Checkpoint
+    from penstock.engines.checkpoint.checkpoint import Checkpoint
     from penstock.events import EventSink
 
 
@@ -87,8 +87,7 @@ class LocalRun(InThread):
         outcome, folder = "failed", None
         try:
             if self._options.checkpoint is not None:
-                from penstock.engines.checkpoint import Checkpoint
-                from penstock.engines.described import described
+                from penstock.engines.checkpoint.checkpoint import Checkpoint, described
 
                 folder = Checkpoint(self._options.checkpoint, described(self._plan))
             run = self._made = self._make(folder)
@@ -136,7 +135,7 @@ class LocalRun(InThread):
     def _make(self, folder: Checkpoint | None) -> Made:
         saving = None
         if folder is not None:
-            from penstock.engines.local.saving import Saving
+            from penstock.engines.local.checkpoint import Saving
 
             saving = Saving(folder, self._clock, every=self._settings.save_every_us)
         return made(

@@ -6,17 +6,32 @@ sketches of other engines (`approx_distinct`, `quantile`) are exact here.
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any
 
-from penstock.engines.values import clean, same, sort_key
-from penstock.operators import aggregates as spec
+import pyarrow as pa
 
-Values = Sequence[Any]
-Rule = Callable[[spec.Aggregate, Values], object]
+from penstock.caller import defined_at, name_of
+from penstock.engines.reference.functions import Blame, Values, is_one_row, plain_rows
+from penstock.engines.reference.window_kinds import Member, WindowRows
+from penstock.engines.rows import clean, same, sort_key
+from penstock.errors import EngineError, FunctionError
+from penstock.expr import lower_python
+from penstock.expr.failure import RowFailure, reason_of
+from penstock.expr.types import from_python
+from penstock.operators import aggregates as spec
+from penstock.operators.aggregates import Aggregate, EventTimeMax, Fold
+from penstock.operators.function import RowFunction, own_copy
+from penstock.operators.row import Row, plain_row
+from penstock.operators.stream import Stream
+from penstock.operators.windows import ThisWindow, asks_for_window
+
+Column = Sequence[Any]
+Rule = Callable[[spec.Aggregate, Column], object]
 _WIDE = Context(prec=200)  # exact for any number of rows that fits in memory
 _DIGITS = 38
 
@@ -25,12 +40,12 @@ class OutOfRange(Exception):
     """A window's exact sum does not fit the type of the result."""
 
 
-def aggregated(aggregate: spec.Aggregate, values: Values) -> object:
+def aggregated(aggregate: spec.Aggregate, values: Column) -> object:
     """The plain result of any aggregate but folds and event_time_max, which are not of values."""
     return _RULES[type(aggregate)](aggregate, values)
 
 
-def _sum(_: spec.Aggregate, values: Values) -> object:
+def _sum(_: spec.Aggregate, values: Column) -> object:
     """Null of nothing; integers and decimals exactly, or not at all; floats rounded once."""
     if not values:
         return None
@@ -44,11 +59,11 @@ def _sum(_: spec.Aggregate, values: Values) -> object:
     return total
 
 
-def _float_sum(values: Values) -> float:
+def _float_sum(values: Column) -> float:
     return special if (special := _not_finite(values)) is not None else _rounded(_total(values))
 
 
-def _decimal_sum(values: Values) -> Decimal:
+def _decimal_sum(values: Column) -> Decimal:
     total = Decimal(0)
     for value in values:
         total = _WIDE.add(total, value)
@@ -57,7 +72,7 @@ def _decimal_sum(values: Values) -> Decimal:
     return total
 
 
-def _not_finite(values: Values) -> float | None:
+def _not_finite(values: Column) -> float | None:
     """What NaN and infinities make of a sum: NaN spreads, infinities of both signs cancel to NaN."""
     found = {value for value in values if isinstance(value, float) and math.isinf(value)}
     if len(found) == 2 or any(isinstance(value, float) and math.isnan(value) for value in values):
@@ -65,7 +80,7 @@ def _not_finite(values: Values) -> float | None:
     return found.pop() if found else None
 
 
-def _total(values: Values) -> Fraction:
+def _total(values: Column) -> Fraction:
     """The exact sum of finite values."""
     return sum((Fraction(value) for value in values), Fraction(0))
 
@@ -78,7 +93,7 @@ def _rounded(exact: Fraction) -> float:
         return math.inf if exact > 0 else -math.inf
 
 
-def _mean(_: spec.Aggregate, values: Values) -> object:
+def _mean(_: spec.Aggregate, values: Column) -> object:
     """Null of nothing; the exact sum by the count, rounded once."""
     if not values:
         return None
@@ -87,7 +102,7 @@ def _mean(_: spec.Aggregate, values: Values) -> object:
     return _rounded(_total(values) / len(values))
 
 
-def _variance(aggregate: spec.Aggregate, values: Values) -> float | None:
+def _variance(aggregate: spec.Aggregate, values: Column) -> float | None:
     """The mean square distance from the mean; NaN as soon as one value is not finite."""
     assert isinstance(aggregate, spec.Var | spec.Std), "only these two are of distances"
     n = len(values) if aggregate.population else len(values) - 1
@@ -100,28 +115,28 @@ def _variance(aggregate: spec.Aggregate, values: Values) -> float | None:
     return _rounded(_total([(value - mean) ** 2 for value in exact]) / n)
 
 
-def _deviation(aggregate: spec.Aggregate, values: Values) -> float | None:
+def _deviation(aggregate: spec.Aggregate, values: Column) -> float | None:
     """The root of the variance."""
     variance = _variance(aggregate, values)
     return None if variance is None else math.sqrt(variance)
 
 
-def _least(_: spec.Aggregate, values: Values) -> object:
+def _least(_: spec.Aggregate, values: Column) -> object:
     """NaN is greater than every number; a zero is given as 0.0, whichever sign it had."""
     return clean(min(values, key=sort_key)) if values else None
 
 
-def _greatest(_: spec.Aggregate, values: Values) -> object:
+def _greatest(_: spec.Aggregate, values: Column) -> object:
     """NaN is greater than every number; a zero is given as 0.0, whichever sign it had."""
     return clean(max(values, key=sort_key)) if values else None
 
 
 def _counted(
-    extreme: Callable[[spec.Aggregate, Values], object],
-) -> Callable[[spec.Aggregate, Values], object]:
+    extreme: Callable[[spec.Aggregate, Column], object],
+) -> Callable[[spec.Aggregate, Column], object]:
     """An extreme and how many values equal it, as a struct; null of nothing."""
 
-    def rule(aggregate: spec.Aggregate, values: Values) -> object:
+    def rule(aggregate: spec.Aggregate, values: Column) -> object:
         found = extreme(aggregate, values)
         n_equal = sum(same(clean(value)) == same(found) for value in values)
         return {"value": found, "count": n_equal} if values else None
@@ -129,7 +144,7 @@ def _counted(
     return rule
 
 
-def _quantile(aggregate: spec.Aggregate, values: Values) -> object:
+def _quantile(aggregate: spec.Aggregate, values: Column) -> object:
     """The nearest rank: the least value that at least the share q of the values do not exceed."""
     assert isinstance(aggregate, spec.Quantile), "asked for quantiles only"
     if not values:
@@ -155,3 +170,139 @@ _RULES: dict[type[spec.Aggregate], Rule] = {
     spec.ApproxDistinct: lambda _, values: len({same(clean(value)) for value in values}),
     spec.Quantile: _quantile,
 }
+
+# What a window's rows become: aggregates, folds, or what the user's function makes of them.
+#
+# `lift` takes from each row, as it comes in, what the aggregates need; a row for which that fails is a row
+# error and is in no window. Failures after that cannot be charged to a row, so they stop the run.
+
+Lift = Callable[[Values], object]
+Results = list[Mapping[str, object]]
+
+
+class Aggregates:
+    """Several aggregates side by side: one row per window."""
+
+    def __init__(self, aggregates: Mapping[str, Aggregate], up: Stream) -> None:
+        self._up = up
+        self._lifts = {name: (_lift(each, up.schema), _blame(each)) for name, each in aggregates.items()}
+        self._rules = {name: _rule(each, up) for name, each in aggregates.items()}
+
+    def lift(self, values: Values) -> tuple[dict[str, object], tuple[Blame, Exception] | None]:
+        """What each aggregate takes from a row, or whom to blame and why."""
+        parts = {}
+        for name, (lift, blame) in self._lifts.items():
+            try:
+                parts[name] = lift(values)
+            except blame.catches as cause:
+                return {}, (blame, cause)
+        return parts, None
+
+    def results(self, content: WindowRows, window: ThisWindow, place: str) -> Results:
+        """The results of a window; `place` names it in errors."""
+        return [{name: rule(name, content.members, place) for name, rule in self._rules.items()}]
+
+
+class Applied:
+    """The user's function of a window's rows: it gives one row, an iterable of rows, or None for no row."""
+
+    def __init__(self, function: RowFunction, up: Stream) -> None:
+        assert function.schema is not None, "the plan refuses apply without a schema"
+        self._function, self._schema, self._up = function, function.schema, up.schema
+        self._call = own_copy(function.call)
+        self._asks = asks_for_window(function.call)
+
+    def lift(self, values: Values) -> tuple[dict[str, object], None]:
+        """Nothing: the function sees whole rows."""
+        return {}, None
+
+    def results(self, content: WindowRows, window: ThisWindow, place: str) -> Results:
+        """The rows it gives for a window."""
+        rows = [Row(member.row.values, self._up) for member in content.members]
+        try:
+            given = self._call(rows, window) if self._asks else self._call(rows)
+            if given is None:
+                return []
+            if is_one_row(given):
+                return [plain_row(given, self._schema)]
+            return list(plain_rows(given, self._schema))
+        except Exception as cause:
+            raise _failed(self._function.name, self._function.where, cause, place) from cause
+
+
+ResultsRule = Callable[[str, tuple[Member, ...], str], object]
+
+
+def _lift(aggregate: Aggregate, schema: pa.Schema) -> Lift:
+    if isinstance(aggregate, Fold):
+        return _fold_lift(aggregate, schema)
+    if aggregate.value is None:
+        return lambda values: True  # counts and times are of rows: there is no value to be null
+    return lower_python(aggregate.value, schema)
+
+
+def _fold_lift(fold: Fold, schema: pa.Schema) -> Lift:
+    """A row as a part; a row with a null in a column that the fold reads is skipped, as null is."""
+    call = own_copy(fold.lift)
+
+    def lift(values: Values) -> object:
+        if any(values[name] is None for name in fold.columns or ()):
+            return _SKIPPED
+        return fold.part(call(Row(values, schema)))
+
+    return lift
+
+
+def _rule(aggregate: Aggregate, up: Stream) -> ResultsRule:
+    if isinstance(aggregate, Fold):
+        return _fold_rule(aggregate, up)
+    if isinstance(aggregate, EventTimeMax):
+        time = up.require_time("event_time_max")
+        return lambda name, members, place: time.value(max(member.row.at() for member in members))
+    return lambda name, members, place: _value_rule(aggregate, name, members, place)
+
+
+def _value_rule(aggregate: Aggregate, name: str, members: tuple[Member, ...], place: str) -> object:
+    values = [member.parts[name] for member in members if member.parts[name] is not None]
+    try:
+        return aggregated(aggregate, values)
+    except OutOfRange as cause:
+        raise EngineError(
+            f"{aggregate} of {place} does not fit its type",
+            detail=str(cause),
+            hint='cast the value first, e.g. .cast("float64"), or use a shorter window',
+        ) from cause
+
+
+def _fold_rule(fold: Fold, up: Stream) -> ResultsRule:
+    combine = own_copy(fold.combine)
+    lower = None if fold.lower is None else own_copy(fold.lower)
+    result_type = fold.type(up)
+
+    def rule(name: str, members: tuple[Member, ...], place: str) -> object:
+        function: Callable[..., Any] = combine
+        try:
+            part = copy.deepcopy(fold.zero)
+            for member in members:
+                if member.parts[name] is not _SKIPPED:
+                    part = fold.part(combine(part, copy.deepcopy(member.parts[name])))
+            function = lower or combine
+            return from_python(part if lower is None else lower(part), result_type)
+        except Exception as cause:
+            raise _failed(name_of(function), defined_at(function), cause, place) from cause
+
+    return rule
+
+
+def _blame(aggregate: Aggregate) -> Blame:
+    if isinstance(aggregate, Fold):
+        return Blame(f"function {name_of(aggregate.lift)}", defined_at(aggregate.lift))
+    return Blame(f"expression {aggregate.value}", catches=RowFailure)
+
+
+def _failed(name: str, where: Any, cause: Exception, place: str) -> FunctionError:
+    return FunctionError(f"function {name} failed on {place}", where=where, detail=reason_of(cause))
+
+
+_SKIPPED = object()
+"""The part of a row that a fold leaves out."""

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 
 from penstock.clock import Clock
 from penstock.engines.protocol import Gap, RunOptions
-from penstock.engines.reference.interpreter import Interpreter
-from penstock.engines.reference.lower import lower
+from penstock.engines.reference.harness import ReferenceSession
+from penstock.engines.reference.rounds import Interpreter, lower
 from penstock.engines.reference.run import ReferenceRun
-from penstock.engines.reference.session import ReferenceSession
 from penstock.errors import NotSupported
 from penstock.events import EventSink
 from penstock.operators.op import Op
-from penstock.plan.expressions import only_on_spark
+from penstock.plan.explain import only_on_spark
 from penstock.plan.plan import Plan
 
 _SPARK = 'run it with engine="spark", or say it with col(...)'

@@ -1,23 +1,94 @@
-"""WindowJoin: pairs of rows of two streams that are close in time and for which the predicate holds.
+"""Whether two rows are a pair: all terms of a join's predicate must hold.
 
-A pair joins when it is within the bounds of time (DP-Join, Definition 4.1) or in one tumbling window. It
-leaves in the round in which its second row comes, once, with the later of the two times. A row is kept
-for as long as a row that is not late could still pair with it; then it is forgotten, and in an outer
-join it leaves with nulls, at its own time, if nothing was paired with it.
-
-    within 5      left at 10, kept while a right row at 15 can come: until W - lateness > 15
+Equal columns and bands are looked at first, functions last, and only for pairs that the rest allows: so
+a function is never blamed for a pair that could not join anyway.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from math import nan
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.engines.reference.functions import Blame, Values
 from penstock.engines.reference.node import Arrived, Mark, Node, Outputs, Site, held_back
-from penstock.engines.reference.pairs import PairTest
-from penstock.engines.timed import TimedRow, in_order
+from penstock.engines.rows import TimedRow, clean, in_order, same
+from penstock.expr.failure import RowFailure
+from penstock.expr.types import from_python
 from penstock.frozen import dataclass
+from penstock.operators.function import own_copy
 from penstock.operators.op import LATE_RIGHT, OUT
-from penstock.operators.predicate import Equal
-from penstock.operators.window_join import LATE_LEFT, LEFT, RIGHT, WindowJoin
+from penstock.operators.row import Row
+from penstock.operators.window_join import LATE_LEFT, LEFT, RIGHT, Band, Equal, PairFunction, Term, WindowJoin
 from penstock.timing.windows import is_late_for
+
+Test = Callable[[Values, Values], bool]
+
+
+class PairTest:
+    """A join's predicate; `blame` names the function of it that failed last."""
+
+    def __init__(self, terms: Iterable[Term], left: pa.Schema, right: pa.Schema) -> None:
+        last = sorted(terms, key=lambda term: isinstance(term, PairFunction))
+        self._tests = [(_blame(term), _test(term, left, right)) for term in last]
+        self.blame = Blame("the join")
+
+    def holds(self, left: Values, right: Values) -> bool:
+        """Whether every term holds; raises what a function of the user's raises."""
+        for blame, test in self._tests:
+            self.blame = blame
+            if not test(left, right):
+                return False
+        return True
+
+
+def _blame(term: Term) -> Blame:
+    if isinstance(term, PairFunction):
+        return Blame(f"function {term.name}", term.where)
+    return Blame(f"predicate {term}", catches=RowFailure)
+
+
+def _test(term: Term, left: pa.Schema, right: pa.Schema) -> Test:
+    if isinstance(term, Equal):
+        return lambda x, y: _equal(x[term.left], y[term.right])
+    if isinstance(term, Band):
+        return lambda x, y: _close(x[term.left], y[term.right], term)
+    call = own_copy(term.call)
+    return lambda x, y: _said(call(Row(x, left), Row(y, right)))
+
+
+def _equal(left: object, right: object) -> bool:
+    """Null equals nothing; NaN equals NaN, -0.0 equals 0.0."""
+    return left is not None and right is not None and same(clean(left)) == same(clean(right))
+
+
+def _close(left: Any, right: Any, band: Band) -> bool:
+    """|left - right| within the width; integers exactly; null and NaN are close to nothing."""
+    apart = nan if left is None or right is None else abs(left - right)
+    return bool(apart < band.width if band.strict else apart <= band.width)
+
+
+def _said(given: object) -> bool:
+    """What a function of a pair gave: True or False, and nothing else."""
+    try:
+        answer = from_python(given, pa.bool_())
+    except RowFailure:
+        answer = None
+    if not isinstance(answer, bool):
+        raise RowFailure(f"gave {given!r:.80}, not True or False")
+    return answer
+
+
+# WindowJoin: pairs of rows of two streams that are close in time and for which the predicate holds.
+#
+# A pair joins when it is within the bounds of time (DP-Join, Definition 4.1) or in one tumbling window. It
+# leaves in the round in which its second row comes, once, with the later of the two times. A row is kept
+# for as long as a row that is not late could still pair with it; then it is forgotten, and in an outer
+# join it leaves with nulls, at its own time, if nothing was paired with it.
+#
+# within 5      left at 10, kept while a right row at 15 can come: until W - lateness > 15
 
 
 @dataclass(slots=True, eq=False)

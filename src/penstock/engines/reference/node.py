@@ -10,14 +10,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 
+from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.engines.reference.faults import Faults
-from penstock.engines.timed import TimedRow
+from penstock.engines.reference.functions import Faults
+from penstock.engines.rows import TimedRow
 from penstock.frozen import dataclass
 from penstock.operators.op import IN
-from penstock.plan.accounts import Accounts
-from penstock.plan.plan import Plan
-from penstock.plan.step import Step
+from penstock.plan.plan import Plan, Step
 from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
 
 Outputs = dict[str, list[TimedRow]]

@@ -7,16 +7,16 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
+from penstock.accounts import Accounts
 from penstock.connect.protocol import SourceBatch
-from penstock.engines.in_thread import InThread
+from penstock.engines.background_run import InThread
 from penstock.engines.protocol import RunOptions, RunResult
-from penstock.engines.reference.interpreter import Interpreter
+from penstock.engines.reference.rounds import Interpreter
 from penstock.errors import ConnectorError, PenstockError
 from penstock.events import RunEnded, RunStarted, StepFailed
 from penstock.expr.failure import reason_of
 from penstock.operators.source import Source
-from penstock.plan.accounts import Accounts
-from penstock.plan.step import Step
+from penstock.plan.plan import Step
 
 
 class ReferenceRun(InThread):

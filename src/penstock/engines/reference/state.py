@@ -12,16 +12,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.engines.process_operator import OwnLoop
 from penstock.engines.reference.functions import blame, plain_rows, truth
-from penstock.engines.reference.node import Arrived, Node, Outputs, Site
-from penstock.engines.timed import TimedRow, in_order
-from penstock.engines.values import key_columns, key_of
+from penstock.engines.reference.node import OVER, Arrived, Mark, Node, Outputs, Site
+from penstock.engines.rows import TimedRow, in_order, key_columns, key_of
 from penstock.expr.failure import RowFailure
 from penstock.expr.types import from_python
 from penstock.operators.accumulator import Accumulator
-from penstock.operators.calling import own_copy
-from penstock.operators.function import RowFunction
+from penstock.operators.function import RowFunction, own_copy
 from penstock.operators.op import LATE, OUT
+from penstock.operators.process import Process
 from penstock.operators.row import Row, plain_row
 
 
@@ -123,3 +123,42 @@ def _state_columns(state: object, schema: pa.Schema) -> dict[str, object]:
             return {schema.names[0]: from_python(state, schema.field(0).type)}
         except RowFailure:
             raise not_a_row from None
+
+
+# Operators with a driver loop of their own, round by round (`engines/process_operator.py` has the loop
+# itself).
+#
+# In every round the rows go to the port queues, in order; rows on control ports go to `on_control` first;
+# then the co-routine runs until it waits for rows that are not there. When the inputs are over it is run
+# to its end; one that waits on after everything is over is closed. One replica runs, whatever the degree.
+
+
+class ProcessNode(Node):
+    """One operator, one co-routine."""
+
+    def __init__(self, site: Site, op: Process) -> None:
+        super().__init__(site)
+        self._control = [given.port for given in site.step.inputs if given.control]
+        self._loop = OwnLoop(site.step, op, site.accounts)
+
+    def round(self, arrived: Arrived) -> Outputs:
+        """Deliver the rows, run the operator, and give what it pushed."""
+        for control in self._control:
+            self._loop.steer(control, in_order(arrived.rows[control]))
+        for name, port in self._loop.ports.items():
+            self._loop.deliver(name, in_order(arrived.rows[name]))
+            port.closed = name in arrived.over
+        self._loop.resume()
+        if all(port.closed for port in self._loop.ports.values()):
+            self._loop.close()
+        return self._loop.take_pushed()
+
+    def forward(self, mark: Mark) -> Mark:
+        """As far as the oldest row that waits; no limit once the operator has ended."""
+        if self._loop.ended:
+            return OVER
+        return Mark(self._loop.forwarded(mark.watermark), mark.idle)
+
+    def close(self) -> None:
+        """Close the co-routine if it still waits."""
+        self._loop.close()

@@ -6,16 +6,26 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
 
-from penstock.engines.reference.faults import Blame
-from penstock.engines.reference.functions import Values, blame, mapping, predicate, several
+import numpy as np
+import pyarrow as pa
+
+from penstock.engines.reference.functions import HINT, Blame, Values, blame, mapping, predicate, several
 from penstock.engines.reference.node import Arrived, Node, Outputs, Site
-from penstock.engines.timed import TimedRow
-from penstock.expr import Expr
-from penstock.operators.function import Expressions, RowFunction
+from penstock.engines.rows import TimedRow, batch_of, key_of, place, values_of
+from penstock.errors import FunctionError
+from penstock.expr import Expr, lower_python
+from penstock.expr.failure import RowFailure, reason_of
+from penstock.expr.types import to_plain
+from penstock.operators.function import BatchFunction, Expressions, RowFunction, own_copy
 from penstock.operators.map import Select
-from penstock.operators.op import OUT
+from penstock.operators.op import OUT, OnError
+from penstock.operators.row import Row
+from penstock.operators.split import Split
+from penstock.operators.static_join import StaticJoin
+from penstock.plan.plan import Ref
 
 
 class PerRow(Node):
@@ -131,3 +141,218 @@ class Replicas(Node):
         """Release what the replicas hold."""
         for node in self._nodes:
             node.close()
+
+
+# Split: each row to one branch, to several, or to none.
+
+
+class SplitNode(PerRow):
+    """Rows keep their time and place on every branch.
+
+    A row that reaches no branch that somebody reads is unrouted. A predicate that fails fails the row:
+    then it reaches no branch at all.
+    """
+
+    def __init__(self, site: Site, op: Split) -> None:
+        super().__init__(site)
+        self._branches = _by_name(op, site) if op.predicates is not None else _by_index(op, site)
+        self.blame = Blame("a split predicate", catches=RowFailure) if op.how is None else blame(op.how)
+
+    def each(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
+        """The row, once per branch."""
+        branches = self._branches(row.values)
+        step, plan = self.site.step, self.site.plan
+        if any(plan.is_read(Ref(step.name, branch)) for branch in branches):
+            self.accounts.passed += 1
+        else:
+            self.accounts.unrouted += 1
+        return [(branch, row) for branch in branches]
+
+
+def _by_name(op: Split, site: Site) -> Callable[[Values], list[str]]:
+    """Every branch whose predicate is true."""
+    tests = [(name, predicate(expr, site.step.up.schema)) for name, expr in (op.predicates or {}).items()]
+    return lambda values: [name for name, holds in tests if holds(values)]
+
+
+def _by_index(op: Split, site: Site) -> Callable[[Values], list[str]]:
+    """The branches that one function names by number."""
+    schema, how = site.step.up.schema, op.how
+    assert how is not None, "a split without predicates has a function"
+    if isinstance(how, Expr):
+        lowered = lower_python(how, schema)
+        return lambda values: indexes(lowered(values), len(op.names))
+    call = own_copy(how.call)
+    return lambda values: indexes(call(Row(values, schema)), len(op.names))
+
+
+def indexes(given: object, n_branches: int) -> list[str]:
+    """The branches that were named: a number, several (each once), or None for no branch."""
+    if given is None:
+        return []
+    if isinstance(given, Iterable) and not isinstance(given, str | bytes):
+        return sorted({index(each, n_branches) for each in given}, key=int)
+    return [index(given, n_branches)]
+
+
+def index(given: object, n_branches: int) -> str:
+    """One branch by its number; RowFailure when there is no such branch."""
+    if isinstance(given, bool) or not isinstance(given, int | np.integer):
+        raise RowFailure(f"gave {given!r:.80}, not the number of a branch")
+    if not 0 <= given < n_branches:
+        raise RowFailure(f"gave branch {given}, and the branches are 0 to {n_branches - 1}")
+    return str(given)
+
+
+# StaticJoin: look every row up in a table that is read once, before anything else.
+
+
+class StaticJoinNode(PerRow):
+    """The table's row with the same key; null keys match nothing, NaN matches NaN, -0.0 matches 0.0."""
+
+    def __init__(self, site: Site, op: StaticJoin) -> None:
+        super().__init__(site)
+        self._op = op
+        self._added = [field.name for field in op.added]
+        self._table: dict[tuple[Hashable, ...], dict[str, object]] = {}
+        for batch in op.load().to_batches():
+            for values in values_of(batch):
+                self._table[key_of(values, op.columns)] = values
+
+    def each(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
+        """The row with the table's other columns; without a match, nulls (left) or nothing (inner)."""
+        key = key_of(row.values, self._op.columns)
+        found = None if None in key else self._table.get(key)
+        if found is None and self._op.how == "inner":
+            self.accounts.unmatched += 1
+            return []
+        self.accounts.passed += 1
+        added = {name: None if found is None else found[name] for name in self._added}
+        return [(OUT, row.with_values({**row.values, **added}))]
+
+
+# Steps with a function of whole batches: it gets the rows of a round as one RecordBatch, if there are any.
+#
+# When such a function raises and the step does not fail on errors, it is called again row by row, so
+# that only the rows that fail by themselves are lost. What it gives must have the declared columns and,
+# in map and filter, as many rows as came in; anything else stops the run, whatever `on_error` says,
+# because then no row can be told to be at fault.
+
+
+class BatchNode(Node):
+    """A step that calls a batch function; the three kinds differ in what they make of its answer."""
+
+    def __init__(self, site: Site, function: BatchFunction) -> None:
+        super().__init__(site)
+        self._function = function
+        self._call = own_copy(function.call)
+        self._up = site.step.up.schema
+
+    def round(self, arrived: Arrived) -> Outputs:
+        """The rows of the round in one call; row by row if that fails and errors are let by."""
+        rows = arrived.only
+        if not rows:
+            return {}
+        try:
+            given = self._call(batch_of(rows, self._up))
+        except Exception as cause:
+            if self.faults.policy == OnError.FAIL:
+                raise self._wrong(
+                    f"function {self._function.name} failed on a batch", reason_of(cause)
+                ) from cause
+            return {OUT: [new for row in rows for new in self._alone(row)]}
+        return {OUT: self.made(rows, given)}
+
+    def _alone(self, row: TimedRow) -> list[TimedRow]:
+        try:
+            given = self._call(batch_of([row], self._up))
+        except Exception as cause:
+            self.faults.row(row, self._up, blame(self._function), cause)
+            return []
+        return self.made([row], given)
+
+    def made(self, rows: list[TimedRow], given: Any) -> list[TimedRow]:
+        """The rows that leave, from what the function gave for these rows."""
+        raise NotImplementedError
+
+    def checked(self, given: Any) -> pa.RecordBatch:
+        """What the function gave, if it is a batch with the declared columns."""
+        schema = self.site.step.outputs[OUT].schema
+        if not isinstance(given, pa.RecordBatch):
+            raise self._wrong(
+                f"{self._function} gave {type(given).__name__}, not a RecordBatch",
+                hint="give a pyarrow.RecordBatch with the declared columns",
+            )
+        if given.schema.names != schema.names or given.schema.types != schema.types:
+            raise self._wrong(
+                f"{self._function} gave other columns than it declared",
+                f"it gave {_columns(given.schema)}; it declared {_columns(schema)}",
+                hint="select the declared columns, or declare these: ps.batch(fn, schema=...)",
+            )
+        return given
+
+    def same_length(self, given: Any, rows: list[TimedRow]) -> None:
+        """Raise unless there is one answer per row."""
+        if len(given) != len(rows):
+            raise self._wrong(
+                f"{self._function} gave {len(given)} rows for {len(rows)}",
+                hint="use flat_map where the number of rows changes",
+            )
+
+    def _wrong(self, fact: str, detail: str | None = None, hint: str | None = None) -> FunctionError:
+        hint = hint or (HINT if detail else None)
+        return FunctionError(
+            fact, step=self.site.step.name, where=self._function.where, detail=detail, hint=hint
+        )
+
+
+class BatchMapNode(BatchNode):
+    """Row i out is made of row i in."""
+
+    def made(self, rows: list[TimedRow], given: Any) -> list[TimedRow]:
+        """The new columns, at the same times."""
+        batch = self.checked(given)
+        self.same_length(batch, rows)
+        self.accounts.passed += len(rows)
+        return [row.with_values(values) for row, values in zip(rows, values_of(batch), strict=True)]
+
+
+class BatchFilterNode(BatchNode):
+    """The function gives true, false or null for each row."""
+
+    def made(self, rows: list[TimedRow], given: Any) -> list[TimedRow]:
+        """The rows for which it is true."""
+        if isinstance(given, pa.ChunkedArray):
+            given = given.combine_chunks()
+        if not isinstance(given, pa.Array) or not pa.types.is_boolean(given.type):
+            what = given.type if isinstance(given, pa.Array) else type(given).__name__
+            raise self._wrong(
+                f"{self._function} gave {what}, not a boolean array",
+                hint="give a boolean pyarrow array: pa.array(...), or a function of pyarrow.compute",
+            )
+        self.same_length(given, rows)
+        kept = [row for row, keep in zip(rows, to_plain(given), strict=True) if keep is True]
+        self.accounts.passed += len(kept)
+        self.accounts.filtered += len(rows) - len(kept)
+        return kept
+
+
+class BatchFlatMapNode(BatchNode):
+    """Any number of rows out.
+
+    As many as came in: each has the time of its counterpart. Otherwise nobody can say which row a new
+    one came from, and all have the time and place of the last row of the batch.
+    """
+
+    def made(self, rows: list[TimedRow], given: Any) -> list[TimedRow]:
+        """The new rows."""
+        made = values_of(self.checked(given))
+        self.accounts.passed += len(rows)
+        if len(made) == len(rows):
+            return [row.child(values, 0) for row, values in zip(rows, made, strict=True)]
+        last = max(rows, key=place)
+        return [last.child(values, index) for index, values in enumerate(made)]
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)

@@ -1,57 +1,199 @@
-"""Time windows of one key: tumbling, sliding and hopping.
+"""Window steps: rows into windows per key, windows into results.
 
-    size 10, every 5                0    5    10   15   20
-    a row at 7 is in two windows    [--------7--)
-                                         [---7-----)
-
-A row counts in each of its windows that is still open (W < end + lateness). It is late when it had
-windows and all have left; every window that it missed is counted. A window leaves once, when
-W >= end + lateness; its result has the time end - 1.
+Several kinds of window on one stream are judged side by side: a row is late only when no kind takes it
+in and one of them says late. All results of a round leave together, key by key, and per key by
+(window_end, window_start).
 """
 
 from __future__ import annotations
 
-from penstock.engines.reference.members import Answer, Member, Open, WindowRows, ordered
-from penstock.timing.windows import TimeWindow, is_late_for
+from collections.abc import Hashable, Mapping
+
+import pyarrow as pa
+
+from penstock.engines.reference.aggregates import Aggregates, Applied
+from penstock.engines.reference.node import Arrived, Mark, Node, Outputs, Site, held_back
+from penstock.engines.reference.window_kinds import (
+    Answer,
+    CountWindows,
+    Kind,
+    Member,
+    Sessions,
+    TimeWindows,
+    WindowRows,
+)
+from penstock.engines.rows import TimedRow, key_columns, key_of, sort_key
+from penstock.expr.failure import RowFailure
+from penstock.expr.types import to_python
+from penstock.frozen import dataclass
+from penstock.operators.op import LATE, OUT
+from penstock.operators.windows import END, FINAL, INDEX, START, WINDOW, ThisWindow, Windows
+from penstock.timing.windows import CountWindow, SessionWindow, Window
 
 
-class TimeWindows:
-    """The open windows, by start. Windows without rows do not exist."""
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The windows of one key: a kind per window of the step, in its order."""
 
-    def __init__(self, window: TimeWindow, lateness: int) -> None:
-        self._window, self._lateness = window, lateness
-        self._open: dict[int, Open] = {}
+    key: dict[str, object]
+    kinds: tuple[Kind, ...]
 
-    def take(self, members: list[Member], before: float) -> list[tuple[Answer, int]]:
-        """Each row by itself: time windows do not depend on other rows."""
-        return [self._take_one(member, before) for member in members]
+    def place(self) -> list[object]:
+        """What to sort keys by."""
+        return [sort_key(value) for value in self.key.values()]
 
-    def _take_one(self, member: Member, before: float) -> tuple[Answer, int]:
-        starts = self._window.starts(member.row.at())
-        still_open = [s for s in starts if not is_late_for(before, s + self._window.size, self._lateness)]
-        for start in still_open:
-            self._open.setdefault(start, Open()).add([member])
-        misses = len(starts) - len(still_open)
-        if still_open:
-            return Answer.TAKEN, misses
-        return (Answer.LATE if starts else Answer.GAP), misses
 
-    def leave(self, after: float) -> list[WindowRows]:
-        """Every window with W >= end + lateness."""
-        gone = [s for s in self._open if is_late_for(after, s + self._window.size, self._lateness)]
-        return [self._content(start, self._open.pop(start)) for start in gone]
+class WindowNode(Node):
+    """All windowed operators: keyed, parallel, paned and map-reduce windows have one meaning."""
 
-    def early(self) -> list[WindowRows]:
-        """The windows that changed since they were last shown."""
-        changed = [(start, window) for start, window in self._open.items() if window.changed]
-        for _, window in changed:
-            window.changed = False
-        return [self._content(start, window) for start, window in changed]
+    def __init__(self, site: Site, op: Windows) -> None:
+        super().__init__(site)
+        self._op, self._up = op, site.step.up
+        self._resolved = op.resolved(self._up)
+        self._made = (
+            Applied(op.function, self._up) if op.function else Aggregates(op.aggregates or {}, self._up)
+        )
+        self._groups: dict[tuple[Hashable, ...], Group] = {}
+        self._undecided: list[Member] = []
+        self._shown_at = site.clock.now()
 
-    def rest(self) -> list[WindowRows]:
-        """Nothing: the watermark +infinity closes every time window."""
-        return []
+    def forward(self, mark: Mark) -> Mark:
+        """Results come up to the lateness behind the input."""
+        return held_back(mark, self._resolved.lateness)
 
-    def _content(self, start: int, window: Open) -> WindowRows:
-        end = start + self._window.size
-        return WindowRows(start, end, end - 1, ordered(window.members))
+    def round(self, arrived: Arrived) -> Outputs:
+        """Judge the rows by the watermark before the round; let windows leave by the one after it."""
+        late = self._take(arrived.only, arrived.before)
+        results = []
+        for group in sorted(self._groups.values(), key=Group.place):
+            results += self._leaving(group, arrived)
+        self._decide(ended=bool(arrived.over))
+        return {OUT: results + self._early(), LATE: late}
+
+    def _take(self, rows: list[TimedRow], before: float) -> list[TimedRow]:
+        """Rows into the windows of their keys; gives the late ones."""
+        by_key: dict[tuple[Hashable, ...], list[Member]] = {}
+        for row in rows:
+            parts, failed = self._made.lift(row.values)
+            if failed is not None:
+                self.faults.row(row, self._up.schema, *failed)
+            else:
+                by_key.setdefault(key_of(row.values, self._up.key), []).append(Member(row, parts))
+        late = {id(row) for key, members in by_key.items() for row in self._judge(key, members, before)}
+        return [row for row in rows if id(row) in late]
+
+    def _judge(self, key: tuple[Hashable, ...], members: list[Member], before: float) -> list[TimedRow]:
+        group = self._group(key, members[0])
+        answers: list[list[Answer]] = [[] for _ in members]
+        for kind, (label, window) in zip(group.kinds, self._resolved.windows, strict=True):
+            for said, (answer, misses) in zip(answers, kind.take(members, before), strict=True):
+                said.append(answer)
+                self._missed(label or str(window), misses)
+        return [
+            member.row for member, said in zip(members, answers, strict=True) if self._count(member, said)
+        ]
+
+    def _count(self, member: Member, said: list[Answer]) -> bool:
+        """Whether the row is late; otherwise it is counted now, or when its count windows are known."""
+        kinds = [window for _, window in self._resolved.windows]
+        takers = [kind for kind, answer in zip(kinds, said, strict=True) if answer is Answer.TAKEN]
+        if takers:
+            member.passed = any(not isinstance(kind, CountWindow) for kind in takers)
+            self._undecided.append(member)
+        elif Answer.LATE in said:
+            self.accounts.late += 1
+            return True
+        else:
+            self.accounts.no_window += 1
+        return False
+
+    def _missed(self, label: str, misses: int) -> None:
+        if misses:
+            # A new dict, never a changed one: another thread may be reading the accounts.
+            counts = self.accounts.late_by_window
+            self.accounts.late_by_window = {**counts, label: counts.get(label, 0) + misses}
+
+    def _decide(self, *, ended: bool) -> None:
+        """Count the rows whose fate is known: all that passed, and at the end all others too."""
+        for member in self._undecided:
+            if member.passed:
+                self.accounts.passed += 1
+            elif ended and member.held:
+                self.accounts.unfinished += 1
+            elif ended:
+                self.accounts.no_window += 1
+        self._undecided = [] if ended else [member for member in self._undecided if not member.passed]
+
+    def _leaving(self, group: Group, arrived: Arrived) -> list[TimedRow]:
+        """The results of one key, by (window_end, window_start)."""
+        leaving: list[tuple[int, WindowRows]] = []
+        for number, kind in enumerate(group.kinds):
+            contents = kind.leave(arrived.after) + (kind.rest() if arrived.over else [])
+            leaving += [(number, content) for content in contents]
+        leaving.sort(key=lambda each: (each[1].end, each[1].start, each[0], each[1].index or 0))
+        return [row for number, content in leaving for row in self._rows(group, number, content, final=True)]
+
+    def _early(self) -> list[TimedRow]:
+        """Unfinished results, if the clock says that it is time for them again."""
+        every, now = self._resolved.early, self.site.clock.now()
+        if every is None or now - self._shown_at < every:
+            return []
+        self._shown_at = now
+        shown = []
+        for group in sorted(self._groups.values(), key=Group.place):
+            for number, kind in enumerate(group.kinds):
+                for content in sorted(kind.early(), key=lambda content: (content.end, content.start)):
+                    shown += self._rows(group, number, content, final=False)
+        return shown
+
+    def _rows(self, group: Group, number: int, content: WindowRows, *, final: bool) -> list[TimedRow]:
+        """The result rows of one window, with the key and the bounds."""
+        label, window = self._resolved.windows[number]
+        time = self._up.require_time("a window")
+        columns: dict[str, object] = dict(group.key)
+        columns |= {WINDOW: label} if self._resolved.labelled else {}
+        columns |= {START: time.value(content.start), END: time.value(content.end)}
+        columns |= {INDEX: content.index} if self._resolved.counted else {}
+        last = {FINAL: final} if self._resolved.early is not None else {}
+        this = self._this(group, label, columns)
+        results = self._made.results(content, this, _place(this, window, self._up.key))
+        orders = [()] if len(results) == 1 else [(index,) for index in range(len(results))]
+        return [
+            TimedRow({**columns, **result, **last}, content.time, order)
+            for result, order in zip(results, orders, strict=True)
+        ]
+
+    def _this(self, group: Group, label: str | None, columns: Mapping[str, object]) -> ThisWindow:
+        """The window as the user sees it."""
+        kind = self._up.require_time("a window").type
+        start, end = (_shown(columns[name], kind) for name in (START, END))
+        key = tuple(_shown(value, self._up.schema.field(name).type) for name, value in group.key.items())
+        index = columns.get(INDEX)
+        return ThisWindow(start, end, index if isinstance(index, int) else None, label, key)
+
+    def _group(self, key: tuple[Hashable, ...], member: Member) -> Group:
+        if key not in self._groups:
+            kinds = tuple(self._kind(window) for _, window in self._resolved.windows)
+            self._groups[key] = Group(key_columns(member.row.values, self._up.key), kinds)
+        return self._groups[key]
+
+    def _kind(self, window: Window) -> Kind:
+        if isinstance(window, CountWindow):
+            return CountWindows(window, self._resolved.lateness, partial=self._op.partial)
+        if isinstance(window, SessionWindow):
+            return Sessions(window, self._resolved.lateness)
+        return TimeWindows(window, self._resolved.lateness)
+
+
+def _place(this: ThisWindow, window: Window, key: tuple[str, ...]) -> str:
+    """A window for an error message: which kind, its bounds, its key."""
+    named = ", ".join(f"{name}={value!r}" for name, value in zip(key, this.key, strict=True))
+    return f"window {window} from {this.start} to {this.end}" + (f" of key {named}" if named else "")
+
+
+def _shown(value: object, type_: pa.DataType) -> object:
+    """A value as the user sees it, or as it is stored where a datetime cannot hold it."""
+    try:
+        return to_python(value, type_)
+    except RowFailure:
+        return value

@@ -1,29 +1,51 @@
-"""The Spark engine as the registry finds it."""
+"""Whether pyspark is here, asked before anything else of it is imported."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from importlib import metadata
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from penstock.clock import Clock
 from penstock.engines.protocol import Gap, RunOptions, Session
-from penstock.engines.spark.installed import need_pyspark
-from penstock.engines.spark.legs import cut
-from penstock.engines.spark.native_chain import chains_of
-from penstock.engines.spark.who_reads import explain_source
-from penstock.errors import EngineError
+from penstock.engines.spark.fragments import cut
+from penstock.engines.spark.jvm.pipeline import chains_of
+from penstock.engines.spark.read_placement import explain_source
+from penstock.errors import EngineError, NotSupported
 from penstock.events import EventSink
 from penstock.frozen import dataclass
 from penstock.operators.process import Process
 from penstock.operators.window_join import WindowJoin
-from penstock.plan.expressions import only_on_spark
-from penstock.plan.plan import Plan
-from penstock.plan.step import Ref
+from penstock.plan.explain import only_on_spark
+from penstock.plan.plan import Plan, Ref
 
 if TYPE_CHECKING:
-    from penstock.engines.spark.running import SparkRun
-    from penstock.engines.spark.session import Opened
+    from penstock.engines.spark.driver.run import SparkRun
+    from penstock.engines.spark.session.session import Opened
+
+PIP_LINE = 'pip install "penstock[spark]"'
+WANTED = (4, 3)
+
+
+def need_pyspark() -> None:
+    """NotSupported, with the line that mends it, unless the pyspark that we know is installed."""
+    if find_spec("pyspark") is None:
+        raise NotSupported(
+            "the Spark engine needs pyspark, which is not installed",
+            detail='engine="local" needs nothing more, and a run never changes its engine by itself',
+            hint=PIP_LINE,
+        )
+    version = metadata.version("pyspark")
+    if tuple(int(part) for part in version.split(".")[:2]) != WANTED:
+        raise NotSupported(
+            f"pyspark {version} is installed, and the Spark engine is made for {WANTED[0]}.{WANTED[1]}",
+            hint=PIP_LINE,
+        )
+
+
+# The Spark engine as the registry finds it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +82,14 @@ class SparkEngine:
     def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> SparkRun:
         """Begin a run."""
         opened = _opened(options)
-        from penstock.engines.spark.making import running
+        from penstock.engines.spark.driver.run import running
 
         return running(plan, opened, clock=clock, events=events, options=options)
 
     def session(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> Session:
         """Begin a run that is fed by hand, each round of it carried by Spark."""
         opened = _opened(options)
-        from penstock.engines.spark.making import by_hand
+        from penstock.engines.spark.driver.run import by_hand
 
         return by_hand(plan, opened, clock=clock, events=events, options=options)
 
@@ -76,7 +98,7 @@ class SparkEngine:
         opened = _opened(RunOptions(engine=Defaults(session=session)))
         from pyspark.sql import SparkSession
 
-        from penstock.engines.spark.crossing import frame_of
+        from penstock.engines.spark.to_spark import frame_of
 
         return frame_of(plan, feeds, opened, session or SparkSession.builder.getOrCreate())
 
@@ -116,6 +138,6 @@ def _opened(options: RunOptions) -> Opened:
             hint="options=ps.SparkOptions(...)",
         )
     need_pyspark()
-    from penstock.engines.spark.session import open_session
+    from penstock.engines.spark.session.session import open_session
 
     return open_session(asked, master=options.master, checkpoint=options.checkpoint)

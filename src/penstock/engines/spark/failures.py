@@ -1,4 +1,4 @@
-"""What Spark itself raises, told in one line; failures of steps come as data (`engines/failures.py`)."""
+"""What Spark itself raises, told in one line; failures of steps come as data (`engines/wire.py`)."""
 
 from __future__ import annotations
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.engines.packed import packed_up
-from penstock.engines.spark.legs import DRIVER, Key
+from penstock.engines.spark.fragments import DRIVER, Key
+from penstock.engines.wire import packed_up
 from penstock.frozen import dataclass
-from penstock.stages.batch import Batch
-from penstock.stages.key_buckets import KeyBuckets
+from penstock.stages.keys.slots import KeyBuckets
+from penstock.stages.rows.batch import Batch
 
 SCHEMA = pa.schema(
     [

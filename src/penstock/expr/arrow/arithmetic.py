@@ -12,7 +12,9 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.expr import compute as pc
-from penstock.expr.arithmetic import (
+from penstock.expr.arrow.evaluated import Evaluated, Mask, Numbers, built, numbers
+from penstock.expr.arrow.rule import Function, kernel, rule
+from penstock.expr.nodes.arithmetic import (
     Absolute,
     Add,
     Ceil,
@@ -27,8 +29,6 @@ from penstock.expr.arithmetic import (
     Sqrt,
     Subtract,
 )
-from penstock.expr.arrow.evaluated import Evaluated, Mask, Numbers, built, numbers
-from penstock.expr.arrow.rule import Function, kernel, rule
 from penstock.expr.program import Line
 from penstock.expr.values import integer_range
 

@@ -1,4 +1,4 @@
-"""Casts on arrays, by the rules listed in `expr/cast.py`; casts from text are in `arrow/parse.py`."""
+"""Casts on arrays, by the rules listed in `expr/nodes/cast.py`; casts from text are in `arrow/parse.py`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.expr.arrow.evaluated import Evaluated, built, numbers
 from penstock.expr.arrow.parse import parser
 from penstock.expr.arrow.rule import Function, rule
 from penstock.expr.arrow.time import DAY, scaled
-from penstock.expr.cast import Cast
+from penstock.expr.nodes.cast import Cast
 from penstock.expr.program import Line
 
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31 in days since 1970

@@ -7,9 +7,7 @@ import pyarrow as pa
 from penstock.expr import compute as pc
 from penstock.expr.arrow.evaluated import Evaluated, either
 from penstock.expr.arrow.rule import Function, kernel, rule
-from penstock.expr.conditional import Case
-from penstock.expr.logic import And, Not, Or
-from penstock.expr.null import Coalesce, FillNull, IsNan, IsNotNull, IsNull
+from penstock.expr.nodes.conditional import And, Case, Coalesce, FillNull, IsNan, IsNotNull, IsNull, Not, Or
 from penstock.expr.program import Line
 
 

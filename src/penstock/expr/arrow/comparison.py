@@ -9,10 +9,9 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.expr import compute as pc
-from penstock.expr.arrays import from_numpy, to_numpy
 from penstock.expr.arrow.evaluated import nothing
 from penstock.expr.arrow.rule import Function, rule
-from penstock.expr.comparison import (
+from penstock.expr.nodes.comparison import (
     Between,
     Equal,
     Greater,
@@ -24,7 +23,7 @@ from penstock.expr.comparison import (
 )
 from penstock.expr.program import Line
 from penstock.expr.signature import BOOL, converted
-from penstock.expr.values import from_plain
+from penstock.expr.values import from_numpy, from_plain, to_numpy
 
 INTEGERS = frozenset((pa.int8(), pa.int16(), pa.int32(), pa.int64()))
 FEW = 4096

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.types as kind
 import xxhash
 
-from penstock.expr.arrays import valid_in
 from penstock.expr.arrow.evaluated import built, numbers
 from penstock.expr.arrow.rule import Function, rule
-from penstock.expr.hashing import SEED, Hash
+from penstock.expr.nodes.functions import SEED, Hash
 from penstock.expr.program import Line
+from penstock.expr.values import valid_in
 
 Words = npt.NDArray[np.uint64]
 

@@ -13,11 +13,10 @@ import pyarrow.types as kind
 
 from penstock.expr.arrow.evaluated import Evaluated, either, without_failed
 from penstock.expr.arrow.rule import Function, rule
-from penstock.expr.columns import Column, Literal
-from penstock.expr.comparison import Comparison
-from penstock.expr.families import rule_for
 from penstock.expr.node import Sees
-from penstock.expr.program import Line, resolve
+from penstock.expr.nodes.columns import Column, Literal
+from penstock.expr.nodes.comparison import Comparison
+from penstock.expr.program import Line, resolve, rule_for
 from penstock.expr.surface import Expr
 from penstock.expr.values import from_plain
 

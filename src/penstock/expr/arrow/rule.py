@@ -12,7 +12,9 @@ from functools import singledispatch
 from typing import Any
 
 from penstock.errors import NotSupported
+from penstock.expr import compute as pc
 from penstock.expr.node import Node
+from penstock.expr.nodes.columns import Field
 from penstock.expr.program import Line
 
 # Arrays in, an array or an Evaluated out; pyarrow is untyped.
@@ -29,3 +31,12 @@ def kernel(function: Any) -> Function:
     """One of Arrow's own kernels as it is: null for null, and no failures."""
     compute: Function = function
     return compute
+
+
+# Fields of structs on arrays; columns and literals themselves are read in `lower.py`.
+
+
+@rule.register
+def _field(node: Field, line: Line) -> Function:
+    place = line.operands[0].get_field_index(node.name)
+    return lambda structs: pc.struct_field(structs, [place])

@@ -9,10 +9,8 @@ from penstock.expr import compute as pc
 from penstock.expr.arrow.evaluated import Evaluated
 from penstock.expr.arrow.rule import Function, kernel, rule
 from penstock.expr.failure import RowFailure
-from penstock.expr.json import JsonValue, extract, steps_of
-from penstock.expr.lists import ListItem, ListLength
-from penstock.expr.program import Line
-from penstock.expr.string import (
+from penstock.expr.nodes.nested import JsonValue, ListItem, ListLength, extract, steps_of
+from penstock.expr.nodes.string import (
     Concat,
     Contains,
     EndsWith,
@@ -25,6 +23,7 @@ from penstock.expr.string import (
     Strip,
     Upper,
 )
+from penstock.expr.program import Line
 from penstock.expr.values import from_plain
 
 

@@ -9,8 +9,8 @@ import pyarrow.types as kind
 from penstock.expr.arrow.arithmetic import product_of, sum_of
 from penstock.expr.arrow.evaluated import Evaluated, Numbers, built, numbers
 from penstock.expr.arrow.rule import Function, rule
+from penstock.expr.nodes.time import UNITS, Epoch, FromEpoch, Shift, TimePart, Truncate
 from penstock.expr.program import Line
-from penstock.expr.time import UNITS, Epoch, FromEpoch, Shift, TimePart, Truncate
 
 DAY = UNITS["d"]
 _PER_UNIT = {"hour": (3_600_000_000, 24), "minute": (60_000_000, 60), "second": (1_000_000, 60)}

@@ -7,7 +7,8 @@ import math
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.expr.arithmetic import (
+from penstock.expr.failure import RowFailure
+from penstock.expr.nodes.arithmetic import (
     Absolute,
     Add,
     Ceil,
@@ -22,7 +23,6 @@ from penstock.expr.arithmetic import (
     Sqrt,
     Subtract,
 )
-from penstock.expr.failure import RowFailure
 from penstock.expr.program import Line
 from penstock.expr.python.rule import Function, rule
 from penstock.expr.values import integer_range, type_name

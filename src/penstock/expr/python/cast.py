@@ -1,4 +1,4 @@
-"""Casts in plain Python, by the rules listed in `expr/cast.py`."""
+"""Casts in plain Python, by the rules listed in `expr/nodes/cast.py`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.expr.cast import Cast
 from penstock.expr.failure import RowFailure
+from penstock.expr.nodes.cast import Cast
 from penstock.expr.program import Line
 from penstock.expr.python.arithmetic import in_range
 from penstock.expr.python.rule import Function, rule

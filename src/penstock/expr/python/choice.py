@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 
-from penstock.expr.conditional import Case
-from penstock.expr.logic import And, Not, Or
-from penstock.expr.null import Coalesce, FillNull, IsNan, IsNotNull, IsNull
+from penstock.expr.nodes.conditional import And, Case, Coalesce, FillNull, IsNan, IsNotNull, IsNull, Not, Or
 from penstock.expr.program import Line
 from penstock.expr.python.rule import Failed, Function, rule
 

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from penstock.expr.comparison import (
+from penstock.expr.nodes.comparison import (
     Between,
     Comparison,
     Equal,

@@ -1,4 +1,4 @@
-"""The hash in plain Python: bytes by the rules of `expr/hashing.py`, hashed by the xxhash library."""
+"""The hash in plain Python: bytes by the rules of `expr/nodes/functions.py`, hashed by the xxhash library."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.types as kind
 import xxhash
 
-from penstock.expr.hashing import SEED, Hash
+from penstock.expr.nodes.functions import SEED, Hash
 from penstock.expr.program import Line
 from penstock.expr.python.rule import Function, rule
 

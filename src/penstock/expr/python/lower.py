@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import pyarrow as pa
 
 from penstock.expr.program import resolve
-from penstock.expr.python.written import written
+from penstock.expr.python.write import written
 from penstock.expr.surface import Expr
 
 

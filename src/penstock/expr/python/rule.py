@@ -12,6 +12,7 @@ from typing import Any
 
 from penstock.errors import NotSupported
 from penstock.expr.node import Node
+from penstock.expr.nodes.columns import Field, Literal
 from penstock.expr.program import Line
 from penstock.frozen import dataclass
 
@@ -30,3 +31,16 @@ class Failed:
 def rule(node: Node, line: Line) -> Function:
     """The function that computes the node; registered per class by the families."""
     raise NotSupported(f"plain Python has no rule for {type(node).__name__}", hint="add it in expr/python/")
+
+
+# Literals, and fields of structs, in plain Python; columns are read in `lower.py`.
+
+
+@rule.register
+def _literal(node: Literal, line: Line) -> Function:
+    return lambda: node.value
+
+
+@rule.register
+def _field(node: Field, line: Line) -> Function:
+    return lambda struct: struct[node.name]

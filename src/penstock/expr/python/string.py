@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import string as ascii_tables
 
-from penstock.expr.json import JsonValue, extract, steps_of
-from penstock.expr.lists import ListItem, ListLength
-from penstock.expr.program import Line
-from penstock.expr.python.rule import Function, rule
-from penstock.expr.string import (
+from penstock.expr.nodes.nested import JsonValue, ListItem, ListLength, extract, steps_of
+from penstock.expr.nodes.string import (
     Concat,
     Contains,
     EndsWith,
@@ -21,6 +18,8 @@ from penstock.expr.string import (
     Strip,
     Upper,
 )
+from penstock.expr.program import Line
+from penstock.expr.python.rule import Function, rule
 
 _LOWER = str.maketrans(ascii_tables.ascii_uppercase, ascii_tables.ascii_lowercase)
 _UPPER = str.maketrans(ascii_tables.ascii_lowercase, ascii_tables.ascii_uppercase)

@@ -10,10 +10,10 @@ from datetime import date, timedelta
 
 import pyarrow.types as kind
 
+from penstock.expr.nodes.time import UNITS, Epoch, FromEpoch, Shift, TimePart, Truncate
 from penstock.expr.program import Line
 from penstock.expr.python.arithmetic import in_range
 from penstock.expr.python.rule import Function, rule
-from penstock.expr.time import UNITS, Epoch, FromEpoch, Shift, TimePart, Truncate
 
 DAY = UNITS["d"]
 _CYCLE_DAYS, _CYCLE_YEARS = 146_097, 400

@@ -16,8 +16,8 @@ has a device, or the CUDA simulator. From the rows to the results:
     closing.py     results back to the host
     windows.py     CudaWindows: rows in, windows out
     launch.py      how many threads
-    registers.py   what is kept of rows: lifts, and the rules of kernels/rules.py as device functions
+    registers.py   what is kept of rows: lifts, and the rules as device functions
 
-Slices are those of timing/slices.py, and cells those of kernels/rules.py, so that what a device holds can be
-saved and taken up by a process that has none.
+Slices are those of timing/slices.py, and cells those of kernels/windows/accumulate.py, so that what a device
+holds can be saved and taken up by a process that has none.
 """

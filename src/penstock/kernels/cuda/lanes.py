@@ -16,9 +16,9 @@ import numpy.typing as npt
 from numba import cuda
 
 from penstock.kernels.cuda.groups import Rows
+from penstock.kernels.cuda.panes import power_of_two
 from penstock.kernels.cuda.registers import CudaRegister
-from penstock.kernels.cuda.sorting import power_of_two
-from penstock.kernels.rules import Rule
+from penstock.kernels.windows.accumulate import Rule
 
 Array = npt.NDArray[Any]
 

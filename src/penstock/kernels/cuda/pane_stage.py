@@ -13,14 +13,20 @@ import numpy as np
 import numpy.typing as npt
 from numba import cuda
 
+from penstock.kernels.cuda.device import Launch
 from penstock.kernels.cuda.groups import Rows
 from penstock.kernels.cuda.lanes import Lane, Layout
-from penstock.kernels.cuda.launch import Launch
-from penstock.kernels.cuda.panes import lift_kernel, pane_kernels, place_rows, touch
-from penstock.kernels.cuda.parked import States
+from penstock.kernels.cuda.panes import (
+    NOWHERE,
+    lift_kernel,
+    pane_kernels,
+    place_rows,
+    power_of_two,
+    sort_packed,
+    touch,
+)
 from penstock.kernels.cuda.registers import CudaRegister
-from penstock.kernels.cuda.ring import Ring
-from penstock.kernels.cuda.sorting import NOWHERE, power_of_two, sort_packed
+from penstock.kernels.cuda.ring import Ring, States
 from penstock.timing.slices import Slicing
 
 Array = npt.NDArray[Any]

@@ -1,17 +1,9 @@
-"""The kernels of the pane stage: place rows, reduce by key, add to the ring (V-A, Fig. 7).
+"""Sorting on the device: a bitonic network over int64, the paper's `sort_by_key` (V-A).
 
-    place_rows    (slot, slice, position) of each row, packed into one number, to be sorted
-    lift_sorted   the cell of each row, in sorted order
-    reduce_step   log2(n) times: then the last row of each (slot, slice) holds the cell of them all
-    add_to_ring   those last rows into the ring of pending slices
-    clear_slices  slices that no open window needs, back to neutral
-
-The first is launched once per batch, the others once per register. The reduction doubles its reach in every
-step, so its time does not depend on how rows spread over keys and slices: one key with all the rows is as
-fast as any other batch.
-
-ring     number[slots * size, width]  slice i of a slot is at slot * size + i mod size; the rest is neutral
-touched  int8[size]                   1 where the ring holds a slice with rows, of any slot
+A row's (slot, slice) and its position in the batch are packed into one number, so that sorting numbers
+sorts rows, and equal keys keep the order of arrival. One launch per step of the network, log2(n)^2 / 2 of
+them, each reading and writing n numbers: more work than a radix sort, but no scratch memory, no atomics
+and nothing that depends on the data.
 """
 
 from __future__ import annotations
@@ -19,13 +11,66 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import numpy as np
 from numba import cuda
 
 from penstock.frozen import dataclass
+from penstock.kernels.cuda.device import Launch
 from penstock.kernels.cuda.registers import LIFTS, as_device, device_merge
-from penstock.kernels.cuda.sorting import NOWHERE
-from penstock.kernels.ready import id_of
-from penstock.kernels.rules import Rule
+from penstock.kernels.windows.accumulate import Rule
+from penstock.kernels.windows.ready import id_of
+
+NOWHERE = np.iinfo(np.int64).max
+"""Sorts after every row: padding, and rows that belong to no open window."""
+
+
+def power_of_two(n: int) -> int:
+    """The smallest power of two that is at least n, and at least 1."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+def sort_packed(packed: Any, n: int, launch: Launch, stream: Any = 0) -> None:
+    """Sort packed[:n] in place, least first; n is a power of two."""
+    assert n == power_of_two(n), "a bitonic network sorts powers of two; lift_rows pads with NOWHERE"
+    grid, block = launch.over(n)
+    span = 2
+    while span <= n:
+        gap = span // 2
+        while gap > 0:
+            exchange[grid, block, stream](packed, n, span, gap)
+            gap //= 2
+        span *= 2
+
+
+def _exchange(packed: Any, n: Any, span: Any, gap: Any) -> None:
+    """One step: order each pair `gap` apart, upwards and downwards in turn every `span` places."""
+    for i in range(cuda.grid(1), n, cuda.gridsize(1)):
+        other = i ^ gap
+        if other > i:
+            upwards = (i & span) == 0
+            a = packed[i]
+            b = packed[other]
+            if (a > b) == upwards:
+                packed[i] = b
+                packed[other] = a
+
+
+exchange = cuda.jit(_exchange)
+
+# The kernels of the pane stage: place rows, reduce by key, add to the ring (V-A, Fig. 7).
+#
+# place_rows    (slot, slice, position) of each row, packed into one number, to be sorted
+# lift_sorted   the cell of each row, in sorted order
+# reduce_step   log2(n) times: then the last row of each (slot, slice) holds the cell of them all
+# add_to_ring   those last rows into the ring of pending slices
+# clear_slices  slices that no open window needs, back to neutral
+#
+# The first is launched once per batch, the others once per register. The reduction doubles its reach in every
+# step, so its time does not depend on how rows spread over keys and slices: one key with all the rows is as
+# fast as any other batch.
+#
+# ring     number[slots * size, width]  slice i of a slot is at slot * size + i mod size; the rest is neutral
+# touched  int8[size]                   1 where the ring holds a slice with rows, of any slot
 
 _slice_of = id_of.built_by(as_device)
 

@@ -1,4 +1,4 @@
-"""What a device keeps of the rows of a slice: registers, by the rules of `kernels/rules.py`.
+"""What a device keeps of the rows of a slice: registers, by the rules of `kernels/windows/accumulate.py`.
 
 A rule has one source for the plain loops, for Numba and for CUDA, so that devices cannot disagree. What is
 written here is how one row becomes a cell: the lift, which on the host is the first step of a loop over rows.
@@ -15,7 +15,7 @@ from numba import cuda, types
 
 from penstock.frozen import dataclass
 from penstock.kernels.cuda.device import simulated
-from penstock.kernels.rules import Rule
+from penstock.kernels.windows.accumulate import Rule
 
 Fn = Callable[..., Any]
 

@@ -18,16 +18,13 @@ import numpy as np
 import numpy.typing as npt
 from numba import cuda
 
-from penstock.kernels.cuda.closing import Closing, Run, WindowCells
-from penstock.kernels.cuda.device import choose_device
-from penstock.kernels.cuda.forest import Forest
+from penstock.kernels.cuda.device import Launch, choose_device, usual_launch
 from penstock.kernels.cuda.groups import KeyGroups, Rows
-from penstock.kernels.cuda.launch import Launch, usual_launch
 from penstock.kernels.cuda.pane_stage import UNCHANGED, PaneStage
-from penstock.kernels.cuda.parked import States
-from penstock.kernels.cuda.ready import Ready, leaves_of
+from penstock.kernels.cuda.ready import Closing, Ready, Run, WindowCells, leaves_of
 from penstock.kernels.cuda.registers import CudaRegister
-from penstock.kernels.cuda.ring import Ring
+from penstock.kernels.cuda.ring import Ring, States
+from penstock.kernels.cuda.tree import Forest
 from penstock.timing.slices import Slicing
 
 Array = npt.NDArray[Any]

@@ -14,7 +14,7 @@ from penstock.errors import FunctionError, SchemaError
 from penstock.expr.declared import declared_type
 from penstock.frozen import dataclass
 from penstock.operators.aggregates.base import Aggregate
-from penstock.operators.calling import need_call
+from penstock.operators.function import need_call
 from penstock.operators.stream import Stream
 
 

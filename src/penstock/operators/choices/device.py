@@ -1,7 +1,7 @@
 """Which window steps a CUDA device can take: what can be known before a run, wherever that will be.
 
 Devices hold the slices of time windows, as registers. Whether there is a device is for the stage to find out,
-where it runs (`stages/device.py`).
+where it runs (`stages/window/device.py`).
 """
 
 from __future__ import annotations
@@ -71,3 +71,20 @@ def why_not_by_itself(op: Windows) -> str | None:
     folds = [str(each) for each in (op.aggregates or {}).values() if isinstance(each, Fold)]
     # Kernels cannot raise: a combine that fails would give a number there, and stops the run here.
     return f"a device cannot tell when {folds[0]} fails" if folds else None
+
+
+# How windows are put together from their slices, and why that way.
+#
+# A window of one slice needs nothing. Exact sums are kept as running sums, and what lies before a window is
+# taken away; everything else goes over two stacks (*sweep*). Where few windows leave at once the B-PAT of
+# SPRINGALD (IV-B) does less than either: a stage chooses at every watermark, and the answer is the same.
+
+
+def way_of(longest: int, *, exact: bool) -> str:
+    """The way for windows of up to `longest` slices; `exact` says that what was added can be taken away."""
+    if longest == 1:
+        return "direct: a window is one slice, and needs no tree"
+    many = "subtract: running sums are exact"
+    if not exact:
+        many = "sweep: two stacks, because what was added cannot be taken away exactly"
+    return f"{many}; B-PAT when few windows leave at once, for a logarithm of {longest} slices each"

@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.deferred import defer
+from penstock.lazy import defer
 
 if TYPE_CHECKING:
-    from penstock.stages.patterns.dealing import Deal as Deal
-    from penstock.stages.patterns.parts import PARTS as PARTS
-    from penstock.stages.patterns.parts import PartFormat as PartFormat
+    from penstock.stages.patterns.partial_stores import PARTS as PARTS
+    from penstock.stages.patterns.partial_stores import PartFormat as PartFormat
+    from penstock.stages.patterns.partitioners import Deal as Deal
     from penstock.stages.patterns.pattern import Pattern as Pattern
     from penstock.stages.patterns.pattern import decompose as decompose
 
@@ -16,8 +16,8 @@ else:
     defer(
         __name__,
         {
-            "penstock.stages.patterns.dealing": "Deal",
-            "penstock.stages.patterns.parts": "PARTS PartFormat",
+            "penstock.stages.patterns.partitioners": "Deal",
+            "penstock.stages.patterns.partial_stores": "PARTS PartFormat",
             "penstock.stages.patterns.pattern": "Pattern decompose",
         },
     )

@@ -13,11 +13,10 @@ from penstock.errors import CheckpointError
 from penstock.operators.choices.patterns import MAP_REDUCE, PARALLEL, as_pattern
 from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
-from penstock.stages.fingerprint import DEALT, FORM, IN_PARTS, fingerprint
-from penstock.stages.patterns.dealing import WindowDeal
 from penstock.stages.patterns.parallel import ParallelStage
-from penstock.stages.saved_state import decode, depends_on, encode
-from penstock.stages.site import Site
+from penstock.stages.patterns.partitioners import WindowDeal
+from penstock.stages.snapshot import DEALT, FORM, IN_PARTS, decode, depends_on, encode, fingerprint
+from penstock.stages.stage import Site
 from penstock.timing.windows import TimeWindow
 
 Pieces = Mapping[int, bytes]

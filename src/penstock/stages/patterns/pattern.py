@@ -1,38 +1,94 @@
-"""A window step as replicas: what goes where, who does the work, and who puts it together.
+"""Results of several replicas in order: by (window_end, window_start) per key, as one replica gives them.
 
-    rows → deal → replicas → between → joining_deal → joining → results
-                     ↘ late, errors
-
-The answer, the late rows and the accounts (summed over all stages) are those of keyed windows with one
-replica, for every pattern and degree. An engine carries the batches, and gives each stage the least watermark
-of those before it, after what they gave at that watermark; `lateness` is taken off only behind the last.
+Results wait until the watermark, the least of all replicas, says that no earlier one can come. So between two
+watermarks that all replicas have passed nothing waits, and there is nothing to save.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+import numpy as np
+import pyarrow as pa
+
+from penstock.expr import compute as pc
 from penstock.frozen import dataclass
-from penstock.operators.choices.patterns import (
-    MAP_REDUCE,
-    PANED,
-    PARALLEL,
-    as_pattern,
-    most_slices,
-    refusal,
-)
+from penstock.operators.choices.patterns import MAP_REDUCE, PANED, PARALLEL, as_pattern, most_slices, refusal
 from penstock.operators.op import IN, OUT
 from penstock.operators.stream import Stream
-from penstock.operators.windows import PATTERNS, Windows
-from penstock.stages.patterns.dealing import Deal, KeyDeal, PaneDeal, TurnDeal, WindowDeal
-from penstock.stages.patterns.in_order import InOrder
+from penstock.operators.windows import FINAL, PATTERNS, START, WINDOW, Windows
 from penstock.stages.patterns.parallel import ParallelStage
-from penstock.stages.patterns.part_stages import JoinStage, MapStage, PanesJoined, PaneStage, ReduceStage
-from penstock.stages.patterns.parts import PARTS
-from penstock.stages.protocol import Stage
-from penstock.stages.site import Site
-from penstock.stages.window_stage import WindowStage
+from penstock.stages.patterns.partial_stores import PARTS
+from penstock.stages.patterns.partials import JoinStage, MapStage, PanesJoined, PaneStage, ReduceStage
+from penstock.stages.patterns.partitioners import Deal, KeyDeal, PaneDeal, TurnDeal, WindowDeal
+from penstock.stages.rows.batch import Batch, Ints, Mask, joined
+from penstock.stages.stage import Site, Stage
+from penstock.stages.window.stage import Out, WindowStage
 from penstock.timing.windows import TimeWindow
+
+
+class InOrder:
+    """The stage after parallel windows. Results were counted by the replicas that made them."""
+
+    def __init__(self, op: Windows, up: Stream) -> None:
+        self._schema = op.outputs({IN: up})[OUT].schema
+        self._resolved = op.resolved(up)
+        self._waiting: list[Batch] = []
+
+    def on_batch(self, batch: Batch, watermark: float) -> Out:
+        """Keep results until all replicas have come as far."""
+        self._waiting.append(batch)
+        return iter(())
+
+    def on_watermark(self, watermark: float) -> Out:
+        """Give the results of windows that the watermark has passed, and early ones."""
+        if not self._waiting:
+            return
+        waiting = joined(self._waiting, self._schema)
+        ready = waiting.times + 1 + self._resolved.lateness <= watermark
+        if self._resolved.early is not None:
+            ready |= ~self._final(waiting)
+        self._waiting = [] if ready.all() else [waiting.where(~ready)]
+        if ready.any():
+            given = waiting.where(ready)
+            yield OUT, given.take(self._order(given))
+
+    def drain(self) -> Out:
+        """Give everything."""
+        yield from self.on_watermark(float("inf"))
+
+    def snapshot(self) -> Mapping[int, bytes]:
+        """Nothing waits once a watermark has come from all replicas."""
+        assert not self._waiting, "a snapshot is made between batches, when every replica has the watermark"
+        return {}
+
+    def restore(self, saved: Mapping[int, bytes]) -> None:
+        """Begin anew."""
+        assert not saved, "results that wait are not saved"
+        self._waiting = []
+
+    def _final(self, batch: Batch) -> Mask:
+        return np.asarray(batch.rows.column(FINAL).to_numpy(zero_copy_only=False), np.bool_)
+
+    def _order(self, batch: Batch) -> Ints:
+        """By end, start and window; rows of one window stay as they were."""
+        columns = {"end": pa.array(batch.times), "start": batch.rows.column(START)}
+        if self._resolved.labelled:
+            labels = pa.array([label for label, _ in self._resolved.windows], pa.string())
+            columns["window"] = pc.index_in(batch.rows.column(WINDOW), labels)
+        columns["place"] = pa.array(np.arange(batch.num_rows))
+        keys = [(name, "ascending") for name in columns]
+        return np.asarray(pc.sort_indices(pa.table(columns), sort_keys=keys).to_numpy(), np.int64)
+
+
+# A window step as replicas: what goes where, who does the work, and who puts it together.
+#
+# rows → deal → replicas → between → joining_deal → joining → results ↘ late, errors
+#
+# The answer, the late rows and the accounts (summed over all stages) are those of keyed windows with one
+# replica, for every pattern and degree. An engine carries the batches, and gives each stage the least
+# watermark of those before it, after what they gave at that watermark; `lateness` is taken off only behind
+# the last.
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.engines.local.elastic.controller import Controller
-from penstock.engines.local.elastic.decision import THREADS, Decision, Limits
+from penstock.engines.local.elastic.controller import THREADS, Controller, Decision, Limits
 from penstock.engines.local.elastic.sample import Sample, StepSample
 from tests.engines.local.elastic.samples import sample, step
 

@@ -10,9 +10,9 @@ import pytest
 
 import penstock as ps
 from penstock.clock import ManualClock
-from penstock.engines.local.elastic.decision import THREADS, Limits
+from penstock.engines.local.elastic.controller import THREADS, Limits
 from penstock.engines.local.elastic.live import PATIENCE, Elasticity, Plant, limits_of
-from penstock.engines.local.statistics import InputStatistics, NodeStatistics, OutputStatistics
+from penstock.engines.local.metrics.statistics import InputStatistics, NodeStatistics, OutputStatistics
 from penstock.errors import EngineError
 from penstock.events import Event, ScaleDecided
 

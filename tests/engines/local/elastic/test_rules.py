@@ -6,12 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.engines.local.elastic.bottleneck import bottlenecks
-from penstock.engines.local.elastic.decision import THREADS, Limits
-from penstock.engines.local.elastic.demand import replicas_for, speed_up, useful_threads
-from penstock.engines.local.elastic.replicas import fewer_replicas, more_replicas
-from penstock.engines.local.elastic.sample import Sample
-from penstock.engines.local.elastic.threads import resize_pool
+from penstock.engines.local.elastic.controller import (
+    THREADS,
+    Limits,
+    bottlenecks,
+    fewer_replicas,
+    more_replicas,
+    resize_pool,
+)
+from penstock.engines.local.elastic.sample import Sample, replicas_for, speed_up, useful_threads
 from tests.engines.local.elastic.samples import sample, step
 
 LIMITS = Limits(most_threads=16)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.engines.local.elastic.decision import Limits
-from penstock.engines.local.elastic.demand import useful_threads
-from penstock.engines.local.elastic.sample import Sampler
-from penstock.engines.local.elastic.threads import resize_pool
-from penstock.engines.local.statistics import (
+from penstock.engines.local.elastic.controller import Limits, resize_pool
+from penstock.engines.local.elastic.sample import Sampler, useful_threads
+from penstock.engines.local.metrics.statistics import (
     READ_BLOCKED,
     READY,
     InputStatistics,

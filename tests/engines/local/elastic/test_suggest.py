@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.engines.local.elastic.suggest import suggest_parallelism
-from penstock.engines.local.statistics import NodeStatistics
+from penstock.engines.local.metrics.statistics import NodeStatistics
 
 ANY = dict.fromkeys("abc", 1_000)
 

@@ -8,9 +8,9 @@ import pytest
 
 import penstock as ps
 from penstock import col
-from penstock.engines.local.processes import choosing
-from penstock.engines.local.processes.choosing import can_move, chosen, explained
-from penstock.plan.step import Step
+from penstock.engines.local.processes import pool as choosing
+from penstock.engines.local.processes.pool import can_move, chosen, explained
+from penstock.plan.plan import Step
 from tests.engines.local.processes.runs import NUMBERS, numbers
 
 cache: dict[int, int] = {}

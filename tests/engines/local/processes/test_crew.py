@@ -13,11 +13,11 @@ import pytest
 
 import penstock as ps
 from penstock import col
-from penstock.engines.local.making import made
-from penstock.engines.local.processes.crew import Crew, crew_of
-from penstock.engines.local.processes.room import LEAST
+from penstock.engines.local.options import Settings
+from penstock.engines.local.processes.pool import Crew, crew_of
+from penstock.engines.local.processes.transport import LEAST
 from penstock.engines.local.run import needs_thread
-from penstock.engines.local.settings import Settings
+from penstock.engines.local.runtime import made
 from penstock.engines.protocol import RunOptions
 from penstock.events import nobody
 from tests.engines.local.processes.runs import (
@@ -73,10 +73,10 @@ def test_threads_run_in_this_process_if_asked() -> None:
 def test_by_itself_a_step_turns_into_processes_while_it_runs_and_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("penstock.engines.local.processes.trial.LEAST_WAY_NS", 0)
-    monkeypatch.setattr("penstock.engines.local.processes.trial.ENOUGH", 0)
-    monkeypatch.setattr("penstock.engines.local.processes.crew._cores", lambda: 2)
-    monkeypatch.setattr("penstock.engines.local.processes.crew.is_alone", lambda: True)
+    monkeypatch.setattr("penstock.engines.local.processes.pool.LEAST_WAY_NS", 0)
+    monkeypatch.setattr("penstock.engines.local.processes.pool.ENOUGH", 0)
+    monkeypatch.setattr("penstock.engines.local.processes.pool._cores", lambda: 2)
+    monkeypatch.setattr("penstock.engines.local.processes.pool.is_alone", lambda: True)
     graph, memory, heard = ps.PipeGraph("auto", chaining=False), ps.write.memory(), list[ps.events.Event]()
     numbers(graph, 90).map(burning, schema=SEEN, parallelism=2, name="burning").sink(memory)
     graph.run("local", events=heard.append)
@@ -94,7 +94,7 @@ def test_by_itself_no_process_is_made_on_one_core_or_beside_other_threads(
 ) -> None:
     graph = ps.PipeGraph("few")
     numbers(graph, 3).map(seen, schema=SEEN, parallelism=2).sink(ps.write.memory())
-    monkeypatch.setattr("penstock.engines.local.processes.crew.is_alone", lambda: alone)
+    monkeypatch.setattr("penstock.engines.local.processes.pool.is_alone", lambda: alone)
     crew = Crew(graph.plan(), "auto", ps.ManualClock(), cores=1 if alone else 8)
     assert crew.pids == []
     crew = Crew(graph.plan(), "process", ps.ManualClock(), cores=1)

@@ -6,8 +6,7 @@ import socket
 
 import pytest
 
-from penstock.engines.local.processes.line import Line
-from penstock.engines.local.processes.room import Room
+from penstock.engines.local.processes.transport import Line, Room
 
 Ends = tuple[Line, Line]
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from penstock.engines.local.processes.room import LEAST, Room
+from penstock.engines.local.processes.transport import LEAST, Room
 from penstock.errors import EngineError
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.engines.local.processes.sharing import shares
+from penstock.engines.local.processes.purity import shares
 
 LIMIT = 3
 WORDS = re.compile(r"\w+")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.engines.local.processes.trial import ENOUGH, LEAST_WAY_NS, TRIED, Choice
+from penstock.engines.local.processes.pool import ENOUGH, LEAST_WAY_NS, TRIED, Choice
 
 
 class Way:

@@ -16,10 +16,10 @@ import pytest
 
 import penstock as ps
 from penstock import col
-from penstock.engines.local.processes.crew import Crew
-from penstock.plan.accounts import Accounts
-from penstock.stages.batch import Batch
-from penstock.stages.site import Site
+from penstock.accounts import Accounts
+from penstock.engines.local.processes.pool import Crew
+from penstock.stages.rows.batch import Batch
+from penstock.stages.stage import Site
 from penstock.stages.stateless import Stateless
 from tests.engines.local.processes.runs import NUMBERS, PROCESS, SEEN, held, is_gone, numbers, run, seen
 

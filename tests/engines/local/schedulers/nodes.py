@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.engines.local.statistics import InputStatistics, NodeStatistics, OutputStatistics
+from penstock.engines.local.metrics.statistics import InputStatistics, NodeStatistics, OutputStatistics
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from random import Random as RandomNumbers
 
+from penstock.engines.local.metrics.statistics import READY, InputStatistics, NodeStatistics, OutputStatistics
 from penstock.engines.local.schedulers import (
     LeastRecentlyRun,
     MaxQueueLength,
@@ -12,8 +13,7 @@ from penstock.engines.local.schedulers import (
     MinLatency,
     Random,
 )
-from penstock.engines.local.schedulers.max_running_time import can_run_for
-from penstock.engines.local.statistics import READY, InputStatistics, NodeStatistics, OutputStatistics
+from penstock.engines.local.schedulers.policies import can_run_for
 from tests.engines.local.schedulers.nodes import Candidate, reader, source
 
 

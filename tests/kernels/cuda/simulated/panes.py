@@ -9,18 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import cuda
 
-from penstock.kernels.cuda.launch import Launch
+from penstock.kernels.cuda.device import Launch
 from penstock.kernels.cuda.panes import (
     clear_slices,
     fill,
     lift_kernel,
     pane_kernels,
     place_rows,
+    power_of_two,
+    sort_packed,
     touch,
     untouch,
 )
-from penstock.kernels.cuda.sorting import power_of_two, sort_packed
-from penstock.kernels.rules import COUNTED, LEAST
+from penstock.kernels.windows.accumulate import COUNTED, LEAST
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 from tests.naive.reduced import reduced

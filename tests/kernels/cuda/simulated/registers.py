@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels import rules
+from penstock.kernels.compile.user import Written
 from penstock.kernels.cuda.groups import Rows
 from penstock.kernels.cuda.panes import lift_kernel, pane_kernels
 from penstock.kernels.cuda.registers import LIFTS, CudaRegister
 from penstock.kernels.cuda.tree import tree_kernels
 from penstock.kernels.cuda.windows import CudaWindows
-from penstock.kernels.folds import fold_rule
-from penstock.kernels.rules import Rule
-from penstock.kernels.written import Written
+from penstock.kernels.windows import accumulate as rules
+from penstock.kernels.windows.accumulate import Rule
+from penstock.kernels.windows.folds import fold_rule
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 

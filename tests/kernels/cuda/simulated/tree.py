@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import cuda
 
-from penstock.kernels.cuda.launch import Launch
+from penstock.kernels.cuda.device import Launch
 from penstock.kernels.cuda.tree import TreeKernels, load_leaves, tree_kernels
-from penstock.kernels.rules import COUNT, GREATEST, LEAST
+from penstock.kernels.windows.accumulate import COUNT, GREATEST, LEAST
 from tests.naive import pane_tree
 
 SUMS, MAXIMA = tree_kernels(COUNT), tree_kernels(GREATEST)

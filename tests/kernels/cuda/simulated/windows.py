@@ -9,13 +9,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels import rules
-from penstock.kernels.cuda.closing import WindowCells
-from penstock.kernels.cuda.device import available, choose_device
+from penstock.kernels.cuda.device import Launch, available, choose_device
 from penstock.kernels.cuda.groups import Rows
-from penstock.kernels.cuda.launch import Launch
+from penstock.kernels.cuda.ready import WindowCells
 from penstock.kernels.cuda.registers import CudaRegister
 from penstock.kernels.cuda.windows import CudaWindows
+from penstock.kernels.windows import accumulate as rules
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 from tests.naive.time_windows import Buckets, Row

@@ -18,12 +18,12 @@ import penstock as ps
 from penstock.bench.workloads.windows.answer import Answer, Given
 from penstock.bench.workloads.windows.shape import Flow
 from penstock.operators.op import OUT
-from penstock.stages.combining import Way as Combining
-from penstock.stages.register import Kind, Register
-from penstock.stages.site import Site
-from penstock.stages.slices import SliceStore
-from penstock.stages.store import ENDED, NEVER, Arriving, Left, Values
-from penstock.stages.window_stage import Out, WindowStage
+from penstock.stages.stage import Site
+from penstock.stages.window.accumulators import Kind, Register
+from penstock.stages.window.combine import Way as Combining
+from penstock.stages.window.stage import Out, WindowStage
+from penstock.stages.window.store import ENDED, NEVER, Arriving, Left, Values
+from penstock.stages.window.time_store import SliceStore
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 

@@ -15,14 +15,14 @@ import numpy as np
 from penstock.bench.workloads.windows.answer import right
 from penstock.bench.workloads.windows.ours import arriving_of, new_store
 from penstock.bench.workloads.windows.shape import Flow
-from penstock.stages.arrays import Form, values_of
-from penstock.stages.batch import Batch
-from penstock.stages.keys import KeySlots
-from penstock.stages.lifting import Lifting
-from penstock.stages.register import Kind, Register
-from penstock.stages.slice_cells import SliceCells
-from penstock.stages.slices import SliceStore
-from penstock.stages.store import NEVER, Arriving
+from penstock.stages.keys.slots import KeySlots
+from penstock.stages.rows.arrays import Form, values_of
+from penstock.stages.rows.batch import Batch
+from penstock.stages.window.accumulators import Kind, Register
+from penstock.stages.window.inputs import Lifting
+from penstock.stages.window.panes import SliceCells
+from penstock.stages.window.store import NEVER, Arriving
+from penstock.stages.window.time_store import SliceStore
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 

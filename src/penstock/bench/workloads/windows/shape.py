@@ -21,7 +21,7 @@ import penstock as ps
 from penstock.bench.workloads.windows.functions import FUNCTIONS
 from penstock.operators.stream import Stream
 from penstock.operators.windows import KeyedWindows, Windows
-from penstock.stages.batch import Batch
+from penstock.stages.rows.batch import Batch
 from penstock.timing.column import TimeType
 
 Ints = npt.NDArray[np.int64]

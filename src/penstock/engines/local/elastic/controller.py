@@ -1,22 +1,247 @@
-"""The controller: once per adaptation period, a sample in, decisions with reasons out.
-
-It has no clock, starts no thread and changes nothing itself: whoever calls it carries the decisions out
-before the next period begins. One change is under trial at a time, threads and replicas together, because
-replicas are of no use without threads and the other way round.
-"""
+"""Decisions of the controllers, each with its reason, and what the controllers may do."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 
-from penstock.engines.local.elastic.decision import THREADS, Decision, Limits
-from penstock.engines.local.elastic.demand import FILL, useful_threads
-from penstock.engines.local.elastic.replicas import fewer_replicas, more_replicas
-from penstock.engines.local.elastic.sample import Sample
-from penstock.engines.local.elastic.threads import resize_pool
-from penstock.engines.local.elastic.trial import Holds, Trial, another_load
+from penstock.engines.local.elastic.sample import (
+    FILL,
+    Sample,
+    StepSample,
+    replicas_for,
+    replicas_to_keep_up,
+    useful_threads,
+)
+from penstock.frozen import dataclass
+
+THREADS = "(threads)"  # stands where a decision names a step, and cannot be a step's name
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Go from so many threads, or replicas of a step, to so many, and why."""
+
+    step: str
+    before: int
+    after: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the controllers may do, and when (C-Stream 4 and 5.2 for the first three).
+
+    low, high      utilisation below which threads are taken away, above which they are added
+    congestion     write-blocked ratio from which a port is congested
+    least_threads  never fewer threads than these
+    most_threads   never more: the cores that there are
+    hold           periods to leave something alone after a change of it that was taken back
+    """
+
+    low: float = 0.90
+    high: float = 0.95
+    congestion: float = 0.01
+    least_threads: int = 1
+    most_threads: int
+    hold: int = 6
+
+
+# Bottlenecks by write-blocked ratio: C-Stream's Algorithm 9.
+#
+# A step is a bottleneck when its input is congested and what it writes to is not: it is slow by itself, and
+# not because something after it holds it back. A replicated step's input is the mean over its replicas.
+
+
+def bottlenecks(steps: Iterable[StepSample], congestion: float) -> list[StepSample]:
+    """The bottlenecks among the steps, in the order of the graph.
+
+    congestion  the write-blocked ratio from which a port counts as congested
+    """
+    return [step for step in steps if step.full_in >= congestion and step.full_out < congestion]
+
+
+# The number of replicas of each step: more for a bottleneck, fewer where they have nothing to do.
+#
+# Algorithm 9 of C-Stream says whether: some step is congested and nothing after it is. The demand says how
+# far and for whom: the bottleneck gets the replicas it can keep busy on all the threads that there may be,
+# and so do the steps that would be the next bottleneck; C-Stream adds one replica of one step per period
+# instead. The paper never takes replicas away; here a step that has more than one whole replica too many
+# gives them up.
+
+
+def more_replicas(sample: Sample, limits: Limits) -> list[Decision]:
+    """Replicas to add; none if nothing is congested, or if all threads are busy anyway."""
+    if sample.utilisation > limits.high and sample.threads >= limits.most_threads:
+        return []
+    slow = bottlenecks(sample.steps, limits.congestion)
+    if not slow:
+        return []
+    wanted = replicas_for(sample, limits.most_threads)
+    growing = [_grow(step, wanted[step.step], slow[-1]) for step in sample.steps]
+    found = [decision for decision in growing if decision is not None]
+    if found or sample.utilisation >= limits.low:
+        return found
+    # The demand sees no need and threads are idle, yet a step is congested: C-Stream's one replica more.
+    for step in slow:
+        if step.replicas < step.most:
+            reason = f"its input is full {step.full_in:.0%} of the time"
+            return [Decision(step.step, step.replicas, step.replicas + 1, reason)]
+    return []
+
+
+def _grow(step: StepSample, wanted: float, slow: StepSample) -> Decision | None:
+    after = min(step.most, ceil(wanted - 1e-9))
+    if after <= step.replicas:
+        return None
+    if step.full_in:
+        reason = (
+            f"its input is full {step.full_in:.0%} of the time and there is work for {wanted:.1f} replicas"
+        )
+    else:
+        reason = (
+            f'"{slow.step}" is slow now, and this step would be next: there is work for {wanted:.1f} replicas'
+        )
+    return Decision(step.step, step.replicas, after, reason)
+
+
+def fewer_replicas(sample: Sample, limits: Limits) -> list[Decision]:
+    """Replicas to take away: those that neither the sources' rows nor all the threads could keep busy."""
+    if sample.pressed(limits.congestion):
+        wanted = replicas_for(sample, limits.most_threads)
+    else:
+        wanted = replicas_to_keep_up(sample)
+    found = []
+    for step in sample.steps:
+        after = max(step.least, ceil(wanted[step.step] + 0.5))
+        if after < step.replicas and step.most > 1:
+            reason = f"there is work for {wanted[step.step]:.1f} replicas"
+            found.append(Decision(step.step, step.replicas, after, reason))
+    return found
+
+
+# The size of the thread pool by average utilisation (C-Stream 4.1).
+#
+# Above `high` there is more work than threads, below `low` more threads than work. C-Stream then moves by one
+# thread; here the demand says how far, so that sixty-four cores do not take sixty-four periods, and a pool
+# shrinks only to a size at which the same work stays below `high`, so that it does not grow again at once.
+
+
+def resize_pool(sample: Sample, replicas: Mapping[str, int], limits: Limits) -> Decision | None:
+    """More threads, fewer, or None for as many as there are; `replicas` are those of the next period."""
+    n, used = sample.threads, sample.utilisation
+    if not n:
+        return None  # every node has a thread of its own
+    grown = any(replicas[step.step] > step.replicas for step in sample.steps)
+    if n > limits.most_threads or n < limits.least_threads:
+        after = min(max(n, limits.least_threads), limits.most_threads)
+        return Decision(THREADS, n, after, f"{n} threads are outside the limits")
+    if used > limits.high or grown:
+        useful = min(useful_threads(sample, replicas), limits.most_threads)
+        after = max(n, useful) if grown else max(min(n + 1, limits.most_threads), useful)
+        reason = (
+            f"utilisation {used:.2f} is above {limits.high}" if used > limits.high else "for more replicas"
+        )
+    elif used < limits.low:
+        # With rows waiting at the sources, the slowest node must find a worker at once: leave some room.
+        aim = FILL if sample.pressed(limits.congestion) else (limits.low + limits.high) / 2
+        after = min(n, max(limits.least_threads, ceil(used * n / aim - 1e-9)))
+        reason = f"utilisation {used:.2f} is below {limits.low}"
+    else:
+        return None
+    return Decision(THREADS, n, after, reason) if after != n else None
+
+
+# Every change is a trial: judged by the throughput of the next period, and taken back if it failed.
+#
+# A change that adds something must raise throughput, one that takes something away must not lower it. What
+# failed is held: nobody touches it for a while, twice as long after every further failure, so nothing flaps.
+# A hold ends at once when the load is another one, because then it says nothing any more.
+
+GAIN = 0.02  # what added threads or replicas must bring
+LOSS = 0.02  # what taking some away may cost
+HALF = 0.5
+ANOTHER_LOAD = 0.3  # a throughput this far from the one at the time of the hold is another load
+
+
+def another_load(now: int, then: int) -> bool:
+    """Whether a throughput is so far from an earlier one that conclusions from then say nothing now."""
+    return abs(now - then) > ANOTHER_LOAD * then
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A change under judgement, what the period before it was like, and how much faster it promised to be."""
+
+    decisions: tuple[Decision, ...]
+    before: Sample
+    promised: float = 1.0
+
+    @property
+    def growing(self) -> bool:
+        """Whether it added something."""
+        return any(decision.after > decision.before for decision in self.decisions)
+
+    def failure(self, after: Sample, congestion: float) -> str | None:
+        """Why it is to be taken back; None if it may stay."""
+        old, new = self.before.throughput, after.throughput
+        if self.growing:
+            kept_up = not (self.before.pressed(congestion) and after.pressed(congestion))
+            if kept_up or new >= old * (1 + GAIN):
+                return None
+            return f"throughput did not rise ({new / old - 1:+.0%})"
+        if not after.pressed(congestion) or new >= old * (1 - LOSS):
+            return None
+        return f"throughput fell ({new / old - 1:+.0%})"
+
+    def disappointed(self, after: Sample) -> bool:
+        """Whether it brought less than half of what it promised: something else than threads is short."""
+        return self.growing and self.gain(after) - 1 < (self.promised - 1) * HALF
+
+    def gain(self, after: Sample) -> float:
+        """How many times as much was done."""
+        return after.throughput / max(1, self.before.throughput)
+
+
+@dataclass(slots=True)
+class _Hold:
+    until: int
+    failures: int
+    throughput: int
+
+
+class Holds:
+    """What must not be touched for now, by step."""
+
+    def __init__(self, periods: int) -> None:
+        self._periods = periods
+        self._holds: dict[str, _Hold] = {}
+
+    def hold(self, decisions: Sequence[Decision], period: int, throughput: int) -> None:
+        """Leave these alone for a while."""
+        for decision in decisions:
+            last = self._holds.get(decision.step)
+            failures = last.failures + 1 if last else 1
+            until = period + self._periods * 2 ** (failures - 1)
+            self._holds[decision.step] = _Hold(until, failures, throughput)
+
+    def lift(self, throughput: int) -> None:
+        """Forget the holds of another load."""
+        self._holds = {
+            step: hold for step, hold in self._holds.items() if not another_load(throughput, hold.throughput)
+        }
+
+    def allowed(self, decisions: Sequence[Decision], period: int) -> list[Decision]:
+        """The decisions that no hold forbids."""
+        return [d for d in decisions if d.step not in self._holds or period >= self._holds[d.step].until]
+
+
+# The controller: once per adaptation period, a sample in, decisions with reasons out.
+#
+# It has no clock, starts no thread and changes nothing itself: whoever calls it carries the decisions out
+# before the next period begins. One change is under trial at a time, threads and replicas together, because
+# replicas are of no use without threads and the other way round.
 
 
 class Controller:

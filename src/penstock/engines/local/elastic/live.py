@@ -13,10 +13,9 @@ from dataclasses import field
 from typing import Protocol
 
 from penstock.clock import Clock
-from penstock.engines.local.elastic.controller import Controller
-from penstock.engines.local.elastic.decision import THREADS, Decision, Limits
+from penstock.engines.local.elastic.controller import THREADS, Controller, Decision, Limits
 from penstock.engines.local.elastic.sample import Sampler
-from penstock.engines.local.statistics import NodeStatistics
+from penstock.engines.local.metrics.statistics import NodeStatistics
 from penstock.errors import EngineError, PenstockError
 from penstock.events import EventSink, ScaleDecided
 from penstock.frozen import dataclass

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from heapq import heapify, heapreplace
 
-from penstock.engines.local.statistics import NodeStatistics
+from penstock.engines.local.metrics.statistics import NodeStatistics
 from penstock.errors import EngineError
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from penstock.engines.counting import add
-from penstock.engines.failures import as_error
-from penstock.engines.local.processes.line import Message
+from penstock.accounts import Accounts
+from penstock.engines.accounts import add
+from penstock.engines.local.processes.transport import Message
 from penstock.engines.local.processes.worker import Worker
-from penstock.engines.packed import packed_up, unpack
-from penstock.plan.accounts import Accounts
-from penstock.plan.step import Step
-from penstock.stages.batch import Batch
-from penstock.stages.site import Site
+from penstock.engines.wire import as_error, packed_up, unpack
+from penstock.plan.plan import Step
+from penstock.stages.rows.batch import Batch
+from penstock.stages.stage import Site
 from penstock.stages.stateless import Stateless
 from penstock.timing.watermark import BEFORE_ALL
 

@@ -17,11 +17,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from penstock.engines.local.processes.line import Line, Message, receive_framed
-from penstock.engines.local.processes.room import Room
-from penstock.engines.local.processes.serving import Hosted, ending, flush, serve
+from penstock.engines.local.processes.serve import Hosted, ending, flush, serve
+from penstock.engines.local.processes.transport import Line, Message, Room, receive_framed
 from penstock.errors import EngineError
-from penstock.plan.step import Step
+from penstock.plan.plan import Step
 
 PATIENCE = 1.0
 """Seconds for a worker to end by itself when the program hangs up."""

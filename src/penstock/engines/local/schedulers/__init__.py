@@ -5,20 +5,20 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.deferred import defer
+from penstock.lazy import defer
 
 if TYPE_CHECKING:
-    from penstock.engines.local.schedulers.by_chance import Random as Random
-    from penstock.engines.local.schedulers.least_recently_run import LeastRecentlyRun as LeastRecentlyRun
-    from penstock.engines.local.schedulers.max_queue_length import MaxQueueLength as MaxQueueLength
-    from penstock.engines.local.schedulers.max_running_time import MaxRunningTime as MaxRunningTime
-    from penstock.engines.local.schedulers.min_latency import MinLatency as MinLatency
-    from penstock.engines.local.schedulers.presets import Preset as Preset
-    from penstock.engines.local.schedulers.presets import preset as preset
+    from penstock.engines.local.schedulers.policies import LeastRecentlyRun as LeastRecentlyRun
+    from penstock.engines.local.schedulers.policies import MaxQueueLength as MaxQueueLength
+    from penstock.engines.local.schedulers.policies import MaxRunningTime as MaxRunningTime
+    from penstock.engines.local.schedulers.policies import MinLatency as MinLatency
+    from penstock.engines.local.schedulers.policies import Random as Random
     from penstock.engines.local.schedulers.protocol import Ready as Ready
     from penstock.engines.local.schedulers.protocol import Scheduler as Scheduler
+    from penstock.engines.local.schedulers.registry import Preset as Preset
     from penstock.engines.local.schedulers.registry import make as make
     from penstock.engines.local.schedulers.registry import names as names
+    from penstock.engines.local.schedulers.registry import preset as preset
     from penstock.engines.local.schedulers.registry import register as register
 
     __all__: list[str]
@@ -26,13 +26,10 @@ else:
     defer(
         __name__,
         {
-            "penstock.engines.local.schedulers.by_chance": "Random",
-            "penstock.engines.local.schedulers.least_recently_run": "LeastRecentlyRun",
-            "penstock.engines.local.schedulers.max_queue_length": "MaxQueueLength",
-            "penstock.engines.local.schedulers.max_running_time": "MaxRunningTime",
-            "penstock.engines.local.schedulers.min_latency": "MinLatency",
-            "penstock.engines.local.schedulers.presets": "Preset preset",
+            "penstock.engines.local.schedulers.policies": (
+                "LeastRecentlyRun MaxQueueLength MaxRunningTime MinLatency Random"
+            ),
             "penstock.engines.local.schedulers.protocol": "Ready Scheduler",
-            "penstock.engines.local.schedulers.registry": "make names register",
+            "penstock.engines.local.schedulers.registry": "Preset make names preset register",
         },
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from penstock.engines.local.statistics import NodeStatistics
+from penstock.engines.local.metrics.statistics import NodeStatistics
 
 
 class Ready(Protocol):

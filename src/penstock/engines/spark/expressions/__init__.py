@@ -7,6 +7,6 @@ rows by the step's `on_error`. What cannot fail is the very Column that a person
 need `Parts(rows)`, which keeps large parts as columns of their own.
 """
 
+from penstock.engines.spark.expressions.leaves import Parts as Parts
 from penstock.engines.spark.expressions.lower import lower_spark as lower_spark
-from penstock.engines.spark.expressions.lowered import Lowered as Lowered
-from penstock.engines.spark.expressions.parts import Parts as Parts
+from penstock.engines.spark.expressions.rule import Lowered as Lowered

@@ -13,8 +13,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from penstock.engines.spark.expressions.leaves import literal
-from penstock.engines.spark.expressions.lowered import Lowered, null_from, unless
-from penstock.engines.spark.expressions.rule import Inputs, rule
+from penstock.engines.spark.expressions.rule import Inputs, Lowered, null_from, rule, unless
 from penstock.engines.spark.types import spark_type
 from penstock.expr import (
     Absolute,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from penstock.engines.spark.expressions.lowered import Lowered, either, hidden
-from penstock.engines.spark.expressions.rule import Inputs, rule
+from penstock.engines.spark.expressions.rule import Inputs, Lowered, either, hidden, rule
 from penstock.expr import And, Case, Coalesce, FillNull, IsNan, IsNotNull, IsNull, Node, Not, Or
 from penstock.expr.program import Line
 

@@ -11,10 +11,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from penstock.engines.spark.expressions.leaves import literal
-from penstock.engines.spark.expressions.lowered import present
-from penstock.engines.spark.expressions.rule import Inputs, rule
+from penstock.engines.spark.expressions.rule import Inputs, present, rule
 from penstock.expr import Between, Equal, Greater, GreaterEqual, IsIn, Less, LessEqual, Node, NotEqual
-from penstock.expr.comparison import Comparison
+from penstock.expr.nodes.comparison import Comparison
 from penstock.expr.program import Line
 from penstock.expr.signature import converted
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from penstock.engines.spark.expressions import arithmetic, cast, choice, comparison, leaves, string, time
-from penstock.engines.spark.expressions.lowered import Lowered, either, hidden
-from penstock.engines.spark.expressions.parts import Parts
-from penstock.engines.spark.expressions.rule import Inputs, rule
+from penstock.engines.spark.expressions.leaves import Parts
+from penstock.engines.spark.expressions.rule import Inputs, Lowered, either, hidden, rule
 from penstock.errors import NotSupported
 from penstock.expr import Expr, Node, Sees, resolve
 from penstock.expr.program import Line

@@ -14,8 +14,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructField, StructType
 
-from penstock.engines.spark.expressions.lowered import Lowered
-from penstock.engines.spark.expressions.rule import Inputs, rule
+from penstock.engines.spark.expressions.rule import Inputs, Lowered, rule
 from penstock.engines.spark.types import spark_type
 from penstock.expr import (
     Concat,
@@ -127,7 +126,7 @@ def ascii_lower(text: Column) -> Column:
 
 
 def _reader_of_json(path: str, type: pa.DataType) -> Column:
-    """A function of a text column that gives (value, failed), by the one rule in `expr/json.py`."""
+    """A function of a text column that gives (value, failed), by the one rule in `expr/nodes/nested.py`."""
     returned = StructType(
         [StructField("value", spark_type(type)), StructField("failed", BooleanType(), nullable=False)]
     )

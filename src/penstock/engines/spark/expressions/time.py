@@ -5,11 +5,10 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from penstock.engines.spark.expressions.lowered import Lowered, null_from
-from penstock.engines.spark.expressions.rule import Inputs, rule
+from penstock.engines.spark.expressions.rule import Inputs, Lowered, null_from, rule
 from penstock.expr import Epoch, FromEpoch, Node, Shift, TimePart, Truncate
+from penstock.expr.nodes.time import UNITS
 from penstock.expr.program import Line
-from penstock.expr.time import UNITS
 
 DAY = UNITS["d"]
 COPIES: dict[type[Node], int] = {Truncate: 2}

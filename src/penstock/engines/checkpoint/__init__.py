@@ -1,0 +1,1 @@
+"""Checkpoints: manifests, state files, the journal of sources."""

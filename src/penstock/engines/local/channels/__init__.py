@@ -1,0 +1,1 @@
+"""Bounded channels between tasks."""

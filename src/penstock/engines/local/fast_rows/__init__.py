@@ -1,0 +1,1 @@
+"""The row-at-a-time path."""

@@ -1,0 +1,1 @@
+"""Changing the number of replicas while rows flow."""

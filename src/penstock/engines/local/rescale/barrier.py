@@ -1,0 +1,144 @@
+"""Where a node waits for the word of a move: on all channels that it concerns, before it reads on from one.
+
+For those that only read moved replicas this keeps the order per key. The replicas themselves hand state over
+then, each straight to those that get it, by a channel from every replica to every other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock.engines.local.channels.channel import BROKEN, Channel, Word
+from penstock.engines.local.rescale.rescale import Leader, Move, Moves
+from penstock.engines.local.tasks.chain import Seat, StageSeat
+from penstock.engines.local.tasks.task import ReadingNode
+from penstock.stages.snapshot import ByBucket
+
+State = list[dict[int, Any]]
+"""For each step of a node with state by key, what there is of some buckets."""
+
+
+class Gate:
+    """Channels of one node in which the word of a leader's moves comes."""
+
+    def __init__(self, node: ReadingNode, leader: Leader, moves: Moves, channels: Sequence[Channel]) -> None:
+        self.node, self.leader, self.channels = node, leader, tuple(channels)
+        self._moves = moves
+        self._move: Move | None = None
+        self._last: Move | None = None
+
+    def came(self, channel: Channel, move: Move) -> None:
+        """The word came in a channel, which waits for the others."""
+        channel.halted, self._move = True, move
+        self.node.reopen()
+        self.look()
+
+    def look(self) -> None:
+        """Perhaps the word has come in all channels that are not at their end."""
+        move = self._move
+        if move is None or not all(each.halted or each.ended for each in self.channels):
+            return
+        self._move, self._last = None, move
+        for channel in self.channels:
+            channel.halted = False
+        self.node.reopen()
+        self.passed(move)
+
+    def passed(self, move: Move) -> None:
+        """It has."""
+        self._moves.through(move)
+
+    def leave(self, *, failed: bool) -> None:
+        """The node has ended."""
+        self._moves.left(self.leader, self._last)
+
+
+class Handing(Gate):
+    """The gate of a moved replica: there its steps hand over the state of buckets that change hands.
+
+    to, by  replica -> the channel to it, or from it
+    """
+
+    def __init__(
+        self,
+        node: ReadingNode,
+        leader: Leader,
+        moves: Moves,
+        channels: Sequence[Channel],
+        *,
+        seats: Sequence[Seat],
+    ) -> None:
+        super().__init__(node, leader, moves, channels)
+        self._seats = seats
+        found = (seat.stage for seat in seats if isinstance(seat, StageSeat))
+        self._stages = [stage for stage in found if isinstance(stage, ByBucket)]
+        self.to: dict[int, Channel] = {}
+        self.by: dict[int, Channel] = {}
+        self._held: State = []
+        self._finish: Callable[[], None] = lambda: None
+
+    def passed(self, move: Move) -> None:
+        """Hand over what goes, and wait for what comes."""
+        me = self.node.replica
+        gone = np.flatnonzero((move.before == me) & (move.owners != me)).tolist()
+        came = np.flatnonzero((move.before != me) & (move.owners == me)).tolist()
+        self._finish = lambda: self._finished(move, gone, came)
+        givers: list[int] = []
+        if self._stages and (gone or came):
+            self._held = [stage.in_hand() for stage in self._stages]
+            takers = np.unique(move.owners[gone]).tolist()
+            givers = np.unique(move.before[came]).tolist()
+            for taker in takers:
+                buckets = [bucket for bucket in gone if move.owners[bucket] == taker]
+                self.to[taker].push(Handed([_out_of(held, buckets) for held in self._held]))
+        if givers:
+            self.node.open = [self.by[giver] for giver in givers]
+        else:
+            self._finish()
+
+    def take(self, channel: Channel, state: State) -> None:
+        """State from another replica."""
+        for held, more in zip(self._held, state, strict=True):
+            held.update(more)
+        self.node.open.remove(channel)
+        if not self.node.open:
+            self._finish()
+
+    def _finished(self, move: Move, gone: list[int], came: list[int]) -> None:
+        for stage, held in zip(self._stages, self._held, strict=False):
+            stage.change_hands(held, gone=gone, came=came)
+        self._held = []
+        self.node.reopen()
+        for seat in self._seats:
+            seat.ticket(move)
+        self._moves.through(move)
+
+    def leave(self, *, failed: bool) -> None:
+        """The node has ended; after a failure others wait in vain for what it has."""
+        if failed:
+            for channel in self.to.values():
+                channel.push(BROKEN)
+        super().leave(failed=failed)
+
+
+class Handed(Word):
+    """State that changes hands."""
+
+    __slots__ = ("state",)
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    def come(self, node: ReadingNode, channel: Channel) -> None:
+        """To the gate that waits for it."""
+        for gate in node.gates:
+            if isinstance(gate, Handing) and channel in gate.by.values():
+                gate.take(channel, self.state)
+
+
+def _out_of(held: dict[int, Any], buckets: Sequence[int]) -> dict[int, Any]:
+    """What there is of some buckets, which is then no longer held here."""
+    return {bucket: held.pop(bucket) for bucket in buckets if bucket in held}

@@ -1,0 +1,1 @@
+"""Tasks: the co-routines that run chained steps."""

@@ -1,0 +1,416 @@
+"""Seats: the steps of one node, in a line; rows pass from one to the next by a direct call.
+
+A seat knows where the rows on each of its ports go (`targets`): to the next seat, to an outlet, or into a
+collection. Without rounds rows are worked on as they come; with rounds they wait in their seat, and the rows
+of a round are one batch, whichever way they came, so that functions of batches see the same on every engine.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, ClassVar
+
+import pyarrow as pa
+
+from penstock.accounts import Accounts
+from penstock.engines.frontiers import Mark
+from penstock.engines.local.channels.channel import Rescaled, Word
+from penstock.engines.local.channels.output import Outlet
+from penstock.engines.local.fast_rows.context import Plain, Stretch
+from penstock.engines.local.progress import Progress
+from penstock.engines.sinks import Writing
+from penstock.operators.op import ERRORS, OUT
+from penstock.plan.plan import Step
+from penstock.stages.rows.batch import Batch, columns_together
+from penstock.stages.rows.order import merged
+from penstock.stages.stage import Stage
+from penstock.stages.stateless import Stateless
+
+if TYPE_CHECKING:
+    from penstock.stages.stateless import ByRow
+
+Target = Callable[[Batch], None]
+Out = Iterable[tuple[str, Batch]]
+
+
+def nowhere(batch: Batch) -> None:
+    """Where rows go that nobody reads."""
+
+
+def count(accounts: Accounts, n_in: int, n_out: int) -> None:
+    """Rows that came in, and those of them that passed and left."""
+    accounts.rows_in += n_in
+    accounts.passed += n_out
+    accounts.rows_out += n_out
+
+
+class Seat(ABC):
+    """One step at its place in a node."""
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        self.targets: dict[str, tuple[Target, ...]] = {}
+        self.outlets: list[Outlet] = []
+        self.accounts = Accounts()
+        self.told: Progress | None = None
+        self.tally: Callable[[Accounts], None] | None = None
+        self._late = self._errors = 0
+
+    def connected(self) -> None:
+        """All targets are known."""
+        return
+
+    def by_row(self) -> ByRow | None:
+        """What is made of a single plain row, if the seat takes rows by themselves (`line.py`)."""
+        return None
+
+    def counted(self) -> Accounts:
+        """What became of the rows, also of those that a line counts (`tally`)."""
+        if self.tally is None:
+            return self.accounts
+        found = replace(self.accounts)
+        self.tally(found)
+        return found
+
+    @property
+    def hears(self) -> bool:
+        """Whether the end of a round means anything here."""
+        return True
+
+    @property
+    def tells(self) -> bool:
+        """Whether somebody else must be told of it."""
+        return bool(self.outlets) or self.told is not None
+
+    @abstractmethod
+    def feed(self, batch: Batch) -> None:
+        """Rows come in."""
+
+    @abstractmethod
+    def pass_on(self, number: int, mark: Mark) -> Mark:
+        """A round has ended before this seat, and the input has come to the mark; gives what it passes on."""
+
+    def end_round(self, pace: int, number: int, turn: int, mark: Mark) -> Mark:
+        """The same, and tells those that read the outlets.
+
+        number  the round of its pace
+        turn    the round as this node counts, under which sinks commit
+        """
+        mark = self.pass_on(turn, mark)
+        for outlet in self.outlets:
+            outlet.end_round(pace, number, mark)
+        if self.told is not None:
+            self.told.counted(self.step, self.accounts, self._late, self._errors, number)
+            self._late, self._errors = self.accounts.late, self.accounts.errors
+        return mark
+
+    def ticket(self, ticket: int | Rescaled | Word) -> None:
+        """A numbered batch has been worked on, or the number of replicas has changed."""
+        for outlet in self.outlets:
+            outlet.ticket(ticket)
+
+    def close(self, *, broken: bool) -> None:
+        """Nothing more will come; `broken` if some of the round at hand is missing."""
+        for outlet in self.outlets:
+            outlet.close(broken=broken)
+
+    def give(self, made: Out) -> None:
+        """Rows out, to whoever reads their port."""
+        for port, rows in made:
+            for target in self.targets.get(port, ()):
+                target(rows)
+
+
+class StageSeat(Seat):
+    """A stage, fed as rows come.
+
+    held_back  how far results come behind the input's watermark
+    """
+
+    def __init__(self, step: Step, stage: Stage, accounts: Accounts, held_back: int) -> None:
+        super().__init__(step)
+        self.stage, self.accounts, self._held_back = stage, accounts, held_back
+        self._on_batch = stage.on_batch
+        self._few_rows: Callable[[Batch], Batch | None] | None = getattr(stage, "few_rows", None)
+        self.mark = self._passed_on = Mark()
+
+    def by_row(self) -> ByRow | None:
+        """What the stage makes of it, if it can do so with any."""
+        found: Callable[[], ByRow | None] | None = getattr(self.stage, "by_row", None)
+        return None if found is None else found()
+
+    def feed(self, batch: Batch) -> None:
+        """Work on the rows, judged by the watermark before the round."""
+        made = None if self._few_rows is None else self._few_rows(batch)
+        if made is not None:
+            self.give(((OUT, made),) if made.num_rows else ())
+            return
+        for port, rows in self._on_batch(batch, self.mark.watermark):
+            for target in self.targets.get(port, ()):
+                target(rows)
+
+    def pass_on(self, number: int, mark: Mark) -> Mark:
+        """Let go what the watermark has passed; marks never go back."""
+        if self._few_rows is not None and mark == self.mark and not mark.over:
+            return self._passed_on  # state of keys does not look at the clock
+        before = self.mark.watermark
+        reached = before if mark.idle else max(before, mark.watermark)
+        self.mark = Mark(reached, mark.idle, mark.over)
+        self.give(self.stage.drain() if mark.over else self.stage.on_watermark(reached))
+        self._passed_on = Mark(reached - self._held_back, mark.idle, mark.over)
+        return self._passed_on
+
+
+class RoundSeat(StageSeat):
+    """A stage, fed with all rows of a round at its end.
+
+    flush  gives away what the stage would otherwise have to save; None where it saves what it has
+    """
+
+    def __init__(
+        self, step: Step, stage: Stage, accounts: Accounts, held_back: int, schema: pa.Schema
+    ) -> None:
+        super().__init__(step, stage, accounts, held_back)
+        self._schema = schema
+        self._waiting: list[Batch] = []
+        self.flush: Callable[[], Out] | None = None
+
+    def by_row(self) -> ByRow | None:
+        """Rows wait for the others of their round."""
+        return None
+
+    def feed(self, batch: Batch) -> None:
+        """Rows wait for the end of the round."""
+        self._waiting.append(batch)
+
+    def pass_on(self, number: int, mark: Mark) -> Mark:
+        """All rows as one batch, then the watermark."""
+        batches, self._waiting = self._waiting, []
+        if batches:
+            whole = batches[0] if len(batches) == 1 else merged(batches, self._schema)
+            super().feed(whole)
+        mark = super().pass_on(number, mark)
+        if self.flush is not None and not mark.over:
+            self.give(self.flush())
+        return mark
+
+
+# Seats of stages without state, and the runs of them that a batch goes down in one loop.
+
+
+class PlainSeat(Seat):
+    """A stage without state, fed as rows come: it gives what a batch becomes at once; no mark concerns it.
+
+    A batch goes down a run of such seats in one loop, because this is what fused steps pay per batch. As
+    long as the steps hand on what they get, it is counted once for all of them, where it came in.
+
+    run      this seat and those behind it, as far as all rows go to the next and it is as plain
+    heads    the seats whose runs this one is in
+    n_whole  rows that came in here and were handed on by the whole run
+    """
+
+    def __init__(self, step: Step, stage: Stateless, accounts: Accounts) -> None:
+        super().__init__(step)
+        self.stage, self.accounts = stage, accounts
+        self.run: tuple[PlainSeat, ...] = (self,)
+        self.heads, self.n_whole = [self], 0
+        self._steps: tuple[tuple[int, Callable[[Batch], Batch | None]], ...] = ((0, stage.at_once),)
+        self._out: Target = nowhere
+        self._end: Target = nowhere
+
+    def connected(self) -> None:
+        """The main port is looked up once."""
+        targets = self.targets.get(OUT, ())
+        self._out = self._end = targets[0] if len(targets) == 1 else self._to_all
+
+    def follow(self, behind: PlainSeat) -> None:
+        """All rows of the main port go to a seat: it and the run behind it do their part in one loop."""
+        self.run = (self, *behind.run)
+        self._steps = tuple(enumerate(seat.stage.at_once for seat in self.run))
+        self._end = behind._end
+        for seat in behind.run:
+            seat.heads.append(self)
+
+    def by_row(self) -> ByRow | None:
+        """What the stage makes of it."""
+        return self.stage.by_row()
+
+    def counted(self) -> Accounts:
+        """What became of the rows, also of those that were handed on by a whole run."""
+        found = replace(super().counted())
+        n_rows = sum(head.n_whole for head in self.heads)
+        count(found, n_rows, n_rows)
+        return found
+
+    def feed(self, batch: Batch) -> None:
+        """Work on the rows, and let the seats of the run do so."""
+        n_rows, at, made = batch.num_rows, 0, None
+        if not n_rows:
+            return
+        try:
+            for at, at_once in self._steps:  # noqa: B007  # which seat it was is asked below
+                made = at_once(batch)
+                if made is not batch:
+                    break
+        except BaseException:
+            self._passed(at, n_rows)
+            self.run[at].accounts.rows_in += n_rows
+            raise
+        if made is batch:
+            self.n_whole += n_rows
+            self._end(batch)
+        else:
+            self._passed(at, n_rows)
+            self.run[at].give_made(batch, made)
+
+    def _passed(self, end: int, n_rows: int) -> None:
+        """The seats of the run before one of them have handed rows on."""
+        for seat in self.run[:end]:
+            count(seat.accounts, n_rows, n_rows)
+
+    def give_made(self, batch: Batch, made: Batch | None) -> None:
+        """What the rows became, if that is known already, to whoever reads it."""
+        if made is not None:
+            count(self.accounts, batch.num_rows, made.num_rows)
+            self.accounts.filtered += batch.num_rows - made.num_rows
+            if made.num_rows:
+                self._out(made)
+            return
+        self.accounts.rows_in += batch.num_rows
+        for port, rows in self.stage.made(batch):
+            if rows.num_rows:
+                self.accounts.rows_out += rows.num_rows if port != ERRORS else 0
+                self.give(((port, rows),))
+
+    @property
+    def hears(self) -> bool:
+        """Only if somebody else must be told."""
+        return self.tells
+
+    def pass_on(self, number: int, mark: Mark) -> Mark:
+        """Nothing waits here."""
+        return mark
+
+    def _to_all(self, batch: Batch) -> None:
+        for target in self.targets.get(OUT, ()):
+            target(batch)
+
+
+def find_runs(seats: Sequence[Seat]) -> None:
+    """Join plain seats to runs: where all rows of one go to the next."""
+    for seat, behind in reversed(list(pairwise(seats))):
+        joined = seat.targets.get(OUT) == (behind.feed,)
+        if joined and isinstance(seat, PlainSeat) and isinstance(behind, PlainSeat):
+            seat.follow(behind)
+
+
+# Seats where rows leave the steps of a node: sinks, rows wanted in hand, rows that are only dealt.
+
+
+class SinkSeat(Seat):
+    """Writes and commits the rows of each round under its number; also a `stretch.Tail` of single rows.
+
+    written  rows of the last round
+    """
+
+    every_round: ClassVar[bool] = False
+
+    def __init__(self, step: Step, writing: Writing) -> None:
+        super().__init__(step)
+        self.writing, self.accounts = writing, writing.accounts
+        self._waiting: list[Batch] = []
+        self.written = self._n_alone = 0
+        self._write_row: Callable[[int, Plain], object] = writing.write_row
+        self.tally = self._count_alone
+
+    def feed(self, batch: Batch) -> None:
+        """Rows wait for the end of the round."""
+        self._waiting.append(batch)
+
+    def pass_on(self, number: int, mark: Mark) -> Mark:
+        """Write and commit."""
+        batches, self._waiting = self._waiting, []
+        self.written = self.writing.write_batches(number, batches)
+        return mark
+
+    def begin(self, stretch: Stretch, number: int, mark: Mark) -> None:
+        """The output is open by now."""
+        self._write_row = self.writing.shows_row or self.writing.write_row
+
+    def moved(self, mark: Mark) -> None:
+        """No mark concerns it."""
+
+    def put_row(self, values: Plain | None, number: int) -> bool:
+        """Write and commit a row that is all of a round."""
+        if values is not None:
+            self._write_row(number, values)
+            self._n_alone += 1
+        return False
+
+    def end(self, number: int) -> int:
+        """Nothing is behind it."""
+        return 0
+
+    def _count_alone(self, accounts: Accounts) -> None:
+        """Add the rows that came by themselves."""
+        count(accounts, self._n_alone, self._n_alone)
+
+
+class Collection:
+    """Rows that are wanted in hand."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._batches: list[Batch] = []
+        self._n_taken = 0
+
+    def feed(self, batch: Batch) -> None:
+        """Keep the rows."""
+        self._batches.append(batch)
+
+    def table(self) -> pa.Table:
+        """All rows so far."""
+        return self._from(0)
+
+    def take(self) -> pa.Table:
+        """The rows since the last take."""
+        first, self._n_taken = self._n_taken, len(self._batches)
+        return self._from(first)
+
+    def _from(self, first: int) -> pa.Table:
+        return pa.Table.from_batches(columns_together(self._batches[first:]), schema=self._schema)
+
+
+class PassSeat(Seat):
+    """Rows of a port as they come: where a node of its own deals them."""
+
+    def __init__(self, step: Step, port: str) -> None:
+        super().__init__(step)
+        self._port = port
+
+    def feed(self, batch: Batch) -> None:
+        """Pass them on."""
+        for target in self.targets.get(self._port, ()):
+            target(batch)
+
+    def pass_on(self, number: int, mark: Mark) -> Mark:
+        """Nothing waits here."""
+        return mark
+
+
+class CollectSeat(Seat):
+    """Collects the rows of several replicas in a node of its own."""
+
+    def __init__(self, step: Step, collection: Collection) -> None:
+        super().__init__(step)
+        self.feed = collection.feed  # type: ignore[method-assign]  # one call less per batch
+
+    def feed(self, batch: Batch) -> None:
+        """Keep the rows."""
+
+    def pass_on(self, number: int, mark: Mark) -> Mark:
+        """Nothing happens at the end of a round."""
+        return mark

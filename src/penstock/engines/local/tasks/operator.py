@@ -1,0 +1,260 @@
+"""Nodes of stages and sinks: rows as they come, or round by round.
+
+As they come: a batch is worked on at once, by the watermark that the node has; a round of a pace is over when
+it is on all channels that the pace comes through. Round by round (`deterministic=True`, or a checkpoint):
+a channel whose round has ended waits for the others, so that a round sees all its rows and no others; rows
+flow together in the order of the feeds and replicas, so that nothing depends on who was faster.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+
+from penstock.engines.frontiers import Mark, flowing_together
+from penstock.engines.local.channels.channel import Channel, EndOfRound, Rescaled
+from penstock.engines.local.fast_rows.context import Stretch
+from penstock.engines.local.fast_rows.pipeline import Line, line_of
+from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED
+from penstock.engines.local.progress import Progress
+from penstock.engines.local.tasks.chain import Seat, SinkSeat, find_runs
+from penstock.engines.local.tasks.task import ReadingNode, Turns
+from penstock.plan.plan import Step
+from penstock.stages.rows.batch import Batch
+
+
+class SeatsNode(ReadingNode):
+    """A line of seats behind channels.
+
+    tickets  whether tickets are passed on
+    """
+
+    def __init__(
+        self, number: int, steps: tuple[Step, ...], replica: int, seats: list[Seat], progress: Progress
+    ) -> None:
+        super().__init__(number, steps, replica)
+        self.seats, self.progress = seats, progress
+        self._hearing = seats
+        self.round = progress.first
+        self.tickets = False
+
+    def connected(self) -> None:
+        """Seats that the end of a round means nothing to are passed over."""
+        super().connected()
+        self._hearing = [seat for seat in self.seats if seat.hears]
+        find_runs(self.seats)
+
+    def end_round(self, pace: int, number: int) -> None:
+        """A round is over on all channels: let go what can go, and say so."""
+        self.mark = flowing_together((channel.mark for channel in self.data), self.mark)
+        self.pass_seats(pace, number, self.mark)
+
+    def pass_seats(self, pace: int, number: int, mark: Mark) -> None:
+        """The end of a round, seat by seat."""
+        for seat in self._hearing:
+            mark = seat.end_round(pace, number, self.round, mark)
+        self.round += 1
+        if self.progress.watched:
+            self.progress.passed(self, pace, number, written(self.seats))
+
+    def complete(self, *, failed: bool) -> None:
+        """Close what is written; count what is still sent here."""
+        for channel in self.channels:
+            channel.abandon()
+        for gate in self.gates:
+            gate.leave(failed=failed or self.broken)
+        self.progress.completed(self, failed=failed or self.broken)
+        for seat in self.seats:
+            seat.close(broken=failed or self.broken)
+
+
+class FlowNode(SeatsNode):
+    """Rows as they come; where branches of one source flow together again, a round of all before the next.
+
+    Batch n is to be judged by the watermark that the batches before it have come to. A branch that runs ahead
+    would bring its rows before the other has said how far that is, and fewer of them would be late.
+    """
+
+    def __init__(
+        self, number: int, steps: tuple[Step, ...], replica: int, seats: list[Seat], progress: Progress
+    ) -> None:
+        super().__init__(number, steps, replica, seats, progress)
+        self._feed = seats[0].feed
+        self._line: Line | None = None
+        self._n_before = self._pace = 0
+        self._meeting: int | None = None
+
+    def connected(self) -> None:
+        """Rows that come by themselves on the only channel may go on so."""
+        super().connected()
+        self._meeting = one_pace(self.data) if len(self.data) > 1 else None
+        if len(self.channels) == 1 and self.data and not self.progress.watched:
+            self._line = line_of(self.seats, self._hearing)
+        self.takes_rows = None if self._line is None else self
+
+    def routine(self) -> Turns:
+        """Message after message; rows by themselves many at a time."""
+        while not self.is_over and not self.broken:
+            if self.outs and not self.has_room():
+                yield from self.wait_for_room()
+            if self._line is None or not self._by_row(self._line):
+                channel = self.next_channel()
+                if channel is None:
+                    yield READ_BLOCKED
+                    continue
+                self.take(channel, channel.pop())
+            if self.now() >= self.deadline:
+                yield READY
+
+    def next_channel(self) -> Channel | None:
+        """A channel with something to take, of those that are not ahead of others."""
+        pace = self._meeting
+        if pace is None:
+            return super().next_channel()
+        done = self._done.get(pace, -1)
+        for channel in self.open:
+            if channel.items and channel.reached.get(pace, -1) <= done:
+                return channel
+        return None
+
+    def _by_row(self, line: Line) -> bool:
+        """Rounds of single rows, as long as they come, the turn lasts and there is room; whether any came."""
+        (channel,) = self.channels
+        items, half, writer, clock = channel.items, channel.capacity / 2, channel.writer, self.now
+        if not self.open or not items or type(items[0]) is not tuple:
+            return False
+        full, number, stretch, deadline = False, items[0][1], Stretch(items[0][4]), self.deadline
+        self.begin_rows(stretch, number, channel.mark)
+        try:
+            while not full and items and type(items[0]) is tuple:
+                row, number, stretch.time, stretch.shift, _, mark, _ = items.popleft()
+                if writer.statistics.state is WRITE_BLOCKED and len(items) <= half:
+                    channel.dispatcher.read(writer)
+                if mark is not channel.mark:
+                    self.moved(mark)
+                full = line.put_row(None, number) if row is None else line.carry(row, number)
+                number += 1
+                full = full or clock() >= deadline
+        finally:
+            n_rows, behind = self._settled(number)
+            self.statistics.helped(clock(), behind)
+            channel.took(n_rows)
+        return True
+
+    def moved(self, mark: Mark) -> None:
+        """With the row that comes next, the input has come to the mark."""
+        channel, line = self.channels[0], self._line
+        assert line is not None, "rows come by themselves only where there is a line for them"
+        channel.mark = mark
+        self.mark = flowing_together((mark,), self.mark)
+        line.tail.moved(self.mark)
+
+    def begin_rows(self, stretch: Stretch, number: int, mark: Mark) -> Line:
+        """Rows will come, of rounds from this number on; the input has come to the mark.
+
+        Gives who takes them.
+        """
+        assert self.round == number, "rows by themselves are of one source, whose rounds are everybody's"
+        assert self._line is not None, "rows come by themselves only where there is a line for them"
+        self._n_before, self._pace = self._line.n_in, stretch.origin[0]
+        self._line.begin(stretch, number, self.mark)
+        if mark is not self.channels[0].mark:
+            self.moved(mark)
+        return self._line
+
+    def end_rows(self, number: int) -> tuple[int, int]:
+        """No more for now; gives how many came, and the time that nodes behind it took for them."""
+        n_rows, behind = self._settled(number)
+        self.channels[0].passed_by(n_rows)
+        return n_rows, behind
+
+    def _settled(self, number: int) -> tuple[int, int]:
+        """All rounds before the number are over."""
+        assert self._line is not None, "rows come by themselves only where there is a line for them"
+        if number > self.round:
+            self.channels[0].reached[self._pace] = self._done[self._pace] = number - 1
+            self.round = number
+        return self._line.n_in - self._n_before, self._line.end(number)
+
+    def on_rows(self, channel: Channel, batch: Batch) -> None:
+        """Work on them."""
+        self._feed(batch)
+
+    def on_ticket(self, channel: Channel, ticket: int | Rescaled) -> None:
+        """Pass the ticket on, if somebody behind restores the order."""
+        if self.tickets:
+            for seat in self.seats:
+                seat.ticket(ticket)
+
+    def on_end_of_round(self, channel: Channel, end: EndOfRound) -> None:
+        """Over on this channel; perhaps on all."""
+        self._look(end.pace)
+
+    def on_closed(self, channel: Channel) -> None:
+        """Rounds no longer wait for this channel."""
+        for pace in sorted(channel.paces):
+            self._look(pace)
+
+    def _look(self, pace: int) -> None:
+        """End the round that is over on all channels that the pace comes through."""
+        number = self.done_everywhere(pace)
+        if number is not None:
+            self.end_round(pace, number)
+
+
+class InRounds(SeatsNode):
+    """A node that waits on every channel for the end of the round, and then works on all of it."""
+
+    @abstractmethod
+    def carry(self, number: int) -> None:
+        """All rows of the round are there, kept by channel."""
+
+    def on_rows(self, channel: Channel, batch: Batch) -> None:
+        """They wait for the end of the round."""
+        channel.kept.append(batch)
+
+    def on_end_of_round(self, channel: Channel, end: EndOfRound) -> None:
+        """This channel waits for the others."""
+        self.open.remove(channel)
+        if not self.open:
+            self._carry()
+
+    def on_closed(self, channel: Channel) -> None:
+        """The others no longer wait for this channel."""
+        if self._n_open and not self.open and not any(each.halted for each in self.channels):
+            self._carry()
+
+    def _carry(self) -> None:
+        number = max(channel.reached[0] for channel in self.data if 0 in channel.reached)
+        self.open = [channel for channel in self.channels if not channel.ended]
+        self.carry(number)
+
+
+class RoundNode(InRounds):
+    """Rows round by round."""
+
+    def carry(self, number: int) -> None:
+        """In the order of the channels."""
+        feed = self.seats[0].feed
+        for channel in self.channels:
+            for batch in taken(channel):
+                feed(batch)
+        self.end_round(0, number)
+
+
+def one_pace(channels: Iterable[Channel]) -> int | None:
+    """The pace of channels through which the rounds of one source come, None if they are of several."""
+    paces = {channel.paces for channel in channels}
+    (found,) = paces if len(paces) == 1 else (frozenset[int](),)
+    return next(iter(found)) if len(found) == 1 else None
+
+
+def taken(channel: Channel) -> list[Batch]:
+    """The rows of a round that a channel has kept."""
+    kept, channel.kept = channel.kept, []
+    return kept
+
+
+def written(seats: Iterable[Seat]) -> dict[str, int]:
+    """The rows that the sinks among seats wrote in the round."""
+    return {seat.step.name: seat.written for seat in seats if isinstance(seat, SinkSeat)}

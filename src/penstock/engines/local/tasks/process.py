@@ -1,0 +1,252 @@
+"""Nodes of operators with a driver loop of their own (C-Stream, 3).
+
+The loop itself is in `engines/process_operator.py`.
+
+As rows come: only the ports that the co-routine waits for and that are short are read, so the others fill up
+and hold back whoever writes them. Round by round: all ports get the rows of a round, in order, as in the
+reference engine; rows that flow back into a control port are for the round after theirs.
+
+When the operator returns, its outputs are over, and what is still sent to it is counted as unrouted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from penstock.accounts import Accounts
+from penstock.engines.frontiers import OVER, Mark, flowing_together
+from penstock.engines.local.channels.channel import Channel, EndOfRound
+from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED
+from penstock.engines.local.progress import Progress
+from penstock.engines.local.tasks.chain import Seat
+from penstock.engines.local.tasks.operator import InRounds, SeatsNode, taken
+from penstock.engines.local.tasks.task import Turns
+from penstock.engines.process_operator import ASKED_IN_VAIN, OwnLoop, Pushed
+from penstock.engines.rows import TimedRow, in_order, values_of
+from penstock.operators.process import Process
+from penstock.plan.plan import Step
+from penstock.stages.rows.batch import Batch
+from penstock.stages.rows.order import NOTHING
+
+PUSHED_AT_ONCE = 1024
+"""Rows that an operator may push before they must be on their way."""
+
+
+class LoopSeat(Seat):
+    """What the operator pushed goes from here to the steps behind it."""
+
+    def __init__(self, step: Step, accounts: Accounts) -> None:
+        super().__init__(step)
+        self.accounts = accounts
+
+    def feed(self, batch: Batch) -> None:
+        """Rows go to the operator's ports, not to the seat."""
+        raise AssertionError("an own loop takes its rows from ports")
+
+    def pass_on(self, number: int, mark: Mark) -> Mark:
+        """The node says how far the operator has come."""
+        return mark
+
+    def pushed(self, rows: Pushed) -> None:
+        """What was pushed, in order."""
+        for port, some in rows.items():
+            self.accounts.rows_out += len(some)
+            batch = _batch(some, self.step, port)
+            for target in self.targets.get(port, ()):
+                target(batch)
+
+
+class LoopNode(SeatsNode):
+    """One operator; one replica, whatever the degree."""
+
+    def __init__(self, number: int, steps: tuple[Step, ...], seats: list[Seat], progress: Progress) -> None:
+        super().__init__(number, steps, 0, seats, progress)
+        head, op = seats[0], steps[0].op
+        assert isinstance(head, LoopSeat), "an own loop is at the head of its node"
+        assert isinstance(op, Process), "only operators of the user's have a loop of their own"
+        self.head = head
+        self.loop = OwnLoop(steps[0], op, head.accounts, room=self.room, stopping=self._is_stopping)
+        self._n_asked = 0
+        self._timed = {given.port for given in steps[0].inputs if given.stream.time is not None}
+
+    def room(self) -> bool:
+        """Whether the operator may push."""
+        return True
+
+    def _is_stopping(self) -> bool:
+        """Whether the operator is to leave: somebody has asked for it, or another step has failed.
+
+        What came before a failure is still carried through, so then only a loop that does nothing but ask is
+        told: it would never end.
+        """
+        if self.progress.failed:
+            self._n_asked += 1
+        return self.progress.shutdown_requested or self._n_asked > ASKED_IN_VAIN
+
+    @property
+    def is_over(self) -> bool:
+        """When the operator has ended."""
+        return self.loop.ended
+
+    def rows_of(self, channel: Channel, batches: Iterable[Batch]) -> list[TimedRow]:
+        """Rows for the operator, counted."""
+        timed = channel.port in self._timed
+        rows = [row for batch in batches for row in _rows(batch, timed=timed)]
+        self.head.accounts.rows_in += len(rows)
+        self._n_asked = 0
+        return rows
+
+    def pass_round(self, pace: int, number: int) -> None:
+        """A round is over on all data channels, or the operator has ended."""
+        self.mark = after = flowing_together((channel.mark for channel in self.data), self.mark)
+        mark = OVER if self.loop.ended else Mark(self.loop.forwarded(after.watermark), after.idle)
+        self.pass_seats(pace, number, mark)
+
+    def complete(self, *, failed: bool) -> None:
+        """End the operator, if that has not happened."""
+        self.loop.close()
+        super().complete(failed=failed)
+
+
+class RoundLoop(LoopNode, InRounds):
+    """Round by round."""
+
+    def connected(self) -> None:
+        """What flows back is not waited for in the first round."""
+        super().connected()
+        self.open = [channel for channel in self.channels if not channel.feedback]
+
+    def carry(self, number: int) -> None:
+        """The rows to their ports, in order; then the operator runs until it waits."""
+        for given in self.steps[0].inputs:
+            channels = [each for each in self.channels if each.port == given.port]
+            rows = in_order(row for each in channels for row in self.rows_of(each, taken(each)))
+            if given.control:
+                self.loop.steer(given.port, rows)
+            else:
+                self.loop.deliver(given.port, rows)
+                self.loop.ports[given.port].closed = all(each.mark.over for each in channels)
+        self.loop.resume()
+        if all(port.closed for port in self.loop.ports.values()):
+            self.loop.close()
+        self.head.pushed(self.loop.take_pushed())
+        self.pass_round(0, number)
+
+
+class FlowLoop(LoopNode):
+    """As rows come."""
+
+    def __init__(self, number: int, steps: tuple[Step, ...], seats: list[Seat], progress: Progress) -> None:
+        super().__init__(number, steps, seats, progress)
+        self._n_pushed = 0
+
+    def room(self) -> bool:
+        """Outputs have room, and not too much is on its way to them."""
+        self._n_pushed += 1
+        return self._n_pushed <= PUSHED_AT_ONCE and self.has_room()
+
+    def routine(self) -> Turns:
+        """Resume the operator, and bring it what it waits for."""
+        self._advance()
+        while not self.loop.ended and not self.broken:
+            yield from self.wait_for_room()
+            if self.loop.context.wanted is None:
+                self._advance()  # it waited for room
+            elif self.loop.context.hopeless:
+                self.loop.close()  # it was told that this is over, and waits for it again
+            elif (channel := self.next_channel()) is not None:
+                self.take(channel, channel.pop())
+            else:
+                yield READ_BLOCKED
+                continue
+            if self.now() >= self.deadline:
+                yield READY
+        self._end()
+
+    def next_channel(self) -> Channel | None:
+        """A control channel, or one of a port that the operator waits for and that is short.
+
+        What flows back comes in the next round, so that one waits until all of the last has come around.
+        """
+        wanted, ports = self.loop.context.wanted or {}, self.loop.ports
+        for channel in self.open:
+            short = channel.control or len(ports[channel.port]) < wanted.get(channel.port, 0)
+            if channel.items and short and (channel.control or self._has_come_around(channel)):
+                return channel
+        return None
+
+    def _has_come_around(self, channel: Channel) -> bool:
+        """Whether everything has come back that flows back from the rounds which a channel has brought."""
+        back = [each for each in self.channels if each.feedback and not each.ended]
+        return all(
+            each.reached.get(pace, -1) >= min(number, self._done.get(pace, -1))
+            for pace, number in channel.reached.items()
+            for each in back
+            if pace in each.paces
+        )
+
+    def can_go(self) -> bool:
+        """Something to take, room to write, or nothing left to wait for."""
+        if self.statistics.state is WRITE_BLOCKED:
+            return self.has_room()
+        return self.next_channel() is not None
+
+    def on_rows(self, channel: Channel, batch: Batch) -> None:
+        """To the operator's port, or to its control."""
+        rows = in_order(self.rows_of(channel, [batch]))
+        if channel.control:
+            self.loop.steer(channel.port, rows)
+        else:
+            self.loop.deliver(channel.port, rows)
+            self._advance()
+
+    def on_end_of_round(self, channel: Channel, end: EndOfRound) -> None:
+        """Pass a round on that is over on all channels."""
+        if not channel.control:
+            self._look(end.pace)
+
+    def on_closed(self, channel: Channel) -> None:
+        """A port is closed when all its channels are."""
+        if channel.control:
+            return
+        if all(each.ended for each in self.data if each.port == channel.port):
+            self.loop.ports[channel.port].closed = True
+            self._advance()
+        for pace in sorted(channel.paces):
+            self._look(pace)
+
+    def _look(self, pace: int) -> None:
+        number = self.done_everywhere(pace)
+        if number is not None:
+            self.pass_round(pace, number)
+
+    def _advance(self) -> None:
+        self._n_pushed = 0
+        self.loop.resume()
+        self.head.pushed(self.loop.take_pushed())
+
+    def _end(self) -> None:
+        """Whatever round others are in: nothing more comes from here."""
+        if not self.broken:
+            for pace in sorted({pace for channel in self.data for pace in channel.paces}):
+                self.pass_round(pace, self._done.get(pace, -1) + 1)
+
+
+def _rows(batch: Batch, *, timed: bool) -> Iterable[TimedRow]:
+    places = list(zip(*map(_ints, batch.order), strict=True)) or [()] * batch.num_rows
+    plain = values_of(batch.rows) if batch.plain is None else batch.plain
+    for values, time, place in zip(plain, _ints(batch.times), places, strict=True):
+        order = tuple(number for number in place if number != NOTHING)
+        yield TimedRow(values, time if timed else None, order)
+
+
+def _ints(column: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[int]:
+    listed: list[int] = column.tolist()
+    return listed
+
+
+def _batch(rows: list[TimedRow], step: Step, port: str) -> Batch:
+    times, order = [row.time or 0 for row in rows], [row.order[0] for row in rows]
+    return Batch.of_plain([row.values for row in rows], step.outputs[port].schema, times, (order,))

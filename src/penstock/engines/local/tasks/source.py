@@ -1,0 +1,224 @@
+"""Nodes that read: a reader's batches, round after round, with the steps that are fused behind it."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+from penstock.accounts import Accounts
+from penstock.connect.plain import PlainBatch
+from penstock.connect.protocol import SourceBatch
+from penstock.crash_points import READ, reached
+from penstock.engines.frontiers import Mark
+from penstock.engines.local.fast_rows.context import Stretch
+from penstock.engines.local.fast_rows.pipeline import Line, line_behind
+from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED
+from penstock.engines.local.progress import Progress
+from penstock.engines.local.tasks.chain import Seat, find_runs
+from penstock.engines.local.tasks.operator import written
+from penstock.engines.local.tasks.task import Node, Turns
+from penstock.engines.sources import Reading
+from penstock.plan.plan import Step
+from penstock.stages.rows.batch import Batch
+
+
+class Feed(Protocol):
+    """Where a source's batches come from.
+
+    over  whether the last call of `next` found that there are no more
+    """
+
+    over: bool
+
+    def ready(self) -> bool:
+        """Whether a round can be had now."""
+
+    def next(self) -> SourceBatch | None:
+        """The batch of the next round; None in a round without one, and at the end."""
+
+
+class ByReader:
+    """The reader's batches, as fast as they are taken."""
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading, self.over = reading, False
+
+    def ready(self) -> bool:
+        """Always: a reader that has nothing yet is waited for."""
+        return True
+
+    def next(self) -> SourceBatch | None:
+        """The reader's next batch."""
+        batch: SourceBatch | None = self._reading.next()
+        self.over = batch is None
+        return batch
+
+
+class ByHand:
+    """Batches that somebody pushes, for test harnesses; None is a round without a batch."""
+
+    def __init__(self) -> None:
+        self.pushed: deque[SourceBatch | None] = deque()
+        self.ended = self.over = False
+
+    def ready(self) -> bool:
+        """Something was pushed, or all was."""
+        return bool(self.pushed) or self.ended
+
+    def next(self) -> SourceBatch | None:
+        """What was pushed first."""
+        self.over = not self.pushed
+        return self.pushed.popleft() if self.pushed else None
+
+
+class SourceSeat(Seat):
+    """The source itself: rows with time and place."""
+
+    def __init__(self, step: Step, reading: Reading, accounts: Accounts) -> None:
+        super().__init__(step)
+        self.reading, self.accounts = reading, accounts
+
+    def feed(self, batch: Batch) -> None:
+        """Nothing flows into a source."""
+        raise AssertionError("sources are read, not fed")
+
+    @property
+    def hears(self) -> bool:
+        """Only if somebody else must be told: the node knows what the source has come to."""
+        return self.tells
+
+    def pass_on(self, number: int, mark: Mark) -> Mark:
+        """What the source has come to."""
+        return mark
+
+
+class SourceNode(Node):
+    """One source.
+
+    pace   the sources that go in rounds together have one
+    drain  at the end of the input everything is let go
+    """
+
+    def __init__(
+        self,
+        number: int,
+        steps: tuple[Step, ...],
+        seats: list[Seat],
+        feed: Feed,
+        progress: Progress,
+        *,
+        pace: int,
+        drain: bool,
+    ) -> None:
+        super().__init__(number, steps, 0)
+        assert isinstance(seats[0], SourceSeat), "a source is at the head of its node"
+        self.source, self.seats = seats[0], seats
+        self._feed, self.progress, self.pace, self._drain = feed, progress, pace, drain
+        self._hearing = seats
+        self._line: Line | None = None
+        self._stretch = Stretch((pace, self.source.reading.rank))
+        self._singly = True  # the last batch was a row by itself, so the next may be
+        self.round = progress.first
+
+    def connected(self) -> None:
+        """Seats that the end of a round means nothing to are passed over."""
+        self._hearing = [seat for seat in self.seats if seat.hears]
+        find_runs(self.seats)
+        if isinstance(self._feed, ByReader) and not self.progress.watched:
+            self._line = line_behind(self.source, self.seats[1:], self._hearing)
+
+    def routine(self) -> Turns:
+        """Round after round, while the run lets it and there is input."""
+        line = self._line if self.progress.is_alone(self.pace) else None
+        while True:
+            yield from self.wait_for_room()
+            if line is not None and self._singly:
+                goes_on = self._by_row(line)
+            elif self._feed.ready():
+                goes_on = self.progress.begin(self.pace, self.round) and self._carry(self._feed.next())
+            else:
+                yield READ_BLOCKED
+                continue
+            if not goes_on:
+                return
+            if self.now() >= self.deadline:
+                yield READY
+
+    def can_go(self) -> bool:
+        """Room to write, or something to read."""
+        return self.has_room() if self.statistics.state is WRITE_BLOCKED else self._feed.ready()
+
+    def _by_row(self, line: Line) -> bool:
+        """Rounds of single plain rows, as long as the turn lasts and there is room; False after the last.
+
+        A batch that is something else is carried as any batch is.
+        """
+        reading, progress, stretch, number = self.source.reading, self.progress, self._stretch, self.round
+        rows, timed, mark, carry = reading.begun(), reading.timed, reading.mark, line.carry
+        limit, clock, deadline = progress.limit(self.pace), self.now, self.deadline
+        stretch.shift = reading.n_rows - number
+        line.begin(stretch, number, mark)
+        try:
+            while number < limit and not progress.stopping:
+                try:
+                    row = next(rows, None)
+                except Exception as cause:
+                    raise reading.failed(cause) from cause
+                if type(row) is not dict:
+                    break
+                if timed:
+                    time = reading.time_of(row)
+                    if time is None:
+                        break
+                    stretch.time, before, mark = time, mark, reading.mark
+                    if mark is not before:
+                        line.tail.moved(mark)
+                full = carry(row, number)
+                number += 1
+                if full or clock() >= deadline:
+                    return True
+            else:
+                return False
+        finally:
+            n_rounds, self.round = number - self.round, number
+            self.statistics.helped(clock(), line.end(number))
+            reading.went_on(n_rounds)
+            progress.went_on(self.pace, number)
+        batch = reading.taken(row)
+        self._feed.over = batch is None
+        return self._carry(batch)
+
+    def _carry(self, batch: SourceBatch | None) -> bool:
+        """One round; False when it was the last."""
+        self._singly = type(batch) is PlainBatch and len(batch.plain) == 1
+        if self.progress.latencies is not None:
+            self.progress.received(self.pace, self.round)
+        reading, n_rows = self.source.reading, 0
+        before = reading.mark.watermark
+        if batch is not None:
+            n_rows = batch.num_rows + len(batch.bad)
+            self.source.give(reading.rows(batch))
+        if self._feed.over:
+            if not self._drain:  # a later run may go on here, so the source still holds back
+                return False
+            reading.end()
+        if self.progress.saving is not None:
+            reached(READ)
+        self.progress.was_read(self.pace, self.round, reading.step.name, None if self._feed.over else n_rows)
+        self._end_round(before)
+        return not self._feed.over
+
+    def _end_round(self, before: float) -> None:
+        mark = self.source.reading.mark
+        self.progress.moved(self.source.step.name, before, mark.watermark)
+        for seat in self._hearing:
+            mark = seat.end_round(self.pace, self.round, self.round, mark)
+        self.round += 1
+        if self.progress.watched:
+            self.progress.passed(self, self.pace, self.round - 1, written(self.seats))
+
+    def complete(self, *, failed: bool) -> None:
+        """Close what is written."""
+        self.progress.completed(self, failed=failed)
+        for seat in self.seats:
+            seat.close(broken=failed)

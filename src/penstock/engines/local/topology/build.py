@@ -1,0 +1,229 @@
+"""A plan as nodes: every seat, with its stage, in its node. `wiring.py` puts channels between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from penstock.accounts import Accounts
+from penstock.clock import Clock
+from penstock.engines.frontiers import held_back
+from penstock.engines.local.options import THREAD
+from penstock.engines.local.processes import Crew
+from penstock.engines.local.progress import Progress
+from penstock.engines.local.tasks.chain import (
+    Collection,
+    CollectSeat,
+    PassSeat,
+    PlainSeat,
+    RoundSeat,
+    Seat,
+    SinkSeat,
+    StageSeat,
+)
+from penstock.engines.local.tasks.operator import FlowNode, RoundNode
+from penstock.engines.local.tasks.source import ByReader, Feed, SourceNode, SourceSeat
+from penstock.engines.local.tasks.task import Node
+from penstock.engines.local.topology.network import Bench, Network
+from penstock.engines.local.topology.tasks import Group, Part, combined_ahead, cut, numbered_steps
+from penstock.engines.sinks import Writing
+from penstock.engines.sources import Reading
+from penstock.errors import PenstockError
+from penstock.operators.choices.patterns import PANED
+from penstock.operators.process import Process
+from penstock.operators.sink import Sink
+from penstock.operators.source import Source
+from penstock.operators.window import Session
+from penstock.operators.windows import Windows
+from penstock.plan.plan import Plan, Ref, Step
+from penstock.stages.stage import Site, Stage
+from penstock.stages.stateless import Stateless
+
+if TYPE_CHECKING:
+    from penstock.stages.patterns import Pattern
+
+
+class Building:
+    """Makes the nodes of a plan.
+
+    in_rounds     rows go round by round, all sources at one pace
+    feeds         by source, where somebody feeds the run by hand
+    most          replicas of an elastic step, at most
+    crew          worker processes for some of the steps
+    watch         is shown whoever works, before anybody calls it
+    preaggregate  windows by key are combined before they are dealt (`ahead.py`)
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        clock: Clock,
+        progress: Progress,
+        *,
+        in_rounds: bool,
+        drain: bool,
+        feeds: Mapping[str, Feed] | None = None,
+        most: int = 1,
+        crew: Crew | None = None,
+        watch: Callable[[object], None] = lambda worker: None,
+        preaggregate: bool = False,
+    ) -> None:
+        self._watch = watch
+        self._clock, self._progress, self._in_rounds, self._drain = clock, progress, in_rounds, drain
+        self._feeds, self._crew = feeds or {}, crew or Crew(plan, THREAD, clock)
+        self.network = Network(plan)
+        self._plan = plan
+        self._n_nodes = 0
+        saved = progress.saving is not None
+        # Saved state is by columns, which any engine can take up; what is pushed by hand has no numbers.
+        self._numbered = frozenset[str]() if saved or feeds is not None else numbered_steps(plan)
+        groups = cut(plan, saved=saved, most=most, numbered=self._numbered)
+        for group in combined_ahead(groups, self._numbered) if preaggregate else groups:
+            try:
+                self._add(group, partial(self._node, group))
+            except PenstockError as failure:
+                raise failure.at(group.head.name, group.head.where) from None
+
+    def _add(self, group: Group, make: Callable[[int], Node]) -> Bench:
+        bench = Bench(group, [])
+        for replica in range(group.width):
+            bench.nodes.append(make(replica))
+            self._n_nodes += 1
+        self.network.benches.append(bench)
+        return bench
+
+    def collecting(self, ref: Ref) -> Bench:
+        """A node of its own for rows that several replicas give."""
+        seat = CollectSeat(self._plan[ref.step], self.collection(ref))
+        return self._between(ref, 1, Part.COLLECTING, lambda: seat)
+
+    def dealing(self, ref: Ref, width: int) -> Bench:
+        """Nodes that only deal the rows of a port to the replicas of another step."""
+        return self._between(ref, width, Part.DEALING, lambda: PassSeat(self._plan[ref.step], ref.port))
+
+    def _between(self, ref: Ref, width: int, part: Part, seat: Callable[[], Seat]) -> Bench:
+        step, make = self._plan[ref.step], RoundNode if self._in_rounds else FlowNode
+        group = Group(len(self.network.benches), (step,), width, part)
+
+        def node(replica: int) -> Node:
+            return make(self._n_nodes, (step,), replica, [seat()], self._progress)
+
+        return self._add(group, node)
+
+    def collection(self, ref: Ref) -> Collection:
+        """Where the rows of a port are kept."""
+        schema = self._plan[ref.step].outputs[ref.port].schema
+        return self.network.collections.setdefault(ref, Collection(schema))
+
+    def _node(self, group: Group, replica: int) -> Node:
+        seats = [self._seat(step, group, replica) for step in group.steps]
+        for seat in seats:
+            seat.told = self._progress if self._progress.telling else None
+        head, number, progress = seats[0], self._n_nodes, self._progress
+        if isinstance(head, SourceSeat):
+            name = head.step.name
+            feed = self._feeds.get(name) or ByReader(head.reading)
+            pace = 0 if self._in_rounds else self._plan.sources.index(head.step)
+            return SourceNode(number, group.steps, seats, feed, progress, pace=pace, drain=self._drain)
+        if isinstance(head.step.op, Process):
+            from penstock.engines.local.tasks.process import FlowLoop, RoundLoop
+
+            loop = RoundLoop if self._in_rounds else FlowLoop
+            node = loop(number, group.steps, seats, progress)
+            self._watch(node.loop)
+            return node
+        make = RoundNode if self._in_rounds else FlowNode
+        return make(number, group.steps, replica, seats, progress)
+
+    def _seat(self, step: Step, group: Group, replica: int) -> Seat:
+        accounts = Accounts()
+        if isinstance(step.op, Source):
+            reading = Reading(self._plan, step, self._clock, accounts)
+            self.network.readings[step.name] = reading
+            self._watch(reading)
+            self._progress.reasons[step.name] = reading.reasons
+            return SourceSeat(step, reading, accounts)
+        if isinstance(step.op, Sink):
+            writing = Writing(step, accounts)
+            self.network.writings[step.name] = writing
+            self._watch(writing)
+            return SinkSeat(step, writing)
+        if isinstance(step.op, Process):
+            from penstock.engines.local.tasks.process import LoopSeat
+
+            return LoopSeat(step, accounts)
+        if step.name in group.ahead or (step is group.head and group.part is not Part.WHOLE):
+            return self._spread_seat(step, group, replica)
+        site, numbered = self._site(step, accounts), step.name in self._numbered
+        stage = self._crew.stage_of(step, replica, site, numbered=numbered)
+        return self._stage_seat(step, stage, accounts, held_back(step))
+
+    def _spread_seat(self, step: Step, group: Group, replica: int) -> Seat:
+        pattern = self._pattern(step, group)
+        if group.part is Part.REPLICAS or step.name in group.ahead:
+            stage = pattern.replicas[replica]
+            return self._stage_seat(step, stage, _accounts(stage), 0)
+        stage = pattern.joining[replica]
+        schema = None if pattern.between is None else _schema_between(pattern, step)
+        return self._stage_seat(step, stage, _accounts(stage), held_back(step), schema)
+
+    def _pattern(self, step: Step, group: Group) -> Pattern:
+        if step.name not in self.network.patterns:
+            from penstock.stages.patterns import decompose
+
+            assert isinstance(step.op, Windows), "only windows are spread"
+            degree, ahead = step.degree.least, step.name in group.ahead
+            self.network.patterns[step.name] = decompose(
+                step.op,
+                step.up,
+                group.width if ahead else degree,
+                lambda: self._site(step, Accounts()),
+                pattern=PANED if ahead else None,
+                numbered=step.name in self._numbered,
+                joining=degree if step.up.key else 1,
+            )
+        return self.network.patterns[step.name]
+
+    def _stage_seat(
+        self, step: Step, stage: Stage, accounts: Accounts, by: int, schema: pa.Schema | None = None
+    ) -> Seat:
+        self._watch(stage)
+        if self._in_rounds or _has_sessions(step):
+            seat = RoundSeat(step, stage, accounts, by, schema or step.up.schema)
+            if self._progress.saving is not None:
+                from penstock.stages.patterns.partials import PartStage
+
+                if isinstance(stage, PartStage):
+                    seat.flush = stage.flush
+            return seat
+        if isinstance(stage, Stateless):
+            return PlainSeat(step, stage, accounts)
+        return StageSeat(step, stage, accounts, by)
+
+    def _site(self, step: Step, accounts: Accounts) -> Site:
+        read = frozenset(port for port in step.outputs if self._plan.is_read(Ref(step.name, port)))
+        telling, known = self._progress.telling, self._progress.reasons
+        reasons = known.setdefault(step.name, []) if telling else None
+        return Site(step.name, step.where, accounts, self._clock, read, reasons)
+
+
+def _has_sessions(step: Step) -> bool:
+    """Whether rows of a round must come together: one may bring another into a session that is open."""
+    return isinstance(step.op, Windows) and any(isinstance(spec, Session) for _, spec in step.op.named())
+
+
+def _accounts(stage: Stage) -> Accounts:
+    """The accounts that a stage counts in; one that only puts results in order has none."""
+    site = getattr(stage, "site", None)
+    found: Accounts = Accounts() if site is None else site.accounts
+    return found
+
+
+def _schema_between(pattern: Pattern, step: Step) -> pa.Schema:
+    """The columns of what replicas give to those that join it."""
+    found = getattr(pattern.replicas[0], "format", None)
+    schema: pa.Schema = step.outputs["out"].schema if found is None else found.schema
+    return schema

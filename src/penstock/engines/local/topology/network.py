@@ -1,0 +1,83 @@
+"""All nodes of a run, by group, and what they hold. `building.py` makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import field
+from typing import TYPE_CHECKING
+
+from penstock.accounts import Accounts
+from penstock.engines.accounts import add
+from penstock.engines.local.channels.output import InSlices, InTurn
+from penstock.engines.local.rescale.rescale import Leader, Moves
+from penstock.engines.local.tasks.chain import Collection, Seat
+from penstock.engines.local.tasks.task import Node, ReadingNode
+from penstock.engines.local.topology.tasks import Group
+from penstock.engines.sinks import Writing
+from penstock.engines.sources import Reading
+from penstock.frozen import dataclass
+from penstock.operators.process import Process
+from penstock.plan.plan import Plan, Ref
+
+if TYPE_CHECKING:
+    from penstock.stages.patterns import Pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A group with its nodes."""
+
+    group: Group
+    nodes: list[Node]
+
+    def seats(self, step: str) -> list[Seat]:
+        """The seats of a step, one per node."""
+        return [seat for node in self.nodes for seat in seats_of(node) if seat.step.name == step]
+
+
+@dataclass(slots=True)
+class Network:
+    """All nodes of a run, and what they hold that must be opened, closed, counted or taken.
+
+    dealers  elastic step -> the outlets that deal batches in turn, or slices, to its replicas
+    moves    of replicas with state by key
+    leaders  the number of a group whose state moves -> who says where to
+    """
+
+    plan: Plan
+    benches: list[Bench] = field(default_factory=list)
+    patterns: dict[str, Pattern] = field(default_factory=dict)
+    readings: dict[str, Reading] = field(default_factory=dict)
+    writings: dict[str, Writing] = field(default_factory=dict)
+    collections: dict[Ref, Collection] = field(default_factory=dict)
+    dealers: dict[str, list[InTurn | InSlices]] = field(default_factory=dict)
+    moves: Moves = field(default_factory=Moves)
+    leaders: dict[int, Leader] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> list[Node]:
+        """All nodes, feeds first."""
+        return [node for bench in self.benches for node in bench.nodes]
+
+    def seats(self) -> Iterator[Seat]:
+        """All seats."""
+        for node in self.nodes:
+            yield from seats_of(node)
+
+    def accounts(self) -> Mapping[str, Accounts]:
+        """What became of the rows of every step so far; what was sent to an ended loop is unrouted."""
+        found = {step.name: Accounts() for step in self.plan}
+        for seat in self.seats():
+            add(found[seat.step.name], seat.counted())
+        for node in self.nodes:
+            if isinstance(node, ReadingNode) and isinstance(node.steps[0].op, Process):
+                unread = sum(channel.unread for channel in node.channels if not channel.feedback)
+                found[node.steps[0].name].rows_in += unread
+                found[node.steps[0].name].unrouted += unread
+        return found
+
+
+def seats_of(node: Node) -> list[Seat]:
+    """The seats of a node."""
+    seats: list[Seat] = getattr(node, "seats", [])
+    return seats

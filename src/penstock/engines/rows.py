@@ -1,0 +1,141 @@
+"""When two plain values are the same, and which comes first.
+
+Assumes plain values of one column's type (see `expr.values`), so only equal kinds are ever compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.expr.types import from_plain, to_plain
+from penstock.frozen import dataclass
+from penstock.operators.row import Row
+
+
+def sort_key(value: object) -> tuple[Any, ...]:
+    """What to sort values by: null first, NaN greatest, lists and structs part by part.
+
+    -0.0 equals 0.0 and stands before it, so that no order is left to chance.
+    """
+    match value:
+        case None:
+            return (0,)
+        case float() if math.isnan(value):
+            return (2,)
+        case float():
+            return (1, value, math.copysign(1.0, value))
+        case list():
+            return (1, [sort_key(part) for part in value])
+        case dict():
+            return (1, [sort_key(part) for part in value.values()])
+    return (1, value)
+
+
+def same(value: object) -> Hashable:
+    """A form that is equal for equal values: NaN equals NaN, -0.0 equals 0.0, null equals null."""
+    match value:
+        case float() if math.isnan(value):
+            return ("NaN",)
+        case list():
+            return tuple(same(part) for part in value)
+        case dict():
+            return tuple(same(part) for part in value.values())
+        case Hashable():
+            return value
+    raise AssertionError(f"{value!r} is not a plain value")
+
+
+def clean(value: object) -> object:
+    """The value that stands for all that equal it: -0.0 becomes 0.0."""
+    match value:
+        case float():
+            return value + 0.0
+        case list():
+            return [clean(part) for part in value]
+        case dict():
+            return {name: clean(part) for name, part in value.items()}
+    return value
+
+
+def key_of(values: Mapping[str, object], names: Iterable[str]) -> tuple[Hashable, ...]:
+    """The key of a row, to group and look up by."""
+    return tuple(same(values[name]) for name in names)
+
+
+def key_columns(values: Mapping[str, object], names: Iterable[str]) -> dict[str, object]:
+    """The key columns as results show them."""
+    return {name: clean(values[name]) for name in names}
+
+
+# A row on its way: its columns as plain values, its time, and its place among rows of equal time.
+#
+# The order of rows is (time, order, columns). `order` begins with the rank of the source and the reader's
+# own number where it has one, and grows by one index at every flat_map; a pair has the left row's order
+# and then the right row's; a window's result has none. What still ties is decided by the columns.
+
+
+@dataclass(frozen=True, slots=True)
+class TimedRow:
+    """One row.
+
+    values  plain values by column, in the order of the stream's schema; never changed
+    time    microseconds since 1970; None on a stream without time
+    order   place among rows of equal time
+    """
+
+    values: Mapping[str, object]
+    time: int | None
+    order: tuple[int, ...] = ()
+
+    def with_values(self, values: Mapping[str, object]) -> TimedRow:
+        """Other columns, at the same time and place."""
+        return replace(self, values=values)
+
+    def child(self, values: Mapping[str, object], index: int) -> TimedRow:
+        """One of several rows made of this one."""
+        return TimedRow(values, self.time, (*self.order, index))
+
+    def at(self) -> int:
+        """The time, where there must be one."""
+        assert self.time is not None, "the plan gives time to every stream that needs it"
+        return self.time
+
+
+def place(row: TimedRow) -> tuple[Any, ...]:
+    """What to sort rows by."""
+    return (row.time or 0, row.order, [sort_key(value) for value in row.values.values()])
+
+
+def in_order(rows: Iterable[TimedRow]) -> list[TimedRow]:
+    """The rows by (time, order, columns)."""
+    return sorted(rows, key=place)
+
+
+def values_of(batch: pa.RecordBatch) -> list[dict[str, object]]:
+    """A batch, row by row, as plain values."""
+    names = batch.schema.names
+    columns = [to_plain(column) for column in batch.columns]
+    return [
+        dict(zip(names, (column[index] for column in columns), strict=True))
+        for index in range(batch.num_rows)
+    ]
+
+
+def batch_of(rows: Iterable[TimedRow], schema: pa.Schema) -> pa.RecordBatch:
+    """Rows as a batch of the schema."""
+    rows = list(rows)
+    columns = [from_plain([row.values[field.name] for row in rows], field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def shown(values: Mapping[str, object], schema: pa.Schema) -> str:
+    """A row for an error message: as the user sees it, else as it is stored."""
+    try:
+        return f"{Row(values, schema)!r:.400}"
+    except Exception:  # a row that cannot be shown must not hide why it failed
+        return f"{dict(values)!r:.400}"

@@ -1,0 +1,1 @@
+"""Windows inside existing PySpark programs."""

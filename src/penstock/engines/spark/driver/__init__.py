@@ -1,0 +1,1 @@
+"""What the driver does: plan epochs, submit jobs, commit."""

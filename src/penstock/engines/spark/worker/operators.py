@@ -1,0 +1,229 @@
+"""Time windows that take rows and parts: whoever is before the exchange decides which it sends.
+
+Rows are judged here by the watermark before their round; parts were judged where they were made, by the same
+one. The state is that of keyed windows, so a run may go on from a checkpoint whatever was sent before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, field
+
+from penstock.accounts import Accounts
+from penstock.engines.accounts import taken
+from penstock.engines.checkpoint.state_files import Places, StateFiles
+from penstock.engines.frontiers import Turn
+from penstock.engines.spark.fragment_plan import LegPlan, RoundClock, RoundPlan, Task
+from penstock.engines.spark.fragments import Edge
+from penstock.engines.spark.wire import COUNTED, REASONS, SAVED, Dealing, Sent, packed, told
+from penstock.engines.spark.worker.input import Inbox
+from penstock.engines.wire import unpack
+from penstock.errors import NotSupported
+from penstock.frozen import dataclass
+from penstock.operators.op import ERRORS, LATE, Routing
+from penstock.operators.windows import Windows
+from penstock.plan.explain import only_on_spark
+from penstock.plan.plan import Ref, Step
+from penstock.stages.make import stage_of
+from penstock.stages.patterns.partial_stores import PARTS
+from penstock.stages.patterns.partials import PanesJoined, PaneStage
+from penstock.stages.rows.batch import Batch
+from penstock.stages.rows.order import merged
+from penstock.stages.stage import Site, Stage
+from penstock.stages.window.stage import Out, WindowStage
+
+WORTH = 2
+"""Parts go over the exchange while there are at least so many rows to each."""
+
+
+class RowsAndParts(PanesJoined):
+    """The stage behind the exchange."""
+
+    def on_batch(self, batch: Batch, watermark: float) -> Out:
+        """Take rows in, as keyed windows do."""
+        return WindowStage.on_batch(self, batch, watermark)
+
+    def on_parts(self, parts: Batch) -> None:
+        """Take parts in; those judged by a later watermark wait for it."""
+        self._waiting.append(parts)
+        self._take_waiting()
+
+
+class PartsOfRound:
+    """Before the exchange: the rows of each round as parts, or as they are where parts would not be fewer."""
+
+    def __init__(self, step: Step, site: Site, accounts: Accounts) -> None:
+        self.accounts = accounts
+        assert isinstance(step.op, Windows), "only windows come in parts"
+        self.step = step
+        self._stage = PaneStage(step.op, step.up, site)
+        self.format = self._stage.format
+        self.waiting: list[Batch] = []
+        self.worth = True
+
+    def made(self, watermark: float) -> tuple[list[tuple[str, Batch]], list[Batch]]:
+        """What the rows that wait become, by port; and rows that are better sent as they are."""
+        waiting, self.waiting = self.waiting, []
+        if not waiting or not self.worth:
+            return [], waiting
+        rows = merged(waiting, self.step.up.schema) if len(waiting) > 1 else waiting[0]
+        self._stage.restore({})  # a round that is done again is judged by the watermark of its own
+        found = [*self._stage.on_batch(rows, watermark), *self._stage.flush()]
+        assert all(port in (PARTS, LATE, ERRORS) for port, _ in found), "results leave behind the exchange"
+        n_parts = sum(batch.num_rows for port, batch in found if port == PARTS)
+        self.worth = n_parts * WORTH <= rows.num_rows
+        return found, []
+
+
+# A leg at work on one part, inside a Python worker of Spark: the same stages as in process.
+#
+# Round by round, every step of the leg takes its rows in, judged by the watermark before the round, then lets
+# go what the watermark after it has passed; batches leave before the watermark they came with.
+
+
+@dataclass(slots=True)
+class _Seat:
+    """A step at its place in the leg; `others` are the other replicas where every one gets every row."""
+
+    step: Step
+    stage: Stage
+    accounts: Accounts
+    others: tuple[Stage, ...] = ()
+    waiting: list[Batch] = field(default_factory=list)
+
+
+class LegWork:
+    """The stages of a leg on one part."""
+
+    def __init__(self, plan: LegPlan, part: int) -> None:
+        self._plan, self.part = plan, part
+        self._clock = RoundClock()
+        self._reasons: dict[str, list[str]] = {}
+        self._seats = {s.name: self._seat(s) for s in plan.leg.steps if only_on_spark(s.op) is None}
+        self._in_the_jvm = {s.name: s for s in plan.leg.steps if s.name not in self._seats}
+        self._dealings = {
+            edge.number: Dealing(edge.key, plan.schemas[edge.ref], plan.n_parts)
+            for edges in plan.edges.values()
+            for edge in edges
+        }
+        self._panes = {step.name: self._before(step, edge) for step, edge in plan.sends}
+        self.at = 0  # the step at hand, for failures
+
+    def _seat(self, step: Step) -> _Seat:
+        accounts = Accounts()
+        site = self._site(step, accounts)
+        if isinstance(step.op, Windows) and step.name in self._plan.joins.values():
+            return _Seat(step, RowsAndParts(step.op, step.up, site), accounts)
+        copied = step.routing == Routing.BROADCAST and not step.op.stateful
+        others = tuple(stage_of(step, site) for _ in range(1, step.degree.least if copied else 1))
+        return _Seat(step, stage_of(step, site), accounts, others)
+
+    def _site(self, step: Step, accounts: Accounts) -> Site:
+        reasons = self._reasons.setdefault(step.name, [])
+        return Site(step.name, step.where, accounts, self._clock, self._plan.read[step.name], reasons)
+
+    def _before(self, step: Step, edge: Edge) -> PartsOfRound:
+        """What makes parts for windows behind the exchange."""
+        accounts = Accounts()
+        made = PartsOfRound(step, self._site(step, accounts), accounts)
+        self._dealings[edge.number] = Dealing(made.format.key, made.format.schema, self._plan.n_parts)
+        return made
+
+    def restore(self, state: Places, files: StateFiles) -> None:
+        """Take up the buckets of this part."""
+        for name, places in state.items():
+            mine = {b: place for b, place in places.items() if b % self._plan.n_parts == self.part}
+            if mine and name in self._seats:
+                self._seats[name].stage.restore(files.read(mine, name))
+
+    def round(self, round_: RoundPlan, inbox: Inbox) -> list[Sent]:
+        """Carry the rows of one round through; gives what leaves, and what was counted."""
+        self._clock.us = round_.now
+        sent: list[Sent] = []
+        for _, name in inbox.rows:
+            self._refuse(name)
+        for number, seat in enumerate(self._seats.values()):
+            self.at = number
+            came = inbox.rows.pop((round_.number, seat.step.name), [])
+            batches, seat.waiting = [*came, *seat.waiting], []
+            if isinstance(seat.stage, WindowStage) and seat.step.name in round_.shown:
+                seat.stage.shown_at = round_.shown[seat.step.name]
+            for body in inbox.parts.pop((round_.number, seat.step.name), []):
+                assert isinstance(seat.stage, RowsAndParts), "parts go to windows that take them"
+                parts = unpack(body, seat.stage.format.schema) if isinstance(body, bytes) else body
+                if parts.num_rows:
+                    seat.stage.on_parts(parts)
+            for port, batch in self._step(seat, batches, round_.turns[seat.step.name]):
+                if batch.num_rows:
+                    sent += self._out(Ref(seat.step.name, port), batch, round_.number)
+        sent += self._in_parts(round_)
+        counting = {name: seat.accounts for name, seat in self._seats.items()}
+        counting |= {name: panes.accounts for name, panes in self._panes.items()}
+        counted = {name: asdict(taken(accounts)) for name, accounts in counting.items()}
+        sent.append(told(COUNTED, round_.number, self.part, counted))
+        reasons = {name: found.pop() for name, found in self._reasons.items() if found}
+        return [*sent, told(REASONS, round_.number, self.part, reasons)] if reasons else sent
+
+    def given(self, ref: Ref, batch: Batch, round_: RoundPlan) -> list[Sent]:
+        """Carry rows that somebody else made in the place of a step, or of a source."""
+        sent = list(self._out(ref, batch, round_.number))
+        return sent + self.round(round_, Inbox(self._plan))
+
+    def _step(self, seat: _Seat, batches: list[Batch], turn: Turn) -> Iterator[tuple[str, Batch]]:
+        if len(batches) > 1:
+            batches = [merged(batches, seat.step.up.schema)]
+        for stage in (seat.stage, *seat.others):
+            for batch in batches:
+                yield from stage.on_batch(batch, turn.before)
+            yield from stage.drain() if turn.over else stage.on_watermark(turn.after)
+
+    def _out(self, ref: Ref, batch: Batch, round_: int) -> Iterator[Sent]:
+        for name in self._plan.leg.inside.get(ref, ()):
+            self._refuse(name)
+            self._seats[name].waiting.append(batch)
+        for edge in self._plan.edges.get(ref, ()):
+            if edge.leg == self._plan.leg.number and edge.step is not None:
+                self._seats[edge.step].waiting.append(batch)
+            elif edge.step in self._panes:
+                self._panes[edge.step].waiting.append(batch)
+            else:
+                yield from self._dealt(edge, batch, round_)
+
+    def _refuse(self, name: str) -> None:
+        """Raise if rows have come to a step whose expressions only the JVM knows."""
+        if name in self._in_the_jvm:
+            step = self._in_the_jvm[name]
+            raise NotSupported(
+                f"{only_on_spark(step.op)} runs in the JVM, and a batch had to be read outside of it",
+                step=name,
+                where=step.where,
+                detail="a row of it failed, a time was null or out of range, or a column had to be cast",
+                hint="filter such rows before, or use functions of Penstock: ps.col(...)",
+            )
+
+    def _dealt(self, edge: Edge, batch: Batch, round_: int) -> Iterator[Sent]:
+        for part, rows in self._dealings[edge.number].deal(batch, self.part):
+            for body in packed(rows):
+                yield Sent(edge.leg, edge.number, round_, part, body)
+
+    def _in_parts(self, round_: RoundPlan) -> Iterator[Sent]:
+        """What windows behind the exchange are sent: parts, or rows where parts would not be fewer."""
+        for number, (step, edge) in enumerate(self._plan.sends, len(self._seats)):
+            self.at = number
+            found, rows = self._panes[step.name].made(round_.turns[step.name].before)
+            for port, batch in found:
+                if port == PARTS:
+                    yield from self._dealt(edge, batch, round_.number)
+                else:
+                    yield from self._out(Ref(step.name, port), batch, round_.number)
+            for batch in rows:
+                yield from self._dealt(self._plan.rows_edge(step.name), batch, round_.number)
+
+    def saved(self, task: Task) -> list[Sent]:
+        """Write what changed in the state; gives where it is."""
+        if not self._plan.leg.keyed:
+            return []
+        pieces = {name: dict(seat.stage.snapshot()) for name, seat in self._seats.items()}
+        places = task.files.write(task.version, f"{self._plan.leg.number}-{self.part}", pieces)
+        found = {step: list(where.items()) for step, where in places.items() if where}
+        return [told(SAVED, task.rounds[-1].number, self.part, found)] if found else []

@@ -1,0 +1,93 @@
+"""A batch as bytes, for another process: Arrow IPC of its columns, its times and its order."""
+
+from __future__ import annotations
+
+import builtins
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+
+from penstock import errors
+from penstock.errors import EngineError, PenstockError, Where
+from penstock.stages.rows.batch import Batch
+
+
+def packed_up(batch: Batch) -> pa.Buffer:
+    """A batch as bytes: its columns, then times and order under names of their place."""
+    extra = [pa.array(batch.times), *(pa.array(column) for column in batch.order)]
+    names = [str(place) for place in range(batch.rows.num_columns + len(extra))]
+    whole = pa.RecordBatch.from_arrays([*batch.rows.columns, *extra], names=names)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, whole.schema) as writer:
+        writer.write_batch(whole)
+    return sink.getvalue()
+
+
+def unpack(body: bytes, schema: pa.Schema) -> Batch:
+    """And back; `schema` is that of the rows."""
+    with pa.ipc.open_stream(body) as reader:
+        whole = reader.read_next_batch()
+    n = len(schema)
+    rows = pa.RecordBatch.from_arrays(whole.columns[:n], schema=schema)
+    times, *order = (column.to_numpy(zero_copy_only=False) for column in whole.columns[n:])
+    return Batch(rows, times, tuple(order))
+
+
+# Failures as data: what stopped a step in another process is raised here as the error it was.
+#
+# An exception that crosses a process arrives as text at best; plain data keeps the class, the step, the
+# user's line and the hint.
+
+_KNOWN = {name: each for name, each in vars(errors).items() if isinstance(each, type)}
+
+
+def as_data(failure: BaseException, order: int = 0) -> dict[str, Any]:
+    """A failure as plain data; of several in one round the one of the least `order` is told."""
+    if not isinstance(failure, PenstockError):
+        lines = traceback.format_exception(failure)
+        detail = "".join(lines).strip()
+        failure = EngineError(f"a worker failed: {type(failure).__name__}", detail=detail)
+    where = failure.where
+    cause = failure.__cause__
+    return {
+        "error": type(failure).__name__,
+        "fact": failure.fact,
+        "step": failure.step,
+        "where": None if where is None else [where.file, where.line],
+        "detail": failure.detail,
+        "hint": failure.hint,
+        "cause": None if cause is None else [type(cause).__name__, _text(cause)],
+        "order": order,
+    }
+
+
+def as_error(told: Mapping[str, Any]) -> PenstockError:
+    """The failure back, to be raised here."""
+    kind = _KNOWN.get(told["error"], EngineError)
+    where = None if told["where"] is None else Where(*told["where"])
+    failure: PenstockError = kind(
+        told["fact"], step=told["step"], where=where, detail=told["detail"], hint=told["hint"]
+    )
+    if told["cause"] is not None:
+        failure.__cause__ = _cause(*told["cause"])
+    return failure
+
+
+def _text(cause: BaseException) -> str:
+    """What the user's exception says, even if it cannot."""
+    try:
+        return str(cause.args[0]) if len(cause.args) == 1 else str(cause)
+    except Exception as worse:
+        return f"(its text cannot be shown: {type(worse).__name__})"
+
+
+def _cause(name: str, text: str) -> BaseException:
+    """What the user's function raised: the same exception if it is one of Python's, else by its name."""
+    known = getattr(builtins, name, None)
+    if isinstance(known, type) and issubclass(known, Exception):
+        with suppress(TypeError):  # a few want more than a text
+            return known(text)
+    return RuntimeError(f"{name}: {text}" if text else name)

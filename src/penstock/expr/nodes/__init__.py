@@ -1,0 +1,1 @@
+"""The nodes of the expression language, one file per family."""

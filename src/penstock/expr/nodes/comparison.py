@@ -1,0 +1,162 @@
+"""Comparison, in one total order per type: NaN equals NaN and is greater than all, -0.0 equals 0.0.
+
+Text is ordered by code points and binary by bytes. Values of different kinds cannot be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+import pyarrow as pa
+import pyarrow.types as kind
+
+from penstock.errors import SchemaError
+from penstock.expr.node import Node, method, operand
+from penstock.expr.nodes.columns import Literal, lift
+from penstock.expr.signature import BOOL, Operand, Signature, common, is_comparable, need
+from penstock.expr.surface import Expr
+from penstock.frozen import dataclass
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Comparison(Expr):
+    """Two operands of one kind and an operator between them."""
+
+    left: Expr
+    right: Expr
+    operator: ClassVar[str]
+    binds: ClassVar[int] = 1
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """Both operands on their common type; true or false comes out."""
+        met = _comparable(self, operands)
+        return Signature((met, met), BOOL)
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """As typed: col("a") > 1."""
+        left, right = (operand(c, p, self.binds + 1) for c, p in zip(self.children(), parts, strict=True))
+        return f"{left} {self.operator} {right}"
+
+
+class Equal(Comparison):
+    """Whether both are equal."""
+
+    __slots__ = ()
+    operator = "=="
+
+
+class NotEqual(Comparison):
+    """Whether they differ."""
+
+    __slots__ = ()
+    operator = "!="
+
+
+class Less(Comparison):
+    """Whether left comes before right."""
+
+    __slots__ = ()
+    operator = "<"
+
+
+class LessEqual(Comparison):
+    """Whether left does not come after right."""
+
+    __slots__ = ()
+    operator = "<="
+
+
+class Greater(Comparison):
+    """Whether left comes after right."""
+
+    __slots__ = ()
+    operator = ">"
+
+
+class GreaterEqual(Comparison):
+    """Whether left does not come before right."""
+
+    __slots__ = ()
+    operator = ">="
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Between(Expr):
+    """Whether low <= value <= high; null if any of the three is null."""
+
+    child: Expr
+    low: Expr
+    high: Expr
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """All three on their common type."""
+        met = _comparable(self, operands)
+        return Signature((met, met, met), BOOL)
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """As typed: col("a").between(1, 2)."""
+        return method(self.child, parts[0], f"between({parts[1]}, {parts[2]})")
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class IsIn(Expr):
+    """Whether the value equals one of the literals; null for null."""
+
+    child: Expr
+    values: tuple[Literal, ...]
+
+    def children(self) -> tuple[Node, ...]:
+        """The value only: the literals are looked up, not computed for every row."""
+        return (self.child,)
+
+    def own_fields(self) -> tuple[str, ...]:
+        """The literals."""
+        return tuple(value.text(()) for value in self.values)
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """The value is brought to the common type of itself and all literals."""
+        literals = tuple(Operand(each, each.type, each.free, each.value) for each in self.values)
+        return Signature((_comparable(self, (*operands, *literals)),), BOOL)
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """As typed: col("a").is_in([1, 2])."""
+        return method(self.child, parts[0], f"is_in([{', '.join(self.own_fields())}])")
+
+
+def is_in_values(values: Iterable[object]) -> tuple[Literal, ...]:
+    """The literals of `is_in`; null is refused, because nothing equals it."""
+    if isinstance(values, str | bytes | Expr) or not isinstance(values, Iterable):
+        raise SchemaError(f"is_in needs a list, not {values!r}", hint=f"write .is_in([{values!r}])")
+    return tuple(_is_in_value(lift(value)) for value in values)
+
+
+def _is_in_value(value: Expr) -> Literal:
+    if not isinstance(value, Literal):
+        raise SchemaError(
+            f"is_in needs plain values, not {value}", hint=f"compare with == {value}, joined by |"
+        )
+    if value.value is None:
+        raise SchemaError(
+            "is_in cannot look for None", hint='write col("a").is_in([...]) | col("a").is_null()'
+        )
+    return value
+
+
+def _comparable(node: Expr, operands: tuple[Operand, ...]) -> pa.DataType:
+    for each in operands:
+        need(node, each, is_comparable, "values with an order", "compare one of its fields, or its length")
+    return common(node, operands, _hint([each.type for each in operands]))
+
+
+def _hint(types: list[pa.DataType]) -> str:
+    if any(kind.is_timestamp(t) for t in types):
+        if any(kind.is_string(t) for t in types):
+            return 'compare with datetime(2024, 5, 1), or make a time of text with .cast("timestamp")'
+        if any(kind.is_date32(t) for t in types):
+            return 'compare with datetime(2024, 5, 1), or cast: .cast("timestamp"), .cast("date")'
+        if all(kind.is_timestamp(t) for t in types):
+            return 'give both a zone: .cast("timestamp[us, UTC]")'
+    if any(kind.is_boolean(t) for t in types):
+        return "compare with True or False, or use the condition by itself"
+    return 'cast one of them, for example .cast("int64") or .cast("string")'

@@ -1,0 +1,239 @@
+"""Choice: when(condition).then(value).when(…).then(…).otherwise(value).
+
+Conditions are asked in order; a null condition does not hold. Only what is asked and what is taken can
+fail the row. Without `otherwise` the last resort is null.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pyarrow as pa
+import pyarrow.types as kind
+
+from penstock.errors import SchemaError
+from penstock.expr.node import Sees, method, operand
+from penstock.expr.nodes.columns import lift, lit
+from penstock.expr.signature import BOOL, Operand, Signature, common, need
+from penstock.expr.surface import Expr
+from penstock.frozen import dataclass
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Case(Expr):
+    """The value beside the first condition that holds, else the default."""
+
+    conditions: tuple[Expr, ...]
+    values: tuple[Expr, ...]
+    default: Expr
+    sees: ClassVar[Sees] = Sees.FAILURES
+
+    def when(self, condition: object) -> When:
+        """One more condition, asked if none before it holds."""
+        return When(lift(condition), self)
+
+    def otherwise(self, value: object) -> Case:
+        """The value if no condition holds."""
+        return Case(self.conditions, self.values, lift(value))
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """Conditions are true or false; all values meet on one type."""
+        asked, values = operands[: len(self.conditions)], operands[len(self.conditions) :]
+        for each in asked:
+            need(self, each, kind.is_boolean, "conditions", 'compare it with something: when(col("a") > 0)')
+        met = common(self, values, "cast one of the values, so that all have one type")
+        return Signature((BOOL,) * len(asked) + (met,) * len(values), met)
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """As typed: when(col("a") > 1).then("big").otherwise("small")."""
+        count = len(self.conditions)
+        pairs = zip(parts[:count], parts[count : 2 * count], strict=True)
+        chain = ".".join(f"when({condition}).then({value})" for condition, value in pairs)
+        return f"{chain}.otherwise({parts[-1]})"
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """A condition that still lacks its value: only `then` is possible."""
+
+    condition: Expr
+    before: Case | None = None
+
+    def then(self, value: object) -> Case:
+        """The value if the condition holds."""
+        if self.before is None:
+            return Case((self.condition,), (lift(value),), lit(None))
+        before = self.before
+        return Case((*before.conditions, self.condition), (*before.values, lift(value)), before.default)
+
+
+def when(condition: object) -> When:
+    """Begin a choice.
+
+    >>> from penstock.expr import col
+    >>> when(col("a") > 1).then("big").otherwise("small")
+    when(col("a") > 1).then("big").otherwise("small")
+    """
+    return When(lift(condition))
+
+
+# Null: asking for it, and replacing it.
+#
+# `coalesce` and `fill_null` take the first value that is not null; what comes after it is not looked at, so
+# a failure there is no failure. A failure before it is one.
+
+_HINT = "cast one of them, so that all have one type"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class NullTest(Expr):
+    """A question about one value of any type."""
+
+    child: Expr
+    name: ClassVar[str]
+    sees: ClassVar[Sees] = Sees.NULLS
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """Any type in, true or false out."""
+        if kind.is_null(operands[0].type):
+            common(self, operands, _HINT)
+        return Signature((operands[0].type,), BOOL)
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """As typed: col("a").is_null()."""
+        return method(self.child, parts[0], f"{self.name}()")
+
+
+class IsNull(NullTest):
+    """Whether the value is null."""
+
+    __slots__ = ()
+    name = "is_null"
+
+
+class IsNotNull(NullTest):
+    """Whether the value is there."""
+
+    __slots__ = ()
+    name = "is_not_null"
+
+
+class IsNan(NullTest):
+    """Whether the value is NaN; null for null."""
+
+    __slots__ = ()
+    name = "is_nan"
+    sees = Sees.VALUES
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """A float in, true or false out."""
+        need(self, operands[0], kind.is_floating, "a float", "only floats can be NaN; use .is_null()")
+        return NullTest.signature(self, operands)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class FillNull(Expr):
+    """The value, or the other where it is null."""
+
+    child: Expr
+    other: Expr
+    sees: ClassVar[Sees] = Sees.FAILURES
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """Both on their common type."""
+        met = common(self, operands, _HINT)
+        return Signature((met, met), met)
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """As typed: col("a").fill_null(0)."""
+        return method(self.child, parts[0], f"fill_null({parts[1]})")
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Coalesce(Expr):
+    """The first value that is not null."""
+
+    parts: tuple[Expr, ...]
+    sees: ClassVar[Sees] = Sees.FAILURES
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """All on their common type."""
+        met: pa.DataType = common(self, operands, _HINT)
+        return Signature((met,) * len(operands), met)
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """As typed: coalesce(col("a"), col("b"))."""
+        return f"coalesce({', '.join(parts)})"
+
+
+def coalesce(*expressions: object) -> Expr:
+    """The first of the values that is not null.
+
+    >>> from penstock.expr import col
+    >>> coalesce(col("nick"), col("name"), "nobody")
+    coalesce(col("nick"), col("name"), "nobody")
+    """
+    if not expressions:
+        raise SchemaError("coalesce has nothing to choose from", hint='coalesce(col("a"), 0)')
+    return Coalesce(tuple(lift(each) for each in expressions))
+
+
+# And, or, not, in three values: `False & null` is False, `True | null` is True, else null stays null.
+#
+# A failure is treated in the same way: `False & failed` is False in either order, `True | failed` is True.
+
+_LOGIC_HINT = '& | ~ bind more tightly than == < >; write (col("a") > 1) & (col("b") > 2)'
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Logic(Expr):
+    """Two conditions and & or | between them."""
+
+    left: Expr
+    right: Expr
+    operator: ClassVar[str]
+    sees: ClassVar[Sees] = Sees.FAILURES
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """Conditions in, a condition out."""
+        for each in operands:
+            need(self, each, kind.is_boolean, "conditions", _LOGIC_HINT)
+        return Signature((BOOL, BOOL), BOOL)
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """As typed: (col("a") > 1) & col("b")."""
+        left = operand(self.left, parts[0], self.binds)
+        return f"{left} {self.operator} {operand(self.right, parts[1], self.binds + 1)}"
+
+
+class And(Logic):
+    """Whether both hold."""
+
+    __slots__ = ()
+    operator = "&"
+    binds = 3
+
+
+class Or(Logic):
+    """Whether at least one holds."""
+
+    __slots__ = ()
+    operator = "|"
+    binds = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Not(Expr):
+    """Whether it does not hold; null for null."""
+
+    child: Expr
+    binds: ClassVar[int] = 7
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """A condition in, a condition out."""
+        need(self, operands[0], kind.is_boolean, "a condition", _LOGIC_HINT)
+        return Signature((BOOL,), BOOL)
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """As typed: ~col("a")."""
+        return f"~{operand(self.child, self.child.alone(parts[0]), self.binds)}"

@@ -1,0 +1,96 @@
+"""A hash of several values, equal to Spark's `xxhash64`: XXH64 over little-endian bytes, seed 42.
+
+The hash so far is the seed of the next value; a null leaves it as it is. int8 to int32, bool and date are
+hashed as four bytes, int64 and timestamp as eight, floats by their IEEE bits (-0.0 as 0.0, one NaN only),
+text and binary by their bytes.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pyarrow as pa
+import pyarrow.types as kind
+
+from penstock.errors import SchemaError
+from penstock.expr.declared import declared_type
+from penstock.expr.node import Sees, is_text
+from penstock.expr.nodes.columns import lift
+from penstock.expr.signature import INT64, Operand, Signature, need
+from penstock.expr.surface import Expr
+from penstock.expr.values import type_name
+from penstock.frozen import dataclass
+
+SEED = 42
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Hash(Expr):
+    """The 64-bit hash of all values together; never null."""
+
+    parts: tuple[Expr, ...]
+    sees: ClassVar[Sees] = Sees.NULLS
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """Any simple types in, int64 out."""
+        for each in operands:
+            need(
+                self, each, _hashable, "simple values", "hash the fields one by one, or a decimal as float64"
+            )
+        types = tuple(INT64 if kind.is_null(each.type) else each.type for each in operands)
+        return Signature(types, INT64)
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """As typed: hash(col("a"), col("b"))."""
+        return f"hash({', '.join(parts)})"
+
+
+def hash(*expressions: object) -> Expr:
+    """A 64-bit hash of the values, the same on every engine and as Spark's xxhash64.
+
+    >>> from penstock.expr import col
+    >>> hash(col("user"), col("page"))
+    hash(col("user"), col("page"))
+    """
+    if not expressions:
+        raise SchemaError("hash has nothing to hash", hint='hash(col("a"), col("b"))')
+    return Hash(tuple(lift(each) for each in expressions))
+
+
+def _hashable(type: pa.DataType) -> bool:
+    return not (kind.is_nested(type) or kind.is_decimal(type))
+
+
+# The way out: an expression in Spark's own SQL, for what this language does not say.
+#
+# It is refused by every other engine before a run. The text is the program's own, never put together from
+# data; Penstock pastes nothing into it.
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class SparkSql(Expr):
+    """Spark SQL text with the type that it gives."""
+
+    sql: str
+    type: pa.DataType
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """As declared: only Spark could say."""
+        return Signature((), self.type)
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """As typed: spark_expr("soundex(name)", "string")."""
+        import json  # every program loads this file, and few have such an expression
+
+        return f'spark_expr({json.dumps(self.sql, ensure_ascii=False)}, "{type_name(self.type)}")'
+
+
+def spark_expr(sql: str, type: object) -> Expr:
+    """An expression in Spark SQL, of the type declared; runs on Spark only.
+
+    >>> spark_expr("soundex(name)", "string")
+    spark_expr("soundex(name)", "string")
+    """
+    if not is_text(sql) or not sql.strip():
+        raise SchemaError(f"spark_expr({sql!r}) is no SQL", hint='spark_expr("soundex(name)", "string")')
+    return SparkSql(sql, declared_type(type))

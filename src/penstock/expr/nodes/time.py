@@ -1,0 +1,217 @@
+"""Dates and timestamps, always in UTC: a zone says how a time was written, not what its hour is.
+
+The calendar is the proleptic Gregorian one over the whole range of the type, year 0 and negative years
+included. All parts and counts are int64.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import ClassVar
+
+import pyarrow as pa
+import pyarrow.types as kind
+
+from penstock.errors import SchemaError, TimeError
+from penstock.expr.node import method, operand
+from penstock.expr.nodes.columns import lift
+from penstock.expr.signature import INT64, Operand, Signature, need
+from penstock.expr.surface import Expr
+from penstock.frozen import dataclass
+from penstock.timing.duration import MICROS, micros, spell
+
+UNITS = {"d": MICROS["d"], "s": MICROS["s"], "ms": MICROS["ms"], "us": MICROS["us"]}
+DATE_PARTS = ("year", "month", "day", "weekday")
+CLOCK_PARTS = ("hour", "minute", "second")
+_HINT = 'make a time with .cast("timestamp") from text, or with from_epoch(col("t"), "ms") from a number'
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class TimePart(Expr):
+    """One part of a date or timestamp: year, month, day, weekday (Monday is 0), hour, minute, second."""
+
+    child: Expr
+    part: str
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """A time in, int64 out; the clock's parts need a timestamp."""
+        test, wanted = (
+            (_is_time, "a date or timestamp") if self.part in DATE_PARTS else (_is_moment, "a timestamp")
+        )
+        need(self, operands[0], test, wanted, _HINT)
+        return Signature((operands[0].type,), INT64)
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """As typed: col("t").dt.year()."""
+        return method(self.child, parts[0], f"dt.{self.part}()")
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Epoch(Expr):
+    """Whole units since 1970, rounded towards minus infinity; of a date only days."""
+
+    child: Expr
+    unit: str
+
+    def __post_init__(self) -> None:
+        _check_unit(self.unit)
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """A timestamp, or a date with unit "d", in; int64 out."""
+        hint = f'use .dt.epoch("d"), or .cast("timestamp").dt.epoch("{self.unit}")'
+        if kind.is_date32(operands[0].type) and self.unit != "d":
+            raise SchemaError(f"{self} needs a timestamp, and {self.child} is a date", hint=hint)
+        need(self, operands[0], _is_time, "a date or timestamp", _HINT)
+        return Signature((operands[0].type,), INT64)
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """As typed: col("t").dt.epoch("ms")."""
+        return method(self.child, parts[0], f'dt.epoch("{self.unit}")')
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class FromEpoch(Expr):
+    """The timestamp, without zone, that many units after 1970; out of range fails the row."""
+
+    child: Expr
+    unit: str
+
+    def __post_init__(self) -> None:
+        _check_unit(self.unit)
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """An integer in, timestamp[us] out."""
+        need(self, operands[0], kind.is_signed_integer, "whole numbers", 'cast it: .cast("int64")')
+        return Signature((INT64,), pa.timestamp("us"))
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """As typed: from_epoch(col("t"), "ms")."""
+        return f'from_epoch({parts[0]}, "{self.unit}")'
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Truncate(Expr):
+    """The timestamp rounded down to a multiple of a duration since 1970."""
+
+    child: Expr
+    micros: int
+
+    def __post_init__(self) -> None:
+        _check_length(self.micros)
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """The timestamp's type stays."""
+        need(self, operands[0], _is_moment, "a timestamp", _HINT)
+        return Signature((operands[0].type,), operands[0].type)
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """As typed: col("t").dt.truncate("10 s")."""
+        return method(self.child, parts[0], f'dt.truncate("{spell(self.micros)}")')
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Shift(Expr):
+    """The timestamp, a duration later (or earlier); out of range fails the row."""
+
+    child: Expr
+    micros: int
+    binds: ClassVar[int] = 5
+
+    def __post_init__(self) -> None:
+        _check_length(self.micros)
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """The timestamp's type stays."""
+        hint = "join text with concat(a, b)" if kind.is_string(operands[0].type) else _HINT
+        need(self, operands[0], _is_moment, "a timestamp", hint)
+        return Signature((operands[0].type,), operands[0].type)
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """As typed: col("t") + "10 s"."""
+        sign = "-" if self.micros < 0 else "+"
+        return f'{operand(self.child, parts[0], self.binds)} {sign} "{spell(abs(self.micros))}"'
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The functions of dates and timestamps: what `.dt` offers."""
+
+    of: Expr
+
+    def year(self) -> Expr:
+        """The year."""
+        return TimePart(self.of, "year")
+
+    def month(self) -> Expr:
+        """The month, 1 to 12."""
+        return TimePart(self.of, "month")
+
+    def day(self) -> Expr:
+        """The day of the month, 1 to 31."""
+        return TimePart(self.of, "day")
+
+    def weekday(self) -> Expr:
+        """The day of the week, Monday is 0."""
+        return TimePart(self.of, "weekday")
+
+    def hour(self) -> Expr:
+        """The hour, 0 to 23."""
+        return TimePart(self.of, "hour")
+
+    def minute(self) -> Expr:
+        """The minute, 0 to 59."""
+        return TimePart(self.of, "minute")
+
+    def second(self) -> Expr:
+        """The second, 0 to 59."""
+        return TimePart(self.of, "second")
+
+    def epoch(self, unit: str) -> Expr:
+        """Whole units ("d", "s", "ms", "us") since 1970, rounded down."""
+        return Epoch(self.of, unit)
+
+    def truncate(self, duration: str | timedelta) -> Expr:
+        """Rounded down to a multiple of the duration since 1970."""
+        length = micros(duration, what="truncate to")
+        if length <= 0:
+            raise TimeError(
+                f"truncate to {duration!r} is not a positive duration", hint='.dt.truncate("10 s")'
+            )
+        return Truncate(self.of, length)
+
+
+def from_epoch(count: object, unit: str) -> Expr:
+    """The timestamp that many units ("d", "s", "ms", "us") after 1970.
+
+    >>> from penstock.expr import col
+    >>> from_epoch(col("t"), "ms")
+    from_epoch(col("t"), "ms")
+    """
+    return FromEpoch(lift(count), unit)
+
+
+def shift_micros(duration: str | timedelta) -> int:
+    """The duration that + and - were given; text that is none was most likely meant to be joined."""
+    try:
+        return micros(duration)
+    except TimeError as problem:
+        problem.hint = f"to join text use concat(a, {duration!r}); {problem.hint}"
+        raise
+
+
+def _check_unit(unit: str) -> None:
+    if unit not in UNITS:
+        raise TimeError(f"{unit!r} is not a unit of time here", hint='use "d", "s", "ms" or "us"')
+
+
+def _check_length(length: int) -> None:
+    if abs(length) >= 1 << 63:
+        raise TimeError(f"{spell(abs(length))} is longer than all of time", hint='use one such as "10 s"')
+
+
+def _is_time(type: pa.DataType) -> bool:
+    return bool(kind.is_date32(type) or kind.is_timestamp(type))
+
+
+def _is_moment(type: pa.DataType) -> bool:
+    return bool(kind.is_timestamp(type))

@@ -1,0 +1,1 @@
+"""Loops that turn keys into slots."""

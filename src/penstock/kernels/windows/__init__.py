@@ -1,0 +1,1 @@
+"""Loops over window state."""

@@ -1,0 +1,331 @@
+"""How two partial results become one: the combine rule of every register, written once.
+
+A partial result is one row of a cells array (int64 or float64, `width` wide). `merge(into, i, other, j)` puts
+into[i] (earlier) and other[j] (later) together in into[i]. Every rule is associative and `neutral` changes
+nothing, which is all that stacks, trees and prefixes need; the laws are tested for each.
+
+Least values are kept as the greatest complement (~v), floats as integers of the same order (see registers),
+so one rule serves min and max of both types, and one serves first and last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.frozen import dataclass
+from penstock.kernels.compile.loops import Loop, loop
+
+LEAST = -(2**63)
+Cells = npt.NDArray[Any]
+Merge = Callable[[Cells, int, Cells, int], None]
+
+
+@loop()
+def merge(into: Cells, i: int, other: Cells, j: int) -> None:
+    """Stand in loops for the rule of a register: `Loop.under` puts that in the place of this name."""
+    raise AssertionError("a loop over cells runs under a rule")
+
+
+@loop()
+def merge_add(into: Cells, i: int, other: Cells, j: int) -> None:
+    """Counts and sums."""
+    for part in range(into.shape[1]):
+        into[i, part] += other[j, part]
+
+
+@loop()
+def merge_greatest(into: Cells, i: int, other: Cells, j: int) -> None:
+    """The greatest integer."""
+    into[i, 0] = max(into[i, 0], other[j, 0])
+
+
+@loop()
+def merge_counted(into: Cells, i: int, other: Cells, j: int) -> None:
+    """(the greatest integer, how many rows have it)."""
+    if other[j, 0] > into[i, 0]:
+        into[i, 0] = other[j, 0]
+        into[i, 1] = other[j, 1]
+    elif other[j, 0] == into[i, 0]:
+        into[i, 1] += other[j, 1]
+
+
+@loop()
+def merge_latest(into: Cells, i: int, other: Cells, j: int) -> None:
+    """(time, order, value) of the greatest (time, order); of equal ones the greater value, for one answer."""
+    for part in range(3):
+        if other[j, part] != into[i, part]:
+            if other[j, part] > into[i, part]:
+                for rest in range(3):
+                    into[i, rest] = other[j, rest]
+            return
+
+
+@loop()
+def merge_moments(into: Cells, i: int, other: Cells, j: int) -> None:
+    """(n, mean, sum of squared distances from the mean), by Chan, Golub and LeVeque's pairwise update."""
+    more = other[j, 0]
+    if more == 0.0:
+        return
+    if into[i, 0] == 0.0:  # nothing yet: the square of a great mean, times no rows, would be NaN
+        for part in range(3):
+            into[i, part] = other[j, part]
+        return
+    n = into[i, 0] + more
+    apart = other[j, 1] - into[i, 1]
+    into[i, 2] += other[j, 2] + apart * apart * (into[i, 0] * more / n)
+    into[i, 1] += apart * (more / n)
+    into[i, 0] = n
+
+
+@loop()
+def join_add(earlier: float, later: float) -> float:
+    """`merge_add` of two numbers."""
+    return earlier + later
+
+
+@loop()
+def join_greatest(earlier: float, later: float) -> float:
+    """`merge_greatest` of two numbers."""
+    return max(earlier, later)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A way to combine cells. `exact` means that subtracting what was added gives back what was there.
+
+    join  the rule on two numbers, for cells of one number
+    """
+
+    name: str
+    floats: bool
+    neutral: tuple[float, ...]
+    merge: Loop
+    exact: bool = False
+    join: Loop | None = None
+
+    @property
+    def dtype(self) -> type[np.int64] | type[np.float64]:
+        """The type of the cells."""
+        return np.float64 if self.floats else np.int64
+
+    @property
+    def width(self) -> int:
+        """How many numbers a cell has."""
+        return len(self.neutral)
+
+    def blank(self, n: int) -> Cells:
+        """`n` neutral cells."""
+        cells = np.empty((n, self.width), self.dtype)
+        cells[:] = self.neutral
+        return cells
+
+
+COUNT = Rule("count", False, (0,), merge_add, exact=True, join=join_add)
+WIDE_SUM = Rule("wide sum", False, (0, 0), merge_add, exact=True)
+FLOAT_SUM = Rule("float sum", True, (0.0,), merge_add, join=join_add)
+GREATEST = Rule("greatest", False, (LEAST,), merge_greatest, join=join_greatest)
+COUNTED = Rule("counted", False, (LEAST, 0), merge_counted)
+LATEST = Rule("latest", False, (LEAST, LEAST, LEAST), merge_latest)
+MOMENTS = Rule("moments", True, (0.0, 0.0, 0.0), merge_moments)
+RULES = (COUNT, WIDE_SUM, FLOAT_SUM, GREATEST, COUNTED, LATEST, MOMENTS)
+
+# Rows into cells: one pass per register over the runs of a batch (`cells.cut`).
+#
+# A run (start, stop, cell) is rows one after the other that go to one cell: they are added up without a
+# look at their cells, which vectorises, and the cell is changed once. Where the cell is -1 each row has
+# its own. Nulls have been left out by the caller, so no loop asks for them. Cells are rows of the arrays
+# that `rules` describes; their numbers come from `cells`, which keeps them inside the arrays.
+#
+# runs    int64[k, 3] cells   int64[n]     read where a run has no cell of its own values  [n]
+#
+# A float sum adds row by row, or in a few lanes: its error is below n × 1.2e-16 of the sum of magnitudes
+# for n rows in one cell.
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+GREATEST_INT = 2**63 - 1
+INFINITY_BITS = 0x7FF0000000000000
+NAN_BITS = 0x7FF8000000000000
+
+
+@loop("I2 Ir I2")
+def add_ones(runs: Ints, cells: Ints, counts: Ints) -> None:
+    """Count rows: counts int64[m, 1]."""
+    for r in range(runs.shape[0]):
+        start, stop, cell = runs[r, 0], runs[r, 1], runs[r, 2]
+        if cell >= 0:
+            counts[cell, 0] += stop - start
+            continue
+        own = cells[start:stop]
+        for i in range(own.shape[0]):
+            counts[np.uint64(own[i]), 0] += 1
+
+
+@loop("I2 Ir Ir I2")
+def add_wide(runs: Ints, cells: Ints, values: Ints, sums: Ints) -> None:
+    """Sum integers exactly: sums int64[m, 2] hold the upper and the lower 32 bits of the values apart.
+
+    Neither part can overflow before 2^31 rows in one window.
+    """
+    for r in range(runs.shape[0]):
+        start, stop, cell = runs[r, 0], runs[r, 1], runs[r, 2]
+        own, given = cells[start:stop], values[start:stop]
+        if cell >= 0:
+            upper = lower = np.int64(0)
+            for i in range(given.shape[0]):
+                upper += given[i] >> 32
+                lower += given[i] & 0xFFFFFFFF
+            sums[cell, 0] += upper
+            sums[cell, 1] += lower
+        else:
+            for i in range(given.shape[0]):
+                at = np.uint64(own[i])
+                sums[at, 0] += given[i] >> 32
+                sums[at, 1] += given[i] & 0xFFFFFFFF
+
+
+@loop("I2 Ir Fr F2", reassociate=True)
+def add_floats(runs: Ints, cells: Ints, values: Floats, sums: Floats) -> None:
+    """Sum floats: sums float64[m, 1]."""
+    for r in range(runs.shape[0]):
+        start, stop, cell = runs[r, 0], runs[r, 1], runs[r, 2]
+        own, given = cells[start:stop], values[start:stop]
+        if cell >= 0:
+            total = 0.0
+            for i in range(given.shape[0]):
+                total += given[i]
+            sums[cell, 0] += total
+        else:
+            for i in range(given.shape[0]):
+                sums[np.uint64(own[i]), 0] += given[i]
+
+
+@loop("I2 Ir Ir i I2")
+def add_greatest(runs: Ints, cells: Ints, values: Ints, flip: int, greatest: Ints) -> None:
+    """Keep the greatest value ^ flip: flip is 0 for the greatest value and -1 for the least."""
+    for r in range(runs.shape[0]):
+        start, stop, cell = runs[r, 0], runs[r, 1], runs[r, 2]
+        own, given = cells[start:stop], values[start:stop]
+        if cell >= 0:
+            most = greatest[cell, 0]
+            for i in range(given.shape[0]):
+                most = max(most, given[i] ^ flip)
+            greatest[cell, 0] = most
+        else:
+            for i in range(given.shape[0]):
+                at = np.uint64(own[i])
+                greatest[at, 0] = max(greatest[at, 0], given[i] ^ flip)
+
+
+@loop("I2 Ir Ir i I2")
+def add_counted(runs: Ints, cells: Ints, values: Ints, flip: int, counted: Ints) -> None:
+    """Keep the greatest value ^ flip and how many rows have it: counted int64[m, 2]."""
+    for r in range(runs.shape[0]):
+        start, stop, cell = runs[r, 0], runs[r, 1], runs[r, 2]
+        own, given = cells[start:stop], values[start:stop]
+        if cell >= 0:
+            most = counted[cell, 0]
+            for i in range(given.shape[0]):
+                most = max(most, given[i] ^ flip)
+            n_equal = counted[cell, 1] if most == counted[cell, 0] else 0
+            for i in range(given.shape[0]):
+                n_equal += np.int64(given[i] ^ flip == most)
+            counted[cell, 0] = most
+            counted[cell, 1] = n_equal
+        else:
+            for i in range(given.shape[0]):
+                value = given[i] ^ flip
+                at = np.uint64(own[i])
+                if value > counted[at, 0]:
+                    counted[at, 0] = value
+                    counted[at, 1] = 1
+                elif value == counted[at, 0]:
+                    counted[at, 1] += 1
+
+
+@loop("I2 Ir Ir Ir Ir i I2")
+def add_latest(
+    runs: Ints, cells: Ints, times: Ints, orders: Ints, values: Ints, flip: int, latest: Ints
+) -> None:
+    """Keep (time ^ flip, order ^ flip, value) of the greatest: the last row, or with flip -1 the first."""
+    for r in range(runs.shape[0]):
+        for i in range(runs[r, 0], runs[r, 1]):
+            cell = runs[r, 2] if runs[r, 2] >= 0 else cells[i]
+            time = times[i] ^ flip
+            if time < latest[cell, 0]:
+                continue
+            order = orders[i] ^ flip
+            if time == latest[cell, 0]:
+                if order < latest[cell, 1]:
+                    continue
+                if order == latest[cell, 1] and values[i] <= latest[cell, 2]:
+                    continue
+            latest[cell, 0] = time
+            latest[cell, 1] = order
+            latest[cell, 2] = values[i]
+
+
+@loop()
+def add_moment(moments: Floats, cell: int, value: float) -> None:
+    """Add one value to (n, mean, sum of squared distances), as Welford does."""
+    n = moments[cell, 0] + 1.0
+    apart = value - moments[cell, 1]
+    mean = moments[cell, 1] + apart / n
+    moments[cell, 2] += apart * (value - mean)
+    moments[cell, 1] = mean
+    moments[cell, 0] = n
+
+
+@loop("I2 Ir Fr F2 F2", reassociate=True)
+def add_moments(runs: Ints, cells: Ints, values: Floats, part: Floats, moments: Floats) -> None:
+    """Keep (n, mean, sum of squared distances): moments float64[m, 3].
+
+    The rows of a run are gone through twice, for the mean and for the distances from it, in `part`
+    float64[1, 3]. Where their sum leaves the floats they are added one by one, which needs no sum.
+    """
+    for r in range(runs.shape[0]):
+        start, stop, cell = runs[r, 0], runs[r, 1], runs[r, 2]
+        own, given = cells[start:stop], values[start:stop]
+        if cell < 0:
+            for i in range(given.shape[0]):
+                add_moment(moments, np.uint64(own[i]), given[i])
+            continue
+        total = 0.0
+        for i in range(given.shape[0]):
+            total += given[i]
+        mean = total / given.shape[0]
+        if not np.isfinite(mean):
+            for i in range(given.shape[0]):
+                add_moment(moments, cell, given[i])
+            continue
+        squares = 0.0
+        for i in range(given.shape[0]):
+            squares += (given[i] - mean) * (given[i] - mean)
+        part[0, 0], part[0, 1], part[0, 2] = given.shape[0], mean, squares
+        merge_moments(moments, cell, part, 0)
+
+
+def all_apart(n: int) -> Ints:
+    """Runs for `n` rows that have each a cell of its own."""
+    return np.array([[0, n, -1]], np.int64)
+
+
+@loop("Ir I")
+def order_floats(bits: Ints, ordered: Ints) -> None:
+    """Integers in the order of floats, given as their bits: NaN greatest, -0.0 the same as 0.0."""
+    for i in range(bits.shape[0]):
+        b = bits[i]
+        size = b & GREATEST_INT
+        value = -size if b < 0 else size  # so that -0.0 and 0.0 are both 0
+        ordered[i] = NAN_BITS if size > INFINITY_BITS else value
+
+
+def floats_of(ordered: Ints) -> Floats:
+    """The floats back from integers in their order; the inverse of `order_floats`."""
+    bits = np.where(ordered < 0, (-ordered) | np.int64(-(2**63)), ordered)
+    return bits.view(np.float64)

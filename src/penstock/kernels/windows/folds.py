@@ -1,0 +1,407 @@
+"""Users' folds as loops: rows lifted and combined into cells, cells into windows, windows lowered.
+
+A part is one float or a few, kept as a row of cells. The loops are written out for the number of columns and
+of floats, because Numba knows tuples of fixed length only. Functions are called with Python floats and tuples
+of them at both speeds; what Numba cannot compile goes on as plain Python. A loop is made once for all
+functions that say the same (`written.py`), so that the replicas of a step, and a second run, compile nothing.
+
+Loops that call `combine` note in `at` where they are before they do, so that a failure can be told of.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import count
+from typing import Any
+
+from penstock.frozen import dataclass
+from penstock.kernels.compile.loops import Function, Loop, loop
+from penstock.kernels.compile.user import Careful, Generated, Written
+from penstock.kernels.windows.accumulate import Cells, Rule, merge
+from penstock.kernels.windows.place import (
+    BASE,
+    CLEAN,
+    END,
+    FIRST,
+    FURTHEST,
+    LEAST,
+    MASK,
+    slice_at,
+    stretch,
+    touch_late,
+)
+from penstock.kernels.windows.sums import BLOCK
+from penstock.kernels.windows.tree import QUERIES, SWEEPS, UPDATES, add_rule
+
+_NUMBERS = count()
+"""No two folds share a rule's name, and so a loop, even if one is made where another was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Functions:
+    """The lift and combine of a fold.
+
+    names   the columns that lift reads
+    width   how many floats a part has
+    alone   parts are floats, not tuples of one
+    """
+
+    lift: Written
+    combine: Written
+    names: tuple[str, ...]
+    width: int
+    alone: bool
+
+    @property
+    def lasting(self) -> bool:
+        """Whether machine code of both can be kept for the next process."""
+        return self.lift.lasting and self.combine.lasting
+
+
+@loop()
+def add_parts(cells: Cells, parts: Cells, state: Cells, at: Cells) -> None:
+    """Combine the part of each row into its cell: parts float64[n, width], state float64[m, width]."""
+    for i in range(cells.shape[0]):
+        at[0] = i
+        merge(state, cells[i], parts, i)
+
+
+def fold_rule(name: str, combine: Function, zero: tuple[float, ...], *, alone: bool) -> Rule:
+    """The combine rule of a fold. `alone`: its parts are floats, not tuples of one."""
+    written = combine if isinstance(combine, Written) else Written(combine)
+    return _fold_rule(name, written, tuple(map(repr, zero)), alone)
+
+
+@cache
+def _fold_rule(name: str, combine: Written, zero: tuple[str, ...], alone: bool) -> Rule:
+    """As `fold_rule`; the numbers come as words, because the two zeros differ and NaN is itself."""
+    width = len(zero)
+    a, b = ([f"float({each}, {p}])" for p in range(width)] for each in ("into[i", "other[j"))
+    text = f"""
+def merge_parts(into, i, other, j):
+    {_numbers("p", width)} = combined({", ".join(a + b)})
+    {_stores("into[i, {}]", width)}
+"""
+    merging = Generated(text, "merge_parts", {"combined": combined(combine, width, alone)}, None)
+    rule = Rule(f"fold {name} {next(_NUMBERS)}", True, tuple(map(float, zero)), merging)
+    add_rule(rule, cached=False)
+    for loops in (SWEEPS, UPDATES, QUERIES):
+        loops[rule.name] = Careful.of(loops[rule.name], cached=combine.lasting)
+    return rule
+
+
+@cache
+def combined(combine: Written, width: int, alone: bool) -> Generated:
+    """Two parts as one: `combined(a0, …, b0, …)`, all as floats side by side.
+
+    A strict one fails on parts without NaN and infinities that become one, as Python would.
+    """
+    a, b = ([f"{each}{p}" for p in range(width)] for each in "ab")
+    check = "pass"
+    if combine.strictly:
+        after = [f"p{p}" for p in range(width)]
+        was, now = (" + ".join(f"({each} - {each})" for each in parts) for parts in (a + b, after))
+        check = f"if {now} != 0.0 and {was} == 0.0: raise ValueError('not a finite number')"
+    text = f"""
+def combined({", ".join(a + b)}):
+    part = combine({_part(a, alone)}, {_part(b, alone)})
+    {_numbers("p", width)} = {_floats(width, alone)}
+    {check}
+    return {_numbers("p", width)}
+"""
+    return Generated(text, "combined", {"combine": combine}, None)
+
+
+@cache
+def lifted(lift: Written, names: tuple[str, ...], width: int, alone: bool) -> Generated:
+    """The part of a row from its columns: `lifted(v0, …)`, all as floats."""
+    values = ", ".join(f"v{place}" for place in range(len(names)))
+    check = "" if alone else f"if len(part) != {width}: raise ValueError('a part has {width} numbers')"
+    text = f"""
+row = namedtuple("row", {names!r})
+def lifted({values}):
+    part = lift(row({values}))
+    {check}
+    return {_floats(width, alone)}
+"""
+    return Generated(text, "lifted", {"lift": lift}, None)
+
+
+@cache
+def probe_loop(of: Functions, *, strictly: bool = False) -> Generated:
+    """The loop (columns…) that lifts every row for nothing: it raises if one fails.
+
+    Where lift cannot fail, nothing is left of it once it is compiled. `strictly`, for lifts on which Python
+    may raise where machine code does not: it also fails on a row without NaN whose part is NaN or infinite.
+    """
+    check = "pass"
+    if strictly:
+        parts = " + ".join(f"(q{place} - q{place})" for place in range(of.width))
+        given = " or ".join(f"np.isnan({value})" for value in _values(of).split(", "))
+        check = f"if {parts} != 0.0 and not ({given}): raise ValueError('not a finite number')"
+    text = f"""
+def probe({_columns(of)}):
+    for i in range(c0.shape[0]):
+        {_numbers("q", of.width)} = lifted({_values(of)})
+        {check}
+"""
+    letters = " ".join(["Fr"] * len(of.names))
+    return Generated(text, "probe", {"lifted": _lifted(of)}, letters, cached=of.lift.lasting)
+
+
+@cache
+def lift_loop(of: Functions) -> Generated:
+    """The loop (columns…, parts float64[n, width]) that lifts every row."""
+    text = f"""
+def lift_rows({_columns(of)}, parts):
+    for i in range(c0.shape[0]):
+        {_numbers("p", of.width)} = lifted({_values(of)})
+        {_stores("parts[i, {}]", of.width)}
+"""
+    letters = " ".join([*["Fr"] * len(of.names), "F2"])
+    return Generated(text, "lift_rows", {"lifted": _lifted(of)}, letters, cached=of.lift.lasting)
+
+
+@cache
+def cells_loop(of: Functions) -> Generated:
+    """The loop (cells, columns…, state, at) that lifts rows and combines them into their cells.
+
+    Rows of one cell that follow each other are combined without looking at it again.
+    """
+    text = f"""
+def fold_cells(cells, {_columns(of)}, state, at):
+    n = cells.shape[0]
+    i = 0
+    while i < n:
+        cell = cells[i]
+        at[0] = i
+        {_loads("state[cell, {}]", of.width)}
+        while i < n and cells[i] == cell:
+            {_numbers("q", of.width)} = lifted({_values(of)})
+            {_numbers("p", of.width)} = combined({_numbers("p", of.width)} {_numbers("q", of.width)})
+            i += 1
+        {_stores("state[cell, {}]", of.width)}
+"""
+    letters = " ".join(["Ir", *["Fr"] * len(of.names), "F2", "I"])
+    return Generated(text, "fold_cells", steps_of(of), letters, cached=of.lasting)
+
+
+@cache
+def lower_loop(lower: Written, width: int, *, alone: bool) -> Generated:
+    """The loop (cells float64[n, width], results float64[n]) that makes results of combined parts."""
+    text = f"""
+def lower_cells(cells, results):
+    for i in range(cells.shape[0]):
+        results[i] = lower({_part([f"float(cells[i, {place}])" for place in range(width)], alone)})
+"""
+    return Generated(text, "lower_cells", {"lower": lower}, "F2 F", cached=lower.lasting)
+
+
+@cache
+def add_loop(rule: Rule) -> Careful:
+    """The loop that adds parts of rows to cells under a fold's rule."""
+    return Careful.of(add_parts.under(rule.merge, "Ir F2 F2 I"))
+
+
+def steps_of(of: Functions) -> dict[str, Loop]:
+    """What loops over rows call: `lifted` and `combined`."""
+    return {"lifted": _lifted(of), "combined": combined(of.combine, of.width, of.alone)}
+
+
+def _lifted(of: Functions) -> Generated:
+    return lifted(of.lift, of.names, of.width, of.alone)
+
+
+def _columns(of: Functions) -> str:
+    return ", ".join(f"c{place}" for place in range(len(of.names)))
+
+
+def _values(of: Functions) -> str:
+    return ", ".join(f"float(c{place}[i])" for place in range(len(of.names)))
+
+
+def _numbers(letter: str, width: int) -> str:
+    """`p0, p1, ` with a comma at the end, so that one number unpacks as well."""
+    return "".join(f"{letter}{place}, " for place in range(width)).rstrip()
+
+
+def _part(values: list[str], alone: bool) -> str:
+    return values[0] if alone else f"({', '.join(values)},)"
+
+
+def _floats(width: int, alone: bool) -> str:
+    """The floats of a part; text, which float() would take, is no number."""
+    parts = ["part"] if alone else [f"part[{place}]" for place in range(width)]
+    return "".join(f"float(1.0 * {each}), " for each in parts).rstrip()
+
+
+def _loads(source: str, width: int) -> str:
+    return "; ".join(f"p{place} = float({source.format(place)})" for place in range(width))
+
+
+def _stores(target: str, width: int) -> str:
+    return "; ".join(f"{target.format(place)} = p{place}" for place in range(width))
+
+
+# A user's fold from (slot, time, columns) straight into the cells: one loop per fold, without keys and
+# with.
+#
+# Rows are looked at in blocks, as in `sums`: when the times of a block lie in one slice, as they mostly do
+# when rows come nearly in order, no row needs its slice; without keys its part then stays in local
+# numbers. Other blocks go row by row. Arguments are those of `cells.place`, and:
+#
+# c0, …   float64[n]         the columns that lift reads, none of them null counts  int64[m]           rows
+# per cell state   float64[m, width]  parts at      int64[1]           a row of the cell that is being
+# combined
+
+_SPACE = {
+    "BASE": BASE,
+    "BLOCK": BLOCK,
+    "CLEAN": CLEAN,
+    "END": END,
+    "FIRST": FIRST,
+    "FURTHEST": FURTHEST,
+    "LEAST": LEAST,
+    "MASK": MASK,
+    "slice_at": slice_at,
+    "stretch": stretch,
+    "touch_late": touch_late,
+}
+
+# As sums.sum_single. Views are counted from 0: Numba must not allow for negative places.
+_SINGLE = """
+def fold_single(times, COLUMNS, row, clock, inverse, offsets, rings, spare, late, counts, state, at):
+    open_from, reach, base_time, base_id, period = clock[0], clock[1], clock[2], clock[3], clock[4]
+    n = times.shape[0]
+    i = row
+    while i < n:
+        stop = min(i + BLOCK, n)
+        now = times[i:stop]
+        least = greatest = now[0]
+        for j in range(now.shape[0]):
+            least = min(least, now[j])
+            greatest = max(greatest, now[j])
+        if least < reach:
+            stop = i + 1
+            now = times[i:stop]
+            least = greatest = times[i]
+            if least < open_from:
+                clock[LEAST] = min(clock[LEAST], least)
+                late[0] += 1
+                late[late[0]] = i
+                i = stop
+                continue
+            if least < reach:
+                return i
+        if greatest - reach >= FURTHEST:
+            return i
+        first = base_id + slice_at(least - base_time, period, inverse, offsets)
+        last = base_id + slice_at(greatest - base_time, period, inverse, offsets)
+        held = first >= rings[0, FIRST] and last < rings[0, END]
+        if not held and not (stretch(rings, 0, first, spare) and stretch(rings, 0, last, spare)):
+            return i
+        clock[LEAST] = min(clock[LEAST], least)
+        if first < rings[0, CLEAN]:
+            touch_late(rings, 0, first, last + 1)
+        base, mask = rings[0, BASE], rings[0, MASK]
+        VIEWS
+        if first == last:
+            cell = np.uint64(base + (first & mask))
+            at[0] = i
+            LOADS
+            for j in range(now.shape[0]):
+                PARTS = combined(PARTS LIFTED)
+            STORES
+            counts[cell] += stop - i
+        else:
+            for j in range(now.shape[0]):
+                id_ = base_id + slice_at(now[j] - base_time, period, inverse, offsets)
+                cell = np.uint64(base + (id_ & mask))
+                at[0] = i + j
+                LOADS
+                PARTS = combined(PARTS LIFTED)
+                STORES
+                counts[cell] += 1
+        i = stop
+    return n
+"""
+
+_KEYED = """
+def fold_keyed(slots, times, COLUMNS, row, clock, inverse, offsets, rings, spare, late, counts, state, at):
+    open_from, reach, base_time, base_id, period = clock[0], clock[1], clock[2], clock[3], clock[4]
+    n, n_slots = times.shape[0], rings.shape[0]
+    i = row
+    while i < n:
+        stop = min(i + BLOCK, n)
+        now, whose = times[i:stop], slots[i:stop]
+        least = greatest = now[0]
+        most = whose[0]
+        for j in range(now.shape[0]):
+            least = min(least, now[j])
+            greatest = max(greatest, now[j])
+            most = max(most, whose[j])
+        if most >= n_slots:
+            return i
+        clock[LEAST] = min(clock[LEAST], least)
+        VIEWS
+        id_ = base_id
+        together = least >= reach and greatest - reach < FURTHEST
+        if together:
+            id_ = base_id + slice_at(least - base_time, period, inverse, offsets)
+            together = id_ == base_id + slice_at(greatest - base_time, period, inverse, offsets)
+        for j in range(now.shape[0]):
+            if not together:
+                time = now[j]
+                if time < open_from:
+                    late[0] += 1
+                    late[late[0]] = i + j
+                    continue
+                if time < reach or time - reach >= FURTHEST:
+                    return i + j
+                id_ = base_id + slice_at(time - base_time, period, inverse, offsets)
+            slot = np.uint64(whose[j])
+            if id_ < rings[slot, FIRST] or id_ >= rings[slot, END]:
+                if not stretch(rings, whose[j], id_, spare):
+                    return i + j
+            if id_ < rings[slot, CLEAN]:
+                touch_late(rings, whose[j], id_, id_ + 1)
+            cell = np.uint64(rings[slot, BASE] + (id_ & rings[slot, MASK]))
+            at[0] = i + j
+            LOADS
+            PARTS = combined(PARTS LIFTED)
+            STORES
+            counts[cell] += 1
+        i = stop
+    return n
+"""
+
+
+@cache
+def single_loop(of: Functions) -> Generated:
+    """The loop over rows of slot 0 from `row` on; it returns the row it stopped at."""
+    return _made(of, _SINGLE, "fold_single", ["Ir"])
+
+
+@cache
+def keyed_loop(of: Functions) -> Generated:
+    """The loop over rows of all slots from `row` on; it returns the row it stopped at."""
+    return _made(of, _KEYED, "fold_keyed", ["Ir", "Ir"])
+
+
+def _made(of: Functions, template: str, name: str, before: list[str]) -> Generated:
+    """The template written out for so many columns and floats."""
+    columns, parts = range(len(of.names)), range(of.width)
+    words = {
+        "COLUMNS": ", ".join(f"c{c}" for c in columns),
+        "VIEWS": "; ".join(f"v{c} = c{c}[i:stop]" for c in columns),
+        "LOADS": "; ".join(f"p{p} = state[cell, {p}]" for p in parts),
+        "LIFTED": f"*lifted({', '.join(f'float(v{c}[j])' for c in columns)})",
+        "PARTS": " ".join(f"p{p}," for p in parts),
+        "STORES": "; ".join(f"state[cell, {p}] = p{p}" for p in parts),
+    }
+    text = template
+    for word, meaning in words.items():
+        text = text.replace(word, meaning)
+    space: dict[str, Any] = {**_SPACE, **steps_of(of)}
+    letters = " ".join([*before, *["Fr"] * len(columns), "i I f Ir I2 I I I F2 I"])
+    return Generated(text, name, space, letters, cached=of.lasting)

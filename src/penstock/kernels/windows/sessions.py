@@ -1,0 +1,114 @@
+"""Runs of rows into open sessions: the walk that opens, lengthens and joins sessions.
+
+A session is [opens, closes) and its neighbours of the same slot are linked from the newest to the oldest,
+because rows come near the newest: a batch costs as many steps as its rows reach back. Invariant: no two
+sessions of a slot touch. Two touch when one begins at or before the end of the other.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.kernels.compile.loops import Loop, loop
+from penstock.kernels.compile.user import Careful
+from penstock.kernels.windows.accumulate import RULES, Rule, merge
+
+Ints = npt.NDArray[np.int64]
+Cells = npt.NDArray[Any]
+
+NONE = -1
+"""The link of the oldest session, and the session of a run that found none."""
+
+
+@loop("Ir Ir Ir i I I I I Ir I I I")
+def place_runs(
+    slots: Ints,
+    starts: Ints,
+    ends: Ints,
+    must_touch: int,
+    newest: Ints,
+    older: Ints,
+    opens: Ints,
+    closes: Ints,
+    free: Ints,
+    homes: Ints,
+    lost: Ints,
+    kept: Ints,
+) -> int:
+    """Find or make the session of each run; return how many sessions were joined to others.
+
+    slots       int64[n]  runs of one slot stand together, the latest first, and do not touch
+    starts      int64[n]
+    ends        int64[n]
+    must_touch  1: a run that touches no session gets none
+    newest      int64[s]  the newest session of each slot; updated. Slots are below s
+    older       int64[m]  the link of each session; updated
+    opens       int64[m]  updated, as is closes int64[m]
+    free        int64[f]  sessions not in use, f at least n
+    homes       int64[n]  written: the session of each run, or NONE
+    lost, kept  int64[m]  written: lost[j] was joined to kept[j], and is in no list any more
+    """
+    n_taken = 0
+    n_lost = 0
+    newer = NONE
+    here = NONE
+    for i in range(slots.shape[0]):
+        slot = slots[i]
+        if i == 0 or slots[i - 1] != slot:
+            newer = NONE
+            here = newest[slot]
+        while here != NONE and opens[here] > ends[i]:
+            newer = here
+            here = older[here]
+        if here != NONE and closes[here] >= starts[i]:
+            opens[here] = min(opens[here], starts[i])
+            closes[here] = max(closes[here], ends[i])
+            while older[here] != NONE and closes[older[here]] >= opens[here]:
+                gone = older[here]
+                opens[here] = min(opens[here], opens[gone])
+                older[here] = older[gone]
+                lost[n_lost] = gone
+                kept[n_lost] = here
+                n_lost += 1
+        elif must_touch:
+            homes[i] = NONE
+            continue
+        else:
+            new = free[n_taken]
+            n_taken += 1
+            opens[new] = starts[i]
+            closes[new] = ends[i]
+            older[new] = here
+            if newer == NONE:
+                newest[slot] = new
+            else:
+                older[newer] = new
+            here = new
+        homes[i] = here
+    return n_lost
+
+
+@loop()
+def merge_each(targets: Ints, sources: Ints, cells: Cells) -> None:
+    """Put the cell of each source together with that of its target, in the target's.
+
+    targets, sources  int64[n], below m
+    cells             [m, w]
+    """
+    for i in range(targets.shape[0]):
+        merge(cells, targets[i], cells, sources[i])
+
+
+@cache
+def join_loop(rule: Rule) -> Loop:
+    """The loop that puts pairs of cells together under a rule; a user's own may stay plain."""
+    made = merge_each.under(rule.merge, f"I I {'F2' if rule.floats else 'I2'}")
+    return made if rule in RULES else Careful.of(made)
+
+
+JOINS = {rule.name: join_loop(rule) for rule in RULES}
+"""Listed so that they are built with the others (`build.py`)."""

@@ -1,0 +1,1 @@
+"""Pictures of a plan: Mermaid and SVG."""

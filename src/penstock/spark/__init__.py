@@ -1,6 +1,0 @@
-"""Windows inside a PySpark program that is there already: DataFrames in, DataFrames out.
-
-Nothing else of Penstock has to be adopted. `import penstock.spark` loads no pyspark; the first call does.
-"""
-
-from penstock.spark.window_aggregate import window_aggregate as window_aggregate

@@ -1,0 +1,1 @@
+"""Users' functions: called, checked, compiled."""

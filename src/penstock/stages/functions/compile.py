@@ -1,0 +1,157 @@
+"""A row function over columns, compiled by Numba where that changes no answer.
+
+Rows with a null in a column that it reads stay in Python.
+By itself only floats and bools are compiled; whole numbers, which wrap at 64 bits, where the user says
+`compile=True`. If the compiled function raises, Python finds out on which row. If a constant that was
+written into it has changed, Python goes on alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.expr.arrow.evaluated import numbers
+from penstock.expr.values import days_of, microseconds_of
+from penstock.frozen import dataclass
+from penstock.kernels.compile.user import Careful
+from penstock.kernels.rows import row_loop
+from penstock.operators.function import RowFunction
+from penstock.stages.functions.rewrite import PREDICATE, Program, letter_of, program_of
+from penstock.stages.functions.types import Stays
+from penstock.stages.policy import SMALL
+from penstock.stages.rows.batch import Ints
+
+_YEARS = {
+    pa.timestamp("us").id: (microseconds_of(datetime.min), microseconds_of(datetime.max)),
+    pa.date32().id: (days_of(date.min), days_of(date.max)),
+}
+_DTYPES = {"F": np.float64, "I": np.int64, "B": np.bool_}
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What was computed for the rows at some places; the others are for Python."""
+
+    places: Ints
+    rest: Ints
+    columns: dict[str, npt.NDArray[Any]]
+
+
+class CompiledRows:
+    """One row function of a step.
+
+    down   the columns it gives; None for a predicate
+    wraps  the user has said `compile=True`
+    small  so many rows are handled in Python before it pays to load Numba; None for as many as elsewhere
+    """
+
+    def __init__(
+        self,
+        function: RowFunction,
+        up: pa.Schema,
+        down: pa.Schema | None,
+        *,
+        wraps: bool = False,
+        small: int | None = None,
+    ) -> None:
+        self._function, self._up, self._work = function, up, 0
+        self._small = SMALL if small is None else small
+        self._stays: str | None = None
+        self.program: Program | None = None
+        try:
+            self.program = program_of(function, up, down, wraps=wraps)
+            self._loop = self._made(self.program, down)
+        except Stays as reason:
+            self._stays = str(reason)
+
+    def explain(self) -> list[str]:
+        """Whether the function is compiled, and why not; this tries it."""
+        why = self._stays
+        if why is None:
+            self._loop.at(True)
+            refused = self._loop.refusal
+            if refused is None:
+                return [f"{self._function} is compiled by Numba; rows with nulls run in Python"]
+            why = f"Numba says: {refused}"
+        return [f"{self._function} runs in Python, row by row: {why}"]
+
+    def results(self, rows: pa.RecordBatch) -> Results | None:
+        """What the compiled function gives; None where only Python will do."""
+        self._work += rows.num_rows
+        if self._stays is not None or self.program is None or self._work <= self._small:
+            return None
+        if not self.program.source.unchanged():
+            self._stays = "a value that it uses from outside has changed"
+            return None
+        if not all(_within_python(rows.column(name)) for name in self.program.handed.values()):
+            return None
+        columns = [rows.column(name) for name in self.program.takes]
+        places, rest = _without_nulls(columns, rows.num_rows)
+        return self._run(self.program, columns, places, rest)
+
+    def rows(self, rows: pa.RecordBatch, results: Results, down: pa.Schema) -> pa.RecordBatch:
+        """The computed columns beside those that are handed on, for the rows that were computed."""
+        assert self.program is not None, "there are results"
+        handed = self.program.handed
+        columns = [
+            rows.column(handed[field.name])
+            if field.name in handed
+            else pa.array(results.columns[field.name], field.type, from_pandas=False)
+            for field in down
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=down)
+
+    def _run(self, program: Program, columns: Sequence[pa.Array], places: Ints, rest: Ints) -> Results | None:
+        run = self._loop.at(True)
+        if self._loop.refusal is not None:
+            self._stays = f"Numba says: {self._loop.refusal}"
+            return None
+        given = [np.ascontiguousarray(_held(column)) for column in columns]
+        taken = given if not len(rest) else [each[places] for each in given]
+        results: list[npt.NDArray[Any]] = [np.empty(len(places), _DTYPES[letter]) for letter in self._gives]
+        try:
+            run(*taken, *results)
+        except Exception:  # some row failed: Python finds out which
+            return None
+        return Results(places, rest, dict(zip(program.gives, results, strict=True)))
+
+    def _made(self, program: Program, down: pa.Schema | None) -> Careful:
+        takes = "".join(letter_of(self._up.field(name).type) or "" for name in program.takes)
+        if not takes:
+            raise Stays("it does not look at the row")
+        types = [
+            pa.bool_() if name == PREDICATE or down is None else down.field(name).type
+            for name in program.gives
+        ]
+        self._gives = "".join(letter_of(type_) or "" for type_ in types)
+        return row_loop(program.text, takes, self._gives)
+
+
+def _within_python(column: pa.Array) -> bool:
+    """Whether every time is in the years 1 to 9999; a row with another fails when Python looks at it."""
+    least, most = _YEARS.get(column.type.id, (None, None))
+    if least is None or most is None:
+        return True
+    values = numbers(column)  # 1970 in place of null
+    return not len(values) or bool(least <= values.min() and values.max() <= most)
+
+
+def _held(column: pa.Array) -> npt.NDArray[Any]:
+    letter = letter_of(column.type)
+    assert letter is not None, "the program reads numbers and bools"
+    return numbers(column).astype(_DTYPES[letter], copy=False)
+
+
+def _without_nulls(columns: Sequence[pa.Array], n_rows: int) -> tuple[Ints, Ints]:
+    """The places of rows without and with a null in these columns."""
+    masks = [column.is_valid().to_numpy(zero_copy_only=False) for column in columns if column.null_count]
+    if not masks:
+        return np.arange(n_rows, dtype=np.int64), np.empty(0, np.int64)
+    valid = np.logical_and.reduce(masks)
+    return np.flatnonzero(valid), np.flatnonzero(~valid)

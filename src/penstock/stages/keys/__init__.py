@@ -1,0 +1,1 @@
+"""Keys as small numbers (slots)."""

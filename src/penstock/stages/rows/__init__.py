@@ -1,0 +1,1 @@
+"""Batches of rows, their order, and rows that are kept."""

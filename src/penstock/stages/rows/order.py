@@ -1,0 +1,180 @@
+"""The order of rows: by time, then by the place the reader gave them, then by their columns.
+
+Only rows that tie on all numbers are compared by columns, column by column as ranks: null first, NaN last,
+-0.0 before 0.0, lists and structs part by part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as kind
+
+from penstock.expr import compute as pc
+from penstock.expr.types import to_plain
+from penstock.stages.rows.batch import Batch, Ints, Mask, joined
+
+Keys = Sequence[npt.NDArray[Any]]
+
+
+def in_order(keys: Keys, rows: pa.RecordBatch | None = None) -> Ints:
+    """The places of rows by `keys`, the most significant first, and where these are equal by columns.
+
+    >>> rows = pa.RecordBatch.from_pydict({"x": [2, None, 1]})
+    >>> in_order([np.array([7, 7, 5])], rows).tolist()
+    [2, 1, 0]
+    """
+    if len(keys[0]) < 2:
+        return np.arange(len(keys[0]), dtype=np.int64)
+    places, tied, rest = _by_leading(keys)
+    if len(rest) and tied.any():
+        _order_ties(places, tied, lambda subset: [key[subset] for key in rest])
+    if rows is not None and tied.any():
+        _order_ties(
+            places, tied, lambda subset: [ranked(each) for each in rows.take(pa.array(subset)).columns]
+        )
+    return places
+
+
+def are_in_order(keys: Keys) -> bool:
+    """Whether rows stand in order by `keys` alone, no two of them equal."""
+    undecided = np.ones(max(len(keys[0]) - 1, 0), np.bool_)
+    for key in keys:
+        if (undecided & (key[1:] < key[:-1])).any():
+            return False
+        undecided &= key[1:] == key[:-1]
+    return not undecided.any()
+
+
+def _by_leading(keys: Keys) -> tuple[Ints, Mask, Keys]:
+    """Sort by as many keys as fit into one number together with the place: (places, ties, other keys).
+
+    Sorting plain numbers takes a tenth of the time of sorting places by several keys. tied[i] says that i
+    and i + 1 are equal so far.
+    """
+    bits = (len(keys[0]) - 1).bit_length()
+    codes, span, used = np.zeros(len(keys[0]), np.int64), 1, 0
+    for key in keys:
+        least = int(key.min())
+        size = int(key.max()) - least + 1
+        if span * size >= 1 << (63 - bits):
+            break
+        codes, span, used = codes * size + (key - least), span * size, used + 1
+    places = np.arange(len(codes), dtype=np.int64)
+    if not (codes[1:] >= codes[:-1]).all():
+        packed = np.sort((codes << bits) | places)
+        codes, places = packed >> bits, packed & ((1 << bits) - 1)
+    return places, np.asarray(codes[1:] == codes[:-1]), keys[used:]
+
+
+def _order_ties(places: Ints, tied: Mask, finer_of: Callable[[Ints], Keys]) -> None:
+    """Sort each stretch of ties by what is finer, in place; `tied` then says which are equal still."""
+    some = np.append(tied, False) | np.append(False, tied)
+    stretch = np.cumsum(np.append(True, ~tied))[some]
+    subset = places[some]
+    finer = finer_of(subset)
+    order = np.lexsort((*reversed(finer), stretch))
+    places[some] = subset[order]
+    before = np.flatnonzero(some)[:-1]
+    for each in finer:
+        tied[before] &= each[order[1:]] == each[order[:-1]]
+
+
+def ranked(column: pa.Array) -> Ints:
+    """Integers in the order of a column's values: null is 0, equal values have equal ranks."""
+    if kind.is_nested(column.type):
+        return _ranks_of_nested(column)
+    if kind.is_floating(column.type):
+        return _ranks_of_floats(column)
+    ranks = pc.rank(column, tiebreaker="dense").to_numpy().astype(np.int64)
+    return np.asarray(np.where(column.is_valid().to_numpy(zero_copy_only=False), ranks, 0), np.int64)
+
+
+def _ranks_of_floats(column: pa.Array) -> Ints:
+    values = pc.fill_null(column, 0.0).to_numpy(zero_copy_only=False)
+    # A zero's sign decides between the two zeros; among equal numbers that are not zero it is the same.
+    order = np.lexsort((~np.signbit(values), values))
+    ranked_values = values[order]
+    same = (ranked_values[1:] == ranked_values[:-1]) & (
+        np.signbit(ranked_values[1:]) == np.signbit(ranked_values[:-1])
+    )
+    same |= np.isnan(ranked_values[1:]) & np.isnan(ranked_values[:-1])
+    ranks = np.empty(len(values), np.int64)
+    ranks[order] = np.cumsum(np.append(True, ~same)) if len(values) else 0
+    return np.asarray(np.where(column.is_valid().to_numpy(zero_copy_only=False), ranks, 0), np.int64)
+
+
+def _ranks_of_nested(column: pa.Array) -> Ints:
+    """Lists and structs value by value: only rows that tie on everything before come here."""
+    keys = [_sortable(value) for value in to_plain(column)]
+    ranks = np.zeros(len(keys), np.int64)
+    rank = 0
+    before: tuple[Any, ...] | None = None
+    for place in sorted(range(len(keys)), key=keys.__getitem__):
+        rank += keys[place] != before
+        before = keys[place]
+        ranks[place] = rank
+    return ranks
+
+
+def _sortable(value: object) -> tuple[Any, ...]:
+    match value:
+        case None:
+            return (0,)
+        case float() if math.isnan(value):
+            return (2,)
+        case float():
+            return (1, value, math.copysign(1.0, value))
+        case list():
+            return (1, [_sortable(part) for part in value])
+        case dict():
+            return (1, [_sortable(part) for part in value.values()])
+    return (1, value)
+
+
+# The place of rows among those of equal time, as columns: what flat_map adds to it, and how streams meet.
+#
+# A place is a list of numbers, compared from the left; a list that ends comes before all that go on. Where
+# rows of one batch have lists of different lengths, because streams with different histories have met, the
+# shorter ones are filled up with `NOTHING`, and only at their ends.
+
+NOTHING = -(2**63)
+"""Where a row's place has ended: before every number that a reader or a flat_map gives."""
+
+Order = tuple[Ints, ...]
+
+
+def with_index(order: Order, index: Ints) -> Order:
+    """The places of rows that were made of others: one number more, behind the last that each has.
+
+    There is always one column more, so that all batches of a stream have the same number.
+
+    >>> left = np.array([1, 1]), np.array([5, NOTHING])
+    >>> [column.tolist() for column in with_index(left, np.array([0, 7]))] == [[1, 1], [5, 7], [0, NOTHING]]
+    True
+    """
+    columns, waiting = [], index
+    for column in order:
+        ended = column == NOTHING
+        columns.append(np.where(ended, waiting, column))
+        waiting = np.where(ended, NOTHING, waiting)
+    return (*columns, waiting)
+
+
+def filled(batch: Batch, width: int) -> Batch:
+    """The same rows with `width` columns of order."""
+    missing = width - len(batch.order)
+    assert missing >= 0, f"rows have {len(batch.order)} columns of order, and {width} were asked for"
+    nothing = np.full(batch.num_rows, NOTHING, np.int64)
+    return Batch(batch.rows, batch.times, batch.order + (nothing,) * missing)
+
+
+def merged(batches: Sequence[Batch], schema: pa.Schema) -> Batch:
+    """Batches of streams that flow together, or of one at different times, as one batch."""
+    width = max((len(batch.order) for batch in batches), default=0)
+    return joined([filled(batch, width) for batch in batches], schema)

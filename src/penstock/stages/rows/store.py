@@ -1,0 +1,326 @@
+"""Rows that wait or are kept: blocks of Arrow batches with their slots and times, taken out by what they are.
+
+A block is what came with one batch; small ones are put together, so that their number grows with the
+logarithm of the rows, and one that is half taken is packed, so that memory follows what is there.
+Blocks whose rows are all later than what is asked for are not looked into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as kind
+
+from penstock.frozen import dataclass
+from penstock.kernels.windows.accumulate import LEAST
+from penstock.kernels.windows.ring import spread
+from penstock.stages.rows.batch import Ints, Mask
+from penstock.stages.rows.order import in_order
+from penstock.stages.window.store import ENDED, NEVER, UNLIFTED, Arriving, Members, Objects, Values, nothing
+
+LARGE = 1 << 16
+"""Blocks of so many rows are not put together with others."""
+
+Where = Callable[[Arriving], Mask]
+
+
+def everywhere(rows: Arriving) -> Mask:
+    """All of the rows."""
+    return np.ones(len(rows.slots), np.bool_)
+
+
+def of_slots(slots: Ints) -> Where:
+    """The rows of some slots."""
+    return before(slots, np.full(len(slots), ENDED, np.int64))
+
+
+def before(slots: Ints, ends: Ints) -> Where:
+    """The rows of some slots that come before a time of the slot, the latest where a slot is named twice."""
+    table = np.full(int(slots.max(initial=-1)) + 2, NEVER, np.int64)  # the last is for all other slots
+    np.maximum.at(table, slots, ends)
+    return lambda rows: np.asarray(rows.times < table[np.minimum(rows.slots, len(table) - 1)])
+
+
+@dataclass(slots=True)
+class Block:
+    """Some rows, those that are still there, and the least of all times."""
+
+    rows: Arriving
+    there: Mask
+    n_there: int
+    least: int
+
+    @classmethod
+    def of(cls, rows: Arriving) -> Block:
+        """A block with all of its rows there."""
+        return cls(rows, everywhere(rows), len(rows.slots), int(rows.times.min()))
+
+    def packed(self) -> Arriving:
+        """The rows that are there."""
+        return _picked(self.rows, self.there)
+
+
+class RowBlocks:
+    """Rows of all slots, in no order."""
+
+    def __init__(self) -> None:
+        self._blocks: list[Block] = []
+        self._n_rows = nothing()  # by slot
+
+    def __len__(self) -> int:
+        return sum(block.n_there for block in self._blocks)
+
+    @property
+    def nbytes(self) -> int:
+        """The memory held."""
+        return self._n_rows.nbytes + sum(nbytes_of(block.rows) + block.there.nbytes for block in self._blocks)
+
+    def holds(self, slots: Ints) -> Mask:
+        """Which slots have rows."""
+        known = slots < len(self._n_rows)
+        held = np.zeros(len(slots), np.bool_)
+        held[known] = self._n_rows[slots[known]] > 0
+        return held
+
+    def add(self, rows: Arriving) -> None:
+        """Keep rows."""
+        if not len(rows.slots):
+            return
+        self._count(rows.slots, 1)
+        self._blocks.append(Block.of(rows))
+        while len(self._blocks) > 1 and self._blocks[-2].n_there <= self._blocks[-1].n_there < LARGE:
+            last, before = self._blocks.pop(), self._blocks.pop()
+            self._blocks.append(Block.of(joined_rows([before.packed(), last.packed()])))
+
+    def find(self, where: Where = everywhere, *, below: int | None = None) -> Arriving | None:
+        """The rows with time < below for which `where` is true; None if there are none."""
+        found = [_picked(block.rows, chosen) for block, chosen in self._chosen(where, below)]
+        return joined_rows(found) if found else None
+
+    def pull(self, where: Where = everywhere, *, below: int | None = None) -> Arriving | None:
+        """As `find`, and the rows are no longer there."""
+        found = []
+        for block, chosen in self._chosen(where, below):
+            found.append(_picked(block.rows, chosen))
+            block.there &= ~chosen
+            block.n_there -= len(found[-1].slots)
+            self._count(found[-1].slots, -1)
+        self._blocks = [
+            Block.of(block.packed()) if 2 * block.n_there < len(block.there) else block
+            for block in self._blocks
+            if block.n_there
+        ]
+        if not self._blocks:
+            self._n_rows = nothing()
+        return joined_rows(found) if found else None
+
+    def _count(self, slots: Ints, change: int) -> None:
+        n_slots = int(slots.max()) + 1
+        if n_slots > len(self._n_rows):
+            more = max(n_slots, 2 * len(self._n_rows)) - len(self._n_rows)
+            self._n_rows = np.append(self._n_rows, np.zeros(more, np.int64))
+        np.add.at(self._n_rows, slots, change)
+
+    def _chosen(self, where: Where, below: int | None) -> Iterator[tuple[Block, Mask]]:
+        for block in self._blocks:
+            if below is not None and block.least >= below:
+                continue
+            chosen = block.there & where(block.rows)
+            if below is not None:
+                chosen &= block.rows.times < below
+            if chosen.any():
+                yield block, chosen
+
+
+def joined_rows(parts: list[Arriving]) -> Arriving:
+    """Several lots of rows as one; a missing part of the order comes before any there is."""
+    if len(parts) == 1:
+        return parts[0]
+    depth = max(len(part.order) for part in parts)
+    batches = [part.rows for part in parts]
+    tickets = [part.tickets for part in parts if part.tickets is not None]
+    return Arriving(
+        np.concatenate([part.slots for part in parts]),
+        np.concatenate([part.times for part in parts]),
+        tuple(np.concatenate([_order(part, place) for part in parts]) for place in range(depth)),
+        tuple(_values(list(each)) for each in zip(*(part.values for part in parts), strict=True)),
+        None if batches[0] is None else pa.concat_batches(batches),
+        np.concatenate(tickets) if tickets else None,
+        lifted=_lifted(parts),
+    )
+
+
+def nbytes_of(rows: Arriving) -> int:
+    """The memory of some rows."""
+    arrays: list[Any] = [rows.slots, rows.times, *rows.order]
+    for each in rows.values:
+        arrays += [each.data] if each.valid is None else [each.data, each.valid]
+    arrays += [each for each in (rows.rows, rows.tickets, *rows.lifted) if each is not None]
+    return sum(int(each.nbytes) for each in arrays)
+
+
+def _picked(rows: Arriving, chosen: Mask) -> Arriving:
+    return rows if chosen.all() else rows.at(np.flatnonzero(chosen))
+
+
+def _order(rows: Arriving, place: int) -> Ints:
+    return rows.order[place] if place < len(rows.order) else np.full(len(rows.slots), LEAST, np.int64)
+
+
+def _lifted(parts: list[Arriving]) -> tuple[Objects, ...]:
+    """What lift gave, where it is known."""
+    n_folds = max(len(part.lifted) for part in parts)
+    unknown = [np.full(0 if part.lifted else len(part.slots), UNLIFTED) for part in parts]
+    pairs = list(zip(parts, unknown, strict=True))
+    return tuple(
+        np.concatenate([part.lifted[fold] if part.lifted else none for part, none in pairs])
+        for fold in range(n_folds)
+    )
+
+
+def _values(parts: list[Values]) -> Values:
+    data = np.concatenate([part.data for part in parts])
+    if all(part.valid is None for part in parts):
+        return Values(data)
+    masks = [np.ones(len(part.data), np.bool_) if part.valid is None else part.valid for part in parts]
+    return Values(data, np.concatenate(masks))
+
+
+# Kept rows as an Arrow batch for a snapshot, and back.
+#
+# The names of the rows' own columns get a beginning that none of ours has, so that they cannot clash.
+
+PLACE = "place"
+_ROW = "row "
+
+
+def places_of(slots: Ints, wanted: Ints) -> Ints:
+    """Where each slot stands in `wanted`, in which each is once and all are."""
+    order = np.argsort(wanted, kind="stable")
+    return np.asarray(order[np.searchsorted(wanted[order], slots)], np.int64)
+
+
+def saved_rows(rows: Arriving | None, wanted: Ints) -> pa.RecordBatch:
+    """Rows to be saved; "place" says where in `wanted` the slot of each stands."""
+    if rows is None:
+        return pa.RecordBatch.from_pydict({PLACE: pa.array([], pa.int64())})
+    saved = {PLACE: pa.array(places_of(rows.slots, wanted)), "time": pa.array(rows.times)}
+    saved |= {f"order {place}": pa.array(each) for place, each in enumerate(rows.order)}
+    for place, values in enumerate(rows.values):
+        mask = None if values.valid is None else ~values.valid
+        saved[f"value {place}"] = _array(values.data, mask)
+    if rows.tickets is not None:
+        saved["ticket"] = pa.array(rows.tickets)
+    batch = pa.RecordBatch.from_pydict(saved)
+    if rows.rows is not None:
+        for field, column in zip(rows.rows.schema, rows.rows.columns, strict=True):
+            batch = batch.append_column(field.with_name(f"{_ROW}{field.name}"), column)
+    return batch
+
+
+def loaded_rows(saved: pa.RecordBatch, slots: Ints) -> Arriving | None:
+    """The rows of a snapshot, in the slots that their keys have now; None if it has none."""
+    if saved.num_rows == 0:
+        return None
+    names = saved.schema.names
+    fields = [field for field in saved.schema if field.name.startswith(_ROW)]
+    schema = pa.schema([field.with_name(field.name.removeprefix(_ROW)) for field in fields])
+    columns = [saved.column(field.name) for field in fields]
+    return Arriving(
+        slots[ints_of(saved, PLACE)],
+        ints_of(saved, "time"),
+        tuple(ints_of(saved, name) for name in names if name.startswith("order ")),
+        tuple(_saved_rows_values(saved.column(name)) for name in names if name.startswith("value ")),
+        pa.RecordBatch.from_arrays(columns, schema=schema) if columns else None,
+        ints_of(saved, "ticket") if "ticket" in names else None,
+    )
+
+
+def ints_of(saved: pa.RecordBatch, name: str) -> Ints:
+    """An int64 column without nulls; a copy, because Arrow's memory is read-only."""
+    return np.array(saved.column(name).to_numpy(zero_copy_only=False), np.int64)
+
+
+def _array(data: npt.NDArray[Any], mask: Mask | None) -> pa.Array:
+    """Numbers, or the parts of a fold: a few numbers for each row."""
+    if data.ndim == 1:
+        return pa.array(data, mask=mask, from_pandas=False)
+    numbers = pa.array(data.reshape(-1), from_pandas=False)
+    nulls = None if mask is None else pa.array(mask)
+    return pa.FixedSizeListArray.from_arrays(numbers, data.shape[1], mask=nulls)
+
+
+def _saved_rows_values(array: pa.Array) -> Values:
+    if kind.is_fixed_size_list(array.type):
+        width = array.type.list_size
+        # Not flatten(), which leaves out the parts of rows that are null.
+        parts = array.values.to_numpy()[array.offset * width : (array.offset + len(array)) * width]
+        valid = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
+        return Values(parts.reshape(-1, width), valid)
+    if array.null_count == 0:
+        return Values(array.to_numpy())
+    valid = array.is_valid().to_numpy(zero_copy_only=False)
+    return Values(array.fill_null(0).to_numpy(), np.asarray(valid, np.bool_))
+
+
+# The rows of windows that leave: which window each row is of, and every window's rows in order.
+
+NO_WINDOW = -1
+
+
+def no_members(schema: pa.Schema) -> Members:
+    """The rows of no windows."""
+    return Members(pa.RecordBatch.from_pylist([], schema=schema), np.zeros(1, np.int64), nothing())
+
+
+def members_of(rows: Arriving, windows: Ints, n_windows: int) -> Members:
+    """Rows by window from the number of each row's window."""
+    assert rows.rows is not None, "a store that keeps rows is given rows"
+    offsets = np.append(0, np.cumsum(np.bincount(windows, minlength=n_windows)))
+    places = in_order([windows, rows.times, *rows.order], rows.rows)
+    return Members(rows.rows, offsets, places, rows.lifted)
+
+
+def windows_of(rows: Arriving, slots: Ints, starts: Ints, ends: Ints) -> Ints:
+    """The window [start, end) of its slot that each row lies in, or NO_WINDOW; those of a slot are apart.
+
+    Starts and rows are sorted together, so the window of a row is the last start before it.
+    """
+    n = len(slots)
+    if not n:
+        return np.full(len(rows.slots), NO_WINDOW, np.int64)
+    of_row = np.append(np.zeros(n, np.int64), np.ones(len(rows.slots), np.int64))
+    order = in_order([np.append(slots, rows.slots), np.append(starts, rows.times), of_row])
+    latest = np.maximum.accumulate(np.where(order < n, np.arange(len(order)), -1))
+    window = np.empty(len(order), np.int64)
+    window[order] = np.where(latest < 0, NO_WINDOW, order[latest])
+    window = window[n:]
+    inside = (window >= 0) & (slots[window] == rows.slots) & (rows.times < ends[window])
+    return np.where(inside, window, NO_WINDOW)
+
+
+def windows_over(slots: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints, Ints]:
+    """(number, first row, one past last row) of every window, from the windows [first, last] of each row.
+
+    Rows come by slot, and within a slot neither `first` nor `last` falls. So the windows that begin at a row
+    are those after the last of the row before, those that end at it are before the first of the row behind,
+    and both lists have the same windows in the same order.
+    """
+    same = slots[1:] == slots[:-1]
+    begin, until = first.copy(), last + 1
+    begin[1:] = np.where(same, np.maximum(first[1:], last[:-1] + 1), first[1:])
+    until[:-1] = np.where(same, np.minimum(last[:-1] + 1, first[1:]), last[:-1] + 1)
+    numbers, lo = spread(begin, last + 1)
+    _, hi = spread(first, until)
+    return numbers, lo, hi + 1
+
+
+def stretches(rows: Arriving, order: Ints, lo: Ints, hi: Ints) -> Members:
+    """Windows whose rows stand together once in order: window i has the rows order[lo[i] : hi[i]]."""
+    assert rows.rows is not None, "a store that keeps rows is given rows"
+    places, _ = spread(lo, hi)
+    return Members(rows.rows, np.append(0, np.cumsum(hi - lo)), order[places], rows.lifted)

@@ -1,0 +1,1 @@
+"""Approximate aggregates: HLL and KLL sketches per window."""

@@ -1,0 +1,276 @@
+"""How many different values: an HLL sketch (lg_k 12) as arrays, with the bytes and estimates of DataSketches.
+
+Up to 384 different coupons (`coupons.py`) are kept as they are, and counted exactly unless two values share
+one, which happens to about one in two thousand sets of 384; more become 4,096 registers, each the greatest
+number of zeros seen, and the composite estimate. So a sketch is a function of the set of its values, whatever
+order, cuts and merges they came in. Arrays and not the library's objects, because these take values one by
+one and merge registers several times slower; sketches of few values the library merges faster.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as kind
+
+from penstock.expr.arrow.evaluated import numbers
+from penstock.stages.rows.batch import Ints
+
+LG_K = 12
+MOST_COUPONS = 384
+"""With more the sketch goes over to registers, as in the library: three quarters of its largest table."""
+_K = 1 << LG_K
+_VALUE_BITS = 26
+_SHORT = 8  # fewer coupons are a list, which has a shorter head
+_LIST, _SET, _REGISTERS = 0, 1, 2
+_HLL_8 = 2 << 2
+_COMPACT, _EMPTY, _OUT_OF_ORDER = 8, 4, 16
+_SERIAL, _FAMILY = 1, 7
+
+
+class Distinct:
+    """Never changes. `data` is uint32 coupons, each once and sorted, or uint8[4096] registers."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: npt.NDArray[Any]) -> None:
+        self.data = data
+
+    @property
+    def nbytes(self) -> int:
+        """The memory held."""
+        return int(self.data.nbytes)
+
+    @property
+    def full(self) -> bool:
+        """Whether it has gone over to registers."""
+        return bool(self.data.dtype == np.uint8)
+
+    @classmethod
+    def added(cls, held: Sequence[Self | None], groups: Ints, values: Ints) -> list[Self]:
+        """Sketches with more coupons: coupon i goes to sketch groups[i]; None is a new sketch."""
+        few = [(group, each.data) for group, each in enumerate(held) if each is not None and not each.full]
+        owners = np.repeat([group for group, _ in few], [len(data) for _, data in few]).astype(np.int64)
+        known = np.concatenate([np.empty(0, np.uint32), *(data for _, data in few)]).astype(np.int64)
+        packed = _each_once(np.concatenate([(groups << 32) | values, (owners << 32) | known]))
+        bounds = np.searchsorted(packed, np.arange(len(held) + 1) << 32).tolist()
+        coupons = packed.astype(np.uint32)  # the lower half
+        pieces = (coupons[start:end] for start, end in pairwise(bounds))
+        return [
+            cls._of(piece, [each.data] if each is not None and each.full else [])
+            for piece, each in zip(pieces, held, strict=True)
+        ]
+
+    @classmethod
+    def merged(cls, parts: Sequence[Self]) -> Self:
+        """The sketch of all values of some sketches."""
+        few = [part.data for part in parts if not part.full]
+        coupons = _each_once(np.concatenate(few)) if few else np.empty(0, np.uint32)
+        return cls._of(coupons, [part.data for part in parts if part.full])
+
+    @classmethod
+    def _of(cls, coupons: npt.NDArray[Any], parts: Sequence[npt.NDArray[Any]]) -> Self:
+        if not parts and len(coupons) <= MOST_COUPONS:
+            return cls(coupons.copy())
+        own = np.zeros(_K, np.uint8)
+        # Coupons come with rising values, and of several for one register the last is kept.
+        own[coupons & (_K - 1)] = coupons >> _VALUE_BITS
+        for part in parts:
+            np.maximum(own, part, out=own)
+        return cls(own)
+
+    def estimate(self) -> int:
+        """About how many different values."""
+        import datasketches
+
+        about: float = datasketches.hll_sketch.deserialize(self.to_bytes()).get_estimate()
+        return round(about)
+
+    def to_bytes(self) -> bytes:
+        """The sketch as any DataSketches library reads it."""
+        if self.full:
+            return self._registers_to_bytes()
+        n = len(self.data)
+        if n < _SHORT:
+            flags = _COMPACT | (0 if n else _EMPTY)
+            return bytes([2, _SERIAL, _FAMILY, LG_K, 3, flags, n, _LIST | _HLL_8]) + self.data.tobytes()
+        lg_table = max(5, ((4 * n - 1) // 3).bit_length())
+        head = bytes([3, _SERIAL, _FAMILY, LG_K, lg_table, _COMPACT, 0, _SET | _HLL_8])
+        return head + struct.pack("<I", n) + self.data.tobytes()
+
+    def _registers_to_bytes(self) -> bytes:
+        flags = _COMPACT | _OUT_OF_ORDER  # which says: take the composite estimate
+        head = bytes([10, _SERIAL, _FAMILY, LG_K, 0, flags, 0, _REGISTERS | _HLL_8])
+        counts = np.bincount(self.data, minlength=64)
+        powers = np.ldexp(counts.astype(np.float64), -np.arange(64))
+        sums = float(powers[:32].sum()), float(powers[32:].sum())  # exact: sums of powers of two
+        return head + struct.pack("<dddII", 0.0, *sums, int(counts[0]), 0) + self.data.tobytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """A sketch that was saved, or that any DataSketches library made with lg_k 12."""
+        import datasketches
+
+        union = datasketches.hll_union(LG_K)
+        union.update(datasketches.hll_sketch.deserialize(data))
+        told = union.get_result(datasketches.tgt_hll_type.HLL_8).serialize_compact()
+        assert told[3] == LG_K, f"a sketch with lg_k {told[3]} cannot be merged with one of {LG_K}"
+        start = {_LIST: 8, _SET: 12, _REGISTERS: 40}[told[7] & 3]
+        if start == 40:
+            return cls(np.frombuffer(told, np.uint8, offset=start).copy())
+        return cls(np.sort(np.frombuffer(told, np.uint32, offset=start)))
+
+
+def _each_once(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Sorted, each once; np.unique looks at its input for longer than that takes on few numbers."""
+    ordered = np.sort(numbers)
+    new = np.append(True, ordered[1:] != ordered[:-1])
+    return np.asarray(ordered[new[: len(ordered)]])
+
+
+# Values as the coupons of an HLL sketch: 26 bits of a hash say where, 6 bits how many zeros it begins
+# with.
+#
+# The hash is MurmurHash3 (x64, 128 bits, seed 9001), as DataSketches takes it, so that sketches made
+# elsewhere can be merged with ours. The library takes values one at a time; here a column is hashed at
+# once, and of text each different value only. One thing differs: an empty string is a value, where the
+# library skips it.
+
+Words = npt.NDArray[np.uint64]
+Bytes = npt.NDArray[np.uint8]
+
+SEED = 9001
+CHUNK = 1 << 14
+"""Rows that are hashed at a time, so that what is between stays in the cache."""
+_C1, _C2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)
+_BLOCK = 16
+
+assert sys.byteorder == "little", "hashes are of little-endian bytes, here taken as they are"
+
+
+def coupons_of(array: pa.Array) -> Ints:
+    """The coupon of each value, below 2^32; that of null means nothing.
+
+    NaN equals NaN whatever its bits, and -0.0 equals 0.0.
+    """
+    type_ = array.type
+    if kind.is_string(type_) or kind.is_binary(type_):
+        encoded = array.dictionary_encode()
+        places = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)
+        found = _of_bytes(*_texts(encoded.dictionary))
+        return found[places] if len(found) else np.zeros(len(array), np.int64)
+    if kind.is_decimal(type_):
+        width = type_.bit_width // 8
+        data = np.frombuffer(array.buffers()[1], np.uint8)[array.offset * width :]
+        return _of_bytes(data, np.arange(len(array) + 1, dtype=np.int64) * width)
+    return _of_words(_words(array))
+
+
+def _words(array: pa.Array) -> Words:
+    """Numbers as the 64 bits that are hashed."""
+    values = numbers(array)
+    if not kind.is_floating(array.type):
+        return np.ascontiguousarray(values, np.int64).view(np.uint64)
+    floats = values.astype(np.float64) + 0.0
+    floats[np.isnan(floats)] = np.nan
+    return floats.view(np.uint64)
+
+
+def _texts(values: pa.Array) -> tuple[Bytes, Ints]:
+    """The bytes of all values one after the other, and where each begins and the last ends."""
+    _, offsets, data = values.buffers()
+    bounds = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
+    return np.frombuffer(data or b"", np.uint8), bounds.astype(np.int64)
+
+
+def _of_words(words: Words) -> Ints:
+    """The coupons of values of 8 bytes."""
+    found = np.empty(len(words), np.int64)
+    for start in range(0, len(words), CHUNK):
+        part = words[start : start + CHUNK]
+        seed = np.full(len(part), SEED, np.uint64)
+        found[start : start + CHUNK] = _coupons(*_finished(seed ^ _mixed_low(part), seed, np.uint64(8)))
+    return found
+
+
+def _of_bytes(data: Bytes, bounds: Ints) -> Ints:
+    """The coupons of values of any length: value i is data[bounds[i] : bounds[i + 1]]."""
+    padded = np.concatenate([data, np.zeros(_BLOCK, np.uint8)])
+    # Every 8 bytes in a row as a word, wherever they begin.
+    words = np.ndarray((len(padded) - 7,), np.uint64, padded, strides=(1,))
+    found = np.empty(len(bounds) - 1, np.int64)
+    for start in range(0, len(found), CHUNK):
+        found[start : start + CHUNK] = _of_texts(words, bounds[start : start + CHUNK + 1])
+    return found
+
+
+def _of_texts(words: Words, bounds: Ints) -> Ints:
+    starts, lengths = bounds[:-1], np.diff(bounds)
+    low, high = np.full(len(lengths), SEED, np.uint64), np.full(len(lengths), SEED, np.uint64)
+    for done in range(0, int(lengths.max()) // _BLOCK * _BLOCK, _BLOCK):
+        some = np.flatnonzero(lengths >= done + _BLOCK)
+        at = starts[some] + done
+        low[some], high[some] = _stirred(low[some], high[some], words[at], words[at + 8])
+    rest = lengths % _BLOCK
+    at = bounds[1:] - rest
+    first, second = _cut(words[at], rest), _cut(words[at + 8], rest - 8)
+    # A word of no bytes is zero, and mixes to zero.
+    return _coupons(*_finished(low ^ _mixed_low(first), high ^ _mixed_high(second), lengths.view(np.uint64)))
+
+
+def _cut(words: Words, lengths: Ints) -> Words:
+    """The first bytes of each word, as many as said, from none to 8."""
+    n_gone = 8 - np.clip(lengths, 0, 8)
+    # In two steps: a shift by all 64 bits is not defined.
+    kept = (words << (n_gone * 4).view(np.uint64)) << (n_gone * 4).view(np.uint64)
+    return (kept >> (n_gone * 4).view(np.uint64)) >> (n_gone * 4).view(np.uint64)
+
+
+def _stirred(low: Words, high: Words, first: Words, second: Words) -> tuple[Words, Words]:
+    """The two halves of the hash after one whole block."""
+    low = (_turned(low ^ _mixed_low(first), 27) + high) * np.uint64(5) + np.uint64(0x52DCE729)
+    high = (_turned(high ^ _mixed_high(second), 31) + low) * np.uint64(5) + np.uint64(0x38495AB5)
+    return low, high
+
+
+def _mixed_low(words: Words) -> Words:
+    return _turned(words * _C1, 31) * _C2
+
+
+def _mixed_high(words: Words) -> Words:
+    return _turned(words * _C2, 33) * _C1
+
+
+def _finished(low: Words, high: Words, length: Any) -> tuple[Words, Words]:
+    low, high = low ^ length, high ^ length
+    low = low + high
+    high = high + low
+    low, high = _avalanched(low), _avalanched(high)
+    low = low + high
+    return low, high + low
+
+
+def _avalanched(words: Words) -> Words:
+    shift = np.uint64(33)
+    words = (words ^ (words >> shift)) * np.uint64(0xFF51AFD7ED558CCD)
+    words = (words ^ (words >> shift)) * np.uint64(0xC4CEB9FE1A85EC53)
+    return words ^ (words >> shift)
+
+
+def _turned(words: Words, by: int) -> Words:
+    return (words << np.uint64(by)) | (words >> np.uint64(64 - by))
+
+
+def _coupons(low: Words, high: Words) -> Ints:
+    """26 bits of the lower half, and one more than the zeros that the upper half begins with, at most 63."""
+    # Without neighbours of set bits no number is rounded up to the next power of two.
+    _, bits = np.frexp((high & ~(high >> np.uint64(1))).astype(np.float64))
+    zeros = np.minimum(64 - bits.astype(np.int64), 62)
+    return ((zeros + 1) << 26) | (low & np.uint64((1 << 26) - 1)).view(np.int64)

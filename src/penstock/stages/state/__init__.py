@@ -1,0 +1,1 @@
+"""Keyed state and the operators that use it."""

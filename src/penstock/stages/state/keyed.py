@@ -1,0 +1,262 @@
+"""State per key: rows reach it one by one, in order, once the watermark has passed them.
+
+The order is (time, place, columns). A row waits until the watermark is beyond its time, so that no earlier
+row can still come; one that comes behind the watermark is late. On a stream without time a batch is handled
+as it comes, its rows in order. Keys are never forgotten. What happens to a row at its turn is in
+`state_stages.py`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from penstock.expr.values import from_checked
+from penstock.operators.function import RowFunction
+from penstock.operators.op import ERRORS, IN, LATE, OUT, Op
+from penstock.operators.stream import Stream
+from penstock.stages.functions.calls import Worked, all_called, is_few, one_by_one
+from penstock.stages.functions.errors import RowErrors
+from penstock.stages.functions.rows import Plain, RowShape, exact, row_class
+from penstock.stages.keys.slots import KeySlots
+from penstock.stages.rows.batch import Batch, Ints
+from penstock.stages.rows.order import are_in_order, in_order, merged
+from penstock.stages.rows.store import loaded_rows, saved_rows
+from penstock.stages.snapshot import KEYS, ByBucket, Piece, Touched
+from penstock.stages.stage import Site
+from penstock.stages.state.codec import StateFormat
+from penstock.stages.stateless import ByRow, by_row
+from penstock.stages.window.store import ENDED, NEVER, Arriving
+
+Out = Iterator[tuple[str, Batch]]
+
+
+class KeyedState(ByBucket):
+    """One replica of a step with a state per key.
+
+    exact  whether keys that are equal look the same, so that a row's own key is the key
+    """
+
+    def __init__(
+        self, op: Op, up: Stream, site: Site, function: RowFunction, new_state: Callable[[], Any]
+    ) -> None:
+        self.up, self.site, self._function = up, site, function
+        self.down = op.outputs({IN: up})[OUT].schema
+        self.new_row, self.shape = row_class(up.schema), RowShape(self.down)
+        self._new_state, self._key_of = new_state, itemgetter(*up.key)
+        self.exact = all(exact(up.schema.field(name).type) for name in up.key)
+        self._errors = RowErrors(site, op.on_error, up.schema)
+        self._simple = up.time is None and self._errors.stops
+        self._format = StateFormat(op, up, site, function, new_state)
+        self._begin()
+
+    def _begin(self) -> None:
+        """No keys, no rows."""
+        self.keys = KeySlots([self.up.schema.field(name).type for name in self.up.key])
+        self._touched = Touched(self.keys)
+        self._states: dict[int, Any] = {}
+        self._known: dict[object, int] = {}
+        self._waiting: list[tuple[Batch, Ints]] = []
+        self._watermark = NEVER
+
+    @abstractmethod
+    def step(self, values: Plain, state: Any) -> tuple[Any, Any]:
+        """What is made of a row, and the state after it; it may raise anything."""
+
+    @abstractmethod
+    def leaving(self, batch: Batch, slots: Ints, worked: Worked[Any]) -> Batch:
+        """The rows that leave, from what was made of those in a batch; counts them."""
+
+    def explain(self) -> list[str]:
+        """How the step is carried out."""
+        when = "as they come" if self.up.time is None else "once the watermark has passed them"
+        return [f"{self._function} runs in Python, row by row in order of time, {when}"]
+
+    @property
+    def n_keys(self) -> int:
+        """How many keys have a state, or rows that wait."""
+        return self.keys.n_live
+
+    @property
+    def n_waiting(self) -> int:
+        """How many rows wait for the watermark."""
+        return sum(batch.num_rows for batch, _ in self._waiting)
+
+    def few_rows(self, batch: Batch) -> Batch | None:
+        """What leaves for few plain rows of a stream without time; None where it is not as simple."""
+        if not self._simple or not is_few(batch):
+            return None
+        if batch.num_rows > 1 and not (self._by_row and batch.order and are_in_order(batch.order)):
+            return None
+        accounts = self.site.accounts
+        accounts.rows_in += batch.num_rows
+        if self._by_row is None:
+            rows = self._only_row(batch)
+        else:
+            worked = all_called(batch, self._by_row.step, self._function, self._errors)
+            made = [row for row in worked if row is not None]
+            if len(made) < len(worked):
+                accounts.filtered += len(worked) - len(made)
+                batch = batch.where(np.array([row is not None for row in worked], np.bool_))
+            rows = batch.made_of(made, self.down)
+            accounts.passed += len(made)
+        accounts.rows_out += rows.num_rows
+        return rows
+
+    def _only_row(self, batch: Batch) -> Batch:
+        slots = self._slots(batch)
+        self._touched.note(slots)
+        (slot,) = slots.tolist()
+        worked = all_called(batch, lambda values: self._turn(slot, values), self._function, self._errors)
+        return self.leaving(batch, slots, Worked(batch, worked))
+
+    def on_batch(self, batch: Batch, watermark: float) -> Out:
+        """Take rows in, judged by the watermark; give late rows, and what had to leave first."""
+        yield from self.on_watermark(watermark)
+        self.site.accounts.rows_in += batch.num_rows
+        if self.up.time is not None:
+            late = batch.times < self._watermark
+            if late.any():
+                self.site.accounts.late += int(late.sum())
+                yield LATE, batch.where(late)
+                batch = batch.where(~late)
+        if batch.num_rows == 0:
+            return
+        slots = self._slots(batch)
+        self._touched.note(slots)
+        if self.up.time is None:
+            yield from self._handled(batch, slots)
+        else:
+            self._waiting.append((batch, slots))
+
+    def _slots(self, batch: Batch) -> Ints:
+        """The slots of the rows' keys; that of a single plain row is looked up."""
+        if batch.plain is None or batch.num_rows != 1:
+            return self.keys.assign([batch.column(name) for name in self.up.key])
+        return np.array((self._slot(batch.plain[0]),), np.int64)
+
+    def slot_of(self, values: Plain) -> int:
+        """The slot of a single row's key, whose state is about to change."""
+        slot = self._slot(values)
+        if self._touched.noting:
+            self._touched.note(np.array((slot,), np.int64))
+        return slot
+
+    def _slot(self, values: Plain) -> int:
+        slot = self._known.get(self._key_of(values)) if self.exact else None
+        if slot is None:
+            types = [(name, self.up.schema.field(name).type) for name in self.up.key]
+            (slot,) = self.keys.assign([from_checked([values[name]], kind) for name, kind in types]).tolist()
+            if self.exact:
+                self._known[self._key_of(values)] = slot
+        return slot
+
+    def on_watermark(self, watermark: float) -> Out:
+        """Handle the rows that the watermark has passed; one that goes back is no news."""
+        reached = int(max(NEVER, min(ENDED, watermark)))
+        if reached > self._watermark:
+            self._watermark = reached
+            yield from self._ready()
+
+    def drain(self) -> Out:
+        """The stream has ended: handle everything."""
+        yield from self.on_watermark(ENDED)
+
+    @property
+    def depends_on(self) -> Mapping[str, str]:
+        """The operator, the function, the key and the input."""
+        return self._format.depends_on
+
+    def _ready(self) -> Out:
+        ready: list[tuple[Batch, Ints]] = []
+        waiting: list[tuple[Batch, Ints]] = []
+        for batch, slots in self._waiting:
+            passed = batch.times < self._watermark
+            if passed.any():
+                ready.append((batch.where(passed), slots[passed]))
+            if not passed.all():
+                waiting.append((batch.where(~passed), slots[~passed]))
+        self._waiting = waiting
+        if ready:
+            batch = merged([each for each, _ in ready], self.up.schema)
+            slots = np.concatenate([each for _, each in ready])
+            self._touched.note(slots)
+            yield from self._handled(batch, slots)
+
+    def _handled(self, batch: Batch, slots: Ints) -> Out:
+        if batch.num_rows > 1:
+            places = in_order([batch.times, *batch.order], batch.rows)
+            batch, slots = batch.take(places), slots[places]
+        listed: list[int] = slots.tolist()
+        worked = one_by_one(
+            batch, lambda place, values: self._turn(listed[place], values), self._function, self._errors
+        )
+        rows = self.leaving(batch, slots, worked)
+        if rows.num_rows:
+            self.site.accounts.rows_out += rows.num_rows
+            yield OUT, rows
+        if worked.letters is not None:
+            yield ERRORS, worked.letters
+
+    @cached_property
+    def _by_row(self) -> ByRow | None:
+        return self.by_row()
+
+    def by_row(self) -> ByRow | None:
+        """What is made of a single plain row, on a stream without time, where a row leaves for a row."""
+        leaves = self.leaves()
+        if leaves is None or self.up.time is not None:
+            return None
+        slot_of, turn = self.slot_of, self._turn
+        return by_row(
+            lambda values: leaves(values, turn(slot_of(values), values)), self._function, self._errors
+        )
+
+    def leaves(self) -> Callable[[Plain, Any], Plain | None] | None:
+        """What leaves for a row, of the row and what was made of it; None where that may be several."""
+        return None
+
+    def _turn(self, slot: int, values: Plain) -> Any:
+        """One row at its turn; if it fails, an accumulated state stays as it was."""
+        if slot not in self._states:
+            self._states[slot] = self._new_state()
+        made, self._states[slot] = self.step(values, self._states[slot])
+        return made
+
+    def _piece(self, bucket: int, slots: Ints) -> Piece:
+        piece, states = self._taken_out(bucket, slots)
+        saved = self._format.saved(states, piece.batches[KEYS])
+        return Piece(bucket, piece.n_keys, piece.watermark, {**piece.batches, "states": saved})
+
+    def _taken_out(self, bucket: int, slots: Ints) -> tuple[Piece, dict[int, Any]]:
+        """The keys of a bucket and their rows that wait; and beside them the states as they are, by place."""
+        mine = [(batch, each, np.isin(each, slots)) for batch, each in self._waiting]
+        some = [(batch.where(mask), each[mask]) for batch, each, mask in mine if mask.any()]
+        rows: Arriving | None = None
+        if some:
+            whole = merged([batch for batch, _ in some], self.up.schema)
+            rows = Arriving(
+                np.concatenate([each for _, each in some]), whole.times, whole.order, rows=whole.rows
+            )
+        batches = {KEYS: self.keys.export(slots), "waiting": saved_rows(rows, slots)}
+        known = enumerate(slots.tolist())
+        states = {place: self._states[slot] for place, slot in known if slot in self._states}
+        return Piece(bucket, len(slots), self._watermark, batches), states
+
+    def _load(self, piece: Piece) -> None:
+        self._put_in((piece, self._format.loaded(piece.batches["states"])))
+
+    def _put_in(self, part: tuple[Piece, dict[int, Any]]) -> None:
+        piece, states = part
+        slots = self.keys.assign(piece.batches[KEYS].columns, piece.n_keys)
+        rows = loaded_rows(piece.batches["waiting"], slots)
+        if rows is not None:
+            self._waiting.append((Batch(rows.rows, rows.times, rows.order), rows.slots))
+        for place, state in states.items():
+            self._states[int(slots[place])] = state
+        self._watermark = max(self._watermark, piece.watermark)

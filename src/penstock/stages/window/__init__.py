@@ -1,0 +1,1 @@
+"""Window operators: admission, stores, accumulators, results."""

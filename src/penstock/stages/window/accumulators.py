@@ -1,0 +1,352 @@
+"""A register: one running number, or a few, kept per slice and combined into windows.
+
+Aggregates are put together from registers (`lowering.py`) and share them: sum, mean and count of one column
+need two registers between them, not four. A register says which values it is of and how rows get in; how
+two partial results become one is its rule's affair (`kernels/windows/accumulate.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as kind
+
+from penstock.expr import Expr, type_of
+from penstock.expr.values import from_numpy
+from penstock.frozen import dataclass
+from penstock.kernels.windows import accumulate as rules
+from penstock.kernels.windows.accumulate import Rule
+from penstock.operators import aggregates as spec
+from penstock.operators.choices.kept import Kind, is_numeric, is_sketched, is_whole, why_rows
+from penstock.operators.stream import Stream
+from penstock.stages.rows.arrays import Form, column_of, numbers_back, times_of
+from penstock.stages.window.folds import Folding
+from penstock.stages.window.store import Left
+from penstock.timing.windows import Window
+
+if TYPE_CHECKING:
+    from penstock.stages.sketches.store import Sketch, SketchKind
+
+__all__ = ["Kind", "Register"]
+
+
+_RULES = {
+    Kind.ROWS: rules.COUNT,
+    Kind.COUNT: rules.COUNT,
+    Kind.INT_SUM: rules.WIDE_SUM,
+    Kind.FLOAT_SUM: rules.FLOAT_SUM,
+    Kind.MOST: rules.GREATEST,
+    Kind.LEAST: rules.GREATEST,
+    Kind.MOST_OF: rules.COUNTED,
+    Kind.LEAST_OF: rules.COUNTED,
+    Kind.LAST: rules.LATEST,
+    Kind.FIRST: rules.LATEST,
+    Kind.MOMENTS: rules.MOMENTS,
+    Kind.LATEST: rules.GREATEST,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """One register: `column` is the place of its values in `Arriving.values`; None where it is of rows.
+
+    FLOAT_SUM, MOMENTS and FOLD read float64 values, the others int64. A FOLD has a rule of its own.
+    """
+
+    kind: Kind
+    column: int | None = None
+    own: Rule | None = None
+
+    @property
+    def rule(self) -> Rule:
+        """How partial results are combined, and the cell of no rows."""
+        return _RULES[self.kind] if self.own is None else self.own
+
+    @property
+    def flip(self) -> int:
+        """-1 where values or times are kept as complements, so that the greatest is the least; else 0."""
+        return -1 if self.kind in (Kind.LEAST, Kind.LEAST_OF, Kind.FIRST) else 0
+
+
+# What a window step keeps of its rows: the values that are aggregated, registers and sketches of them.
+
+
+class Sheet:
+    """The values that are aggregated and the registers that are kept of them, each once.
+
+    Register 0 counts rows: every window has it, because a window without rows does not exist. `numbered` says
+    that batches come with one column of order, by which first and last can be decided.
+    """
+
+    def __init__(
+        self,
+        up: Stream,
+        *,
+        numbered: bool,
+        windows: Sequence[Window],
+        foldings: Sequence[Folding] = (),
+    ) -> None:
+        self.up, self.numbered, self.foldings = up, numbered, tuple(foldings)
+        self.windows = tuple(windows)
+        self.sketches: list[Sketch] = []
+        self.values: list[tuple[Expr, Form] | tuple[Folding, None]] = []
+        self.registers: list[Register] = [Register(Kind.ROWS)]
+
+    def type(self, value: Expr) -> pa.DataType:
+        """The type of an expression's values."""
+        return type_of(value, self.up.schema)
+
+    def keep(self, what: Kind, value: Expr | None = None, form: Form | None = None) -> int:
+        """The place of a register, which is added if it is new."""
+        column = None if value is None else self._column(value, form or self._form(value))
+        register = Register(what, column)
+        if register not in self.registers:
+            self.registers.append(register)
+        return self.registers.index(register)
+
+    def keep_parts(self, folding: Folding) -> int:
+        """The place of a fold's register."""
+        self.registers.append(Register(Kind.FOLD, len(self.values), folding.rule))
+        self.values.append((folding, None))
+        return len(self.registers) - 1
+
+    def keep_sketch(self, what: SketchKind, value: Expr, form: Form) -> int:
+        """The place of a sketch among the sketches, which is added if it is new."""
+        from penstock.stages.sketches.store import Sketch
+
+        sketch = Sketch(what, self._column(value, form))
+        if sketch not in self.sketches:
+            self.sketches.append(sketch)
+        return self.sketches.index(sketch)
+
+    def _form(self, value: Expr) -> Form:
+        """The form that most registers of the value read, for those that read only which are null."""
+        type_ = self.type(value)
+        return Form.WHOLE if is_whole(type_) else Form.FLOAT if is_numeric(type_) else Form.PRESENT
+
+    def _column(self, value: Expr, form: Form) -> int:
+        for place, (known, same) in enumerate(self.values):
+            if same is form and isinstance(known, Expr) and known.same_as(value):
+                return place
+        self.values.append((value, form))
+        return len(self.values) - 1
+
+
+# Aggregates into registers, and registers back into the columns of results.
+#
+# A rule per aggregate says which registers it is made of and how its column comes out of theirs. Rules ask
+# for registers on a `Sheet`, which hands out each only once, so aggregates of one expression share. An
+# aggregate that registers cannot hold (text, decimals, whole rows) has no rule, and its windows keep rows.
+
+Cells = npt.NDArray[Any]
+Finish = Callable[..., pa.Array]
+
+
+class DoesNotFit(Exception):
+    """The exact sum of one window, by its place in the call, leaves the type of the result."""
+
+    def __init__(self, place: int, reason: str) -> None:
+        super().__init__(reason)
+        self.place, self.reason = place, reason
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """An aggregate as registers, by their places on the sheet, and the way back to a column."""
+
+    places: tuple[int, ...]
+    finish: Finish
+
+    def of(self, left: Left) -> pa.Array:
+        """The results of all windows, from the cells of all registers."""
+        return self.finish(*(left.cells[place] for place in self.places))
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredSketch:
+    """An aggregate as a sketch, by its place on the sheet, and what is read from each window's."""
+
+    place: int
+    type: pa.DataType
+    read: Callable[[Any], object]
+
+    def of(self, left: Left) -> pa.Array:
+        """The results of all windows, from their sketches."""
+        return pa.array([self.read(summary) for summary in left.sketches[self.place]], self.type)
+
+
+def lower(aggregate: spec.Aggregate, sheet: Sheet) -> Lowered | LoweredSketch | None:
+    """The aggregate as registers or as a sketch; None when it can be neither, and rows must be kept."""
+    if is_sketched(aggregate, sheet.windows):
+        return _sketched(aggregate, sheet)
+    kept = why_rows(aggregate, sheet.up, numbered=sheet.numbered) is not None
+    return None if kept else _LOWERING_RULES[type(aggregate).__name__](aggregate, sheet)
+
+
+def _sketched(aggregate: spec.Aggregate, sheet: Sheet) -> LoweredSketch:
+    from penstock.stages.sketches.hll import Distinct
+    from penstock.stages.sketches.kll import Ranks
+
+    value, type_ = aggregate.value, aggregate.type(sheet.up)
+    assert value is not None, "sketches are of values"
+    if isinstance(aggregate, spec.Quantile):
+        q, ranks = aggregate.q, sheet.keep_sketch(Ranks, value, Form.FLOAT)
+        return LoweredSketch(ranks, type_, lambda summary: summary.quantile(q))
+    return LoweredSketch(sheet.keep_sketch(Distinct, value, Form.COUPON), type_, Distinct.estimate)
+
+
+def _count(aggregate: spec.Count, sheet: Sheet) -> Lowered:
+    value = aggregate.value
+    place = sheet.keep(Kind.ROWS) if value is None else sheet.keep(Kind.COUNT, value)
+    return Lowered((place,), lambda counts: from_numpy(counts[:, 0]))
+
+
+def _sum(aggregate: spec.Sum, sheet: Sheet) -> Lowered:
+    return _of_total(aggregate.value, sheet, _float_sum, _exact_sum)
+
+
+def _mean(aggregate: spec.Mean, sheet: Sheet) -> Lowered:
+    return _of_total(aggregate.value, sheet, _float_mean, _exact_mean)
+
+
+def _of_total(value: Expr | None, sheet: Sheet, floats: Finish, integers: Finish) -> Lowered:
+    assert value is not None, "sums are of values"
+    type_ = sheet.type(value)
+    # The sum is asked for first: slices add up a sum that comes right after the rows in the same pass.
+    if kind.is_floating(type_):
+        total, finish = sheet.keep(Kind.FLOAT_SUM, value), floats
+    else:
+        total, finish = sheet.keep(Kind.INT_SUM, value), integers
+    return Lowered((sheet.keep(Kind.COUNT, value), total), finish)
+
+
+def _float_sum(counts: Cells, sums: Cells) -> pa.Array:
+    return column_of(sums[:, 0], pa.float64(), counts[:, 0] == 0)
+
+
+def _exact_sum(counts: Cells, sums: Cells) -> pa.Array:
+    upper, lower = _halves(sums)
+    beyond = (upper < -(2**31)) | (upper >= 2**31)
+    if beyond.any():
+        place = int(np.argmax(beyond))
+        exact = (int(upper[place]) << 32) + int(lower[place])
+        raise DoesNotFit(place, f"the exact sum is {exact}, outside int64")
+    return column_of((upper << 32) | lower, pa.int64(), counts[:, 0] == 0)
+
+
+def _halves(sums: Cells) -> tuple[Cells, Cells]:
+    """Exact sums as upper * 2^32 + lower with the carry brought up: 0 <= lower < 2^32."""
+    return sums[:, 0] + (sums[:, 1] >> 32), sums[:, 1] & 0xFFFFFFFF
+
+
+def _float_mean(counts: Cells, sums: Cells) -> pa.Array:
+    return _divided(sums[:, 0], counts[:, 0])
+
+
+def _exact_mean(counts: Cells, sums: Cells) -> pa.Array:
+    upper, lower = _halves(sums)
+    return _divided(upper.astype(np.float64) * 2.0**32 + lower.astype(np.float64), counts[:, 0])
+
+
+def _divided(totals: Cells, counts: Cells) -> pa.Array:
+    return column_of(totals / np.maximum(counts, 1), pa.float64(), counts == 0)
+
+
+def _spread(aggregate: spec.Var | spec.Std, sheet: Sheet) -> Lowered:
+    rooted, fewer = isinstance(aggregate, spec.Std), 0 if aggregate.population else 1
+
+    def column(moments: Cells) -> pa.Array:
+        n = moments[:, 0] - fewer
+        # Squares beyond the floats come out as an infinity, which a mean that left them too makes negative.
+        variance = np.abs(moments[:, 2]) / np.maximum(n, 1)
+        return column_of(np.sqrt(variance) if rooted else variance, pa.float64(), n < 1)
+
+    return Lowered((sheet.keep(Kind.MOMENTS, aggregate.value, Form.FLOAT),), column)
+
+
+def _extreme(aggregate: spec.Min | spec.Max, sheet: Sheet) -> Lowered:
+    least = isinstance(aggregate, spec.Min)
+    places, type_, form = _compared(aggregate.value, sheet, Kind.LEAST if least else Kind.MOST)
+    return Lowered(
+        places,
+        lambda counts, cells: column_of(_kept(cells[:, 0], form, least=least), type_, counts[:, 0] == 0),
+    )
+
+
+def _counted(aggregate: spec.MinCount | spec.MaxCount, sheet: Sheet) -> Lowered:
+    least = isinstance(aggregate, spec.MinCount)
+    places, type_, form = _compared(aggregate.value, sheet, Kind.LEAST_OF if least else Kind.MOST_OF)
+
+    def column(counts: Cells, cells: Cells) -> pa.Array:
+        none = counts[:, 0] == 0
+        return counted(column_of(_kept(cells[:, 0], form, least=least), type_, none), cells[:, 1], none)
+
+    return Lowered(places, column)
+
+
+def _compared(value: Expr | None, sheet: Sheet, what: Kind) -> tuple[tuple[int, int], pa.DataType, Form]:
+    """The registers of an extreme: how many values, and the extreme; with the value's type and form."""
+    assert value is not None, "extremes are of values"
+    type_ = sheet.type(value)
+    form = Form.WHOLE if is_whole(type_) else Form.ORDERED
+    return (sheet.keep(Kind.COUNT, value), sheet.keep(what, value, form)), type_, form
+
+
+def _kept(cells: Cells, form: Form, *, least: bool) -> Cells:
+    """The extremes back from cells; least values were kept as complements."""
+    return numbers_back(np.ascontiguousarray(~cells if least else cells), form)
+
+
+def counted(values: pa.Array, n_equal: Cells, none: npt.NDArray[np.bool_]) -> pa.Array:
+    """struct<value, count>, null where there were no values."""
+    return pa.StructArray.from_arrays(
+        [values, pa.array(n_equal, pa.int64())],
+        fields=[pa.field("value", values.type), pa.field("count", pa.int64())],
+        mask=pa.array(none, pa.bool_()),
+    )
+
+
+def _end(aggregate: spec.First | spec.Last, sheet: Sheet) -> Lowered:
+    what = Kind.FIRST if isinstance(aggregate, spec.First) else Kind.LAST
+    value = aggregate.value
+    assert value is not None, "first and last are of values"
+    type_ = sheet.type(value)
+    form = Form.WHOLE if is_whole(type_) else Form.BITS
+    places = sheet.keep(Kind.COUNT, value), sheet.keep(what, value, form)
+
+    def column(counts: Cells, cells: Cells) -> pa.Array:
+        return column_of(numbers_back(np.ascontiguousarray(cells[:, 2]), form), type_, counts[:, 0] == 0)
+
+    return Lowered(places, column)
+
+
+def _time_max(aggregate: spec.EventTimeMax, sheet: Sheet) -> Lowered:
+    time = sheet.up.require_time("event_time_max")
+    return Lowered((sheet.keep(Kind.LATEST),), lambda latest: times_of(latest[:, 0], time))
+
+
+def _fold(aggregate: spec.Fold, sheet: Sheet) -> Lowered:
+    folding = next(each for each in sheet.foldings if each.fold is aggregate)
+    return Lowered((sheet.keep_parts(folding),), folding.column)
+
+
+_LOWERING_RULES: dict[str, Callable[[Any, Sheet], Lowered]] = {
+    "Count": _count,
+    "Sum": _sum,
+    "Mean": _mean,
+    "Var": _spread,
+    "Std": _spread,
+    "Min": _extreme,
+    "Max": _extreme,
+    "MinCount": _counted,
+    "MaxCount": _counted,
+    "First": _end,
+    "Last": _end,
+    "EventTimeMax": _time_max,
+    "Fold": _fold,
+}
+"""By the name of the aggregate, so that a program loads only those that it uses."""

@@ -1,0 +1,183 @@
+"""The store of time windows on a CUDA device: a `SliceStore` whose slices and trees are in device memory.
+
+Rows are judged here, and only those that an open window needs go to the device. Slices have the numbers and
+cells that they have on the host, so state that was saved on one is taken up by the other. Imports numba-cuda:
+only for stages that have found a device (`device.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.kernels.cuda.groups import Rows
+from penstock.kernels.cuda.registers import CudaRegister
+from penstock.kernels.cuda.ring import States
+from penstock.kernels.cuda.windows import CudaWindows
+from penstock.kernels.windows.accumulate import order_floats
+from penstock.stages.rows.batch import Ints, Mask
+from penstock.stages.window.accumulators import Kind, Register
+from penstock.stages.window.folds import settled
+from penstock.stages.window.store import Arriving, Judged, Left, Saved, Values
+from penstock.stages.window.time_store import SliceStore
+from penstock.timing.slices import Slicing
+
+_LIFTS = {
+    Kind.ROWS: "row",
+    Kind.COUNT: "null",  # kept as the number of nulls, as on the host
+    Kind.INT_SUM: "halves",
+    Kind.FLOAT_SUM: "float",
+    Kind.MOST: "extreme",
+    Kind.LEAST: "extreme",
+    Kind.MOST_OF: "counted",
+    Kind.LEAST_OF: "counted",
+    Kind.LAST: "placed",
+    Kind.FIRST: "placed",
+    Kind.MOMENTS: "moments",
+    Kind.LATEST: "time",
+    Kind.FOLD: "part",
+}
+_COMPARED = (Kind.MOST, Kind.LEAST, Kind.MOST_OF, Kind.LEAST_OF)
+
+
+class _Read(StrEnum):
+    """What a register reads of a column: the values; integers in their order; one number of parts."""
+
+    VALUES = "values"
+    ORDER = "order"
+    PART = "part"
+
+
+class CudaStore(SliceStore):
+    """Time windows of kinds that share slices, for all keys; `limits` as for CudaWindows."""
+
+    def __init__(self, slicing: Slicing, lateness: int, registers: Sequence[Register], **limits: Any) -> None:
+        super().__init__(slicing, lateness, registers)
+        self._reads: list[tuple[int, _Read, int]] = []
+        on_device = [self._on_device(register) for register in self._kept]
+        self._windows = CudaWindows(slicing, on_device, **limits)
+        self._read_back: States | None = None  # while nothing changes, snapshots of all buckets share it
+
+    @property
+    def why(self) -> tuple[str, ...]:
+        """For each kind: how its windows are put together, and why."""
+        longest = self.slicing.longest
+        how = "a window is one slice" if longest == 1 else f"B-PAT over up to {longest} slices a window"
+        return tuple(f"{window}: cuda, {how}" for window in self.slicing.windows)
+
+    @property
+    def nbytes(self) -> int:
+        """The memory held, here and on the device."""
+        return self._windows.nbytes + self.shown.nbytes
+
+    def holds(self, slots: Ints) -> Mask:
+        """Which of these slots have rows that an open window needs."""
+        return self._windows.holds(slots)
+
+    def take(self, arriving: Arriving, watermark: int) -> Judged | None:
+        """Judge rows, and queue what is not late for the device; (fates, misses) per kind and row."""
+        judged = self._judge(arriving.times, int(arriving.times.min(initial=watermark)), watermark)
+        needed = arriving.times >= self.slicing.open_from(watermark, self.lateness)
+        if self.slicing.has_gaps:
+            needed &= ~self.slicing.outside(arriving.times)
+        if not needed.all():
+            arriving = arriving.at(np.flatnonzero(needed))
+        self._windows.add(self._rows(arriving))
+        self._read_back = None
+        return judged
+
+    def leave(self, watermark: int, *, ended: bool = False) -> Left:
+        """Let go every window with end + lateness <= watermark, and the slices that only they needed."""
+        if watermark < self.next_end:
+            return self._asked_for(self._left([], np.empty(0, np.int64)))
+        self._left_to, self._read_back = max(self._left_to, watermark), None
+        upto = self._left_to - self.lateness
+        found = self._windows.leave(upto)
+        self.shown.forget_before(self.slicing.id_of(self.slicing.open_from(self._left_to, self.lateness)))
+        sizes = np.array([window.size for window in self.slicing.windows], np.int64)
+        ends = found.starts + sizes[found.kinds]
+        left = Left(found.kinds, found.slots, found.starts, ends, ends - 1, cells=found.cells)
+        return self._asked_for(replace(left, touched=self._windows.emptied()))
+
+    def early(self) -> Left:
+        """The open windows that changed since they were last shown; put together here, from a copy."""
+        twin = SliceStore(self.slicing, self.lateness, self.registers)
+        slots = np.unique(self._states().slots)
+        twin.load(self.export(slots), slots)
+        left = twin.early()
+        self.shown = twin.shown
+        return left
+
+    def export(self, slots: Ints) -> Saved:
+        """The slices of these slots that have rows."""
+        states = self._states()
+        states = states.where(np.isin(states.slots, slots))
+        places = np.argsort(slots, kind="stable")
+        place = places[np.searchsorted(slots[places], states.slots)]
+        columns = {"place": place, "slice": states.slices, "left_to": np.full(len(states), self._left_to)}
+        for i, cells in enumerate(states.cells):
+            columns |= {f"{i}.{part}": cells[:, part] for part in range(cells.shape[1])}
+        columns |= self.shown.column(states.slots, states.slices, columns["0.0"])
+        arrays = {name: pa.array(each, from_pandas=False) for name, each in columns.items()}
+        return {"slices": pa.RecordBatch.from_pydict(arrays)}
+
+    def load(self, saved: Saved, slots: Ints) -> None:
+        """Take up exported slices: what was at place i now belongs to slots[i]."""
+        batch = saved["slices"]
+        if batch.num_rows == 0:
+            return
+        columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
+        self._left_to = max(self._left_to, int(columns["left_to"].max()))
+        cells = tuple(
+            np.stack([columns[f"{i}.{part}"] for part in range(register.rule.width)], axis=1)
+            for i, register in enumerate(self._kept)
+        )
+        states = States(slots[columns["place"]], columns["slice"], cells)
+        self._windows.load(states, self._left_to - self.lateness)
+        self.shown.load(batch, states.slots, states.slices, columns["0.0"])
+        self._read_back = None
+
+    def _states(self) -> States:
+        if self._read_back is None:
+            self._read_back = self._windows.states()
+        return self._read_back
+
+    def _on_device(self, register: Register) -> CudaRegister:
+        """The register for the device; what it reads is added to the columns that go there."""
+        lift = _LIFTS[register.kind]
+        if register.column is None:
+            return CudaRegister(register.rule, lift, None, register.flip)
+        if register.kind is Kind.FOLD:
+            column = len(self._reads)
+            self._reads += [(register.column, _Read.PART, part) for part in range(register.rule.width)]
+            return CudaRegister(register.rule, lift, column, register.flip)
+        read = (register.column, _Read.ORDER if register.kind in _COMPARED else _Read.VALUES, 0)
+        if read not in self._reads:
+            self._reads.append(read)
+        return CudaRegister(register.rule, lift, self._reads.index(read), register.flip)
+
+    def _rows(self, arriving: Arriving) -> Rows:
+        values = settled(arriving.values)
+        return Rows(
+            arriving.slots,
+            arriving.times,
+            tuple(_read(values[column], read, part) for column, read, part in self._reads),
+            tuple(values[column].valid for column, _, _ in self._reads),
+            arriving.order[0] if arriving.order else np.zeros(len(arriving.slots), np.int64),
+        )
+
+
+def _read(values: Values, read: _Read, part: int) -> npt.NDArray[Any]:
+    if read is _Read.PART:
+        return np.ascontiguousarray(values.data[:, part])
+    if read is _Read.VALUES or values.data.dtype == np.int64:
+        return values.data
+    ordered = np.empty(len(values.data), np.int64)
+    order_floats.at(len(ordered) > 10_000)(values.data.view(np.int64), ordered)
+    return ordered
