@@ -1,33 +1,33 @@
-"""Accounts: what became of every row that came into a step.
+"""Accounts: what became of every row that entered a step.
 
-For each step: rows in = passed + late + filtered + in no window + unfinished + unmatched + unrouted +
-errors. `passed` rows took part in what the step gives out (a map's output, some window, some state).
-Nothing else may happen to a row, and a property test adds it up.
+Invariant, for every step: rows in = passed + late + filtered + in no window + unfinished + unmatched +
+unrouted + errors. `passed` rows contributed to the step's output (a map's result, some window, some state).
+A property test checks the sum on every engine.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, field, fields
 
 from penstock.frozen import dataclass
 
 
 @dataclass(slots=True)
 class Accounts:
-    """The rows of one step, over a run so far.
+    """Row counts of one step since the run began.
 
-    rows_in         rows that came in (a source: rows read, bad ones too)
-    rows_out        rows that left on the main port or ports
-    passed          rows that took part in the step's work
-    late            rows that came after all their windows had left
-    late_by_window  misses: one for every window that had left when a row of it came
+    rows_in         rows that entered (for a source: rows read, including malformed ones)
+    rows_out        rows emitted on the main port or ports
+    passed          rows that contributed to the step's output
+    late            rows that arrived after all their windows had closed
+    late_by_window  window -> misses: one for every closed window that a row belonged to
     filtered        rows for which a filter was not true
     no_window       rows in the gaps of hopping windows
-    unfinished      rows only in count windows that were not full at the end
+    unfinished      rows that were only in count windows still incomplete at the end
     unmatched       rows without a partner in an inner table join
-    unrouted        rows that a split sent nowhere, or to a branch that nobody reads
-    errors          rows that failed, and were skipped or dead-lettered
+    unrouted        rows that a split sent nowhere, or to a branch without a reader
+    errors          rows that failed and were skipped or dead-lettered
     """
 
     rows_in: int = 0
@@ -44,7 +44,7 @@ class Accounts:
 
     @property
     def balanced(self) -> bool:
-        """Whether every row in is accounted for."""
+        """Whether every row that entered is accounted for."""
         return self.rows_in == (
             self.passed
             + self.late
@@ -56,6 +56,26 @@ class Accounts:
             + self.errors
         )
 
+    def add(self, other: Accounts) -> None:
+        """Adds the counts of another period or replica of the same step."""
+        for name, count in other.to_dict().items():
+            if name == "late_by_window":
+                merged = dict(
+                    self.late_by_window
+                )  # replaced, not changed: another thread may read the old one
+                for window, missed in other.late_by_window.items():
+                    merged[window] = merged.get(window, 0) + missed
+                self.late_by_window = merged
+            else:
+                setattr(self, name, getattr(self, name) + count)
+
+    def take(self) -> Accounts:
+        """Returns the counts so far and starts again from zero, in the same object."""
+        counts, zero = Accounts(**asdict(self)), Accounts()
+        for column in fields(Accounts):
+            setattr(self, column.name, getattr(zero, column.name))
+        return counts
+
     def to_dict(self) -> Mapping[str, object]:
-        """Plain data for JSON."""
+        """Returns the counts as plain data for JSON."""
         return asdict(self)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 
 from penstock import EngineError, NotSupported
-from penstock.engines.registry import available
+from penstock.engines.registry import engine_names
 
 NAMES = ("reference", "local", "spark")
 """Every engine the suite knows, built or not."""
@@ -40,7 +40,7 @@ everywhere = pytest.mark.everywhere
 
 def built() -> tuple[str, ...]:
     """The engines that can be run here."""
-    there = available()
+    there = engine_names()
     return tuple(name for name in NAMES if name in there)
 
 

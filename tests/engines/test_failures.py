@@ -7,12 +7,12 @@ import json
 import pytest
 
 from penstock import errors
-from penstock.engines.wire import as_data, as_error
+from penstock.engines.wire import failure_from_dict, failure_to_dict
 from penstock.errors import EngineError, FunctionError, PenstockError, Where
 
 
 def crossed(failure: Exception) -> PenstockError:
-    return as_error(json.loads(json.dumps(as_data(failure, 3))))
+    return failure_from_dict(json.loads(json.dumps(failure_to_dict(failure, 3))))
 
 
 @pytest.mark.parametrize(

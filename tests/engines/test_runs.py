@@ -231,15 +231,15 @@ def test_a_plan_runs_any_number_of_times_with_the_same_result(sketch: Sketch) ->
 def test_a_session_goes_round_by_round_and_gives_what_left_since_the_last_take(sketch: Sketch) -> None:
     rows = sketch.source(name="s")
     out = sketch.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), rows)
-    session = sketch.session()
-    session.push({"s": batch([("a", 1, 1)])})
-    assert session.take(out).num_rows == 0
-    session.promise(10)
-    assert session.take(out).to_pylist() == [{"window_start": 0, "window_end": 10, "n": 1}]
-    session.push({"s": batch([("a", 2, 1), ("a", 11, 1)])})
-    assert session.metrics()[out.step].late == 1
-    result = session.end()
-    assert session.take(out).num_rows == 1
+    harness = sketch.open_harness()
+    harness.push({"s": batch([("a", 1, 1)])})
+    assert harness.take(out).num_rows == 0
+    harness.promise(10)
+    assert harness.take(out).to_pylist() == [{"window_start": 0, "window_end": 10, "n": 1}]
+    harness.push({"s": batch([("a", 2, 1), ("a", 11, 1)])})
+    assert harness.metrics()[out.step].late == 1
+    result = harness.end()
+    assert harness.take(out).num_rows == 1
     assert (result.outcome, result.batches) == ("drained", 3)
     assert result.collected[out].num_rows == 2
 
@@ -248,14 +248,14 @@ def test_a_session_refuses_sources_and_ports_that_it_does_not_have_and_work_afte
     sketch: Sketch,
 ) -> None:
     sketch.source(name="views")
-    session = sketch.session()
+    harness = sketch.open_harness()
     with pytest.raises(GraphError, match='no source "view"') as unknown:
-        session.push({"view": batch([])})
+        harness.push({"view": batch([])})
     assert unknown.value.detail == "the sources are views"
     with pytest.raises(GraphError, match='rows of "view" are not collected'):
-        session.take(Ref("view"))
-    session.end()
-    for call in (session.end, lambda: session.push({}), lambda: session.promise(1)):
+        harness.take(Ref("view"))
+    harness.end()
+    for call in (harness.end, lambda: harness.push({}), lambda: harness.promise(1)):
         with pytest.raises(EngineError, match="is over"):
             call()
 
@@ -263,11 +263,11 @@ def test_a_session_refuses_sources_and_ports_that_it_does_not_have_and_work_afte
 def test_a_session_that_fails_is_over(sketch: Sketch) -> None:
     rows = sketch.source(name="s")
     sketch.add(Map(function={"w": 1 // col("v")}, name="m"), rows)
-    session = sketch.session()
+    harness = sketch.open_harness()
     with pytest.raises(FunctionError):
-        session.push({"s": batch([("a", 1, 0)])})
+        harness.push({"s": batch([("a", 1, 0)])})
     with pytest.raises(EngineError, match="is over"):
-        session.end()
+        harness.end()
 
 
 def test_ctrl_c_while_waiting_stops_the_run(sketch: Sketch) -> None:

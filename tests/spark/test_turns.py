@@ -15,7 +15,7 @@ from penstock import CheckpointError
 from penstock.engines.spark.dataframes.packing import BODY, GROUP, GROUPS, packing
 from penstock.engines.spark.dataframes.partials import Recipe, Road
 from penstock.engines.spark.dataframes.state import Turns
-from penstock.engines.wire import unpack
+from penstock.engines.wire import unpack_batch
 from penstock.operators.aggregates import Aggregate
 from penstock.stages.window.store import NEVER
 from tests.spark.given import SCHEMA, S, at, judged_stream, same
@@ -70,7 +70,7 @@ class Stream:
         if turned.pieces:
             self.held[group] = dict(turned.pieces)
             self._timers[group] = max(self._turns.next_turn(watermark), watermark + 1)
-        results = [unpack(body, self._recipe.results).rows for body in turned.results]
+        results = [unpack_batch(body, self._recipe.results).rows for body in turned.results]
         return [row for batch in results for row in batch.to_pylist()]
 
 
@@ -117,7 +117,7 @@ def test_slices_from_the_jvm_are_taken_before_windows_leave() -> None:
     )
     (packed,) = list(packing(made)(iter([given])))
     turned = Turns(made).turn({}, packed.column(BODY).to_pylist(), 10 * S)
-    (result,) = [unpack(body, made.results).rows.to_pylist() for body in turned.results]
+    (result,) = [unpack_batch(body, made.results).rows.to_pylist() for body in turned.results]
     assert [row["rows"] for row in result] == [3]
     assert not turned.pieces
 
@@ -141,7 +141,7 @@ def test_rows_go_to_groups_by_bucket() -> None:
     (packed,) = list(packing(made)(iter(table.to_batches())))
     groups = packed.column(GROUP).to_pylist()
     assert (len(groups), min(groups), max(groups)) == (GROUPS, 0, GROUPS - 1)
-    rows = [unpack(body, SCHEMA).num_rows for body in packed.column(BODY).to_pylist()]
+    rows = [unpack_batch(body, SCHEMA).num_rows for body in packed.column(BODY).to_pylist()]
     assert sum(rows) == 500
 
 
@@ -190,6 +190,6 @@ def test_slices_that_the_jvm_closes_make_the_windows_of_the_reference_engine(apa
             turned = turns.turn(held.pop(group, {}), packed.get(group, []), watermark)
             held |= {group: dict(turned.pieces)} if turned.pieces else {}
             for body in turned.results:
-                ours += unpack(body, made.results).rows.to_pylist()
+                ours += unpack_batch(body, made.results).rows.to_pylist()
     theirs = judged_stream(batches, ["page"], window, {"rows": ps.count()}, delay="12 s", lateness="1 s")
     assert same(ours, theirs)

@@ -80,11 +80,11 @@ def shown_by_reference(case: Case, ticks: Sequence[int]) -> Told:
     sketch, clock = Sketch(), ManualClock()
     source = sketch.source(schema=case.schema, delay=case.delay)
     out = sketch.add(case.op, source, key=case.key)
-    session = sketch.session(clock=clock)
+    harness = sketch.open_harness(clock=clock)
     for given, tick in zip(case.batches, ticks, strict=False):
         clock.advance(tick)
-        session.push({source.step: given})
-    result = session.end()
+        harness.push({source.step: given})
+    result = harness.end()
     tables = {port: result.collected[Ref(out.step, port)] for port in case.op.outputs({IN: case.up})}
     return Told(tables, result.accounts[out.step])
 

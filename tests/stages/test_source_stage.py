@@ -66,7 +66,7 @@ def by_reference(sketch: Sketch, name: str, batches: list[SourceBatch]) -> Told:
         for each in batches:
             clock.advance(1_000)
             judge.round({name: each})
-            told.watermarks.append(judge.source(name).mark.watermark)
+            told.watermarks.append(judge.source(name).frontier.watermark)
     except PenstockError as problem:
         told.error = told_error(problem)
     for ref, rows in judge.collected.items():

@@ -12,8 +12,8 @@ import pytest
 import penstock as ps
 from penstock import col
 from penstock.clock import Clock
-from penstock.engines.protocol import Engine, Gap, Run, RunOptions, RunResult, Session
-from penstock.engines.registry import find
+from penstock.engines.protocol import Engine, EngineHarness, Gap, Run, RunOptions, RunResult
+from penstock.engines.registry import find_engine
 from penstock.events import EventSink
 from penstock.plan.plan import Plan
 from penstock.testing import assert_engines_agree
@@ -27,7 +27,7 @@ class Wrapped:
     name = "wrapped"
 
     def __init__(self) -> None:
-        self._inner: Engine = find("reference")
+        self._inner: Engine = find_engine("reference")
 
     def changed(self, result: RunResult) -> RunResult:
         return result
@@ -38,8 +38,10 @@ class Wrapped:
     def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> Run:
         return WrappedRun(self._inner.start(plan, clock=clock, events=events, options=options), self)
 
-    def session(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> Session:
-        return self._inner.session(plan, clock=clock, events=events, options=options)
+    def open_harness(
+        self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions
+    ) -> EngineHarness:
+        return self._inner.open_harness(plan, clock=clock, events=events, options=options)
 
     def explain(self, plan: Plan) -> Sequence[str]:
         return ()

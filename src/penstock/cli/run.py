@@ -93,5 +93,5 @@ def _as_data(graph: ps.PipeGraph, engine: str, done: Any, sinks: list[str]) -> d
         "batches": done.batches,
         "rows_out": {sink: done.accounts[sink].rows_in for sink in sinks},
         "accounts": {step: accounts.to_dict() for step, accounts in done.accounts.items()},
-        **({} if done.measured is None else done.measured.to_dict()),
+        **({} if done.measurements is None else done.measurements.to_dict()),
     }

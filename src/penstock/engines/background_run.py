@@ -20,7 +20,7 @@ LOOK = 0.2
 """Seconds until Ctrl-C is seen at the latest."""
 
 
-class InThread(ABC):
+class BackgroundRun(ABC):
     """A run under way, once it is begun."""
 
     patience = PATIENCE
@@ -30,10 +30,10 @@ class InThread(ABC):
         self._stopping, self._over = threading.Event(), threading.Event()
         self._result: RunResult | None = None
         self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._go, name=f"penstock-{engine}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"penstock-{engine}", daemon=True)
 
     @abstractmethod
-    def carried(self) -> RunResult:
+    def execute(self) -> RunResult:
         """All of the run, from opening to closing."""
 
     def begin(self) -> None:
@@ -41,7 +41,7 @@ class InThread(ABC):
         try:
             self._thread.start()  # returns when the thread runs, which may be long after rows flow
         except KeyboardInterrupt:
-            self._interrupted()
+            self._stop_after_interrupt()
             raise
 
     def wait(self, timeout: float | None = None) -> RunResult:
@@ -52,9 +52,9 @@ class InThread(ABC):
                 hint="call wait() in the thread that started the run; stop() may be called anywhere",
             )
         try:
-            over = self._ended_within(timeout)  # join(), interrupted, would take the thread for ended
+            over = self._wait_until_over(timeout)  # join(), interrupted, would take the thread for ended
         except KeyboardInterrupt:
-            self._interrupted()
+            self._stop_after_interrupt()
             raise
         if not over:
             raise TimeoutError(f"the run of {self._graph} is not over after {timeout} s")
@@ -72,11 +72,11 @@ class InThread(ABC):
         """Whether a thread does the work of the run."""
         return thread is self._thread
 
-    def break_off(self) -> None:
+    def abandon(self) -> None:
         """Leave at once, after Ctrl-C and some patience; nothing is waited for any more."""
         return
 
-    def _ended_within(self, timeout: float | None) -> bool:
+    def _wait_until_over(self, timeout: float | None) -> bool:
         """Whether the run is over in time.
 
         A signal that comes while a thread is on its way into a wait does not end it: Python only notes it
@@ -88,15 +88,15 @@ class InThread(ABC):
                 return False
         return True
 
-    def _interrupted(self) -> None:
+    def _stop_after_interrupt(self) -> None:
         self.stop()
         if self._over.wait(self.patience):
             self._thread.join()
-        self.break_off()
+        self.abandon()
 
-    def _go(self) -> None:
+    def _run(self) -> None:
         try:
-            self._result = self.carried()
+            self._result = self.execute()
         except BaseException as failure:  # raised again in wait(), in the user's thread
             self._failure = failure
         finally:

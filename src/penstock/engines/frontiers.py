@@ -18,7 +18,7 @@ from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Frontier:
     """How far a stream has come.
 
     watermark  no more rows with a time before this
@@ -31,11 +31,11 @@ class Mark:
     over: bool = False
 
 
-OVER = Mark(AFTER_ALL, over=True)
+OVER = Frontier(AFTER_ALL, over=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class WatermarkAdvance:
     """What a step is told in a round.
 
     before  the watermark that judges its rows
@@ -48,51 +48,51 @@ class Turn:
     over: bool
 
 
-class Marks:
+class Frontiers:
     """The marks of all steps; `saved` takes up what another run had reached."""
 
     def __init__(self, plan: Plan, saved: Mapping[str, float] | None = None) -> None:
         self._steps = [step for step in plan if not isinstance(step.op, Source)]
         known = saved or {}
-        self._inputs = {step.name: Mark(known.get(step.name, BEFORE_ALL)) for step in self._steps}
-        self._outputs: dict[str, Mark] = {}
-        self._held_back = {step.name: held_back(step) for step in self._steps}
+        self._inputs = {step.name: Frontier(known.get(step.name, BEFORE_ALL)) for step in self._steps}
+        self._outputs: dict[str, Frontier] = {}
+        self._output_delay = {step.name: output_delay(step) for step in self._steps}
 
-    def move(self, sources: Mapping[str, Mark]) -> dict[str, Turn]:
+    def advance(self, sources: Mapping[str, Frontier]) -> dict[str, WatermarkAdvance]:
         """A round goes by, after which the sources have come so far: what each other step is told."""
         self._outputs |= sources
-        turns = {}
+        advances = {}
         for step in self._steps:
             before = self._inputs[step.name]
-            after = flowing_together((self._mark(ref) for ref in step.data_feeds), before)
+            after = merge_frontiers((self._frontier(ref) for ref in step.data_feeds), before)
             self._inputs[step.name] = after
-            by = self._held_back[step.name]
-            self._outputs[step.name] = Mark(after.watermark - by, after.idle, after.over)
-            turns[step.name] = Turn(before.watermark, after.watermark, after.over)
-        return turns
+            by = self._output_delay[step.name]
+            self._outputs[step.name] = Frontier(after.watermark - by, after.idle, after.over)
+            advances[step.name] = WatermarkAdvance(before.watermark, after.watermark, after.over)
+        return advances
 
     def reached(self) -> dict[str, float]:
         """The watermark of every step's input, to be saved; those not moved yet are left out."""
-        marks = {name: mark.watermark for name, mark in self._inputs.items()}
-        return {name: mark for name, mark in marks.items() if mark != BEFORE_ALL}
+        frontiers = {name: frontier.watermark for name, frontier in self._inputs.items()}
+        return {name: frontier for name, frontier in frontiers.items() if frontier != BEFORE_ALL}
 
-    def _mark(self, ref: Ref) -> Mark:
-        mark = self._outputs[ref.step]
+    def _frontier(self, ref: Ref) -> Frontier:
+        frontier = self._outputs[ref.step]
         if ref.port in (LATE, LATE_RIGHT):
-            return OVER if mark.over else Mark()
-        return mark
+            return OVER if frontier.over else Frontier()
+        return frontier
 
 
-def flowing_together(marks: Iterable[Mark], before: Mark) -> Mark:
+def merge_frontiers(frontiers: Iterable[Frontier], before: Frontier) -> Frontier:
     """The mark of streams that flow together: the least watermark of those not idle, never going back."""
-    marks = list(marks)
-    if len(marks) == 1 and not marks[0].idle and marks[0].watermark >= before.watermark:
-        return marks[0]  # most streams come alone
-    awake = [mark.watermark for mark in marks if not mark.idle]
+    frontiers = list(frontiers)
+    if len(frontiers) == 1 and not frontiers[0].idle and frontiers[0].watermark >= before.watermark:
+        return frontiers[0]  # most streams come alone
+    awake = [frontier.watermark for frontier in frontiers if not frontier.idle]
     watermark = max(before.watermark, min(awake)) if awake else before.watermark
-    return Mark(watermark, idle=not awake, over=all(mark.over for mark in marks))
+    return Frontier(watermark, idle=not awake, over=all(frontier.over for frontier in frontiers))
 
 
-def held_back(step: Step) -> int:
+def output_delay(step: Step) -> int:
     """How far the results of a step come behind the watermark of its input."""
     return step.op.resolved(step.up).lateness if isinstance(step.op, Windows) else 0

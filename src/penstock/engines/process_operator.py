@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.accounts import Accounts
 from penstock.caller import defined_at
-from penstock.engines.rows import TimedRow, values_of
+from penstock.engines.rows import TimedRow, batch_to_rows
 from penstock.errors import FunctionError, PenstockError
 from penstock.expr.failure import RowFailure, reason_of
 from penstock.operators.function import own_copy
@@ -123,7 +123,7 @@ class Outlet:
                     f'a batch pushed to port "{self._name}" has other columns than the port',
                     detail=f"it has {_columns(row.schema)}; the port has {_columns(self._schema)}",
                 )
-            return values_of(row)
+            return batch_to_rows(row)
         try:
             return [plain_row(row, self._schema)]
         except RowFailure as failure:

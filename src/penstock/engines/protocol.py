@@ -1,13 +1,13 @@
 """The seam between a plan and what runs it.
 
 An engine says what it cannot do before it starts, then carries a plan's batches. `start` gives a run
-that goes by itself; `session` gives one that is fed by hand, which the public test harness drives.
+that goes by itself; `open_harness` gives one that is fed by hand, which the public test harness drives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -15,7 +15,6 @@ import pyarrow as pa
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
-from penstock.engines.accounts import Measured
 from penstock.frozen import dataclass
 from penstock.plan.plan import Plan, Ref
 
@@ -51,6 +50,40 @@ class RunOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class Latency:
+    """Time from reading a batch until its results were committed by a sink, in microseconds.
+
+    Percentiles are over rows and at most an eighth too high; the maximum is exact.
+    """
+
+    rows: int
+    p50_us: int
+    p95_us: int
+    p99_us: int
+    max_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measurements:
+    """Latency by sink, and time and memory by step (WindFlow, 5.4).
+
+    user_us       time in the step's own work: its functions, expressions and windows, its reader or writer
+    system_us     time in everything else its tasks did: partitioning, channels, rounds; for fused steps this
+                  is counted at the first of them
+    state_nbytes  the most memory that the windows of a step held, summed over its replicas
+    """
+
+    latency: Mapping[str, Latency]
+    user_us: Mapping[str, int]
+    system_us: Mapping[str, int]
+    state_nbytes: Mapping[str, int]
+
+    def to_dict(self) -> dict[str, object]:
+        """Returns the measurements as plain data for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
 class RunResult:
     """What a finished run says of itself.
 
@@ -65,7 +98,7 @@ class RunResult:
     batches: int
     accounts: Mapping[str, Accounts]
     collected: Mapping[Ref, pa.Table] = field(default_factory=dict)
-    measured: Measured | None = None
+    measurements: Measurements | None = None
 
 
 class Run(Protocol):
@@ -81,7 +114,7 @@ class Run(Protocol):
         """The accounts so far."""
 
 
-class Session(Protocol):
+class EngineHarness(Protocol):
     """A run fed by hand: one `push` is one round of batches."""
 
     def push(self, batches: Mapping[str, SourceBatch]) -> None:
@@ -113,7 +146,9 @@ class Engine(Protocol):
     def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> Run:
         """Begin a run."""
 
-    def session(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> Session:
+    def open_harness(
+        self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions
+    ) -> EngineHarness:
         """Begin a run fed by hand."""
 
     def explain(self, plan: Plan) -> Sequence[str]:

@@ -20,7 +20,7 @@ OURS = {
 }
 
 
-def find(name: str) -> Engine:
+def find_engine(name: str) -> Engine:
     """The engine of that name; an error that lists the others if there is none."""
     if name in OURS:
         module, _, attribute = OURS[name].partition(":")
@@ -29,7 +29,7 @@ def find(name: str) -> Engine:
     for offered in _offered().select(name=name):
         found: Engine = offered.load()()
         return found
-    names = nearest_first(name, available())
+    names = nearest_first(name, engine_names())
     raise EngineError(
         f'there is no engine "{name}"',
         detail=f"available: {', '.join(names)}",
@@ -37,7 +37,7 @@ def find(name: str) -> Engine:
     )
 
 
-def available() -> list[str]:
+def engine_names() -> list[str]:
     """The names of the engines that can be found here."""
     return sorted({*OURS, *(offered.name for offered in _offered())})
 

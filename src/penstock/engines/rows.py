@@ -36,40 +36,40 @@ def sort_key(value: object) -> tuple[Any, ...]:
     return (1, value)
 
 
-def same(value: object) -> Hashable:
+def equality_key(value: object) -> Hashable:
     """A form that is equal for equal values: NaN equals NaN, -0.0 equals 0.0, null equals null."""
     match value:
         case float() if math.isnan(value):
             return ("NaN",)
         case list():
-            return tuple(same(part) for part in value)
+            return tuple(equality_key(part) for part in value)
         case dict():
-            return tuple(same(part) for part in value.values())
+            return tuple(equality_key(part) for part in value.values())
         case Hashable():
             return value
     raise AssertionError(f"{value!r} is not a plain value")
 
 
-def clean(value: object) -> object:
+def canonical_value(value: object) -> object:
     """The value that stands for all that equal it: -0.0 becomes 0.0."""
     match value:
         case float():
             return value + 0.0
         case list():
-            return [clean(part) for part in value]
+            return [canonical_value(part) for part in value]
         case dict():
-            return {name: clean(part) for name, part in value.items()}
+            return {name: canonical_value(part) for name, part in value.items()}
     return value
 
 
 def key_of(values: Mapping[str, object], names: Iterable[str]) -> tuple[Hashable, ...]:
     """The key of a row, to group and look up by."""
-    return tuple(same(values[name]) for name in names)
+    return tuple(equality_key(values[name]) for name in names)
 
 
 def key_columns(values: Mapping[str, object], names: Iterable[str]) -> dict[str, object]:
     """The key columns as results show them."""
-    return {name: clean(values[name]) for name in names}
+    return {name: canonical_value(values[name]) for name in names}
 
 
 # A row on its way: its columns as plain values, its time, and its place among rows of equal time.
@@ -106,17 +106,17 @@ class TimedRow:
         return self.time
 
 
-def place(row: TimedRow) -> tuple[Any, ...]:
+def row_sort_key(row: TimedRow) -> tuple[Any, ...]:
     """What to sort rows by."""
     return (row.time or 0, row.order, [sort_key(value) for value in row.values.values()])
 
 
-def in_order(rows: Iterable[TimedRow]) -> list[TimedRow]:
+def sort_rows(rows: Iterable[TimedRow]) -> list[TimedRow]:
     """The rows by (time, order, columns)."""
-    return sorted(rows, key=place)
+    return sorted(rows, key=row_sort_key)
 
 
-def values_of(batch: pa.RecordBatch) -> list[dict[str, object]]:
+def batch_to_rows(batch: pa.RecordBatch) -> list[dict[str, object]]:
     """A batch, row by row, as plain values."""
     names = batch.schema.names
     columns = [to_plain(column) for column in batch.columns]
@@ -126,14 +126,14 @@ def values_of(batch: pa.RecordBatch) -> list[dict[str, object]]:
     ]
 
 
-def batch_of(rows: Iterable[TimedRow], schema: pa.Schema) -> pa.RecordBatch:
+def rows_to_batch(rows: Iterable[TimedRow], schema: pa.Schema) -> pa.RecordBatch:
     """Rows as a batch of the schema."""
     rows = list(rows)
     columns = [from_plain([row.values[field.name] for row in rows], field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def shown(values: Mapping[str, object], schema: pa.Schema) -> str:
+def format_row(values: Mapping[str, object], schema: pa.Schema) -> str:
     """A row for an error message: as the user sees it, else as it is stored."""
     try:
         return f"{Row(values, schema)!r:.400}"

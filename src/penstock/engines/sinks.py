@@ -18,7 +18,7 @@ from penstock.stages.rows.batch import Batch
 _Takes = Callable[[int, Sequence[Mapping[str, object]], pa.Schema], None]
 
 
-class Writing:
+class SinkWriter:
     """One sink at work. A round that brings nothing is not committed.
 
     shows_row  does what `write_row` does, where the output has a way for it that cannot fail

@@ -11,7 +11,7 @@ from penstock.clock import Clock
 from penstock.connect.plain import PlainBatch
 from penstock.connect.protocol import SourceBatch
 from penstock.connect.readers.rows import table
-from penstock.engines.frontiers import OVER, Mark
+from penstock.engines.frontiers import OVER, Frontier
 from penstock.errors import CheckpointError, ConnectorError, PenstockError
 from penstock.expr.failure import reason_of
 from penstock.operators.source import Source
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 JournalOf = Callable[[str, int], "Journal | None"]
 """Gives a source's journal, by name and batches that are done; None where there is none."""
-_UNTIMED = Mark()
+_UNTIMED = Frontier()
 
 
 def no_journal(source: str, done: int) -> None:
     """For runs without a checkpoint."""
 
 
-class Reading:
+class SourceReader:
     """One source at work."""
 
     def __init__(self, plan: Plan, step: Step, clock: Clock, accounts: Accounts) -> None:
@@ -49,7 +49,7 @@ class Reading:
         self._batches: Iterator[Any] | None = None
         self.ended = self._over = False
         self.n_batches = self.n_rows = 0
-        self._mark = Mark()
+        self._frontier = Frontier()
 
     @property
     def bounded(self) -> bool:
@@ -62,16 +62,16 @@ class Reading:
         return self._stage.watermark
 
     @property
-    def mark(self) -> Mark:
+    def frontier(self) -> Frontier:
         """How far it has come, for those that read it."""
         if self._over:
             return OVER
         if not self._timed:
             return _UNTIMED
         watermark, idle = self._stage.watermark, self._stage.idle
-        if watermark != self._mark.watermark or idle != self._mark.idle:
-            self._mark = Mark(watermark, idle=idle)
-        return self._mark
+        if watermark != self._frontier.watermark or idle != self._frontier.idle:
+            self._frontier = Frontier(watermark, idle=idle)
+        return self._frontier
 
     @property
     def timed(self) -> bool:
@@ -94,20 +94,20 @@ class Reading:
 
     def resume(self, position: tuple[int, int], watermark: float, journal: JournalOf = no_journal) -> None:
         """Go on from where another run had come to: (batches, rows) before that are passed over."""
-        self._take_up(position, journal)
+        self._restore(position, journal)
         while self.position[0] < position[0] and self.next() is not None:
             continue
         if self.position != position:
-            raise self._other_input(position)
+            raise self._input_changed(position)
         if BEFORE_ALL < watermark < AFTER_ALL:
             self._stage.promise(int(watermark))
 
-    def _take_up(self, position: tuple[int, int], journal: JournalOf) -> None:
+    def _restore(self, position: tuple[int, int], journal: JournalOf) -> None:
         """Files are read behind the position, by the journal of earlier runs."""
         reader: Any = self._reader
-        found = journal(self.step.name, position[0]) if getattr(reader, "by_files", False) else None
-        if found is not None:
-            self._reader = reader.going_on(found, position)
+        noted_files = journal(self.step.name, position[0]) if getattr(reader, "by_files", False) else None
+        if noted_files is not None:
+            self._reader = reader.going_on(noted_files, position)
             self.n_batches, self.n_rows = position
 
     def next(self) -> Any:
@@ -115,20 +115,20 @@ class Reading:
         if self.ended:
             return None
         try:
-            return self.taken(next(self.begun(), None))
+            return self.accept(next(self.open(), None))
         except Exception as cause:
-            raise self.failed(cause) from cause
+            raise self.read_error(cause) from cause
 
-    def begun(self) -> Iterator[Any]:
+    def open(self) -> Iterator[Any]:
         """The batches that are left; one that is a single plain row may be the row itself, a dict.
 
-        Who takes from it says so: `taken`, or for rows `went_on`; what it raises must pass `failed`.
+        The caller passes each item to `accept` (rows: `count_row_batches`), and exceptions to `read_error`.
         """
         if self._batches is None:
             self._batches = self._read()
         return self._batches
 
-    def taken(self, read: Any) -> Any:
+    def accept(self, read: Any) -> Any:
         """What was read last, as a batch; None is the end."""
         if read is None:
             self.ended = True
@@ -138,7 +138,7 @@ class Reading:
         self.n_rows += _n_rows(batch)
         return batch
 
-    def went_on(self, n_rows: int) -> None:
+    def count_row_batches(self, n_rows: int) -> None:
         """So many rows were read, each a batch of its own."""
         self.n_batches += n_rows
         self.n_rows += n_rows
@@ -163,11 +163,11 @@ class Reading:
 
     def close(self) -> None:
         """Let the reader release what it holds."""
-        closing = getattr(self._batches, "close", None)
-        if closing is not None:
-            closing()
+        close = getattr(self._batches, "close", None)
+        if close is not None:
+            close()
 
-    def _other_input(self, position: tuple[int, int]) -> PenstockError:
+    def _input_changed(self, position: tuple[int, int]) -> PenstockError:
         """Batches are counted, so input that is cut otherwise now would lose rows or bring some twice."""
         told = "{:,} batches of {:,} rows in all".format
         return CheckpointError(
@@ -179,7 +179,7 @@ class Reading:
             "input that grows is best cut by files",
         )
 
-    def failed(self, cause: Exception) -> PenstockError:
+    def read_error(self, cause: Exception) -> PenstockError:
         """The error of a reader that raised."""
         failure = cause
         if not isinstance(failure, PenstockError):
@@ -200,7 +200,7 @@ def _n_rows(batch: Any) -> int:
 # A worker need not see the file, and all replicas look into the same table.
 
 
-def with_tables(plan: Plan) -> Plan:
+def load_tables(plan: Plan) -> Plan:
     """The plan with every joined table in hand."""
     return replace(plan, steps=tuple(_with_table(step) for step in plan))
 

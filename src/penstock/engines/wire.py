@@ -15,7 +15,7 @@ from penstock.errors import EngineError, PenstockError, Where
 from penstock.stages.rows.batch import Batch
 
 
-def packed_up(batch: Batch) -> pa.Buffer:
+def pack_batch(batch: Batch) -> pa.Buffer:
     """A batch as bytes: its columns, then times and order under names of their place."""
     extra = [pa.array(batch.times), *(pa.array(column) for column in batch.order)]
     names = [str(place) for place in range(batch.rows.num_columns + len(extra))]
@@ -26,7 +26,7 @@ def packed_up(batch: Batch) -> pa.Buffer:
     return sink.getvalue()
 
 
-def unpack(body: bytes, schema: pa.Schema) -> Batch:
+def unpack_batch(body: bytes, schema: pa.Schema) -> Batch:
     """And back; `schema` is that of the rows."""
     with pa.ipc.open_stream(body) as reader:
         whole = reader.read_next_batch()
@@ -44,7 +44,7 @@ def unpack(body: bytes, schema: pa.Schema) -> Batch:
 _KNOWN = {name: each for name, each in vars(errors).items() if isinstance(each, type)}
 
 
-def as_data(failure: BaseException, order: int = 0) -> dict[str, Any]:
+def failure_to_dict(failure: BaseException, order: int = 0) -> dict[str, Any]:
     """A failure as plain data; of several in one round the one of the least `order` is told."""
     if not isinstance(failure, PenstockError):
         lines = traceback.format_exception(failure)
@@ -64,7 +64,7 @@ def as_data(failure: BaseException, order: int = 0) -> dict[str, Any]:
     }
 
 
-def as_error(told: Mapping[str, Any]) -> PenstockError:
+def failure_from_dict(told: Mapping[str, Any]) -> PenstockError:
     """The failure back, to be raised here."""
     kind = _KNOWN.get(told["error"], EngineError)
     where = None if told["where"] is None else Where(*told["where"])

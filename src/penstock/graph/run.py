@@ -27,11 +27,11 @@ _COLLECT_OPTIONS = ("clock", "drain", "events", "master", "options", "until")
 
 def engine_named(engine: str | Engine) -> Engine:
     """The engine itself; a name is looked up among the installed ones."""
-    from penstock.engines.registry import find
+    from penstock.engines.registry import find_engine
 
     if isinstance(engine, str):
         with placed(None, called_from()):
-            return find(engine)
+            return find_engine(engine)
     if not hasattr(engine, "start") or not hasattr(engine, "gaps"):
         raise EngineError(
             f"{engine!r} is not an engine",

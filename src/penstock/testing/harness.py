@@ -12,7 +12,7 @@ from penstock.caller import called_from
 from penstock.clock import Clock, ManualClock
 from penstock.connect.protocol import Reader, SourceBatch
 from penstock.connect.writers.memory import Memory
-from penstock.engines.protocol import Engine, RunOptions, RunResult, Session
+from penstock.engines.protocol import Engine, EngineHarness, RunOptions, RunResult
 from penstock.errors import EngineError, GraphError, TimeError, nearest_first
 from penstock.events import EventSink, nobody
 from penstock.expr import from_python
@@ -62,26 +62,26 @@ class Harness:
         self._plan = pipe.graph.plan(pipe, *_sides(pipe))
         chosen = engine_named(engine)
         refuse_gaps(chosen, self._plan)
-        self._session: Session = chosen.session(
+        self._harness: EngineHarness = chosen.open_harness(
             self._plan, clock=self.clock, events=events, options=RunOptions()
         )
 
     def push(self, rows: Iterable[object], *, source: str | None = None) -> None:
         """One batch of rows (dicts, dataclasses or NamedTuples) for one source; the only one if not named."""
         name = self._source(source)
-        self._session.push({name: self._batch(name, rows)})
+        self._harness.push({name: self._batch(name, rows)})
 
     def push_all(self, rows: Mapping[str, Iterable[object]]) -> None:
         """One round: a batch for each named source at once."""
-        self._session.push({self._source(name): self._batch(name, some) for name, some in rows.items()})
+        self._harness.push({self._source(name): self._batch(name, some) for name, some in rows.items()})
 
     def watermark(self, time: int | datetime | date) -> None:
         """Say that no row before `time` will come any more, on any source; `time` as in the time column."""
-        self._session.promise(self._micros(time))
+        self._harness.promise(self._micros(time))
 
     def take(self) -> list[dict[str, Any]]:
         """Rows that left the pipe since the last take."""
-        taken = [row for ref in self._pipe.feeds for row in self._session.take(ref).to_pylist()]
+        taken = [row for ref in self._pipe.feeds for row in self._harness.take(ref).to_pylist()]
         return [dict(row) for row in taken]
 
     def late(self) -> list[dict[str, Any]]:
@@ -94,17 +94,17 @@ class Harness:
 
     def end(self) -> RunResult:
         """End every source: all windows close."""
-        return self._session.end()
+        return self._harness.end()
 
     @property
     def accounts(self) -> Mapping[str, Accounts]:
         """What became of every row so far, by step."""
-        return self._session.metrics()
+        return self._harness.metrics()
 
     def _side(self, port: str) -> list[dict[str, Any]]:
         for ref in self._plan.collects:
             if ref.port == port:
-                return [dict(row) for row in self._session.take(ref).to_pylist()]
+                return [dict(row) for row in self._harness.take(ref).to_pylist()]
         raise EngineError(
             f"the pipe under test has no .{port}",
             where=called_from(),

@@ -65,8 +65,8 @@ def carried(graph: ps.PipeGraph, clock: ps.ManualClock, options: Any = None) -> 
     run.dispatcher.now, run.dispatcher._scheduler = clock.now, LastFirst()
     for node in run.network.nodes:
         node.now = clock.now
-    for writing in run.network.writings.values():
-        writing.open(resume=False)
+    for writer in run.network.writers.values():
+        writer.open(resume=False)
     run.dispatcher.begin(run.network.nodes)
     while not run.dispatcher.over:
         with run.dispatcher.lock:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock import col
 from penstock.clock import ManualClock
-from penstock.engines.accounts import Latency
 from penstock.engines.local.metrics.latency import RING, Histogram, Latencies, Watch
+from penstock.engines.protocol import Latency
 from penstock.events import BatchDone
 
 
@@ -97,8 +97,8 @@ def test_latency_is_from_reading_a_batch_to_committing_it_by_the_clock_of_the_ru
     graph = graph_of(clock, ps.write.memory(), chaining=chaining)
     options = ps.LocalOptions(threads=1, queue_size=1)
     result = graph.run("local", clock=clock, events=told.append, options=options)
-    assert result.measured is not None
-    found = result.measured.latency
+    assert result.measurements is not None
+    found = result.measurements.latency
     assert (found["rows out"].rows, found["sums out"].rows) == (20, 4)
     assert found["rows out"].p50_us >= 1_400  # a batch takes two rows' time at least
     done = [event for event in told if isinstance(event, BatchDone)]
@@ -110,22 +110,22 @@ def test_latency_is_from_reading_a_batch_to_committing_it_by_the_clock_of_the_ru
 def test_nothing_is_measured_unless_somebody_listens_or_asks() -> None:
     clock = ManualClock()
     graph = graph_of(clock, ps.write.memory())
-    assert graph.run("local", clock=clock).measured is None
-    assert graph.run("local", clock=clock, options=ps.LocalOptions(measure=True)).measured is not None
+    assert graph.run("local", clock=clock).measurements is None
+    assert graph.run("local", clock=clock, options=ps.LocalOptions(measure=True)).measurements is not None
 
 
 def test_time_is_told_for_every_step_and_adds_up_to_that_of_the_nodes() -> None:
     clock = ManualClock()
     graph = graph_of(clock, ps.write.memory())
     run = graph.start("local", options=ps.LocalOptions(measure=True))
-    measured = run.wait().measured
-    assert measured is not None
-    assert set(measured.user_us) == set(measured.system_us) == {step.name for step in graph.steps}
-    assert measured.user_us["slowly"] > 0
-    assert set(measured.state_nbytes) == {"sums"}
-    assert 0 < measured.state_nbytes["sums"] < 1_000_000
-    assert all(us >= 0 for us in (*measured.user_us.values(), *measured.system_us.values()))
-    assert measured.to_dict()["latency"] == {
+    measurements = run.wait().measurements
+    assert measurements is not None
+    assert set(measurements.user_us) == set(measurements.system_us) == {step.name for step in graph.steps}
+    assert measurements.user_us["slowly"] > 0
+    assert set(measurements.state_nbytes) == {"sums"}
+    assert 0 < measurements.state_nbytes["sums"] < 1_000_000
+    assert all(us >= 0 for us in (*measurements.user_us.values(), *measurements.system_us.values()))
+    assert measurements.to_dict()["latency"] == {
         sink: {
             "rows": each.rows,
             "p50_us": each.p50_us,
@@ -133,7 +133,7 @@ def test_time_is_told_for_every_step_and_adds_up_to_that_of_the_nodes() -> None:
             "p99_us": each.p99_us,
             "max_us": each.max_us,
         }
-        for sink, each in measured.latency.items()
+        for sink, each in measurements.latency.items()
     }
 
 
@@ -152,6 +152,6 @@ def test_the_time_of_an_own_loop_is_the_users() -> None:
     graph = ps.PipeGraph("loop")
     rows = graph.source(ps.read.batches([[{"v": i}] for i in range(9)], schema={"v": "int64"}), name="rows")
     rows.process(Adding(), name="adding").sink(ps.write.memory())
-    measured = graph.run("local", options=ps.LocalOptions(measure=True)).measured
-    assert measured is not None
-    assert measured.user_us["adding"] > 0
+    measurements = graph.run("local", options=ps.LocalOptions(measure=True)).measurements
+    assert measurements is not None
+    assert measurements.user_us["adding"] > 0

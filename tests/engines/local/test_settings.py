@@ -72,7 +72,7 @@ def test_a_session_keeps_no_checkpoint() -> None:
 
     plan = graph().plan()
     with pytest.raises(NotSupported, match="fed by hand keeps no checkpoint"):
-        LocalEngine().session(
+        LocalEngine().open_harness(
             plan, clock=ps.ManualClock(), events=lambda event: None, options=RunOptions(checkpoint="state/")
         )
 

@@ -67,8 +67,8 @@ def running(graph: ps.PipeGraph, workers: str = "thread") -> Iterator[Watched]:
     now, heard, pool = ps.ManualClock(), list[Event](), Pool(run.dispatcher)
     run.dispatcher.now = now.now
     dog = Watchdog(run.dispatcher, LIMIT_NS, clock=ps.ManualClock(5), tell=heard.append)
-    for writing in run.network.writings.values():
-        writing.open(resume=False)
+    for writer in run.network.writers.values():
+        writer.open(resume=False)
     run.dispatcher.begin(run.network.nodes)
     pool.set_threads(2)
     yield Watched(run, dog, now, heard, crew)

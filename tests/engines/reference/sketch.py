@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.accounts import Accounts
 from penstock.clock import Clock, ManualClock
 from penstock.connect.protocol import BadRow, Delivery, SourceBatch
-from penstock.engines.protocol import Engine, Run, RunOptions, RunResult, Session
+from penstock.engines.protocol import Engine, EngineHarness, Run, RunOptions, RunResult
 from penstock.engines.reference.engine import ReferenceEngine
 from penstock.errors import Where
 from penstock.events import Event, EventSink, nobody
@@ -142,9 +142,11 @@ class Sketch:
             self.plan(*collects), clock=clock or ManualClock(), events=events, options=asked
         )
 
-    def session(self, *, clock: Clock | None = None, **options: Any) -> Session:
+    def open_harness(self, *, clock: Clock | None = None, **options: Any) -> EngineHarness:
         asked = RunOptions(engine=self.asked, **options)
-        return self.engine.session(self.plan(), clock=clock or ManualClock(), events=nobody, options=asked)
+        return self.engine.open_harness(
+            self.plan(), clock=clock or ManualClock(), events=nobody, options=asked
+        )
 
 
 def late(ref: Ref) -> Ref:

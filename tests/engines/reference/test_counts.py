@@ -93,9 +93,9 @@ def test_early_shows_a_count_window_that_is_not_full() -> None:
     rows = sketch.source(name="s")
     op = KeyedWindows(windows=count_window(3), aggregates={"all": collect("v")}, early="1 ms")
     out = sketch.add(op, rows, key=("k",))
-    session = sketch.session(clock=clock)
+    harness = sketch.open_harness(clock=clock)
     clock.advance(2_000)
-    session.push({"s": batch([("a", 1, 1), ("a", 2, 2)])})
-    assert session.take(out).to_pylist() == [
+    harness.push({"s": batch([("a", 1, 1), ("a", 2, 2)])})
+    assert harness.take(out).to_pylist() == [
         {"k": "a", "window_start": 1, "window_end": 1, "window_index": 0, "all": [1], "final": False}
     ], "the row at 2 is not in order yet: W = 2"

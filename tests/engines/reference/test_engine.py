@@ -27,7 +27,7 @@ from tests.engines.reference.sketch import Sketch
 def test_what_the_engine_cannot_do_is_refused_at_the_start(options: RunOptions) -> None:
     sketch = Sketch()
     sketch.source()
-    for begin in (ReferenceEngine().start, ReferenceEngine().session):
+    for begin in (ReferenceEngine().start, ReferenceEngine().open_harness):
         with pytest.raises(NotSupported, match="the reference engine") as refusal:
             begin(sketch.plan(), clock=ManualClock(), events=nobody, options=options)
         assert "leave" in str(refusal.value.hint)

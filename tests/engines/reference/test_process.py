@@ -101,11 +101,11 @@ def test_a_row_pushed_long_after_it_was_taken_is_not_late() -> None:
     rows = sketch.source(name="s")
     held = sketch.add(Process(operator=Holding()), rows)
     out = sketch.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), held)
-    session = sketch.session()
-    session.push({"s": batch([("a", 1, 1)])})
-    session.promise(50)
-    session.end()
-    assert session.take(out).to_pylist() == [{"window_start": 50, "window_end": 60, "n": 1}]
+    harness = sketch.open_harness()
+    harness.push({"s": batch([("a", 1, 1)])})
+    harness.promise(50)
+    harness.end()
+    assert harness.take(out).to_pylist() == [{"window_start": 50, "window_end": 60, "n": 1}]
 
 
 class Farewell(Barrier):

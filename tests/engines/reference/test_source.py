@@ -86,11 +86,11 @@ def test_ingest_time_is_the_clock_when_a_batch_arrives() -> None:
     sketch = Sketch()
     rows = sketch.source(name="s", time=ingest_time())
     out = sketch.add(KeyedWindows(windows=tumbling("1 ms"), aggregates={"n": count()}), rows)
-    session = sketch.session(clock=clock)
-    session.push({"s": batch([("a", 0, 1)])})
+    harness = sketch.open_harness(clock=clock)
+    harness.push({"s": batch([("a", 0, 1)])})
     clock.advance(1_000)
-    session.push({"s": batch([("a", 0, 1)])})
-    (row,) = session.take(out).to_pylist()
+    harness.push({"s": batch([("a", 0, 1)])})
+    (row,) = harness.take(out).to_pylist()
     assert (row["window_start"].microsecond, row["n"]) == (0, 1)
 
 
@@ -167,29 +167,29 @@ def two_sources(clock: ManualClock, *, idle: str | None) -> tuple[Any, Any]:
     busy = sketch.source(name="busy")
     quiet = sketch.source(name="quiet", idle=idle)
     out = sketch.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}, name="w"), [busy, quiet])
-    return sketch.session(clock=clock), out
+    return sketch.open_harness(clock=clock), out
 
 
 def test_a_silent_source_holds_the_others_back() -> None:
     clock = ManualClock()
-    session, out = two_sources(clock, idle=None)
+    harness, out = two_sources(clock, idle=None)
     clock.advance(5_000_000)
-    session.push({"busy": batch([("a", 1, 1), ("a", 30, 1)])})
-    assert session.take(out).num_rows == 0
+    harness.push({"busy": batch([("a", 1, 1), ("a", 30, 1)])})
+    assert harness.take(out).num_rows == 0
 
 
 def test_an_idle_source_is_ignored_and_its_return_does_not_move_the_watermark_back() -> None:
     clock = ManualClock()
-    session, out = two_sources(clock, idle="5 s")
+    harness, out = two_sources(clock, idle="5 s")
     clock.advance(5_000_000)
-    session.push({"busy": batch([("a", 1, 1), ("a", 30, 1)])})
-    assert [row["n"] for row in session.take(out).to_pylist()] == [1]
-    session.push({"quiet": batch([("b", 2, 1)])})
-    assert session.metrics()["w"].late == 1
-    session.push({"busy": batch([("a", 50, 1)])})
-    assert session.take(out).num_rows == 0, "the quiet source is awake, at 2, and W stays at 30"
-    session.push({"quiet": batch([("b", 3, 1)])})
-    assert session.metrics()["w"].late == 2
+    harness.push({"busy": batch([("a", 1, 1), ("a", 30, 1)])})
+    assert [row["n"] for row in harness.take(out).to_pylist()] == [1]
+    harness.push({"quiet": batch([("b", 2, 1)])})
+    assert harness.metrics()["w"].late == 1
+    harness.push({"busy": batch([("a", 50, 1)])})
+    assert harness.take(out).num_rows == 0, "the quiet source is awake, at 2, and W stays at 30"
+    harness.push({"quiet": batch([("b", 3, 1)])})
+    assert harness.metrics()["w"].late == 2
 
 
 def test_when_every_source_is_idle_the_watermark_stays() -> None:
@@ -197,11 +197,11 @@ def test_when_every_source_is_idle_the_watermark_stays() -> None:
     sketch = Sketch()
     rows = sketch.source(name="s", idle="1 s")
     out = sketch.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), rows)
-    session = sketch.session(clock=clock)
-    session.push({"s": batch([("a", 1, 1)])})
+    harness = sketch.open_harness(clock=clock)
+    harness.push({"s": batch([("a", 1, 1)])})
     clock.advance(2_000_000)
-    session.push({})
-    assert session.take(out).num_rows == 0
+    harness.push({})
+    assert harness.take(out).num_rows == 0
 
 
 def test_an_empty_source_drains() -> None:

@@ -42,11 +42,11 @@ def test_rows_reach_the_state_in_order_of_time_once_the_watermark_has_passed_the
 def test_a_row_waits_until_the_watermark_is_beyond_its_time() -> None:
     sketch = Sketch()
     out = sketch.add(running_sum(), sketch.source(name="s"), key=("k",))
-    session = sketch.session()
-    session.push({"s": batch([("a", 1, 1), ("a", 2, 2)])})
-    assert session.take(out).to_pylist() == [{"k": "a", "sum": 1}], "W = 2 has passed 1, not 2"
-    session.promise(3)
-    assert session.take(out).to_pylist() == [{"k": "a", "sum": 3}]
+    harness = sketch.open_harness()
+    harness.push({"s": batch([("a", 1, 1), ("a", 2, 2)])})
+    assert harness.take(out).to_pylist() == [{"k": "a", "sum": 1}], "W = 2 has passed 1, not 2"
+    harness.promise(3)
+    assert harness.take(out).to_pylist() == [{"k": "a", "sum": 3}]
 
 
 def test_a_row_behind_the_watermark_is_late() -> None:
@@ -61,9 +61,9 @@ def test_without_time_rows_are_handled_as_they_come() -> None:
     sketch = Sketch()
     rows = sketch.source([("a", 5), ("a", 1)], name="s", schema=schema)
     out = sketch.add(running_sum(), rows, key=("k",))
-    session = sketch.session()
-    session.push({"s": batch([("a", 5), ("a", 1)], schema, seq=[0, 1])})
-    assert session.take(out).to_pylist() == [{"k": "a", "sum": 5}, {"k": "a", "sum": 6}]
+    harness = sketch.open_harness()
+    harness.push({"s": batch([("a", 5), ("a", 1)], schema, seq=[0, 1])})
+    assert harness.take(out).to_pylist() == [{"k": "a", "sum": 5}, {"k": "a", "sum": 6}]
 
 
 @dataclass

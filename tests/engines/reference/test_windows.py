@@ -172,20 +172,20 @@ def test_early_results_are_given_by_the_clock_for_windows_that_changed() -> None
     rows = sketch.source(name="s")
     op = KeyedWindows(windows=tumbling(10), aggregates={"n": count()}, early="1 ms")
     out = sketch.add(op, rows, key=("k",))
-    session = sketch.session(clock=clock)
-    session.push({"s": batch([("a", 1, 1)])})
-    assert session.take(out).num_rows == 0, "the clock has not moved"
+    harness = sketch.open_harness(clock=clock)
+    harness.push({"s": batch([("a", 1, 1)])})
+    assert harness.take(out).num_rows == 0, "the clock has not moved"
     clock.advance(1_000)
-    session.push({"s": batch([("b", 2, 1)])})
-    assert session.take(out).to_pylist() == [
+    harness.push({"s": batch([("b", 2, 1)])})
+    assert harness.take(out).to_pylist() == [
         {"k": "a", "window_start": 0, "window_end": 10, "n": 1, "final": False},
         {"k": "b", "window_start": 0, "window_end": 10, "n": 1, "final": False},
     ]
     clock.advance(1_000)
-    session.push({"s": batch([("b", 3, 1)])})
-    assert [(row["k"], row["n"]) for row in session.take(out).to_pylist()] == [("b", 2)]
-    session.end()
-    assert [(row["k"], row["n"], row["final"]) for row in session.take(out).to_pylist()] == [
+    harness.push({"s": batch([("b", 3, 1)])})
+    assert [(row["k"], row["n"]) for row in harness.take(out).to_pylist()] == [("b", 2)]
+    harness.end()
+    assert [(row["k"], row["n"], row["final"]) for row in harness.take(out).to_pylist()] == [
         ("a", 1, True),
         ("b", 2, True),
     ]

@@ -18,7 +18,7 @@ import pyarrow as pa
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.engines.checkpoint.checkpoint import Checkpoint, described
-from penstock.engines.protocol import Gap, RunOptions, RunResult, Session
+from penstock.engines.protocol import EngineHarness, Gap, RunOptions, RunResult
 from penstock.engines.spark.driver.jobs import Jobs
 from penstock.engines.spark.driver.loop import Rounds
 from penstock.engines.spark.driver.reports import Came, came
@@ -133,7 +133,9 @@ class LegsHere:
         )
         return HereRun(rounds, checkpoint)
 
-    def session(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> Session:
+    def open_harness(
+        self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions
+    ) -> EngineHarness:
         """None."""
         raise NotSupported("not fed by hand")
 

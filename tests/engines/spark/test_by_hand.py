@@ -7,7 +7,7 @@ import pytest
 import penstock as ps
 from penstock import EngineError, FunctionError, GraphError, col
 from penstock.engines.protocol import RunOptions
-from penstock.engines.registry import find
+from penstock.engines.registry import find_engine
 from penstock.engines.spark.session.session import Opened
 from penstock.events import Event, RunEnded, StepFailed
 from penstock.plan.plan import Ref
@@ -55,12 +55,12 @@ def test_a_step_that_fails_ends_the_run() -> None:
 def test_what_is_not_there_is_named_with_what_is(opened: Opened) -> None:
     made = rows().map(v=col("v") + 1, name="more")
     plan = made.graph.plan(made)
-    session = find("spark").session(
+    harness = find_engine("spark").open_harness(
         plan, clock=ps.ManualClock(), events=lambda event: None, options=RunOptions()
     )
     with pytest.raises(GraphError, match='there is no source "row" in this run') as told:
-        session.push({"row": next(iter(ps.read.rows([{"t": 1, "v": 1}]).batches()))})
+        harness.push({"row": next(iter(ps.read.rows([{"t": 1, "v": 1}]).batches()))})
     assert told.value.detail == "the sources are rows"
     with pytest.raises(GraphError, match="are not collected in this run"):
-        session.take(Ref("rows", "out"))
-    session.end()
+        harness.take(Ref("rows", "out"))
+    harness.end()

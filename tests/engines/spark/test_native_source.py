@@ -15,7 +15,7 @@ from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.connect.protocol import SourceBatch
 from penstock.engines.spark.jvm import pipeline as native_chain
-from penstock.engines.spark.jvm.source import Extent, FilesReading, NativeBatch, NativeFile, extent_of
+from penstock.engines.spark.jvm.source import Extent, FilesReader, NativeBatch, NativeFile, extent_of
 from penstock.operators.source import Source
 from penstock.plan.plan import Plan
 from tests.engines.spark.feeds import SECOND, columns, write_files
@@ -26,13 +26,13 @@ def small_batches_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_chain, "LEAST_ROWS", 100)
 
 
-def reading(folder: Any, look: Any = None, accounts: Accounts | None = None, **options: Any) -> FilesReading:
+def reading(folder: Any, look: Any = None, accounts: Accounts | None = None, **options: Any) -> FilesReader:
     graph = ps.PipeGraph("read")
     cuts = {"files": options.pop("files", None), "schema": options.pop("schema", None)}
     pipe = graph.source(ps.read.parquet(folder, **cuts), **{"time": "t", "delay": "1 s", **options})
     pipe.sink(ps.write.memory())
     plan = Plan("read", tuple(graph.steps))
-    return FilesReading(plan, plan.sources[0], ManualClock(), accounts or Accounts(), look or unasked)
+    return FilesReader(plan, plan.sources[0], ManualClock(), accounts or Accounts(), look or unasked)
 
 
 def unasked(files: Sequence[NativeFile]) -> Extent:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.engines.spark import wire
 from penstock.engines.spark.wire import Dealing, Sent, from_wire, pack, packed, to_wire
-from penstock.engines.wire import unpack
+from penstock.engines.wire import unpack_batch
 from penstock.stages.rows.batch import Batch
 from penstock.testing.strategies import rows
 
@@ -56,7 +56,7 @@ def same(one: Batch, other: Batch) -> bool:
 @pytest.mark.slow
 @given(batches())
 def test_a_batch_of_any_type_comes_back_as_it_was_packed(batch: Batch) -> None:
-    assert same(unpack(pack(batch), batch.rows.schema), batch)
+    assert same(unpack_batch(pack(batch), batch.rows.schema), batch)
 
 
 @pytest.mark.slow
@@ -64,14 +64,14 @@ def test_a_batch_of_any_type_comes_back_as_it_was_packed(batch: Batch) -> None:
 def test_a_slice_is_packed_without_what_is_beside_it(batch: Batch, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, batch.num_rows))
     cut = Batch(batch.rows.slice(start), batch.times[start:], tuple(each[start:] for each in batch.order))
-    assert same(unpack(pack(cut), SCHEMA), cut)
+    assert same(unpack_batch(pack(cut), SCHEMA), cut)
 
 
 def test_a_great_batch_travels_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "MOST_ROWS", 4)
     schema = pa.schema([("v", pa.int64())])
     batch = Batch(pa.RecordBatch.from_pydict({"v": range(10)}, schema=schema), np.arange(10), ())
-    pieces = [unpack(body, schema).rows.column("v").to_pylist() for body in packed(batch)]
+    pieces = [unpack_batch(body, schema).rows.column("v").to_pylist() for body in packed(batch)]
     assert pieces == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 

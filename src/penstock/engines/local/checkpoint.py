@@ -17,10 +17,9 @@ from typing import Any
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.crash_points import CARRIED, reached
-from penstock.engines.accounts import add
 from penstock.engines.checkpoint.checkpoint import Checkpoint, Manifest, in_form
 from penstock.engines.checkpoint.state_files import Place, kept
-from penstock.engines.frontiers import Mark
+from penstock.engines.frontiers import Frontier
 from penstock.engines.local.rescale.rescale import first_owners
 from penstock.engines.local.tasks.chain import Seat, StageSeat
 from penstock.engines.local.tasks.source import SourceSeat
@@ -62,19 +61,19 @@ class Saving:
     def restore(self, network: Network) -> None:
         """Let all nodes go on from where the run was."""
         self._network = network
-        for reading in network.readings.values():
-            name = reading.step.name
+        for reader in network.readers.values():
+            name = reader.step.name
             position = self.done.positions.get(name, (0, 0))
             watermark = self.done.watermarks.get(name, BEFORE_ALL)
-            reading.resume(position, watermark, self._checkpoint.journal)
+            reader.resume(position, watermark, self._checkpoint.journal)
         for node in network.nodes:
             for seat in seats_of(node):
-                mark = Mark(self.done.reached.get(seat.step.name, BEFORE_ALL))
+                frontier = Frontier(self.done.reached.get(seat.step.name, BEFORE_ALL))
                 if isinstance(seat, StageSeat):
-                    seat.mark = mark
+                    seat.frontier = frontier
                     self._resume_showing(seat.stage)
                 if isinstance(node, ReadingNode) and seat.step is node.steps[0]:
-                    node.mark = mark
+                    node.frontier = frontier
         files = self._checkpoint.files
         for step in self.done.state:
             heirs = list(_heirs(network, step))
@@ -138,7 +137,7 @@ class Saving:
             number = self._round
             if self._awaited or number is None:
                 return None
-        if all(reading.mark.over for reading in self._network.readings.values()):
+        if all(reader.frontier.over for reader in self._network.readers.values()):
             self._round = None  # the run is about to end, and is saved then
             return None
         reached(CARRIED)
@@ -165,7 +164,7 @@ class Saving:
         """The accounts of all runs of this checkpoint."""
         found = {name: Accounts(**each) for name, each in self.done.accounts.items()}
         for name, each in self._network.accounts().items():
-            add(found.setdefault(name, Accounts()), each)
+            found.setdefault(name, Accounts()).add(each)
         return found
 
     def _settle(self) -> None:
@@ -196,10 +195,10 @@ class _Known:
     def note(self, seat: Seat) -> None:
         """What a seat has come to."""
         if isinstance(seat, SourceSeat):
-            self.positions[seat.step.name] = seat.reading.position
-            self.watermarks[seat.step.name] = seat.reading.watermark
+            self.positions[seat.step.name] = seat.reader.position
+            self.watermarks[seat.step.name] = seat.reader.watermark
         if isinstance(seat, StageSeat):
-            self.reached[seat.step.name] = seat.mark.watermark
+            self.reached[seat.step.name] = seat.frontier.watermark
             if isinstance(seat.stage, WindowStage) and seat.stage.early is not None:
                 self.shown[seat.step.name] = seat.stage.shown_at
 
@@ -226,8 +225,8 @@ class _Known:
         )
 
 
-def _begun(marks: dict[str, float]) -> dict[str, float]:
-    return {name: mark for name, mark in marks.items() if mark != BEFORE_ALL}
+def _begun(frontiers: dict[str, float]) -> dict[str, float]:
+    return {name: frontier for name, frontier in frontiers.items() if frontier != BEFORE_ALL}
 
 
 def _heirs(network: Network, step: str) -> Iterator[tuple[Stage, Callable[[int], bool]]]:

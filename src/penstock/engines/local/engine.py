@@ -16,7 +16,7 @@ from penstock.plan.explain import only_on_spark
 from penstock.plan.plan import Plan
 
 if TYPE_CHECKING:
-    from penstock.engines.local.harness import LocalSession
+    from penstock.engines.local.harness import LocalHarness
     from penstock.engines.local.run import LocalRun
     from penstock.events import EventSink
 
@@ -52,15 +52,17 @@ class LocalEngine:
         asked = settings(options.engine, plan)
         return LocalRun(plan, asked, clock=clock, events=events, options=options)
 
-    def session(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> LocalSession:
+    def open_harness(
+        self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions
+    ) -> LocalHarness:
         """Begin a run fed by hand."""
-        from penstock.engines.local.harness import LocalSession
+        from penstock.engines.local.harness import LocalHarness
 
         self._refuse(options)
         if options.checkpoint is not None:
             raise NotSupported("a run fed by hand keeps no checkpoint", hint="leave checkpoint out")
         asked = settings(options.engine, plan)
-        return LocalSession(plan, asked, clock=clock, events=events, options=options)
+        return LocalHarness(plan, asked, clock=clock, events=events, options=options)
 
     def explain(self, plan: Plan) -> Sequence[str]:
         """What it makes of a plan."""

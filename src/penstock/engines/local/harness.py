@@ -20,7 +20,7 @@ from penstock.events import EventSink, RunEnded, StepFailed
 from penstock.plan.plan import Plan, Ref
 
 
-class LocalSession:
+class LocalHarness:
     """Everything is done when a call returns."""
 
     def __init__(
@@ -56,8 +56,8 @@ class LocalSession:
     def promise(self, watermark: int) -> None:
         """Move every source's watermark to a time in microseconds, as an empty round."""
         self._refuse_over()
-        for reading in self._run.network.readings.values():
-            reading.promise(watermark)
+        for reader in self._run.network.readers.values():
+            reader.promise(watermark)
         self.push({})
 
     def take(self, ref: Ref) -> pa.Table:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.engines.accounts import Measured
-from penstock.engines.background_run import InThread
+from penstock.engines.background_run import BackgroundRun
 from penstock.engines.local.metrics.statistics import NodeStatistics
 from penstock.engines.local.metrics.watchdog import watched
 from penstock.engines.local.options import Settings
@@ -20,7 +19,7 @@ from penstock.engines.local.runtime import Made, made
 from penstock.engines.local.scheduling.pool import Pool, depth_first, prefer
 from penstock.engines.local.tasks.task import Node
 from penstock.engines.local.topology.network import Network
-from penstock.engines.protocol import RunOptions, RunResult
+from penstock.engines.protocol import Measurements, RunOptions, RunResult
 from penstock.errors import PenstockError
 from penstock.nobody import nobody
 from penstock.plan.plan import Plan
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.events import EventSink
 
 
-class LocalRun(InThread):
+class LocalRun(BackgroundRun):
     """A run under way. Its threads are daemons, so they never keep a process alive."""
 
     def __init__(
@@ -55,7 +54,7 @@ class LocalRun(InThread):
         """Whether a thread does the work of the run."""
         return super().is_worker(thread) or (self._pool is not None and self._pool.has(thread))
 
-    def break_off(self) -> None:
+    def abandon(self) -> None:
         """Leave at once."""
         if self._made is not None:
             self._made.dispatcher.abort()
@@ -71,11 +70,11 @@ class LocalRun(InThread):
         """What every node has counted so far, one for each replica: rows, batches, time, queues."""
         return [] if self._made is None else [node.statistics for node in self._made.network.nodes]
 
-    def measured(self) -> Measured | None:
+    def measurements(self) -> Measurements | None:
         """Latency and where the time went so far, if that is measured."""
-        return None if self._made is None else self._made.measured()
+        return None if self._made is None else self._made.measurements()
 
-    def carried(self) -> RunResult:
+    def execute(self) -> RunResult:
         """From opening to closing, and then no process of the run is left."""
         try:
             return self._carried()
@@ -188,15 +187,15 @@ def _failed(run: Made) -> None:
 
 
 def _hurry(run: Made) -> None:
-    for writing in run.network.writings.values():
-        writing.hurry()
+    for writer in run.network.writers.values():
+        writer.hurry()
 
 
 def needs_thread(node: Node, settings: Settings, network: Network, crew: Crew) -> bool:
     """Whether a node gets a thread of its own: asked for, or a reader or a process keeps it waiting."""
     if settings.seed is not None:
         return False
-    waits = any(not network.readings[s.name].bounded for s in node.steps if s.name in network.readings)
+    waits = any(not network.readers[s.name].bounded for s in node.steps if s.name in network.readers)
     waits = waits or crew.serves(node)
     asked = any(step.op.dedicated or step.name in settings.dedicated for step in node.steps)
     return waits or asked or settings.threads == 0
@@ -215,10 +214,10 @@ def open_all(run: Made, folder: Checkpoint | None = None) -> None:
     """Open all sinks; if one fails, those that are open are closed again."""
     known = ((folder and folder.known) or {}).get("steps", {})
     try:
-        for name, writing in run.network.writings.items():
+        for name, writer in run.network.writers.items():
             saving = run.progress.saving
             n_written = 0 if saving is None else saving.n_written(name)
-            writing.open(resume=name in known, n_written=n_written)
+            writer.open(resume=name in known, n_written=n_written)
         if folder is not None:
             folder.adopt()
     except BaseException:
@@ -230,8 +229,8 @@ def open_all(run: Made, folder: Checkpoint | None = None) -> None:
 def close_all(network: Network) -> None:
     """Close readers and sinks, whatever happens to one of them; the first error is raised at the end."""
     first: Exception | None = None
-    closing = [reading.close for reading in network.readings.values()]
-    closing += [writing.close for writing in network.writings.values()]
+    closing = [reader.close for reader in network.readers.values()]
+    closing += [writer.close for writer in network.writers.values()]
     for close in closing:
         try:
             close()
@@ -243,11 +242,11 @@ def close_all(network: Network) -> None:
 
 def outcome_of(network: Network, options: RunOptions) -> str:
     """Whether all sources came to their end and everything was let go."""
-    ended = all(reading.mark.over for reading in network.readings.values())
+    ended = all(reader.frontier.over for reader in network.readers.values())
     return "drained" if ended and options.drain else "stopped"
 
 
 def result(run: Made, outcome: str) -> RunResult:
     """What a finished run says of itself."""
     collected = {ref: kept.table() for ref, kept in run.network.collections.items()}
-    return RunResult(outcome, run.progress.batches, run.network.accounts(), collected, run.measured())
+    return RunResult(outcome, run.progress.batches, run.network.accounts(), collected, run.measurements())

@@ -9,7 +9,6 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from penstock.clock import Clock
-from penstock.engines.accounts import Measured
 from penstock.engines.local.options import Settings
 from penstock.engines.local.processes import Crew
 from penstock.engines.local.progress import Progress
@@ -19,8 +18,8 @@ from penstock.engines.local.tasks.source import Feed
 from penstock.engines.local.topology.build import Building
 from penstock.engines.local.topology.connect import Wiring
 from penstock.engines.local.topology.network import Network
-from penstock.engines.protocol import RunOptions
-from penstock.engines.sources import with_tables
+from penstock.engines.protocol import Measurements, RunOptions
+from penstock.engines.sources import load_tables
 from penstock.frozen import dataclass
 from penstock.plan.plan import Plan
 
@@ -42,12 +41,12 @@ class Made:
     progress: Progress
     breakdown: Breakdown | None = None
 
-    def measured(self) -> Measured | None:
+    def measurements(self) -> Measurements | None:
         """Latency and where the time went so far, if that is measured."""
         latencies = self.progress.latencies
         if self.breakdown is None or latencies is None:
             return None
-        return self.breakdown.measured(self.network, latencies)
+        return self.breakdown.measurements(self.network, latencies)
 
 
 def made(
@@ -62,7 +61,7 @@ def made(
     crew: Crew | None = None,
 ) -> Made:
     """Nodes, channels and the dispatcher; tables are read here, and nothing is opened yet."""
-    plan = with_tables(plan)
+    plan = load_tables(plan)
     in_rounds = settings.deterministic or feeds is not None or saving is not None
     first = 0 if saving is None else saving.done.rounds
     progress = Progress(clock, events, until=options.until, first=first)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from penstock.caller import defined_at, name_of
 from penstock.engines.reference.functions import Blame, Values, is_one_row, plain_rows
 from penstock.engines.reference.window_kinds import Member, WindowRows
-from penstock.engines.rows import clean, same, sort_key
+from penstock.engines.rows import canonical_value, equality_key, sort_key
 from penstock.errors import EngineError, FunctionError
 from penstock.expr import lower_python
 from penstock.expr.failure import RowFailure, reason_of
@@ -123,12 +123,12 @@ def _deviation(aggregate: spec.Aggregate, values: Column) -> float | None:
 
 def _least(_: spec.Aggregate, values: Column) -> object:
     """NaN is greater than every number; a zero is given as 0.0, whichever sign it had."""
-    return clean(min(values, key=sort_key)) if values else None
+    return canonical_value(min(values, key=sort_key)) if values else None
 
 
 def _greatest(_: spec.Aggregate, values: Column) -> object:
     """NaN is greater than every number; a zero is given as 0.0, whichever sign it had."""
-    return clean(max(values, key=sort_key)) if values else None
+    return canonical_value(max(values, key=sort_key)) if values else None
 
 
 def _counted(
@@ -138,7 +138,7 @@ def _counted(
 
     def rule(aggregate: spec.Aggregate, values: Column) -> object:
         found = extreme(aggregate, values)
-        n_equal = sum(same(clean(value)) == same(found) for value in values)
+        n_equal = sum(equality_key(canonical_value(value)) == equality_key(found) for value in values)
         return {"value": found, "count": n_equal} if values else None
 
     return rule
@@ -167,7 +167,7 @@ _RULES: dict[type[spec.Aggregate], Rule] = {
     spec.First: lambda _, values: values[0] if values else None,
     spec.Last: lambda _, values: values[-1] if values else None,
     spec.Collect: lambda _, values: list(values),
-    spec.ApproxDistinct: lambda _, values: len({same(clean(value)) for value in values}),
+    spec.ApproxDistinct: lambda _, values: len({equality_key(canonical_value(value)) for value in values}),
     spec.Quantile: _quantile,
 }
 

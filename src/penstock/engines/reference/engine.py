@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from penstock.clock import Clock
 from penstock.engines.protocol import Gap, RunOptions
-from penstock.engines.reference.harness import ReferenceSession
+from penstock.engines.reference.harness import ReferenceHarness
 from penstock.engines.reference.rounds import Interpreter, lower
 from penstock.engines.reference.run import ReferenceRun
 from penstock.errors import NotSupported
@@ -42,12 +42,12 @@ class ReferenceEngine:
         self._refuse(plan, options)
         return ReferenceRun(Interpreter(plan, clock=clock, events=events), options)
 
-    def session(
+    def open_harness(
         self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions
-    ) -> ReferenceSession:
+    ) -> ReferenceHarness:
         """Begin a run fed by hand."""
         self._refuse(plan, options)
-        return ReferenceSession(Interpreter(plan, clock=clock, events=events), options)
+        return ReferenceHarness(Interpreter(plan, clock=clock, events=events), options)
 
     def explain(self, plan: Plan) -> Sequence[str]:
         """What it does with a plan, and what it is for."""

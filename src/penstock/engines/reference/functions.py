@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 import pyarrow as pa
 
 from penstock.accounts import Accounts
-from penstock.engines.rows import TimedRow, shown
+from penstock.engines.rows import TimedRow, format_row
 from penstock.errors import FunctionError, PenstockError, Where
 from penstock.expr import Expr, lower_python
 from penstock.expr.failure import RowFailure, reason_of
@@ -56,7 +56,7 @@ class Faults:
                 f"{blame.who} failed on a row",
                 step=self._step.name,
                 where=blame.where or self._step.where,
-                detail=f"{reason}; the row is {shown(row.values, schema)}",
+                detail=f"{reason}; the row is {format_row(row.values, schema)}",
                 hint=HINT,
             ) from cause
         self._accounts.errors += counted

@@ -16,7 +16,7 @@ from penstock.errors import EngineError, GraphError, nearest_first
 from penstock.plan.plan import Ref
 
 
-class ReferenceSession:
+class ReferenceHarness:
     """Everything happens in the calling thread, and is done when a call returns."""
 
     def __init__(self, interpreter: Interpreter, options: RunOptions) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.engines.reference.functions import Blame, Values
-from penstock.engines.reference.node import Arrived, Mark, Node, Outputs, Site, held_back
-from penstock.engines.rows import TimedRow, clean, in_order, same
+from penstock.engines.reference.node import Frontier, Node, Outputs, RoundInput, Site, output_frontier
+from penstock.engines.rows import TimedRow, canonical_value, equality_key, sort_rows
 from penstock.expr.failure import RowFailure
 from penstock.expr.types import from_python
 from penstock.frozen import dataclass
@@ -61,7 +61,11 @@ def _test(term: Term, left: pa.Schema, right: pa.Schema) -> Test:
 
 def _equal(left: object, right: object) -> bool:
     """Null equals nothing; NaN equals NaN, -0.0 equals 0.0."""
-    return left is not None and right is not None and same(clean(left)) == same(clean(right))
+    return (
+        left is not None
+        and right is not None
+        and equality_key(canonical_value(left)) == equality_key(canonical_value(right))
+    )
 
 
 def _close(left: Any, right: Any, band: Band) -> bool:
@@ -115,7 +119,7 @@ class JoinNode(Node):
         self._test = PairTest(op.terms, left.schema, right.schema)
         self._kept: dict[str, list[Kept]] = {LEFT: [], RIGHT: []}
 
-    def forward(self, mark: Mark) -> Mark:
+    def forward(self, frontier: Frontier) -> Frontier:
         """An inner pair is at most the lateness behind; a row without a partner leaves a bound later.
 
         In a join by window a row is on time until its whole window has left, so pairs too may be a
@@ -123,9 +127,9 @@ class JoinNode(Node):
         """
         longest = max(self._bound.older_left, self._bound.older_right)
         inner = self._how == "inner" and self._bound.window is None
-        return held_back(mark, self._bound.lateness + (0 if inner else longest))
+        return output_frontier(frontier, self._bound.lateness + (0 if inner else longest))
 
-    def round(self, arrived: Arrived) -> Outputs:
+    def round(self, arrived: RoundInput) -> Outputs:
         """Judge the rows, pair the new ones with all that is kept, then forget."""
         late = {
             port: [row for row in arrived.rows[port] if self._is_late(row, arrived.before)]
@@ -142,7 +146,7 @@ class JoinNode(Node):
             self.accounts.passed += sum(not kept.failed for kept in new[port])
             self._kept[port] += new[port]
         alone = self._forget(LEFT, arrived.after) + self._forget(RIGHT, arrived.after)
-        return {OUT: in_order(pairs + alone), LATE_LEFT: late[LEFT], LATE_RIGHT: late[RIGHT]}
+        return {OUT: sort_rows(pairs + alone), LATE_LEFT: late[LEFT], LATE_RIGHT: late[RIGHT]}
 
     def _is_late(self, row: TimedRow, before: float) -> bool:
         """Behind the watermark by more than the lateness; in a join by window, after its window has left."""

@@ -23,7 +23,7 @@ Outputs = dict[str, list[TimedRow]]
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class Frontier:
     """How far a stream has come.
 
     watermark  no more rows with a time before this
@@ -36,19 +36,19 @@ class Mark:
     over: bool = False
 
 
-OVER = Mark(AFTER_ALL, over=True)
+OVER = Frontier(AFTER_ALL, over=True)
 
 
-def merged(marks: Iterable[Mark], before: Mark) -> Mark:
+def merge_frontiers(frontiers: Iterable[Frontier], before: Frontier) -> Frontier:
     """The mark of streams that flow together: the least watermark of those not idle, never going back."""
-    marks = list(marks)
-    awake = [mark.watermark for mark in marks if not mark.idle]
+    frontiers = list(frontiers)
+    awake = [frontier.watermark for frontier in frontiers if not frontier.idle]
     watermark = max(before.watermark, min(awake)) if awake else before.watermark
-    return Mark(watermark, idle=not awake, over=all(mark.over for mark in marks))
+    return Frontier(watermark, idle=not awake, over=all(frontier.over for frontier in frontiers))
 
 
 @dataclass(frozen=True, slots=True)
-class Arrived:
+class RoundInput:
     """What a node sees in one round.
 
     rows    by input port
@@ -90,18 +90,18 @@ class Node(ABC):
         self.accounts, self.faults = site.accounts, site.faults
 
     @abstractmethod
-    def round(self, arrived: Arrived) -> Outputs:
+    def round(self, arrived: RoundInput) -> Outputs:
         """Take the rows of a round in and give what leaves, by output port."""
 
-    def forward(self, mark: Mark) -> Mark:
+    def forward(self, frontier: Frontier) -> Frontier:
         """What can be promised downstream when this is promised upstream."""
-        return mark
+        return frontier
 
     def close(self) -> None:
         """Release what the node holds; most hold nothing."""
         return
 
 
-def held_back(mark: Mark, by: int) -> Mark:
+def output_frontier(frontier: Frontier, by: int) -> Frontier:
     """The mark of a step that gives rows up to `by` microseconds behind its input's watermark."""
-    return Mark(mark.watermark - by, mark.idle, mark.over)
+    return Frontier(frontier.watermark - by, frontier.idle, frontier.over)

@@ -13,7 +13,7 @@ from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
 from penstock.engines.reference.functions import Faults
 from penstock.engines.reference.joins import JoinNode
-from penstock.engines.reference.node import OVER, Arrived, Mark, Node, Outputs, Site, merged
+from penstock.engines.reference.node import OVER, Frontier, Node, Outputs, RoundInput, Site, merge_frontiers
 from penstock.engines.reference.source import SinkNode, SourceNode
 from penstock.engines.reference.state import (
     AccumulateNode,
@@ -36,7 +36,7 @@ from penstock.engines.reference.stateless import (
     StaticJoinNode,
 )
 from penstock.engines.reference.windows import WindowNode
-from penstock.engines.rows import TimedRow, batch_of
+from penstock.engines.rows import TimedRow, rows_to_batch
 from penstock.errors import NotSupported, PenstockError
 from penstock.events import BatchDone, EventSink, RowsErrored, RowsLate, StepFailed, WatermarkMoved
 from penstock.expr import Expr
@@ -147,8 +147,8 @@ class Interpreter:
         self.collected: dict[Ref, list[TimedRow]] = {ref: [] for ref in plan.collects}
         self._nodes: dict[str, Node] = {}
         self._faults: dict[str, Faults] = {}
-        self._inputs: dict[str, Mark] = {step.name: Mark() for step in plan}
-        self._outputs: dict[str, Mark] = {step.name: Mark() for step in plan}
+        self._inputs: dict[str, Frontier] = {step.name: Frontier() for step in plan}
+        self._outputs: dict[str, Frontier] = {step.name: Frontier() for step in plan}
         self._last: dict[Ref, list[TimedRow]] = {}
 
     def open(self) -> None:
@@ -210,7 +210,7 @@ class Interpreter:
     def table(self, ref: Ref, first: int = 0) -> pa.Table:
         """The collected rows of a port, from the given one on."""
         rows = self.collected[ref][first:]
-        return pa.Table.from_batches([batch_of(rows, self.plan[ref.step].outputs[ref.port].schema)])
+        return pa.Table.from_batches([rows_to_batch(rows, self.plan[ref.step].outputs[ref.port].schema)])
 
     def _step(
         self,
@@ -224,7 +224,7 @@ class Interpreter:
             outputs = node.read(batches.get(step.name))
             if step.name in ended:
                 node.end()
-            self._move_source(step, node.mark)
+            self._move_source(step, node.frontier)
             return outputs
         arrived = self._arrived(step, flowed)
         n_rows = sum(len(rows) for rows in arrived.rows.values())
@@ -233,18 +233,18 @@ class Interpreter:
         self._outputs[step.name] = node.forward(self._inputs[step.name])
         return outputs
 
-    def _arrived(self, step: Step, flowed: Mapping[Ref, list[TimedRow]]) -> Arrived:
+    def _arrived(self, step: Step, flowed: Mapping[Ref, list[TimedRow]]) -> RoundInput:
         """What comes in: rows that flow together one feed after the other, and the two watermarks."""
         before = self._inputs[step.name]
-        after = merged((self._mark(ref) for ref in step.data_feeds), before)
+        after = merge_frontiers((self._frontier(ref) for ref in step.data_feeds), before)
         self._inputs[step.name] = after
         rows = {given.port: self._rows(given, flowed) for given in step.inputs}
         over = frozenset(
             given.port
             for given in step.inputs
-            if not given.control and all(self._mark(ref).over for ref in given.feeds)
+            if not given.control and all(self._frontier(ref).over for ref in given.feeds)
         )
-        return Arrived(rows, before.watermark, after.watermark, over)
+        return RoundInput(rows, before.watermark, after.watermark, over)
 
     def _rows(self, given: Input, flowed: Mapping[Ref, list[TimedRow]]) -> list[TimedRow]:
         """The rows on one input port; a feed that comes later in the plan gives those of the last round."""
@@ -253,12 +253,12 @@ class Interpreter:
             row for ref in given.feeds for row in (flowed if ref.step in done else self._last).get(ref, [])
         ]
 
-    def _mark(self, ref: Ref) -> Mark:
+    def _frontier(self, ref: Ref) -> Frontier:
         """How far a port has come. Late rows can be of any age: nothing is promised there but the end."""
-        mark = self._outputs[ref.step]
+        frontier = self._outputs[ref.step]
         if ref.port in (LATE, LATE_RIGHT):
-            return OVER if mark.over else Mark()
-        return mark
+            return OVER if frontier.over else Frontier()
+        return frontier
 
     def _flow(self, step: Step, outputs: Outputs, flowed: dict[Ref, list[TimedRow]]) -> None:
         """Put what left on the ports; keep what is collected; count what left on main ports."""
@@ -270,11 +270,11 @@ class Interpreter:
             if port not in _SIDE:
                 self.accounts[step.name].rows_out += len(rows)
 
-    def _move_source(self, step: Step, mark: Mark) -> None:
-        moved = mark.watermark > self._outputs[step.name].watermark
-        self._outputs[step.name] = mark
+    def _move_source(self, step: Step, frontier: Frontier) -> None:
+        moved = frontier.watermark > self._outputs[step.name].watermark
+        self._outputs[step.name] = frontier
         if moved:
-            at = None if mark.watermark == AFTER_ALL else int(mark.watermark)
+            at = None if frontier.watermark == AFTER_ALL else int(frontier.watermark)
             self.events(WatermarkMoved(self.clock.now(), step.name, at))
 
     def _tell(self, step: Step, n_late: int) -> None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from penstock.accounts import Accounts
 from penstock.connect.protocol import SourceBatch
-from penstock.engines.background_run import InThread
+from penstock.engines.background_run import BackgroundRun
 from penstock.engines.protocol import RunOptions, RunResult
 from penstock.engines.reference.rounds import Interpreter
 from penstock.errors import ConnectorError, PenstockError
@@ -19,7 +19,7 @@ from penstock.operators.source import Source
 from penstock.plan.plan import Step
 
 
-class ReferenceRun(InThread):
+class ReferenceRun(BackgroundRun):
     """A run under way."""
 
     def __init__(self, interpreter: Interpreter, options: RunOptions) -> None:
@@ -31,12 +31,12 @@ class ReferenceRun(InThread):
         """The accounts so far."""
         return copy.deepcopy(self._interpreter.accounts)
 
-    def carried(self) -> RunResult:
+    def execute(self) -> RunResult:
         """From the first batch to the end."""
-        return carried(self._interpreter, self._options, self._stopping)
+        return carry_plan(self._interpreter, self._options, self._stopping)
 
 
-def carried(interpreter: Interpreter, options: RunOptions, stopping: threading.Event) -> RunResult:
+def carry_plan(interpreter: Interpreter, options: RunOptions, stopping: threading.Event) -> RunResult:
     """Run a plan from its first batch to its end, and close everything whatever happens."""
     begin(interpreter)
     readers = {step.name: Reading(interpreter, step) for step in interpreter.plan.sources}

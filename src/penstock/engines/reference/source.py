@@ -15,8 +15,8 @@ import pyarrow as pa
 from penstock.caller import defined_at, name_of
 from penstock.connect.protocol import Output, SourceBatch
 from penstock.engines.reference.functions import Blame
-from penstock.engines.reference.node import OVER, Arrived, Mark, Node, Outputs, Site
-from penstock.engines.rows import TimedRow, batch_of, values_of
+from penstock.engines.reference.node import OVER, Frontier, Node, Outputs, RoundInput, Site
+from penstock.engines.rows import TimedRow, batch_to_rows, rows_to_batch
 from penstock.errors import ConnectorError, FunctionError, PenstockError, TimeError
 from penstock.expr import Expr, lower_python
 from penstock.expr.failure import RowFailure, reason_of
@@ -47,7 +47,7 @@ class SourceNode(Node):
         self._last_rows_at = site.clock.now()
         self._over = False
 
-    def round(self, arrived: Arrived) -> Outputs:
+    def round(self, arrived: RoundInput) -> Outputs:
         """A source has no input: see `read`."""
         raise AssertionError("sources are read, not fed")
 
@@ -74,21 +74,21 @@ class SourceNode(Node):
         self._over = True
 
     @property
-    def mark(self) -> Mark:
+    def frontier(self) -> Frontier:
         """How far the source has come, after the round."""
         if self._over:
             return OVER
         if self._time is None:
-            return Mark()
+            return Frontier()
         silent = self.site.clock.now() - self._last_rows_at
         idle = self._time.idle is not None and silent >= self._time.idle
-        return Mark(self._watermark.now, idle=idle)
+        return Frontier(self._watermark.now, idle=idle)
 
     def _rows(self, batch: SourceBatch, now: int) -> list[TimedRow]:
         seqs = [None] * batch.rows.num_rows if batch.seq is None else to_plain(batch.seq)
         self.accounts.rows_in += batch.rows.num_rows
         rows = []
-        for values, seq in zip(values_of(batch.rows), seqs, strict=True):
+        for values, seq in zip(batch_to_rows(batch.rows), seqs, strict=True):
             order = (self._rank, seq) if isinstance(seq, int) else (self._rank,)
             rows.append(TimedRow(values, self._time_of(values, now), order))
         return rows
@@ -213,14 +213,14 @@ class SinkNode(Node):
         except Exception as cause:
             raise self._failed("could not open", cause) from cause
 
-    def round(self, arrived: Arrived) -> Outputs:
+    def round(self, arrived: RoundInput) -> Outputs:
         """Write the rows under this round's number and make them visible."""
         number, self._next = self._next, self._next + 1
         self.written = len(arrived.only)
         if arrived.only:
             assert self._output is not None, "the interpreter opens sinks first"
             try:
-                self._output.write(number, batch_of(arrived.only, self.site.step.up.schema))
+                self._output.write(number, rows_to_batch(arrived.only, self.site.step.up.schema))
                 self._output.commit(number)
             except Exception as cause:
                 raise self._failed("could not write", cause) from cause

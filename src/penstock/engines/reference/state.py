@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from penstock.engines.process_operator import OwnLoop
 from penstock.engines.reference.functions import blame, plain_rows, truth
-from penstock.engines.reference.node import OVER, Arrived, Mark, Node, Outputs, Site
-from penstock.engines.rows import TimedRow, in_order, key_columns, key_of
+from penstock.engines.reference.node import OVER, Frontier, Node, Outputs, RoundInput, Site
+from penstock.engines.rows import TimedRow, key_columns, key_of, sort_rows
 from penstock.expr.failure import RowFailure
 from penstock.expr.types import from_python
 from penstock.operators.accumulator import Accumulator
@@ -38,7 +38,7 @@ class StateNode(Node):
         self._states: dict[tuple[Hashable, ...], Any] = {}
         self._waiting: list[TimedRow] = []
 
-    def round(self, arrived: Arrived) -> Outputs:
+    def round(self, arrived: RoundInput) -> Outputs:
         """Take in what is not late; handle, in order, what the watermark has passed."""
         timed = self.site.step.up.time is not None
         late = [row for row in arrived.only if timed and row.at() < arrived.before]
@@ -46,7 +46,7 @@ class StateNode(Node):
         ready = [row for row in self._waiting if not timed or row.at() < arrived.after]
         self._waiting = [row for row in self._waiting if timed and row.at() >= arrived.after]
         self.accounts.late += len(late)
-        outputs: Outputs = {OUT: [new for row in in_order(ready) for new in self._handled(row)]}
+        outputs: Outputs = {OUT: [new for row in sort_rows(ready) for new in self._handled(row)]}
         return outputs | ({LATE: late} if timed else {})
 
     def _handled(self, row: TimedRow) -> list[TimedRow]:
@@ -141,23 +141,23 @@ class ProcessNode(Node):
         self._control = [given.port for given in site.step.inputs if given.control]
         self._loop = OwnLoop(site.step, op, site.accounts)
 
-    def round(self, arrived: Arrived) -> Outputs:
+    def round(self, arrived: RoundInput) -> Outputs:
         """Deliver the rows, run the operator, and give what it pushed."""
         for control in self._control:
-            self._loop.steer(control, in_order(arrived.rows[control]))
+            self._loop.steer(control, sort_rows(arrived.rows[control]))
         for name, port in self._loop.ports.items():
-            self._loop.deliver(name, in_order(arrived.rows[name]))
+            self._loop.deliver(name, sort_rows(arrived.rows[name]))
             port.closed = name in arrived.over
         self._loop.resume()
         if all(port.closed for port in self._loop.ports.values()):
             self._loop.close()
         return self._loop.take_pushed()
 
-    def forward(self, mark: Mark) -> Mark:
+    def forward(self, frontier: Frontier) -> Frontier:
         """As far as the oldest row that waits; no limit once the operator has ended."""
         if self._loop.ended:
             return OVER
-        return Mark(self._loop.forwarded(mark.watermark), mark.idle)
+        return Frontier(self._loop.forwarded(frontier.watermark), frontier.idle)
 
     def close(self) -> None:
         """Close the co-routine if it still waits."""

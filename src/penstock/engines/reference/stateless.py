@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engines.reference.functions import HINT, Blame, Values, blame, mapping, predicate, several
-from penstock.engines.reference.node import Arrived, Node, Outputs, Site
-from penstock.engines.rows import TimedRow, batch_of, key_of, place, values_of
+from penstock.engines.reference.node import Node, Outputs, RoundInput, Site
+from penstock.engines.rows import TimedRow, batch_to_rows, key_of, row_sort_key, rows_to_batch
 from penstock.errors import FunctionError
 from penstock.expr import Expr, lower_python
 from penstock.expr.failure import RowFailure, reason_of
@@ -33,7 +33,7 @@ class PerRow(Node):
 
     blame = Blame("the step")
 
-    def round(self, arrived: Arrived) -> Outputs:
+    def round(self, arrived: RoundInput) -> Outputs:
         """All rows of the round, in the order they came."""
         outputs: Outputs = {}
         for row in arrived.only:
@@ -129,7 +129,7 @@ class Replicas(Node):
         self._nodes = nodes
         self.replicas = len(nodes)
 
-    def round(self, arrived: Arrived) -> Outputs:
+    def round(self, arrived: RoundInput) -> Outputs:
         """What each replica gives, one after the other."""
         outputs: Outputs = {}
         for node in self._nodes:
@@ -216,7 +216,7 @@ class StaticJoinNode(PerRow):
         self._added = [field.name for field in op.added]
         self._table: dict[tuple[Hashable, ...], dict[str, object]] = {}
         for batch in op.load().to_batches():
-            for values in values_of(batch):
+            for values in batch_to_rows(batch):
                 self._table[key_of(values, op.columns)] = values
 
     def each(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
@@ -248,13 +248,13 @@ class BatchNode(Node):
         self._call = own_copy(function.call)
         self._up = site.step.up.schema
 
-    def round(self, arrived: Arrived) -> Outputs:
+    def round(self, arrived: RoundInput) -> Outputs:
         """The rows of the round in one call; row by row if that fails and errors are let by."""
         rows = arrived.only
         if not rows:
             return {}
         try:
-            given = self._call(batch_of(rows, self._up))
+            given = self._call(rows_to_batch(rows, self._up))
         except Exception as cause:
             if self.faults.policy == OnError.FAIL:
                 raise self._wrong(
@@ -265,7 +265,7 @@ class BatchNode(Node):
 
     def _alone(self, row: TimedRow) -> list[TimedRow]:
         try:
-            given = self._call(batch_of([row], self._up))
+            given = self._call(rows_to_batch([row], self._up))
         except Exception as cause:
             self.faults.row(row, self._up, blame(self._function), cause)
             return []
@@ -314,7 +314,7 @@ class BatchMapNode(BatchNode):
         batch = self.checked(given)
         self.same_length(batch, rows)
         self.accounts.passed += len(rows)
-        return [row.with_values(values) for row, values in zip(rows, values_of(batch), strict=True)]
+        return [row.with_values(values) for row, values in zip(rows, batch_to_rows(batch), strict=True)]
 
 
 class BatchFilterNode(BatchNode):
@@ -346,11 +346,11 @@ class BatchFlatMapNode(BatchNode):
 
     def made(self, rows: list[TimedRow], given: Any) -> list[TimedRow]:
         """The new rows."""
-        made = values_of(self.checked(given))
+        made = batch_to_rows(self.checked(given))
         self.accounts.passed += len(rows)
         if len(made) == len(rows):
             return [row.child(values, 0) for row, values in zip(rows, made, strict=True)]
-        last = max(rows, key=place)
+        last = max(rows, key=row_sort_key)
         return [last.child(values, index) for index, values in enumerate(made)]
 
 

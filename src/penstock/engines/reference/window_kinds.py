@@ -11,7 +11,7 @@ from dataclasses import field
 from enum import Enum
 from typing import Any, Protocol
 
-from penstock.engines.rows import TimedRow, place
+from penstock.engines.rows import TimedRow, row_sort_key
 from penstock.frozen import dataclass
 from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow, is_late_for
 
@@ -93,7 +93,7 @@ def ordered(members: list[Member]) -> tuple[Member, ...]:
 
 def member_place(member: Member) -> tuple[Any, ...]:
     """What to sort members by."""
-    return place(member.row)
+    return row_sort_key(member.row)
 
 
 # Time windows of one key: tumbling, sliding and hopping.

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Mapping
 import pyarrow as pa
 
 from penstock.engines.reference.aggregates import Aggregates, Applied
-from penstock.engines.reference.node import Arrived, Mark, Node, Outputs, Site, held_back
+from penstock.engines.reference.node import Frontier, Node, Outputs, RoundInput, Site, output_frontier
 from penstock.engines.reference.window_kinds import (
     Answer,
     CountWindows,
@@ -57,11 +57,11 @@ class WindowNode(Node):
         self._undecided: list[Member] = []
         self._shown_at = site.clock.now()
 
-    def forward(self, mark: Mark) -> Mark:
+    def forward(self, frontier: Frontier) -> Frontier:
         """Results come up to the lateness behind the input."""
-        return held_back(mark, self._resolved.lateness)
+        return output_frontier(frontier, self._resolved.lateness)
 
-    def round(self, arrived: Arrived) -> Outputs:
+    def round(self, arrived: RoundInput) -> Outputs:
         """Judge the rows by the watermark before the round; let windows leave by the one after it."""
         late = self._take(arrived.only, arrived.before)
         results = []
@@ -124,7 +124,7 @@ class WindowNode(Node):
                 self.accounts.no_window += 1
         self._undecided = [] if ended else [member for member in self._undecided if not member.passed]
 
-    def _leaving(self, group: Group, arrived: Arrived) -> list[TimedRow]:
+    def _leaving(self, group: Group, arrived: RoundInput) -> list[TimedRow]:
         """The results of one key, by (window_end, window_start)."""
         leaving: list[tuple[int, WindowRows]] = []
         for number, kind in enumerate(group.kinds):

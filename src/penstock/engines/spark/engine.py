@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from penstock.clock import Clock
-from penstock.engines.protocol import Gap, RunOptions, Session
+from penstock.engines.protocol import EngineHarness, Gap, RunOptions
 from penstock.engines.spark.fragments import cut
 from penstock.engines.spark.jvm.pipeline import chains_of
 from penstock.engines.spark.read_placement import explain_source
@@ -86,7 +86,9 @@ class SparkEngine:
 
         return running(plan, opened, clock=clock, events=events, options=options)
 
-    def session(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> Session:
+    def open_harness(
+        self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions
+    ) -> EngineHarness:
         """Begin a run that is fed by hand, each round of it carried by Spark."""
         opened = _opened(options)
         from penstock.engines.spark.driver.run import by_hand

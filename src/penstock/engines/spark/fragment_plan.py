@@ -11,7 +11,7 @@ from dataclasses import field
 import pyarrow as pa
 
 from penstock.engines.checkpoint.state_files import Places, StateFiles
-from penstock.engines.frontiers import Turn
+from penstock.engines.frontiers import WatermarkAdvance
 from penstock.engines.spark.fragments import Edge, Leg, Legs
 from penstock.engines.spark.worker.files import FileForm
 from penstock.frozen import dataclass
@@ -59,7 +59,7 @@ class RoundPlan:
 
     number: int
     now: int
-    turns: Mapping[str, Turn]
+    advances: Mapping[str, WatermarkAdvance]
     shown: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.readers.spark import SparkStreamReader
-from penstock.engines.sources import Reading
+from penstock.engines.sources import SourceReader
 from penstock.engines.spark.driver.polling import StreamReading, WaitingReading
 from penstock.engines.spark.jvm.carry import Native
-from penstock.engines.spark.jvm.source import FilesReading, FrameReading
+from penstock.engines.spark.jvm.source import FilesReader, FrameReader
 from penstock.operators.source import Source
 from penstock.plan.explain import only_on_spark
 from penstock.plan.plan import Plan, Step
@@ -19,7 +19,7 @@ from penstock.plan.plan import Plan, Step
 
 def reading_of(
     plan: Plan, step: Step, clock: Clock, accounts: Accounts, native: Mapping[str, Native], folder: Path
-) -> Reading:
+) -> SourceReader:
     """A source at work; `folder` is where Spark may keep how far a stream has come."""
     assert isinstance(step.op, Source), "only sources read"
     if isinstance(step.op.reader, SparkStreamReader):
@@ -27,12 +27,12 @@ def reading_of(
         return StreamReading(plan, step, clock, accounts, place)
     found = native.get(step.name)
     if found is not None:
-        make = FrameReading if found.frames.of_frame else FilesReading
+        make = FrameReader if found.frames.of_frame else FilesReader
         made = make(plan, step, clock, accounts, found.frames.look)
         made.by_workers = found.by_workers
         made.light = found.light
         if any(only_on_spark(each.op) for each in found.chain.steps):
             made.least_rows = 1  # no worker could do it, however few rows there are
         return made
-    kind = Reading if step.op.reader.bounded else WaitingReading
+    kind = SourceReader if step.op.reader.bounded else WaitingReading
     return kind(plan, step, clock, accounts)

@@ -18,16 +18,16 @@ from penstock.clock import WallClock
 from penstock.connect.protocol import SourceBatch
 from penstock.connect.readers.rows import table
 from penstock.connect.readers.spark import SparkStreamReader
-from penstock.engines.frontiers import Turn
+from penstock.engines.frontiers import WatermarkAdvance
 from penstock.engines.protocol import RunOptions
-from penstock.engines.sources import with_tables
+from penstock.engines.sources import load_tables
 from penstock.engines.spark.driver.run import running
 from penstock.engines.spark.fragment_plan import LegPlan, RoundPlan, leg_plan
 from penstock.engines.spark.fragments import cut
 from penstock.engines.spark.session.session import Opened
 from penstock.engines.spark.types import from_spark, spark_schema, to_spark
 from penstock.engines.spark.worker.operators import LegWork
-from penstock.engines.wire import unpack
+from penstock.engines.wire import unpack_batch
 from penstock.errors import NotSupported
 from penstock.events import nobody
 from penstock.operators.op import OUT
@@ -54,7 +54,7 @@ def frame_of(plan: Plan, feeds: Sequence[Ref], opened: Opened, user: SparkSessio
     _refuse_what_needs_a_run(plan, streams, feeds)
     source, ref = streams[0], feeds[0]
     schema = plan[ref.step].outputs[ref.port].schema
-    work = _work(with_tables(plan), source.name, ref)
+    work = _work(load_tables(plan), source.name, ref)
     frame: DataFrame = _reader(source).frame
     return frame.mapInArrow(work, spark_schema(schema))
 
@@ -106,9 +106,12 @@ def carried(
     read, clock = source.op.reader.schema, WallClock()
     stage = SourceStage(source.op, Site(source.name, source.where, Accounts(), clock))
     work = None if leg is None else LegWork(leg, 0)
-    turns = {step.name: Turn(BEFORE_ALL, BEFORE_ALL, over=False) for step in (leg.leg.steps if leg else ())}
+    advances = {
+        step.name: WatermarkAdvance(BEFORE_ALL, BEFORE_ALL, over=False)
+        for step in (leg.leg.steps if leg else ())
+    }
     for given in batches:
-        round_ = RoundPlan(0, clock.now(), turns)
+        round_ = RoundPlan(0, clock.now(), advances)
         for port, batch in stage.on_read(SourceBatch(from_spark(given, read))):
             if ref == Ref(source.name, port):
                 yield to_spark(batch.rows)
@@ -123,4 +126,4 @@ def _left(
     wanted = {edge.number for edge in leg.edges.get(ref, ()) if edge.step is None}
     for sent in work.given(at, batch, round_):
         if sent.edge in wanted and sent.body is not None:
-            yield to_spark(unpack(sent.body, schema).rows)
+            yield to_spark(unpack_batch(sent.body, schema).rows)

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engines.spark.fragments import DRIVER, Key
-from penstock.engines.wire import packed_up
+from penstock.engines.wire import pack_batch
 from penstock.frozen import dataclass
 from penstock.stages.keys.slots import KeyBuckets
 from penstock.stages.rows.batch import Batch
@@ -68,7 +68,7 @@ def from_wire(batch: pa.RecordBatch | pa.Table) -> Iterator[Sent]:
 
 def pack(batch: Batch) -> bytes:
     """A batch as the bytes of one cell."""
-    data: bytes = packed_up(batch).to_pybytes()
+    data: bytes = pack_batch(batch).to_pybytes()
     return data
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.engines.frontiers import Mark
+from penstock.engines.frontiers import Frontier
 from penstock.engines.local.fast_rows.context import Origin, Plain
 from penstock.engines.local.metrics.statistics import READ_BLOCKED, WRITE_BLOCKED, InputStatistics
 from penstock.stages.rows.batch import Batch
@@ -41,13 +41,13 @@ class EndOfRound:
     mark    how far the stream has come
     """
 
-    __slots__ = ("mark", "number", "pace")
+    __slots__ = ("frontier", "number", "pace")
 
-    def __init__(self, pace: int, number: int, mark: Mark) -> None:
-        self.pace, self.number, self.mark = pace, number, mark
+    def __init__(self, pace: int, number: int, frontier: Frontier) -> None:
+        self.pace, self.number, self.frontier = pace, number, frontier
 
 
-OneRow = tuple[Plain | None, int, int, int, Origin, Mark, int]
+OneRow = tuple[Plain | None, int, int, int, Origin, Frontier, int]
 """A row's values, if there is one, and the number of its round; its time, shift and origin (`stretch.py`);
 the mark of the round's end; and when it was put in.
 """
@@ -91,8 +91,8 @@ class Channel:
     control    rows change the reader's state only: marks say nothing about its data
     feedback   the rows come from a later step, and are for the round after theirs
 
-    Kept for the reader alone: `mark`, `reached` (pace -> last round that has ended), `ended`, `kept` (rows
-    that wait for the end of their round), `halted` (what comes next must wait for other channels).
+    Kept for the reader alone: `frontier`, `reached` (pace -> last round that has ended), `ended`, `kept`
+    (rows that wait for the end of their round), `halted` (what comes next must wait for other channels).
     """
 
     __slots__ = (
@@ -103,10 +103,10 @@ class Channel:
         "dropped",
         "ended",
         "feedback",
+        "frontier",
         "halted",
         "items",
         "kept",
-        "mark",
         "max_rows",
         "paces",
         "port",
@@ -139,7 +139,7 @@ class Channel:
         self.abandoned = self.ended = self.halted = False
         self.dropped = 0
         self.schema: pa.Schema | None = None
-        self.mark = Mark()
+        self.frontier = Frontier()
         self.reached: dict[int, int] = {}
         self.kept: list[Batch] = []
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from penstock.engines.frontiers import OVER, Mark
+from penstock.engines.frontiers import OVER, Frontier
 from penstock.engines.local.channels.channel import BROKEN, CLOSED, Channel, EndOfRound, Rescaled, Word
 from penstock.engines.local.channels.order import turn_of
 from penstock.engines.local.metrics.statistics import OutputStatistics
@@ -25,7 +25,7 @@ from penstock.stages.rows.order import merged
 if TYPE_CHECKING:
     from penstock.stages.patterns import Deal
 
-_NOTHING = Mark()
+_NOTHING = Frontier()
 
 
 class Outlet(ABC):
@@ -57,12 +57,12 @@ class Outlet(ABC):
     def deal(self, batch: Batch) -> None:
         """Rows to the channels."""
 
-    def end_round(self, pace: int, number: int, mark: Mark) -> None:
+    def end_round(self, pace: int, number: int, frontier: Frontier) -> None:
         """All rows of a round have left."""
         self._send_rest()
         if not self._promises:
-            mark = OVER if mark.over else _NOTHING
-        message = EndOfRound(pace, number, mark)
+            frontier = OVER if frontier.over else _NOTHING
+        message = EndOfRound(pace, number, frontier)
         for channel in self.channels:
             channel.push(message)
 
@@ -205,7 +205,7 @@ class InSlices(Outlet):
         """Not before all are known."""
         self._waiting.append(batch)
 
-    def end_round(self, pace: int, number: int, mark: Mark) -> None:
+    def end_round(self, pace: int, number: int, frontier: Frontier) -> None:
         """Slices of about equal length."""
         batches, self._waiting = self._waiting, []
         if batches:
@@ -215,7 +215,7 @@ class InSlices(Outlet):
             for channel, first, end in zip(self.channels, bounds, bounds[1:], strict=False):
                 if first < end:
                     channel.push(cut(whole, first, end))
-        super().end_round(pace, number, mark)
+        super().end_round(pace, number, frontier)
 
 
 def cut(batch: Batch, first: int, end: int) -> Batch:

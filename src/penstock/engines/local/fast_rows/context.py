@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Protocol
 
-from penstock.engines.frontiers import Mark
+from penstock.engines.frontiers import Frontier
 
 Plain = Mapping[str, object]
 
@@ -51,10 +51,10 @@ class Tail(Protocol):
 
     every_round: ClassVar[bool]
 
-    def begin(self, stretch: Stretch, number: int, mark: Mark) -> None:
+    def begin(self, stretch: Stretch, number: int, frontier: Frontier) -> None:
         """Rows are about to come, of rounds from this number on; the node has come to the mark."""
 
-    def moved(self, mark: Mark) -> None:
+    def moved(self, frontier: Frontier) -> None:
         """With the row that comes next, the node has come to the mark."""
 
     def put_row(self, values: Plain | None, number: int) -> bool:

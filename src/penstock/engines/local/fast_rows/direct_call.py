@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from penstock.engines.frontiers import Mark
+from penstock.engines.frontiers import Frontier
 from penstock.engines.local.channels.output import Straight
 from penstock.engines.local.fast_rows.context import Plain, Stretch
 from penstock.engines.local.metrics.statistics import READ_BLOCKED
@@ -36,13 +36,13 @@ a step is slow at first only.
 class TakesRows(Protocol):
     """A node that takes rows by themselves (`FlowNode`)."""
 
-    def begin_rows(self, stretch: Stretch, number: int, mark: Mark) -> Line:
+    def begin_rows(self, stretch: Stretch, number: int, frontier: Frontier) -> Line:
         """Rows will be brought by hand, of rounds from this number on; the feeder has come to the mark.
 
         Gives who takes them.
         """
 
-    def moved(self, mark: Mark) -> None:
+    def moved(self, frontier: Frontier) -> None:
         """With the row that comes next, the feeder has come to the mark."""
 
     def end_rows(self, number: int) -> tuple[int, int]:
@@ -59,8 +59,8 @@ class Hop:
         "_carry",
         "_channel",
         "_cost",
+        "_frontier",
         "_long",
-        "_mark",
         "_next",
         "_next_pause",
         "_nothing",
@@ -80,11 +80,11 @@ class Hop:
         self._next_pause = PAUSE
         self._long = False
         self._stretch: Stretch
-        self._mark: Mark
+        self._frontier: Frontier
 
-    def begin(self, stretch: Stretch, number: int, mark: Mark) -> None:
+    def begin(self, stretch: Stretch, number: int, frontier: Frontier) -> None:
         """The node has rows to send: borrow the reader, if it only waits for them."""
-        self._stretch, self._mark = stretch, mark
+        self._stretch, self._frontier = stretch, frontier
         self._borrow(number)
 
     def _borrow(self, number: int) -> None:
@@ -94,15 +94,15 @@ class Hop:
         if self._pause:
             self._pause -= 1
         elif self._channel.dispatcher.borrow(self._channel.reader):
-            line = takes.begin_rows(self._stretch, number, self._mark)
+            line = takes.begin_rows(self._stretch, number, self._frontier)
             self._takes, self._carry, self._next, self._cost = takes, line.carry, 0, 0
             self._nothing = line.put_row if line.tail.every_round else None
 
-    def moved(self, mark: Mark) -> None:
+    def moved(self, frontier: Frontier) -> None:
         """The reader hears of it at once, or with the next row in the channel."""
-        self._mark = mark
+        self._frontier = frontier
         if self._takes is not None:
-            self._takes.moved(mark)
+            self._takes.moved(frontier)
 
     def end(self, number: int) -> int:
         """No more for now: the reader may go. Gives the time that was spent for it and those behind it."""
@@ -143,7 +143,7 @@ class Hop:
             self._outlet.statistics.rows += 1
             self._outlet.statistics.batches += 1
         of, now = self._stretch, self._channel.dispatcher.now()
-        return self._channel.push_row((values, number, of.time, of.shift, of.origin, self._mark, now))
+        return self._channel.push_row((values, number, of.time, of.shift, of.origin, self._frontier, now))
 
     def _looked_at(self, carry: Callable[[Any, int], bool], values: Plain | None, number: int) -> bool:
         """By hand, with a look at the clock: a reader that is slow for two such rows is let go.

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from penstock.accounts import Accounts
-from penstock.engines.frontiers import Mark
+from penstock.engines.frontiers import Frontier
 from penstock.engines.local.channels.output import Straight
 from penstock.engines.local.fast_rows.context import Plain, Stretch, Tail
 from penstock.engines.local.fast_rows.direct_call import Hop
@@ -46,10 +46,10 @@ class Line:
         self.n_in = 0
         self.dropped, self.failed = [0] * len(rows), [0] * len(rows)
 
-    def begin(self, stretch: Stretch, number: int, mark: Mark) -> None:
+    def begin(self, stretch: Stretch, number: int, frontier: Frontier) -> None:
         """Rows are about to come, of rounds from this number on; the node has come to the mark."""
         self._stretch = stretch
-        self.tail.begin(stretch, number, mark)
+        self.tail.begin(stretch, number, frontier)
 
     def end(self, number: int) -> int:
         """No more for now, all rounds before this number are over; gives the time spent for nodes behind."""
@@ -103,25 +103,25 @@ class AsBatches:
         self._schema, self._hearing = last.step.outputs[OUT].schema, tuple(hearing)
         self._leaves = any(seat.outlets for seat in seats)
         self._stretch: Stretch
-        self._mark: Mark
+        self._frontier: Frontier
 
-    def begin(self, stretch: Stretch, number: int, mark: Mark) -> None:
+    def begin(self, stretch: Stretch, number: int, frontier: Frontier) -> None:
         """Remember what is asked of every row."""
-        self._stretch, self._mark = stretch, mark
+        self._stretch, self._frontier = stretch, frontier
 
-    def moved(self, mark: Mark) -> None:
+    def moved(self, frontier: Frontier) -> None:
         """The seats are told at the end of the round."""
-        self._mark = mark
+        self._frontier = frontier
 
     def put_row(self, values: Plain | None, number: int) -> bool:
         """The row, and the end of its round."""
-        of, mark = self._stretch, self._mark
+        of, frontier = self._stretch, self._frontier
         if values is not None:
             batch = Batch.of_one(values, self._schema, of.time, of.order(number))
             for target in self._targets:
                 target(batch)
         for seat in self._hearing:
-            mark = seat.end_round(of.origin[0], number, number, mark)
+            frontier = seat.end_round(of.origin[0], number, number, frontier)
         return self._leaves
 
     def end(self, number: int) -> int:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from penstock.engines.accounts import Latency, Measured
 from penstock.engines.local.tasks.chain import Seat
 from penstock.engines.local.topology.network import Network, seats_of
+from penstock.engines.protocol import Latency, Measurements
 
 RING = 1 << 12
 """Rounds whose stamps are known; what took longer than so many rounds of its pace is not counted."""
@@ -176,7 +176,7 @@ class Breakdown:
         found.on(worker)
         self._watches[id(worker)] = worker, found
 
-    def measured(self, network: Network, latencies: Latencies) -> Measured:
+    def measurements(self, network: Network, latencies: Latencies) -> Measurements:
         """What has been measured so far."""
         user = {step.name: 0 for step in network.plan}
         system, held = dict(user), dict(user)
@@ -191,7 +191,7 @@ class Breakdown:
             system[node.steps[0].name] += max(0, rest)
         user_us, system_us = ({step: ns // 1_000 for step, ns in each.items()} for each in (user, system))
         state = {step: most for step, most in held.items() if most}
-        return Measured(latencies.by_sink(), user_us, system_us, state)
+        return Measurements(latencies.by_sink(), user_us, system_us, state)
 
     def _ns(self, worker: Any) -> int:
         found = self._watches.get(id(worker))

@@ -23,7 +23,7 @@ from penstock.engines.local.scheduling.pool import run_turn
 from penstock.engines.local.tasks.chain import PlainSeat, Seat
 from penstock.engines.local.tasks.source import SourceNode
 from penstock.engines.local.tasks.task import Node
-from penstock.engines.sources import Reading
+from penstock.engines.sources import SourceReader
 
 if TYPE_CHECKING:
     from penstock.events import Event
@@ -122,7 +122,7 @@ def _is_reading(inside: list[FrameType]) -> bool:
     codes = {frame.f_code for frame in inside}
     by_row = SourceNode._by_row.__code__ in codes  # which reads, and carries what it has read
     carried = codes & {Line.carry.__code__, SourceNode._carry.__code__}
-    return Reading.next.__code__ in codes or (by_row and not carried)
+    return SourceReader.next.__code__ in codes or (by_row and not carried)
 
 
 def _seat(frame: FrameType) -> Seat | None:

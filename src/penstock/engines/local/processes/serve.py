@@ -20,9 +20,8 @@ import numpy as np
 from penstock.accounts import Accounts
 from penstock.caller import is_ours
 from penstock.clock import Clock
-from penstock.engines.accounts import taken
 from penstock.engines.local.processes.transport import Line, Message, send_framed
-from penstock.engines.wire import as_data, packed_up, unpack
+from penstock.engines.wire import failure_to_dict, pack_batch, unpack_batch
 from penstock.errors import EngineError
 from penstock.frozen import dataclass
 from penstock.plan.plan import Step
@@ -84,7 +83,7 @@ class Hosted:
 
     def counted(self) -> dict[str, Any]:
         """What was counted since the last time."""
-        return {name: value for name, value in asdict(taken(self.accounts)).items() if value}
+        return {name: value for name, value in asdict(self.accounts.take()).items() if value}
 
 
 @contextmanager
@@ -131,7 +130,7 @@ def _answer_one(line: Line, host: Hosted, message: Message, bodies: Sequence[byt
     try:
         line.send(told, given)
     except EngineError as failure:  # there is no memory for what came out
-        line.send({"failure": as_data(failure)})
+        line.send({"failure": failure_to_dict(failure)})
 
 
 def _answer(host: Hosted, message: Message, bodies: Sequence[bytes]) -> tuple[Message, list[Any]]:
@@ -150,10 +149,10 @@ def _answer(host: Hosted, message: Message, bodies: Sequence[bytes]) -> tuple[Me
             host.stage.restore(dict(zip(message["buckets"], bodies, strict=True)))
         else:
             for port, rows in _given(host, host.stage, message, bodies):
-                given.append(packed_up(rows))
+                given.append(pack_batch(rows))
                 ports.append(port)
     except BaseException as failure:
-        told["failure"] = as_data(failure)
+        told["failure"] = failure_to_dict(failure)
     told["counted"] = {} if host.stage is None else host.counted()
     return told, given
 
@@ -163,7 +162,7 @@ def _given(host: Hosted, stage: Stage, message: Mapping[str, Any], bodies: Seque
         return stage.drain()
     if message["call"] == "on_watermark":
         return stage.on_watermark(message["watermark"])
-    batch = unpack(bodies[0], host.step.up.schema)
+    batch = unpack_batch(bodies[0], host.step.up.schema)
     if message["call"] == "echo":
         return [("", batch)]
     if message["call"] == "made":

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from penstock.accounts import Accounts
-from penstock.engines.accounts import add
 from penstock.engines.local.processes.transport import Message
 from penstock.engines.local.processes.worker import Worker
-from penstock.engines.wire import as_error, packed_up, unpack
+from penstock.engines.wire import failure_from_dict, pack_batch, unpack_batch
 from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import Site
@@ -31,12 +30,12 @@ class Remote:
 
     def rows(self, call: str, batch: Batch | None = None, watermark: float | None = None) -> Out:
         """What a call of the stage gives."""
-        bodies = [] if batch is None else [packed_up(batch)]
+        bodies = [] if batch is None else [pack_batch(batch)]
         told, given = self._asked({"call": call, "watermark": watermark}, bodies)
         self._count(told)
         outputs = self.step.outputs
         for port, body in zip(told.get("ports", ()), given, strict=False):
-            yield port, unpack(body, outputs[port].schema if port else self.step.up.schema)
+            yield port, unpack_batch(body, outputs[port].schema if port else self.step.up.schema)
         _raise_failure(told, self.step)
 
     def snapshot(self) -> dict[int, bytes]:
@@ -59,12 +58,12 @@ class Remote:
         accounts = self.site.accounts
         assert isinstance(accounts, Accounts), "engines count in accounts of the plan"
         if told.get("counted"):
-            add(accounts, Accounts(**told["counted"]))
+            accounts.add(Accounts(**told["counted"]))
 
 
 def _raise_failure(told: Message, step: Step) -> None:
     if "failure" in told:
-        raise as_error(told["failure"]).at(step.name, step.where)
+        raise failure_from_dict(told["failure"]).at(step.name, step.where)
 
 
 class RemoteWork(Stateless):

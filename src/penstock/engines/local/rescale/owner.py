@@ -78,7 +78,7 @@ class _Leading:
 def _keep_if_it_could_wait(network: Network, leader: Leader, bench: Bench) -> None:
     """Where several sources go at paces of their own, a silent one would hold up a move and all rows."""
     paces = frozenset[int]().union(*(c.paces for node in bench.nodes for c in _reading(node).channels))
-    if len(paces) > 1 and not all(reading.bounded for reading in network.readings.values()):
+    if len(paces) > 1 and not all(reader.bounded for reader in network.readers.values()):
         leader.most = leader.n
 
 

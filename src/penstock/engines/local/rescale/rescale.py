@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.engines.frontiers import Mark
+from penstock.engines.frontiers import Frontier
 from penstock.engines.local.channels.channel import Channel, Word
 from penstock.engines.local.channels.output import Outlet
 from penstock.stages.rows.batch import Batch, Ints
@@ -181,9 +181,9 @@ class ByOwner(Outlet):
         for place in np.unique(replicas).tolist():
             self.channels[place].push(batch.where(replicas == place))
 
-    def end_round(self, pace: int, number: int, mark: Mark) -> None:
+    def end_round(self, pace: int, number: int, frontier: Frontier) -> None:
         """The end of a round, and perhaps a move behind it."""
-        super().end_round(pace, number, mark)
+        super().end_round(pace, number, frontier)
         move = self._moves.now
         if move is None or move is self._last or move.leader is not self._leader:
             return

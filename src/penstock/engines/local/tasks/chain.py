@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, ClassVar
 import pyarrow as pa
 
 from penstock.accounts import Accounts
-from penstock.engines.frontiers import Mark
+from penstock.engines.frontiers import Frontier
 from penstock.engines.local.channels.channel import Rescaled, Word
 from penstock.engines.local.channels.output import Outlet
 from penstock.engines.local.fast_rows.context import Plain, Stretch
 from penstock.engines.local.progress import Progress
-from penstock.engines.sinks import Writing
+from penstock.engines.sinks import SinkWriter
 from penstock.operators.op import ERRORS, OUT
 from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch, columns_together
@@ -90,22 +90,22 @@ class Seat(ABC):
         """Rows come in."""
 
     @abstractmethod
-    def pass_on(self, number: int, mark: Mark) -> Mark:
+    def pass_on(self, number: int, frontier: Frontier) -> Frontier:
         """A round has ended before this seat, and the input has come to the mark; gives what it passes on."""
 
-    def end_round(self, pace: int, number: int, turn: int, mark: Mark) -> Mark:
+    def end_round(self, pace: int, number: int, turn: int, frontier: Frontier) -> Frontier:
         """The same, and tells those that read the outlets.
 
         number  the round of its pace
         turn    the round as this node counts, under which sinks commit
         """
-        mark = self.pass_on(turn, mark)
+        frontier = self.pass_on(turn, frontier)
         for outlet in self.outlets:
-            outlet.end_round(pace, number, mark)
+            outlet.end_round(pace, number, frontier)
         if self.told is not None:
             self.told.counted(self.step, self.accounts, self._late, self._errors, number)
             self._late, self._errors = self.accounts.late, self.accounts.errors
-        return mark
+        return frontier
 
     def ticket(self, ticket: int | Rescaled | Word) -> None:
         """A numbered batch has been worked on, or the number of replicas has changed."""
@@ -130,12 +130,12 @@ class StageSeat(Seat):
     held_back  how far results come behind the input's watermark
     """
 
-    def __init__(self, step: Step, stage: Stage, accounts: Accounts, held_back: int) -> None:
+    def __init__(self, step: Step, stage: Stage, accounts: Accounts, output_delay: int) -> None:
         super().__init__(step)
-        self.stage, self.accounts, self._held_back = stage, accounts, held_back
+        self.stage, self.accounts, self._output_delay = stage, accounts, output_delay
         self._on_batch = stage.on_batch
         self._few_rows: Callable[[Batch], Batch | None] | None = getattr(stage, "few_rows", None)
-        self.mark = self._passed_on = Mark()
+        self.frontier = self._passed_on = Frontier()
 
     def by_row(self) -> ByRow | None:
         """What the stage makes of it, if it can do so with any."""
@@ -148,19 +148,19 @@ class StageSeat(Seat):
         if made is not None:
             self.give(((OUT, made),) if made.num_rows else ())
             return
-        for port, rows in self._on_batch(batch, self.mark.watermark):
+        for port, rows in self._on_batch(batch, self.frontier.watermark):
             for target in self.targets.get(port, ()):
                 target(rows)
 
-    def pass_on(self, number: int, mark: Mark) -> Mark:
+    def pass_on(self, number: int, frontier: Frontier) -> Frontier:
         """Let go what the watermark has passed; marks never go back."""
-        if self._few_rows is not None and mark == self.mark and not mark.over:
+        if self._few_rows is not None and frontier == self.frontier and not frontier.over:
             return self._passed_on  # state of keys does not look at the clock
-        before = self.mark.watermark
-        reached = before if mark.idle else max(before, mark.watermark)
-        self.mark = Mark(reached, mark.idle, mark.over)
-        self.give(self.stage.drain() if mark.over else self.stage.on_watermark(reached))
-        self._passed_on = Mark(reached - self._held_back, mark.idle, mark.over)
+        before = self.frontier.watermark
+        reached = before if frontier.idle else max(before, frontier.watermark)
+        self.frontier = Frontier(reached, frontier.idle, frontier.over)
+        self.give(self.stage.drain() if frontier.over else self.stage.on_watermark(reached))
+        self._passed_on = Frontier(reached - self._output_delay, frontier.idle, frontier.over)
         return self._passed_on
 
 
@@ -171,9 +171,9 @@ class RoundSeat(StageSeat):
     """
 
     def __init__(
-        self, step: Step, stage: Stage, accounts: Accounts, held_back: int, schema: pa.Schema
+        self, step: Step, stage: Stage, accounts: Accounts, output_delay: int, schema: pa.Schema
     ) -> None:
-        super().__init__(step, stage, accounts, held_back)
+        super().__init__(step, stage, accounts, output_delay)
         self._schema = schema
         self._waiting: list[Batch] = []
         self.flush: Callable[[], Out] | None = None
@@ -186,16 +186,16 @@ class RoundSeat(StageSeat):
         """Rows wait for the end of the round."""
         self._waiting.append(batch)
 
-    def pass_on(self, number: int, mark: Mark) -> Mark:
+    def pass_on(self, number: int, frontier: Frontier) -> Frontier:
         """All rows as one batch, then the watermark."""
         batches, self._waiting = self._waiting, []
         if batches:
             whole = batches[0] if len(batches) == 1 else merged(batches, self._schema)
             super().feed(whole)
-        mark = super().pass_on(number, mark)
-        if self.flush is not None and not mark.over:
+        frontier = super().pass_on(number, frontier)
+        if self.flush is not None and not frontier.over:
             self.give(self.flush())
-        return mark
+        return frontier
 
 
 # Seats of stages without state, and the runs of them that a batch goes down in one loop.
@@ -290,9 +290,9 @@ class PlainSeat(Seat):
         """Only if somebody else must be told."""
         return self.tells
 
-    def pass_on(self, number: int, mark: Mark) -> Mark:
+    def pass_on(self, number: int, frontier: Frontier) -> Frontier:
         """Nothing waits here."""
-        return mark
+        return frontier
 
     def _to_all(self, batch: Batch) -> None:
         for target in self.targets.get(OUT, ()):
@@ -318,29 +318,29 @@ class SinkSeat(Seat):
 
     every_round: ClassVar[bool] = False
 
-    def __init__(self, step: Step, writing: Writing) -> None:
+    def __init__(self, step: Step, writer: SinkWriter) -> None:
         super().__init__(step)
-        self.writing, self.accounts = writing, writing.accounts
+        self.writer, self.accounts = writer, writer.accounts
         self._waiting: list[Batch] = []
         self.written = self._n_alone = 0
-        self._write_row: Callable[[int, Plain], object] = writing.write_row
+        self._write_row: Callable[[int, Plain], object] = writer.write_row
         self.tally = self._count_alone
 
     def feed(self, batch: Batch) -> None:
         """Rows wait for the end of the round."""
         self._waiting.append(batch)
 
-    def pass_on(self, number: int, mark: Mark) -> Mark:
+    def pass_on(self, number: int, frontier: Frontier) -> Frontier:
         """Write and commit."""
         batches, self._waiting = self._waiting, []
-        self.written = self.writing.write_batches(number, batches)
-        return mark
+        self.written = self.writer.write_batches(number, batches)
+        return frontier
 
-    def begin(self, stretch: Stretch, number: int, mark: Mark) -> None:
+    def begin(self, stretch: Stretch, number: int, frontier: Frontier) -> None:
         """The output is open by now."""
-        self._write_row = self.writing.shows_row or self.writing.write_row
+        self._write_row = self.writer.shows_row or self.writer.write_row
 
-    def moved(self, mark: Mark) -> None:
+    def moved(self, frontier: Frontier) -> None:
         """No mark concerns it."""
 
     def put_row(self, values: Plain | None, number: int) -> bool:
@@ -396,9 +396,9 @@ class PassSeat(Seat):
         for target in self.targets.get(self._port, ()):
             target(batch)
 
-    def pass_on(self, number: int, mark: Mark) -> Mark:
+    def pass_on(self, number: int, frontier: Frontier) -> Frontier:
         """Nothing waits here."""
-        return mark
+        return frontier
 
 
 class CollectSeat(Seat):
@@ -411,6 +411,6 @@ class CollectSeat(Seat):
     def feed(self, batch: Batch) -> None:
         """Keep the rows."""
 
-    def pass_on(self, number: int, mark: Mark) -> Mark:
+    def pass_on(self, number: int, frontier: Frontier) -> Frontier:
         """Nothing happens at the end of a round."""
-        return mark
+        return frontier

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable
 
-from penstock.engines.frontiers import Mark, flowing_together
+from penstock.engines.frontiers import Frontier, merge_frontiers
 from penstock.engines.local.channels.channel import Channel, EndOfRound, Rescaled
 from penstock.engines.local.fast_rows.context import Stretch
 from penstock.engines.local.fast_rows.pipeline import Line, line_of
@@ -46,13 +46,13 @@ class SeatsNode(ReadingNode):
 
     def end_round(self, pace: int, number: int) -> None:
         """A round is over on all channels: let go what can go, and say so."""
-        self.mark = flowing_together((channel.mark for channel in self.data), self.mark)
-        self.pass_seats(pace, number, self.mark)
+        self.frontier = merge_frontiers((channel.frontier for channel in self.data), self.frontier)
+        self.pass_seats(pace, number, self.frontier)
 
-    def pass_seats(self, pace: int, number: int, mark: Mark) -> None:
+    def pass_seats(self, pace: int, number: int, frontier: Frontier) -> None:
         """The end of a round, seat by seat."""
         for seat in self._hearing:
-            mark = seat.end_round(pace, number, self.round, mark)
+            frontier = seat.end_round(pace, number, self.round, frontier)
         self.round += 1
         if self.progress.watched:
             self.progress.passed(self, pace, number, written(self.seats))
@@ -124,14 +124,14 @@ class FlowNode(SeatsNode):
         if not self.open or not items or type(items[0]) is not tuple:
             return False
         full, number, stretch, deadline = False, items[0][1], Stretch(items[0][4]), self.deadline
-        self.begin_rows(stretch, number, channel.mark)
+        self.begin_rows(stretch, number, channel.frontier)
         try:
             while not full and items and type(items[0]) is tuple:
-                row, number, stretch.time, stretch.shift, _, mark, _ = items.popleft()
+                row, number, stretch.time, stretch.shift, _, frontier, _ = items.popleft()
                 if writer.statistics.state is WRITE_BLOCKED and len(items) <= half:
                     channel.dispatcher.read(writer)
-                if mark is not channel.mark:
-                    self.moved(mark)
+                if frontier is not channel.frontier:
+                    self.moved(frontier)
                 full = line.put_row(None, number) if row is None else line.carry(row, number)
                 number += 1
                 full = full or clock() >= deadline
@@ -141,15 +141,15 @@ class FlowNode(SeatsNode):
             channel.took(n_rows)
         return True
 
-    def moved(self, mark: Mark) -> None:
+    def moved(self, frontier: Frontier) -> None:
         """With the row that comes next, the input has come to the mark."""
         channel, line = self.channels[0], self._line
         assert line is not None, "rows come by themselves only where there is a line for them"
-        channel.mark = mark
-        self.mark = flowing_together((mark,), self.mark)
-        line.tail.moved(self.mark)
+        channel.frontier = frontier
+        self.frontier = merge_frontiers((frontier,), self.frontier)
+        line.tail.moved(self.frontier)
 
-    def begin_rows(self, stretch: Stretch, number: int, mark: Mark) -> Line:
+    def begin_rows(self, stretch: Stretch, number: int, frontier: Frontier) -> Line:
         """Rows will come, of rounds from this number on; the input has come to the mark.
 
         Gives who takes them.
@@ -157,9 +157,9 @@ class FlowNode(SeatsNode):
         assert self.round == number, "rows by themselves are of one source, whose rounds are everybody's"
         assert self._line is not None, "rows come by themselves only where there is a line for them"
         self._n_before, self._pace = self._line.n_in, stretch.origin[0]
-        self._line.begin(stretch, number, self.mark)
-        if mark is not self.channels[0].mark:
-            self.moved(mark)
+        self._line.begin(stretch, number, self.frontier)
+        if frontier is not self.channels[0].frontier:
+            self.moved(frontier)
         return self._line
 
     def end_rows(self, number: int) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from penstock.accounts import Accounts
-from penstock.engines.frontiers import OVER, Mark, flowing_together
+from penstock.engines.frontiers import OVER, Frontier, merge_frontiers
 from penstock.engines.local.channels.channel import Channel, EndOfRound
 from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED
 from penstock.engines.local.progress import Progress
@@ -24,7 +24,7 @@ from penstock.engines.local.tasks.chain import Seat
 from penstock.engines.local.tasks.operator import InRounds, SeatsNode, taken
 from penstock.engines.local.tasks.task import Turns
 from penstock.engines.process_operator import ASKED_IN_VAIN, OwnLoop, Pushed
-from penstock.engines.rows import TimedRow, in_order, values_of
+from penstock.engines.rows import TimedRow, batch_to_rows, sort_rows
 from penstock.operators.process import Process
 from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch
@@ -45,9 +45,9 @@ class LoopSeat(Seat):
         """Rows go to the operator's ports, not to the seat."""
         raise AssertionError("an own loop takes its rows from ports")
 
-    def pass_on(self, number: int, mark: Mark) -> Mark:
+    def pass_on(self, number: int, frontier: Frontier) -> Frontier:
         """The node says how far the operator has come."""
-        return mark
+        return frontier
 
     def pushed(self, rows: Pushed) -> None:
         """What was pushed, in order."""
@@ -100,9 +100,9 @@ class LoopNode(SeatsNode):
 
     def pass_round(self, pace: int, number: int) -> None:
         """A round is over on all data channels, or the operator has ended."""
-        self.mark = after = flowing_together((channel.mark for channel in self.data), self.mark)
-        mark = OVER if self.loop.ended else Mark(self.loop.forwarded(after.watermark), after.idle)
-        self.pass_seats(pace, number, mark)
+        self.frontier = after = merge_frontiers((channel.frontier for channel in self.data), self.frontier)
+        frontier = OVER if self.loop.ended else Frontier(self.loop.forwarded(after.watermark), after.idle)
+        self.pass_seats(pace, number, frontier)
 
     def complete(self, *, failed: bool) -> None:
         """End the operator, if that has not happened."""
@@ -122,12 +122,12 @@ class RoundLoop(LoopNode, InRounds):
         """The rows to their ports, in order; then the operator runs until it waits."""
         for given in self.steps[0].inputs:
             channels = [each for each in self.channels if each.port == given.port]
-            rows = in_order(row for each in channels for row in self.rows_of(each, taken(each)))
+            rows = sort_rows(row for each in channels for row in self.rows_of(each, taken(each)))
             if given.control:
                 self.loop.steer(given.port, rows)
             else:
                 self.loop.deliver(given.port, rows)
-                self.loop.ports[given.port].closed = all(each.mark.over for each in channels)
+                self.loop.ports[given.port].closed = all(each.frontier.over for each in channels)
         self.loop.resume()
         if all(port.closed for port in self.loop.ports.values()):
             self.loop.close()
@@ -195,7 +195,7 @@ class FlowLoop(LoopNode):
 
     def on_rows(self, channel: Channel, batch: Batch) -> None:
         """To the operator's port, or to its control."""
-        rows = in_order(self.rows_of(channel, [batch]))
+        rows = sort_rows(self.rows_of(channel, [batch]))
         if channel.control:
             self.loop.steer(channel.port, rows)
         else:
@@ -236,7 +236,7 @@ class FlowLoop(LoopNode):
 
 def _rows(batch: Batch, *, timed: bool) -> Iterable[TimedRow]:
     places = list(zip(*map(_ints, batch.order), strict=True)) or [()] * batch.num_rows
-    plain = values_of(batch.rows) if batch.plain is None else batch.plain
+    plain = batch_to_rows(batch.rows) if batch.plain is None else batch.plain
     for values, time, place in zip(plain, _ints(batch.times), places, strict=True):
         order = tuple(number for number in place if number != NOTHING)
         yield TimedRow(values, time if timed else None, order)

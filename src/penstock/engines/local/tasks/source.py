@@ -9,7 +9,7 @@ from penstock.accounts import Accounts
 from penstock.connect.plain import PlainBatch
 from penstock.connect.protocol import SourceBatch
 from penstock.crash_points import READ, reached
-from penstock.engines.frontiers import Mark
+from penstock.engines.frontiers import Frontier
 from penstock.engines.local.fast_rows.context import Stretch
 from penstock.engines.local.fast_rows.pipeline import Line, line_behind
 from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED
@@ -17,7 +17,7 @@ from penstock.engines.local.progress import Progress
 from penstock.engines.local.tasks.chain import Seat, find_runs
 from penstock.engines.local.tasks.operator import written
 from penstock.engines.local.tasks.task import Node, Turns
-from penstock.engines.sources import Reading
+from penstock.engines.sources import SourceReader
 from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch
 
@@ -40,8 +40,8 @@ class Feed(Protocol):
 class ByReader:
     """The reader's batches, as fast as they are taken."""
 
-    def __init__(self, reading: Reading) -> None:
-        self._reading, self.over = reading, False
+    def __init__(self, reader: SourceReader) -> None:
+        self._reader, self.over = reader, False
 
     def ready(self) -> bool:
         """Always: a reader that has nothing yet is waited for."""
@@ -49,7 +49,7 @@ class ByReader:
 
     def next(self) -> SourceBatch | None:
         """The reader's next batch."""
-        batch: SourceBatch | None = self._reading.next()
+        batch: SourceBatch | None = self._reader.next()
         self.over = batch is None
         return batch
 
@@ -74,9 +74,9 @@ class ByHand:
 class SourceSeat(Seat):
     """The source itself: rows with time and place."""
 
-    def __init__(self, step: Step, reading: Reading, accounts: Accounts) -> None:
+    def __init__(self, step: Step, reader: SourceReader, accounts: Accounts) -> None:
         super().__init__(step)
-        self.reading, self.accounts = reading, accounts
+        self.reader, self.accounts = reader, accounts
 
     def feed(self, batch: Batch) -> None:
         """Nothing flows into a source."""
@@ -87,9 +87,9 @@ class SourceSeat(Seat):
         """Only if somebody else must be told: the node knows what the source has come to."""
         return self.tells
 
-    def pass_on(self, number: int, mark: Mark) -> Mark:
+    def pass_on(self, number: int, frontier: Frontier) -> Frontier:
         """What the source has come to."""
-        return mark
+        return frontier
 
 
 class SourceNode(Node):
@@ -116,7 +116,7 @@ class SourceNode(Node):
         self._feed, self.progress, self.pace, self._drain = feed, progress, pace, drain
         self._hearing = seats
         self._line: Line | None = None
-        self._stretch = Stretch((pace, self.source.reading.rank))
+        self._stretch = Stretch((pace, self.source.reader.rank))
         self._singly = True  # the last batch was a row by itself, so the next may be
         self.round = progress.first
 
@@ -153,26 +153,26 @@ class SourceNode(Node):
 
         A batch that is something else is carried as any batch is.
         """
-        reading, progress, stretch, number = self.source.reading, self.progress, self._stretch, self.round
-        rows, timed, mark, carry = reading.begun(), reading.timed, reading.mark, line.carry
+        reader, progress, stretch, number = self.source.reader, self.progress, self._stretch, self.round
+        rows, timed, frontier, carry = reader.open(), reader.timed, reader.frontier, line.carry
         limit, clock, deadline = progress.limit(self.pace), self.now, self.deadline
-        stretch.shift = reading.n_rows - number
-        line.begin(stretch, number, mark)
+        stretch.shift = reader.n_rows - number
+        line.begin(stretch, number, frontier)
         try:
             while number < limit and not progress.stopping:
                 try:
                     row = next(rows, None)
                 except Exception as cause:
-                    raise reading.failed(cause) from cause
+                    raise reader.read_error(cause) from cause
                 if type(row) is not dict:
                     break
                 if timed:
-                    time = reading.time_of(row)
+                    time = reader.time_of(row)
                     if time is None:
                         break
-                    stretch.time, before, mark = time, mark, reading.mark
-                    if mark is not before:
-                        line.tail.moved(mark)
+                    stretch.time, before, frontier = time, frontier, reader.frontier
+                    if frontier is not before:
+                        line.tail.moved(frontier)
                 full = carry(row, number)
                 number += 1
                 if full or clock() >= deadline:
@@ -182,9 +182,9 @@ class SourceNode(Node):
         finally:
             n_rounds, self.round = number - self.round, number
             self.statistics.helped(clock(), line.end(number))
-            reading.went_on(n_rounds)
+            reader.count_row_batches(n_rounds)
             progress.went_on(self.pace, number)
-        batch = reading.taken(row)
+        batch = reader.accept(row)
         self._feed.over = batch is None
         return self._carry(batch)
 
@@ -193,26 +193,26 @@ class SourceNode(Node):
         self._singly = type(batch) is PlainBatch and len(batch.plain) == 1
         if self.progress.latencies is not None:
             self.progress.received(self.pace, self.round)
-        reading, n_rows = self.source.reading, 0
-        before = reading.mark.watermark
+        reader, n_rows = self.source.reader, 0
+        before = reader.frontier.watermark
         if batch is not None:
             n_rows = batch.num_rows + len(batch.bad)
-            self.source.give(reading.rows(batch))
+            self.source.give(reader.rows(batch))
         if self._feed.over:
             if not self._drain:  # a later run may go on here, so the source still holds back
                 return False
-            reading.end()
+            reader.end()
         if self.progress.saving is not None:
             reached(READ)
-        self.progress.was_read(self.pace, self.round, reading.step.name, None if self._feed.over else n_rows)
+        self.progress.was_read(self.pace, self.round, reader.step.name, None if self._feed.over else n_rows)
         self._end_round(before)
         return not self._feed.over
 
     def _end_round(self, before: float) -> None:
-        mark = self.source.reading.mark
-        self.progress.moved(self.source.step.name, before, mark.watermark)
+        frontier = self.source.reader.frontier
+        self.progress.moved(self.source.step.name, before, frontier.watermark)
         for seat in self._hearing:
-            mark = seat.end_round(self.pace, self.round, self.round, mark)
+            frontier = seat.end_round(self.pace, self.round, self.round, frontier)
         self.round += 1
         if self.progress.watched:
             self.progress.passed(self, self.pace, self.round - 1, written(self.seats))

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
-from penstock.engines.frontiers import Mark
+from penstock.engines.frontiers import Frontier
 from penstock.engines.local.channels.channel import (
     BROKEN,
     CLOSED,
@@ -112,7 +112,7 @@ class ReadingNode(Node):
         self.open: list[Channel] = []
         self.data: list[Channel] = []
         self.gates: list[Gate] = []
-        self.mark = Mark()
+        self.frontier = Frontier()
         self.broken = False
         self._n_open = 0
         self._done: dict[int, int] = {}
@@ -203,7 +203,7 @@ class ReadingNode(Node):
         if id(channel) in self._lines:
             self._in_line(channel, message)
         if kind is EndOfRound:
-            channel.mark = message.mark
+            channel.frontier = message.frontier
             channel.reached[message.pace] = message.number
             self.on_end_of_round(channel, message)
         elif kind is int or kind is Rescaled:
@@ -224,12 +224,12 @@ class ReadingNode(Node):
 
     def _take_row(self, channel: Channel, message: OneRow) -> None:
         """A row by itself, where rows come as batches."""
-        values, number, time, shift, origin, mark, _ = message
+        values, number, time, shift, origin, frontier, _ = message
         if values is not None:
             assert channel.schema is not None, "who sends rows by themselves has said what they are"
             order = order_of(origin, number + shift)
             self.on_rows(channel, Batch.of_one(values, channel.schema, time, order))
-        self.take(channel, EndOfRound(origin[0], number, mark))
+        self.take(channel, EndOfRound(origin[0], number, frontier))
 
     def _in_line(self, channel: Channel, message: Any) -> None:
         """Whose turn it is among replicas that are read by ticket."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.engines.frontiers import held_back
+from penstock.engines.frontiers import output_delay
 from penstock.engines.local.options import THREAD
 from penstock.engines.local.processes import Crew
 from penstock.engines.local.progress import Progress
@@ -29,8 +29,8 @@ from penstock.engines.local.tasks.source import ByReader, Feed, SourceNode, Sour
 from penstock.engines.local.tasks.task import Node
 from penstock.engines.local.topology.network import Bench, Network
 from penstock.engines.local.topology.tasks import Group, Part, combined_ahead, cut, numbered_steps
-from penstock.engines.sinks import Writing
-from penstock.engines.sources import Reading
+from penstock.engines.sinks import SinkWriter
+from penstock.engines.sources import SourceReader
 from penstock.errors import PenstockError
 from penstock.operators.choices.patterns import PANED
 from penstock.operators.process import Process
@@ -125,7 +125,7 @@ class Building:
         head, number, progress = seats[0], self._n_nodes, self._progress
         if isinstance(head, SourceSeat):
             name = head.step.name
-            feed = self._feeds.get(name) or ByReader(head.reading)
+            feed = self._feeds.get(name) or ByReader(head.reader)
             pace = 0 if self._in_rounds else self._plan.sources.index(head.step)
             return SourceNode(number, group.steps, seats, feed, progress, pace=pace, drain=self._drain)
         if isinstance(head.step.op, Process):
@@ -141,16 +141,16 @@ class Building:
     def _seat(self, step: Step, group: Group, replica: int) -> Seat:
         accounts = Accounts()
         if isinstance(step.op, Source):
-            reading = Reading(self._plan, step, self._clock, accounts)
-            self.network.readings[step.name] = reading
-            self._watch(reading)
-            self._progress.reasons[step.name] = reading.reasons
-            return SourceSeat(step, reading, accounts)
+            reader = SourceReader(self._plan, step, self._clock, accounts)
+            self.network.readers[step.name] = reader
+            self._watch(reader)
+            self._progress.reasons[step.name] = reader.reasons
+            return SourceSeat(step, reader, accounts)
         if isinstance(step.op, Sink):
-            writing = Writing(step, accounts)
-            self.network.writings[step.name] = writing
-            self._watch(writing)
-            return SinkSeat(step, writing)
+            writer = SinkWriter(step, accounts)
+            self.network.writers[step.name] = writer
+            self._watch(writer)
+            return SinkSeat(step, writer)
         if isinstance(step.op, Process):
             from penstock.engines.local.tasks.process import LoopSeat
 
@@ -159,7 +159,7 @@ class Building:
             return self._spread_seat(step, group, replica)
         site, numbered = self._site(step, accounts), step.name in self._numbered
         stage = self._crew.stage_of(step, replica, site, numbered=numbered)
-        return self._stage_seat(step, stage, accounts, held_back(step))
+        return self._stage_seat(step, stage, accounts, output_delay(step))
 
     def _spread_seat(self, step: Step, group: Group, replica: int) -> Seat:
         pattern = self._pattern(step, group)
@@ -168,7 +168,7 @@ class Building:
             return self._stage_seat(step, stage, _accounts(stage), 0)
         stage = pattern.joining[replica]
         schema = None if pattern.between is None else _schema_between(pattern, step)
-        return self._stage_seat(step, stage, _accounts(stage), held_back(step), schema)
+        return self._stage_seat(step, stage, _accounts(stage), output_delay(step), schema)
 
     def _pattern(self, step: Step, group: Group) -> Pattern:
         if step.name not in self.network.patterns:

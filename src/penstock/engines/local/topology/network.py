@@ -7,14 +7,13 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from penstock.accounts import Accounts
-from penstock.engines.accounts import add
 from penstock.engines.local.channels.output import InSlices, InTurn
 from penstock.engines.local.rescale.rescale import Leader, Moves
 from penstock.engines.local.tasks.chain import Collection, Seat
 from penstock.engines.local.tasks.task import Node, ReadingNode
 from penstock.engines.local.topology.tasks import Group
-from penstock.engines.sinks import Writing
-from penstock.engines.sources import Reading
+from penstock.engines.sinks import SinkWriter
+from penstock.engines.sources import SourceReader
 from penstock.frozen import dataclass
 from penstock.operators.process import Process
 from penstock.plan.plan import Plan, Ref
@@ -47,8 +46,8 @@ class Network:
     plan: Plan
     benches: list[Bench] = field(default_factory=list)
     patterns: dict[str, Pattern] = field(default_factory=dict)
-    readings: dict[str, Reading] = field(default_factory=dict)
-    writings: dict[str, Writing] = field(default_factory=dict)
+    readers: dict[str, SourceReader] = field(default_factory=dict)
+    writers: dict[str, SinkWriter] = field(default_factory=dict)
     collections: dict[Ref, Collection] = field(default_factory=dict)
     dealers: dict[str, list[InTurn | InSlices]] = field(default_factory=dict)
     moves: Moves = field(default_factory=Moves)
@@ -68,7 +67,7 @@ class Network:
         """What became of the rows of every step so far; what was sent to an ended loop is unrouted."""
         found = {step.name: Accounts() for step in self.plan}
         for seat in self.seats():
-            add(found[seat.step.name], seat.counted())
+            found[seat.step.name].add(seat.counted())
         for node in self.nodes:
             if isinstance(node, ReadingNode) and isinstance(node.steps[0].op, Process):
                 unread = sum(channel.unread for channel in node.channels if not channel.feedback)

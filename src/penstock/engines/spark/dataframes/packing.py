@@ -15,7 +15,7 @@ import pyarrow as pa
 from penstock.engines.spark.dataframes.frame import as_ours
 from penstock.engines.spark.dataframes.partials import NativeParts, Recipe, Road
 from penstock.engines.spark.wire import Dealing, packed
-from penstock.engines.wire import unpack
+from penstock.engines.wire import unpack_batch
 from penstock.stages.patterns.partial_stores import PARTS
 from penstock.stages.rows.batch import Batch, joined
 from penstock.timing.watermark import BEFORE_ALL
@@ -99,7 +99,7 @@ def _together(batches: Iterator[Batch], schema: pa.Schema) -> Iterator[Batch]:
 
 def opened(bodies: Sequence[bytes], schema: pa.Schema) -> Batch | None:
     """Packed batches as one; None if there are none."""
-    return joined([unpack(body, schema) for body in bodies], schema) if bodies else None
+    return joined([unpack_batch(body, schema) for body in bodies], schema) if bodies else None
 
 
 def whole_windows(recipe: Recipe) -> Carry:
@@ -125,7 +125,7 @@ def results_of(recipe: Recipe) -> Carry:
         schema = recipe.results
         for batch in batches:
             for body in batch.column(BODY).to_pylist():
-                yield unpack(body, schema).rows
+                yield unpack_batch(body, schema).rows
 
     return unpacked
 

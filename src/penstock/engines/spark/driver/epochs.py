@@ -11,13 +11,12 @@ from dataclasses import field, replace
 from typing import Any
 
 from penstock.accounts import Accounts
-from penstock.engines.accounts import taken
 from penstock.engines.checkpoint.checkpoint import Manifest
-from penstock.engines.frontiers import Marks
-from penstock.engines.sources import JournalOf, Reading
+from penstock.engines.frontiers import Frontiers
+from penstock.engines.sources import JournalOf, SourceReader
 from penstock.engines.spark.driver.polling import Patience
 from penstock.engines.spark.fragment_plan import RoundClock, RoundPlan
-from penstock.engines.spark.jvm.source import NativeBatch, NativeReading
+from penstock.engines.spark.jvm.source import JvmReader, NativeBatch
 from penstock.errors import PenstockError
 from penstock.events import WatermarkMoved
 from penstock.frozen import dataclass
@@ -98,7 +97,7 @@ class Ahead:
     def __init__(
         self,
         plan: Plan,
-        readings: Sequence[Reading],
+        readers: Sequence[SourceReader],
         accounts: Mapping[str, Accounts],
         *,
         clock: RoundClock,
@@ -106,9 +105,9 @@ class Ahead:
         until: int | None,
         drain: bool,
     ) -> None:
-        self._plan, self._readings, self._accounts = plan, readings, accounts
+        self._plan, self._readers, self._accounts = plan, readers, accounts
         self._clock, self._patience, self._until, self._drain = clock, patience, until, drain
-        self._marks, self._showing = Marks(plan), Showing(plan, clock.now())
+        self._frontiers, self._showing = Frontiers(plan), Showing(plan, clock.now())
         self._next = self._begun = 0
         self._foreseen: dict[int, dict[str, Any]] = {}
         self.failure: PenstockError | None = None
@@ -118,17 +117,17 @@ class Ahead:
         """Go on from where another run had come to; rounds that it had begun are the same again."""
         self._next = self._begun = done.rounds
         self._foreseen = dict(foreseen)
-        self._marks = Marks(self._plan, done.reached)
+        self._frontiers = Frontiers(self._plan, done.reached)
         self._showing.resume(done.shown)
         self._patience.begin()
-        for reading in self._readings:
-            name = reading.step.name
+        for reader in self._readers:
+            name = reader.step.name
             position = done.positions.get(name, (0, 0))
-            reading.resume(position, done.watermarks.get(name, BEFORE_ALL), journal)
+            reader.resume(position, done.watermarks.get(name, BEFORE_ALL), journal)
 
     def rounds(self) -> list[Ready]:
         """The next rounds: several where the input ends by itself, one where it must be waited for."""
-        most = MOST_ROUNDS if all(reading.bounded for reading in self._readings) else 1
+        most = MOST_ROUNDS if all(reader.bounded for reader in self._readers) else 1
         found: list[Ready] = []
         load = 0
         while len(found) < most and load < MOST_ROWS and not self.over:
@@ -153,9 +152,9 @@ class Ahead:
         if names is None:
             return None
         self._clock.us = self._patience.now() if known is None else known["now"]
-        taken_from = [reading for reading in self._readings if reading.step.name in names]
+        taken_from = [reader for reader in self._readers if reader.step.name in names]
         came = {r.step.name: batch for r in taken_from if (batch := r.next()) is not None}
-        last = not came and all(reading.ended for reading in self._readings)
+        last = not came and all(reader.ended for reader in self._readers)
         if last:
             self.over = True
             if not self._drain:
@@ -170,51 +169,51 @@ class Ahead:
         """
         now = self._clock.now()
         batches: list[tuple[Ref, Batch]] = []
-        before = {reading.step.name: reading.mark.watermark for reading in self._readings}
-        for reading in self._readings:
-            name = reading.step.name
+        before = {reader.step.name: reader.frontier.watermark for reader in self._readers}
+        for reader in self._readers:
+            name = reader.step.name
             if name in came:
-                batches += [(Ref(name, port), batch) for port, batch in reading.rows(came[name])]
+                batches += [(Ref(name, port), batch) for port, batch in reader.rows(came[name])]
             # With drain=False a later run may go on where a source ended, so the source still holds back.
-            if (reading.ended or last) and self._drain:
-                reading.end()
-        marks = {reading.step.name: reading.mark for reading in self._readings}
+            if (reader.ended or last) and self._drain:
+                reader.end()
+        frontiers = {reader.step.name: reader.frontier for reader in self._readers}
         if idle is not None:
-            marks = {name: replace(mark, idle=name in idle) for name, mark in marks.items()}
-        turns = self._marks.move(marks)
-        silent = [name for name, mark in marks.items() if mark.idle]
+            frontiers = {name: replace(frontier, idle=name in idle) for name, frontier in frontiers.items()}
+        advances = self._frontiers.advance(frontiers)
+        silent = [name for name, frontier in frontiers.items() if frontier.idle]
         self._patience.went(now, came, silent)
         self._next += 1
         before_it = dict(self._showing.shown)
         return Ready(
-            RoundPlan(self._next - 1, now, turns, before_it),
+            RoundPlan(self._next - 1, now, advances, before_it),
             batches,
-            {reading.step.name: reading.position for reading in self._readings},
-            {reading.step.name: reading.watermark for reading in self._readings},
-            self._marks.reached(),
-            {name: taken(each) for name, each in self._accounts.items()},
+            {reader.step.name: reader.position for reader in self._readers},
+            {reader.step.name: reader.watermark for reader in self._readers},
+            self._frontiers.reached(),
+            {name: each.take() for name, each in self._accounts.items()},
             last,
             self._showing.after(now),
             {name: batch for name, batch in came.items() if isinstance(batch, NativeBatch)},
             self._moved(before, now),
-            {reading.step.name: reading.reasons.pop() for reading in self._readings if reading.reasons},
+            {reader.step.name: reader.reasons.pop() for reader in self._readers if reader.reasons},
             {"now": now, "took": list(came), "idle": silent},
         )
 
     def read_here(self, ready: Ready) -> Ready:
         """A round whose files the driver reads after all, and from now on those of all others too."""
         batches = list(ready.batches)
-        for reading in self._readings:
-            if isinstance(reading, NativeReading) and reading.step.name in ready.files:
-                reading.allowed = False
-                given = reading.read_here(ready.files[reading.step.name])
-                batches += [(Ref(reading.step.name, port), batch) for port, batch in given]
+        for reader in self._readers:
+            if isinstance(reader, JvmReader) and reader.step.name in ready.files:
+                reader.allowed = False
+                given = reader.read_here(ready.files[reader.step.name])
+                batches += [(Ref(reader.step.name, port), batch) for port, batch in given]
         return replace(ready, batches=batches, files={})
 
     def _moved(self, before: Mapping[str, float], now: int) -> dict[str, WatermarkMoved]:
         found = {}
-        for reading in self._readings:
-            name, reached = reading.step.name, reading.mark.watermark
+        for reader in self._readers:
+            name, reached = reader.step.name, reader.frontier.watermark
             if reached > before[name]:
                 found[name] = WatermarkMoved(now, name, None if reached == AFTER_ALL else int(reached))
         return found

@@ -22,7 +22,7 @@ from penstock.events import EventSink, RunEnded, RunStarted
 from penstock.plan.plan import Plan, Ref
 
 
-class SparkByHand:
+class SparkHarness:
     """What the public test harness drives, and what tries clocks and silence on real Spark."""
 
     def __init__(

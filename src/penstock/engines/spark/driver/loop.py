@@ -14,10 +14,9 @@ from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
 from penstock.crash_points import CARRIED, READ, reached
-from penstock.engines.accounts import add
 from penstock.engines.checkpoint.checkpoint import Checkpoint, Manifest, in_form
 from penstock.engines.checkpoint.state_files import kept
-from penstock.engines.sinks import Writing
+from penstock.engines.sinks import SinkWriter
 from penstock.engines.spark.driver.epochs import Ahead, Ready
 from penstock.engines.spark.driver.jobs import Jobs
 from penstock.engines.spark.driver.polling import Patience, StreamReading
@@ -27,7 +26,7 @@ from penstock.engines.spark.fragments import DRIVER, Edge, Legs
 from penstock.engines.spark.jvm.frames import FAILED
 from penstock.engines.spark.sources import reading_of
 from penstock.engines.spark.wire import Dealing, Sent, packed, pieces
-from penstock.engines.wire import unpack
+from penstock.engines.wire import unpack_batch
 from penstock.errors import NotSupported, PenstockError
 from penstock.events import EventSink, StateSaved, StepFailed
 from penstock.plan.plan import Plan, Ref
@@ -41,17 +40,17 @@ class Delivering:
     def __init__(self, plan: Plan, legs: Legs, accounts: Mapping[str, Accounts]) -> None:
         self._plan, self._accounts = plan, accounts
         self._edges = [edge for edge in legs.edges if edge.leg == DRIVER]
-        self._writings = {step.name: Writing(step, accounts[step.name]) for step in plan.sinks}
+        self._writers = {step.name: SinkWriter(step, accounts[step.name]) for step in plan.sinks}
         self.collected: dict[Ref, list[pa.RecordBatch]] = {ref: [] for ref in plan.collects}
 
     def open(self, known: Collection[str]) -> None:
         """Open all sinks; those that the checkpoint knows go on where they were."""
-        for name, writing in self._writings.items():
-            writing.open(resume=name in known, n_written=self._accounts[name].rows_out)
+        for name, writer in self._writers.items():
+            writer.open(resume=name in known, n_written=self._accounts[name].rows_out)
 
     def write(self, ready: Ready, came: Came) -> dict[str, int]:
         """Write a round and make it visible; gives the rows of every sink."""
-        batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in self._writings}
+        batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in self._writers}
         for edge in self._edges:
             rows = self._rows(edge, ready, came)
             if edge.step is None:
@@ -59,7 +58,7 @@ class Delivering:
             else:
                 batches[edge.step] += rows
         number = ready.plan.number
-        return {name: writing.write(number, batches[name]) for name, writing in self._writings.items()}
+        return {name: writer.write(number, batches[name]) for name, writer in self._writers.items()}
 
     def table(self, ref: Ref, first: int = 0) -> pa.Table:
         """The collected rows of a port, from the given batch on."""
@@ -68,13 +67,13 @@ class Delivering:
 
     def close(self) -> list[Exception]:
         """Close all sinks, whatever happens to one of them; gives what went wrong."""
-        return closed(self._writings.values())
+        return closed(self._writers.values())
 
     def _rows(self, edge: Edge, ready: Ready, came: Came) -> list[pa.RecordBatch]:
         schema = self._plan[edge.ref.step].outputs[edge.ref.port].schema
         here = [batch.rows for ref, batch in ready.batches if ref == edge.ref]
         there = came.rows.get(edge.number, {}).get(ready.plan.number, [])
-        return here + [unpack(body, schema).rows for body in there]
+        return here + [unpack_batch(body, schema).rows for body in there]
 
 
 class Closes(Protocol):
@@ -153,15 +152,15 @@ class Rounds:
         self.accounts = {step.name: Accounts() for step in plan}
         self._source_accounts = {step.name: Accounts() for step in plan.sources}
         self._round_clock = RoundClock(clock.now())
-        self._readings = [
+        self._readers = [
             reading_of(plan, step, self._round_clock, counted, jobs.native, checkpoint.folder)
             for step, counted in zip(plan.sources, self._source_accounts.values(), strict=True)
         ]
         self.delivering = Delivering(plan, legs, self.accounts)
-        self._patience = Patience(plan, self._readings, clock, stopping or threading.Event())
+        self._patience = Patience(plan, self._readers, clock, stopping or threading.Event())
         self._ahead = Ahead(
             plan,
-            self._readings,
+            self._readers,
             self._source_accounts,
             clock=self._round_clock,
             patience=self._patience,
@@ -189,14 +188,14 @@ class Rounds:
         self._done, self._begun = replace(done, state=state), done.rounds
         for name, saved in done.accounts.items():
             if name in self.accounts:
-                add(self.accounts[name], Accounts(**saved))
+                self.accounts[name].add(Accounts(**saved))
         self._ahead.resume(done, self._checkpoint.foreseen(), self._checkpoint.journal)
         self.delivering.open((self._checkpoint.known or {}).get("steps", {}))
         self._checkpoint.adopt()
 
     def close(self) -> None:
         """Close readers and sinks, whatever happens to one of them; the first error is raised at the end."""
-        failures = closed(self._readings) + self.delivering.close()
+        failures = closed(self._readers) + self.delivering.close()
         if failures:
             raise failures[0]
 
@@ -224,8 +223,8 @@ class Rounds:
 
     def promise(self, watermark: int) -> None:
         """Move the watermarks of all sources, in microseconds."""
-        for reading in self._readings:
-            reading.promise(watermark)
+        for reader in self._readers:
+            reader.promise(watermark)
 
     def tables(self) -> dict[Ref, pa.Table]:
         """All that was collected."""
@@ -316,9 +315,9 @@ class Rounds:
         )
         nbytes = self._checkpoint.commit(self._done)
         self._job = came.job
-        for reading in self._readings:
-            if isinstance(reading, StreamReading):
-                reading.committed(last.positions[reading.step.name][0])
+        for reader in self._readers:
+            if isinstance(reader, StreamReading):
+                reader.committed(last.positions[reader.step.name][0])
         if came.saved:
             self._events(StateSaved(self._clock.now(), last.plan.number, nbytes, *kept(state)))
 

@@ -17,7 +17,7 @@ from typing import Any
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.readers.spark import SparkStreamReader, StreamBatches
-from penstock.engines.sources import JournalOf, Reading, no_journal
+from penstock.engines.sources import JournalOf, SourceReader, no_journal
 from penstock.errors import CheckpointError
 from penstock.operators.source import Source
 from penstock.operators.windows import Windows
@@ -31,7 +31,7 @@ _LOOK = 0.1
 _END = object()
 
 
-class WaitingReading(Reading):
+class WaitingReading(SourceReader):
     """One source that does not end by itself; `came` is told whenever there is something to take."""
 
     came: threading.Condition
@@ -44,7 +44,7 @@ class WaitingReading(Reading):
 
     def resume(self, position: tuple[int, int], watermark: float, journal: JournalOf = no_journal) -> None:
         """Start to read, from where another run had come to."""
-        self._take_up(position, journal)
+        self._restore(position, journal)
         self._start()
         super().resume(position, watermark)
 
@@ -123,7 +123,7 @@ class StreamReading(WaitingReading):
         try:
             self._stream = StreamBatches(self._reader, str(self._folder), position[0])
         except Exception as cause:
-            raise self.failed(cause) from cause
+            raise self.read_error(cause) from cause
         self._start()
 
     def committed(self, n_batches: int) -> None:
@@ -158,10 +158,12 @@ class Patience:
     """Knows when a round is due. `stopping` ends the waiting."""
 
     def __init__(
-        self, plan: Plan, readings: Sequence[Reading], clock: Clock, stopping: threading.Event
+        self, plan: Plan, source_readers: Sequence[SourceReader], clock: Clock, stopping: threading.Event
     ) -> None:
-        self._readings, self._clock, self._stopping = readings, clock, stopping
-        self._slow = [reading for reading in readings if isinstance(reading, WaitingReading)]
+        self._source_readers, self._clock, self._stopping = source_readers, clock, stopping
+        self._slow = [
+            source_reader for source_reader in source_readers if isinstance(source_reader, WaitingReading)
+        ]
         self._came = threading.Condition()
         windows = [step.op.resolved(step.up) for step in plan if isinstance(step.op, Windows)]
         self._early = min((each.early for each in windows if each.early is not None), default=None)
@@ -177,8 +179,8 @@ class Patience:
 
     def begin(self) -> None:
         """Have slow sources read."""
-        for reading in self._slow:
-            reading.begin(self._came)
+        for source_reader in self._slow:
+            source_reader.begin(self._came)
         self.went(self.now(), self._idle, ())
 
     def went(self, now: int, came: Collection[str] | Mapping[str, Any], idle: Collection[str]) -> None:
@@ -197,7 +199,7 @@ class Patience:
         the run is to stop.
         """
         waited_since: float | None = None
-        while any(reading.silent for reading in self._slow):
+        while any(source_reader.silent for source_reader in self._slow):
             if self._stopping.is_set():
                 return None
             if any(at <= self.now() for at in self._due.values()):
@@ -208,9 +210,15 @@ class Patience:
                     break
             with self._came:
                 self._came.wait(_PATIENCE_LOOK)
-        silent = {reading.step.name for reading in self._slow if reading.silent}
-        return [reading.step.name for reading in self._readings if reading.step.name not in silent]
+        silent = {source_reader.step.name for source_reader in self._slow if source_reader.silent}
+        return [
+            source_reader.step.name
+            for source_reader in self._source_readers
+            if source_reader.step.name not in silent
+        ]
 
     def _some_came(self) -> bool:
-        here = (each for each in self._readings if not isinstance(each, WaitingReading) or not each.silent)
+        here = (
+            each for each in self._source_readers if not isinstance(each, WaitingReading) or not each.silent
+        )
         return any(not each.ended for each in here)

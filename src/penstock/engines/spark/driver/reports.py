@@ -12,12 +12,11 @@ import pyarrow as pa
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.engines.accounts import add
 from penstock.engines.checkpoint.state_files import Place
 from penstock.engines.spark.driver.epochs import Ready
 from penstock.engines.spark.jvm.carry import Native
 from penstock.engines.spark.wire import COUNTED, FAILED, FATES, REASONS, SAVED, WORKED, from_wire
-from penstock.engines.wire import as_error
+from penstock.engines.wire import failure_from_dict
 from penstock.errors import PenstockError
 from penstock.events import BatchDone, EventSink, RowsErrored, RowsLate
 from penstock.frozen import dataclass
@@ -83,7 +82,7 @@ def came(table: pa.Table) -> Came:
             failures.append((sent.round, json.loads(sent.body)))
     if failures:
         _, first = min(failures, key=lambda each: (each[0], each[1]["order"]))
-        found.failed = as_error(first)
+        found.failed = failure_from_dict(first)
     return found
 
 
@@ -101,11 +100,11 @@ class Telling:
         counted = {step.name: Accounts() for step in self._plan}
         for each in self._counted(ready, came):
             for name, accounts in each.items():
-                add(counted[name], accounts)
+                counted[name].add(accounts)
         for name, accounts in counted.items():
             if name in ready.moved:
                 self._events(ready.moved[name])
-            add(total[name], accounts)
+            total[name].add(accounts)
             reasons = {**came.reasons.get(ready.plan.number, {}), **ready.reasons}
             self._tell(name, accounts, reasons.get(name, ""))
 

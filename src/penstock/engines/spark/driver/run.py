@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.engines.background_run import InThread
+from penstock.engines.background_run import BackgroundRun
 from penstock.engines.checkpoint.checkpoint import Checkpoint, described
 from penstock.engines.protocol import RunOptions, RunResult
-from penstock.engines.sources import with_tables
-from penstock.engines.spark.driver.harness import SparkByHand
+from penstock.engines.sources import load_tables
+from penstock.engines.spark.driver.harness import SparkHarness
 from penstock.engines.spark.driver.jobs import Jobs
 from penstock.engines.spark.driver.loop import Rounds
 from penstock.engines.spark.failures import from_spark
@@ -208,7 +208,7 @@ def given_back(ticking: Ticking) -> None:
 # checkpoint, because batches must be cut by readers, the same on every engine.
 
 
-class SparkRun(InThread):
+class SparkRun(BackgroundRun):
     """A run under way."""
 
     patience = 30.0  # a turn takes longer than what other engines do between two looks
@@ -236,7 +236,7 @@ class SparkRun(InThread):
         """The accounts so far."""
         return copy.deepcopy(self._rounds.accounts)
 
-    def carried(self) -> RunResult:
+    def execute(self) -> RunResult:
         """From the first turn to the last."""
         try:
             result = self._turns()
@@ -304,7 +304,7 @@ _ADAPTIVE = "spark.sql.adaptive.enabled"
 
 def running(plan: Plan, opened: Opened, *, clock: Clock, events: EventSink, options: RunOptions) -> SparkRun:
     """A run that goes by itself."""
-    plan, events = with_tables(plan), with_progress(events)
+    plan, events = load_tables(plan), with_progress(events)
     stopping = threading.Event()
     rounds, checkpoint = _made(plan, opened, clock, events, options, stopping)
     return SparkRun(plan, rounds, checkpoint, opened, stopping, clock=clock, events=events, options=options)
@@ -312,11 +312,11 @@ def running(plan: Plan, opened: Opened, *, clock: Clock, events: EventSink, opti
 
 def by_hand(
     plan: Plan, opened: Opened, *, clock: Clock, events: EventSink, options: RunOptions
-) -> SparkByHand:
+) -> SparkHarness:
     """A run that is fed by hand."""
-    plan = with_tables(plan)
+    plan = load_tables(plan)
     rounds, checkpoint = _made(plan, opened, clock, events, options, threading.Event())
-    return SparkByHand(plan, rounds, checkpoint, clock=clock, events=events, options=options)
+    return SparkHarness(plan, rounds, checkpoint, clock=clock, events=events, options=options)
 
 
 def _made(

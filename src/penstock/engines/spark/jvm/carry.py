@@ -76,7 +76,7 @@ def carry_rows(
             try:
                 sent += work.given(task.ref, batch, round_)
             except Exception as failure:
-                sent = [told(FAILED, round_.number, part, failures.as_data(failure, work.at))]
+                sent = [told(FAILED, round_.number, part, failures.failure_to_dict(failure, work.at))]
         yield from on_wire(sent)
     leave_warm(plan, work, part, "")
 
@@ -174,7 +174,7 @@ class Native:
 
     def _watermark(self, round_: RoundPlan) -> int:
         assert self.chain.window is not None, "only windows judge rows"
-        return int(max(NEVER, min(ENDED, round_.turns[self.chain.window.name].before)))
+        return int(max(NEVER, min(ENDED, round_.advances[self.chain.window.name].before)))
 
     def accounts(self, batch: NativeBatch, fates: Counts, missed: Counts) -> dict[str, Accounts]:
         """What became of the rows of a batch, step by step."""

@@ -20,7 +20,7 @@ from penstock.clock import Clock
 from penstock.connect.batches import Piece, together
 from penstock.connect.protocol import SourceBatch
 from penstock.connect.readers.files import FileReader, shifted, unreadable
-from penstock.engines.sources import Reading
+from penstock.engines.sources import SourceReader
 from penstock.engines.spark.jvm import pipeline as native_chain
 from penstock.frozen import dataclass
 from penstock.operators.source import Source, SourceTime
@@ -74,7 +74,7 @@ Look = Callable[[Sequence[NativeFile]], Extent]
 """A job that looks at the times of some files, or of the DataFrame when there are none."""
 
 
-class NativeReading(Reading, ABC):
+class JvmReader(SourceReader, ABC):
     """A source at work that Spark reads where that is possible."""
 
     def __init__(self, plan: Plan, step: Step, clock: Clock, accounts: Accounts, look: Look) -> None:
@@ -104,7 +104,7 @@ class NativeReading(Reading, ABC):
         try:
             return list(self._again.on_read(self.here(batch)))
         except Exception as cause:
-            raise self.failed(cause) from cause
+            raise self.read_error(cause) from cause
 
     @abstractmethod
     def here(self, batch: NativeBatch) -> SourceBatch:
@@ -121,7 +121,7 @@ class NativeReading(Reading, ABC):
         return NativeBatch(files, n_rows, least, greatest, self.by_workers, self.light)
 
 
-class FrameReading(NativeReading):
+class FrameReader(JvmReader):
     """A DataFrame: one batch."""
 
     def here(self, batch: NativeBatch) -> SourceBatch:
@@ -139,7 +139,7 @@ class FrameReading(NativeReading):
         yield native or next(iter(self._reader.batches()))
 
 
-class FilesReading(NativeReading):
+class FilesReader(JvmReader):
     """Parquet files: as many to a batch as their reader says."""
 
     @property

@@ -8,7 +8,7 @@ from penstock.engines.spark.fragment_plan import LegPlan
 from penstock.engines.spark.jvm.groups import GroupForm, apart, grouped
 from penstock.engines.spark.wire import FATES, READ, WAKE, Sent, from_wire, told
 from penstock.engines.spark.worker.files import FilePiece
-from penstock.engines.wire import unpack
+from penstock.engines.wire import unpack_batch
 from penstock.stages.rows.batch import Batch
 
 
@@ -53,4 +53,4 @@ class Inbox:
             self.parts.setdefault((sent.round, self._joins[sent.edge]), []).append(sent.body)
         else:
             step, schema = self._takers[sent.edge]
-            self.rows.setdefault((sent.round, step), []).append(unpack(sent.body, schema))
+            self.rows.setdefault((sent.round, step), []).append(unpack_batch(sent.body, schema))

@@ -10,14 +10,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, field
 
 from penstock.accounts import Accounts
-from penstock.engines.accounts import taken
 from penstock.engines.checkpoint.state_files import Places, StateFiles
-from penstock.engines.frontiers import Turn
+from penstock.engines.frontiers import WatermarkAdvance
 from penstock.engines.spark.fragment_plan import LegPlan, RoundClock, RoundPlan, Task
 from penstock.engines.spark.fragments import Edge
 from penstock.engines.spark.wire import COUNTED, REASONS, SAVED, Dealing, Sent, packed, told
 from penstock.engines.spark.worker.input import Inbox
-from penstock.engines.wire import unpack
+from penstock.engines.wire import unpack_batch
 from penstock.errors import NotSupported
 from penstock.frozen import dataclass
 from penstock.operators.op import ERRORS, LATE, Routing
@@ -150,16 +149,16 @@ class LegWork:
                 seat.stage.shown_at = round_.shown[seat.step.name]
             for body in inbox.parts.pop((round_.number, seat.step.name), []):
                 assert isinstance(seat.stage, RowsAndParts), "parts go to windows that take them"
-                parts = unpack(body, seat.stage.format.schema) if isinstance(body, bytes) else body
+                parts = unpack_batch(body, seat.stage.format.schema) if isinstance(body, bytes) else body
                 if parts.num_rows:
                     seat.stage.on_parts(parts)
-            for port, batch in self._step(seat, batches, round_.turns[seat.step.name]):
+            for port, batch in self._step(seat, batches, round_.advances[seat.step.name]):
                 if batch.num_rows:
                     sent += self._out(Ref(seat.step.name, port), batch, round_.number)
         sent += self._in_parts(round_)
         counting = {name: seat.accounts for name, seat in self._seats.items()}
         counting |= {name: panes.accounts for name, panes in self._panes.items()}
-        counted = {name: asdict(taken(accounts)) for name, accounts in counting.items()}
+        counted = {name: asdict(accounts.take()) for name, accounts in counting.items()}
         sent.append(told(COUNTED, round_.number, self.part, counted))
         reasons = {name: found.pop() for name, found in self._reasons.items() if found}
         return [*sent, told(REASONS, round_.number, self.part, reasons)] if reasons else sent
@@ -169,13 +168,15 @@ class LegWork:
         sent = list(self._out(ref, batch, round_.number))
         return sent + self.round(round_, Inbox(self._plan))
 
-    def _step(self, seat: _Seat, batches: list[Batch], turn: Turn) -> Iterator[tuple[str, Batch]]:
+    def _step(
+        self, seat: _Seat, batches: list[Batch], advance: WatermarkAdvance
+    ) -> Iterator[tuple[str, Batch]]:
         if len(batches) > 1:
             batches = [merged(batches, seat.step.up.schema)]
         for stage in (seat.stage, *seat.others):
             for batch in batches:
-                yield from stage.on_batch(batch, turn.before)
-            yield from stage.drain() if turn.over else stage.on_watermark(turn.after)
+                yield from stage.on_batch(batch, advance.before)
+            yield from stage.drain() if advance.over else stage.on_watermark(advance.after)
 
     def _out(self, ref: Ref, batch: Batch, round_: int) -> Iterator[Sent]:
         for name in self._plan.leg.inside.get(ref, ()):
@@ -210,7 +211,7 @@ class LegWork:
         """What windows behind the exchange are sent: parts, or rows where parts would not be fewer."""
         for number, (step, edge) in enumerate(self._plan.sends, len(self._seats)):
             self.at = number
-            found, rows = self._panes[step.name].made(round_.turns[step.name].before)
+            found, rows = self._panes[step.name].made(round_.advances[step.name].before)
             for port, batch in found:
                 if port == PARTS:
                     yield from self._dealt(edge, batch, round_.number)

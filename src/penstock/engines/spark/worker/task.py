@@ -107,7 +107,7 @@ def _done(plan: LegPlan, task: Task, inbox: Inbox) -> list[Sent]:
     try:
         work = _taken_up(plan, task, inbox.part)
     except Exception as failure:
-        return [told(FAILED, task.rounds[0].number, inbox.part, failures.as_data(failure, 0))]
+        return [told(FAILED, task.rounds[0].number, inbox.part, failures.failure_to_dict(failure, 0))]
     sent = inbox.told
     for round_ in task.rounds:
         try:
@@ -116,11 +116,11 @@ def _done(plan: LegPlan, task: Task, inbox: Inbox) -> list[Sent]:
         except _Lost as lost:
             return [lost.as_sent(round_.number, inbox.part)]
         except Exception as failure:
-            return [told(FAILED, round_.number, inbox.part, failures.as_data(failure, work.at))]
+            return [told(FAILED, round_.number, inbox.part, failures.failure_to_dict(failure, work.at))]
     try:
         sent += work.saved(task)
     except Exception as failure:
-        return [told(FAILED, task.rounds[-1].number, inbox.part, failures.as_data(failure, 0))]
+        return [told(FAILED, task.rounds[-1].number, inbox.part, failures.failure_to_dict(failure, 0))]
     leave_warm(plan, work, inbox.part, task.job)
     return sent
 

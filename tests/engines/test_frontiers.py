@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import penstock as ps
-from penstock.engines.frontiers import OVER, Mark, Marks, Turn
+from penstock.engines.frontiers import OVER, Frontier, Frontiers, WatermarkAdvance
 from penstock.engines.reference.rounds import Interpreter
 from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
 from tests.conformance.test_random_graphs import Batches, able, graph_of, streams
@@ -19,8 +19,8 @@ from tests.graph.random_graphs import Choice, choices
 SCHEMA = {"t": "int64", "v": "int64"}
 
 
-def marks_of(graph: ps.PipeGraph, **saved: float) -> Marks:
-    return Marks(graph.plan(), saved)
+def frontiers_of(graph: ps.PipeGraph, **saved: float) -> Frontiers:
+    return Frontiers(graph.plan(), saved)
 
 
 def merged() -> ps.PipeGraph:
@@ -37,30 +37,38 @@ def merged() -> ps.PipeGraph:
 
 
 def test_what_flows_together_has_the_least_mark_and_windows_hold_back_by_their_lateness() -> None:
-    turns = marks_of(merged()).move({"a": Mark(100), "b": Mark(50)})
-    assert turns["w"] == Turn(BEFORE_ALL, 50, over=False)
-    assert turns["behind"] == Turn(BEFORE_ALL, 46, over=False)
+    advances = frontiers_of(merged()).advance({"a": Frontier(100), "b": Frontier(50)})
+    assert advances["w"] == WatermarkAdvance(BEFORE_ALL, 50, over=False)
+    assert advances["behind"] == WatermarkAdvance(BEFORE_ALL, 46, over=False)
 
 
 def test_nothing_is_promised_for_late_rows_but_the_end() -> None:
-    marks = marks_of(merged())
-    assert marks.move({"a": Mark(100), "b": Mark(50)})["late"] == Turn(BEFORE_ALL, BEFORE_ALL, over=False)
-    assert marks.move({"a": OVER, "b": OVER})["late"] == Turn(BEFORE_ALL, AFTER_ALL, over=True)
+    frontiers = frontiers_of(merged())
+    assert frontiers.advance({"a": Frontier(100), "b": Frontier(50)})["late"] == WatermarkAdvance(
+        BEFORE_ALL, BEFORE_ALL, over=False
+    )
+    assert frontiers.advance({"a": OVER, "b": OVER})["late"] == WatermarkAdvance(
+        BEFORE_ALL, AFTER_ALL, over=True
+    )
 
 
 def test_who_is_idle_is_not_waited_for_and_marks_never_go_back() -> None:
-    marks = marks_of(merged())
-    assert marks.move({"a": Mark(100), "b": Mark(50, idle=True)})["w"] == Turn(BEFORE_ALL, 100, over=False)
-    assert marks.move({"a": Mark(120), "b": Mark(60)})["w"] == Turn(100, 100, over=False)
+    frontiers = frontiers_of(merged())
+    assert frontiers.advance({"a": Frontier(100), "b": Frontier(50, idle=True)})["w"] == WatermarkAdvance(
+        BEFORE_ALL, 100, over=False
+    )
+    assert frontiers.advance({"a": Frontier(120), "b": Frontier(60)})["w"] == WatermarkAdvance(
+        100, 100, over=False
+    )
 
 
 def test_a_run_that_goes_on_has_the_marks_that_were_reached() -> None:
-    first = marks_of(merged())
-    first.move({"a": Mark(100), "b": Mark(50)})
-    again = marks_of(merged(), **first.reached())
-    turns = again.move({"a": Mark(100), "b": Mark(60)})
-    assert turns["w"] == Turn(50, 60, over=False)
-    assert turns["behind"] == Turn(46, 56, over=False)
+    first = frontiers_of(merged())
+    first.advance({"a": Frontier(100), "b": Frontier(50)})
+    again = frontiers_of(merged(), **first.reached())
+    advances = again.advance({"a": Frontier(100), "b": Frontier(60)})
+    assert advances["w"] == WatermarkAdvance(50, 60, over=False)
+    assert advances["behind"] == WatermarkAdvance(46, 56, over=False)
 
 
 Told = list[tuple[str, float, float, bool]]
@@ -70,7 +78,7 @@ Told = list[tuple[str, float, float, bool]]
 def told() -> Iterator[dict[str, Told]]:
     """What every step is told, round by round, by the reference and by the marks."""
     heard: dict[str, Told] = {"reference": [], "marks": []}
-    arrived, move = Interpreter._arrived, Marks.move
+    arrived, advance = Interpreter._arrived, Frontiers.advance
 
     def hears_arrived(self: Interpreter, step: Any, *args: Any) -> Any:
         found = arrived(self, step, *args)
@@ -78,14 +86,16 @@ def told() -> Iterator[dict[str, Told]]:
         heard["reference"].append((step.name, found.before, found.after, over))
         return found
 
-    def hears_move(self: Marks, sources: Any) -> dict[str, Turn]:
-        turns = move(self, sources)
-        heard["marks"] += [(name, turn.before, turn.after, turn.over) for name, turn in turns.items()]
-        return turns
+    def hears_move(self: Frontiers, sources: Any) -> dict[str, WatermarkAdvance]:
+        advances = advance(self, sources)
+        heard["marks"] += [
+            (name, advance.before, advance.after, advance.over) for name, advance in advances.items()
+        ]
+        return advances
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Interpreter, "_arrived", hears_arrived)
-        patched.setattr(Marks, "move", hears_move)
+        patched.setattr(Frontiers, "move", hears_move)
         yield heard
 
 
