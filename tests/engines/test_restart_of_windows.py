@@ -18,7 +18,7 @@ import penstock as ps
 from penstock.engines.checkpoint.checkpoint import Checkpoint, described
 from penstock.events import Event, StateSaved
 from penstock.stages.patterns.forms import form_of
-from penstock.stages.snapshot import DEALT
+from penstock.stages.snapshot import BY_PARTITION
 from tests.engines.spark.here import LegsHere
 
 SCHEMA = {"t": "int64", "k": "int64", "v": "int64"}
@@ -142,9 +142,9 @@ def test_only_pieces_of_the_new_form_are_named_from_then_on(tmp_path: Path) -> N
         checkpoint.close()
         return {form_of(piece, "w") for piece in pieces.values()}
 
-    assert forms(3) == {DEALT}
+    assert forms(3) == {BY_PARTITION}
     assert forms(1) == {"windows by key"}
-    assert forms(2) == {DEALT}
+    assert forms(2) == {BY_PARTITION}
 
 
 def test_whole_windows_in_parts_stay_so_and_the_refusal_says_what_to_do(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_whole_windows_in_parts_stay_so_and_the_refusal_says_what_to_do(tmp_path
 def test_a_checkpoint_of_format_1_is_taken_up(tmp_path: Path, who: str) -> None:
     run(graph_of(tmp_path, "apply", "sliding", 3), tmp_path, who, until=4)
     known = tmp_path / "checkpoint" / "penstock.json"
-    _rewrite(known, lambda told: told["steps"]["w"].update(operator=DEALT) or told.update(format=1))
+    _rewrite(known, lambda told: told["steps"]["w"].update(operator=BY_PARTITION) or told.update(format=1))
     for manifest in (tmp_path / "checkpoint" / "commits").glob("*.json"):
         _rewrite(manifest, _without_what_is_new)
     run(graph_of(tmp_path, "apply", "sliding", 1), tmp_path, who)

@@ -24,7 +24,7 @@ from penstock.operators.source import Source
 from penstock.operators.stream import Stream
 from penstock.plan.plan import Ref, Step
 from penstock.stages.functions.rows import plain_rows_of
-from penstock.stages.make import stage_of
+from penstock.stages.make import build_stage
 from penstock.stages.patterns.partitioners import KeyDeal
 from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.order import NOTHING
@@ -133,7 +133,7 @@ class Driven:
     def new_stage(self) -> Stage:
         read = None if self.case.read is None else frozenset(self.case.read)
         site = Site(self.case.step.name, self.case.step.where, self.accounts, self.clock, read)
-        return stage_of(self.case.step, site)
+        return build_stage(self.case.step, site)
 
     def push(self, given: SourceBatch) -> None:
         before = self.source.watermark

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.operators.accumulator import Accumulator
-from penstock.stages.snapshot import ByBucket
+from penstock.stages.snapshot import BucketedStage
 from tests.stages.steps import Case, Driven, Told, by_reference, case, cases
 
 
@@ -21,20 +21,20 @@ def added(row: Any, total: int) -> int:
 TOTALS = Accumulator(added, 0, {"total": "int64"}, on_error="skip")
 
 
-def keepers(driven: Driven) -> list[ByBucket]:
+def keepers(driven: Driven) -> list[BucketedStage]:
     """The stages, which all keep state by bucket."""
-    return [stage for stage in driven.stages if isinstance(stage, ByBucket)]
+    return [stage for stage in driven.stages if isinstance(stage, BucketedStage)]
 
 
 def hand_over(driven: Driven, degree: int) -> None:
     """Give all state to so many new replicas, or to those that there are."""
     held: dict[int, Any] = {}
     for stage in keepers(driven):
-        held |= stage.in_hand()
+        held |= stage.export_buckets()
     driven.resize(degree)
     for home, stage in enumerate(keepers(driven)):
         mine = [bucket for bucket in range(256) if bucket % degree == home]
-        stage.change_hands({b: held[b] for b in mine if b in held}, gone=(), came=mine)
+        stage.replace_buckets({b: held[b] for b in mine if b in held}, gone=(), came=mine)
 
 
 def moved(tried: Case, degrees: list[int]) -> Told:
@@ -58,7 +58,7 @@ def test_whoever_has_the_state_the_answer_is_that_of_the_reference(
     assert (ours.rows, ours.accounts) == (judged.rows, judged.accounts)
 
 
-def two_keys() -> tuple[Driven, ByBucket]:
+def two_keys() -> tuple[Driven, BucketedStage]:
     """One replica with the state of two keys."""
     driven = Driven(case(TOTALS, [("a", 1, 1), ("b", 2, 2)], [("a", 9, 3)], key=("k",)))
     driven.push(driven.case.batches[0])
@@ -68,9 +68,9 @@ def two_keys() -> tuple[Driven, ByBucket]:
 
 def test_before_anything_is_saved_the_first_snapshot_still_has_everything() -> None:
     _, stage = two_keys()
-    held = stage.in_hand()
+    held = stage.export_buckets()
     first, *_ = sorted(held)
-    stage.change_hands({first: held[first]}, gone=set(held) - {first}, came=())
+    stage.replace_buckets({first: held[first]}, gone=set(held) - {first}, came=())
     assert set(stage.snapshot()) == {first}
 
 
@@ -78,9 +78,9 @@ def test_what_came_is_saved_next_and_what_went_is_not_even_if_it_had_changed() -
     driven, stage = two_keys()
     stage.snapshot()
     driven.push(driven.case.batches[1])  # both keys change
-    held = stage.in_hand()
+    held = stage.export_buckets()
     kept, gone = sorted(held)
     came = next(bucket for bucket in range(256) if bucket not in held)
-    stage.change_hands({kept: held[kept]}, gone=[gone], came=[came])
+    stage.replace_buckets({kept: held[kept]}, gone=[gone], came=[came])
     assert set(stage.snapshot()) == {kept, came}  # nothing is left of what came: that is saved too
     assert stage.snapshot() == {}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.expr import Expr, col, lit, to_plain
 from penstock.stages import expressions as computed
-from penstock.stages.expressions import Computing
+from penstock.stages.expressions import ExpressionEvaluator
 from penstock.stages.rows.batch import Batch
 from tests.expr.evaluate import batch_of, same
 from tests.expr.strategies import columns, of_type
@@ -18,10 +18,10 @@ from tests.expr.strategies import columns, of_type
 SCHEMA = pa.schema({"a": pa.int64(), "b": pa.int64()})
 
 
-def made(few: int, expressions: list[Expr], schema: pa.Schema) -> Computing:
+def made(few: int, expressions: list[Expr], schema: pa.Schema) -> ExpressionEvaluator:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(computed, "FEW", few)
-        return Computing(expressions, schema, "these expressions")
+        return ExpressionEvaluator(expressions, schema, "these expressions")
 
 
 def plain_batch(rows: pa.RecordBatch) -> Batch:
@@ -59,7 +59,7 @@ def test_conditions_hold_where_they_are_true_whatever_the_number_of_rows(n_rows:
         [pa.array(values, pa.int64()), pa.array(values, pa.int64())], schema=SCHEMA
     )
     batch = Batch(rows, np.arange(n_rows))
-    held = Computing([col("a") > 10], SCHEMA, "a condition").truths(batch, None)  # type: ignore[arg-type]  # no row fails
+    held = ExpressionEvaluator([col("a") > 10], SCHEMA, "a condition").truths(batch, None)  # type: ignore[arg-type]  # no row fails
     assert held.masks[0].tolist() == [value is not None and value > 10 for value in values]
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from penstock.expr.failure import RowFailure
 from penstock.operators.row import Row, plain_row
-from penstock.stages.functions.rows import RowShape, row_class
+from penstock.stages.functions.rows import RowValidator, row_factory
 
 SCHEMA = pa.schema(
     [
@@ -59,7 +59,7 @@ def answer(call: Callable[[], Any]) -> str:
 @settings(deadline=None, max_examples=200)
 @given(st.dictionaries(st.sampled_from(["a", "x", "other"]), anything, max_size=3))
 def test_what_a_function_gives_is_checked_as_one_row_is(fields: dict[str, Any]) -> None:
-    shape = RowShape(SMALL)
+    shape = RowValidator(SMALL)
     assert answer(lambda: shape.plain(fields)) == answer(lambda: plain_row(fields, SMALL))
     for kind in (Typed, Named):
         made = kind(fields.get("a"), fields.get("x"))
@@ -75,14 +75,14 @@ class More:
 
 @pytest.mark.parametrize("given_back", [3, None, [], More(1, 2.0, 3.0), More, {"a": 1}])
 def test_what_is_not_a_row_of_the_schema_is_told_as_before(given_back: object) -> None:
-    shape = RowShape(SMALL)
+    shape = RowValidator(SMALL)
     assert answer(lambda: shape.plain(given_back)) == answer(lambda: plain_row(given_back, SMALL))
 
 
 def test_a_row_of_a_schema_reads_like_any_row() -> None:
     values = {"a": 1, "x": None, "z": 0.5, "word": "é", "raw": b"", "yes": True, "at": 5}
     values |= {"keys": 7, "_own": 8, "two words": "w"}
-    quick, plain = row_class(SCHEMA)(values), Row(values, SCHEMA)
+    quick, plain = row_factory(SCHEMA)(values), Row(values, SCHEMA)
     assert repr(quick) == repr(plain)
     assert dict(quick) == dict(plain)
     assert quick.at == plain.at
@@ -98,8 +98,8 @@ def test_a_row_of_a_schema_reads_like_any_row() -> None:
 
 
 def test_plain_rows_become_columns() -> None:
-    made = RowShape(SMALL).columns([{"a": 1, "x": float("nan")}, {"a": None, "x": None}])
+    made = RowValidator(SMALL).columns([{"a": 1, "x": float("nan")}, {"a": None, "x": None}])
     assert made.schema == SMALL
     assert made.column("a").to_pylist() == [1, None]
     assert made.column("x").null_count == 1
-    assert RowShape(SMALL).columns([]).num_rows == 0
+    assert RowValidator(SMALL).columns([]).num_rows == 0

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.operators.row import Row
-from penstock.stages.state.codec import CannotSave, Loading, Saving, classes_of
+from penstock.stages.state.codec import NotSerializable, StateDecoder, StateEncoder, state_classes
 
 
 class Colour(Enum):
@@ -43,11 +43,11 @@ class Fixed:
 
 
 SCHEMA = pa.schema([("a", pa.int64()), ("at", pa.timestamp("us"))])
-CLASSES = classes_of(Fixed(Pair(0, Node())))
+CLASSES = state_classes(Fixed(Pair(0, Node())))
 
 
 def there_and_back(state: object) -> Any:
-    return Loading(CLASSES, SCHEMA).state_of(Saving(CLASSES).bytes_of(state))
+    return StateDecoder(CLASSES, SCHEMA).state_of(StateEncoder(CLASSES).bytes_of(state))
 
 
 plain = st.one_of(
@@ -175,7 +175,7 @@ def deep() -> list[Any]:
     ("state", "why"),
     [
         ([Unknown()], "it holds an Unknown Unknown()"),
-        (Stranger(), "it holds a Stranger, and neither the first state nor its annotations show that class"),
+        (Stranger(), "it holds a Stranger, which neither the first state nor its annotations show"),
         (defaultdict(Unknown), "it holds a defaultdict of <class"),
         (more(), "it holds a Node with more, which is not a field of it"),
         (inside_itself(), "it holds a tuple that holds itself"),
@@ -187,23 +187,23 @@ def deep() -> list[Any]:
     ],
 )
 def test_what_cannot_be_saved_is_named(state: object, why: str) -> None:
-    with pytest.raises(CannotSave) as caught:
-        Saving(CLASSES).bytes_of(state)
+    with pytest.raises(NotSerializable) as caught:
+        StateEncoder(CLASSES).bytes_of(state)
     assert str(caught.value).startswith(why)
 
 
 def test_classes_are_those_of_a_new_state_and_of_annotations() -> None:
     assert set(CLASSES) == {"Fixed", "Pair", "Node", "Colour"}
-    assert classes_of({}, dict[str, list[Stranger | None]]) == {"Stranger": Stranger}
+    assert state_classes({}, dict[str, list[Stranger | None]]) == {"Stranger": Stranger}
 
 
 def test_of_two_classes_with_one_name_neither_is_known() -> None:
     other = type("Stranger", (Stranger,), {})
     other.__qualname__ = "Stranger"
-    assert classes_of([], Stranger, dataclass(other)) == {}
+    assert state_classes([], Stranger, dataclass(other)) == {}
 
 
 def test_bytes_cannot_name_a_class_that_the_step_does_not_show() -> None:
-    saved = Saving(classes_of(Stranger())).bytes_of(Stranger(3))
-    with pytest.raises(CannotSave, match="no longer shows that class"):
-        Loading(CLASSES, SCHEMA).state_of(saved)
+    saved = StateEncoder(state_classes(Stranger())).bytes_of(Stranger(3))
+    with pytest.raises(NotSerializable, match="no longer shows that class"):
+        StateDecoder(CLASSES, SCHEMA).state_of(saved)

@@ -20,7 +20,7 @@ from penstock.operators.window import count_window, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.keys.slots import KeyBuckets
 from penstock.stages.rows.batch import Batch
-from penstock.stages.snapshot import decode, depends_on, encode
+from penstock.stages.snapshot import decode_bucket, encode_bucket, read_fingerprint
 from penstock.stages.stage import Site
 from penstock.stages.window.stage import WindowStage
 from penstock.testing.agree import difference
@@ -140,8 +140,8 @@ def test_what_has_been_shown_early_is_known_to_who_is_handed_the_state(
         driven.clock.advance(ticks[number])
         driven.push(given_batch)
         if number in at:
-            held = driven.stage.in_hand()
-            driven.stage.change_hands(held, gone=(), came=list(held))
+            held = driven.stage.export_buckets()
+            driven.stage.replace_buckets(held, gone=(), came=list(held))
     assert_same(driven.end(), shown_by_reference(case, ticks), approximate=tuple(SKETCHES))
 
 
@@ -209,10 +209,10 @@ def with_early(op: KeyedWindows) -> KeyedWindows:
 
 def as_version_1(data: bytes) -> bytes:
     """A piece as it was before anything was said of early results."""
-    fingerprint = depends_on(data, STEP)
-    piece = decode(data, STEP, fingerprint)
+    fingerprint = read_fingerprint(data, STEP)
+    piece = decode_bucket(data, STEP, fingerprint)
     batches = {name: batch.drop_columns(["fresh"]) for name, batch in piece.batches.items() if "0/" in name}
-    old = encode(replace(piece, batches={**piece.batches, **batches}), STEP, fingerprint)[:-8]
+    old = encode_bucket(replace(piece, batches={**piece.batches, **batches}), STEP, fingerprint)[:-8]
     old = old[:8] + (1).to_bytes(2, "little") + old[10:]
     return old + xxhash.xxh3_64_digest(old)
 

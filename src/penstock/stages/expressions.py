@@ -22,7 +22,7 @@ from penstock.expr.failure import RowFailure
 from penstock.expr.node import post_order
 from penstock.expr.values import from_checked, to_numpy
 from penstock.frozen import dataclass
-from penstock.stages.functions.errors import Blame, RowErrors
+from penstock.stages.functions.errors import ErrorContext, RowErrors
 from penstock.stages.rows.batch import Batch, Mask
 
 FEW = 128
@@ -30,27 +30,27 @@ FEW = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Computed:
+class EvaluatedRows:
     """The values of expressions, in order, for the rows on which none of them failed.
 
-    letters  the failed rows as they go to `.errors`; None if there are none, or if they do not go there
+    dead_letters  the failed rows as they go to `.errors`; None if there are none, or if they do not go there
     """
 
     rows: Batch
     values: list[pa.Array]
-    letters: Batch | None = None
+    dead_letters: Batch | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """Where conditions hold, in order, among the rows on which none of them failed; letters as above."""
+class PredicateMasks:
+    """Where conditions hold, in order, among the rows on which none of them failed; dead_letters as above."""
 
     rows: Batch
     masks: list[Mask]
-    letters: Batch | None = None
+    dead_letters: Batch | None = None
 
 
-class Computing:
+class ExpressionEvaluator:
     """Some expressions of one step, all of the rows as they came."""
 
     def __init__(self, expressions: Sequence[Expr], schema: pa.Schema, who: str) -> None:
@@ -72,22 +72,22 @@ class Computing:
             return values, None
         return values, to_numpy(failed)
 
-    def of(self, batch: Batch, errors: RowErrors) -> Computed:
+    def of(self, batch: Batch, errors: RowErrors) -> EvaluatedRows:
         """The values, and what becomes of the rows that failed."""
         values, failed = self.values(batch)
-        return settled(batch, values, failed, errors)
+        return drop_failed_rows(batch, values, failed, errors)
 
-    def truths(self, batch: Batch, errors: RowErrors) -> Held:
+    def truths(self, batch: Batch, errors: RowErrors) -> PredicateMasks:
         """Where the expressions, which are conditions, are true, and what becomes of rows that failed."""
         if batch.num_rows > self._few:
             computed = self.of(batch, errors)
-            return Held(computed.rows, [*map(true_where, computed.values)], computed.letters)
+            return PredicateMasks(computed.rows, [*map(true_mask, computed.values)], computed.dead_letters)
         lists, failed = self._one_by_one(batch)
         masks = [np.array([value is True for value in each], np.bool_) for each in lists]
         if failed is None:
-            return Held(batch, masks)
-        letters, good = errors.take(batch, failed), np.flatnonzero(~failed)
-        return Held(batch.take(good), [mask[good] for mask in masks], letters)
+            return PredicateMasks(batch, masks)
+        dead_letters, good = errors.take(batch, failed), np.flatnonzero(~failed)
+        return PredicateMasks(batch.take(good), [mask[good] for mask in masks], dead_letters)
 
     def _one_by_one(self, rows: Columns) -> tuple[list[list[object]], Mask | None]:
         """The values of every expression, and which rows failed, by plain Python."""
@@ -103,7 +103,7 @@ class Computing:
             try:
                 values = [lowered(row) for row in plain]
             except RowFailure:
-                values = [_or_failed(lowered, row) for row in plain]
+                values = [_evaluate_or_failed(lowered, row) for row in plain]
                 wrong = np.array([value is _FAILED for value in values], np.bool_)
                 failed = wrong if failed is None else failed | wrong
                 values = [None if value is _FAILED else value for value in values]
@@ -122,11 +122,11 @@ class Computing:
         """The values for one row of plain values, by plain Python; RowFailure where one fails."""
         return [lowered(row) for lowered in self._plain]
 
-    def blame(self, row: Mapping[str, object]) -> Blame:
+    def error_context(self, row: Mapping[str, object]) -> ErrorContext:
         """Who failed on a row that failed."""
         failure = self.failure(row)
         assert failure is not None, f"{self._who} fails on columns and not in plain Python"
-        return Blame(self._who, None, failure, failure.reason)
+        return ErrorContext(self._who, None, failure, failure.reason)
 
     @cached_property
     def _plain(self) -> list[Callable[[Mapping[str, object]], Any]]:
@@ -136,14 +136,16 @@ class Computing:
 _FAILED = object()
 
 
-def _or_failed(lowered: Callable[[Mapping[str, object]], object], row: Mapping[str, object]) -> object:
+def _evaluate_or_failed(
+    lowered: Callable[[Mapping[str, object]], object], row: Mapping[str, object]
+) -> object:
     try:
         return lowered(row)
     except RowFailure:
         return _FAILED
 
 
-def true_where(truths: pa.BooleanArray) -> Mask:
+def true_mask(truths: pa.BooleanArray) -> Mask:
     """Where it is true; null is not."""
     if truths.null_count:
         truths = pc.fill_null(truths, False)
@@ -153,10 +155,12 @@ def true_where(truths: pa.BooleanArray) -> Mask:
     return np.unpackbits(bits, count=end, bitorder="little")[first:].view(np.bool_)
 
 
-def settled(batch: Batch, values: list[pa.Array], failed: Mask | None, errors: RowErrors) -> Computed:
+def drop_failed_rows(
+    batch: Batch, values: list[pa.Array], failed: Mask | None, errors: RowErrors
+) -> EvaluatedRows:
     """The rows that did not fail with their values; the others go the way of the step's `on_error`."""
     if failed is None or not failed.any():
-        return Computed(batch, values)
-    letters = errors.take(batch, failed)
+        return EvaluatedRows(batch, values)
+    dead_letters = errors.take(batch, failed)
     good = np.flatnonzero(~failed)
-    return Computed(batch.take(good), [each.take(pa.array(good)) for each in values], letters)
+    return EvaluatedRows(batch.take(good), [each.take(pa.array(good)) for each in values], dead_letters)

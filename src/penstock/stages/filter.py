@@ -14,70 +14,70 @@ from penstock.operators.filter import Filter
 from penstock.operators.function import BatchFunction, RowFunction, own_copy
 from penstock.operators.op import ERRORS, OUT
 from penstock.operators.stream import Stream
-from penstock.stages.expressions import Computing, true_where
-from penstock.stages.functions.calls import all_called, is_few, one_by_one, truth
-from penstock.stages.functions.compile import CompiledRows
+from penstock.stages.expressions import ExpressionEvaluator, true_mask
+from penstock.stages.functions.calls import call_plain_rows, call_rows, check_truth, is_few
+from penstock.stages.functions.compile import CompiledFunction
 from penstock.stages.functions.errors import RowErrors
 from penstock.stages.functions.rewrite import PREDICATE
-from penstock.stages.functions.rows import Plain, new, row_kind
+from penstock.stages.functions.rows import PlainRow, new_object, row_type
 from penstock.stages.rows.batch import Batch, Mask
 from penstock.stages.stage import Accounts, Site
-from penstock.stages.stateless import ByRow, Out, Stateless, by_row
+from penstock.stages.stateless import Outputs, RowStep, StatelessStage, function_step
 
 
-class ExpressionFilter(Stateless):
+class ExpressionFilter(StatelessStage):
     """A predicate that is an expression."""
 
     def __init__(self, op: Filter, up: Stream, site: Site) -> None:
         super().__init__(up, site)
         assert isinstance(op.how, Expr), "functions have stages of their own"
-        self._computing = Computing([op.how], up.schema, f"expression {op.how}")
-        self._errors = RowErrors(site, op.on_error, up.schema, self._computing.blame)
+        self._computing = ExpressionEvaluator([op.how], up.schema, f"expression {op.how}")
+        self._errors = RowErrors(site, op.on_error, up.schema, self._computing.error_context)
 
-    def made(self, batch: Batch) -> Out:
+    def made(self, batch: Batch) -> Outputs:
         """The rows for which it is true."""
         held = self._computing.truths(batch, self._errors)
-        yield OUT, kept(held.rows, held.masks[0], self.site.accounts)
-        if held.letters is not None:
-            yield ERRORS, held.letters
+        yield OUT, filter_rows(held.rows, held.masks[0], self.site.accounts)
+        if held.dead_letters is not None:
+            yield ERRORS, held.dead_letters
 
-    def by_row(self) -> ByRow:
+    def by_row(self) -> RowStep:
         """The row, if it is true, by plain Python: for a single row Arrow takes many times as long."""
-        from penstock.stages.stateless import computed_by_row
+        from penstock.stages.stateless import expression_step
 
         plain = self._computing.plain
-        return computed_by_row(lambda row: row if plain(row)[0] is True else None, self._errors)
+        return expression_step(lambda row: row if plain(row)[0] is True else None, self._errors)
 
     def explain(self) -> list[str]:
         """Natively."""
         return ["the predicate runs as Arrow kernels"]
 
 
-class BatchFilter(Stateless):
+class BatchFilter(StatelessStage):
     """A function that gives true, false or null for each row of a batch."""
 
     def __init__(self, op: Filter, up: Stream, site: Site) -> None:
         super().__init__(up, site)
-        from penstock.stages.functions.calls import BatchCalls
+        from penstock.stages.functions.calls import BatchCaller
 
         assert isinstance(op.how, BatchFunction), "other predicates have stages of their own"
-        self._calls = BatchCalls(op.how, op, up, site)
+        self._calls = BatchCaller(op.how, op, up, site)
 
-    def made(self, batch: Batch) -> Out:
+    def made(self, batch: Batch) -> Outputs:
         """The rows for which it is true."""
         return self._calls.given(batch, self._taken)
 
     def _taken(self, batch: Batch, given: object) -> Batch:
         truths = self._calls.truths(given)
         self._calls.same_length(len(truths), batch)
-        return kept(batch, true_where(truths), self.site.accounts)
+        return filter_rows(batch, true_mask(truths), self.site.accounts)
 
     def explain(self) -> list[str]:
         """As the user wrote it."""
         return self._calls.explain()
 
 
-def kept(batch: Batch, holds: Mask, accounts: Accounts) -> Batch:
+def filter_rows(batch: Batch, holds: Mask, accounts: Accounts) -> Batch:
     """The rows that stay; counts both kinds."""
     rows = batch.where(holds)
     accounts.passed += rows.num_rows
@@ -88,7 +88,7 @@ def kept(batch: Batch, holds: Mask, accounts: Accounts) -> Batch:
 # Filter by a function of one row: the rows for which it is true. The others are counted as filtered.
 
 
-class RowFilter(Stateless):
+class RowFilter(StatelessStage):
     """A function that says of one row whether it stays."""
 
     def __init__(self, op: Filter, up: Stream, site: Site) -> None:
@@ -97,57 +97,57 @@ class RowFilter(Stateless):
         self._function, self._call = op.how, own_copy(op.how.call)
         self._step = self._row_if_true()
         self._errors = RowErrors(site, op.on_error, up.schema)
-        self._compiled = CompiledRows(op.how, up.schema, None, wraps=op.compile)
+        self._compiled = CompiledFunction(op.how, up.schema, None, wraps=op.compile)
 
     def at_once(self, batch: Batch) -> Batch | None:
         """The rows for which it is true, of few rows that are plain."""
         if not self._errors.stops or not is_few(batch):
             return None
-        found = all_called(batch, self._step, self._function, self._errors)
+        found = call_plain_rows(batch, self._step, self._function, self._errors)
         n_lost = found.count(None)
         if n_lost == len(found):
             return Batch.of_plain((), self.up.schema, ())
         return batch if not n_lost else batch.where(np.array([row is not None for row in found], np.bool_))
 
-    def made(self, batch: Batch) -> Out:
+    def made(self, batch: Batch) -> Outputs:
         """The rows for which it is true."""
         fast = None if is_few(batch) else self._compiled.results(batch.rows)
         if fast is None:
             yield from self._in_python(batch)
             return
         done = batch if not len(fast.rest) else batch.take(fast.places)
-        yield OUT, kept(done, fast.columns[PREDICATE], self.site.accounts)
+        yield OUT, filter_rows(done, fast.columns[PREDICATE], self.site.accounts)
         if len(fast.rest):
             yield from self._in_python(batch.take(fast.rest))
 
-    def _in_python(self, batch: Batch) -> Out:
-        worked = one_by_one(batch, self._holds, self._function, self._errors)
-        if all(worked.made):
-            self.site.accounts.passed += worked.rows.num_rows
-            yield OUT, worked.rows
-        elif not any(worked.made):
-            self.site.accounts.filtered += worked.rows.num_rows
+    def _in_python(self, batch: Batch) -> Outputs:
+        results = call_rows(batch, self._holds, self._function, self._errors)
+        if all(results.made):
+            self.site.accounts.passed += results.rows.num_rows
+            yield OUT, results.rows
+        elif not any(results.made):
+            self.site.accounts.filtered += results.rows.num_rows
         else:
-            yield OUT, kept(worked.rows, np.array(worked.made, np.bool_), self.site.accounts)
-        if worked.letters is not None:
-            yield ERRORS, worked.letters
+            yield OUT, filter_rows(results.rows, np.array(results.made, np.bool_), self.site.accounts)
+        if results.dead_letters is not None:
+            yield ERRORS, results.dead_letters
 
-    def by_row(self) -> ByRow:
+    def by_row(self) -> RowStep:
         """The row, if it is true."""
-        return by_row(self._step, self._function, self._errors)
+        return function_step(self._step, self._function, self._errors)
 
-    def _row_if_true(self) -> Callable[[Plain], Plain | None]:
-        call, (kind, put) = self._call, row_kind(self.up.schema)
+    def _row_if_true(self) -> Callable[[PlainRow], PlainRow | None]:
+        call, (kind, put) = self._call, row_type(self.up.schema)
 
-        def step(values: Plain) -> Plain | None:
-            row = new(kind)
+        def step(values: PlainRow) -> PlainRow | None:
+            row = new_object(kind)
             put(row, values)
             holds = call(row)
-            return values if holds is True or (holds is not False and truth(holds)) else None
+            return values if holds is True or (holds is not False and check_truth(holds)) else None
 
         return step
 
-    def _holds(self, place: int, values: Plain) -> bool:
+    def _holds(self, place: int, values: PlainRow) -> bool:
         return self._step(values) is not None
 
     def explain(self) -> list[str]:

@@ -13,17 +13,17 @@ from penstock.operators.flat_map import FlatMap
 from penstock.operators.function import BatchFunction, Expressions, RowFunction, own_copy
 from penstock.operators.op import ERRORS, IN, OUT
 from penstock.operators.stream import Stream
-from penstock.stages.expressions import Computing
-from penstock.stages.functions.calls import BatchCalls, one_by_one, plain_rows
+from penstock.stages.expressions import ExpressionEvaluator
+from penstock.stages.functions.calls import BatchCaller, call_rows, check_rows
 from penstock.stages.functions.errors import RowErrors
-from penstock.stages.functions.rows import Plain, RowShape, row_class
+from penstock.stages.functions.rows import PlainRow, RowValidator, row_factory
 from penstock.stages.rows.batch import Batch, Ints
 from penstock.stages.rows.order import in_order, with_index
 from penstock.stages.stage import Site
-from penstock.stages.stateless import Out, Stateless
+from penstock.stages.stateless import Outputs, StatelessStage
 
 
-class ExpressionFlatMap(Stateless):
+class ExpressionFlatMap(StatelessStage):
     """A row per element of a list, the other columns repeated; a null or empty list gives none."""
 
     def __init__(self, op: FlatMap, up: Stream, site: Site) -> None:
@@ -31,10 +31,10 @@ class ExpressionFlatMap(Stateless):
         assert isinstance(op.how, Expressions), "functions have stages of their own"
         ((self._name, expr),) = op.how.columns
         self._down = op.outputs({IN: up})[OUT].schema
-        self._computing = Computing([expr], up.schema, f"expression {op.how}")
-        self._errors = RowErrors(site, op.on_error, up.schema, self._computing.blame)
+        self._computing = ExpressionEvaluator([expr], up.schema, f"expression {op.how}")
+        self._errors = RowErrors(site, op.on_error, up.schema, self._computing.error_context)
 
-    def made(self, batch: Batch) -> Out:
+    def made(self, batch: Batch) -> Outputs:
         """The elements of all lists, one after the other."""
         computed = self._computing.of(batch, self._errors)
         (lists,) = computed.values
@@ -45,16 +45,16 @@ class ExpressionFlatMap(Stateless):
             self._name: pc.list_flatten(lists)
         }
         new = pa.RecordBatch.from_arrays([columns[name] for name in self._down.names], schema=self._down)
-        yield OUT, children(computed.rows, parents.to_numpy().astype(np.int64), new)
-        if computed.letters is not None:
-            yield ERRORS, computed.letters
+        yield OUT, expand_batch(computed.rows, parents.to_numpy().astype(np.int64), new)
+        if computed.dead_letters is not None:
+            yield ERRORS, computed.dead_letters
 
     def explain(self) -> list[str]:
         """Natively."""
         return ["the list runs as Arrow kernels"]
 
 
-class BatchFlatMap(Stateless):
+class BatchFlatMap(StatelessStage):
     """A function from batch to batch of any length.
 
     As many rows as came in: each has the time of its counterpart. Otherwise nobody can say which row a new
@@ -64,9 +64,9 @@ class BatchFlatMap(Stateless):
     def __init__(self, op: FlatMap, up: Stream, site: Site) -> None:
         super().__init__(up, site)
         assert isinstance(op.how, BatchFunction), "other functions have stages of their own"
-        self._calls = BatchCalls(op.how, op, up, site)
+        self._calls = BatchCaller(op.how, op, up, site)
 
-    def made(self, batch: Batch) -> Out:
+    def made(self, batch: Batch) -> Outputs:
         """The function's rows."""
         return self._calls.given(batch, self._taken)
 
@@ -74,48 +74,48 @@ class BatchFlatMap(Stateless):
         new = self._calls.checked(given)
         self.site.accounts.passed += batch.num_rows
         if new.num_rows == batch.num_rows:
-            return children(batch, np.arange(batch.num_rows, dtype=np.int64), new)
+            return expand_batch(batch, np.arange(batch.num_rows, dtype=np.int64), new)
         last = in_order([batch.times, *batch.order], batch.rows)[-1]
-        return children(batch, np.full(new.num_rows, last, np.int64), new)
+        return expand_batch(batch, np.full(new.num_rows, last, np.int64), new)
 
     def explain(self) -> list[str]:
         """As the user wrote it."""
         return self._calls.explain()
 
 
-class RowFlatMap(Stateless):
+class RowFlatMap(StatelessStage):
     """A function from a row to an iterable of rows; if it fails midway, none leave."""
 
     def __init__(self, op: FlatMap, up: Stream, site: Site) -> None:
         super().__init__(up, site)
         assert isinstance(op.how, RowFunction), "other functions have stages of their own"
         self._function, self._call = op.how, own_copy(op.how.call)
-        self._new_row, self._shape = row_class(up.schema), RowShape(op.outputs({IN: up})[OUT].schema)
+        self._new_row, self._shape = row_factory(up.schema), RowValidator(op.outputs({IN: up})[OUT].schema)
         self._errors = RowErrors(site, op.on_error, up.schema)
 
-    def made(self, batch: Batch) -> Out:
+    def made(self, batch: Batch) -> Outputs:
         """The function's rows."""
-        worked = one_by_one(batch, self._rows, self._function, self._errors)
-        self.site.accounts.passed += len(worked.made)
-        yield OUT, families(worked.rows, worked.made, self._shape)
-        if worked.letters is not None:
-            yield ERRORS, worked.letters
+        results = call_rows(batch, self._rows, self._function, self._errors)
+        self.site.accounts.passed += len(results.made)
+        yield OUT, expand_rows(results.rows, results.made, self._shape)
+        if results.dead_letters is not None:
+            yield ERRORS, results.dead_letters
 
-    def _rows(self, place: int, values: Plain) -> list[Plain]:
-        return plain_rows(self._call(self._new_row(values)), self._shape)
+    def _rows(self, place: int, values: PlainRow) -> list[PlainRow]:
+        return check_rows(self._call(self._new_row(values)), self._shape)
 
     def explain(self) -> list[str]:
         """Row by row."""
         return [f"{self._function} runs in Python, row by row"]
 
 
-def families(batch: Batch, made: list[list[Plain]], shape: RowShape) -> Batch:
+def expand_rows(batch: Batch, made: list[list[PlainRow]], shape: RowValidator) -> Batch:
     """The rows made of each row of a batch."""
     parents = np.repeat(np.arange(batch.num_rows), np.array([len(rows) for rows in made], np.int64))
-    return children(batch, parents, shape.columns([row for rows in made for row in rows]))
+    return expand_batch(batch, parents, shape.columns([row for rows in made for row in rows]))
 
 
-def children(batch: Batch, parents: Ints, new: pa.RecordBatch) -> Batch:
+def expand_batch(batch: Batch, parents: Ints, new: pa.RecordBatch) -> Batch:
     """New rows at the times of their parents; those of one parent stand together, in order."""
     first = np.append(True, parents[1:] != parents[:-1])[: len(parents)]
     starts = np.flatnonzero(first)

@@ -37,7 +37,7 @@ class StepLike(Protocol):
         """What flows into it."""
 
 
-def stage_of(step: StepLike, site: Site, *, numbered: bool = False) -> Stage:
+def build_stage(step: StepLike, site: Site, *, numbered: bool = False) -> Stage:
     """A stage for one replica of a step with one input; each replica has a site of its own.
 
     numbered  as for WindowStage: batches come with one column of order in which no two rows are alike
@@ -46,11 +46,11 @@ def stage_of(step: StepLike, site: Site, *, numbered: bool = False) -> Stage:
         from penstock.stages.window.stage import WindowStage
 
         return WindowStage(step.op, step.up, site, numbered=numbered)
-    return make(step.op, step.up, site)
+    return _build(step.op, step.up, site)
 
 
 @singledispatch
-def make(op: Op, up: Stream, site: Site) -> Stage:
+def _build(op: Op, up: Stream, site: Site) -> Stage:
     """The stage of an operator."""
     raise NotSupported(
         f"there is no stage for {type(op).__name__}",
@@ -60,7 +60,7 @@ def make(op: Op, up: Stream, site: Site) -> Stage:
     )
 
 
-@make.register(Map)
+@_build.register(Map)
 def _map(op: Map, up: Stream, site: Site) -> Stage:
     from penstock.stages.map import BatchMap, ExpressionMap, RowMap
 
@@ -73,7 +73,7 @@ def _map(op: Map, up: Stream, site: Site) -> Stage:
     return BatchMap(op, up, site) if isinstance(op.how, BatchFunction) else RowMap(op, up, site)
 
 
-@make.register(Filter)
+@_build.register(Filter)
 def _filter(op: Filter, up: Stream, site: Site) -> Stage:
     from penstock.stages.filter import BatchFilter, ExpressionFilter
 
@@ -90,7 +90,7 @@ def _filter(op: Filter, up: Stream, site: Site) -> Stage:
     return RowFilter(op, up, site)
 
 
-@make.register(FlatMap)
+@_build.register(FlatMap)
 def _flat_map(op: FlatMap, up: Stream, site: Site) -> Stage:
     from penstock.stages.flat_map import BatchFlatMap, ExpressionFlatMap, RowFlatMap
 
@@ -103,7 +103,7 @@ def _flat_map(op: FlatMap, up: Stream, site: Site) -> Stage:
     return BatchFlatMap(op, up, site) if isinstance(op.how, BatchFunction) else RowFlatMap(op, up, site)
 
 
-@make.register(Split)
+@_build.register(Split)
 def _split(op: Split, up: Stream, site: Site) -> Stage:
     from penstock.stages.split import IndexSplit, PredicateSplit, RowSplit
 
@@ -112,29 +112,29 @@ def _split(op: Split, up: Stream, site: Site) -> Stage:
     return IndexSplit(op, up, site) if isinstance(op.how, Expr) else RowSplit(op, up, site)
 
 
-@make.register(Relay)
+@_build.register(Relay)
 def _relay(op: Relay, up: Stream, site: Site) -> Stage:
     from penstock.stages.split import RelayStage
 
     return RelayStage(up, site)
 
 
-@make.register(Select)
+@_build.register(Select)
 def _select(op: Select, up: Stream, site: Site) -> Stage:
     from penstock.stages.map import ExpressionMap
 
     return ExpressionMap(op, up, site)
 
 
-@make.register(StaticJoin)
+@_build.register(StaticJoin)
 def _join_table(op: StaticJoin, up: Stream, site: Site) -> Stage:
-    from penstock.stages.table_join import StaticJoinStage
+    from penstock.stages.table_join import TableJoinStage
 
-    return StaticJoinStage(op, up, site)
+    return TableJoinStage(op, up, site)
 
 
-@make.register(Accumulator)
+@_build.register(Accumulator)
 def _accumulate(op: Accumulator, up: Stream, site: Site) -> Stage:
-    from penstock.stages.state.operators import Accumulate
+    from penstock.stages.state.operators import AccumulateStage
 
-    return Accumulate(op, up, site)
+    return AccumulateStage(op, up, site)

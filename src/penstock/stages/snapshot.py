@@ -42,7 +42,7 @@ KEYS = "keys"
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class BucketState:
     """The state of one bucket.
 
     n_keys     how many keys it has: batches count them in their column "place"
@@ -56,16 +56,16 @@ class Piece:
     batches: Mapping[str, pa.RecordBatch]
 
 
-def encode(piece: Piece, step: str, depends_on: Mapping[str, str]) -> bytes:
+def encode_bucket(piece: BucketState, step: str, fingerprint: Mapping[str, str]) -> bytes:
     """The piece as bytes."""
     import json
 
     import xxhash
 
-    parts = {name: _stream(batch) for name, batch in piece.batches.items()}
+    parts = {name: _to_ipc(batch) for name, batch in piece.batches.items()}
     header = {
         "step": step,
-        "depends_on": dict(depends_on),
+        "fingerprint": dict(fingerprint),
         "bucket": piece.bucket,
         "n_keys": piece.n_keys,
         "watermark": piece.watermark,
@@ -77,20 +77,20 @@ def encode(piece: Piece, step: str, depends_on: Mapping[str, str]) -> bytes:
     return whole + xxhash.xxh3_64_digest(whole)
 
 
-def decode(data: bytes, step: str, depends_on: Mapping[str, str]) -> Piece:
+def decode_bucket(data: bytes, step: str, fingerprint: Mapping[str, str]) -> BucketState:
     """The piece back, or a CheckpointError that says why it cannot be taken up."""
-    header, body = _opened(data, step)
+    header, body = _read_header(data, step)
     if header["step"] != step:
-        raise _refused(f'saved state of step "{header["step"]}" was given to step "{step}"', step)
-    _same(header["depends_on"], depends_on, step)
+        raise _refusal(f'saved state of step "{header["step"]}" was given to step "{step}"', step)
+    _check_fingerprint(header["fingerprint"], fingerprint, step)
     batches, start = {}, 0
     for name, length in header["parts"]:
-        batches[name] = _batch(body[start : start + length])
+        batches[name] = _from_ipc(body[start : start + length])
         start += length
-    return Piece(header["bucket"], header["n_keys"], header["watermark"], batches)
+    return BucketState(header["bucket"], header["n_keys"], header["watermark"], batches)
 
 
-def rows_in(data: bytes) -> int:
+def count_saved_rows(data: bytes) -> int:
     """How much a piece keeps: a row for each slice, session, state, or row that waits."""
     import json
 
@@ -101,20 +101,20 @@ def rows_in(data: bytes) -> int:
     return rows
 
 
-def depends_on(data: bytes, step: str) -> Mapping[str, str]:
+def read_fingerprint(data: bytes, step: str) -> Mapping[str, str]:
     """What a piece says that it depends on."""
-    found: dict[str, str] = _opened(data, step)[0]["depends_on"]
+    found: dict[str, str] = _read_header(data, step)[0]["fingerprint"]
     return found
 
 
-def _opened(data: bytes, step: str) -> tuple[dict[str, Any], bytes]:
+def _read_header(data: bytes, step: str) -> tuple[dict[str, Any], bytes]:
     """The header and the parts, once the piece is known to be whole and readable."""
     import json
 
     import xxhash
 
     if data[: len(MAGIC)] != MAGIC or len(data) < _FRONT.size + _CHECK:
-        raise _refused(f'what was given to step "{step}" is not saved state of Penstock', step)
+        raise _refusal(f'what was given to step "{step}" is not saved state of Penstock', step)
     _, version, length = _FRONT.unpack_from(data)
     if version > VERSION:
         raise CheckpointError(
@@ -134,7 +134,7 @@ def _opened(data: bytes, step: str) -> tuple[dict[str, Any], bytes]:
     return json.loads(whole[_FRONT.size : end]), whole[end:]
 
 
-def _same(saved: Mapping[str, str], now: Mapping[str, str], step: str) -> None:
+def _check_fingerprint(saved: Mapping[str, str], now: Mapping[str, str], step: str) -> None:
     """Raise unless the step is what it was when the state was saved."""
     for topic in dict.fromkeys([*now, *saved]):
         if saved.get(topic) != now.get(topic):
@@ -146,11 +146,11 @@ def _same(saved: Mapping[str, str], now: Mapping[str, str], step: str) -> None:
             )
 
 
-def _refused(fact: str, step: str) -> CheckpointError:
+def _refusal(fact: str, step: str) -> CheckpointError:
     return CheckpointError(fact, step=step, hint=HINT)
 
 
-def _stream(batch: pa.RecordBatch) -> bytes:
+def _to_ipc(batch: pa.RecordBatch) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -158,7 +158,7 @@ def _stream(batch: pa.RecordBatch) -> bytes:
     return data
 
 
-def _batch(data: bytes) -> pa.RecordBatch:
+def _from_ipc(data: bytes) -> pa.RecordBatch:
     with pa.ipc.open_stream(data) as reader:
         return reader.read_next_batch()
 
@@ -173,14 +173,14 @@ def _batch(data: bytes) -> pa.RecordBatch:
 
 Fingerprint = Mapping[str, str]
 
-BY_KEY, DEALT, IN_PARTS = "windows by key", "windows dealt to replicas", "windows by key, in parts"
+BY_KEY, BY_PARTITION, AS_PARTIALS = "windows by key", "windows dealt to replicas", "windows by key, in parts"
 """The forms of saved windows: their slices and rows by the bucket of the key, or by the lane of the window
 (`patterns/dealing.py`); or what is known of whole windows by the bucket of the key."""
 FORM = "operator"
 """The topic of the form."""
 
 
-def fingerprint(op: Windows, up: Stream, *, numbered: bool, form: str = BY_KEY) -> Fingerprint:
+def window_fingerprint(op: Windows, up: Stream, *, numbered: bool, form: str = BY_KEY) -> Fingerprint:
     """The step in words, by topic."""
     resolved = op.resolved(up)
     windows = [f"{label}: {window}" if label else str(window) for label, window in resolved.windows]
@@ -213,7 +213,7 @@ def _aggregate(aggregate: Aggregate, up: Stream) -> str:
 # keys hashed. Before the first snapshot nothing is noted: that one saves everything.
 
 
-class Touched:
+class ChangedBuckets:
     """The slots with news, and the buckets of keys that are gone."""
 
     def __init__(self, keys: KeySlots) -> None:
@@ -289,11 +289,11 @@ class Touched:
 # saved. Whoever moves state sees to it that all replicas have come equally far.
 
 
-class ByBucket(ABC):
+class BucketedStage(ABC):
     """A stage with a state per key."""
 
     site: Site
-    _touched: Touched
+    _touched: ChangedBuckets
 
     def settle(self) -> None:
         """Take in what still waits, because somebody looks at the state."""
@@ -301,7 +301,7 @@ class ByBucket(ABC):
 
     @property
     @abstractmethod
-    def depends_on(self) -> Mapping[str, str]:
+    def fingerprint(self) -> Mapping[str, str]:
         """What must be the same for saved state to fit."""
 
     @abstractmethod
@@ -309,33 +309,35 @@ class ByBucket(ABC):
         """Forget everything."""
 
     @abstractmethod
-    def _piece(self, bucket: int, slots: Ints) -> Piece:
+    def _piece(self, bucket: int, slots: Ints) -> BucketState:
         """What is known of the keys of a bucket, to be saved."""
 
     @abstractmethod
-    def _load(self, piece: Piece) -> None:
+    def _load(self, piece: BucketState) -> None:
         """Take up a bucket."""
 
     def snapshot(self) -> dict[int, bytes]:
         """The state per bucket: all of it at first, then what changed since the last snapshot."""
         self.settle()
         pieces = [self._piece(bucket, slots) for bucket, slots in self._touched.take().items()]
-        return {piece.bucket: encode(piece, self.site.step, self.depends_on) for piece in pieces}
+        return {piece.bucket: encode_bucket(piece, self.site.step, self.fingerprint) for piece in pieces}
 
     def restore(self, saved: Mapping[int, bytes]) -> None:
         """Go back to a snapshot, or take up some buckets of one that other replicas made."""
-        pieces = [decode(data, self.site.step, self.depends_on) for data in saved.values()]
+        pieces = [decode_bucket(data, self.site.step, self.fingerprint) for data in saved.values()]
         self._begin()
         for piece in pieces:
             self._load(piece)
         self._touched.start()
 
-    def in_hand(self) -> dict[int, Any]:
-        """All state per bucket, for `change_hands` of this replica or of another in the process."""
+    def export_buckets(self) -> dict[int, Any]:
+        """All state per bucket, for `replace_buckets` of this replica or of another in the process."""
         self.settle()
-        return {bucket: self._taken_out(bucket, slots) for bucket, slots in self._touched.held().items()}
+        return {bucket: self._export_bucket(bucket, slots) for bucket, slots in self._touched.held().items()}
 
-    def change_hands(self, held: Mapping[int, Any], *, gone: Collection[int], came: Collection[int]) -> None:
+    def replace_buckets(
+        self, held: Mapping[int, Any], *, gone: Collection[int], came: Collection[int]
+    ) -> None:
         """Have this state and no other, because buckets have gone to other replicas, or come from them.
 
         Those that came are to be saved, also where nothing is left of them; those that went, elsewhere.
@@ -343,11 +345,11 @@ class ByBucket(ABC):
         noting, news = self._touched.noting, self._touched.news()
         self._begin()
         for part in held.values():
-            self._put_in(part)
+            self._import_bucket(part)
         self._touched.go_on(noting, [bucket for bucket in news if bucket not in gone] + list(came))
 
-    def _taken_out(self, bucket: int, slots: Ints) -> Any:
+    def _export_bucket(self, bucket: int, slots: Ints) -> Any:
         return self._piece(bucket, slots)
 
-    def _put_in(self, part: Any) -> None:
+    def _import_bucket(self, part: Any) -> None:
         self._load(part)

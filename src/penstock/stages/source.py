@@ -24,8 +24,8 @@ from penstock.frozen import dataclass
 from penstock.operators.function import own_copy
 from penstock.operators.op import ERRORS, OUT
 from penstock.operators.source import Source, SourceTime, Yielded
-from penstock.stages.expressions import Computing
-from penstock.stages.functions.errors import Blame, RowErrors
+from penstock.stages.expressions import ExpressionEvaluator
+from penstock.stages.functions.errors import ErrorContext, RowErrors
 from penstock.stages.rows.batch import Batch, Ints, Mask
 from penstock.stages.stage import Site
 from penstock.timing.column import LIMIT
@@ -33,13 +33,13 @@ from penstock.timing.duration import spell
 from penstock.timing.watermark import SourceWatermark
 
 
-class RowPromises:
+class WatermarkExpression:
     """The watermark expression of a source, computed for all rows."""
 
     def __init__(self, time: SourceTime, schema: pa.Schema) -> None:
         self._time = time
         self._computing = (
-            Computing([time.rule], schema, "the watermark") if isinstance(time.rule, Expr) else None
+            ExpressionEvaluator([time.rule], schema, "the watermark") if isinstance(time.rule, Expr) else None
         )
 
     def of(self, rows: pa.RecordBatch) -> tuple[pa.Array | None, Mask | None]:
@@ -59,7 +59,7 @@ class RowPromises:
         return self._time.type.micros(most) if isinstance(most, int) else None
 
 
-class BatchPromise:
+class WatermarkFunction:
     """The user's watermark function of a batch."""
 
     def __init__(self, time: SourceTime) -> None:
@@ -107,7 +107,7 @@ def _micros(given: object, time: SourceTime) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class RowTimes:
     """The time of each row, 0 for a row that has none, and which rows have none they may have.
 
     failed    None when no row can have failed
@@ -119,17 +119,17 @@ class Times:
     greatest: int | None = None
 
 
-def times_of(rows: pa.RecordBatch, spec: SourceTime | None, now: int) -> Times:
+def read_times(rows: pa.RecordBatch, spec: SourceTime | None, now: int) -> RowTimes:
     """The times of a batch that came when the clock said `now`; a stream without time has zeros.
 
     Times out of range are held at the limit, so that they stay in int64.
     """
     if spec is None or spec.column is None:
         micros = np.full(rows.num_rows, 0 if spec is None else now, np.int64)
-        return Times(micros, None, 0 if spec is None else now)
+        return RowTimes(micros, None, 0 if spec is None else now)
     column = rows.column(spec.column)
     values = numbers(column).astype(np.int64, copy=False)
-    good = _all_good(column, values, spec)
+    good = _times_in_range(column, values, spec)
     if good is not None:
         return good
     if spec.type.unit == "ns":
@@ -141,10 +141,10 @@ def times_of(rows: pa.RecordBatch, spec: SourceTime | None, now: int) -> Times:
     failed = far | column.is_null().to_numpy(zero_copy_only=False)
     if spec.max_future is not None:
         failed |= micros > now + spec.max_future
-    return Times(micros, np.asarray(failed, np.bool_))
+    return RowTimes(micros, np.asarray(failed, np.bool_))
 
 
-def _all_good(column: pa.Array, values: Ints, spec: SourceTime) -> Times | None:
+def _times_in_range(column: pa.Array, values: Ints, spec: SourceTime) -> RowTimes | None:
     """The times where a look at the least and the greatest shows that none can fail; None otherwise."""
     if column.null_count or not len(values) or spec.type.unit == "ns" or spec.max_future is not None:
         return None
@@ -152,10 +152,12 @@ def _all_good(column: pa.Array, values: Ints, spec: SourceTime) -> Times | None:
     most, step = LIMIT // spec.type.step, spec.type.step
     if least < -most or greatest > most:
         return None
-    return Times(values if step == 1 else values * step, None, greatest * step)
+    return RowTimes(values if step == 1 else values * step, None, greatest * step)
 
 
-def plain_times(rows: Sequence[Mapping[str, object]], spec: SourceTime | None, now: int) -> list[int] | None:
+def read_plain_times(
+    rows: Sequence[Mapping[str, object]], spec: SourceTime | None, now: int
+) -> list[int] | None:
     """The times of plain rows; None where one of them may not have the time it has."""
     if spec is None or spec.column is None:
         return [0 if spec is None else now] * len(rows)
@@ -170,7 +172,7 @@ def plain_times(rows: Sequence[Mapping[str, object]], spec: SourceTime | None, n
     return found
 
 
-def why_failed(value: object, spec: SourceTime, now: int) -> RowFailure | None:
+def time_failure(value: object, spec: SourceTime, now: int) -> RowFailure | None:
     """Why a row with this value in its time column fails; None if it does not."""
     if not isinstance(value, int):
         return RowFailure(f'time column "{spec.column}" is null')
@@ -183,7 +185,7 @@ def why_failed(value: object, spec: SourceTime, now: int) -> RowFailure | None:
     return None
 
 
-def either(one: Mask | None, other: Mask | None) -> Mask | None:
+def merge_masks(one: Mask | None, other: Mask | None) -> Mask | None:
     """The rows that failed for one reason or the other; None if none can have."""
     if one is None or other is None:
         return other if one is None else one
@@ -249,11 +251,11 @@ class SourceStage:
         self.site, self.rank, self._schema = site, rank, op.reader.schema
         self._time = op.resolved()
         self._watermark = SourceWatermark(self._time.delay if self._time else None)
-        self._by_row = RowPromises(self._time, self._schema) if self._time else None
-        self._by_batch = BatchPromise(self._time) if self._time else None
+        self._by_row = WatermarkExpression(self._time, self._schema) if self._time else None
+        self._by_batch = WatermarkFunction(self._time) if self._time else None
         self._looks = self._time is not None and not isinstance(self._time.rule, Yielded | None)
         self._told = op.outputs({}).get(ERRORS)
-        self._errors = RowErrors(site, op.on_error, self._schema, self._blame)
+        self._errors = RowErrors(site, op.on_error, self._schema, self._error_context)
         self._raw = self._schema if "raw" in self._schema.names else self._schema.append(_RAW)
         self._unreadable = RowErrors(site, op.on_error, self._raw)
         self._now = self._last_rows_at = site.clock.now()
@@ -289,16 +291,16 @@ class SourceStage:
             yield OUT, few
             return
         yield from self._unread(cut.bad)
-        times = times_of(cut.rows, self._time, self._now)
+        times = read_times(cut.rows, self._time, self._now)
         promised, wrong = (None, None) if self._by_row is None else self._by_row.of(cut.rows)
         batch = Batch(cut.rows, times.micros, self._order(cut))
-        failed = either(times.failed, wrong)
+        failed = merge_masks(times.failed, wrong)
         if failed is None:
             yield from self._all(cut, batch, times.greatest, promised)
             return
-        letters = self._errors.take(batch, failed) if failed.any() else None
-        if letters is not None:
-            yield ERRORS, self._fitted(letters)
+        dead_letters = self._errors.take(batch, failed) if failed.any() else None
+        if dead_letters is not None:
+            yield ERRORS, self._fitted(dead_letters)
         good = np.flatnonzero(~failed)
         self.site.accounts.passed += len(good)
         self.site.accounts.rows_out += len(good)
@@ -329,7 +331,7 @@ class SourceStage:
         if self._looks:
             return None
         now = self.site.clock.now()
-        times = plain_times((row,), self._time, now)
+        times = read_plain_times((row,), self._time, now)
         if times is None:
             return None
         self._now = self._last_rows_at = now
@@ -341,7 +343,7 @@ class SourceStage:
         plain: Sequence[Mapping[str, object]] | None = getattr(cut, "plain", None)
         if not plain or self._looks:
             return None
-        times = plain_times(plain, self._time, self._now)
+        times = read_plain_times(plain, self._time, self._now)
         if times is None:
             return None
         start: int = getattr(cut, "start", 0)
@@ -370,15 +372,15 @@ class SourceStage:
             if each is not None:
                 self._watermark.promise(each)
 
-    def _blame(self, row: dict[str, object]) -> Blame:
+    def _error_context(self, row: dict[str, object]) -> ErrorContext:
         assert self._time is not None, "rows without time do not fail"
         assert self._by_row is not None, "a source with time looks for promises"
         failure: RowFailure | None = None
         if self._time.column is not None:
-            failure = why_failed(row[self._time.column], self._time, self._now)
+            failure = time_failure(row[self._time.column], self._time, self._now)
         failure = failure or self._by_row.failure(row)
         assert failure is not None, "the watermark fails on columns and not in plain Python"
-        return Blame("the time of a source", None, failure, failure.reason, TimeError)
+        return ErrorContext("the time of a source", None, failure, failure.reason, TimeError)
 
     def _unread(self, bad: Sequence[Bad]) -> Iterator[tuple[str, Batch]]:
         """What could not be read, as rows of nulls with the raw text."""
@@ -390,19 +392,19 @@ class SourceStage:
         ]
         rows = pa.RecordBatch.from_arrays(columns, names=self._raw.names)
         failures = [RowFailure(f"{each.place}: {each.error}") for each in bad]
-        blames = [Blame("the reader", None, each, each.reason, ConnectorError) for each in failures]
+        contexts = [ErrorContext("the reader", None, each, each.reason, ConnectorError) for each in failures]
         batch, failed = Batch(rows, np.zeros(len(bad), np.int64)), np.ones(len(bad), np.bool_)
-        letters = self._unreadable.take(batch, failed, blames)
-        if letters is not None:
-            yield ERRORS, self._fitted(letters)
+        dead_letters = self._unreadable.take(batch, failed, contexts)
+        if dead_letters is not None:
+            yield ERRORS, self._fitted(dead_letters)
 
-    def _fitted(self, letters: Batch) -> Batch:
+    def _fitted(self, dead_letters: Batch) -> Batch:
         """Failed rows in the columns of `.errors`, nulls where they have none."""
-        assert self._told is not None, "letters are written only where somebody may read them"
-        names, n = letters.rows.schema.names, letters.num_rows
+        assert self._told is not None, "dead_letters are written only where somebody may read them"
+        names, n = dead_letters.rows.schema.names, dead_letters.num_rows
         columns = [
-            letters.rows.column(field.name) if field.name in names else pa.nulls(n, field.type)
+            dead_letters.rows.column(field.name) if field.name in names else pa.nulls(n, field.type)
             for field in self._told.schema
         ]
         rows = pa.RecordBatch.from_arrays(columns, schema=self._told.schema)
-        return Batch(rows, letters.times, letters.order)
+        return Batch(rows, dead_letters.times, dead_letters.order)

@@ -15,15 +15,15 @@ from penstock.frozen import dataclass
 from penstock.operators.function import RowFunction
 from penstock.operators.op import ERRORS
 from penstock.operators.stream import Stream
-from penstock.stages.functions.calls import blame
+from penstock.stages.functions.calls import function_error
 from penstock.stages.functions.errors import RowErrors
 from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import Site
 
-Out = Iterator[tuple[str, Batch]]
+Outputs = Iterator[tuple[str, Batch]]
 
 
-class Stateless(ABC):
+class StatelessStage(ABC):
     """One replica of a step that handles each batch by itself."""
 
     def __init__(self, up: Stream, site: Site) -> None:
@@ -37,19 +37,19 @@ class Stateless(ABC):
         """
         return None
 
-    def by_row(self) -> ByRow | None:
+    def by_row(self) -> RowStep | None:
         """What is made of a single plain row, where the stage has a shorter way for it."""
         return None
 
     @abstractmethod
-    def made(self, batch: Batch) -> Out:
+    def made(self, batch: Batch) -> Outputs:
         """What some rows become, by port; counts them. Batches without rows may be among it."""
 
     @abstractmethod
     def explain(self) -> list[str]:
         """How the step is carried out, and why."""
 
-    def on_batch(self, batch: Batch, watermark: float) -> Out:
+    def on_batch(self, batch: Batch, watermark: float) -> Outputs:
         """The rows of a batch, at once."""
         self.site.accounts.rows_in += batch.num_rows
         if batch.num_rows == 0:
@@ -60,11 +60,11 @@ class Stateless(ABC):
                     self.site.accounts.rows_out += rows.num_rows
                 yield port, rows
 
-    def on_watermark(self, watermark: float) -> Out:
+    def on_watermark(self, watermark: float) -> Outputs:
         """Nothing waits."""
         return iter(())
 
-    def drain(self) -> Out:
+    def drain(self) -> Outputs:
         """Nothing waits."""
         return iter(())
 
@@ -83,11 +83,11 @@ class Stateless(ABC):
 # may offer a function from row to row; engines put several of them one behind the other. What such a function
 # does to a row is what the stage does to a batch of that one row; rows are counted by who calls it.
 
-Plain = Mapping[str, object]
+PlainRow = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class ByRow:
+class RowStep:
     """What a stage does to a row.
 
     step  what the row becomes, None if it is filtered; raises what the user's function raises
@@ -95,19 +95,23 @@ class ByRow:
           `.errors`, if anything does; counts it as an error
     """
 
-    step: Callable[[Plain], Plain | None]
+    step: Callable[[PlainRow], PlainRow | None]
     lost: Callable[[Batch, Exception], Batch | None]
 
 
-def by_row(step: Callable[[Plain], Plain | None], function: RowFunction, errors: RowErrors) -> ByRow:
+def function_step(
+    step: Callable[[PlainRow], PlainRow | None], function: RowFunction, errors: RowErrors
+) -> RowStep:
     """A step that calls a user's function."""
-    return ByRow(step, partial(_lost, function, errors))
+    return RowStep(step, partial(_on_function_failure, function, errors))
 
 
-def computed_by_row(step: Callable[[Plain], Plain | None], errors: RowErrors) -> ByRow:
+def expression_step(step: Callable[[PlainRow], PlainRow | None], errors: RowErrors) -> RowStep:
     """A step that computes expressions, whose stage can tell what failed by looking at the row again."""
-    return ByRow(step, lambda row, cause: errors.take(row, np.ones(1, np.bool_)))
+    return RowStep(step, lambda row, cause: errors.take(row, np.ones(1, np.bool_)))
 
 
-def _lost(function: RowFunction, errors: RowErrors, row: Batch, cause: Exception) -> Batch | None:
-    return errors.take(row, np.ones(1, np.bool_), [blame(function, cause)])
+def _on_function_failure(
+    function: RowFunction, errors: RowErrors, row: Batch, cause: Exception
+) -> Batch | None:
+    return errors.take(row, np.ones(1, np.bool_), [function_error(function, cause)])

@@ -23,14 +23,14 @@ from penstock.stages.keys.index import TextIndex
 from penstock.stages.keys.slots import KeySlots
 from penstock.stages.rows.batch import Batch, Ints, Mask, Part, Pick, taken
 from penstock.stages.stage import Site
-from penstock.stages.stateless import Out, Stateless
+from penstock.stages.stateless import Outputs, StatelessStage
 
-MISSING = -1
-NEAR = 1 << 16
+NO_MATCH = -1
+DENSE_RANGE = 1 << 16
 """Places that an index by distance may always have; beyond it, four for each row of the table."""
 
 
-class StaticJoinStage(Stateless):
+class TableJoinStage(StatelessStage):
     """The table's other columns beside the row's.
 
     table  the table, if the engine has read it already; None to read it here
@@ -41,14 +41,16 @@ class StaticJoinStage(Stateless):
         self._names, self._inner = op.columns, op.how == "inner"
         self._down = op.outputs({IN: up})[OUT].schema
         loaded = op.load() if table is None else table
-        self._index = index_of([loaded.column(name).combine_chunks() for name in op.columns])
-        self._added = [Added(field.name, loaded.column(field.name).combine_chunks()) for field in op.added]
+        self._index = build_index([loaded.column(name).combine_chunks() for name in op.columns])
+        self._added = [
+            TableColumn(field.name, loaded.column(field.name).combine_chunks()) for field in op.added
+        ]
         self._n_rows = loaded.num_rows
 
-    def made(self, batch: Batch) -> Out:
+    def made(self, batch: Batch) -> Outputs:
         """The rows with the table's columns; without a match, nulls (left) or nothing (inner)."""
         found = self._find(batch)
-        missed = found == MISSING
+        missed = found == NO_MATCH
         some = bool(missed.any())
         if some and self._inner:
             self.site.accounts.unmatched += int(np.count_nonzero(missed))
@@ -72,7 +74,7 @@ class StaticJoinStage(Stateless):
         return [f"a table of {self._n_rows:,} rows in memory, looked up a batch at a time"]
 
 
-class Added:
+class TableColumn:
     """A column of the table; where its values come again and again, each once and their numbers by row."""
 
     def __init__(self, name: str, column: pa.Array) -> None:
@@ -90,43 +92,43 @@ class Added:
         return Part(self._values, pick if self._numbers is None else pick.among(self._numbers))
 
 
-def index_of(columns: Sequence[pa.Array]) -> TableIndex | NearIndex | TextLookup:
+def build_index(columns: Sequence[pa.Array]) -> TableIndex | DenseIndex | TextLookup:
     """By distance where that takes little room, by text for a column of them, else by slots."""
     (first, *others) = columns
     if not others and (kind.is_string(first.type) or kind.is_binary(first.type)):
         return TextLookup(first)
-    if not others and _is_whole(first.type) and len(first) > first.null_count:
+    if not others and _is_integer_like(first.type) and len(first) > first.null_count:
         values = numbers(first.drop_null())
         least, most = int(values.min()), int(values.max())
-        if most - least < max(NEAR, 4 * len(values)):
-            return NearIndex(first, least, most)
+        if most - least < max(DENSE_RANGE, 4 * len(values)):
+            return DenseIndex(first, least, most)
     return TableIndex(columns)
 
 
-def _is_whole(type_: pa.DataType) -> bool:
+def _is_integer_like(type_: pa.DataType) -> bool:
     return bool(kind.is_signed_integer(type_) or kind.is_timestamp(type_) or kind.is_date32(type_))
 
 
-class NearIndex:
+class DenseIndex:
     """The rows of a table by a whole number, each at its distance from the least."""
 
     def __init__(self, keys: pa.Array, least: int, most: int) -> None:
         self._least, self._most = least, most
-        self._rows = np.full(most - least + 1, MISSING, np.int64)
-        rows = np.flatnonzero(_without_null([keys]))
+        self._rows = np.full(most - least + 1, NO_MATCH, np.int64)
+        rows = np.flatnonzero(_valid_rows([keys]))
         self._rows[numbers(keys)[rows].astype(np.int64) - least] = rows
 
     def find(self, columns: Sequence[pa.Array]) -> Ints:
         """The table's row of each key, or MISSING."""
         (column,) = columns
         values = numbers(column)
-        near = None if column.null_count == 0 else _without_null(columns)
+        near = None if column.null_count == 0 else _valid_rows(columns)
         if len(values) and (values.min() < self._least or values.max() > self._most):
             inside = (values >= self._least) & (values <= self._most)
             near = inside if near is None else near & inside
         if near is None:
             return self._rows.take(values.astype(np.int64, copy=False) - self._least)
-        found = np.full(len(values), MISSING, np.int64)
+        found = np.full(len(values), NO_MATCH, np.int64)
         found[near] = self._rows[values[near].astype(np.int64) - self._least]
         return found
 
@@ -159,12 +161,12 @@ class TableIndex:
     """The rows of a table by key; no two have one, except that keys with a null match nothing anyway."""
 
     def __init__(self, columns: Sequence[pa.Array]) -> None:
-        rows = np.flatnonzero(_without_null(columns))
+        rows = np.flatnonzero(_valid_rows(columns))
         self._keys = KeySlots([column.type for column in columns])
         self._rows = np.empty(0, np.int64)
         if len(rows):
             slots = self._keys.assign([column.take(pa.array(rows)) for column in columns])
-            self._rows = np.full(int(slots.max()) + 1, MISSING, np.int64)
+            self._rows = np.full(int(slots.max()) + 1, NO_MATCH, np.int64)
             self._rows[slots] = rows
 
     def find(self, columns: Sequence[pa.Array]) -> Ints:
@@ -173,13 +175,13 @@ class TableIndex:
         known = slots < len(self._rows)
         if known.all() and not any(column.null_count for column in columns):
             return self._rows.take(slots)
-        found = np.full(len(slots), MISSING, np.int64)
+        found = np.full(len(slots), NO_MATCH, np.int64)
         found[known] = self._rows[slots[known]]
         # Keys that the table does not have were given slots of their own: they are not kept.
         self._keys.free(np.unique(slots[~known]))
-        return np.where(_without_null(columns), found, MISSING)
+        return np.where(_valid_rows(columns), found, NO_MATCH)
 
 
-def _without_null(columns: Sequence[pa.Array]) -> Mask:
+def _valid_rows(columns: Sequence[pa.Array]) -> Mask:
     masks = [column.is_valid().to_numpy(zero_copy_only=False) for column in columns]
     return np.asarray(np.logical_and.reduce(masks), np.bool_)

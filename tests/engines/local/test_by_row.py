@@ -1,7 +1,7 @@
 """Rows by themselves become what they become as batches: the same rows, rounds, accounts and errors.
 
 The twin of every run is the same run with somebody who listens to its events: then rounds are told one by
-one, and all rows go through the seats as batches.
+one, and all rows go through the chain as batches.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from penstock import col
 from penstock.clock import WallClock
 from penstock.engines.local.options import Settings
 from penstock.engines.local.runtime import made
-from penstock.engines.local.tasks.task import ReadingNode
+from penstock.engines.local.tasks.task import InputTask
 from penstock.engines.protocol import RunOptions
 from penstock.events import nobody
 
@@ -100,7 +100,7 @@ def test_it_says_what_elastic_steps_may_have_and_that_state_moves() -> None:
 def test_it_is_so_that_a_forward_edge_between_as_many_has_one_channel_per_replica() -> None:
     run = made(pipelined(2).plan(), Settings(), RunOptions(), clock=WallClock(), events=nobody)
     channels = {
-        (n.steps[0].name, n.replica): n.channels for n in run.network.nodes if isinstance(n, ReadingNode)
+        (n.steps[0].name, n.replica): n.channels for n in run.network.nodes if isinstance(n, InputTask)
     }
     fed_by = {
         name: [(each.writer.steps[0].name, each.writer.replica) for each in found]

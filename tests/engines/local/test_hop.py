@@ -11,7 +11,7 @@ import pytest
 import penstock as ps
 from penstock.engines.local.channels.channel import Channel
 from penstock.engines.local.fast_rows.direct_call import LONG, SELDOM
-from penstock.engines.local.fast_rows.pipeline import Line
+from penstock.engines.local.fast_rows.pipeline import RowPipeline
 from penstock.engines.local.options import settings
 from penstock.engines.local.runtime import Made, made
 from penstock.engines.local.scheduling.pool import run_turn
@@ -210,7 +210,7 @@ def test_a_run_that_is_listened_to_tells_of_every_round(monkeypatch: pytest.Monk
     def refused(*given: Any) -> bool:
         raise AssertionError("rounds must be told one by one")
 
-    monkeypatch.setattr(Line, "carry", refused)
+    monkeypatch.setattr(RowPipeline, "carry", refused)
     graph, _ = graph_of(3, more)
     told: list[Any] = []
     graph.run(engine="local", events=told.append)

@@ -27,11 +27,11 @@ from penstock.engines.local.rescale.rescale import Leader, first_owners, shared_
 from penstock.engines.local.run import close_all, open_all
 from penstock.engines.local.runtime import Made, made
 from penstock.engines.local.scheduling.pool import Pool, run_turn
-from penstock.engines.local.tasks.chain import StageSeat
+from penstock.engines.local.tasks.chain import StageStep
 from penstock.engines.local.topology.network import seats_of
 from penstock.engines.protocol import RunOptions
 from penstock.events import nobody
-from penstock.stages.snapshot import ByBucket
+from penstock.stages.snapshot import BucketedStage
 from tests.engines.local.moving import (
     CORES,
     VERBS,
@@ -200,10 +200,10 @@ def test_state_is_where_its_rows_go_after_every_move(chaining: bool) -> None:
 
 def assert_state_is_at_home(run: Made, leader: Leader) -> None:
     """No replica has state of a bucket that another owns."""
-    for seat in run.network.seats():
-        if isinstance(seat, StageSeat) and isinstance(seat.stage, ByBucket):
-            (number,) = (node.replica for node in run.network.nodes if seat in seats_of(node))
-            assert all(leader.owners[bucket] == number for bucket in seat.stage.in_hand())
+    for chained in run.network.chain():
+        if isinstance(chained, StageStep) and isinstance(chained.stage, BucketedStage):
+            (number,) = (node.replica for node in run.network.nodes if chained in seats_of(node))
+            assert all(leader.owners[bucket] == number for bucket in chained.stage.export_buckets())
 
 
 @pytest.mark.slow

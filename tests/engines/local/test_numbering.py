@@ -14,7 +14,7 @@ from penstock import col
 from penstock.clock import WallClock
 from penstock.engines.local.options import Settings
 from penstock.engines.local.runtime import made
-from penstock.engines.local.tasks.chain import StageSeat
+from penstock.engines.local.tasks.chain import StageStep
 from penstock.engines.local.topology.tasks import numbered_steps
 from penstock.engines.protocol import RunOptions
 from penstock.events import nobody
@@ -67,7 +67,7 @@ def test_rows_of_one_time_are_in_the_readers_order(
 def test_no_rows_are_kept_for_first_and_last() -> None:
     plan = graph_of([], before=2, degree=2).plan()
     run = made(plan, Settings(), RunOptions(), clock=WallClock(), events=nobody)
-    stages = [seat.stage for seat in run.network.seats() if isinstance(seat, StageSeat)]
+    stages = [chained.stage for chained in run.network.chain() if isinstance(chained, StageStep)]
     windows = [stage for stage in stages if isinstance(stage, WindowStage)]
     assert len(windows) == 4
     assert not any("rows are kept" in line for stage in windows for line in stage.explain())

@@ -15,7 +15,7 @@ from penstock.engines.local.metrics.statistics import READY
 from penstock.engines.local.schedulers import make, register
 from penstock.engines.local.scheduling.dispatch import Dispatcher
 from penstock.engines.local.scheduling.pool import Pool, prefer
-from penstock.engines.local.tasks.task import Node, Turns
+from penstock.engines.local.tasks.task import Task, TaskRoutine
 from penstock.plan.plan import Step
 
 
@@ -26,14 +26,14 @@ def a_step() -> Step:
     return graph.plan()["s"]
 
 
-class Counting(Node):
+class Counting(Task):
     """A node that takes a number of turns, each of them when it is told to."""
 
     def __init__(self, number: int, turns: int, each: Callable[[], None]) -> None:
         self._n_turns, self._each = turns, each
         super().__init__(number, (a_step(),), 0)
 
-    def routine(self) -> Turns:
+    def routine(self) -> TaskRoutine:
         for _ in range(self._n_turns):
             self._each()
             yield READY
@@ -140,7 +140,7 @@ def test_pinned_workers_stay_on_one_core_each() -> None:
 def test_pinned_workers_take_the_nodes_that_prefer_them_first() -> None:
     taken: dict[int, list[int]] = {0: [], 1: []}
     made = dispatcher()
-    nodes: list[Node] = [Counting(number, 3, lambda: None) for number in range(4)]
+    nodes: list[Task] = [Counting(number, 3, lambda: None) for number in range(4)]
     prefer(nodes, 2)
     made.pinned = True
     made.begin(nodes)

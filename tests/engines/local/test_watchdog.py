@@ -18,7 +18,7 @@ from penstock.engines.local.options import settings
 from penstock.engines.local.processes import Crew
 from penstock.engines.local.runtime import Made, made
 from penstock.engines.local.scheduling.pool import Pool
-from penstock.engines.local.tasks.task import ReadingNode
+from penstock.engines.local.tasks.task import InputTask
 from penstock.engines.protocol import RunOptions
 from penstock.events import Event, StepStalled, nobody
 
@@ -211,7 +211,7 @@ def test_an_operator_that_never_pops_is_told_of_and_who_writes_to_it_waits() -> 
         (told,) = watched.stalls()
         assert told.step == "stubborn"
         assert names(told)[0].startswith("NeverPops.process: ")
-        nodes = [node for node in watched.run.network.nodes if isinstance(node, ReadingNode)]
+        nodes = [node for node in watched.run.network.nodes if isinstance(node, InputTask)]
         assert max(len(channel.items) for node in nodes for channel in node.channels) < 10
         NeverPops.gate.free.set()
 

@@ -17,7 +17,7 @@ from penstock.stages.patterns import decompose
 from penstock.stages.patterns.forms import Pieces, form_of, reformed
 from penstock.stages.patterns.partials import PartStage
 from penstock.stages.rows.batch import Batch
-from penstock.stages.snapshot import BY_KEY, DEALT, IN_PARTS
+from penstock.stages.snapshot import AS_PARTIALS, BY_KEY, BY_PARTITION
 from penstock.stages.stage import Site
 from penstock.timing.column import TimeType
 
@@ -49,10 +49,10 @@ def saved(pattern: str, op: KeyedWindows = OP) -> Pieces:
 def test_pieces_by_key_are_pieces_by_window_and_back() -> None:
     by_key, dealt = saved("keyed"), saved("parallel")
     assert {form_of(piece, "w") for piece in by_key.values()} == {BY_KEY}
-    assert {form_of(piece, "w") for piece in dealt.values()} == {DEALT}
+    assert {form_of(piece, "w") for piece in dealt.values()} == {BY_PARTITION}
     assert len(by_key) == 3
     assert len(dealt) > 3
-    assert set(reformed(by_key, DEALT, OP, UP, site())) == set(dealt)
+    assert set(reformed(by_key, BY_PARTITION, OP, UP, site())) == set(dealt)
     assert set(reformed(dealt, BY_KEY, OP, UP, site())) == set(by_key)
 
 
@@ -66,7 +66,7 @@ def results(pieces: Pieces) -> list[tuple[str, int, int, list[int]]]:
 
 def test_there_and_back_is_as_if_nothing_had_been_done() -> None:
     by_key = saved("keyed")
-    again = reformed(reformed(by_key, DEALT, OP, UP, site()), BY_KEY, OP, UP, site())
+    again = reformed(reformed(by_key, BY_PARTITION, OP, UP, site()), BY_KEY, OP, UP, site())
     assert results(again) == results(by_key)
     assert results(reformed(saved("parallel"), BY_KEY, OP, UP, site())) == results(by_key)
     assert len(results(by_key)) == 3 * 7
@@ -75,7 +75,7 @@ def test_there_and_back_is_as_if_nothing_had_been_done() -> None:
 def test_what_has_the_form_already_stays_as_it_is() -> None:
     by_key = saved("keyed")
     assert reformed(by_key, BY_KEY, OP, UP, site()) is by_key
-    assert reformed({}, DEALT, OP, UP, site()) == {}
+    assert reformed({}, BY_PARTITION, OP, UP, site()) == {}
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_what_has_the_form_already_stays_as_it_is() -> None:
         ),
         (
             "parallel",
-            IN_PARTS,
+            AS_PARTIALS,
             'step "w" was saved as windows dealt to replicas, and is now to be kept as '
             "windows by key, in parts",
             'leave pattern="map_reduce" out, as it was saved: pattern="auto" takes it up;'

@@ -42,7 +42,7 @@ from penstock.operators.sink import Sink
 from penstock.operators.source import Source
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Step
-from penstock.stages.snapshot import FORM, fingerprint
+from penstock.stages.snapshot import FORM, window_fingerprint
 from penstock.stages.stage import Site
 
 FORMAT = 2
@@ -320,7 +320,7 @@ def _step(step: Step) -> dict[str, str]:
         return kind | ({"place": writer.describe()} if writer.delivery == Delivery.EXACTLY_ONCE else {})
     if isinstance(step.op, Windows):
         # Another number of replicas may choose another pattern; pieces of state say what form they have.
-        found = fingerprint(step.op, step.up, numbered=False)
+        found = window_fingerprint(step.op, step.up, numbered=False)
         return {"kind": Windows.__name__, **{topic: words for topic, words in found.items() if topic != FORM}}
     return kind | {"key": ", ".join(step.up.key), "columns": str(step.up.schema)}
 

@@ -21,7 +21,7 @@ from penstock.connect.writers.folder import sync_folder
 from penstock.errors import CheckpointError
 from penstock.expr.failure import reason_of
 from penstock.frozen import dataclass
-from penstock.stages.snapshot import rows_in
+from penstock.stages.snapshot import count_saved_rows
 
 _CHECK = 8
 """Bytes of a checksum."""
@@ -68,7 +68,7 @@ class StateFiles:
         for step, found in pieces.items():
             places[step] = {}
             for bucket, body in found.items():
-                places[step][bucket] = Place(name, at, len(body), rows_in(body))
+                places[step][bucket] = Place(name, at, len(body), count_saved_rows(body))
                 bodies.append(body)
                 at += len(body)
         if bodies:

@@ -21,9 +21,9 @@ from penstock.engines.checkpoint.checkpoint import Checkpoint, Manifest, in_form
 from penstock.engines.checkpoint.state_files import Place, kept
 from penstock.engines.frontiers import Frontier
 from penstock.engines.local.rescale.rescale import first_owners
-from penstock.engines.local.tasks.chain import Seat, StageSeat
-from penstock.engines.local.tasks.source import SourceSeat
-from penstock.engines.local.tasks.task import Node, ReadingNode
+from penstock.engines.local.tasks.chain import ChainedStep, StageStep
+from penstock.engines.local.tasks.source import SourceStep
+from penstock.engines.local.tasks.task import InputTask, Task
 from penstock.engines.local.topology.network import Network, seats_of
 from penstock.events import StateSaved
 from penstock.stages.patterns.partitioners import Deal
@@ -67,12 +67,12 @@ class Saving:
             watermark = self.done.watermarks.get(name, BEFORE_ALL)
             reader.resume(position, watermark, self._checkpoint.journal)
         for node in network.nodes:
-            for seat in seats_of(node):
-                frontier = Frontier(self.done.reached.get(seat.step.name, BEFORE_ALL))
-                if isinstance(seat, StageSeat):
-                    seat.frontier = frontier
-                    self._resume_showing(seat.stage)
-                if isinstance(node, ReadingNode) and seat.step is node.steps[0]:
+            for chained in seats_of(node):
+                frontier = Frontier(self.done.reached.get(chained.step.name, BEFORE_ALL))
+                if isinstance(chained, StageStep):
+                    chained.frontier = frontier
+                    self._resume_showing(chained.stage)
+                if isinstance(node, InputTask) and chained.step is node.steps[0]:
                     node.frontier = frontier
         files = self._checkpoint.files
         for step in self.done.state:
@@ -97,7 +97,7 @@ class Saving:
                 self._awaited = {node.number for node in self._network.nodes} - self._ended
                 self._settle()
 
-    def passed(self, node: Node, number: int) -> StateSaved | None:
+    def passed(self, node: Task, number: int) -> StateSaved | None:
         """A node has carried a round through: save what it knows if this is the one."""
         if number != self._round:
             return None
@@ -107,7 +107,7 @@ class Saving:
                 self._known.add(found)
         return self._report(node)
 
-    def completed(self, node: Node, *, failed: bool) -> StateSaved | None:
+    def completed(self, node: Task, *, failed: bool) -> StateSaved | None:
         """A node has ended: what it knows now is all. After a failure nothing is saved any more."""
         if failed:
             self._round = NEVER
@@ -128,7 +128,7 @@ class Saving:
         self._settle()
         return self._commit(rounds, drained=drained)
 
-    def _report(self, node: Node) -> StateSaved | None:
+    def _report(self, node: Task) -> StateSaved | None:
         """Commit the round at hand, if all nodes have saved it."""
         with self._lock:
             if node.number not in self._awaited or self._round in (None, NEVER):
@@ -145,12 +145,12 @@ class Saving:
         self._round = None
         return event
 
-    def _saved(self, node: Node, number: int) -> _Known:
+    def _saved(self, node: Task, number: int) -> _Known:
         found, pieces = _Known(Manifest()), {}
-        for seat in seats_of(node):
-            found.note(seat)
-            if isinstance(seat, StageSeat):
-                pieces[seat.step.name] = dict(seat.stage.snapshot())
+        for chained in seats_of(node):
+            found.note(chained)
+            if isinstance(chained, StageStep):
+                pieces[chained.step.name] = dict(chained.stage.snapshot())
         pieces = {step: each for step, each in pieces.items() if each}
         if pieces:
             found.state = self._checkpoint.files.write(number + 1, str(node.number), pieces)
@@ -192,15 +192,15 @@ class _Known:
         self.state: State = {step: dict(places) for step, places in done.state.items()}
         self.shown = dict(done.shown)
 
-    def note(self, seat: Seat) -> None:
-        """What a seat has come to."""
-        if isinstance(seat, SourceSeat):
-            self.positions[seat.step.name] = seat.reader.position
-            self.watermarks[seat.step.name] = seat.reader.watermark
-        if isinstance(seat, StageSeat):
-            self.reached[seat.step.name] = seat.frontier.watermark
-            if isinstance(seat.stage, WindowStage) and seat.stage.early is not None:
-                self.shown[seat.step.name] = seat.stage.shown_at
+    def note(self, chained: ChainedStep) -> None:
+        """What a chained has come to."""
+        if isinstance(chained, SourceStep):
+            self.positions[chained.step.name] = chained.reader.position
+            self.watermarks[chained.step.name] = chained.reader.watermark
+        if isinstance(chained, StageStep):
+            self.reached[chained.step.name] = chained.frontier.watermark
+            if isinstance(chained.stage, WindowStage) and chained.stage.early is not None:
+                self.shown[chained.step.name] = chained.stage.shown_at
 
     def add(self, newer: _Known) -> None:
         """Take over what is newer."""
@@ -238,7 +238,7 @@ def _heirs(network: Network, step: str) -> Iterator[tuple[Stage, Callable[[int],
             yield stage, partial(_is_heir, deal, number)
         return
     for bench in network.benches:
-        stages = tuple(seat.stage for seat in bench.seats(step) if isinstance(seat, StageSeat))
+        stages = tuple(chained.stage for chained in bench.chain(step) if isinstance(chained, StageStep))
         leader = network.leaders.get(bench.group.number)
         owners = first_owners(len(stages) or 1) if leader is None else leader.owners
         for number, stage in enumerate(stages):

@@ -27,7 +27,7 @@ from penstock.operators.process import Process
 from penstock.operators.split import Split
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Step
-from penstock.stages.make import make
+from penstock.stages.make import _build
 from penstock.stages.stage import Site
 
 _PIPELINED = "each fed by the replica before it: no shuffle"
@@ -76,7 +76,7 @@ def holds_the_gil(step: Step) -> bool:
 
 
 def _is_compiled(step: Step) -> bool:
-    stage = make(step.op, step.up, Site(step.name, step.where, Accounts(), WallClock()))
+    stage = _build(step.op, step.up, Site(step.name, step.where, Accounts(), WallClock()))
     told: list[str] = stage.explain()  # type: ignore[attr-defined]  # every stage of a function has it
     return any("is compiled by Numba" in line for line in told)
 

@@ -13,7 +13,7 @@ from penstock.engines.local.options import Settings
 from penstock.engines.local.run import begin, close_all, open_all, result
 from penstock.engines.local.runtime import made
 from penstock.engines.local.scheduling.pool import run_turn
-from penstock.engines.local.tasks.source import ByHand
+from penstock.engines.local.tasks.source import PushedInput
 from penstock.engines.protocol import RunOptions, RunResult
 from penstock.errors import EngineError, GraphError, PenstockError, nearest_first
 from penstock.events import EventSink, RunEnded, StepFailed
@@ -27,7 +27,7 @@ class LocalHarness:
         self, plan: Plan, settings: Settings, *, clock: Clock, events: EventSink, options: RunOptions
     ) -> None:
         self._plan, self._options, self._clock, self._events = plan, options, clock, events
-        self._feeds = {step.name: ByHand() for step in plan.sources}
+        self._feeds = {step.name: PushedInput() for step in plan.sources}
         self._over = False
         begin(plan, clock, events)
         try:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.engines.local.tasks.task import Node
+from penstock.engines.local.tasks.task import Task
 from penstock.frozen import dataclass
 from penstock.nobody import nobody
 from penstock.plan.plan import Step
@@ -75,7 +75,7 @@ class Progress:
         """A source goes at this pace."""
         self._sources.setdefault(pace, []).append(step)
 
-    def reaches(self, pace: int, node: Node, sinks: Iterable[str]) -> None:
+    def reaches(self, pace: int, node: Task, sinks: Iterable[str]) -> None:
         """Rounds of this pace are over when this node, among others, has seen them; it writes these sinks."""
         self._ends.setdefault(pace, set()).add(node.number)
         self._sinks.setdefault(pace, []).extend(sinks)
@@ -163,7 +163,7 @@ class Progress:
             if self.telling:
                 self._rounds[pace, number].rows_in[step] = rows
 
-    def passed(self, node: Node, pace: int, number: int, written: Mapping[str, int] | None = None) -> None:
+    def passed(self, node: Task, pace: int, number: int, written: Mapping[str, int] | None = None) -> None:
         """A node has carried a round through."""
         saved = None if self.saving is None else self.saving.passed(node, number)
         if saved is not None:
@@ -183,7 +183,7 @@ class Progress:
             self._note_done()
         self.speak()
 
-    def completed(self, node: Node, *, failed: bool) -> None:
+    def completed(self, node: Task, *, failed: bool) -> None:
         """A node has ended: no round waits for it any more, unless it has failed."""
         saved = None if self.saving is None else self.saving.completed(node, failed=failed)
         if saved is not None:

@@ -17,7 +17,7 @@ from penstock.engines.local.processes.pool import Crew, crew_of
 from penstock.engines.local.rescale.live import adapting
 from penstock.engines.local.runtime import Made, made
 from penstock.engines.local.scheduling.pool import Pool, depth_first, prefer
-from penstock.engines.local.tasks.task import Node
+from penstock.engines.local.tasks.task import Task
 from penstock.engines.local.topology.network import Network
 from penstock.engines.protocol import Measurements, RunOptions, RunResult
 from penstock.errors import PenstockError
@@ -191,7 +191,7 @@ def _hurry(run: Made) -> None:
         writer.hurry()
 
 
-def needs_thread(node: Node, settings: Settings, network: Network, crew: Crew) -> bool:
+def needs_thread(node: Task, settings: Settings, network: Network, crew: Crew) -> bool:
     """Whether a node gets a thread of its own: asked for, or a reader or a process keeps it waiting."""
     if settings.seed is not None:
         return False

@@ -14,7 +14,7 @@ from penstock.engines.local.processes import Crew
 from penstock.engines.local.progress import Progress
 from penstock.engines.local.schedulers import make
 from penstock.engines.local.scheduling.dispatch import Dispatcher
-from penstock.engines.local.tasks.source import Feed
+from penstock.engines.local.tasks.source import SourceInput
 from penstock.engines.local.topology.build import Building
 from penstock.engines.local.topology.connect import Wiring
 from penstock.engines.local.topology.network import Network
@@ -56,7 +56,7 @@ def made(
     *,
     clock: Clock,
     events: EventSink,
-    feeds: Mapping[str, Feed] | None = None,
+    feeds: Mapping[str, SourceInput] | None = None,
     saving: Saving | None = None,
     crew: Crew | None = None,
 ) -> Made:

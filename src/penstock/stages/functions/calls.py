@@ -20,66 +20,66 @@ from penstock.operators.function import BatchFunction, RowFunction, own_copy
 from penstock.operators.op import ERRORS, IN, OUT, Op
 from penstock.operators.row import Row
 from penstock.operators.stream import Stream
-from penstock.stages.functions.errors import HINT, Blame, RowErrors
-from penstock.stages.functions.rows import Plain, RowShape, plain_rows_of
+from penstock.stages.functions.errors import HINT, ErrorContext, RowErrors
+from penstock.stages.functions.rows import PlainRow, RowValidator, plain_rows_of
 from penstock.stages.rows.batch import Batch, Ints
 from penstock.stages.stage import Site
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 FEW = 1024
 """Plain rows that are handled in Python although a compiled function is there."""
 
 
 @dataclass(frozen=True, slots=True)
-class Worked(Generic[Made]):
+class RowResults(Generic[Result]):
     """What a function gave for the rows on which it did not fail.
 
     rows     those rows
     made     one for each of them
     places   int64[n]  where they stand in the batch; None for all of it
-    letters  the failed rows as they go to `.errors`; None if there are none, or if they do not go there
+    dead_letters  the failed rows as they go to `.errors`; None if there are none, or if they do not go there
     """
 
     rows: Batch
-    made: list[Made]
+    made: list[Result]
     places: Ints | None = None
-    letters: Batch | None = None
+    dead_letters: Batch | None = None
 
 
-def one_by_one(
-    batch: Batch, each: Callable[[int, Plain], Made], function: RowFunction, errors: RowErrors
-) -> Worked[Made]:
+def call_rows(
+    batch: Batch, each: Callable[[int, PlainRow], Result], function: RowFunction, errors: RowErrors
+) -> RowResults[Result]:
     """Call `each(place, values)` for every row in turn; with on_error="fail" the first failure stops it."""
-    made, blames, lost = [], [], []
-    for place, values in enumerate(plain_of(batch)):
+    made, contexts, lost = [], [], []
+    for place, values in enumerate(plain_rows_of_batch(batch)):
         try:
             made.append(each(place, values))
         except Exception as cause:
             lost.append(place)
-            blames.append(blame(function, cause))
+            contexts.append(function_error(function, cause))
             if errors.stops:
                 break
-    if not blames:
-        return Worked(batch, made)
+    if not contexts:
+        return RowResults(batch, made)
     failed = np.zeros(batch.num_rows, np.bool_)
     failed[lost] = True
-    letters = errors.take(batch, failed, blames)
+    dead_letters = errors.take(batch, failed, contexts)
     places = np.flatnonzero(~failed)
-    return Worked(batch.take(places), made, places, letters)
+    return RowResults(batch.take(places), made, places, dead_letters)
 
 
-def all_called(
-    batch: Batch, each: Callable[[Plain], Made], function: RowFunction, errors: RowErrors
-) -> list[Made]:
+def call_plain_rows(
+    batch: Batch, each: Callable[[PlainRow], Result], function: RowFunction, errors: RowErrors
+) -> list[Result]:
     """The same where the first failure stops the run, of rows that are plain."""
     assert batch.plain is not None, "only plain rows are called at once"
-    made: list[Made] = []
+    made: list[Result] = []
     try:
         made.extend(map(each, batch.plain))  # what came before a failure is there then
     except Exception as cause:
         failed = np.arange(batch.num_rows) == len(made)
-        errors.take(batch, failed, [blame(function, cause)])
+        errors.take(batch, failed, [function_error(function, cause)])
     return made
 
 
@@ -88,17 +88,17 @@ def is_few(batch: Batch) -> bool:
     return batch.plain is not None and batch.num_rows <= FEW
 
 
-def plain_of(batch: Batch) -> Sequence[Plain]:
+def plain_rows_of_batch(batch: Batch) -> Sequence[PlainRow]:
     """The rows as plain values."""
     return plain_rows_of(batch.rows) if batch.plain is None else batch.plain
 
 
-def blame(function: RowFunction, cause: Exception) -> Blame:
+def function_error(function: RowFunction, cause: Exception) -> ErrorContext:
     """The function, and why it failed."""
-    return Blame(f"function {function.name}", function.where, cause, reason_of(cause))
+    return ErrorContext(f"function {function.name}", function.where, cause, reason_of(cause))
 
 
-def truth(given: object) -> bool:
+def check_truth(given: object) -> bool:
     """What a predicate gave: True, False or None, which is not true; anything else fails the row."""
     if given is True or given is False:
         return given
@@ -108,7 +108,7 @@ def truth(given: object) -> bool:
         raise RowFailure(f"gave {given!r:.80}, not True or False") from None
 
 
-def plain_rows(given: object, shape: RowShape) -> list[Plain]:
+def check_rows(given: object, shape: RowValidator) -> list[PlainRow]:
     """An iterable of rows as plain values; RowFailure when it is none, or when one of them does not fit."""
     if _is_one_row(given) or isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise RowFailure(f"gave {type(given).__name__} {given!r:.80}, not an iterable of rows")
@@ -129,11 +129,11 @@ def _is_one_row(given: object) -> bool:
 # rows that fail by themselves are lost. What it gives must have the declared columns and, where it says
 # so, as many rows as came in; anything else stops the run, because then no row can be told to be at fault.
 
-Take = Callable[[Batch, Any], Batch]
+Collect = Callable[[Batch, Any], Batch]
 """What leaves, from the rows that went in and what the function gave for them; counts the rows."""
 
 
-class BatchCalls:
+class BatchCaller:
     """One batch function of a step.
 
     call   this replica's own copy of it
@@ -151,7 +151,7 @@ class BatchCalls:
         """The error of a function that raised."""
         return self.wrong(f"function {self._function.name} failed on a batch", reason_of(cause))
 
-    def given(self, batch: Batch, take: Take) -> Iterator[tuple[str, Batch]]:
+    def given(self, batch: Batch, take: Collect) -> Iterator[tuple[str, Batch]]:
         """The rows in one call; row by row if that fails and errors are let by."""
         try:
             given = self.call(batch.rows)
@@ -162,20 +162,20 @@ class BatchCalls:
             return
         yield OUT, take(batch, given)
 
-    def _alone(self, batch: Batch, take: Take) -> Iterator[tuple[str, Batch]]:
-        failed, blames = np.zeros(batch.num_rows, np.bool_), []
+    def _alone(self, batch: Batch, take: Collect) -> Iterator[tuple[str, Batch]]:
+        failed, contexts = np.zeros(batch.num_rows, np.bool_), []
         for place in range(batch.num_rows):
             row = batch.take(np.array([place]))
             try:
                 given = self.call(row.rows)
             except Exception as cause:
                 failed[place] = True
-                blames.append(self._blame(cause))
+                contexts.append(self._error_context(cause))
                 continue
             yield OUT, take(row, given)
-        letters = self._errors.take(batch, failed, blames) if blames else None
-        if letters is not None:
-            yield ERRORS, letters
+        dead_letters = self._errors.take(batch, failed, contexts) if contexts else None
+        if dead_letters is not None:
+            yield ERRORS, dead_letters
 
     def checked(self, given: Any) -> pa.RecordBatch:
         """What the function gave, if it is a batch with the declared columns."""
@@ -189,7 +189,7 @@ class BatchCalls:
         if given.schema.names != self._down.names or given.schema.types != self._down.types:
             raise self.wrong(
                 f"{self._function} gave other columns than it declared",
-                f"it gave {_columns(given.schema)}; it declared {_columns(self._down)}",
+                f"it gave {_describe_columns(given.schema)}; it declared {_describe_columns(self._down)}",
                 hint="select the declared columns, or declare these: ps.batch(fn, schema=...)",
             )
         return pa.RecordBatch.from_arrays(given.columns, schema=self._down)
@@ -224,9 +224,9 @@ class BatchCalls:
         """As the user wrote it."""
         return [f"{self._function} gets whole batches"]
 
-    def _blame(self, cause: Exception) -> Blame:
-        return Blame(f"function {self._function.name}", self._function.where, cause, reason_of(cause))
+    def _error_context(self, cause: Exception) -> ErrorContext:
+        return ErrorContext(f"function {self._function.name}", self._function.where, cause, reason_of(cause))
 
 
-def _columns(schema: pa.Schema) -> str:
+def _describe_columns(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)

@@ -22,8 +22,8 @@ from penstock.frozen import dataclass
 from penstock.kernels.compile.user import Careful
 from penstock.kernels.rows import row_loop
 from penstock.operators.function import RowFunction
-from penstock.stages.functions.rewrite import PREDICATE, Program, letter_of, program_of
-from penstock.stages.functions.types import Stays
+from penstock.stages.functions.rewrite import PREDICATE, RowProgram, kernel_type_code, rewrite_function
+from penstock.stages.functions.types import NotCompilable
 from penstock.stages.policy import SMALL
 from penstock.stages.rows.batch import Ints
 
@@ -35,7 +35,7 @@ _DTYPES = {"F": np.float64, "I": np.int64, "B": np.bool_}
 
 
 @dataclass(frozen=True, slots=True)
-class Results:
+class CompiledResults:
     """What was computed for the rows at some places; the others are for Python."""
 
     places: Ints
@@ -43,7 +43,7 @@ class Results:
     columns: dict[str, npt.NDArray[Any]]
 
 
-class CompiledRows:
+class CompiledFunction:
     """One row function of a step.
 
     down   the columns it gives; None for a predicate
@@ -63,11 +63,11 @@ class CompiledRows:
         self._function, self._up, self._work = function, up, 0
         self._small = SMALL if small is None else small
         self._stays: str | None = None
-        self.program: Program | None = None
+        self.program: RowProgram | None = None
         try:
-            self.program = program_of(function, up, down, wraps=wraps)
+            self.program = rewrite_function(function, up, down, wraps=wraps)
             self._loop = self._made(self.program, down)
-        except Stays as reason:
+        except NotCompilable as reason:
             self._stays = str(reason)
 
     def explain(self) -> list[str]:
@@ -81,7 +81,7 @@ class CompiledRows:
             why = f"Numba says: {refused}"
         return [f"{self._function} runs in Python, row by row: {why}"]
 
-    def results(self, rows: pa.RecordBatch) -> Results | None:
+    def results(self, rows: pa.RecordBatch) -> CompiledResults | None:
         """What the compiled function gives; None where only Python will do."""
         self._work += rows.num_rows
         if self._stays is not None or self.program is None or self._work <= self._small:
@@ -89,13 +89,13 @@ class CompiledRows:
         if not self.program.source.unchanged():
             self._stays = "a value that it uses from outside has changed"
             return None
-        if not all(_within_python(rows.column(name)) for name in self.program.handed.values()):
+        if not all(_is_within_python_years(rows.column(name)) for name in self.program.handed.values()):
             return None
         columns = [rows.column(name) for name in self.program.takes]
-        places, rest = _without_nulls(columns, rows.num_rows)
+        places, rest = _split_by_nulls(columns, rows.num_rows)
         return self._run(self.program, columns, places, rest)
 
-    def rows(self, rows: pa.RecordBatch, results: Results, down: pa.Schema) -> pa.RecordBatch:
+    def rows(self, rows: pa.RecordBatch, results: CompiledResults, down: pa.Schema) -> pa.RecordBatch:
         """The computed columns beside those that are handed on, for the rows that were computed."""
         assert self.program is not None, "there are results"
         handed = self.program.handed
@@ -107,33 +107,35 @@ class CompiledRows:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=down)
 
-    def _run(self, program: Program, columns: Sequence[pa.Array], places: Ints, rest: Ints) -> Results | None:
+    def _run(
+        self, program: RowProgram, columns: Sequence[pa.Array], places: Ints, rest: Ints
+    ) -> CompiledResults | None:
         run = self._loop.at(True)
         if self._loop.refusal is not None:
             self._stays = f"Numba says: {self._loop.refusal}"
             return None
-        given = [np.ascontiguousarray(_held(column)) for column in columns]
+        given = [np.ascontiguousarray(_kernel_array(column)) for column in columns]
         taken = given if not len(rest) else [each[places] for each in given]
         results: list[npt.NDArray[Any]] = [np.empty(len(places), _DTYPES[letter]) for letter in self._gives]
         try:
             run(*taken, *results)
         except Exception:  # some row failed: Python finds out which
             return None
-        return Results(places, rest, dict(zip(program.gives, results, strict=True)))
+        return CompiledResults(places, rest, dict(zip(program.gives, results, strict=True)))
 
-    def _made(self, program: Program, down: pa.Schema | None) -> Careful:
-        takes = "".join(letter_of(self._up.field(name).type) or "" for name in program.takes)
+    def _made(self, program: RowProgram, down: pa.Schema | None) -> Careful:
+        takes = "".join(kernel_type_code(self._up.field(name).type) or "" for name in program.takes)
         if not takes:
-            raise Stays("it does not look at the row")
+            raise NotCompilable("it does not look at the row")
         types = [
             pa.bool_() if name == PREDICATE or down is None else down.field(name).type
             for name in program.gives
         ]
-        self._gives = "".join(letter_of(type_) or "" for type_ in types)
+        self._gives = "".join(kernel_type_code(type_) or "" for type_ in types)
         return row_loop(program.text, takes, self._gives)
 
 
-def _within_python(column: pa.Array) -> bool:
+def _is_within_python_years(column: pa.Array) -> bool:
     """Whether every time is in the years 1 to 9999; a row with another fails when Python looks at it."""
     least, most = _YEARS.get(column.type.id, (None, None))
     if least is None or most is None:
@@ -142,13 +144,13 @@ def _within_python(column: pa.Array) -> bool:
     return not len(values) or bool(least <= values.min() and values.max() <= most)
 
 
-def _held(column: pa.Array) -> npt.NDArray[Any]:
-    letter = letter_of(column.type)
+def _kernel_array(column: pa.Array) -> npt.NDArray[Any]:
+    letter = kernel_type_code(column.type)
     assert letter is not None, "the program reads numbers and bools"
     return numbers(column).astype(_DTYPES[letter], copy=False)
 
 
-def _without_nulls(columns: Sequence[pa.Array], n_rows: int) -> tuple[Ints, Ints]:
+def _split_by_nulls(columns: Sequence[pa.Array], n_rows: int) -> tuple[Ints, Ints]:
     """The places of rows without and with a null in these columns."""
     masks = [column.is_valid().to_numpy(zero_copy_only=False) for column in columns if column.null_count]
     if not masks:

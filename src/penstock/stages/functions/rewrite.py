@@ -25,21 +25,21 @@ from penstock.frozen import dataclass
 from penstock.operators.function import RowFunction
 from penstock.stages.functions.types import (
     FLOATING,
-    Stays,
-    Type,
-    fits,
-    of_comparison,
-    of_constant,
-    of_either,
-    of_operation,
-    of_sign,
+    NotCompilable,
+    ValueType,
+    fits_column,
+    type_of_branches,
+    type_of_comparison,
+    type_of_constant,
+    type_of_operation,
+    type_of_unary,
 )
 
-Written = ast.FunctionDef | ast.Lambda
+FunctionNode = ast.FunctionDef | ast.Lambda
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FunctionSource:
     """A function of one row: the name of its argument, its statements, and what its names stand for."""
 
     function: FunctionType
@@ -49,42 +49,42 @@ class Source:
 
     def value(self, name: str) -> object:
         """What a name that is not local stands for; remembered, to see whether it stays so."""
-        found = _looked_up(self.function, name)
+        found = _resolve_name(self.function, name)
         self.watched[name] = found
         return found
 
     def unchanged(self) -> bool:
         """Whether all names still stand for what they stood for."""
-        return all(_looked_up(self.function, name) is value for name, value in self.watched.items())
+        return all(_resolve_name(self.function, name) is value for name, value in self.watched.items())
 
 
-def source_of(call: Callable[..., Any]) -> Source:
+def read_source(call: Callable[..., Any]) -> FunctionSource:
     """The text of a plain function; Stays if it has a state of its own, or cannot be read."""
     if not isinstance(call, FunctionType):
-        raise Stays("it is not a plain function")
+        raise NotCompilable("it is not a plain function")
     code = call.__code__
     if call.__defaults__ or call.__kwdefaults__ or code.co_argcount != 1 or code.co_kwonlyargcount:
-        raise Stays("it takes more than a row")
+        raise NotCompilable("it takes more than a row")
     try:
         lines, _ = inspect.findsource(call)
-        functions, codes = _read("".join(lines))
+        functions, codes = _parse_file("".join(lines))
     except (OSError, TypeError, SyntaxError, ValueError):
-        raise Stays("its text cannot be read") from None
-    here = [node for node in functions.get(code.co_firstlineno, []) if _is_of(node, code)]
+        raise NotCompilable("its text cannot be read") from None
+    here = [node for node in functions.get(code.co_firstlineno, []) if _is_node_of(node, code)]
     if len(here) != 1 or not any(each == code for each in codes.get(code.co_firstlineno, [])):
-        raise Stays("its text cannot be found, or has changed since it was read")
+        raise NotCompilable("its text cannot be found, or has changed since it was read")
     (node,) = here
     body: list[ast.stmt] = [ast.Return(node.body)] if isinstance(node, ast.Lambda) else node.body
-    return Source(call, node.args.args[0].arg, body)
+    return FunctionSource(call, node.args.args[0].arg, body)
 
 
 @lru_cache(maxsize=8)
-def _read(text: str) -> tuple[dict[int, list[Written]], dict[int, list[CodeType]]]:
+def _parse_file(text: str) -> tuple[dict[int, list[FunctionNode]], dict[int, list[CodeType]]]:
     """The functions of a file and the codes that it compiles to, by the line on which each begins."""
     tree = ast.parse(text)
-    functions: dict[int, list[Written]] = {}
+    functions: dict[int, list[FunctionNode]] = {}
     for node in ast.walk(tree):
-        if isinstance(node, Written):
+        if isinstance(node, FunctionNode):
             decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
             line = min([node.lineno, *(each.lineno for each in decorators)])
             functions.setdefault(line, []).append(node)
@@ -97,14 +97,14 @@ def _read(text: str) -> tuple[dict[int, list[Written]], dict[int, list[CodeType]
     return functions, codes
 
 
-def _is_of(node: Written, code: CodeType) -> bool:
+def _is_node_of(node: FunctionNode, code: CodeType) -> bool:
     """Whether a code is of this function and not of another on the same line: it gives what this gives."""
     last: ast.expr | ast.stmt = node.body if isinstance(node, ast.Lambda) else node.body[-1]
     span = (last.lineno, last.end_lineno, last.col_offset, last.end_col_offset)
     return isinstance(node, ast.FunctionDef) or span in set(code.co_positions())
 
 
-def _looked_up(function: FunctionType, name: str) -> object:
+def _resolve_name(function: FunctionType, name: str) -> object:
     free = function.__code__.co_freevars
     if name in free and function.__closure__ is not None:
         try:
@@ -116,23 +116,23 @@ def _looked_up(function: FunctionType, name: str) -> object:
     return getattr(builtins, name, None)
 
 
-def _not_itself(made: ast.expr) -> ast.expr:
+def _isnan(made: ast.expr) -> ast.expr:
     return ast.Compare(made, [ast.NotEq()], [made])
 
 
-def _beyond(made: ast.expr) -> ast.expr:
-    return ast.Compare(_absolute(made), [ast.Eq()], [ast.Constant(math.inf)])
+def _isinf(made: ast.expr) -> ast.expr:
+    return ast.Compare(_fabs(made), [ast.Eq()], [ast.Constant(math.inf)])
 
 
-def _absolute(made: ast.expr) -> ast.expr:
+def _fabs(made: ast.expr) -> ast.expr:
     return ast.Call(ast.Name("abs", ast.Load()), [ast.Call(ast.Name("float", ast.Load()), [made], [])], [])
 
 
-def _within(made: ast.expr) -> ast.expr:
-    return ast.Compare(_absolute(made), [ast.Lt()], [ast.Constant(math.inf)])
+def _isfinite(made: ast.expr) -> ast.expr:
+    return ast.Compare(_fabs(made), [ast.Lt()], [ast.Constant(math.inf)])
 
 
-SPELT = {"isnan": _not_itself, "isinf": _beyond, "isfinite": _within, "fabs": _absolute}
+MATH_REWRITES = {"isnan": _isnan, "isinf": _isinf, "isfinite": _isfinite, "fabs": _fabs}
 """Functions of `math` that do the same in the machine, written with operators: the text needs no module."""
 
 # What a row function gives, read off its text: which columns are computed, and which are only handed on.
@@ -144,10 +144,10 @@ PREDICATE = ""
 """The name of what a predicate gives."""
 
 
-class Given:
+class ReturnedRows:
     """The rows that one function gives."""
 
-    def __init__(self, source: Source, up: pa.Schema, down: pa.Schema | None) -> None:
+    def __init__(self, source: FunctionSource, up: pa.Schema, down: pa.Schema | None) -> None:
         self._source, self._up, self._down = source, up, down
         self.handed: dict[str, str] = {}
         self.computed: tuple[str, ...] = (PREDICATE,)
@@ -164,7 +164,7 @@ class Given:
                 self.handed[target.name] = column
         self.computed = tuple(name for name in self._down.names if name not in self.handed)
         if not self.computed:
-            raise Stays("it computes nothing")
+            raise NotCompilable("it computes nothing")
 
     def parts(self, value: ast.expr) -> Iterator[tuple[str, str, ast.expr]]:
         """(column, letter of its type, expression) of each computed column in what is given."""
@@ -173,9 +173,9 @@ class Given:
             return
         row = self._columns(value)
         for name in self.computed:
-            letter = _letters(self._down.field(name).type)
+            letter = _exact_type_code(self._down.field(name).type)
             if letter is None:
-                raise Stays(f"it gives {name} as {self._down.field(name).type}")
+                raise NotCompilable(f"it gives {name} as {self._down.field(name).type}")
             yield name, letter, row[name]
 
     def column_of(self, expr: ast.expr) -> str | None:
@@ -183,7 +183,7 @@ class Given:
         match expr:
             case ast.Attribute(ast.Name(argument), name) if argument == self._source.argument:
                 if name.startswith("_") or name == "keys":
-                    raise Stays(f"it uses {argument}.{name}")
+                    raise NotCompilable(f"it uses {argument}.{name}")
             case ast.Subscript(ast.Name(argument), ast.Constant(str(name))) if (
                 argument == self._source.argument
             ):
@@ -191,7 +191,7 @@ class Given:
             case _:
                 return None
         if name not in self._up.names:
-            raise Stays(f"there is no column {name}")
+            raise NotCompilable(f"there is no column {name}")
         return name
 
     def _columns(self, value: ast.expr) -> dict[str, ast.expr]:
@@ -203,9 +203,9 @@ class Given:
             case ast.Call(ast.Name(name), values, words):
                 found = self._of_class(name, values, words)
             case _:
-                raise Stays(f"`{ast.unparse(value):.60}` is not a row with its columns written out")
+                raise NotCompilable(f"`{ast.unparse(value):.60}` is not a row with its columns written out")
         if set(found) != set(self._down.names):
-            raise Stays("it gives other columns than it declares")
+            raise NotCompilable("it gives other columns than it declares")
         return found
 
     def _of_dict(self, keys: list[ast.expr | None], values: list[ast.expr]) -> dict[str, ast.expr]:
@@ -217,18 +217,18 @@ class Given:
                 case ast.Constant(str(name)), _:
                     found[name] = value
                 case _:
-                    raise Stays("the names of its columns are not written out")
+                    raise NotCompilable("the names of its columns are not written out")
         return found
 
     def _of_class(self, name: str, values: list[ast.expr], words: list[ast.keyword]) -> dict[str, ast.expr]:
         made = self._source.value(name)
         if not isinstance(made, type) or not (_is_bare_dataclass(made) or _is_bare_tuple(made)):
-            raise Stays(f"{name} is more than its fields")
+            raise NotCompilable(f"{name} is more than its fields")
         names = [each.name for each in fields(made)] if is_dataclass(made) else list(vars(made)["_fields"])
         found = dict(zip(names, values, strict=False))
         found |= {word.arg: word.value for word in words if word.arg is not None}
         if len(found) != len(names) or len(values) + len(words) != len(names):
-            raise Stays(f"it does not name all fields of {name}")
+            raise NotCompilable(f"it does not name all fields of {name}")
         return found
 
     def _whole_column(self, name: str) -> ast.expr:
@@ -241,16 +241,16 @@ class Given:
         return bool(type_ == field.type and not kind.is_nested(type_))
 
 
-def given_by(source: Source, up: pa.Schema, down: pa.Schema | None) -> Given:
+def analyse_returns(source: FunctionSource, up: pa.Schema, down: pa.Schema | None) -> ReturnedRows:
     """What a function gives, over all its returns."""
-    given = Given(source, up, down)
+    given = ReturnedRows(source, up, down)
     module = ast.Module(source.body, [])
     found = [node for node in ast.walk(module) if isinstance(node, ast.Return)]
     given.settle([each.value if each.value is not None else ast.Constant(None) for each in found])
     return given
 
 
-def _letters(type_: pa.DataType) -> str | None:
+def _exact_type_code(type_: pa.DataType) -> str | None:
     if kind.is_float64(type_):
         return "F"
     return "I" if kind.is_int64(type_) else "B" if kind.is_boolean(type_) else None
@@ -276,11 +276,11 @@ def _is_bare_tuple(made: type) -> bool:
 # becomes a tuple of its columns. Columns that are only handed on are left out: the batch has them already.
 # Whatever is not understood raises Stays, with the reason that explain() shows.
 
-Types = dict[str, Type]
+Types = dict[str, ValueType]
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class RowProgram:
     """What can be compiled of a function.
 
     text     `def made(_0, _1): ...`, which gives a tuple of one value per computed column
@@ -294,42 +294,42 @@ class Program:
     takes: tuple[str, ...]
     gives: tuple[str, ...]
     handed: dict[str, str]
-    source: Source
+    source: FunctionSource
 
 
-def letter_of(type_: pa.DataType) -> str | None:
+def kernel_type_code(type_: pa.DataType) -> str | None:
     """How a column is held while it is computed: F floats, I int64, B bools; None if it cannot be."""
     if kind.is_floating(type_):
         return "F"
     return "I" if kind.is_signed_integer(type_) else "B" if kind.is_boolean(type_) else None
 
 
-def program_of(
+def rewrite_function(
     function: RowFunction, up: pa.Schema, down: pa.Schema | None, *, wraps: bool = False
-) -> Program:
+) -> RowProgram:
     """The program of a function of rows of `up`; Stays with the reason if there is none.
 
     down   the columns it gives; None for a predicate
     wraps  the user accepts that whole numbers wrap at 64 bits
     """
-    source = source_of(function.call)
-    returned = given_by(source, up, down)
-    reading = _Reading(source, up, returned, wraps=wraps)
+    source = read_source(function.call)
+    returned = analyse_returns(source, up, down)
+    reading = _Rewriter(source, up, returned, wraps=wraps)
     body, _, ends = reading.block(source.body, {})
     if not ends:
-        raise Stays("it can come to its end without giving anything")
+        raise NotCompilable("it can come to its end without giving anything")
     arguments = ", ".join(f"_{place}" for place in range(len(reading.columns)))
     header = ast.parse(f"def made({arguments}):\n    pass").body[0]
     assert isinstance(header, ast.FunctionDef), "as written above"
     header.body = body
     text = ast.unparse(ast.fix_missing_locations(header))
-    return Program(text, tuple(reading.columns), returned.computed, returned.handed, source)
+    return RowProgram(text, tuple(reading.columns), returned.computed, returned.handed, source)
 
 
-class _Reading:
+class _Rewriter:
     """Goes through a function once, statement by statement, with the types of its local names."""
 
-    def __init__(self, source: Source, up: pa.Schema, returned: Given, *, wraps: bool) -> None:
+    def __init__(self, source: FunctionSource, up: pa.Schema, returned: ReturnedRows, *, wraps: bool) -> None:
         self._source, self._up, self._given, self._wraps = source, up, returned, wraps
         self.columns: list[str] = []
 
@@ -353,12 +353,12 @@ class _Reading:
                     if ends:
                         return made, types, True
                 case _:
-                    raise Stays(f"line {statement.lineno} of it is more than numbers and choices")
+                    raise NotCompilable(f"line {statement.lineno} of it is more than numbers and choices")
         return made, types, False
 
-    def _set(self, made: list[ast.stmt], name: str, value: ast.expr, found: Type, types: Types) -> Types:
+    def _set(self, made: list[ast.stmt], name: str, value: ast.expr, found: ValueType, types: Types) -> Types:
         if name in (self._source.argument, "abs", "float") or name.startswith("_"):
-            raise Stays(f"it has a value of its own called {name}")
+            raise NotCompilable(f"it has a value of its own called {name}")
         made.append(ast.Assign([ast.Name(name, ast.Store())], value))
         return {**types, name: found}
 
@@ -370,26 +370,26 @@ class _Reading:
         if ends or closes:
             return made, behind if ends else after, ends and closes
         # A name that only one way sets is not known behind both: using it stays in Python.
-        both = {name: of_either(after[name], behind[name]) for name in after if name in behind}
+        both = {name: type_of_branches(after[name], behind[name]) for name in after if name in behind}
         return made, both, False
 
     def _returned(self, value: ast.expr, types: Types) -> ast.stmt:
         parts = []
         for column, letter, expr in self._given.parts(value):
             made, found = self.expression(expr, types)
-            if not fits(found, letter):
-                raise Stays(f"{column or 'what it gives'} is {found}")
+            if not fits_column(found, letter):
+                raise NotCompilable(f"{column or 'what it gives'} is {found}")
             parts.append(made)
         return ast.Return(ast.Tuple(parts, ast.Load()))
 
-    def expression(self, expr: ast.expr, types: Types) -> tuple[ast.expr, Type]:
+    def expression(self, expr: ast.expr, types: Types) -> tuple[ast.expr, ValueType]:
         """An expression rewritten, and its type."""
         column = self._given.column_of(expr)
         if column is not None:
             return self._column(column)
         match expr:
             case ast.Constant(value):
-                return ast.Constant(value), of_constant(value)
+                return ast.Constant(value), type_of_constant(value)
             case ast.Name(name) if name in types:
                 return ast.Name(name, ast.Load()), types[name]
             case ast.Name(name):
@@ -399,59 +399,59 @@ class _Reading:
                 return self._written(value, f"math.{attribute}")
             case ast.UnaryOp(operator, operand):
                 made, found = self.expression(operand, types)
-                return ast.UnaryOp(operator, made), of_sign(operator, found)
+                return ast.UnaryOp(operator, made), type_of_unary(operator, found)
             case ast.BinOp(left, operator, right):
                 (a, one), (b, two) = self.expression(left, types), self.expression(right, types)
-                return ast.BinOp(a, operator, b), of_operation(operator, one, two)
+                return ast.BinOp(a, operator, b), type_of_operation(operator, one, two)
             case ast.BoolOp(operator, values):
-                return ast.BoolOp(operator, [self._bool(each, types) for each in values]), Type.BOOL
+                return ast.BoolOp(operator, [self._bool(each, types) for each in values]), ValueType.BOOL
             case ast.Compare():
-                return self._compared(expr, types), Type.BOOL
+                return self._compared(expr, types), ValueType.BOOL
             case ast.IfExp(test, body, orelse):
                 (a, one), (b, two) = self.expression(body, types), self.expression(orelse, types)
-                return ast.IfExp(self._bool(test, types), a, b), of_either(one, two)
+                return ast.IfExp(self._bool(test, types), a, b), type_of_branches(one, two)
             case ast.Call(called, [argument], []):
                 return self._called(called, argument, types)
-        raise Stays(f"`{ast.unparse(expr):.60}` is more than numbers and choices")
+        raise NotCompilable(f"`{ast.unparse(expr):.60}` is more than numbers and choices")
 
-    def _column(self, name: str) -> tuple[ast.expr, Type]:
-        letter = letter_of(self._up.field(name).type)
+    def _column(self, name: str) -> tuple[ast.expr, ValueType]:
+        letter = kernel_type_code(self._up.field(name).type)
         if letter is None:
-            raise Stays(f"column {name} is {self._up.field(name).type}")
+            raise NotCompilable(f"column {name} is {self._up.field(name).type}")
         if letter == "I" and not self._wraps:
-            raise Stays(
+            raise NotCompilable(
                 f"column {name} is of whole numbers, which wrap at 64 bits; compile=True accepts that"
             )
         if name not in self.columns:
             self.columns.append(name)
-        found = {"F": Type.FLOAT, "I": Type.WHOLE, "B": Type.BOOL}[letter]
+        found = {"F": ValueType.FLOAT, "I": ValueType.WHOLE, "B": ValueType.BOOL}[letter]
         return ast.Name(f"_{self.columns.index(name)}", ast.Load()), found
 
-    def _constant(self, name: str) -> tuple[ast.expr, Type]:
+    def _constant(self, name: str) -> tuple[ast.expr, ValueType]:
         if self._is_local(name):
-            raise Stays(f"{name} may be without a value")
+            raise NotCompilable(f"{name} may be without a value")
         return self._written(self._source.value(name), name)
 
-    def _written(self, value: object, name: str) -> tuple[ast.expr, Type]:
+    def _written(self, value: object, name: str) -> tuple[ast.expr, ValueType]:
         if isinstance(value, float) and math.isnan(value):
-            raise Stays(f"{name} is NaN, which has no spelling")
-        found = of_constant(value)
+            raise NotCompilable(f"{name} is NaN, which has no spelling")
+        found = type_of_constant(value)
         assert isinstance(value, bool | int | float), "no other value has a type here"
         return ast.Constant(value), found
 
     def _compared(self, expr: ast.Compare, types: Types) -> ast.expr:
         wanted = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
         if not all(isinstance(operator, wanted) for operator in expr.ops):
-            raise Stays(f"`{ast.unparse(expr):.60}` is not a comparison of numbers")
+            raise NotCompilable(f"`{ast.unparse(expr):.60}` is not a comparison of numbers")
         parts = [self.expression(each, types) for each in (expr.left, *expr.comparators)]
         for (_, one), (_, two) in pairwise(parts):
-            of_comparison(one, two)
+            type_of_comparison(one, two)
         return ast.Compare(parts[0][0], expr.ops, [made for made, _ in parts[1:]])
 
     def _bool(self, expr: ast.expr, types: Types) -> ast.expr:
         made, found = self.expression(expr, types)
-        if found != Type.BOOL:
-            raise Stays(f"`{ast.unparse(expr):.60}` is {found} and is used as a bool")
+        if found != ValueType.BOOL:
+            raise NotCompilable(f"`{ast.unparse(expr):.60}` is {found} and is used as a bool")
         return made
 
     def _is_local(self, name: str) -> bool:
@@ -460,18 +460,22 @@ class _Reading:
     def _is_math(self, name: str) -> bool:
         return not self._is_local(name) and self._source.value(name) is math
 
-    def _called(self, called: ast.expr, argument: ast.expr, types: Types) -> tuple[ast.expr, Type]:
+    def _called(self, called: ast.expr, argument: ast.expr, types: Types) -> tuple[ast.expr, ValueType]:
         made, found = self.expression(argument, types)
         match called:
             case ast.Name(name) if self._is_local(name):
-                raise Stays(f"it calls {name}, a value of its own")
-            case ast.Name("abs") if self._source.value("abs") is builtins.abs and found != Type.BOOL:
-                if found == Type.EITHER:
-                    raise Stays("it takes abs of what may be a whole number; write 0.0 for 0")
+                raise NotCompilable(f"it calls {name}, a value of its own")
+            case ast.Name("abs") if self._source.value("abs") is builtins.abs and found != ValueType.BOOL:
+                if found == ValueType.EITHER:
+                    raise NotCompilable("it takes abs of what may be a whole number; write 0.0 for 0")
                 return ast.Call(called, [made], []), found
-            case ast.Name("float") if self._source.value("float") is builtins.float and found != Type.BOOL:
-                return ast.Call(called, [made], []), Type.FLOAT
+            case ast.Name("float") if (
+                self._source.value("float") is builtins.float and found != ValueType.BOOL
+            ):
+                return ast.Call(called, [made], []), ValueType.FLOAT
             case ast.Attribute(ast.Name(name), attribute) if self._is_math(name):
-                if attribute in SPELT and found in FLOATING:
-                    return SPELT[attribute](made), Type.FLOAT if attribute == "fabs" else Type.BOOL
-        raise Stays(f"{ast.unparse(called):.60} is not the same outside Python")
+                if attribute in MATH_REWRITES and found in FLOATING:
+                    return MATH_REWRITES[attribute](
+                        made
+                    ), ValueType.FLOAT if attribute == "fabs" else ValueType.BOOL
+        raise NotCompilable(f"{ast.unparse(called):.60} is not the same outside Python")

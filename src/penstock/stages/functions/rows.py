@@ -25,7 +25,7 @@ from penstock.operators.stream import Stream
 from penstock.operators.windows import ThisWindow, asks_for_window
 from penstock.stages.rows.batch import columns_of
 
-Plain = Mapping[str, object]
+PlainRow = Mapping[str, object]
 
 SKIPPED = object()
 """The part of a row that a fold leaves out."""
@@ -38,7 +38,7 @@ def plain_rows_of(rows: pa.RecordBatch) -> list[dict[str, object]]:
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
-class PartFailed(Exception):
+class WindowFunctionFailure(Exception):
     """A function failed on the part of one window, by its place in the call."""
 
     def __init__(self, place: int, function: Callable[..., Any], cause: Exception) -> None:
@@ -47,10 +47,10 @@ class PartFailed(Exception):
 
     def error(self, place: str) -> FunctionError:
         """The error, once the window is known."""
-        return failed(name_of(self._function), defined_at(self._function), self._cause, place)
+        return window_function_error(name_of(self._function), defined_at(self._function), self._cause, place)
 
 
-class FoldCalls:
+class FoldCaller:
     """A fold in Python: parts of rows, and parts into one result."""
 
     def __init__(self, fold: Fold, up: Stream) -> None:
@@ -58,7 +58,7 @@ class FoldCalls:
         self._lift, self._combine = own_copy(fold.lift), own_copy(fold.combine)
         self._lower = None if fold.lower is None else own_copy(fold.lower)
 
-    def lift(self, values: Plain) -> object:
+    def lift(self, values: PlainRow) -> object:
         """The part of one row; it may raise anything."""
         if any(values[name] is None for name in self._fold.columns or ()):
             return SKIPPED
@@ -75,14 +75,14 @@ class FoldCalls:
             function = self._lower or self._combine
             return self.lowered(whole)
         except Exception as cause:
-            raise failed(name_of(function), defined_at(function), cause, place()) from cause
+            raise window_function_error(name_of(function), defined_at(function), cause, place()) from cause
 
     def lowered(self, whole: object) -> object:
         """The plain result of a window's part; it may raise anything."""
         return from_python(whole if self._lower is None else self._lower(whole), self._type)
 
 
-class ApplyCalls:
+class ApplyCaller:
     """The user's function of a window's rows: it gives one row, an iterable of rows, or None for no row."""
 
     def __init__(self, function: RowFunction, up: Stream) -> None:
@@ -93,16 +93,16 @@ class ApplyCalls:
 
     def rows(
         self, members: list[dict[str, object]], window: ThisWindow, place: Callable[[], str]
-    ) -> list[Plain]:
+    ) -> list[PlainRow]:
         """The plain rows that it gives for a window."""
         rows = [Row(values, self._up) for values in members]
         try:
             given = self._call(rows, window) if self._asks else self._call(rows)
             return self._checked(given)
         except Exception as cause:
-            raise failed(self._function.name, self._function.where, cause, place()) from cause
+            raise window_function_error(self._function.name, self._function.where, cause, place()) from cause
 
-    def _checked(self, given: Any) -> list[Plain]:
+    def _checked(self, given: Any) -> list[PlainRow]:
         if given is None:
             return []
         if (
@@ -116,7 +116,7 @@ class ApplyCalls:
         return [plain_row(each, self.schema) for each in given]
 
 
-def failed(name: str, where: Any, cause: Exception, place: str) -> FunctionError:
+def window_function_error(name: str, where: Any, cause: Exception, place: str) -> FunctionError:
     """The error of a function that failed on a window, which `place` names."""
     return FunctionError(f"function {name} failed on {place}", where=where, detail=reason_of(cause))
 
@@ -126,23 +126,23 @@ def failed(name: str, where: Any, cause: Exception, place: str) -> FunctionError
 # The answers are those of `operators/row.py`, whose `plain_row` looks at whatever is not plainly of its type:
 # here is only left out what need not be asked again for every row.
 
-new = object.__new__
+new_object = object.__new__
 
 
-class RowKind(NamedTuple):
+class RowType(NamedTuple):
     """Rows of one schema, as users see them: `row = new(kind)`, then `put(row, values)` with a dict."""
 
     kind: type[Row]
-    put: Callable[[Row, Plain], None]
+    put: Callable[[Row, PlainRow], None]
 
-    def row(self, values: Plain) -> Row:
+    def row(self, values: PlainRow) -> Row:
         """A row of these values."""
-        row: Row = new(self.kind)
+        row: Row = new_object(self.kind)
         self.put(row, values)
         return row
 
 
-def row_kind(schema: pa.Schema) -> RowKind:
+def row_type(schema: pa.Schema) -> RowType:
     """Rows of a schema: columns whose values users see as they are stored are found at once.
 
     The values become the row's own attributes, so that reading one is no call. Not so where a column has the
@@ -156,29 +156,31 @@ def row_kind(schema: pa.Schema) -> RowKind:
 
     space: dict[str, object] = {"_schema": schema, "__getitem__": item}
     if any(hasattr(Row, name) for name in schema.names):
-        return RowKind(type("Row", (Row,), {"__slots__": (), **space}), vars(Row)["_values"].__set__)
-    space |= {name: _column(name) for name in schema.names if name not in plain}
+        return RowType(type("Row", (Row,), {"__slots__": (), **space}), vars(Row)["_values"].__set__)
+    space |= {name: _converted_column(name) for name in schema.names if name not in plain}
     kind = type("Row", (Row,), {"_values": property(vars), **space})
-    return RowKind(kind, vars(kind)["__dict__"].__set__)
+    return RowType(kind, vars(kind)["__dict__"].__set__)
 
 
-def row_class(schema: pa.Schema) -> Callable[[Plain], Row]:
+def row_factory(schema: pa.Schema) -> Callable[[PlainRow], Row]:
     """What makes rows of a schema."""
-    return row_kind(schema).row
+    return row_type(schema).row
 
 
-def _column(name: str) -> property:
+def _converted_column(name: str) -> property:
     """A column that is not stored as users see it."""
     return property(lambda row: row[name])
 
 
-def mapped(call: Callable[[Row], object], kind: RowKind, shape: RowShape) -> Callable[[Plain], Plain]:
+def compile_map_step(
+    call: Callable[[Row], object], kind: RowType, shape: RowValidator
+) -> Callable[[PlainRow], PlainRow]:
     """A function of rows as one of plain values, with as few calls in it as can be."""
-    space = {"call": call, "new": new, "kind": kind.kind, "put": kind.put}
+    space = {"call": call, "new": new_object, "kind": kind.kind, "put": kind.put}
     return looked_at(shape.schema, shape.of_any, "row = new(kind); put(row, given); given = call(row)", space)
 
 
-class RowShape:
+class RowValidator:
     """What a function of rows gives: plain rows of one schema, and batches of them.
 
     plain  what a function gave, as plain values; RowFailure when it does not fit
@@ -189,16 +191,16 @@ class RowShape:
         self._names = frozenset(schema.names)
         self._whole: dict[type, bool] = {}  # dataclasses: whether they have these fields and no others
         self._of_dict = looked_at(schema, lambda given: plain_row(given, schema))
-        self.plain: Callable[[object], Plain] = looked_at(schema, self.of_any)
+        self.plain: Callable[[object], PlainRow] = looked_at(schema, self.of_any)
 
-    def columns(self, rows: Sequence[Plain]) -> pa.RecordBatch:
+    def columns(self, rows: Sequence[PlainRow]) -> pa.RecordBatch:
         """Rows of plain values as a batch."""
         return columns_of(rows, self.schema)
 
-    def of_any(self, given: object) -> Plain:
+    def of_any(self, given: object) -> PlainRow:
         """The same, after a glance that was not enough."""
         if self._is_whole(type(given)):
-            found: Plain = self._of_dict({name: getattr(given, name) for name in self.schema.names})
+            found: PlainRow = self._of_dict({name: getattr(given, name) for name in self.schema.names})
             return found
         return plain_row(given, self.schema)
 
@@ -209,6 +211,6 @@ class RowShape:
         return self._whole[given]
 
 
-def exact(type_: pa.DataType) -> bool:
+def is_exact_type(type_: pa.DataType) -> bool:
     """Whether values that are equal always look the same: not so with zeros, NaN and decimals."""
     return is_plain_type(type_) and not pa.types.is_floating(type_)

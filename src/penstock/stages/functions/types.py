@@ -15,7 +15,7 @@ EXACT = 2**53
 """Whole numbers up to this are floats without loss."""
 
 
-class Type(StrEnum):
+class ValueType(StrEnum):
     """FLOAT, BOOL; WHOLE is int64; a SMALL whole number is written in the text; EITHER is FLOAT or SMALL."""
 
     FLOAT = "a float"
@@ -25,84 +25,90 @@ class Type(StrEnum):
     EITHER = "a float or a whole number"
 
 
-FLOATING = (Type.FLOAT, Type.EITHER)
-INTEGRAL = (Type.WHOLE, Type.SMALL)
+FLOATING = (ValueType.FLOAT, ValueType.EITHER)
+INTEGRAL = (ValueType.WHOLE, ValueType.SMALL)
 
 
-class Stays(Exception):
+class NotCompilable(Exception):
     """Why a function stays in Python."""
 
 
-def of_constant(value: object) -> Type:
+def type_of_constant(value: object) -> ValueType:
     """The type of a value that is written in the text, or that a name stands for."""
     if isinstance(value, bool):
-        return Type.BOOL
+        return ValueType.BOOL
     if isinstance(value, float):
-        return Type.FLOAT
+        return ValueType.FLOAT
     if isinstance(value, int) and abs(value) <= EXACT:
-        return Type.SMALL
-    raise Stays(f"it uses {value!r:.40}, which is not a float, a bool or a small whole number")
+        return ValueType.SMALL
+    raise NotCompilable(f"it uses {value!r:.40}, which is not a float, a bool or a small whole number")
 
 
-def of_either(left: Type, right: Type) -> Type:
+def type_of_branches(left: ValueType, right: ValueType) -> ValueType:
     """The type of a value that comes from one of two branches."""
     if left == right:
         return left
     pair = {left, right}
-    if pair <= {Type.FLOAT, Type.SMALL, Type.EITHER}:
-        return Type.EITHER
-    if pair == {Type.WHOLE, Type.SMALL}:
-        return Type.WHOLE
-    raise Stays(f"one value is {left} on one way and {right} on another")
+    if pair <= {ValueType.FLOAT, ValueType.SMALL, ValueType.EITHER}:
+        return ValueType.EITHER
+    if pair == {ValueType.WHOLE, ValueType.SMALL}:
+        return ValueType.WHOLE
+    raise NotCompilable(f"one value is {left} on one way and {right} on another")
 
 
-def of_operation(operator: ast.operator, left: Type, right: Type) -> Type:
+def type_of_operation(operator: ast.operator, left: ValueType, right: ValueType) -> ValueType:
     """The type of `left operator right`."""
     pair = {left, right}
-    if Type.BOOL in pair:
-        raise Stays("it computes with bools")
+    if ValueType.BOOL in pair:
+        raise NotCompilable("it computes with bools")
     if isinstance(operator, ast.Add | ast.Sub | ast.Mult):
-        return Type.FLOAT if Type.FLOAT in pair else _whole(pair)
+        return ValueType.FLOAT if ValueType.FLOAT in pair else _type_of_integers(pair)
     if isinstance(operator, ast.Div):
-        if Type.FLOAT in pair:
-            return Type.FLOAT
-        raise Stays("it divides whole numbers, which Python rounds better; write float(...) around one")
+        if ValueType.FLOAT in pair:
+            return ValueType.FLOAT
+        raise NotCompilable(
+            "it divides whole numbers, which Python rounds better; write float(...) around one"
+        )
     if (
         isinstance(operator, ast.FloorDiv | ast.Mod | ast.BitAnd | ast.BitOr | ast.BitXor)
-        and Type.FLOAT not in pair
+        and ValueType.FLOAT not in pair
     ):
-        return _whole(pair)
-    raise Stays(f"{type(operator).__name__.lower()} is not the same outside Python")
+        return _type_of_integers(pair)
+    raise NotCompilable(f"{type(operator).__name__.lower()} is not the same outside Python")
 
 
-def _whole(pair: set[Type]) -> Type:
-    if Type.EITHER in pair:
-        raise Stays("it computes with what may be a whole number; write 0.0 for 0")
-    if Type.WHOLE not in pair:
-        raise Stays("it computes with whole numbers of the text alone")
-    return Type.WHOLE
+def _type_of_integers(pair: set[ValueType]) -> ValueType:
+    if ValueType.EITHER in pair:
+        raise NotCompilable("it computes with what may be a whole number; write 0.0 for 0")
+    if ValueType.WHOLE not in pair:
+        raise NotCompilable("it computes with whole numbers of the text alone")
+    return ValueType.WHOLE
 
 
-def of_comparison(left: Type, right: Type) -> Type:
+def type_of_comparison(left: ValueType, right: ValueType) -> ValueType:
     """The type of a comparison."""
     pair = {left, right}
-    if pair == {Type.BOOL} or pair <= {Type.FLOAT, Type.SMALL, Type.EITHER} or pair <= set(INTEGRAL):
-        return Type.BOOL
-    raise Stays(f"it compares {left} with {right}")
+    if (
+        pair == {ValueType.BOOL}
+        or pair <= {ValueType.FLOAT, ValueType.SMALL, ValueType.EITHER}
+        or pair <= set(INTEGRAL)
+    ):
+        return ValueType.BOOL
+    raise NotCompilable(f"it compares {left} with {right}")
 
 
-def of_sign(operator: ast.unaryop, operand: Type) -> Type:
+def type_of_unary(operator: ast.unaryop, operand: ValueType) -> ValueType:
     """The type of `-x`, `+x` and `not x`."""
-    if isinstance(operator, ast.Not) and operand == Type.BOOL:
-        return Type.BOOL
+    if isinstance(operator, ast.Not) and operand == ValueType.BOOL:
+        return ValueType.BOOL
     # -0 is 0 for a whole number and -0.0 for a float, so what may be either stays in Python.
-    if isinstance(operator, ast.USub | ast.UAdd) and operand in (Type.FLOAT, *INTEGRAL):
+    if isinstance(operator, ast.USub | ast.UAdd) and operand in (ValueType.FLOAT, *INTEGRAL):
         return operand
-    raise Stays(f"{type(operator).__name__.lower()} of {operand} is not the same outside Python")
+    raise NotCompilable(f"{type(operator).__name__.lower()} of {operand} is not the same outside Python")
 
 
-def fits(found: Type, letter: str) -> bool:
+def fits_column(found: ValueType, letter: str) -> bool:
     """Whether a value may go into a column of F floats, I int64 or B bools without a further check."""
     if letter == "F":
-        return found != Type.BOOL
-    return found == Type.BOOL if letter == "B" else found in INTEGRAL
+        return found != ValueType.BOOL
+    return found == ValueType.BOOL if letter == "B" else found in INTEGRAL

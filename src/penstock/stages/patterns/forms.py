@@ -15,7 +15,15 @@ from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
 from penstock.stages.patterns.parallel import ParallelStage
 from penstock.stages.patterns.partitioners import WindowDeal
-from penstock.stages.snapshot import DEALT, FORM, IN_PARTS, decode, depends_on, encode, fingerprint
+from penstock.stages.snapshot import (
+    AS_PARTIALS,
+    BY_PARTITION,
+    FORM,
+    decode_bucket,
+    encode_bucket,
+    read_fingerprint,
+    window_fingerprint,
+)
 from penstock.stages.stage import Site
 from penstock.timing.windows import TimeWindow
 
@@ -24,7 +32,7 @@ Pieces = Mapping[int, bytes]
 
 def form_of(piece: bytes, step: str) -> str:
     """The form that a piece of saved windows has."""
-    return depends_on(piece, step)[FORM]
+    return read_fingerprint(piece, step)[FORM]
 
 
 def reformed(
@@ -37,21 +45,23 @@ def reformed(
     before = form_of(next(iter(saved.values())), site.step) if saved else form
     if before == form:
         return saved
-    if IN_PARTS in (before, form):
+    if AS_PARTIALS in (before, form):
         raise _no_way(before, form, site)
     windows = [window for _, window in op.resolved(up).windows if isinstance(window, TimeWindow)]
     deal = WindowDeal(windows, up.schema, up.key, 1)
     whole = ParallelStage(as_pattern(PARALLEL, op), up, site, deal, 0, numbered=numbered)
-    was, is_now = (fingerprint(op, up, numbered=numbered, form=each) for each in (before, form))
-    whole.take_up([decode(data, site.step, was) for data in saved.values()])
-    if form == DEALT:
+    was, is_now = (window_fingerprint(op, up, numbered=numbered, form=each) for each in (before, form))
+    whole.take_up([decode_bucket(data, site.step, was) for data in saved.values()])
+    if form == BY_PARTITION:
         return whole.snapshot()
-    return {bucket: encode(piece, site.step, is_now) for bucket, piece in whole.in_hand().items()}
+    return {
+        bucket: encode_bucket(piece, site.step, is_now) for bucket, piece in whole.export_buckets().items()
+    }
 
 
 def _no_way(before: str, form: str, site: Site) -> CheckpointError:
     pattern = f'pattern="{MAP_REDUCE}"'
-    if before == IN_PARTS:
+    if before == AS_PARTIALS:
         hint = f'say {pattern} and run it with engine="local", as it was saved'
     else:
         hint = f'leave {pattern} out, as it was saved: pattern="auto" takes it up'
@@ -59,6 +69,6 @@ def _no_way(before: str, form: str, site: Site) -> CheckpointError:
         f'step "{site.step}" was saved as {before}, and is now to be kept as {form}',
         step=site.step,
         where=site.where,
-        detail=f"{IN_PARTS}: of overlapping windows it is known what they add up to, but not of which slices",
+        detail=f"{AS_PARTIALS}: overlapping windows are saved as totals, without their slices",
         hint=f"{hint}; or start with an empty checkpoint folder",
     )

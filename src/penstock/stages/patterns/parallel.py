@@ -18,7 +18,7 @@ from penstock.operators.windows import Windows
 from penstock.stages.patterns.partitioners import WindowDeal
 from penstock.stages.rows.batch import Batch, Ints, Mask
 from penstock.stages.rows.store import PLACE, ints_of
-from penstock.stages.snapshot import DEALT, KEYS, Piece, decode, encode
+from penstock.stages.snapshot import BY_PARTITION, KEYS, BucketState, decode_bucket, encode_bucket
 from penstock.stages.stage import Site
 from penstock.stages.window.stage import Out, WindowStage
 from penstock.stages.window.store import NEVER, Left, Shelf, each_once, picked
@@ -69,7 +69,7 @@ class Lanes:
             moved = {name: _placed(batch, _rank(batch, places)) for name, batch in mine.items()}
             yield Cut(lane, places, moved)
 
-    def joined(self, pieces: Sequence[Piece], buckets: Ints) -> Batches:
+    def joined(self, pieces: Sequence[BucketState], buckets: Ints) -> Batches:
         """What this replica needs of all lanes, as one; places count on from piece to piece."""
         starts = np.cumsum([0, *(piece.n_keys for piece in pieces)])
         found: dict[str, list[pa.RecordBatch]] = {}
@@ -123,7 +123,7 @@ def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 class ParallelStage(WindowStage):
     """Replica number `replica` of those that `deal` deals windows to."""
 
-    form = DEALT
+    form = BY_PARTITION
     gathers = False
 
     def __init__(
@@ -165,8 +165,8 @@ class ParallelStage(WindowStage):
                 tickets = self._judging.settling.export(cut.lane)
                 batches = {KEYS: self._keys.export(slots[cut.places]), "tickets": tickets, **cut.batches}
                 watermark = max(self._watermark, self._least)
-                piece = Piece(cut.lane, len(cut.places), watermark, batches)
-                saved[cut.lane] = encode(piece, self.site.step, self._depends_on)
+                piece = BucketState(cut.lane, len(cut.places), watermark, batches)
+                saved[cut.lane] = encode_bucket(piece, self.site.step, self._depends_on)
         if self._changed is None:
             self._unshown[list(saved)] = True
         self._changed = np.zeros(self._deal.n_lanes, np.bool_)
@@ -174,13 +174,13 @@ class ParallelStage(WindowStage):
 
     def restore(self, saved: Mapping[int, bytes]) -> None:
         """Take up all lanes that any number of replicas have saved, as far as they are needed here."""
-        pieces = [decode(data, self.site.step, self._depends_on) for data in saved.values()]
+        pieces = [decode_bucket(data, self.site.step, self._depends_on) for data in saved.values()]
         self._begin()
         self.take_up(pieces)
         self._changed = np.zeros(self._deal.n_lanes, np.bool_)
         self._unshown[list(saved)] = True
 
-    def take_up(self, pieces: Sequence[Piece]) -> None:
+    def take_up(self, pieces: Sequence[BucketState]) -> None:
         """Have what these pieces tell of windows of this replica, however they are cut."""
         if not pieces:
             return

@@ -24,7 +24,7 @@ from penstock.stages.patterns.partial_stores import (
     watermarks_of,
 )
 from penstock.stages.rows.batch import Batch
-from penstock.stages.snapshot import IN_PARTS
+from penstock.stages.snapshot import AS_PARTIALS
 from penstock.stages.stage import Site
 from penstock.stages.window.admission import Judging
 from penstock.stages.window.stage import Out, WindowStage
@@ -180,7 +180,7 @@ class PanesJoined(JoinStage):
 class ReduceStage(JoinStage):
     """Windows from their parts: REDUCE."""
 
-    form = IN_PARTS
+    form = AS_PARTIALS
 
     def _own(self, shelves: Sequence[Shelf]) -> tuple[Shelf, ...]:
         windows = [window for _, window in self._resolved.windows if isinstance(window, TimeWindow)]

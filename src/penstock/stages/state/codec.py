@@ -41,11 +41,11 @@ FACTORIES: Mapping[str, Callable[[], Any] | None] = {
 """What a defaultdict in a state may make of a missing key."""
 
 
-class CannotSave(Exception):
+class NotSerializable(Exception):
     """A value that no saved state can hold, or that none of today's classes can take up; says why."""
 
 
-class Saving:
+class StateEncoder:
     """Turns the states of one step into bytes."""
 
     def __init__(self, classes: Mapping[str, type]) -> None:
@@ -60,13 +60,13 @@ class Saving:
         try:
             return json.dumps(self._coded(state), separators=(",", ":")).encode()
         except RecursionError:
-            raise CannotSave("it is nested too deeply") from None
+            raise NotSerializable("it is nested too deeply") from None
 
     def _coded(self, value: object) -> Any:
         kind = type(value)
         if value is None or kind in (bool, int, float, str):
             return value
-        simple = _SIMPLE.get(kind)
+        simple = _SCALARS.get(kind)
         if simple is not None:
             return [kind.__name__, simple[0](value)]
         if isinstance(value, Enum):
@@ -74,7 +74,7 @@ class Saving:
         if isinstance(value, np.number | np.bool_):
             return ["numpy", value.dtype.str, value.tobytes().hex()]
         if id(value) in self._open:
-            raise CannotSave(f"it holds {_a(kind)} that holds itself")
+            raise NotSerializable(f"it holds {_with_article(kind)} that holds itself")
         if id(value) in self._seen:
             return ["same", self._seen[id(value)]]
         self._seen[id(value)] = len(self._held)
@@ -93,42 +93,44 @@ class Saving:
         if kind is deque:
             return ["deque", value.maxlen, *map(self._coded, value)]
         if kind is defaultdict:
-            return ["defaultdict", _factory(value.default_factory), *self._pairs(value)]
+            return ["defaultdict", _factory_name(value.default_factory), *self._pairs(value)]
         if isinstance(value, Row):
             return ["row", *self._pairs(value._values)]
         if is_dataclass(kind):
             held = {field.name: getattr(value, field.name) for field in fields(kind)}
             more = [name for name in getattr(value, "__dict__", ()) if name not in held]
             if more:
-                raise CannotSave(f"it holds {_a(kind)} with {more[0]}, which is not a field of it")
+                raise NotSerializable(
+                    f"it holds {_with_article(kind)} with {more[0]}, which is not a field of it"
+                )
             return ["dataclass", self._known(kind), *self._pairs(held)]
         if issubclass(kind, tuple) and hasattr(kind, "_fields"):
             return ["namedtuple", self._known(kind), *map(self._coded, value)]
-        raise CannotSave(f"it holds {_a(kind)} {value!r:.80}")
+        raise NotSerializable(f"it holds {_with_article(kind)} {value!r:.80}")
 
     def _pairs(self, held: Mapping[Any, Any]) -> list[Any]:
         return [self._coded(part) for pair in held.items() for part in pair]
 
     def _known(self, kind: type) -> str:
         if kind not in self._names:
-            raise CannotSave(
-                f"it holds {_a(kind)}, and neither the first state nor its annotations show that class"
+            raise NotSerializable(
+                f"it holds {_with_article(kind)}, which neither the first state nor its annotations show"
             )
         return self._names[kind]
 
 
-def _factory(made: Callable[[], Any] | None) -> str:
+def _factory_name(made: Callable[[], Any] | None) -> str:
     for name, known in FACTORIES.items():
         if made is known:
             return name
-    raise CannotSave(f"it holds a defaultdict of {made!r:.80}")
+    raise NotSerializable(f"it holds a defaultdict of {made!r:.80}")
 
 
-def _a(kind: type) -> str:
+def _with_article(kind: type) -> str:
     return f"{'an' if kind.__name__[:1].lower() in 'aeiou' else 'a'} {kind.__qualname__}"
 
 
-class Loading:
+class StateDecoder:
     """Turns bytes back into the states of one step; rows get the step's schema."""
 
     def __init__(self, classes: Mapping[str, type], schema: pa.Schema) -> None:
@@ -144,8 +146,8 @@ class Loading:
         if not isinstance(coded, list):
             return coded
         kind, *parts = coded
-        if kind in _READ:
-            return _READ[kind](parts[0])
+        if kind in _SCALAR_DECODERS:
+            return _SCALAR_DECODERS[kind](parts[0])
         if kind == "same":
             return self._held[parts[0]]
         if kind == "enum":
@@ -193,7 +195,7 @@ class Loading:
     def _fill(self, made: object, held: dict[str, Any]) -> None:
         wanted = [field.name for field in fields(made)]  # type: ignore[arg-type]  # it is a dataclass
         if sorted(wanted) != sorted(held):
-            raise CannotSave(
+            raise NotSerializable(
                 f"{type(made).__qualname__} was saved with {', '.join(held)}, and now has {', '.join(wanted)}"
             )
         for name, value in held.items():
@@ -205,21 +207,21 @@ class Loading:
 
     def _class(self, name: str) -> Any:
         if name not in self._classes:
-            raise CannotSave(f"it holds a {name}, and the step's first state no longer shows that class")
+            raise NotSerializable(f"it holds a {name}, and the step's first state no longer shows that class")
         return self._classes[name]
 
 
-def _moment(value: datetime) -> str:
+def _encode_datetime(value: datetime) -> str:
     if value.tzinfo is not None and not isinstance(value.tzinfo, timezone):
-        raise CannotSave(
+        raise NotSerializable(
             f"it holds a datetime in the zone {value.tzinfo}; UTC and fixed offsets can be saved"
         )
     return value.isoformat()
 
 
-_SIMPLE: Mapping[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+_SCALARS: Mapping[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     bytes: (bytes.hex, bytes.fromhex),
-    datetime: (_moment, datetime.fromisoformat),
+    datetime: (_encode_datetime, datetime.fromisoformat),
     date: (date.isoformat, date.fromisoformat),
     timedelta: (
         lambda value: [value.days, value.seconds, value.microseconds],
@@ -228,26 +230,26 @@ _SIMPLE: Mapping[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     Decimal: (str, Decimal),
 }
 """To JSON and back."""
-_READ = {kind.__name__: read for kind, (_, read) in _SIMPLE.items()}
+_SCALAR_DECODERS = {kind.__name__: read for kind, (_, read) in _SCALARS.items()}
 
 # Which classes the states of a step are made of: those of a new state, and those that annotations name.
 #
 # Saved state is turned back into objects of these classes and of no others.
 
 
-def classes_of(state: object, *annotations: object) -> dict[str, type]:
+def state_classes(state: object, *annotations: object) -> dict[str, type]:
     """Dataclasses, NamedTuples and enums by name; of two with one name, neither can be saved."""
     found: dict[str, type] = {}
     twice: set[str] = set()
-    for cls in _named(state, annotations):
+    for cls in _walk_classes(state, annotations):
         if found.setdefault(cls.__qualname__, cls) is not cls:
             twice.add(cls.__qualname__)
     return {name: cls for name, cls in found.items() if name not in twice}
 
 
-def _named(state: object, annotations: Iterable[object]) -> Iterator[type]:
+def _walk_classes(state: object, annotations: Iterable[object]) -> Iterator[type]:
     """Every class that is met, each once."""
-    waiting = [*_held(state), *annotations]
+    waiting = [*_walk_value_types(state), *annotations]
     seen: list[object] = []
     while waiting:
         given = waiting.pop()
@@ -260,7 +262,7 @@ def _named(state: object, annotations: Iterable[object]) -> Iterator[type]:
             waiting += _hints(given).values()
 
 
-def _held(state: object) -> Iterator[object]:
+def _walk_value_types(state: object) -> Iterator[object]:
     """The types of a value and of what is in it."""
     waiting, seen = [state], set[int]()
     while waiting:
@@ -294,17 +296,17 @@ def _hints(cls: type) -> dict[str, object]:
 # does inside may change. A state that cannot be saved is an error when a snapshot is asked for, and not
 # before: a run without a checkpoint may keep anything.
 
-_SAVED = pa.schema([("place", pa.int64()), ("state", pa.binary())])
+_STATE_SCHEMA = pa.schema([("place", pa.int64()), ("state", pa.binary())])
 
 
-class StateFormat:
+class StateCodec:
     """The states of one step as columns of a snapshot."""
 
     def __init__(
         self, op: Op, up: Stream, site: Site, function: RowFunction, new_state: Callable[[], Any]
     ) -> None:
         self._up, self._site, self._function, self._new_state = up, site, function, new_state
-        self.depends_on = {
+        self.fingerprint = {
             "operator": type(op).__name__,
             "key": ", ".join(up.key),
             "function": function.name,
@@ -315,28 +317,30 @@ class StateFormat:
     @cached_property
     def _classes(self) -> Mapping[str, type]:
         """The classes that states may hold; a new state is made to look at it."""
-        return classes_of(self._new_state(), _given_by(self._function.call), _given_by(self._new_state))
+        return state_classes(
+            self._new_state(), _return_annotation(self._function.call), _return_annotation(self._new_state)
+        )
 
     def saved(self, states: Mapping[int, Any], keys: pa.RecordBatch) -> pa.RecordBatch:
         """States by the place of their key, as columns."""
-        saving = Saving(self._classes)
+        saving = StateEncoder(self._classes)
         coded = []
         for place, state in states.items():
             try:
                 coded.append(saving.bytes_of(state))
-            except CannotSave as problem:
+            except NotSerializable as problem:
                 raise self._refused(problem, keys.slice(place, 1)) from None
         return pa.RecordBatch.from_arrays(
-            [pa.array(list(states), pa.int64()), pa.array(coded, pa.binary())], schema=_SAVED
+            [pa.array(list(states), pa.int64()), pa.array(coded, pa.binary())], schema=_STATE_SCHEMA
         )
 
     def loaded(self, saved: pa.RecordBatch) -> dict[int, Any]:
         """The states by the place of their key."""
-        loading = Loading(self._classes, self._up.schema)
+        loading = StateDecoder(self._classes, self._up.schema)
         places = np.asarray(saved.column("place").to_numpy(), np.int64)
         try:
             states = [loading.state_of(data.as_py()) for data in saved.column("state")]
-        except CannotSave as problem:
+        except NotSerializable as problem:
             raise CheckpointError(
                 f'a saved state of step "{self._site.step}" cannot be taken up: {problem}',
                 step=self._site.step,
@@ -345,7 +349,7 @@ class StateFormat:
             ) from None
         return dict(zip(places.tolist(), states, strict=True))
 
-    def _refused(self, problem: CannotSave, key: pa.RecordBatch) -> CheckpointError:
+    def _refused(self, problem: NotSerializable, key: pa.RecordBatch) -> CheckpointError:
         shown = ", ".join(
             f"{name}={column[0].as_py()!r:.80}"
             for name, column in zip(self._up.key, key.columns, strict=True)
@@ -360,7 +364,7 @@ class StateFormat:
         )
 
 
-def _given_by(function: Callable[..., Any]) -> object:
+def _return_annotation(function: Callable[..., Any]) -> object:
     """What a function is annotated to give; None when it does not say, or only a type checker can tell."""
     try:
         return typing.get_type_hints(function).get("return")

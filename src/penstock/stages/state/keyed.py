@@ -20,23 +20,23 @@ from penstock.expr.values import from_checked
 from penstock.operators.function import RowFunction
 from penstock.operators.op import ERRORS, IN, LATE, OUT, Op
 from penstock.operators.stream import Stream
-from penstock.stages.functions.calls import Worked, all_called, is_few, one_by_one
+from penstock.stages.functions.calls import RowResults, call_plain_rows, call_rows, is_few
 from penstock.stages.functions.errors import RowErrors
-from penstock.stages.functions.rows import Plain, RowShape, exact, row_class
+from penstock.stages.functions.rows import PlainRow, RowValidator, is_exact_type, row_factory
 from penstock.stages.keys.slots import KeySlots
 from penstock.stages.rows.batch import Batch, Ints
 from penstock.stages.rows.order import are_in_order, in_order, merged
 from penstock.stages.rows.store import loaded_rows, saved_rows
-from penstock.stages.snapshot import KEYS, ByBucket, Piece, Touched
+from penstock.stages.snapshot import KEYS, BucketedStage, BucketState, ChangedBuckets
 from penstock.stages.stage import Site
-from penstock.stages.state.codec import StateFormat
-from penstock.stages.stateless import ByRow, by_row
+from penstock.stages.state.codec import StateCodec
+from penstock.stages.stateless import RowStep, function_step
 from penstock.stages.window.store import ENDED, NEVER, Arriving
 
-Out = Iterator[tuple[str, Batch]]
+Outputs = Iterator[tuple[str, Batch]]
 
 
-class KeyedState(ByBucket):
+class KeyedStage(BucketedStage):
     """One replica of a step with a state per key.
 
     exact  whether keys that are equal look the same, so that a row's own key is the key
@@ -47,29 +47,29 @@ class KeyedState(ByBucket):
     ) -> None:
         self.up, self.site, self._function = up, site, function
         self.down = op.outputs({IN: up})[OUT].schema
-        self.new_row, self.shape = row_class(up.schema), RowShape(self.down)
+        self.new_row, self.shape = row_factory(up.schema), RowValidator(self.down)
         self._new_state, self._key_of = new_state, itemgetter(*up.key)
-        self.exact = all(exact(up.schema.field(name).type) for name in up.key)
+        self.exact = all(is_exact_type(up.schema.field(name).type) for name in up.key)
         self._errors = RowErrors(site, op.on_error, up.schema)
         self._simple = up.time is None and self._errors.stops
-        self._format = StateFormat(op, up, site, function, new_state)
+        self._format = StateCodec(op, up, site, function, new_state)
         self._begin()
 
     def _begin(self) -> None:
         """No keys, no rows."""
         self.keys = KeySlots([self.up.schema.field(name).type for name in self.up.key])
-        self._touched = Touched(self.keys)
+        self._touched = ChangedBuckets(self.keys)
         self._states: dict[int, Any] = {}
         self._known: dict[object, int] = {}
         self._waiting: list[tuple[Batch, Ints]] = []
         self._watermark = NEVER
 
     @abstractmethod
-    def step(self, values: Plain, state: Any) -> tuple[Any, Any]:
+    def step(self, values: PlainRow, state: Any) -> tuple[Any, Any]:
         """What is made of a row, and the state after it; it may raise anything."""
 
     @abstractmethod
-    def leaving(self, batch: Batch, slots: Ints, worked: Worked[Any]) -> Batch:
+    def leaving(self, batch: Batch, slots: Ints, results: RowResults[Any]) -> Batch:
         """The rows that leave, from what was made of those in a batch; counts them."""
 
     def explain(self) -> list[str]:
@@ -98,11 +98,11 @@ class KeyedState(ByBucket):
         if self._by_row is None:
             rows = self._only_row(batch)
         else:
-            worked = all_called(batch, self._by_row.step, self._function, self._errors)
-            made = [row for row in worked if row is not None]
-            if len(made) < len(worked):
-                accounts.filtered += len(worked) - len(made)
-                batch = batch.where(np.array([row is not None for row in worked], np.bool_))
+            results = call_plain_rows(batch, self._by_row.step, self._function, self._errors)
+            made = [row for row in results if row is not None]
+            if len(made) < len(results):
+                accounts.filtered += len(results) - len(made)
+                batch = batch.where(np.array([row is not None for row in results], np.bool_))
             rows = batch.made_of(made, self.down)
             accounts.passed += len(made)
         accounts.rows_out += rows.num_rows
@@ -112,10 +112,12 @@ class KeyedState(ByBucket):
         slots = self._slots(batch)
         self._touched.note(slots)
         (slot,) = slots.tolist()
-        worked = all_called(batch, lambda values: self._turn(slot, values), self._function, self._errors)
-        return self.leaving(batch, slots, Worked(batch, worked))
+        results = call_plain_rows(
+            batch, lambda values: self._turn(slot, values), self._function, self._errors
+        )
+        return self.leaving(batch, slots, RowResults(batch, results))
 
-    def on_batch(self, batch: Batch, watermark: float) -> Out:
+    def on_batch(self, batch: Batch, watermark: float) -> Outputs:
         """Take rows in, judged by the watermark; give late rows, and what had to leave first."""
         yield from self.on_watermark(watermark)
         self.site.accounts.rows_in += batch.num_rows
@@ -140,14 +142,14 @@ class KeyedState(ByBucket):
             return self.keys.assign([batch.column(name) for name in self.up.key])
         return np.array((self._slot(batch.plain[0]),), np.int64)
 
-    def slot_of(self, values: Plain) -> int:
+    def slot_of(self, values: PlainRow) -> int:
         """The slot of a single row's key, whose state is about to change."""
         slot = self._slot(values)
         if self._touched.noting:
             self._touched.note(np.array((slot,), np.int64))
         return slot
 
-    def _slot(self, values: Plain) -> int:
+    def _slot(self, values: PlainRow) -> int:
         slot = self._known.get(self._key_of(values)) if self.exact else None
         if slot is None:
             types = [(name, self.up.schema.field(name).type) for name in self.up.key]
@@ -156,23 +158,23 @@ class KeyedState(ByBucket):
                 self._known[self._key_of(values)] = slot
         return slot
 
-    def on_watermark(self, watermark: float) -> Out:
+    def on_watermark(self, watermark: float) -> Outputs:
         """Handle the rows that the watermark has passed; one that goes back is no news."""
         reached = int(max(NEVER, min(ENDED, watermark)))
         if reached > self._watermark:
             self._watermark = reached
             yield from self._ready()
 
-    def drain(self) -> Out:
+    def drain(self) -> Outputs:
         """The stream has ended: handle everything."""
         yield from self.on_watermark(ENDED)
 
     @property
-    def depends_on(self) -> Mapping[str, str]:
+    def fingerprint(self) -> Mapping[str, str]:
         """The operator, the function, the key and the input."""
-        return self._format.depends_on
+        return self._format.fingerprint
 
-    def _ready(self) -> Out:
+    def _ready(self) -> Outputs:
         ready: list[tuple[Batch, Ints]] = []
         waiting: list[tuple[Batch, Ints]] = []
         for batch, slots in self._waiting:
@@ -188,52 +190,52 @@ class KeyedState(ByBucket):
             self._touched.note(slots)
             yield from self._handled(batch, slots)
 
-    def _handled(self, batch: Batch, slots: Ints) -> Out:
+    def _handled(self, batch: Batch, slots: Ints) -> Outputs:
         if batch.num_rows > 1:
             places = in_order([batch.times, *batch.order], batch.rows)
             batch, slots = batch.take(places), slots[places]
         listed: list[int] = slots.tolist()
-        worked = one_by_one(
+        results = call_rows(
             batch, lambda place, values: self._turn(listed[place], values), self._function, self._errors
         )
-        rows = self.leaving(batch, slots, worked)
+        rows = self.leaving(batch, slots, results)
         if rows.num_rows:
             self.site.accounts.rows_out += rows.num_rows
             yield OUT, rows
-        if worked.letters is not None:
-            yield ERRORS, worked.letters
+        if results.dead_letters is not None:
+            yield ERRORS, results.dead_letters
 
     @cached_property
-    def _by_row(self) -> ByRow | None:
+    def _by_row(self) -> RowStep | None:
         return self.by_row()
 
-    def by_row(self) -> ByRow | None:
+    def by_row(self) -> RowStep | None:
         """What is made of a single plain row, on a stream without time, where a row leaves for a row."""
         leaves = self.leaves()
         if leaves is None or self.up.time is not None:
             return None
         slot_of, turn = self.slot_of, self._turn
-        return by_row(
+        return function_step(
             lambda values: leaves(values, turn(slot_of(values), values)), self._function, self._errors
         )
 
-    def leaves(self) -> Callable[[Plain, Any], Plain | None] | None:
+    def leaves(self) -> Callable[[PlainRow, Any], PlainRow | None] | None:
         """What leaves for a row, of the row and what was made of it; None where that may be several."""
         return None
 
-    def _turn(self, slot: int, values: Plain) -> Any:
+    def _turn(self, slot: int, values: PlainRow) -> Any:
         """One row at its turn; if it fails, an accumulated state stays as it was."""
         if slot not in self._states:
             self._states[slot] = self._new_state()
         made, self._states[slot] = self.step(values, self._states[slot])
         return made
 
-    def _piece(self, bucket: int, slots: Ints) -> Piece:
-        piece, states = self._taken_out(bucket, slots)
+    def _piece(self, bucket: int, slots: Ints) -> BucketState:
+        piece, states = self._export_bucket(bucket, slots)
         saved = self._format.saved(states, piece.batches[KEYS])
-        return Piece(bucket, piece.n_keys, piece.watermark, {**piece.batches, "states": saved})
+        return BucketState(bucket, piece.n_keys, piece.watermark, {**piece.batches, "states": saved})
 
-    def _taken_out(self, bucket: int, slots: Ints) -> tuple[Piece, dict[int, Any]]:
+    def _export_bucket(self, bucket: int, slots: Ints) -> tuple[BucketState, dict[int, Any]]:
         """The keys of a bucket and their rows that wait; and beside them the states as they are, by place."""
         mine = [(batch, each, np.isin(each, slots)) for batch, each in self._waiting]
         some = [(batch.where(mask), each[mask]) for batch, each, mask in mine if mask.any()]
@@ -246,12 +248,12 @@ class KeyedState(ByBucket):
         batches = {KEYS: self.keys.export(slots), "waiting": saved_rows(rows, slots)}
         known = enumerate(slots.tolist())
         states = {place: self._states[slot] for place, slot in known if slot in self._states}
-        return Piece(bucket, len(slots), self._watermark, batches), states
+        return BucketState(bucket, len(slots), self._watermark, batches), states
 
-    def _load(self, piece: Piece) -> None:
-        self._put_in((piece, self._format.loaded(piece.batches["states"])))
+    def _load(self, piece: BucketState) -> None:
+        self._import_bucket((piece, self._format.loaded(piece.batches["states"])))
 
-    def _put_in(self, part: tuple[Piece, dict[int, Any]]) -> None:
+    def _import_bucket(self, part: tuple[BucketState, dict[int, Any]]) -> None:
         piece, states = part
         slots = self.keys.assign(piece.batches[KEYS].columns, piece.n_keys)
         rows = loaded_rows(piece.batches["waiting"], slots)

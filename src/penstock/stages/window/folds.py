@@ -27,7 +27,7 @@ from penstock.kernels.windows.folds import Functions, fold_rule, lift_loop, lowe
 from penstock.operators.aggregates import Fold
 from penstock.operators.choices.compiled import is_plain, may_refuse
 from penstock.operators.stream import Stream
-from penstock.stages.functions.rows import SKIPPED, FoldCalls, PartFailed, Plain, plain_rows_of
+from penstock.stages.functions.rows import SKIPPED, FoldCaller, PlainRow, WindowFunctionFailure, plain_rows_of
 from penstock.stages.policy import SMALL
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.stage import Site
@@ -149,7 +149,7 @@ class Parts:
 class Folding:
     """One fold by registers."""
 
-    def __init__(self, fold: Fold, up: Stream, calls: FoldCalls) -> None:
+    def __init__(self, fold: Fold, up: Stream, calls: FoldCaller) -> None:
         self.fold, self._calls, self._type = fold, calls, fold.type(up)
         self._alone = not isinstance(fold.zero, tuple)
         self.zero: tuple[float, ...] = (fold.zero,) if self._alone else fold.zero
@@ -213,7 +213,7 @@ class Folding:
                     failed[place] = True
         return lifted, failed if failed.any() else None
 
-    def lift(self, values: Plain) -> object:
+    def lift(self, values: PlainRow) -> object:
         """The part of one row; raises where lift does, and where what it gives is no part."""
         part: Any = self._calls.lift(values)
         if part is SKIPPED:
@@ -246,7 +246,7 @@ class Folding:
             try:
                 results.append(self._calls.lowered(part))
             except Exception as cause:
-                raise PartFailed(place, self.fold.lower, cause) from cause
+                raise WindowFunctionFailure(place, self.fold.lower, cause) from cause
         return from_plain(results, self._type)
 
 

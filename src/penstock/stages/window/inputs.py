@@ -29,8 +29,8 @@ from penstock.kernels.windows.place import write_cells
 from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.choices.compiled import why_python
 from penstock.operators.stream import Stream
-from penstock.stages.functions.errors import Blame
-from penstock.stages.functions.rows import FoldCalls, plain_rows_of
+from penstock.stages.functions.errors import ErrorContext
+from penstock.stages.functions.rows import FoldCaller, plain_rows_of
 from penstock.stages.rows.batch import Batch, Ints, Mask
 from penstock.stages.window.accumulators import Kind, Register
 from penstock.stages.window.folds import CombineFailed, Folding, Unlifted, under
@@ -72,7 +72,7 @@ class Lifting:
             if not isinstance(expr, Column)
         }
         self._computed = [lower_arrow(expr, up.schema) for expr in self.expressions]
-        self.folds = {n: FoldCalls(each, up) for n, each in aggregates.items() if isinstance(each, Fold)}
+        self.folds = {n: FoldCaller(each, up) for n, each in aggregates.items() if isinstance(each, Fold)}
         self.foldings = [
             Folding(each, up, self.folds[name])
             for name, each in aggregates.items()
@@ -117,10 +117,10 @@ class Lifting:
         arrays = tuple(each.values for each in evaluated)
         return Lifted(arrays, tuple(each.values for each in parts), failed, kept)
 
-    def blame(self, values: dict[str, object]) -> Blame:
+    def error_context(self, values: dict[str, object]) -> ErrorContext:
         """The first aggregate that fails on a row, and why."""
-        for blame in self._blames:
-            found = blame(values)
+        for error_context in self._blames:
+            found = error_context(values)
             if found is not None:
                 return found
         raise AssertionError("a row failed on its columns, and passes by itself")
@@ -146,7 +146,9 @@ class Lifting:
                 failed[place] = True
         return kept, failed
 
-    def _blame_of(self, name: str, aggregate: Aggregate) -> Callable[[dict[str, object]], Blame | None]:
+    def _blame_of(
+        self, name: str, aggregate: Aggregate
+    ) -> Callable[[dict[str, object]], ErrorContext | None]:
         if isinstance(aggregate, Fold):
             who, where = f"function {name_of(aggregate.lift)}", defined_at(aggregate.lift)
             lift = self._lift_of(name, aggregate)
@@ -167,11 +169,11 @@ def _caught(
     who: str,
     where: Where | None,
     catches: type[Exception],
-) -> Blame | None:
+) -> ErrorContext | None:
     try:
         call(values)
     except catches as cause:
-        return Blame(who, where, cause, reason_of(cause))
+        return ErrorContext(who, where, cause, reason_of(cause))
     return None
 
 

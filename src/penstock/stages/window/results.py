@@ -19,7 +19,7 @@ from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.op import IN, OUT
 from penstock.operators.stream import Stream
 from penstock.operators.windows import ThisWindow, Windows
-from penstock.stages.functions.rows import ApplyCalls, PartFailed, plain_rows_of
+from penstock.stages.functions.rows import ApplyCaller, WindowFunctionFailure, plain_rows_of
 from penstock.stages.keys.slots import KeySlots
 from penstock.stages.rows.arrays import column_of, times_of
 from penstock.stages.rows.batch import Batch, Ints
@@ -105,7 +105,7 @@ class Results:
         self._resolved = op.resolved(up)
         self._time = up.require_time("a window")
         self._schema = op.outputs({IN: up})[OUT].schema
-        self._apply = ApplyCalls(op.function, up) if op.function is not None else None
+        self._apply = ApplyCaller(op.function, up) if op.function is not None else None
         self._labels = from_list([label for label, _ in self._resolved.windows], pa.string())
 
     def batch(self, lefts: Sequence[Left], *, final: bool) -> Batch | None:
@@ -176,7 +176,7 @@ class Results:
 
             found = segments(left.members, self._lifting.column_name(aggregate.value))
             return from_rows(aggregate, found, aggregate.type(self._up))
-        except PartFailed as cause:
+        except WindowFunctionFailure as cause:
             raise cause.error(self._place(left, cause.place)).at(self._site.step, self._site.where) from cause
         except DoesNotFit as cause:
             raise EngineError(
@@ -211,7 +211,7 @@ class Results:
                 parts[place] = self._lifting.folds[name].lift(values)
         return parts
 
-    def _applied(self, left: Left, calls: ApplyCalls) -> Made:
+    def _applied(self, left: Left, calls: ApplyCaller) -> Made:
         given = []
         for place, rows in enumerate(_members(left, self._up)):
             this = self._this(left, place)

@@ -29,7 +29,14 @@ from penstock.stages.functions.errors import RowErrors
 from penstock.stages.keys.slots import KeySlots, key_slots
 from penstock.stages.rows.arrays import Form, values_of
 from penstock.stages.rows.batch import Batch, Ints, Mask, Plain
-from penstock.stages.snapshot import BY_KEY, KEYS, ByBucket, Piece, Touched, fingerprint
+from penstock.stages.snapshot import (
+    BY_KEY,
+    KEYS,
+    BucketedStage,
+    BucketState,
+    ChangedBuckets,
+    window_fingerprint,
+)
 from penstock.stages.stage import Site
 from penstock.stages.window.accumulators import Sheet, lower
 from penstock.stages.window.admission import Judging
@@ -114,7 +121,7 @@ class Gathering:
 Out = Iterator[tuple[str, Batch]]
 
 
-class WindowStage(ByBucket):
+class WindowStage(BucketedStage):
     """Windows per key, and what is made of them.
 
     form      of the state that it saves
@@ -133,13 +140,13 @@ class WindowStage(ByBucket):
         self._resolved = op.resolved(up)
         aggregates = op.aggregates or {}
         self._lifting = Lifting(aggregates, up)
-        self._errors = RowErrors(site, op.on_error, up.schema, self._lifting.blame)
+        self._errors = RowErrors(site, op.on_error, up.schema, self._lifting.error_context)
         windows = [window for _, window in self._resolved.windows]
         self._sheet = Sheet(up, numbered=numbered, windows=windows, foldings=self._lifting.foldings)
         found = {name: lower(aggregate, self._sheet) for name, aggregate in aggregates.items()}
         self._lowered = {name: each for name, each in found.items() if each is not None}
         self._keeps_rows = len(self._lowered) < len(found) or op.function is not None
-        self._depends_on = fingerprint(op, up, numbered=numbered, form=self.form)
+        self._depends_on = window_fingerprint(op, up, numbered=numbered, form=self.form)
         folds = [folding.rule for folding in self._lifting.foldings]
         self._placement = place_windows(op, up, site, numbered=numbered, folds=folds)
         self.shown_at = site.clock.now()
@@ -150,7 +157,7 @@ class WindowStage(ByBucket):
         """No keys, no windows."""
         op, up, lowered, lifting = self._op, self._up, self._lowered, self._lifting
         self._keys = KeySlots([up.schema.field(name).type for name in up.key])
-        self._touched = Touched(self._keys)
+        self._touched = ChangedBuckets(self._keys)
         self._results = Results(op, up, lowered=lowered, lifting=lifting, keys=self._keys, site=self.site)
         registers = self._sheet.registers if lowered else []
         rows = lifting.kept_schema if self._keeps_rows else None
@@ -197,9 +204,9 @@ class WindowStage(ByBucket):
         self.settle()
         lifted = self._lifting.lift(batch)
         if lifted.failed is not None and lifted.failed.any():
-            letters = self._errors.take(batch, lifted.failed)
-            if letters is not None:
-                yield ERRORS, letters
+            dead_letters = self._errors.take(batch, lifted.failed)
+            if dead_letters is not None:
+                yield ERRORS, dead_letters
             places = np.flatnonzero(~lifted.failed)
             batch, lifted = batch.take(places), lifted.at(places)
         late = self._take(batch, lifted)
@@ -218,17 +225,17 @@ class WindowStage(ByBucket):
         yield from self._leave(ended=True)
 
     @property
-    def depends_on(self) -> Mapping[str, str]:
+    def fingerprint(self) -> Mapping[str, str]:
         """The operator, the key, the windows, the aggregates and the input."""
         return self._depends_on
 
-    def _piece(self, bucket: int, slots: Ints) -> Piece:
+    def _piece(self, bucket: int, slots: Ints) -> BucketState:
         batches = {KEYS: self._keys.export(slots), "tickets": self._judging.settling.export(bucket)}
         for number, shelf in enumerate(self._shelves):
             batches |= {f"{number}/{name}": batch for name, batch in shelf.export(slots).items()}
-        return Piece(bucket, len(slots), max(self._watermark, self._least), batches)
+        return BucketState(bucket, len(slots), max(self._watermark, self._least), batches)
 
-    def _load(self, piece: Piece) -> None:
+    def _load(self, piece: BucketState) -> None:
         slots = self._keys.assign(piece.batches[KEYS].columns, piece.n_keys)
         self._judging.settling.load(piece.batches["tickets"])
         for number, shelf in enumerate(self._shelves):

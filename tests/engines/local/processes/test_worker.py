@@ -20,7 +20,7 @@ from penstock.accounts import Accounts
 from penstock.engines.local.processes.pool import Crew
 from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import Site
-from penstock.stages.stateless import Stateless
+from penstock.stages.stateless import StatelessStage
 from tests.engines.local.processes.runs import NUMBERS, PROCESS, SEEN, held, is_gone, numbers, run, seen
 
 
@@ -55,14 +55,14 @@ def test_a_worker_that_dies_is_an_error_with_its_step_and_how(at: int, how: str,
     assert held() == before
 
 
-def crew_of(function: Callable[[Any], dict[str, int]]) -> tuple[Crew, Stateless]:
+def crew_of(function: Callable[[Any], dict[str, int]]) -> tuple[Crew, StatelessStage]:
     """One worker for one step, and the stage that asks it."""
     graph = ps.PipeGraph("alone")
     numbers(graph, 3).map(function, schema=NUMBERS, name="alone").sink(ps.write.memory())
     plan = graph.plan()
     crew = Crew(plan, "process", ps.ManualClock())
     stage = crew.stage_of(plan["alone"], 0, Site("alone", None, Accounts(), ps.ManualClock()))
-    assert isinstance(stage, Stateless), "a map has no state"
+    assert isinstance(stage, StatelessStage), "a map has no state"
     return crew, stage
 
 

@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.engines.frontiers import Frontier
-from penstock.engines.local.fast_rows.context import Origin, Plain
+from penstock.engines.local.fast_rows.context import Origin, PlainRow
 from penstock.engines.local.metrics.statistics import READ_BLOCKED, WRITE_BLOCKED, InputStatistics
 from penstock.stages.rows.batch import Batch
 
 if TYPE_CHECKING:
     from penstock.engines.local.scheduling.dispatch import Dispatcher
-    from penstock.engines.local.tasks.task import Node, ReadingNode
+    from penstock.engines.local.tasks.task import InputTask, Task
 
 
 class EndOfRound:
@@ -47,8 +47,8 @@ class EndOfRound:
         self.pace, self.number, self.frontier = pace, number, frontier
 
 
-OneRow = tuple[Plain | None, int, int, int, Origin, Frontier, int]
-"""A row's values, if there is one, and the number of its round; its time, shift and origin (`stretch.py`);
+OneRow = tuple[PlainRow | None, int, int, int, Origin, Frontier, int]
+"""A row's values, if there is one, and the number of its round; its time, shift and origin (`context.py`);
 the mark of the round's end; and when it was put in.
 """
 
@@ -68,7 +68,7 @@ class Word(ABC):
     __slots__ = ()
 
     @abstractmethod
-    def come(self, node: ReadingNode, channel: Channel) -> None:
+    def come(self, node: InputTask, channel: Channel) -> None:
         """The node has taken it from the channel."""
 
 
@@ -134,8 +134,8 @@ class Channel:
         self.items: deque[Any] = deque()
         self.stamps: deque[int] = deque()
         self.statistics = InputStatistics(max_rows, capacity)
-        self.reader: Node
-        self.writer: Node
+        self.reader: Task
+        self.writer: Task
         self.abandoned = self.ended = self.halted = False
         self.dropped = 0
         self.schema: pa.Schema | None = None

@@ -3,7 +3,7 @@
 A node that waits for rows, and takes little time for each, is worked for by the thread that has a row for it:
 the channel and the turn of another thread would cost more than the work does. So it is borrowed from the
 dispatcher for as long as its feeder goes on (`begin` to `end`), and counts as running for that time. Its
-rounds go with those of its feeder, so a round that brings it no row costs nothing, unless seats behind it
+rounds go with those of its feeder, so a round that brings it no row costs nothing, unless chain behind it
 wait for the end of every round. One that takes long for a row has it from the channel, so that both can work
 side by side. A look at the clock for some of the rows tells which it is.
 """
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from penstock.engines.frontiers import Frontier
 from penstock.engines.local.channels.output import Straight
-from penstock.engines.local.fast_rows.context import Plain, Stretch
+from penstock.engines.local.fast_rows.context import PlainRow, RowContext
 from penstock.engines.local.metrics.statistics import READ_BLOCKED
 
 if TYPE_CHECKING:
-    from penstock.engines.local.fast_rows.pipeline import Line
+    from penstock.engines.local.fast_rows.pipeline import RowPipeline
 
 LONG = 20_000
 """Nanoseconds: who takes longer for a row works for itself."""
@@ -33,10 +33,10 @@ a step is slow at first only.
 """
 
 
-class TakesRows(Protocol):
+class RowTask(Protocol):
     """A node that takes rows by themselves (`FlowNode`)."""
 
-    def begin_rows(self, stretch: Stretch, number: int, frontier: Frontier) -> Line:
+    def begin_rows(self, context: RowContext, number: int, frontier: Frontier) -> RowPipeline:
         """Rows will be brought by hand, of rounds from this number on; the feeder has come to the mark.
 
         Gives who takes them.
@@ -52,12 +52,13 @@ class TakesRows(Protocol):
         """
 
 
-class Hop:
-    """The only edge out of a node, for rows by themselves (`stretch.Tail`)."""
+class DirectCall:
+    """The only edge out of a node, for rows by themselves (`context.Tail`)."""
 
     __slots__ = (
         "_carry",
         "_channel",
+        "_context",
         "_cost",
         "_frontier",
         "_long",
@@ -66,40 +67,39 @@ class Hop:
         "_nothing",
         "_outlet",
         "_pause",
-        "_stretch",
         "_takes",
     )
     every_round: ClassVar[bool] = True
 
     def __init__(self, outlet: Straight) -> None:
         self._outlet, (self._channel,) = outlet, outlet.channels
-        self._takes: TakesRows | None = None
+        self._takes: RowTask | None = None
         self._carry: Callable[[Any, int], bool] | None = None
         self._nothing: Callable[[Any, int], bool] | None = None
         self._pause = self._next = self._cost = 0
         self._next_pause = PAUSE
         self._long = False
-        self._stretch: Stretch
+        self._context: RowContext
         self._frontier: Frontier
 
-    def begin(self, stretch: Stretch, number: int, frontier: Frontier) -> None:
+    def begin(self, context: RowContext, number: int, frontier: Frontier) -> None:
         """The node has rows to send: borrow the reader, if it only waits for them."""
-        self._stretch, self._frontier = stretch, frontier
+        self._context, self._frontier = context, frontier
         self._borrow(number)
 
     def _borrow(self, number: int) -> None:
-        takes = self._channel.reader.takes_rows
+        takes = self._channel.reader.row_task
         if takes is None:
             return
         if self._pause:
             self._pause -= 1
         elif self._channel.dispatcher.borrow(self._channel.reader):
-            line = takes.begin_rows(self._stretch, number, self._frontier)
+            line = takes.begin_rows(self._context, number, self._frontier)
             self._takes, self._carry, self._next, self._cost = takes, line.carry, 0, 0
             self._nothing = line.put_row if line.tail.every_round else None
 
     def moved(self, frontier: Frontier) -> None:
-        """The reader hears of it at once, or with the next row in the channel."""
+        """The reader needs_round_end of it at once, or with the next row in the channel."""
         self._frontier = frontier
         if self._takes is not None:
             self._takes.moved(frontier)
@@ -110,13 +110,13 @@ class Hop:
         if takes is None:
             return 0
         n_rows, behind = takes.end_rows(number)
-        worked = self._cost * n_rows
+        results = self._cost * n_rows
         self._outlet.statistics.rows += n_rows
         self._outlet.statistics.batches += n_rows
-        self._channel.dispatcher.give_back(self._channel.reader, max(worked - behind, 0))
-        return worked
+        self._channel.dispatcher.give_back(self._channel.reader, max(results - behind, 0))
+        return results
 
-    def put_row(self, values: Plain | None, number: int) -> bool:
+    def put_row(self, values: PlainRow | None, number: int) -> bool:
         """A row that is all of a round, or a round of nothing; whether there may be no more room."""
         carry = self._carry
         if carry is None:
@@ -133,7 +133,7 @@ class Hop:
             self._failed(number, failure)
             return False
 
-    def _send(self, values: Plain | None, number: int) -> bool:
+    def _send(self, values: PlainRow | None, number: int) -> bool:
         """Through the channel, unless the reader waits now."""
         if self._channel.reader.statistics.state is READ_BLOCKED:
             self._borrow(number)
@@ -142,10 +142,10 @@ class Hop:
         if values is not None:
             self._outlet.statistics.rows += 1
             self._outlet.statistics.batches += 1
-        of, now = self._stretch, self._channel.dispatcher.now()
+        of, now = self._context, self._channel.dispatcher.now()
         return self._channel.push_row((values, number, of.time, of.shift, of.origin, self._frontier, now))
 
-    def _looked_at(self, carry: Callable[[Any, int], bool], values: Plain | None, number: int) -> bool:
+    def _looked_at(self, carry: Callable[[Any, int], bool], values: PlainRow | None, number: int) -> bool:
         """By hand, with a look at the clock: a reader that is slow for two such rows is let go.
 
         For two of them, because one may be bad luck.

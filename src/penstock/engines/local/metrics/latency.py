@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from penstock.engines.local.tasks.chain import Seat
+from penstock.engines.local.tasks.chain import ChainedStep
 from penstock.engines.local.topology.network import Network, seats_of
 from penstock.engines.protocol import Latency, Measurements
 
@@ -181,12 +181,14 @@ class Breakdown:
         user = {step.name: 0 for step in network.plan}
         system, held = dict(user), dict(user)
         for node in network.nodes:
-            own = [(seat.step.name, self._ns(worker)) for seat in seats_of(node) for worker in _of(seat)]
+            own = [
+                (chained.step.name, self._ns(worker)) for chained in seats_of(node) for worker in _of(chained)
+            ]
             own.append((node.steps[0].name, self._ns(getattr(node, "loop", None))))
             for step, ns in own:
                 user[step] += ns
-            for seat in seats_of(node):
-                held[seat.step.name] += sum(self._held(worker) for worker in _of(seat))
+            for chained in seats_of(node):
+                held[chained.step.name] += sum(self._held(worker) for worker in _of(chained))
             rest = node.statistics.running_until(self._now()) - sum(ns for _, ns in own)
             system[node.steps[0].name] += max(0, rest)
         user_us, system_us = ({step: ns // 1_000 for step, ns in each.items()} for each in (user, system))
@@ -202,6 +204,6 @@ class Breakdown:
         return 0 if found is None else found[1].held_nbytes
 
 
-def _of(seat: Seat) -> Iterator[Any]:
-    """Whoever does the work of a seat."""
-    return (getattr(seat, name) for name in ("stage", "reading", "writing") if hasattr(seat, name))
+def _of(chained: ChainedStep) -> Iterator[Any]:
+    """Whoever does the work of a chained."""
+    return (getattr(chained, name) for name in ("stage", "reading", "writing") if hasattr(chained, name))

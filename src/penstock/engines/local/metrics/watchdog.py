@@ -16,13 +16,13 @@ from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.clock import Clock
-from penstock.engines.local.fast_rows.pipeline import Line
+from penstock.engines.local.fast_rows.pipeline import RowPipeline
 from penstock.engines.local.metrics.statistics import RUNNING
 from penstock.engines.local.scheduling.dispatch import Dispatcher
 from penstock.engines.local.scheduling.pool import run_turn
-from penstock.engines.local.tasks.chain import PlainSeat, Seat
-from penstock.engines.local.tasks.source import SourceNode
-from penstock.engines.local.tasks.task import Node
+from penstock.engines.local.tasks.chain import ChainedStep, StatelessStep
+from penstock.engines.local.tasks.source import SourceTask
+from penstock.engines.local.tasks.task import Task
 from penstock.engines.sources import SourceReader
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Watchdog:
                 self._told[node.number] = turn
                 self._warn(node, took // 1_000, found)
 
-    def _warn(self, node: Node, took_us: int, found: Found) -> None:
+    def _warn(self, node: Task, took_us: int, found: Found) -> None:
         import logging  # few runs have anything to say
 
         from penstock.events import StepStalled
@@ -103,7 +103,7 @@ def watched(
         thread.join()
 
 
-def _found(node: Node, frames: Mapping[int, FrameType]) -> Found | None:
+def _found(node: Task, frames: Mapping[int, FrameType]) -> Found | None:
     """Where a node's code is; None when it is at no work any more, or waits for input."""
     for innermost in frames.values():
         inside = list(_up_to_turn(innermost))
@@ -112,7 +112,7 @@ def _found(node: Node, frames: Mapping[int, FrameType]) -> Found | None:
             continue
         if _is_reading(inside):
             return None
-        steps = [seat.step for seat in map(_seat, inside) if seat is not None]
+        steps = [chained.step for chained in map(_seat, inside) if chained is not None]
         return Found((steps or node.steps)[0].name, _shown(inside))
     return None
 
@@ -120,20 +120,20 @@ def _found(node: Node, frames: Mapping[int, FrameType]) -> Found | None:
 def _is_reading(inside: list[FrameType]) -> bool:
     """Whether a source waits for its reader."""
     codes = {frame.f_code for frame in inside}
-    by_row = SourceNode._by_row.__code__ in codes  # which reads, and carries what it has read
-    carried = codes & {Line.carry.__code__, SourceNode._carry.__code__}
+    by_row = SourceTask._by_row.__code__ in codes  # which reads, and carries what it has read
+    carried = codes & {RowPipeline.carry.__code__, SourceTask._carry.__code__}
     return SourceReader.next.__code__ in codes or (by_row and not carried)
 
 
-def _seat(frame: FrameType) -> Seat | None:
-    """The seat that is at work in a frame, if one is."""
+def _seat(frame: FrameType) -> ChainedStep | None:
+    """The chained that is at work in a frame, if one is."""
     found = frame.f_locals.get("self")
-    if isinstance(found, Line) and "at" in frame.f_locals:
+    if isinstance(found, RowPipeline) and "at" in frame.f_locals:
         at: int = frame.f_locals["at"]
-        return found.seats[at]
-    if frame.f_code is PlainSeat.feed.__code__:
+        return found.chain[at]
+    if frame.f_code is StatelessStep.feed.__code__:
         found = frame.f_locals["self"].run[frame.f_locals.get("at", 0)]
-    return found if isinstance(found, Seat) else None
+    return found if isinstance(found, ChainedStep) else None
 
 
 def _up_to_turn(innermost: FrameType) -> Iterator[FrameType]:

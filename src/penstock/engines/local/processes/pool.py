@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.clock import Clock
 from penstock.engines.local.options import AUTO, PROCESS, THREAD, Settings
 from penstock.engines.local.processes.stage import RemoteWork
-from penstock.engines.local.tasks.task import Node
+from penstock.engines.local.tasks.task import Task
 from penstock.engines.local.topology.tasks import Group, Part, cut
 from penstock.errors import EngineError
 from penstock.operators.accumulator import Accumulator
@@ -22,10 +22,10 @@ from penstock.operators.function import BatchFunction, RowFunction
 from penstock.operators.map import Map
 from penstock.operators.op import IN, OUT
 from penstock.plan.plan import Plan, Ref, Step
-from penstock.stages.make import stage_of
+from penstock.stages.make import build_stage
 from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import Site, Stage
-from penstock.stages.stateless import Out, Stateless
+from penstock.stages.stateless import Outputs, StatelessStage
 
 if TYPE_CHECKING:
     from penstock.engines.local.processes.worker import Worker
@@ -97,10 +97,10 @@ def _may_be_compiled(step: Step) -> bool:
     op = step.op
     if not isinstance(op, Map | Filter) or op.state is not None or not isinstance(op.how, RowFunction):
         return False
-    from penstock.stages.functions.compile import CompiledRows
+    from penstock.stages.functions.compile import CompiledFunction
 
     down = op.outputs({IN: step.up})[OUT].schema if isinstance(op, Map) else None
-    return CompiledRows(op.how, step.up.schema, down, wraps=op.compile).program is not None
+    return CompiledFunction(op.how, step.up.schema, down, wraps=op.compile).program is not None
 
 
 # The worker processes of a run: forked before its threads start, and gone when it ends.
@@ -135,7 +135,7 @@ class Crew:
     def stage_of(self, step: Step, replica: int, site: Site, *, numbered: bool = False) -> Stage:
         """The stage of a step: itself, or one that asks a worker; `numbered` as for `stages.make`."""
         if (step.name, replica) not in self._places:
-            return stage_of(step, site, numbered=numbered)
+            return build_stage(step, site, numbered=numbered)
         from penstock.engines.local.processes.pool import TriedWork
         from penstock.engines.local.processes.stage import Remote, RemoteStage, RemoteWork
 
@@ -145,11 +145,11 @@ class Crew:
             return RemoteStage(remote)
         if self._asked == PROCESS:
             return RemoteWork(remote)
-        here = stage_of(step, site)
-        assert isinstance(here, Stateless), "a step without state has such a stage"
+        here = build_stage(step, site)
+        assert isinstance(here, StatelessStage), "a step without state has such a stage"
         return TriedWork(here, RemoteWork(remote), self._choice(step))
 
-    def serves(self, node: Node) -> bool:
+    def serves(self, node: Task) -> bool:
         """Whether a node waits for a worker, so that it needs a thread to wait in."""
         return any((step.name, node.replica) in self._places for step in node.steps)
 
@@ -278,18 +278,18 @@ class Choice:
             )
 
 
-class TriedWork(Stateless):
+class TriedWork(StatelessStage):
     """One replica: here until the choice falls on processes."""
 
-    def __init__(self, here: Stateless, there: RemoteWork, choice: Choice) -> None:
+    def __init__(self, here: StatelessStage, there: RemoteWork, choice: Choice) -> None:
         super().__init__(here.up, here.site)
         self._here, self._there, self._choice = here, there, choice
 
-    def made(self, batch: Batch) -> Out:
+    def made(self, batch: Batch) -> Outputs:
         """What the rows become, here or there."""
         return self._there.made(batch) if self._choice.processes else self._measured(batch)
 
-    def _measured(self, batch: Batch) -> Out:
+    def _measured(self, batch: Batch) -> Outputs:
         worked_ns = self._choice.worked_ns
         before = worked_ns()
         given = list(self._here.made(batch))

@@ -25,7 +25,7 @@ from penstock.engines.wire import failure_to_dict, pack_batch, unpack_batch
 from penstock.errors import EngineError
 from penstock.frozen import dataclass
 from penstock.plan.plan import Step
-from penstock.stages.make import stage_of
+from penstock.stages.make import build_stage
 from penstock.stages.stage import Site, Stage
 
 LAST = 3
@@ -79,7 +79,7 @@ class Hosted:
         """A new stage, which knows nothing of the one before."""
         self.accounts = Accounts()
         site = Site(self.step.name, self.step.where, self.accounts, self.clock, self.read)
-        self.stage = stage_of(self.step, site)
+        self.stage = build_stage(self.step, site)
 
     def counted(self) -> dict[str, Any]:
         """What was counted since the last time."""

@@ -12,7 +12,7 @@ from penstock.engines.wire import failure_from_dict, pack_batch, unpack_batch
 from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import Site
-from penstock.stages.stateless import Stateless
+from penstock.stages.stateless import StatelessStage
 from penstock.timing.watermark import BEFORE_ALL
 
 Out = Iterator[tuple[str, Batch]]
@@ -66,7 +66,7 @@ def _raise_failure(told: Message, step: Step) -> None:
         raise failure_from_dict(told["failure"]).at(step.name, step.where)
 
 
-class RemoteWork(Stateless):
+class RemoteWork(StatelessStage):
     """A step without state: every batch goes there and comes back."""
 
     def __init__(self, remote: Remote) -> None:

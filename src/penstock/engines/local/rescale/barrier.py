@@ -13,9 +13,9 @@ import numpy as np
 
 from penstock.engines.local.channels.channel import BROKEN, Channel, Word
 from penstock.engines.local.rescale.rescale import Leader, Move, Moves
-from penstock.engines.local.tasks.chain import Seat, StageSeat
-from penstock.engines.local.tasks.task import ReadingNode
-from penstock.stages.snapshot import ByBucket
+from penstock.engines.local.tasks.chain import ChainedStep, StageStep
+from penstock.engines.local.tasks.task import InputTask
+from penstock.stages.snapshot import BucketedStage
 
 State = list[dict[int, Any]]
 """For each step of a node with state by key, what there is of some buckets."""
@@ -24,7 +24,7 @@ State = list[dict[int, Any]]
 class Gate:
     """Channels of one node in which the word of a leader's moves comes."""
 
-    def __init__(self, node: ReadingNode, leader: Leader, moves: Moves, channels: Sequence[Channel]) -> None:
+    def __init__(self, node: InputTask, leader: Leader, moves: Moves, channels: Sequence[Channel]) -> None:
         self.node, self.leader, self.channels = node, leader, tuple(channels)
         self._moves = moves
         self._move: Move | None = None
@@ -64,17 +64,17 @@ class Handing(Gate):
 
     def __init__(
         self,
-        node: ReadingNode,
+        node: InputTask,
         leader: Leader,
         moves: Moves,
         channels: Sequence[Channel],
         *,
-        seats: Sequence[Seat],
+        chain: Sequence[ChainedStep],
     ) -> None:
         super().__init__(node, leader, moves, channels)
-        self._seats = seats
-        found = (seat.stage for seat in seats if isinstance(seat, StageSeat))
-        self._stages = [stage for stage in found if isinstance(stage, ByBucket)]
+        self._seats = chain
+        found = (chained.stage for chained in chain if isinstance(chained, StageStep))
+        self._stages = [stage for stage in found if isinstance(stage, BucketedStage)]
         self.to: dict[int, Channel] = {}
         self.by: dict[int, Channel] = {}
         self._held: State = []
@@ -88,7 +88,7 @@ class Handing(Gate):
         self._finish = lambda: self._finished(move, gone, came)
         givers: list[int] = []
         if self._stages and (gone or came):
-            self._held = [stage.in_hand() for stage in self._stages]
+            self._held = [stage.export_buckets() for stage in self._stages]
             takers = np.unique(move.owners[gone]).tolist()
             givers = np.unique(move.before[came]).tolist()
             for taker in takers:
@@ -109,11 +109,11 @@ class Handing(Gate):
 
     def _finished(self, move: Move, gone: list[int], came: list[int]) -> None:
         for stage, held in zip(self._stages, self._held, strict=False):
-            stage.change_hands(held, gone=gone, came=came)
+            stage.replace_buckets(held, gone=gone, came=came)
         self._held = []
         self.node.reopen()
-        for seat in self._seats:
-            seat.ticket(move)
+        for chained in self._seats:
+            chained.ticket(move)
         self._moves.through(move)
 
     def leave(self, *, failed: bool) -> None:
@@ -132,7 +132,7 @@ class Handed(Word):
     def __init__(self, state: State) -> None:
         self.state = state
 
-    def come(self, node: ReadingNode, channel: Channel) -> None:
+    def come(self, node: InputTask, channel: Channel) -> None:
         """To the gate that waits for it."""
         for gate in node.gates:
             if isinstance(gate, Handing) and channel in gate.by.values():

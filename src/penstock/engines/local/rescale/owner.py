@@ -12,7 +12,7 @@ from penstock.engines.local.channels.channel import Channel
 from penstock.engines.local.rescale.barrier import Gate, Handing
 from penstock.engines.local.rescale.rescale import Leader
 from penstock.engines.local.scheduling.dispatch import Dispatcher
-from penstock.engines.local.tasks.task import Node, ReadingNode
+from penstock.engines.local.tasks.task import InputTask, Task
 from penstock.engines.local.topology.network import Bench, Network, seats_of
 from penstock.engines.local.topology.routes import Routes
 
@@ -53,7 +53,7 @@ class _Leading:
     def _hand_over(self, bench: Bench, channels: Sequence[Sequence[Channel]]) -> None:
         """Gates of replicas, each with a channel to every other."""
         gates = [
-            Handing(_reading(node), self._leader, self._network.moves, given, seats=seats_of(node))
+            Handing(_reading(node), self._leader, self._network.moves, given, chain=seats_of(node))
             for node, given in zip(bench.nodes, channels, strict=True)
         ]
         for giver in gates:
@@ -67,7 +67,7 @@ class _Leading:
         gate.node.gates.append(gate)
         self._leader.n_places += 1
 
-    def _channel(self, writer: ReadingNode, reader: ReadingNode) -> Channel:
+    def _channel(self, writer: InputTask, reader: InputTask) -> Channel:
         """Beside the channels of rows: nobody waits for room in it, and no round comes through."""
         boundless = float("inf")
         channel = Channel(self._dispatcher, capacity=boundless, max_rows=boundless, port="", control=True)
@@ -88,11 +88,11 @@ def _readers(network: Network, producer: Bench) -> Iterable[Bench]:
     return [bench for bench in network.benches if any(node.number in numbers for node in bench.nodes)]
 
 
-def _from(producer: Bench, node: Node) -> list[Channel]:
+def _from(producer: Bench, node: Task) -> list[Channel]:
     numbers = {each.number for each in producer.nodes}
     return [channel for channel in _reading(node).channels if channel.writer.number in numbers]
 
 
-def _reading(node: Node) -> ReadingNode:
-    assert isinstance(node, ReadingNode), "who reads moved replicas reads channels"
+def _reading(node: Task) -> InputTask:
+    assert isinstance(node, InputTask), "who reads moved replicas reads channels"
     return node

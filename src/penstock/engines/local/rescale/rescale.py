@@ -25,7 +25,7 @@ from penstock.stages.rows.batch import Batch, Ints
 from penstock.timing.bucket import BUCKETS
 
 if TYPE_CHECKING:
-    from penstock.engines.local.tasks.task import ReadingNode
+    from penstock.engines.local.tasks.task import InputTask
     from penstock.stages.patterns.partitioners import KeyDeal
 
 
@@ -66,7 +66,7 @@ class Move(Word):
         self.before, self.owners = leader.owners, shared_out(leader.owners, n)
         self.points: dict[int, int] = {}
 
-    def come(self, node: ReadingNode, channel: Channel) -> None:
+    def come(self, node: InputTask, channel: Channel) -> None:
         """What was sent before the move has been read from a channel; the others may not be as far."""
         for gate in node.gates:
             if gate.leader is self.leader and channel in gate.channels:

@@ -80,7 +80,7 @@ def _length(node: Ready) -> float:
 
 
 class MaxRunningTime:
-    """Takes the node with the longest stretch of work ahead."""
+    """Takes the node with the longest context of work ahead."""
 
     def choose(self, ready: Sequence[N], worker: int, now: int) -> N:
         """The node that could go on longest without blocking."""

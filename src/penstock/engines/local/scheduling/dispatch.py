@@ -23,7 +23,7 @@ from penstock.errors import EngineError
 from penstock.expr.failure import reason_of
 
 if TYPE_CHECKING:
-    from penstock.engines.local.tasks.task import Node
+    from penstock.engines.local.tasks.task import Task
 
 Failure = tuple[tuple[int, int], BaseException]
 
@@ -42,17 +42,17 @@ class Dispatcher:
         self._scheduler, self.now, self._quantum, self._random = scheduler, now, quantum, random
         self.lock = threading.Lock()
         self.changed = threading.Condition(self.lock)
-        self.nodes: list[Node] = []
-        self._ready: list[Node] = []
+        self.nodes: list[Task] = []
+        self._ready: list[Task] = []
         self._n_running = self._n_live = 0
         self._failures: list[Failure] = []
         self.pinned = False  # workers take the nodes that prefer them first
         self.lends = True  # nodes that wait may be worked for by those that feed them
         self.may_starve = False  # fed by hand: to have nothing to do is no fault
-        self.on_failure: Callable[[Node, BaseException], None] = lambda node, failure: None
+        self.on_failure: Callable[[Task, BaseException], None] = lambda node, failure: None
         self.aborted = False
 
-    def begin(self, nodes: list[Node]) -> None:
+    def begin(self, nodes: list[Task]) -> None:
         """All nodes are ready."""
         self.nodes, self._n_live = nodes, len(nodes)
         for node in nodes:
@@ -76,7 +76,7 @@ class Dispatcher:
         with self.lock:
             self._break_off()
 
-    def take(self, worker: int, *, only: Node | None = None) -> Node | None:
+    def take(self, worker: int, *, only: Task | None = None) -> Task | None:
         """A node to run, by the scheduler, or the one that has a thread of its own; None if none is ready."""
         if only is not None:
             if only.statistics.state is not READY:
@@ -95,7 +95,7 @@ class Dispatcher:
         node.deadline = now + turn
         return node
 
-    def _chosen(self, worker: int) -> Node | None:
+    def _chosen(self, worker: int) -> Task | None:
         """What the scheduler says; a scheduler that fails ends the run, and workers leave."""
         mine = [node for node in self._ready if node.preferred == worker] if self.pinned else None
         ready, name = mine or self._ready, type(self._scheduler).__name__
@@ -113,7 +113,7 @@ class Dispatcher:
         self._break_off()
         return None
 
-    def gave_way(self, node: Node, state: str) -> None:
+    def gave_way(self, node: Task, state: str) -> None:
         """A turn has ended and the node is to be in this state; it is ready if it could go on already."""
         with self.lock:
             self._n_running -= 1
@@ -130,7 +130,7 @@ class Dispatcher:
             if not self._ready and not self._n_running and self._n_live:
                 self._relieve()
 
-    def borrow(self, node: Node) -> bool:
+    def borrow(self, node: Task) -> bool:
         """Let a node that waits for rows be worked for by a thread that has some; gives whether it may."""
         statistics = node.statistics
         if not self.lends or node.dedicated or statistics.state is not READ_BLOCKED:
@@ -145,38 +145,38 @@ class Dispatcher:
             self._n_running += 1
             return True
 
-    def give_back(self, node: Node, worked: int) -> None:
+    def give_back(self, node: Task, worked: int) -> None:
         """The node was worked for, for so long, and waits again."""
         node.statistics.idled(self.now(), worked)
         self.gave_way(node, READ_BLOCKED)
 
-    def ended(self, node: Node, failure: BaseException) -> None:
+    def ended(self, node: Task, failure: BaseException) -> None:
         """A node raised, and that was its end."""
         self.failed(node, failure)
         node.complete(failed=True)
         self.gave_way(node, COMPLETED)
 
-    def failed(self, node: Node, failure: BaseException) -> None:
+    def failed(self, node: Task, failure: BaseException) -> None:
         """A node raised: the run ends, after what came before the failure has been carried through."""
         with self.lock:
             self._failures.append(((node.round, node.number), failure))
         self.on_failure(node, failure)
 
-    def written(self, node: Node) -> None:
+    def written(self, node: Task) -> None:
         """Something was put into a channel that the node may wait for (Algorithm 7)."""
         self._look(node, READ_BLOCKED)
 
-    def read(self, node: Node) -> None:
+    def read(self, node: Task) -> None:
         """Something was taken from a channel that the node may wait to write to (Algorithm 8)."""
         self._look(node, WRITE_BLOCKED)
 
-    def _look(self, node: Node, state: str) -> None:
+    def _look(self, node: Task, state: str) -> None:
         with self.lock:
             if node.statistics.state is state and node.can_go():
                 node.statistics.woke(self.now())
                 self._make_ready(node)
 
-    def _make_ready(self, node: Node) -> None:
+    def _make_ready(self, node: Task) -> None:
         if node.dedicated:
             node.woken.notify()
         else:
@@ -207,7 +207,7 @@ class Dispatcher:
         for node in self.nodes:
             node.woken.notify_all()
 
-    def _wake_writer(self, node: Node) -> None:
+    def _wake_writer(self, node: Task) -> None:
         if node.can_go():
             node.statistics.woke(self.now())
             self._make_ready(node)
@@ -215,6 +215,6 @@ class Dispatcher:
             self._relieve()
 
 
-def _stuck(nodes: list[Node]) -> EngineError:
+def _stuck(nodes: list[Task]) -> EngineError:
     waiting = [f"{n.statistics.step} ({n.statistics.state})" for n in nodes]
     return EngineError("no step can go on, and none has ended", detail=f"steps: {', '.join(waiting)}")

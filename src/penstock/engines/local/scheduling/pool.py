@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from penstock.engines.local.metrics.statistics import COMPLETED
 from penstock.engines.local.scheduling.dispatch import Dispatcher
-from penstock.engines.local.tasks.task import Node
+from penstock.engines.local.tasks.task import Task
 
 _LOOKS = 50
 """How often an idle worker looks for work before it sleeps, where it may look at all."""
@@ -51,7 +51,7 @@ class Pool:
         for number in new:
             self._start(f"penstock-{number}", number, None)
 
-    def dedicate(self, nodes: list[Node]) -> None:
+    def dedicate(self, nodes: list[Task]) -> None:
         """A thread for each of these nodes."""
         for number, node in enumerate(nodes):
             name = f"penstock-{node.statistics.step}-{node.replica}"
@@ -68,19 +68,19 @@ class Pool:
             thread.join(None if until is None else max(0.0, until - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
-    def _start(self, name: str, number: int, only: Node | None) -> None:
+    def _start(self, name: str, number: int, only: Task | None) -> None:
         thread = threading.Thread(target=self._work, args=(number, only), name=name, daemon=True)
         thread.start()
         self._threads.append(thread)  # now it can be joined: others may be doing so
 
-    def _work(self, worker: int, only: Node | None) -> None:
+    def _work(self, worker: int, only: Task | None) -> None:
         self._begun.add(threading.current_thread())
         if self._cores:
             os.sched_setaffinity(0, {self._cores[worker % len(self._cores)]})
         while (node := self._next(worker, only)) is not None:
             run_turn(self._dispatcher, node)
 
-    def _next(self, worker: int, only: Node | None) -> Node | None:
+    def _next(self, worker: int, only: Task | None) -> Task | None:
         """The next node; None when the thread is to leave."""
         dispatcher, looks = self._dispatcher, self._looks
         while True:
@@ -100,7 +100,7 @@ class Pool:
             time.sleep(0)
 
 
-def run_turn(dispatcher: Dispatcher, node: Node) -> None:
+def run_turn(dispatcher: Dispatcher, node: Task) -> None:
     """Let a node run until it gives way, ends or fails."""
     try:
         state = next(node.turns, COMPLETED)
@@ -112,9 +112,9 @@ def run_turn(dispatcher: Dispatcher, node: Node) -> None:
         dispatcher.gave_way(node, state)
 
 
-def depth_first(nodes: Sequence[Node]) -> list[Node]:
+def depth_first(nodes: Sequence[Task]) -> list[Task]:
     """The nodes in the order in which a depth-first visit from the sources meets them."""
-    found: dict[int, Node] = {}
+    found: dict[int, Task] = {}
     waiting = [node for node in reversed(nodes) if not node.statistics.inputs]
     while waiting:
         node = waiting.pop()
@@ -124,7 +124,7 @@ def depth_first(nodes: Sequence[Node]) -> list[Node]:
     return list(found.values())
 
 
-def prefer(nodes: Sequence[Node], n_workers: int) -> None:
+def prefer(nodes: Sequence[Task], n_workers: int) -> None:
     """Give each node a worker that takes it first: neighbours to one, about as many to each."""
     for place, node in enumerate(nodes):
         node.preferred = place * n_workers // len(nodes)

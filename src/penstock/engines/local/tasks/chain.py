@@ -1,8 +1,9 @@
 """Seats: the steps of one node, in a line; rows pass from one to the next by a direct call.
 
-A seat knows where the rows on each of its ports go (`targets`): to the next seat, to an outlet, or into a
-collection. Without rounds rows are worked on as they come; with rounds they wait in their seat, and the rows
-of a round are one batch, whichever way they came, so that functions of batches see the same on every engine.
+A chained step knows where the rows on each of its ports go (`targets`): to the next step, to an output, or
+into a collection. Without rounds rows are worked on as they come; with rounds they wait in their step, and
+the rows of a round are one batch, whichever way they came, so that functions of batches see the same on
+every engine.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from penstock.accounts import Accounts
 from penstock.engines.frontiers import Frontier
 from penstock.engines.local.channels.channel import Rescaled, Word
 from penstock.engines.local.channels.output import Outlet
-from penstock.engines.local.fast_rows.context import Plain, Stretch
+from penstock.engines.local.fast_rows.context import PlainRow, RowContext
 from penstock.engines.local.progress import Progress
 from penstock.engines.sinks import SinkWriter
 from penstock.operators.op import ERRORS, OUT
@@ -27,27 +28,27 @@ from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch, columns_together
 from penstock.stages.rows.order import merged
 from penstock.stages.stage import Stage
-from penstock.stages.stateless import Stateless
+from penstock.stages.stateless import StatelessStage
 
 if TYPE_CHECKING:
-    from penstock.stages.stateless import ByRow
+    from penstock.stages.stateless import RowStep
 
 Target = Callable[[Batch], None]
-Out = Iterable[tuple[str, Batch]]
+Outputs = Iterable[tuple[str, Batch]]
 
 
-def nowhere(batch: Batch) -> None:
+def discard(batch: Batch) -> None:
     """Where rows go that nobody reads."""
 
 
-def count(accounts: Accounts, n_in: int, n_out: int) -> None:
+def count_rows(accounts: Accounts, n_in: int, n_out: int) -> None:
     """Rows that came in, and those of them that passed and left."""
     accounts.rows_in += n_in
     accounts.passed += n_out
     accounts.rows_out += n_out
 
 
-class Seat(ABC):
+class ChainedStep(ABC):
     """One step at its place in a node."""
 
     def __init__(self, step: Step) -> None:
@@ -56,27 +57,27 @@ class Seat(ABC):
         self.outlets: list[Outlet] = []
         self.accounts = Accounts()
         self.told: Progress | None = None
-        self.tally: Callable[[Accounts], None] | None = None
+        self.count_row_path: Callable[[Accounts], None] | None = None
         self._late = self._errors = 0
 
     def connected(self) -> None:
         """All targets are known."""
         return
 
-    def by_row(self) -> ByRow | None:
-        """What is made of a single plain row, if the seat takes rows by themselves (`line.py`)."""
+    def by_row(self) -> RowStep | None:
+        """What is made of a single plain row, if the chained takes rows by themselves (`line.py`)."""
         return None
 
-    def counted(self) -> Accounts:
-        """What became of the rows, also of those that a line counts (`tally`)."""
-        if self.tally is None:
+    def total_accounts(self) -> Accounts:
+        """What became of the rows, also of those that a line counts (`count_row_path`)."""
+        if self.count_row_path is None:
             return self.accounts
         found = replace(self.accounts)
-        self.tally(found)
+        self.count_row_path(found)
         return found
 
     @property
-    def hears(self) -> bool:
+    def needs_round_end(self) -> bool:
         """Whether the end of a round means anything here."""
         return True
 
@@ -90,8 +91,8 @@ class Seat(ABC):
         """Rows come in."""
 
     @abstractmethod
-    def pass_on(self, number: int, frontier: Frontier) -> Frontier:
-        """A round has ended before this seat, and the input has come to the mark; gives what it passes on."""
+    def advance(self, number: int, frontier: Frontier) -> Frontier:
+        """Handles the end of a round and returns the frontier that is passed on."""
 
     def end_round(self, pace: int, number: int, turn: int, frontier: Frontier) -> Frontier:
         """The same, and tells those that read the outlets.
@@ -99,7 +100,7 @@ class Seat(ABC):
         number  the round of its pace
         turn    the round as this node counts, under which sinks commit
         """
-        frontier = self.pass_on(turn, frontier)
+        frontier = self.advance(turn, frontier)
         for outlet in self.outlets:
             outlet.end_round(pace, number, frontier)
         if self.told is not None:
@@ -117,14 +118,14 @@ class Seat(ABC):
         for outlet in self.outlets:
             outlet.close(broken=broken)
 
-    def give(self, made: Out) -> None:
+    def give(self, made: Outputs) -> None:
         """Rows out, to whoever reads their port."""
         for port, rows in made:
             for target in self.targets.get(port, ()):
                 target(rows)
 
 
-class StageSeat(Seat):
+class StageStep(ChainedStep):
     """A stage, fed as rows come.
 
     held_back  how far results come behind the input's watermark
@@ -137,9 +138,9 @@ class StageSeat(Seat):
         self._few_rows: Callable[[Batch], Batch | None] | None = getattr(stage, "few_rows", None)
         self.frontier = self._passed_on = Frontier()
 
-    def by_row(self) -> ByRow | None:
+    def by_row(self) -> RowStep | None:
         """What the stage makes of it, if it can do so with any."""
-        found: Callable[[], ByRow | None] | None = getattr(self.stage, "by_row", None)
+        found: Callable[[], RowStep | None] | None = getattr(self.stage, "by_row", None)
         return None if found is None else found()
 
     def feed(self, batch: Batch) -> None:
@@ -152,7 +153,7 @@ class StageSeat(Seat):
             for target in self.targets.get(port, ()):
                 target(rows)
 
-    def pass_on(self, number: int, frontier: Frontier) -> Frontier:
+    def advance(self, number: int, frontier: Frontier) -> Frontier:
         """Let go what the watermark has passed; marks never go back."""
         if self._few_rows is not None and frontier == self.frontier and not frontier.over:
             return self._passed_on  # state of keys does not look at the clock
@@ -164,7 +165,7 @@ class StageSeat(Seat):
         return self._passed_on
 
 
-class RoundSeat(StageSeat):
+class RoundStageStep(StageStep):
     """A stage, fed with all rows of a round at its end.
 
     flush  gives away what the stage would otherwise have to save; None where it saves what it has
@@ -176,9 +177,9 @@ class RoundSeat(StageSeat):
         super().__init__(step, stage, accounts, output_delay)
         self._schema = schema
         self._waiting: list[Batch] = []
-        self.flush: Callable[[], Out] | None = None
+        self.flush: Callable[[], Outputs] | None = None
 
-    def by_row(self) -> ByRow | None:
+    def by_row(self) -> RowStep | None:
         """Rows wait for the others of their round."""
         return None
 
@@ -186,13 +187,13 @@ class RoundSeat(StageSeat):
         """Rows wait for the end of the round."""
         self._waiting.append(batch)
 
-    def pass_on(self, number: int, frontier: Frontier) -> Frontier:
+    def advance(self, number: int, frontier: Frontier) -> Frontier:
         """All rows as one batch, then the watermark."""
         batches, self._waiting = self._waiting, []
         if batches:
             whole = batches[0] if len(batches) == 1 else merged(batches, self._schema)
             super().feed(whole)
-        frontier = super().pass_on(number, frontier)
+        frontier = super().advance(number, frontier)
         if self.flush is not None and not frontier.over:
             self.give(self.flush())
         return frontier
@@ -201,57 +202,57 @@ class RoundSeat(StageSeat):
 # Seats of stages without state, and the runs of them that a batch goes down in one loop.
 
 
-class PlainSeat(Seat):
+class StatelessStep(ChainedStep):
     """A stage without state, fed as rows come: it gives what a batch becomes at once; no mark concerns it.
 
-    A batch goes down a run of such seats in one loop, because this is what fused steps pay per batch. As
+    A batch goes down a run of such chain in one loop, because this is what fused steps pay per batch. As
     long as the steps hand on what they get, it is counted once for all of them, where it came in.
 
-    run      this seat and those behind it, as far as all rows go to the next and it is as plain
-    heads    the seats whose runs this one is in
+    run      this chained and those behind it, as far as all rows go to the next and it is as plain
+    heads    the chain whose runs this one is in
     n_whole  rows that came in here and were handed on by the whole run
     """
 
-    def __init__(self, step: Step, stage: Stateless, accounts: Accounts) -> None:
+    def __init__(self, step: Step, stage: StatelessStage, accounts: Accounts) -> None:
         super().__init__(step)
         self.stage, self.accounts = stage, accounts
-        self.run: tuple[PlainSeat, ...] = (self,)
+        self.run: tuple[StatelessStep, ...] = (self,)
         self.heads, self.n_whole = [self], 0
         self._steps: tuple[tuple[int, Callable[[Batch], Batch | None]], ...] = ((0, stage.at_once),)
-        self._out: Target = nowhere
-        self._end: Target = nowhere
+        self._out: Target = discard
+        self._end: Target = discard
 
     def connected(self) -> None:
         """The main port is looked up once."""
         targets = self.targets.get(OUT, ())
         self._out = self._end = targets[0] if len(targets) == 1 else self._to_all
 
-    def follow(self, behind: PlainSeat) -> None:
-        """All rows of the main port go to a seat: it and the run behind it do their part in one loop."""
+    def follow(self, behind: StatelessStep) -> None:
+        """All rows of the main port go to a chained: it and the run behind it do their part in one loop."""
         self.run = (self, *behind.run)
-        self._steps = tuple(enumerate(seat.stage.at_once for seat in self.run))
+        self._steps = tuple(enumerate(chained.stage.at_once for chained in self.run))
         self._end = behind._end
-        for seat in behind.run:
-            seat.heads.append(self)
+        for chained in behind.run:
+            chained.heads.append(self)
 
-    def by_row(self) -> ByRow | None:
+    def by_row(self) -> RowStep | None:
         """What the stage makes of it."""
         return self.stage.by_row()
 
-    def counted(self) -> Accounts:
+    def total_accounts(self) -> Accounts:
         """What became of the rows, also of those that were handed on by a whole run."""
-        found = replace(super().counted())
+        found = replace(super().total_accounts())
         n_rows = sum(head.n_whole for head in self.heads)
-        count(found, n_rows, n_rows)
+        count_rows(found, n_rows, n_rows)
         return found
 
     def feed(self, batch: Batch) -> None:
-        """Work on the rows, and let the seats of the run do so."""
+        """Work on the rows, and let the chain of the run do so."""
         n_rows, at, made = batch.num_rows, 0, None
         if not n_rows:
             return
         try:
-            for at, at_once in self._steps:  # noqa: B007  # which seat it was is asked below
+            for at, at_once in self._steps:  # noqa: B007  # which chained it was is asked below
                 made = at_once(batch)
                 if made is not batch:
                     break
@@ -264,17 +265,17 @@ class PlainSeat(Seat):
             self._end(batch)
         else:
             self._passed(at, n_rows)
-            self.run[at].give_made(batch, made)
+            self.run[at].emit_result(batch, made)
 
     def _passed(self, end: int, n_rows: int) -> None:
-        """The seats of the run before one of them have handed rows on."""
-        for seat in self.run[:end]:
-            count(seat.accounts, n_rows, n_rows)
+        """The chain of the run before one of them have handed rows on."""
+        for chained in self.run[:end]:
+            count_rows(chained.accounts, n_rows, n_rows)
 
-    def give_made(self, batch: Batch, made: Batch | None) -> None:
+    def emit_result(self, batch: Batch, made: Batch | None) -> None:
         """What the rows became, if that is known already, to whoever reads it."""
         if made is not None:
-            count(self.accounts, batch.num_rows, made.num_rows)
+            count_rows(self.accounts, batch.num_rows, made.num_rows)
             self.accounts.filtered += batch.num_rows - made.num_rows
             if made.num_rows:
                 self._out(made)
@@ -286,11 +287,11 @@ class PlainSeat(Seat):
                 self.give(((port, rows),))
 
     @property
-    def hears(self) -> bool:
+    def needs_round_end(self) -> bool:
         """Only if somebody else must be told."""
         return self.tells
 
-    def pass_on(self, number: int, frontier: Frontier) -> Frontier:
+    def advance(self, number: int, frontier: Frontier) -> Frontier:
         """Nothing waits here."""
         return frontier
 
@@ -299,19 +300,19 @@ class PlainSeat(Seat):
             target(batch)
 
 
-def find_runs(seats: Sequence[Seat]) -> None:
-    """Join plain seats to runs: where all rows of one go to the next."""
-    for seat, behind in reversed(list(pairwise(seats))):
-        joined = seat.targets.get(OUT) == (behind.feed,)
-        if joined and isinstance(seat, PlainSeat) and isinstance(behind, PlainSeat):
-            seat.follow(behind)
+def link_stateless_steps(chain: Sequence[ChainedStep]) -> None:
+    """Join plain chain to runs: where all rows of one go to the next."""
+    for chained, behind in reversed(list(pairwise(chain))):
+        joined = chained.targets.get(OUT) == (behind.feed,)
+        if joined and isinstance(chained, StatelessStep) and isinstance(behind, StatelessStep):
+            chained.follow(behind)
 
 
 # Seats where rows leave the steps of a node: sinks, rows wanted in hand, rows that are only dealt.
 
 
-class SinkSeat(Seat):
-    """Writes and commits the rows of each round under its number; also a `stretch.Tail` of single rows.
+class SinkStep(ChainedStep):
+    """Writes and commits the rows of each round under its number; also a `context.Tail` of single rows.
 
     written  rows of the last round
     """
@@ -323,27 +324,27 @@ class SinkSeat(Seat):
         self.writer, self.accounts = writer, writer.accounts
         self._waiting: list[Batch] = []
         self.written = self._n_alone = 0
-        self._write_row: Callable[[int, Plain], object] = writer.write_row
-        self.tally = self._count_alone
+        self._write_row: Callable[[int, PlainRow], object] = writer.write_row
+        self.count_row_path = self._count_alone
 
     def feed(self, batch: Batch) -> None:
         """Rows wait for the end of the round."""
         self._waiting.append(batch)
 
-    def pass_on(self, number: int, frontier: Frontier) -> Frontier:
+    def advance(self, number: int, frontier: Frontier) -> Frontier:
         """Write and commit."""
         batches, self._waiting = self._waiting, []
         self.written = self.writer.write_batches(number, batches)
         return frontier
 
-    def begin(self, stretch: Stretch, number: int, frontier: Frontier) -> None:
+    def begin(self, context: RowContext, number: int, frontier: Frontier) -> None:
         """The output is open by now."""
         self._write_row = self.writer.shows_row or self.writer.write_row
 
     def moved(self, frontier: Frontier) -> None:
         """No mark concerns it."""
 
-    def put_row(self, values: Plain | None, number: int) -> bool:
+    def put_row(self, values: PlainRow | None, number: int) -> bool:
         """Write and commit a row that is all of a round."""
         if values is not None:
             self._write_row(number, values)
@@ -356,10 +357,10 @@ class SinkSeat(Seat):
 
     def _count_alone(self, accounts: Accounts) -> None:
         """Add the rows that came by themselves."""
-        count(accounts, self._n_alone, self._n_alone)
+        count_rows(accounts, self._n_alone, self._n_alone)
 
 
-class Collection:
+class CollectedRows:
     """Rows that are wanted in hand."""
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -384,7 +385,7 @@ class Collection:
         return pa.Table.from_batches(columns_together(self._batches[first:]), schema=self._schema)
 
 
-class PassSeat(Seat):
+class ForwardStep(ChainedStep):
     """Rows of a port as they come: where a node of its own deals them."""
 
     def __init__(self, step: Step, port: str) -> None:
@@ -396,21 +397,21 @@ class PassSeat(Seat):
         for target in self.targets.get(self._port, ()):
             target(batch)
 
-    def pass_on(self, number: int, frontier: Frontier) -> Frontier:
+    def advance(self, number: int, frontier: Frontier) -> Frontier:
         """Nothing waits here."""
         return frontier
 
 
-class CollectSeat(Seat):
+class CollectStep(ChainedStep):
     """Collects the rows of several replicas in a node of its own."""
 
-    def __init__(self, step: Step, collection: Collection) -> None:
+    def __init__(self, step: Step, collection: CollectedRows) -> None:
         super().__init__(step)
         self.feed = collection.feed  # type: ignore[method-assign]  # one call less per batch
 
     def feed(self, batch: Batch) -> None:
         """Keep the rows."""
 
-    def pass_on(self, number: int, frontier: Frontier) -> Frontier:
+    def advance(self, number: int, frontier: Frontier) -> Frontier:
         """Nothing happens at the end of a round."""
         return frontier

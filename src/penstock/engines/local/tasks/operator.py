@@ -13,49 +13,49 @@ from collections.abc import Iterable
 
 from penstock.engines.frontiers import Frontier, merge_frontiers
 from penstock.engines.local.channels.channel import Channel, EndOfRound, Rescaled
-from penstock.engines.local.fast_rows.context import Stretch
-from penstock.engines.local.fast_rows.pipeline import Line, line_of
+from penstock.engines.local.fast_rows.context import RowContext
+from penstock.engines.local.fast_rows.pipeline import RowPipeline, build_task_pipeline
 from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED
 from penstock.engines.local.progress import Progress
-from penstock.engines.local.tasks.chain import Seat, SinkSeat, find_runs
-from penstock.engines.local.tasks.task import ReadingNode, Turns
+from penstock.engines.local.tasks.chain import ChainedStep, SinkStep, link_stateless_steps
+from penstock.engines.local.tasks.task import InputTask, TaskRoutine
 from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch
 
 
-class SeatsNode(ReadingNode):
-    """A line of seats behind channels.
+class ChainTask(InputTask):
+    """A line of chain behind channels.
 
     tickets  whether tickets are passed on
     """
 
     def __init__(
-        self, number: int, steps: tuple[Step, ...], replica: int, seats: list[Seat], progress: Progress
+        self, number: int, steps: tuple[Step, ...], replica: int, chain: list[ChainedStep], progress: Progress
     ) -> None:
         super().__init__(number, steps, replica)
-        self.seats, self.progress = seats, progress
-        self._hearing = seats
+        self.chain, self.progress = chain, progress
+        self._round_end_steps = chain
         self.round = progress.first
         self.tickets = False
 
     def connected(self) -> None:
         """Seats that the end of a round means nothing to are passed over."""
         super().connected()
-        self._hearing = [seat for seat in self.seats if seat.hears]
-        find_runs(self.seats)
+        self._round_end_steps = [chained for chained in self.chain if chained.needs_round_end]
+        link_stateless_steps(self.chain)
 
     def end_round(self, pace: int, number: int) -> None:
         """A round is over on all channels: let go what can go, and say so."""
         self.frontier = merge_frontiers((channel.frontier for channel in self.data), self.frontier)
-        self.pass_seats(pace, number, self.frontier)
+        self.end_chain_round(pace, number, self.frontier)
 
-    def pass_seats(self, pace: int, number: int, frontier: Frontier) -> None:
-        """The end of a round, seat by seat."""
-        for seat in self._hearing:
-            frontier = seat.end_round(pace, number, self.round, frontier)
+    def end_chain_round(self, pace: int, number: int, frontier: Frontier) -> None:
+        """The end of a round, chained by chained."""
+        for chained in self._round_end_steps:
+            frontier = chained.end_round(pace, number, self.round, frontier)
         self.round += 1
         if self.progress.watched:
-            self.progress.passed(self, pace, number, written(self.seats))
+            self.progress.passed(self, pace, number, count_written(self.chain))
 
     def complete(self, *, failed: bool) -> None:
         """Close what is written; count what is still sent here."""
@@ -64,11 +64,11 @@ class SeatsNode(ReadingNode):
         for gate in self.gates:
             gate.leave(failed=failed or self.broken)
         self.progress.completed(self, failed=failed or self.broken)
-        for seat in self.seats:
-            seat.close(broken=failed or self.broken)
+        for chained in self.chain:
+            chained.close(broken=failed or self.broken)
 
 
-class FlowNode(SeatsNode):
+class PipelinedTask(ChainTask):
     """Rows as they come; where branches of one source flow together again, a round of all before the next.
 
     Batch n is to be judged by the watermark that the batches before it have come to. A branch that runs ahead
@@ -76,23 +76,23 @@ class FlowNode(SeatsNode):
     """
 
     def __init__(
-        self, number: int, steps: tuple[Step, ...], replica: int, seats: list[Seat], progress: Progress
+        self, number: int, steps: tuple[Step, ...], replica: int, chain: list[ChainedStep], progress: Progress
     ) -> None:
-        super().__init__(number, steps, replica, seats, progress)
-        self._feed = seats[0].feed
-        self._line: Line | None = None
+        super().__init__(number, steps, replica, chain, progress)
+        self._feed = chain[0].feed
+        self._line: RowPipeline | None = None
         self._n_before = self._pace = 0
         self._meeting: int | None = None
 
     def connected(self) -> None:
         """Rows that come by themselves on the only channel may go on so."""
         super().connected()
-        self._meeting = one_pace(self.data) if len(self.data) > 1 else None
+        self._meeting = common_round_group(self.data) if len(self.data) > 1 else None
         if len(self.channels) == 1 and self.data and not self.progress.watched:
-            self._line = line_of(self.seats, self._hearing)
-        self.takes_rows = None if self._line is None else self
+            self._line = build_task_pipeline(self.chain, self._round_end_steps)
+        self.row_task = None if self._line is None else self
 
-    def routine(self) -> Turns:
+    def routine(self) -> TaskRoutine:
         """Message after message; rows by themselves many at a time."""
         while not self.is_over and not self.broken:
             if self.outs and not self.has_room():
@@ -117,17 +117,17 @@ class FlowNode(SeatsNode):
                 return channel
         return None
 
-    def _by_row(self, line: Line) -> bool:
+    def _by_row(self, line: RowPipeline) -> bool:
         """Rounds of single rows, as long as they come, the turn lasts and there is room; whether any came."""
         (channel,) = self.channels
         items, half, writer, clock = channel.items, channel.capacity / 2, channel.writer, self.now
         if not self.open or not items or type(items[0]) is not tuple:
             return False
-        full, number, stretch, deadline = False, items[0][1], Stretch(items[0][4]), self.deadline
-        self.begin_rows(stretch, number, channel.frontier)
+        full, number, context, deadline = False, items[0][1], RowContext(items[0][4]), self.deadline
+        self.begin_rows(context, number, channel.frontier)
         try:
             while not full and items and type(items[0]) is tuple:
-                row, number, stretch.time, stretch.shift, _, frontier, _ = items.popleft()
+                row, number, context.time, context.shift, _, frontier, _ = items.popleft()
                 if writer.statistics.state is WRITE_BLOCKED and len(items) <= half:
                     channel.dispatcher.read(writer)
                 if frontier is not channel.frontier:
@@ -149,15 +149,15 @@ class FlowNode(SeatsNode):
         self.frontier = merge_frontiers((frontier,), self.frontier)
         line.tail.moved(self.frontier)
 
-    def begin_rows(self, stretch: Stretch, number: int, frontier: Frontier) -> Line:
+    def begin_rows(self, context: RowContext, number: int, frontier: Frontier) -> RowPipeline:
         """Rows will come, of rounds from this number on; the input has come to the mark.
 
         Gives who takes them.
         """
         assert self.round == number, "rows by themselves are of one source, whose rounds are everybody's"
         assert self._line is not None, "rows come by themselves only where there is a line for them"
-        self._n_before, self._pace = self._line.n_in, stretch.origin[0]
-        self._line.begin(stretch, number, self.frontier)
+        self._n_before, self._pace = self._line.n_in, context.origin[0]
+        self._line.begin(context, number, self.frontier)
         if frontier is not self.channels[0].frontier:
             self.moved(frontier)
         return self._line
@@ -183,8 +183,8 @@ class FlowNode(SeatsNode):
     def on_ticket(self, channel: Channel, ticket: int | Rescaled) -> None:
         """Pass the ticket on, if somebody behind restores the order."""
         if self.tickets:
-            for seat in self.seats:
-                seat.ticket(ticket)
+            for chained in self.chain:
+                chained.ticket(ticket)
 
     def on_end_of_round(self, channel: Channel, end: EndOfRound) -> None:
         """Over on this channel; perhaps on all."""
@@ -202,7 +202,7 @@ class FlowNode(SeatsNode):
             self.end_round(pace, number)
 
 
-class InRounds(SeatsNode):
+class RoundBarrierTask(ChainTask):
     """A node that waits on every channel for the end of the round, and then works on all of it."""
 
     @abstractmethod
@@ -230,31 +230,31 @@ class InRounds(SeatsNode):
         self.carry(number)
 
 
-class RoundNode(InRounds):
+class RoundTask(RoundBarrierTask):
     """Rows round by round."""
 
     def carry(self, number: int) -> None:
         """In the order of the channels."""
-        feed = self.seats[0].feed
+        feed = self.chain[0].feed
         for channel in self.channels:
-            for batch in taken(channel):
+            for batch in take_batches(channel):
                 feed(batch)
         self.end_round(0, number)
 
 
-def one_pace(channels: Iterable[Channel]) -> int | None:
+def common_round_group(channels: Iterable[Channel]) -> int | None:
     """The pace of channels through which the rounds of one source come, None if they are of several."""
     paces = {channel.paces for channel in channels}
     (found,) = paces if len(paces) == 1 else (frozenset[int](),)
     return next(iter(found)) if len(found) == 1 else None
 
 
-def taken(channel: Channel) -> list[Batch]:
+def take_batches(channel: Channel) -> list[Batch]:
     """The rows of a round that a channel has kept."""
     kept, channel.kept = channel.kept, []
     return kept
 
 
-def written(seats: Iterable[Seat]) -> dict[str, int]:
-    """The rows that the sinks among seats wrote in the round."""
-    return {seat.step.name: seat.written for seat in seats if isinstance(seat, SinkSeat)}
+def count_written(chain: Iterable[ChainedStep]) -> dict[str, int]:
+    """The rows that the sinks among chain wrote in the round."""
+    return {chained.step.name: chained.written for chained in chain if isinstance(chained, SinkStep)}

@@ -20,9 +20,9 @@ from penstock.engines.frontiers import OVER, Frontier, merge_frontiers
 from penstock.engines.local.channels.channel import Channel, EndOfRound
 from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED
 from penstock.engines.local.progress import Progress
-from penstock.engines.local.tasks.chain import Seat
-from penstock.engines.local.tasks.operator import InRounds, SeatsNode, taken
-from penstock.engines.local.tasks.task import Turns
+from penstock.engines.local.tasks.chain import ChainedStep
+from penstock.engines.local.tasks.operator import ChainTask, RoundBarrierTask, take_batches
+from penstock.engines.local.tasks.task import TaskRoutine
 from penstock.engines.process_operator import ASKED_IN_VAIN, OwnLoop, Pushed
 from penstock.engines.rows import TimedRow, batch_to_rows, sort_rows
 from penstock.operators.process import Process
@@ -34,7 +34,7 @@ PUSHED_AT_ONCE = 1024
 """Rows that an operator may push before they must be on their way."""
 
 
-class LoopSeat(Seat):
+class ProcessStep(ChainedStep):
     """What the operator pushed goes from here to the steps behind it."""
 
     def __init__(self, step: Step, accounts: Accounts) -> None:
@@ -42,10 +42,10 @@ class LoopSeat(Seat):
         self.accounts = accounts
 
     def feed(self, batch: Batch) -> None:
-        """Rows go to the operator's ports, not to the seat."""
+        """Rows go to the operator's ports, not to the chained."""
         raise AssertionError("an own loop takes its rows from ports")
 
-    def pass_on(self, number: int, frontier: Frontier) -> Frontier:
+    def advance(self, number: int, frontier: Frontier) -> Frontier:
         """The node says how far the operator has come."""
         return frontier
 
@@ -58,13 +58,15 @@ class LoopSeat(Seat):
                 target(batch)
 
 
-class LoopNode(SeatsNode):
+class ProcessTask(ChainTask):
     """One operator; one replica, whatever the degree."""
 
-    def __init__(self, number: int, steps: tuple[Step, ...], seats: list[Seat], progress: Progress) -> None:
-        super().__init__(number, steps, 0, seats, progress)
-        head, op = seats[0], steps[0].op
-        assert isinstance(head, LoopSeat), "an own loop is at the head of its node"
+    def __init__(
+        self, number: int, steps: tuple[Step, ...], chain: list[ChainedStep], progress: Progress
+    ) -> None:
+        super().__init__(number, steps, 0, chain, progress)
+        head, op = chain[0], steps[0].op
+        assert isinstance(head, ProcessStep), "an own loop is at the head of its node"
         assert isinstance(op, Process), "only operators of the user's have a loop of their own"
         self.head = head
         self.loop = OwnLoop(steps[0], op, head.accounts, room=self.room, stopping=self._is_stopping)
@@ -102,7 +104,7 @@ class LoopNode(SeatsNode):
         """A round is over on all data channels, or the operator has ended."""
         self.frontier = after = merge_frontiers((channel.frontier for channel in self.data), self.frontier)
         frontier = OVER if self.loop.ended else Frontier(self.loop.forwarded(after.watermark), after.idle)
-        self.pass_seats(pace, number, frontier)
+        self.end_chain_round(pace, number, frontier)
 
     def complete(self, *, failed: bool) -> None:
         """End the operator, if that has not happened."""
@@ -110,7 +112,7 @@ class LoopNode(SeatsNode):
         super().complete(failed=failed)
 
 
-class RoundLoop(LoopNode, InRounds):
+class RoundProcessTask(ProcessTask, RoundBarrierTask):
     """Round by round."""
 
     def connected(self) -> None:
@@ -122,7 +124,7 @@ class RoundLoop(LoopNode, InRounds):
         """The rows to their ports, in order; then the operator runs until it waits."""
         for given in self.steps[0].inputs:
             channels = [each for each in self.channels if each.port == given.port]
-            rows = sort_rows(row for each in channels for row in self.rows_of(each, taken(each)))
+            rows = sort_rows(row for each in channels for row in self.rows_of(each, take_batches(each)))
             if given.control:
                 self.loop.steer(given.port, rows)
             else:
@@ -135,11 +137,13 @@ class RoundLoop(LoopNode, InRounds):
         self.pass_round(0, number)
 
 
-class FlowLoop(LoopNode):
+class PipelinedProcessTask(ProcessTask):
     """As rows come."""
 
-    def __init__(self, number: int, steps: tuple[Step, ...], seats: list[Seat], progress: Progress) -> None:
-        super().__init__(number, steps, seats, progress)
+    def __init__(
+        self, number: int, steps: tuple[Step, ...], chain: list[ChainedStep], progress: Progress
+    ) -> None:
+        super().__init__(number, steps, chain, progress)
         self._n_pushed = 0
 
     def room(self) -> bool:
@@ -147,7 +151,7 @@ class FlowLoop(LoopNode):
         self._n_pushed += 1
         return self._n_pushed <= PUSHED_AT_ONCE and self.has_room()
 
-    def routine(self) -> Turns:
+    def routine(self) -> TaskRoutine:
         """Resume the operator, and bring it what it waits for."""
         self._advance()
         while not self.loop.ended and not self.broken:

@@ -10,19 +10,19 @@ from penstock.connect.plain import PlainBatch
 from penstock.connect.protocol import SourceBatch
 from penstock.crash_points import READ, reached
 from penstock.engines.frontiers import Frontier
-from penstock.engines.local.fast_rows.context import Stretch
-from penstock.engines.local.fast_rows.pipeline import Line, line_behind
+from penstock.engines.local.fast_rows.context import RowContext
+from penstock.engines.local.fast_rows.pipeline import RowPipeline, build_source_pipeline
 from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED
 from penstock.engines.local.progress import Progress
-from penstock.engines.local.tasks.chain import Seat, find_runs
-from penstock.engines.local.tasks.operator import written
-from penstock.engines.local.tasks.task import Node, Turns
+from penstock.engines.local.tasks.chain import ChainedStep, link_stateless_steps
+from penstock.engines.local.tasks.operator import count_written
+from penstock.engines.local.tasks.task import Task, TaskRoutine
 from penstock.engines.sources import SourceReader
 from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch
 
 
-class Feed(Protocol):
+class SourceInput(Protocol):
     """Where a source's batches come from.
 
     over  whether the last call of `next` found that there are no more
@@ -37,7 +37,7 @@ class Feed(Protocol):
         """The batch of the next round; None in a round without one, and at the end."""
 
 
-class ByReader:
+class ReaderInput:
     """The reader's batches, as fast as they are taken."""
 
     def __init__(self, reader: SourceReader) -> None:
@@ -54,7 +54,7 @@ class ByReader:
         return batch
 
 
-class ByHand:
+class PushedInput:
     """Batches that somebody pushes, for test harnesses; None is a round without a batch."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class ByHand:
         return self.pushed.popleft() if self.pushed else None
 
 
-class SourceSeat(Seat):
+class SourceStep(ChainedStep):
     """The source itself: rows with time and place."""
 
     def __init__(self, step: Step, reader: SourceReader, accounts: Accounts) -> None:
@@ -83,16 +83,16 @@ class SourceSeat(Seat):
         raise AssertionError("sources are read, not fed")
 
     @property
-    def hears(self) -> bool:
+    def needs_round_end(self) -> bool:
         """Only if somebody else must be told: the node knows what the source has come to."""
         return self.tells
 
-    def pass_on(self, number: int, frontier: Frontier) -> Frontier:
+    def advance(self, number: int, frontier: Frontier) -> Frontier:
         """What the source has come to."""
         return frontier
 
 
-class SourceNode(Node):
+class SourceTask(Task):
     """One source.
 
     pace   the sources that go in rounds together have one
@@ -103,31 +103,31 @@ class SourceNode(Node):
         self,
         number: int,
         steps: tuple[Step, ...],
-        seats: list[Seat],
-        feed: Feed,
+        chain: list[ChainedStep],
+        feed: SourceInput,
         progress: Progress,
         *,
         pace: int,
         drain: bool,
     ) -> None:
         super().__init__(number, steps, 0)
-        assert isinstance(seats[0], SourceSeat), "a source is at the head of its node"
-        self.source, self.seats = seats[0], seats
+        assert isinstance(chain[0], SourceStep), "a source is at the head of its node"
+        self.source, self.chain = chain[0], chain
         self._feed, self.progress, self.pace, self._drain = feed, progress, pace, drain
-        self._hearing = seats
-        self._line: Line | None = None
-        self._stretch = Stretch((pace, self.source.reader.rank))
+        self._round_end_steps = chain
+        self._line: RowPipeline | None = None
+        self._context = RowContext((pace, self.source.reader.rank))
         self._singly = True  # the last batch was a row by itself, so the next may be
         self.round = progress.first
 
     def connected(self) -> None:
         """Seats that the end of a round means nothing to are passed over."""
-        self._hearing = [seat for seat in self.seats if seat.hears]
-        find_runs(self.seats)
-        if isinstance(self._feed, ByReader) and not self.progress.watched:
-            self._line = line_behind(self.source, self.seats[1:], self._hearing)
+        self._round_end_steps = [chained for chained in self.chain if chained.needs_round_end]
+        link_stateless_steps(self.chain)
+        if isinstance(self._feed, ReaderInput) and not self.progress.watched:
+            self._line = build_source_pipeline(self.source, self.chain[1:], self._round_end_steps)
 
-    def routine(self) -> Turns:
+    def routine(self) -> TaskRoutine:
         """Round after round, while the run lets it and there is input."""
         line = self._line if self.progress.is_alone(self.pace) else None
         while True:
@@ -148,16 +148,16 @@ class SourceNode(Node):
         """Room to write, or something to read."""
         return self.has_room() if self.statistics.state is WRITE_BLOCKED else self._feed.ready()
 
-    def _by_row(self, line: Line) -> bool:
+    def _by_row(self, line: RowPipeline) -> bool:
         """Rounds of single plain rows, as long as the turn lasts and there is room; False after the last.
 
         A batch that is something else is carried as any batch is.
         """
-        reader, progress, stretch, number = self.source.reader, self.progress, self._stretch, self.round
+        reader, progress, context, number = self.source.reader, self.progress, self._context, self.round
         rows, timed, frontier, carry = reader.open(), reader.timed, reader.frontier, line.carry
         limit, clock, deadline = progress.limit(self.pace), self.now, self.deadline
-        stretch.shift = reader.n_rows - number
-        line.begin(stretch, number, frontier)
+        context.shift = reader.n_rows - number
+        line.begin(context, number, frontier)
         try:
             while number < limit and not progress.stopping:
                 try:
@@ -170,7 +170,7 @@ class SourceNode(Node):
                     time = reader.time_of(row)
                     if time is None:
                         break
-                    stretch.time, before, frontier = time, frontier, reader.frontier
+                    context.time, before, frontier = time, frontier, reader.frontier
                     if frontier is not before:
                         line.tail.moved(frontier)
                 full = carry(row, number)
@@ -211,14 +211,14 @@ class SourceNode(Node):
     def _end_round(self, before: float) -> None:
         frontier = self.source.reader.frontier
         self.progress.moved(self.source.step.name, before, frontier.watermark)
-        for seat in self._hearing:
-            frontier = seat.end_round(self.pace, self.round, self.round, frontier)
+        for chained in self._round_end_steps:
+            frontier = chained.end_round(self.pace, self.round, self.round, frontier)
         self.round += 1
         if self.progress.watched:
-            self.progress.passed(self, self.pace, self.round - 1, written(self.seats))
+            self.progress.passed(self, self.pace, self.round - 1, count_written(self.chain))
 
     def complete(self, *, failed: bool) -> None:
         """Close what is written."""
         self.progress.completed(self, failed=failed)
-        for seat in self.seats:
-            seat.close(broken=failed)
+        for chained in self.chain:
+            chained.close(broken=failed)

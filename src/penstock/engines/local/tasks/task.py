@@ -23,26 +23,26 @@ from penstock.engines.local.channels.channel import (
     Word,
 )
 from penstock.engines.local.channels.order import Line
-from penstock.engines.local.fast_rows.context import order_of
+from penstock.engines.local.fast_rows.context import row_order
 from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED, NodeStatistics
 from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch
 
 if TYPE_CHECKING:
-    from penstock.engines.local.fast_rows.direct_call import TakesRows
+    from penstock.engines.local.fast_rows.direct_call import RowTask
     from penstock.engines.local.rescale.barrier import Gate
 
-Turns = Generator[str, None, None]
+TaskRoutine = Generator[str, None, None]
 
 
-class Node(ABC):
+class Task(ABC):
     """One replica of a step, or of fused steps.
 
     number     its place among all nodes, feeds first
     steps      the steps it works for
     dedicated  it has a thread of its own, which sleeps on `woken`
     preferred  the pinned worker that takes it before others do
-    takes_rows the node itself, if rows can be brought to it by hand
+    row_task the node itself, if rows can be brought to it by hand
     deadline   when its turn is over
     round      how many rounds it has carried through
     now        the dispatcher's clock
@@ -53,15 +53,15 @@ class Node(ABC):
         self.statistics = NodeStatistics(steps[0].name, replica)
         self.outs: list[Channel] = []
         self.dedicated = False
-        self.takes_rows: TakesRows | None = None
+        self.row_task: RowTask | None = None
         self.preferred: int | None = None
         self.woken = threading.Condition()
         self.deadline = self.round = 0
         self.now: Callable[[], int] = lambda: 0
-        self.turns: Turns = self.routine()
+        self.turns: TaskRoutine = self.routine()
 
     @abstractmethod
-    def routine(self) -> Turns:
+    def routine(self) -> TaskRoutine:
         """The driver loop."""
 
     def connected(self) -> None:
@@ -87,7 +87,7 @@ class Node(ABC):
                 return False
         return True
 
-    def wait_for_room(self) -> Turns:
+    def wait_for_room(self) -> TaskRoutine:
         """Give way until all outputs have room."""
         while full := self.full():
             for channel in full:
@@ -97,7 +97,7 @@ class Node(ABC):
                 channel.statistics.free(self.now())
 
 
-class ReadingNode(Node):
+class InputTask(Task):
     """A node that reads channels.
 
     channels  all of them, in the order of the step's feeds and of the replicas before
@@ -150,7 +150,7 @@ class ReadingNode(Node):
         self.reopen()
         self.statistics.inputs = tuple(channel.statistics for channel in self.channels)
 
-    def routine(self) -> Turns:
+    def routine(self) -> TaskRoutine:
         """Take message after message, as long as the turn lasts."""
         now = self.now
         while not self.is_over and not self.broken:
@@ -227,7 +227,7 @@ class ReadingNode(Node):
         values, number, time, shift, origin, frontier, _ = message
         if values is not None:
             assert channel.schema is not None, "who sends rows by themselves has said what they are"
-            order = order_of(origin, number + shift)
+            order = row_order(origin, number + shift)
             self.on_rows(channel, Batch.of_one(values, channel.schema, time, order))
         self.take(channel, EndOfRound(origin[0], number, frontier))
 

@@ -1,4 +1,4 @@
-"""A plan as nodes: every seat, with its stage, in its node. `wiring.py` puts channels between them."""
+"""A plan as nodes: every chained, with its stage, in its node. `wiring.py` puts channels between them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from penstock.engines.local.options import THREAD
 from penstock.engines.local.processes import Crew
 from penstock.engines.local.progress import Progress
 from penstock.engines.local.tasks.chain import (
-    Collection,
-    CollectSeat,
-    PassSeat,
-    PlainSeat,
-    RoundSeat,
-    Seat,
-    SinkSeat,
-    StageSeat,
+    ChainedStep,
+    CollectedRows,
+    CollectStep,
+    ForwardStep,
+    RoundStageStep,
+    SinkStep,
+    StageStep,
+    StatelessStep,
 )
-from penstock.engines.local.tasks.operator import FlowNode, RoundNode
-from penstock.engines.local.tasks.source import ByReader, Feed, SourceNode, SourceSeat
-from penstock.engines.local.tasks.task import Node
+from penstock.engines.local.tasks.operator import PipelinedTask, RoundTask
+from penstock.engines.local.tasks.source import ReaderInput, SourceInput, SourceStep, SourceTask
+from penstock.engines.local.tasks.task import Task
 from penstock.engines.local.topology.network import Bench, Network
 from penstock.engines.local.topology.tasks import Group, Part, combined_ahead, cut, numbered_steps
 from penstock.engines.sinks import SinkWriter
@@ -40,7 +40,7 @@ from penstock.operators.window import Session
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Ref, Step
 from penstock.stages.stage import Site, Stage
-from penstock.stages.stateless import Stateless
+from penstock.stages.stateless import StatelessStage
 
 if TYPE_CHECKING:
     from penstock.stages.patterns import Pattern
@@ -65,7 +65,7 @@ class Building:
         *,
         in_rounds: bool,
         drain: bool,
-        feeds: Mapping[str, Feed] | None = None,
+        feeds: Mapping[str, SourceInput] | None = None,
         most: int = 1,
         crew: Crew | None = None,
         watch: Callable[[object], None] = lambda worker: None,
@@ -87,7 +87,7 @@ class Building:
             except PenstockError as failure:
                 raise failure.at(group.head.name, group.head.where) from None
 
-    def _add(self, group: Group, make: Callable[[int], Node]) -> Bench:
+    def _add(self, group: Group, make: Callable[[int], Task]) -> Bench:
         bench = Bench(group, [])
         for replica in range(group.width):
             bench.nodes.append(make(replica))
@@ -97,71 +97,71 @@ class Building:
 
     def collecting(self, ref: Ref) -> Bench:
         """A node of its own for rows that several replicas give."""
-        seat = CollectSeat(self._plan[ref.step], self.collection(ref))
-        return self._between(ref, 1, Part.COLLECTING, lambda: seat)
+        chained = CollectStep(self._plan[ref.step], self.collection(ref))
+        return self._between(ref, 1, Part.COLLECTING, lambda: chained)
 
     def dealing(self, ref: Ref, width: int) -> Bench:
         """Nodes that only deal the rows of a port to the replicas of another step."""
-        return self._between(ref, width, Part.DEALING, lambda: PassSeat(self._plan[ref.step], ref.port))
+        return self._between(ref, width, Part.DEALING, lambda: ForwardStep(self._plan[ref.step], ref.port))
 
-    def _between(self, ref: Ref, width: int, part: Part, seat: Callable[[], Seat]) -> Bench:
-        step, make = self._plan[ref.step], RoundNode if self._in_rounds else FlowNode
+    def _between(self, ref: Ref, width: int, part: Part, chained: Callable[[], ChainedStep]) -> Bench:
+        step, make = self._plan[ref.step], RoundTask if self._in_rounds else PipelinedTask
         group = Group(len(self.network.benches), (step,), width, part)
 
-        def node(replica: int) -> Node:
-            return make(self._n_nodes, (step,), replica, [seat()], self._progress)
+        def node(replica: int) -> Task:
+            return make(self._n_nodes, (step,), replica, [chained()], self._progress)
 
         return self._add(group, node)
 
-    def collection(self, ref: Ref) -> Collection:
+    def collection(self, ref: Ref) -> CollectedRows:
         """Where the rows of a port are kept."""
         schema = self._plan[ref.step].outputs[ref.port].schema
-        return self.network.collections.setdefault(ref, Collection(schema))
+        return self.network.collections.setdefault(ref, CollectedRows(schema))
 
-    def _node(self, group: Group, replica: int) -> Node:
-        seats = [self._seat(step, group, replica) for step in group.steps]
-        for seat in seats:
-            seat.told = self._progress if self._progress.telling else None
-        head, number, progress = seats[0], self._n_nodes, self._progress
-        if isinstance(head, SourceSeat):
+    def _node(self, group: Group, replica: int) -> Task:
+        chain = [self._seat(step, group, replica) for step in group.steps]
+        for chained in chain:
+            chained.told = self._progress if self._progress.telling else None
+        head, number, progress = chain[0], self._n_nodes, self._progress
+        if isinstance(head, SourceStep):
             name = head.step.name
-            feed = self._feeds.get(name) or ByReader(head.reader)
+            feed = self._feeds.get(name) or ReaderInput(head.reader)
             pace = 0 if self._in_rounds else self._plan.sources.index(head.step)
-            return SourceNode(number, group.steps, seats, feed, progress, pace=pace, drain=self._drain)
+            return SourceTask(number, group.steps, chain, feed, progress, pace=pace, drain=self._drain)
         if isinstance(head.step.op, Process):
-            from penstock.engines.local.tasks.process import FlowLoop, RoundLoop
+            from penstock.engines.local.tasks.process import PipelinedProcessTask, RoundProcessTask
 
-            loop = RoundLoop if self._in_rounds else FlowLoop
-            node = loop(number, group.steps, seats, progress)
+            loop = RoundProcessTask if self._in_rounds else PipelinedProcessTask
+            node = loop(number, group.steps, chain, progress)
             self._watch(node.loop)
             return node
-        make = RoundNode if self._in_rounds else FlowNode
-        return make(number, group.steps, replica, seats, progress)
+        make = RoundTask if self._in_rounds else PipelinedTask
+        return make(number, group.steps, replica, chain, progress)
 
-    def _seat(self, step: Step, group: Group, replica: int) -> Seat:
+    def _seat(self, step: Step, group: Group, replica: int) -> ChainedStep:
         accounts = Accounts()
         if isinstance(step.op, Source):
             reader = SourceReader(self._plan, step, self._clock, accounts)
             self.network.readers[step.name] = reader
             self._watch(reader)
             self._progress.reasons[step.name] = reader.reasons
-            return SourceSeat(step, reader, accounts)
+            return SourceStep(step, reader, accounts)
         if isinstance(step.op, Sink):
             writer = SinkWriter(step, accounts)
             self.network.writers[step.name] = writer
             self._watch(writer)
-            return SinkSeat(step, writer)
+            return SinkStep(step, writer)
         if isinstance(step.op, Process):
-            from penstock.engines.local.tasks.process import LoopSeat
+            from penstock.engines.local.tasks.process import ProcessStep
 
-            return LoopSeat(step, accounts)
+            return ProcessStep(step, accounts)
         if step.name in group.ahead or (step is group.head and group.part is not Part.WHOLE):
             return self._spread_seat(step, group, replica)
         site, numbered = self._site(step, accounts), step.name in self._numbered
         stage = self._crew.stage_of(step, replica, site, numbered=numbered)
         return self._stage_seat(step, stage, accounts, output_delay(step))
 
-    def _spread_seat(self, step: Step, group: Group, replica: int) -> Seat:
+    def _spread_seat(self, step: Step, group: Group, replica: int) -> ChainedStep:
         pattern = self._pattern(step, group)
         if group.part is Part.REPLICAS or step.name in group.ahead:
             stage = pattern.replicas[replica]
@@ -189,19 +189,19 @@ class Building:
 
     def _stage_seat(
         self, step: Step, stage: Stage, accounts: Accounts, by: int, schema: pa.Schema | None = None
-    ) -> Seat:
+    ) -> ChainedStep:
         self._watch(stage)
         if self._in_rounds or _has_sessions(step):
-            seat = RoundSeat(step, stage, accounts, by, schema or step.up.schema)
+            chained = RoundStageStep(step, stage, accounts, by, schema or step.up.schema)
             if self._progress.saving is not None:
                 from penstock.stages.patterns.partials import PartStage
 
                 if isinstance(stage, PartStage):
-                    seat.flush = stage.flush
-            return seat
-        if isinstance(stage, Stateless):
-            return PlainSeat(step, stage, accounts)
-        return StageSeat(step, stage, accounts, by)
+                    chained.flush = stage.flush
+            return chained
+        if isinstance(stage, StatelessStage):
+            return StatelessStep(step, stage, accounts)
+        return StageStep(step, stage, accounts, by)
 
     def _site(self, step: Step, accounts: Accounts) -> Site:
         read = frozenset(port for port in step.outputs if self._plan.is_read(Ref(step.name, port)))

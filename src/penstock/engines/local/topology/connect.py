@@ -14,10 +14,10 @@ from penstock.engines.local.channels.channel import Channel
 from penstock.engines.local.channels.output import Dealt, InSlices, InTurn, Outlet
 from penstock.engines.local.progress import Progress
 from penstock.engines.local.scheduling.dispatch import Dispatcher
-from penstock.engines.local.tasks.chain import SinkSeat
-from penstock.engines.local.tasks.operator import SeatsNode
-from penstock.engines.local.tasks.source import SourceNode
-from penstock.engines.local.tasks.task import Node, ReadingNode
+from penstock.engines.local.tasks.chain import SinkStep
+from penstock.engines.local.tasks.operator import ChainTask
+from penstock.engines.local.tasks.source import SourceTask
+from penstock.engines.local.tasks.task import InputTask, Task
 from penstock.engines.local.topology.build import Building
 from penstock.engines.local.topology.network import Bench, Network, seats_of
 from penstock.engines.local.topology.routes import Routes
@@ -73,13 +73,13 @@ class Wiring:
         return self._network
 
     def _inside(self, bench: Bench) -> None:
-        """Rows pass from seat to seat by a direct call."""
+        """Rows pass from chained to chained by a direct call."""
         for node in bench.nodes:
-            seats = seats_of(node)
-            for seat in seats[1:]:
-                ref = seat.step.feeds[0]
-                before = next(each for each in seats if each.step.name == ref.step)
-                before.targets[ref.port] = (*before.targets.get(ref.port, ()), seat.feed)
+            chain = seats_of(node)
+            for chained in chain[1:]:
+                ref = chained.step.feeds[0]
+                before = next(each for each in chain if each.step.name == ref.step)
+                before.targets[ref.port] = (*before.targets.get(ref.port, ()), chained.feed)
 
     def _enter(self, bench: Bench) -> list[tuple[Bench, Input, Ref]]:
         """The edges into a group; gives those that come from later groups."""
@@ -129,7 +129,7 @@ class Wiring:
         straight = self._routes.is_straight(producer, bench)
         n_active = self._ticketed.get(producer.group.number)
         for place, node in enumerate(producer.nodes):
-            readers: Sequence[Node] = [bench.nodes[place]] if straight else bench.nodes
+            readers: Sequence[Task] = [bench.nodes[place]] if straight else bench.nodes
             channels = [self._channel(node, reader, given, feedback=feedback) for reader in readers]
             outlet = self._routes.outlet(ref, producer, bench, channels)
             _attach(node, ref.step, ref.port, outlet)
@@ -137,7 +137,7 @@ class Wiring:
                 self._network.dealers.setdefault(bench.group.head.name, []).append(outlet)
         if n_active is not None and not straight and not given.control:
             for reader in bench.nodes:
-                assert isinstance(reader, ReadingNode), "tickets come through channels"
+                assert isinstance(reader, InputTask), "tickets come through channels"
                 reader.keep_order(reader.channels[-len(producer.nodes) :], n_active)
         if self._routes.is_numbered(producer, bench):
             self._pass_tickets(bench, bench.group.head.degree.least)
@@ -147,11 +147,11 @@ class Wiring:
     def _pass_tickets(self, bench: Bench, n_active: int) -> None:
         self._ticketed[bench.group.number] = n_active
         for reader in bench.nodes:
-            assert isinstance(reader, SeatsNode), "tickets go to stages"
+            assert isinstance(reader, ChainTask), "tickets go to stages"
             reader.tickets = True
 
-    def _channel(self, writer: Node, reader: Node, given: Input, *, feedback: bool = False) -> Channel:
-        assert isinstance(reader, ReadingNode), "sources read no channels"
+    def _channel(self, writer: Task, reader: Task, given: Input, *, feedback: bool = False) -> Channel:
+        assert isinstance(reader, InputTask), "sources read no channels"
         # A bound on what flows back could stop the stream for ever.
         bounded = not feedback and self._queue_size < inf
         channel = Channel(
@@ -171,11 +171,11 @@ class Wiring:
     def _pace(self, bench: Bench) -> None:
         """Which sources' rounds come through the nodes of a group."""
         for node in bench.nodes:
-            if isinstance(node, SourceNode):
+            if isinstance(node, SourceTask):
                 self._paces[node.number] = frozenset({node.pace})
                 self._progress.source(node.pace, node.source.step.name)
             else:
-                assert isinstance(node, ReadingNode), "what is no source reads channels"
+                assert isinstance(node, InputTask), "what is no source reads channels"
                 found = [channel.paces for channel in node.channels if not channel.control]
                 self._paces[node.number] = frozenset().union(*found)
 
@@ -183,9 +183,9 @@ class Wiring:
         """Rows that are wanted in hand; of several replicas they are gathered first."""
         producers = self._producers(ref)
         if sum(len(bench.nodes) for bench in producers) == 1:
-            seat = producers[0].seats(ref.step)[0]
+            chained = producers[0].chain(ref.step)[0]
             feed = self._building.collection(ref).feed
-            seat.targets[ref.port] = (*seat.targets.get(ref.port, ()), feed)
+            chained.targets[ref.port] = (*chained.targets.get(ref.port, ()), feed)
             return
         bench = self._building.collecting(ref)
         given = Input("in", (ref,), self._plan[ref.step].outputs[ref.port])
@@ -193,22 +193,22 @@ class Wiring:
             self._link(producer, bench, ref, given)
         self._pace(bench)
 
-    def _ready(self, node: Node) -> None:
+    def _ready(self, node: Task) -> None:
         """Everything about a node is known."""
         node.now = self._dispatcher.now
-        seats = seats_of(node)
-        node.statistics.outputs = tuple(outlet.statistics for seat in seats for outlet in seat.outlets)
-        for seat in seats:
-            seat.connected()
+        chain = seats_of(node)
+        node.statistics.outputs = tuple(outlet.statistics for chained in chain for outlet in chained.outlets)
+        for chained in chain:
+            chained.connected()
         node.connected()
         if all(channel.feedback for channel in node.outs):
-            sinks = [seat.step.name for seat in seats if isinstance(seat, SinkSeat)]
+            sinks = [chained.step.name for chained in chain if isinstance(chained, SinkStep)]
             for pace in self._paces[node.number]:
                 self._progress.reaches(pace, node, sinks)
 
 
-def _attach(node: Node, step: str, port: str, outlet: Outlet) -> None:
-    """Let rows on a port of a seat leave through an outlet."""
-    seat = next(seat for seat in seats_of(node) if seat.step.name == step)
-    seat.outlets.append(outlet)
-    seat.targets[port] = (*seat.targets.get(port, ()), outlet.send)
+def _attach(node: Task, step: str, port: str, outlet: Outlet) -> None:
+    """Let rows on a port of a chained leave through an outlet."""
+    chained = next(chained for chained in seats_of(node) if chained.step.name == step)
+    chained.outlets.append(outlet)
+    chained.targets[port] = (*chained.targets.get(port, ()), outlet.send)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from penstock.accounts import Accounts
 from penstock.engines.local.channels.output import InSlices, InTurn
 from penstock.engines.local.rescale.rescale import Leader, Moves
-from penstock.engines.local.tasks.chain import Collection, Seat
-from penstock.engines.local.tasks.task import Node, ReadingNode
+from penstock.engines.local.tasks.chain import ChainedStep, CollectedRows
+from penstock.engines.local.tasks.task import InputTask, Task
 from penstock.engines.local.topology.tasks import Group
 from penstock.engines.sinks import SinkWriter
 from penstock.engines.sources import SourceReader
@@ -27,11 +27,11 @@ class Bench:
     """A group with its nodes."""
 
     group: Group
-    nodes: list[Node]
+    nodes: list[Task]
 
-    def seats(self, step: str) -> list[Seat]:
-        """The seats of a step, one per node."""
-        return [seat for node in self.nodes for seat in seats_of(node) if seat.step.name == step]
+    def chain(self, step: str) -> list[ChainedStep]:
+        """The chain of a step, one per node."""
+        return [chained for node in self.nodes for chained in seats_of(node) if chained.step.name == step]
 
 
 @dataclass(slots=True)
@@ -48,35 +48,35 @@ class Network:
     patterns: dict[str, Pattern] = field(default_factory=dict)
     readers: dict[str, SourceReader] = field(default_factory=dict)
     writers: dict[str, SinkWriter] = field(default_factory=dict)
-    collections: dict[Ref, Collection] = field(default_factory=dict)
+    collections: dict[Ref, CollectedRows] = field(default_factory=dict)
     dealers: dict[str, list[InTurn | InSlices]] = field(default_factory=dict)
     moves: Moves = field(default_factory=Moves)
     leaders: dict[int, Leader] = field(default_factory=dict)
 
     @property
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[Task]:
         """All nodes, feeds first."""
         return [node for bench in self.benches for node in bench.nodes]
 
-    def seats(self) -> Iterator[Seat]:
-        """All seats."""
+    def chain(self) -> Iterator[ChainedStep]:
+        """All chain."""
         for node in self.nodes:
             yield from seats_of(node)
 
     def accounts(self) -> Mapping[str, Accounts]:
         """What became of the rows of every step so far; what was sent to an ended loop is unrouted."""
         found = {step.name: Accounts() for step in self.plan}
-        for seat in self.seats():
-            found[seat.step.name].add(seat.counted())
+        for chained in self.chain():
+            found[chained.step.name].add(chained.total_accounts())
         for node in self.nodes:
-            if isinstance(node, ReadingNode) and isinstance(node.steps[0].op, Process):
+            if isinstance(node, InputTask) and isinstance(node.steps[0].op, Process):
                 unread = sum(channel.unread for channel in node.channels if not channel.feedback)
                 found[node.steps[0].name].rows_in += unread
                 found[node.steps[0].name].unrouted += unread
         return found
 
 
-def seats_of(node: Node) -> list[Seat]:
-    """The seats of a node."""
-    seats: list[Seat] = getattr(node, "seats", [])
-    return seats
+def seats_of(node: Task) -> list[ChainedStep]:
+    """The chain of a node."""
+    chain: list[ChainedStep] = getattr(node, "chain", [])
+    return chain

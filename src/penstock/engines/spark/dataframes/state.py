@@ -18,7 +18,7 @@ from penstock.engines.spark.wire import packed
 from penstock.frozen import dataclass
 from penstock.operators.op import OUT
 from penstock.stages.rows.batch import Batch
-from penstock.stages.snapshot import decode, fingerprint
+from penstock.stages.snapshot import decode_bucket, window_fingerprint
 from penstock.stages.window.store import NEVER
 from penstock.timing.slices import first_open
 from penstock.timing.windows import TimeWindow
@@ -42,7 +42,7 @@ class Turns:
         self._recipe, self._stage = recipe, recipe.stage()
         self._schema = carried_schema(recipe)[0]
         self._resolved, self._slicings = recipe.resolved, dict(recipe.slicings)
-        self._depends_on = fingerprint(recipe.op, recipe.up, numbered=False)
+        self._depends_on = window_fingerprint(recipe.op, recipe.up, numbered=False)
 
     def turn(self, pieces: Pieces, bodies: Sequence[bytes], watermark: int) -> Turned:
         """Take packed batches in and let go what the watermark has passed."""
@@ -90,7 +90,7 @@ class Turns:
         )
 
     def _n_keys(self, piece: bytes) -> int:
-        return decode(piece, STEP, self._depends_on).n_keys
+        return decode_bucket(piece, STEP, self._depends_on).n_keys
 
 
 # The state operator: Spark keeps the pieces of each group, calls once per batch, and wakes groups by

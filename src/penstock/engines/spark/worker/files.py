@@ -19,7 +19,7 @@ from penstock.frozen import dataclass
 from penstock.operators.source import SourceTime
 from penstock.plan.plan import Ref
 from penstock.stages.rows.batch import Batch
-from penstock.stages.source import times_of
+from penstock.stages.source import read_times
 
 AT_ONCE = 1 << 20
 """Rows that are carried together, and about the most that a piece has."""
@@ -109,7 +109,7 @@ class FileForm:
             for field in self.schema
         ]
         rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-        times = times_of(rows, self.time, 0)
+        times = read_times(rows, self.time, 0)
         if times.failed is not None and times.failed.any():
             raise ChangedFile("a time is not within what the footer tells")
         ranks = () if self.rank is None else (np.full(n, self.rank, np.int64),)

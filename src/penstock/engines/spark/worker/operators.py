@@ -23,7 +23,7 @@ from penstock.operators.op import ERRORS, LATE, Routing
 from penstock.operators.windows import Windows
 from penstock.plan.explain import only_on_spark
 from penstock.plan.plan import Ref, Step
-from penstock.stages.make import stage_of
+from penstock.stages.make import build_stage
 from penstock.stages.patterns.partial_stores import PARTS
 from penstock.stages.patterns.partials import PanesJoined, PaneStage
 from penstock.stages.rows.batch import Batch
@@ -114,8 +114,8 @@ class LegWork:
         if isinstance(step.op, Windows) and step.name in self._plan.joins.values():
             return _Seat(step, RowsAndParts(step.op, step.up, site), accounts)
         copied = step.routing == Routing.BROADCAST and not step.op.stateful
-        others = tuple(stage_of(step, site) for _ in range(1, step.degree.least if copied else 1))
-        return _Seat(step, stage_of(step, site), accounts, others)
+        others = tuple(build_stage(step, site) for _ in range(1, step.degree.least if copied else 1))
+        return _Seat(step, build_stage(step, site), accounts, others)
 
     def _site(self, step: Step, accounts: Accounts) -> Site:
         reasons = self._reasons.setdefault(step.name, [])
