@@ -11,21 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.windows.place import (
+from penstock.kernels.windows.slice_loop import (
     BASE,
-    BLOCK,
+    BLOCK_ROWS,
     CLEAN,
     END,
     FIRST,
-    FURTHEST,
-    GREAT,
-    HAS_FAR,
+    HAS_EXTRA,
     LATE_FROM,
     LATE_TO,
     MASK,
-    cut,
-    place,
-    write_cells,
+    MAX_DISTANCE,
+    MAX_ID,
+    find_cells,
+    find_runs,
+    write_run_cells,
 )
 from tests.naive import cells as naive
 
@@ -47,7 +47,7 @@ def nearly_in_order(draw: st.DrawFn, n_slots: int) -> list[Row]:
     """A few blocks of rows, mostly many in one slice, sometimes with a stray."""
     rows: list[Row] = []
     for _ in range(draw(st.integers(1, 6))):
-        time, n = draw(times), draw(st.sampled_from([1, 2, 60, BLOCK, BLOCK + 1]))
+        time, n = draw(times), draw(st.sampled_from([1, 2, 60, BLOCK_ROWS, BLOCK_ROWS + 1]))
         slots = draw(st.lists(st.integers(0, n_slots - 1), min_size=1, max_size=4))
         rows += [(slots[i % len(slots)], time + i % draw(st.sampled_from([1, 3]))) for i in range(n)]
     return rows
@@ -64,11 +64,11 @@ def rings_of(given_: list[Any]) -> dict[int, naive.Ring]:
 
 
 def table_of(rings: dict[int, naive.Ring]) -> Any:
-    table = np.tile(np.array([0, -1, 0, 0, 0, GREAT, -GREAT, 0], np.int64), (N_SLOTS, 1))
+    table = np.tile(np.array([0, -1, 0, 0, 0, MAX_ID, -MAX_ID, 0], np.int64), (N_SLOTS, 1))
     for slot, ring in rings.items():
         row = table[slot]
         row[BASE], row[MASK], row[FIRST], row[END] = ring.base, ring.size - 1, ring.first, ring.end
-        row[CLEAN], row[HAS_FAR] = ring.clean, ring.far
+        row[CLEAN], row[HAS_EXTRA] = ring.clean, ring.far
     return table
 
 
@@ -110,7 +110,7 @@ def test_blocks_of_rows_find_the_cells_that_rows_find_one_by_one(
     room = room_of(twin_rings, twin_spare, setting, len(rows))
     slots, at = (np.array([row[part] for row in rows], np.int64) for part in range(2))
     cells = np.full(len(rows), -7, np.int64)
-    stopped = place.at(compiled)(slots, at, 0, *room, cells)
+    stopped = find_cells.version(compiled)(slots, at, 0, *room, cells)
     wanted = naive.place(rows, *setting, twin_rings, twin_spare)
     assert stopped == wanted.stopped
     assert cells[:stopped].tolist() == [-1 if each is None else each for each in wanted.cells]
@@ -133,9 +133,11 @@ def test_runs_hold_every_row_that_is_not_late_with_the_cell_it_finds_alone(
     rings, spare = rings_of([ring]), [1000][:n_spare]
     room = room_of(rings, spare, setting, len(rows))
     cells, runs = np.full(len(rows), -7, np.int64), np.zeros((len(rows) + 1, 3), np.int64)
-    stopped = cut.at(compiled)(np.array([time for _, time in rows], np.int64), 0, *room, cells, runs)
+    stopped = find_runs.version(compiled)(
+        np.array([time for _, time in rows], np.int64), 0, *room, cells, runs
+    )
     found = runs[1 : runs[0, 0] + 1]
-    write_cells.at(compiled)(found, cells)
+    write_run_cells.version(compiled)(found, cells)
     wanted = naive.place(rows[:stopped], *setting, deepcopy(rings), list(spare))
     assert wanted.stopped == stopped, "it took a row that has no room"
     assert cells[:stopped].tolist() == [-1 if each is None else each for each in wanted.cells]
@@ -143,28 +145,30 @@ def test_runs_hold_every_row_that_is_not_late_with_the_cell_it_finds_alone(
     assert in_runs == [i for i, each in enumerate(wanted.cells) if each is not None]
     # It may stop up to a block early, since it asks for room for a block at a time.
     further = naive.place(rows, *setting, deepcopy(rings), list(spare))
-    assert further.stopped - stopped < BLOCK
+    assert further.stopped - stopped < BLOCK_ROWS
 
 
 @speeds
 def test_rows_in_order_are_one_run_per_slice_but_for_blocks_with_two(compiled: bool) -> None:
-    n = 20 * BLOCK
+    n = 20 * BLOCK_ROWS
     rings = {0: naive.Ring(0, RINGS, 0, 1, 0)}
-    room = room_of(rings, [], (-100, 5 * BLOCK, [0]), n)
+    room = room_of(rings, [], (-100, 5 * BLOCK_ROWS, [0]), n)
     cells, runs = np.zeros(n, np.int64), np.zeros((n + 1, 3), np.int64)
-    assert cut.at(compiled)(np.arange(n), 0, *room, cells, runs) == n
-    assert runs[1 : runs[0, 0] + 1].tolist() == [[5 * BLOCK * i, 5 * BLOCK * (i + 1), i] for i in range(4)]
+    assert find_runs.version(compiled)(np.arange(n), 0, *room, cells, runs) == n
+    assert runs[1 : runs[0, 0] + 1].tolist() == [
+        [5 * BLOCK_ROWS * i, 5 * BLOCK_ROWS * (i + 1), i] for i in range(4)
+    ]
 
 
 @speeds
-@pytest.mark.parametrize("stray", [FURTHEST + 10, 2 * FURTHEST])
+@pytest.mark.parametrize("stray", [MAX_DISTANCE + 10, 2 * MAX_DISTANCE])
 def test_a_row_too_far_ahead_stops_both_and_spoils_nothing_before_it(compiled: bool, stray: int) -> None:
     times_ = np.array([5] * 10 + [stray] + [6] * 10)
     room = room_of({0: naive.Ring(0, RINGS, 0, 4, 0)}, [], (0, 10, [0]), 21)
     cells, runs = np.zeros(21, np.int64), np.zeros((22, 3), np.int64)
-    assert place.at(compiled)(np.zeros(21, np.int64), times_, 0, *room, cells) == 10
+    assert find_cells.version(compiled)(np.zeros(21, np.int64), times_, 0, *room, cells) == 10
     assert cells[:10].tolist() == [0] * 10
-    assert cut.at(compiled)(times_, 0, *room, cells, runs) <= 10
+    assert find_runs.version(compiled)(times_, 0, *room, cells, runs) <= 10
     assert room[3][0, END] == 4
 
 
@@ -172,7 +176,9 @@ def test_a_row_too_far_ahead_stops_both_and_spoils_nothing_before_it(compiled: b
 def test_a_slot_beyond_the_table_stops_it_at_its_row(compiled: bool) -> None:
     room = room_of({0: naive.Ring(0, RINGS, 0, 4, 0)}, [], (0, 10, [0]), 3)
     cells = np.zeros(3, np.int64)
-    assert place.at(compiled)(np.array([0, 0, N_SLOTS]), np.array([5, 15, 25]), 0, *room, cells) == 2
+    assert (
+        find_cells.version(compiled)(np.array([0, 0, N_SLOTS]), np.array([5, 15, 25]), 0, *room, cells) == 2
+    )
     assert cells[:2].tolist() == [0, 1]
 
 
@@ -187,8 +193,8 @@ def test_a_block_of_one_slice_or_two_moves_ends_and_notes_late_slices_wherever_t
         slots, at = (np.array([row[part] for row in rows], np.int64) for part in range(2))
         room, single = (room_of(rings, [], (-100, 10, [0]), 2) for _ in range(2))
         cells, runs = np.zeros(2, np.int64), np.zeros((3, 3), np.int64)
-        assert place.at(compiled)(slots, at, 0, *room, cells) == 2
-        assert cut.at(compiled)(at, 0, *single, np.zeros(2, np.int64), runs) == 2
+        assert find_cells.version(compiled)(slots, at, 0, *room, cells) == 2
+        assert find_runs.version(compiled)(at, 0, *single, np.zeros(2, np.int64), runs) == 2
         wanted = naive.place(rows, -100, 10, [0], rings, [])
         assert cells.tolist() == wanted.cells
         expect_rings(room[3], rings)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.windows.ring import clusters_of
+from penstock.kernels.windows.ring import find_clusters
 
 APART = 5
 stretches = st.lists(
@@ -34,7 +34,7 @@ def walked(given_: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
 @given(stretches)
 def test_stretches_are_one_cluster_while_no_gap_is_too_long(given_: list[tuple[int, int, int]]) -> None:
     slots, first, length = (np.array(column, np.int64) for column in zip(*given_, strict=True))
-    found = clusters_of(slots, first, first + length, APART)
+    found = find_clusters(slots, first, first + length, APART)
     assert list(zip(found.slots, found.first, found.past, strict=True)) == walked(given_)
     assert (found.slots[found.of] == slots).all()
     assert (found.first[found.of] <= first).all()

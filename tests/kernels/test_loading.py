@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from penstock.kernels.compile.loops import _signature, loaded
+from penstock.kernels.compile.loops import load_cached, parse_signature
 
 CACHED = """
 import sys
@@ -25,7 +25,7 @@ def never_compiled(number: int) -> int:
 
 
 def test_what_the_cache_does_not_have_is_not_loaded() -> None:
-    assert loaded(never_compiled, _signature("i"), nogil=True) is None
+    assert load_cached(never_compiled, parse_signature("i"), nogil=True) is None
 
 
 @pytest.mark.slow

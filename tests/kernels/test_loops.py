@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.kernels.build import build, loops
+from penstock.kernels.build import build, list_loops
 from penstock.kernels.compile.loops import Loop, loop
-from penstock.kernels.windows.accumulate import RULES, Cells, merge, merge_add, merge_greatest
+from penstock.kernels.windows.accumulate import RULES, Cells, merge, merge_add, merge_max
 from penstock.kernels.windows.tree import QUERIES, SWEEPS, UPDATES
 
 ROOT = Path(__file__).parents[2]
@@ -45,9 +45,9 @@ def fold_all(cells: Cells, n: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
 def test_a_loop_runs_under_the_rule_it_is_given(compiled: bool) -> None:
-    for rule, wanted in ((merge_add, 6), (merge_greatest, 3)):
+    for rule, wanted in ((merge_add, 6), (merge_max, 3)):
         cells = np.array([[1], [3], [2]])
-        fold_all.under(rule, "I2 i", cached=False).at(compiled)(cells, 3)
+        fold_all.with_rule(rule, "I2 i", cached=False).version(compiled)(cells, 3)
         assert cells[0, 0] == wanted
 
 
@@ -63,17 +63,17 @@ def test_what_a_loop_calls_is_part_of_its_name() -> None:
     def outer(cells: Cells) -> None:
         merge(cells, 0, cells, 1)
 
-    one, other = (Loop(outer, None, rules={"merge": rule}) for rule in (merge_add, merge_greatest))
+    one, other = (Loop(outer, None, rules={"merge": rule}) for rule in (merge_add, merge_max))
     assert one._digest() != other._digest()
 
 
 def test_the_loops_are_few_enough_to_build_in_under_a_minute() -> None:
     # About 0.7 s each on one core of the machine they were written on, when nothing is cached.
-    assert 30 <= len(loops()) <= 70
+    assert 30 <= len(list_loops()) <= 70
 
 
 def test_every_loop_says_the_types_it_is_for_and_compiles() -> None:
-    assert build() == len(loops())
+    assert build() == len(list_loops())
 
 
 def test_few_rows_never_load_numba() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from penstock.kernels.compile.intrinsics import add_pair, fetch
+from penstock.kernels.compile.intrinsics import add_pair, prefetch
 from penstock.kernels.compile.loops import loop
 
 Floats = npt.NDArray[np.float64]
@@ -16,8 +16,8 @@ Numbers = npt.NDArray[np.int64]
 def scattered(places: Numbers, values: Floats, pairs: Floats) -> None:
     """Every value into the pair at its place, told beforehand."""
     for j in range(places.shape[0]):
-        fetch(values, np.uint64(j))
-        fetch(places, np.uint64(j))
+        prefetch(values, np.uint64(j))
+        prefetch(places, np.uint64(j))
         add_pair(pairs, np.uint64(places[j]), values[j])
 
 
@@ -35,9 +35,9 @@ def test_a_loop_has_another_name_when_an_instruction_of_it_changes() -> None:
     assert other._digest() == scattered._digest()
     kept = add_pair._emit
     try:
-        add_pair._emit = fetch._emit
+        add_pair._emit = prefetch._emit
         assert other._digest() != loop("Ir Fr F")(lambda: None)._digest()
-        assert add_pair._digest() != fetch._digest()
+        assert add_pair._digest() != prefetch._digest()
         changed = other._digest()
     finally:
         add_pair._emit = kept

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.windows import ready
-from penstock.kernels.windows.place import CLEAN, END, FIRST, GREAT, LATE_FROM, LATE_TO
-from penstock.kernels.windows.sums import NEAR, reciprocal_of, shift_of
+from penstock.kernels.windows.slice_loop import CLEAN, END, FIRST, LATE_FROM, LATE_TO, MAX_ID
+from penstock.kernels.windows.sums import MAX_OFFSET, reciprocal_of, shift_of
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 
@@ -22,7 +22,7 @@ held = st.lists(st.tuples(st.integers(-60, 60), st.integers(1, 30)), min_size=1,
 
 def rings_of(spans: list[tuple[int, int]]) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
     rings = np.zeros((len(spans), 8), np.int64)
-    rings[:, LATE_FROM], rings[:, LATE_TO] = GREAT, -GREAT
+    rings[:, LATE_FROM], rings[:, LATE_TO] = MAX_ID, -MAX_ID
     for ring, (first, length) in zip(rings, spans, strict=True):
         ring[FIRST], ring[END], ring[CLEAN] = first, first + length, first
     return rings
@@ -39,12 +39,14 @@ def test_windows_that_end_in_time_over_slices_held_are_listed_once_in_order(
     offsets = np.array(slicing.offsets, np.int64)
     firsts, counts = np.empty(len(rings), np.int64), np.empty(len(rings), np.int64)
     kind = (window.size, window.every)
-    left = ready.count_ready.at(compiled)(rings, *kind, after, upto, slicing.period, offsets, firsts, counts)
+    left = ready.count_ready.version(compiled)(
+        rings, *kind, after, upto, slicing.period, offsets, firsts, counts
+    )
     found: list[list[tuple[int, int, int]]] = [[] for _ in spans]
     while left:
         starts, lo, hi = (np.empty(left, np.int64) for _ in range(3))
         ends, effort = np.empty(len(rings), np.int64), np.zeros(5, np.int64)
-        now = ready.list_ready.at(compiled)(
+        now = ready.list_ready.version(compiled)(
             rings, *kind, slicing.period, offsets, firsts, counts, most, starts, lo, hi, ends, effort
         )
         assert 0 < now <= most * len(rings)
@@ -75,12 +77,12 @@ def asked(
 
 
 @fixed
-@given(st.integers(1, NEAR), st.data())
+@given(st.integers(1, MAX_OFFSET), st.data())
 def test_the_number_of_periods_is_found_without_dividing(period: int, data: st.DataObject) -> None:
-    times = [0, period - 1, period, NEAR - 1, (NEAR - 1) // period * period - 1]
+    times = [0, period - 1, period, MAX_OFFSET - 1, (MAX_OFFSET - 1) // period * period - 1]
     shift = shift_of(period)
     reciprocal = reciprocal_of(period, shift)
     assert int(reciprocal) < 2**32
-    for time in [*times, data.draw(st.integers(0, NEAR - 1))]:
-        if 0 <= time < NEAR:
+    for time in [*times, data.draw(st.integers(0, MAX_OFFSET - 1))]:
+        if 0 <= time < MAX_OFFSET:
             assert time * int(reciprocal) >> int(shift) == time // period

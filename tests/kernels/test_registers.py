@@ -58,8 +58,8 @@ def expect(rows: Rows, state: Any, neutral: tuple[float, ...], twin: Callable[[l
 @fixed
 @given(rows_of(wholes))
 def test_counts_are_of_rows(compiled: bool, rows: Rows) -> None:
-    state = rules.COUNT.blank(N_CELLS)
-    registers.add_ones.at(compiled)(*placed(rows), state)
+    state = rules.COUNT.neutral_cells(N_CELLS)
+    registers.count_rows.version(compiled)(*placed(rows), state)
     expect(rows, state, (0,), lambda values: (len(values),))
 
 
@@ -67,8 +67,8 @@ def test_counts_are_of_rows(compiled: bool, rows: Rows) -> None:
 @fixed
 @given(rows_of(wholes))
 def test_integer_sums_are_exact_even_where_their_parts_leave_int64(compiled: bool, rows: Rows) -> None:
-    state = rules.WIDE_SUM.blank(N_CELLS)
-    registers.add_wide.at(compiled)(*placed(rows), values_of(rows, np.int64), state)
+    state = rules.WIDE_SUM.neutral_cells(N_CELLS)
+    registers.sum_ints.version(compiled)(*placed(rows), values_of(rows, np.int64), state)
     for cell in range(N_CELLS):
         values = [value for at, value in rows if at == cell]
         assert tuple(state[cell].tolist()) == naive.wide_sum(values)
@@ -79,8 +79,8 @@ def test_integer_sums_are_exact_even_where_their_parts_leave_int64(compiled: boo
 @fixed
 @given(rows_of(reals))
 def test_float_sums_are_near_exact_ones(compiled: bool, rows: Rows) -> None:
-    state = rules.FLOAT_SUM.blank(N_CELLS)
-    registers.add_floats.at(compiled)(*placed(rows), values_of(rows, np.float64), state)
+    state = rules.FLOAT_SUM.neutral_cells(N_CELLS)
+    registers.sum_floats.version(compiled)(*placed(rows), values_of(rows, np.float64), state)
     expect(rows, state, (0.0,), lambda values: (sum(values),))
 
 
@@ -90,9 +90,9 @@ def test_float_sums_are_near_exact_ones(compiled: bool, rows: Rows) -> None:
 @given(rows_of(wholes))
 def test_extremes_and_how_many_have_them(compiled: bool, flip: int, rows: Rows) -> None:
     places, values = placed(rows), values_of(rows, np.int64)
-    alone, counted = rules.GREATEST.blank(N_CELLS), rules.COUNTED.blank(N_CELLS)
-    registers.add_greatest.at(compiled)(*places, values, flip, alone)
-    registers.add_counted.at(compiled)(*places, values, flip, counted)
+    alone, counted = rules.MAX.neutral_cells(N_CELLS), rules.MAX_COUNT.neutral_cells(N_CELLS)
+    registers.keep_max.version(compiled)(*places, values, flip, alone)
+    registers.count_max.version(compiled)(*places, values, flip, counted)
     for cell in range(N_CELLS):
         flipped = [value ^ flip for at, value in rows if at == cell]
         if flipped:
@@ -106,8 +106,8 @@ def test_extremes_and_how_many_have_them(compiled: bool, flip: int, rows: Rows) 
 @given(rows_of(st.tuples(st.integers(-3, 3), st.integers(-2, 2), wholes)))
 def test_first_and_last_go_by_time_then_order(compiled: bool, flip: int, rows: Rows) -> None:
     times, orders, values = (np.array([row[part] for _, row in rows], np.int64) for part in range(3))
-    state = rules.LATEST.blank(N_CELLS)
-    registers.add_latest.at(compiled)(*placed(rows), times, orders, values, flip, state)
+    state = rules.LATEST.neutral_cells(N_CELLS)
+    registers.keep_latest.version(compiled)(*placed(rows), times, orders, values, flip, state)
     for cell in range(N_CELLS):
         held = [(time ^ flip, order ^ flip, value) for at, (time, order, value) in rows if at == cell]
         if held:
@@ -118,8 +118,8 @@ def test_first_and_last_go_by_time_then_order(compiled: bool, flip: int, rows: R
 @fixed
 @given(rows_of(reals))
 def test_moments_are_those_of_two_passes(compiled: bool, rows: Rows) -> None:
-    state, part = rules.MOMENTS.blank(N_CELLS), rules.MOMENTS.blank(1)
-    registers.add_moments.at(compiled)(*placed(rows), values_of(rows, np.float64), part, state)
+    state, part = rules.MOMENTS.neutral_cells(N_CELLS), rules.MOMENTS.neutral_cells(1)
+    registers.add_moments.version(compiled)(*placed(rows), values_of(rows, np.float64), part, state)
     for cell in range(N_CELLS):
         values = [value for at, value in rows if at == cell]
         if values:
@@ -135,16 +135,16 @@ def test_ordered_integers_have_the_order_of_their_floats_and_give_them_back(
 ) -> None:
     floats = np.array(pair, np.float64)
     ordered = np.empty(2, np.int64)
-    registers.order_floats.at(compiled)(floats.view(np.int64), ordered)
+    registers.encode_floats.version(compiled)(floats.view(np.int64), ordered)
     keys = [naive.float_order(value) for value in pair]
     assert (ordered[0] < ordered[1]) == (keys[0] < keys[1])
     assert (ordered[0] == ordered[1]) == (keys[0] == keys[1])
-    assert [naive.float_order(value) for value in registers.floats_of(ordered).tolist()] == keys
-    assert [naive.float_order(value) for value in registers.floats_of(~(~ordered)).tolist()] == keys
+    assert [naive.float_order(value) for value in registers.decode_floats(ordered).tolist()] == keys
+    assert [naive.float_order(value) for value in registers.decode_floats(~(~ordered)).tolist()] == keys
 
 
 def test_a_sum_of_a_million_tenths_is_within_a_thousandth_of_a_billionth() -> None:
     n = 1_000_000
-    state = rules.FLOAT_SUM.blank(1)
-    registers.add_floats.compiled(registers.all_apart(n), np.zeros(n, np.int64), np.full(n, 0.1), state)
+    state = rules.FLOAT_SUM.neutral_cells(1)
+    registers.sum_floats.compiled(registers.single_run(n), np.zeros(n, np.int64), np.full(n, 0.1), state)
     assert abs(state[0, 0] - n / 10) <= 1e-9 * n / 10

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.windows.accumulate import COUNT, GREATEST
+from penstock.kernels.windows.accumulate import COUNT, MAX
 from penstock.kernels.windows.arena import Arena
-from penstock.kernels.windows.place import BASE, END, FIRST, MASK, SMALLEST
 from penstock.kernels.windows.ring import Rings
+from penstock.kernels.windows.slice_loop import BASE, END, FIRST, MASK, MIN_RING_CELLS
 
 fixed = settings(deadline=None, derandomize=True, max_examples=100)
 LONGEST = 3
@@ -28,7 +28,7 @@ class Kept:
     """Rings with a count per slice, and a dict that says what they should hold."""
 
     def __init__(self) -> None:
-        self.arena = Arena([COUNT, GREATEST])
+        self.arena = Arena([COUNT, MAX])
         self.rings = Rings(self.arena, LONGEST)
         self.rings.reserve(4)
         self.wanted: dict[tuple[int, int], int] = {}
@@ -59,7 +59,7 @@ class Kept:
         assert int(self.arena.cells[0].sum()) == sum(self.wanted.values()), (
             "cells that no ring holds are neutral"
         )
-        assert (self.arena.cells[1] == GREATEST.neutral[0]).all()
+        assert (self.arena.cells[1] == MAX.neutral[0]).all()
         blocks = sorted((int(ring[BASE]), int(ring[MASK]) + 1) for ring in self.rings.active()[1])
         assert all(a + n <= b for (a, n), (b, _) in pairwise(blocks)), "blocks overlap"
 
@@ -98,9 +98,9 @@ def test_rings_hold_what_was_put_in_and_not_forgotten(script: list[Any]) -> None
 def test_a_ring_doubles_or_takes_what_is_needed_and_shrinks_once_it_stayed_below_a_quarter() -> None:
     kept = Kept()
     kept.add([(0, 0)])
-    assert kept.capacities() == [SMALLEST]
+    assert kept.capacities() == [MIN_RING_CELLS]
     kept.add([(0, 4)])
-    assert kept.capacities() == [2 * SMALLEST]
+    assert kept.capacities() == [2 * MIN_RING_CELLS]
     kept.add([(0, 63)])
     assert kept.capacities() == [64]
     kept.forget(47)  # 17 of 64 are left: more than a quarter

@@ -22,7 +22,7 @@ def cells_of(rule: Rule) -> st.SearchStrategy[tuple[float, ...]]:
     if rule is rules.MOMENTS:
         values = st.lists(small.map(float), max_size=5)
         return values.map(_moments)
-    if rule is rules.COUNTED:
+    if rule is rules.MAX_COUNT:
         return st.tuples(small, st.integers(1, 3)) | st.just(rule.neutral)
     return st.tuples(*(small.map(float) if rule.floats else small for _ in rule.neutral)) | st.just(
         rule.neutral
@@ -73,6 +73,6 @@ def test_a_neutral_cell_changes_nothing_on_either_side(rule: Rule, data: Any) ->
 
 
 def test_a_loop_over_cells_without_a_rule_says_so() -> None:
-    cells = rules.COUNT.blank(2)
+    cells = rules.COUNT.neutral_cells(2)
     with pytest.raises(AssertionError, match="runs under a rule"):
         rules.merge(cells, 0, cells, 1)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.windows.accumulate import COUNT, COUNTED, GREATEST, MOMENTS
-from penstock.kernels.windows.folds import fold_rule
-from penstock.kernels.windows.sessions import NONE, join_loop, place_runs
+from penstock.kernels.windows.accumulate import COUNT, MAX, MAX_COUNT, MOMENTS
+from penstock.kernels.windows.folds import build_fold_rule
+from penstock.kernels.windows.sessions import NO_SESSION, assign_sessions, build_merge_loop
 
 GAP = 3
 SPEEDS = pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
@@ -21,13 +21,13 @@ class Lists:
     """Sessions of two slots in arrays of 64, as `OpenSessions` has them."""
 
     def __init__(self, compiled: bool) -> None:
-        self.newest, self.older = np.full(2, NONE), np.full(64, NONE)
+        self.newest, self.older = np.full(2, NO_SESSION), np.full(64, NO_SESSION)
         self.opens, self.closes = np.zeros(64, np.int64), np.zeros(64, np.int64)
         self.free = list(range(64))
-        self.place = place_runs.at(compiled)
+        self.place = assign_sessions.version(compiled)
 
     def add(self, slot: int, start: int, end: int, must_touch: bool = False) -> int:
-        home, lost, kept = (np.full(64, NONE) for _ in range(3))
+        home, lost, kept = (np.full(64, NO_SESSION) for _ in range(3))
         run = (np.array([slot]), np.array([start]), np.array([end]), int(must_touch))
         lists = (self.newest, self.older, self.opens, self.closes)
         self.place(*run, *lists, np.array(self.free), home[:1], lost, kept)
@@ -37,7 +37,7 @@ class Lists:
     def of(self, slot: int) -> list[tuple[int, int]]:
         """The sessions of a slot, the oldest first."""
         found, here = list[tuple[int, int]](), int(self.newest[slot])
-        while here != NONE:
+        while here != NO_SESSION:
             found.append((int(self.opens[here]), int(self.closes[here])))
             here = int(self.older[here])
         return found[::-1]
@@ -71,8 +71,8 @@ def test_runs_in_any_order_make_the_sessions_that_sorting_makes(
 def test_a_run_that_must_touch_opens_no_session(compiled: bool) -> None:
     lists = Lists(compiled)
     lists.add(0, 10, 13)
-    assert lists.add(0, 2, 5, must_touch=True) == NONE
-    assert lists.add(0, 7, 10, must_touch=True) != NONE
+    assert lists.add(0, 2, 5, must_touch=True) == NO_SESSION
+    assert lists.add(0, 7, 10, must_touch=True) != NO_SESSION
     assert lists.of(0) == [(7, 13)]
 
 
@@ -81,8 +81,8 @@ def test_a_run_that_must_touch_opens_no_session(compiled: bool) -> None:
     ("rule", "cells", "expected"),
     [
         (COUNT, [[1], [2], [4]], [7]),
-        (GREATEST, [[1], [9], [4]], [9]),
-        (COUNTED, [[5, 1], [5, 2], [3, 7]], [5, 3]),
+        (MAX, [[1], [9], [4]], [9]),
+        (MAX_COUNT, [[5, 1], [5, 2], [3, 7]], [5, 3]),
         (MOMENTS, [[1.0, 2.0, 0.0], [1.0, 4.0, 0.0], [1.0, 6.0, 0.0]], [3.0, 4.0, 8.0]),
     ],
     ids=["count", "greatest", "counted", "moments"],
@@ -91,14 +91,14 @@ def test_cells_are_put_together_in_the_target(
     compiled: bool, rule: Any, cells: list[list[float]], expected: list[float]
 ) -> None:
     state = np.array(cells, rule.dtype)
-    join_loop(rule).at(compiled)(np.array([0, 0]), np.array([1, 2]), state)
+    build_merge_loop(rule).version(compiled)(np.array([0, 0]), np.array([1, 2]), state)
     assert state[0].tolist() == expected
 
 
 @pytest.mark.slow
 @SPEEDS
 def test_cells_of_a_users_fold_are_put_together_by_its_combine(compiled: bool) -> None:
-    rule = fold_rule("longest", lambda a, b: (max(a[0], b[0]), a[1] + b[1]), (0.0, 0.0), alone=False)
+    rule = build_fold_rule("longest", lambda a, b: (max(a[0], b[0]), a[1] + b[1]), (0.0, 0.0), alone=False)
     state = np.array([[2.0, 1.0], [5.0, 1.0], [3.0, 4.0]])
-    join_loop(rule).at(compiled)(np.array([0, 0]), np.array([1, 2]), state)
+    build_merge_loop(rule).version(compiled)(np.array([0, 0]), np.array([1, 2]), state)
     assert state[0].tolist() == [5.0, 6.0]

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.compile.loops import Loop
-from penstock.kernels.keys.slots import assign_far, assign_near, enter_far, remove_far
+from penstock.kernels.keys.slots import assign_dense, assign_hashed, insert_slots, remove_slots
 from tests.naive.slots import table_of
 
 Ints = npt.NDArray[np.int64]
@@ -63,14 +63,14 @@ class Far:
         missed = np.zeros(block + 1, dtype=np.int64)
         given = np.array(words, dtype=np.int64)
         given.flags.writeable = False
-        stopped, self.n_free = self.pick(assign_far)(
+        stopped, self.n_free = self.pick(assign_hashed)(
             given, row, self.pairs, SHIFT, self.slot_words, self.stack, self.n_free, missed, slots
         )
         return stopped, slots.tolist()
 
     def remove(self, slots: list[int]) -> None:
         gone = np.array(slots, dtype=np.int64)
-        self.pick(remove_far)(gone, self.slot_words, self.pairs, SHIFT)
+        self.pick(remove_slots)(gone, self.slot_words, self.pairs, SHIFT)
         self.stack[self.n_free : self.n_free + len(slots)] = gone
         self.n_free += len(slots)
 
@@ -137,7 +137,7 @@ def test_slots_are_entered_into_an_empty_table_as_if_their_words_had_come(pick: 
     came, entered = Far(pick), Far(pick)
     came.assign(words)
     entered.slot_words[:] = came.slot_words
-    pick(enter_far)(np.arange(9), entered.slot_words, entered.pairs, SHIFT)
+    pick(insert_slots)(np.arange(9), entered.slot_words, entered.pairs, SHIFT)
     assert entered.pairs.tolist() == came.pairs.tolist()
 
 
@@ -145,7 +145,7 @@ def near(pick: Pick, words: list[int], low: int, reach: int, n_free: int = 64) -
     table: Ints = np.full(reach, -1, dtype=np.int64)
     slots: Ints = np.full(len(words), -7, dtype=np.int64)
     stack = np.arange(n_free - 1, -1, -1)
-    stopped, left = pick(assign_near)(
+    stopped, left = pick(assign_dense)(
         np.array(words, dtype=np.int64), 0, low, table, np.zeros(64, np.int64), stack, n_free, slots
     )
     return stopped, left, slots[:stopped].tolist()

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.windows.place import END, FIRST, GREAT, LEAST, MASK, NEVER
-from penstock.kernels.windows.sums import PAIRED, sum_keyed, sum_single
+from penstock.kernels.windows.slice_loop import END, FIRST, MASK, MAX_ID, MIN_ID, MIN_TIME
+from penstock.kernels.windows.sums import MAX_PAIRS, sum_keyed, sum_single
 
 speeds = pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
 Ints = npt.NDArray[np.int64]
@@ -39,7 +39,9 @@ def expected(times: Ints, values: npt.NDArray[np.float64], slots: Ints) -> dict[
 def rings_of(n_slots: int, size: int) -> Ints:
     """A ring per slot that holds slices from the first open one on, already grown."""
     first = OPEN_FROM // PERIOD
-    held = [[slot * size, size - 1, first, first + size, first, GREAT, -GREAT, 0] for slot in range(n_slots)]
+    held = [
+        [slot * size, size - 1, first, first + size, first, MAX_ID, -MAX_ID, 0] for slot in range(n_slots)
+    ]
     return np.array(held, np.int64)
 
 
@@ -59,7 +61,7 @@ def found_in(rings: Ints, counts: Ints, sums: npt.NDArray[np.float64]) -> dict[t
     st.sampled_from([1, 130, 1500, 2500]),
     st.sampled_from([0, 3, 35, 400]),
     st.integers(1, 200),
-    st.sampled_from([256, PAIRED // 2, 2 * PAIRED]),
+    st.sampled_from([256, MAX_PAIRS // 2, 2 * MAX_PAIRS]),
     st.integers(1, 4),
 )
 @settings(deadline=None, max_examples=40)
@@ -71,16 +73,16 @@ def test_every_row_on_time_is_in_the_sum_of_its_slice(
     slots = np.random.default_rng(seed + 1).integers(0, n_slots, n_rows)
     rings, late = rings_of(n_slots, size), np.zeros(n_rows + 1, np.int64)
     reach = OPEN_FROM // PERIOD * PERIOD
-    clock = np.array([OPEN_FROM, OPEN_FROM, reach, reach // PERIOD, PERIOD, GREAT], np.int64)
+    clock = np.array([OPEN_FROM, OPEN_FROM, reach, reach // PERIOD, PERIOD, MAX_ID], np.int64)
     counts, sums = np.zeros(n_slots * size, np.int64), np.zeros(n_slots * size)
     room = (clock, 1 / PERIOD, np.zeros(1, np.int64), rings, np.zeros(1, np.int64), late, counts, sums)
     if n_slots == 1:
-        stopped = sum_single.at(compiled)(times, values, 0, *room)
+        stopped = sum_single.version(compiled)(times, values, 0, *room)
     else:
-        run, pairs = np.array([NEVER], np.int64), np.zeros(2 * n_slots)
-        stopped = sum_keyed.at(compiled)(slots, times, values, 0, *room, run, pairs)
+        run, pairs = np.array([MIN_ID], np.int64), np.zeros(2 * n_slots)
+        stopped = sum_keyed.version(compiled)(slots, times, values, 0, *room, run, pairs)
         assert not pairs.any()
     assert stopped == n_rows
     assert found_in(rings, counts, sums) == expected(times, values, slots)
     assert late[1 : late[0] + 1].tolist() == np.flatnonzero(times < OPEN_FROM).tolist()
-    assert clock[LEAST] == times.min()
+    assert clock[MIN_TIME] == times.min()

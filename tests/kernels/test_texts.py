@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.compile.loops import Loop
-from penstock.kernels.keys.strings import assign_texts, write_texts
+from penstock.kernels.keys.strings import assign_strings, write_strings
 
 Ints = npt.NDArray[np.int64]
 Pick = Callable[[Loop], Callable[..., Any]]
@@ -38,7 +38,7 @@ class Texts:
     """A table of 32 entries with room for 24 slots and an arena of so many words."""
 
     def __init__(self, pick: Pick, n_arena: int = 200, n_free: int = 24) -> None:
-        self.assign_texts = pick(assign_texts)
+        self.assign_texts = pick(assign_strings)
         self.pairs: Ints = np.full(64, -1, dtype=np.int64)
         self.hashes, self.starts = np.zeros((2, 24), dtype=np.int64)
         self.arena: Ints = np.zeros(n_arena, dtype=np.int64)
@@ -128,5 +128,5 @@ def test_texts_are_written_out_in_any_order(pick: Pick, texts: list[bytes], data
     slots = data.draw(st.lists(st.sampled_from(range(len(texts))), max_size=12))
     offsets = np.cumsum([0, *(len(texts[slot]) for slot in slots)])
     written: Ints = np.zeros(offsets[-1] // 8 + 2, dtype=np.int64)
-    pick(write_texts)(np.array(slots, dtype=np.int64), table.starts, table.arena, offsets, written)
+    pick(write_strings)(np.array(slots, dtype=np.int64), table.starts, table.arena, offsets, written)
     assert written.tobytes()[: offsets[-1]] == b"".join(texts[slot] for slot in slots)

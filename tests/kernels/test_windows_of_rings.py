@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.kernels.windows import accumulate as rules
 from penstock.kernels.windows import tree as stacks
 from penstock.kernels.windows.accumulate import Rule
-from penstock.kernels.windows.place import BASE, CLEAN, END, FIRST, GREAT, LATE_FROM, LATE_TO, MASK
+from penstock.kernels.windows.slice_loop import BASE, CLEAN, END, FIRST, LATE_FROM, LATE_TO, MASK, MAX_ID
 from penstock.kernels.windows.tree import NUMBER_SWEEPS, QUERIES, SWEEPS, UPDATES
 
 fixed = settings(deadline=None, derandomize=True, max_examples=15)
@@ -32,9 +32,9 @@ class Case:
         self.rings[:, MASK] = capacities - 1
         self.rings[:, FIRST] = self.rng.integers(-100, 100, n_rings)
         self.rings[:, END] = self.rings[:, FIRST] + self.rng.integers(1, capacities + 1)
-        self.rings[:, CLEAN], self.rings[:, LATE_FROM] = self.rings[:, FIRST], GREAT
-        self.rings[:, LATE_TO] = -GREAT
-        self.cells = rule.blank(int(capacities.sum()))
+        self.rings[:, CLEAN], self.rings[:, LATE_FROM] = self.rings[:, FIRST], MAX_ID
+        self.rings[:, LATE_TO] = -MAX_ID
+        self.cells = rule.neutral_cells(int(capacities.sum()))
         self.nodes = self.random(len(self.cells))  # a tree must not trust what stood there before
         for ring in range(n_rings):
             for id_ in range(self.rings[ring, FIRST], self.rings[ring, END]):
@@ -68,7 +68,7 @@ class Case:
         found = []
         for window in range(len(lo)):
             ring = self.rings[np.searchsorted(ends, window, side="right")]
-            out = self.rule.blank(1)
+            out = self.rule.neutral_cells(1)
             for id_ in range(lo[window], hi[window]):
                 self.rule.merge.plain(out, 0, self.cells, int(ring[BASE] + (id_ & ring[MASK])))
             found.append(out[0].tolist())
@@ -79,11 +79,13 @@ class Case:
         ends, lo, hi = self.windows()
         levels = self.size.bit_length() - 1
         past = self.rings[:, END].copy()
-        UPDATES[self.rule.name].at(compiled)(self.cells, self.nodes, self.rings, past, levels)
-        self.rings[:, CLEAN], self.rings[:, LATE_FROM], self.rings[:, LATE_TO] = past, GREAT, -GREAT
-        out = self.rule.blank(len(lo))
+        UPDATES[self.rule.name].version(compiled)(self.cells, self.nodes, self.rings, past, levels)
+        self.rings[:, CLEAN], self.rings[:, LATE_FROM], self.rings[:, LATE_TO] = past, MAX_ID, -MAX_ID
+        out = self.rule.neutral_cells(len(lo))
         arguments = (self.rings, ends, lo, hi, levels, out)
-        QUERIES[self.rule.name].at(compiled)(self.cells, self.nodes, self.rule.blank(1), *arguments)
+        QUERIES[self.rule.name].version(compiled)(
+            self.cells, self.nodes, self.rule.neutral_cells(1), *arguments
+        )
         return out
 
 
@@ -103,13 +105,17 @@ def test_sweeping_gives_what_folding_gives(
 ) -> None:
     case = Case(rule, *shape)
     ends, lo, hi = case.windows()
-    out = rule.blank(len(lo))
-    scratch = rule.blank(case.size + 1)
-    SWEEPS[rule.name].at(compiled)(case.cells, rule.blank(1), case.rings, ends, lo, hi, scratch, out)
+    out = rule.neutral_cells(len(lo))
+    scratch = rule.neutral_cells(case.size + 1)
+    SWEEPS[rule.name].version(compiled)(
+        case.cells, rule.neutral_cells(1), case.rings, ends, lo, hi, scratch, out
+    )
     agree(out, case.folded())
 
 
-@pytest.mark.parametrize("rule", [rule for rule in rules.RULES if rule.join], ids=lambda rule: rule.name)
+@pytest.mark.parametrize(
+    "rule", [rule for rule in rules.RULES if rule.merge_numbers], ids=lambda rule: rule.name
+)
 @speeds
 @fixed
 @given(cases)
@@ -118,9 +124,9 @@ def test_sweeping_cells_of_one_number_gives_what_folding_gives(
 ) -> None:
     case = Case(rule, *shape)
     ends, lo, hi = case.windows()
-    out, scratch = rule.blank(len(lo)), np.empty(case.size, rule.dtype)
+    out, scratch = rule.neutral_cells(len(lo)), np.empty(case.size, rule.dtype)
     arguments = (case.rings, ends, lo, hi, rule.neutral[0], scratch, out.reshape(-1))
-    NUMBER_SWEEPS[rule.name].at(compiled)(case.cells.reshape(-1), *arguments)
+    NUMBER_SWEEPS[rule.name].version(compiled)(case.cells.reshape(-1), *arguments)
     agree(out, case.folded())
 
 
@@ -133,8 +139,8 @@ def test_subtracting_gives_what_folding_gives(
 ) -> None:
     case = Case(rule, *shape)
     ends, lo, hi = case.windows()
-    out, scratch = rule.blank(len(lo)), rule.blank(64)
-    stacks.subtract.at(compiled)(case.cells, case.rings, ends, lo, hi, scratch, out)
+    out, scratch = rule.neutral_cells(len(lo)), rule.neutral_cells(64)
+    stacks.subtract_prefixes.version(compiled)(case.cells, case.rings, ends, lo, hi, scratch, out)
     agree(out, case.folded())
 
 
@@ -169,21 +175,21 @@ def test_the_tree_stays_right_when_leaves_change_that_windows_have_used(
 def test_the_sixth_window_of_the_papers_example_wraps_around_the_leaves() -> None:
     # Fig. 6: windows of 4 panes every 1 over 8 leaves; panes 8 and 9 stand in leaves 0 and 1, and the sixth
     # window is panes 5 to 8, range(5, 0).
-    cells, nodes = rules.COUNT.blank(8), rules.COUNT.blank(8)
+    cells, nodes = rules.COUNT.neutral_cells(8), rules.COUNT.neutral_cells(8)
     cells[:, 0] = [256, 512, 4, 8, 16, 32, 64, 128]  # pane i counts 2^i; panes 0 and 1 are gone
-    rings = np.array([[0, 7, 2, 10, 2, GREAT, -GREAT, 0]], np.int64)
+    rings = np.array([[0, 7, 2, 10, 2, MAX_ID, -MAX_ID, 0]], np.int64)
     UPDATES["count"].plain(cells, nodes, rings, np.array([10]), 2)
-    out = rules.COUNT.blank(1)
+    out = rules.COUNT.neutral_cells(1)
     ends, lo, hi = np.array([1]), np.array([5]), np.array([9])
-    QUERIES["count"].plain(cells, nodes, rules.COUNT.blank(1), rings, ends, lo, hi, 2, out)
+    QUERIES["count"].plain(cells, nodes, rules.COUNT.neutral_cells(1), rings, ends, lo, hi, 2, out)
     assert out.tolist() == [[32 + 64 + 128 + 256]]
 
 
 def test_a_node_and_its_parent_stand_where_the_paper_puts_them() -> None:
     # Section V-B: with m leaves the parent of node i is (i >> 1) | m, and the root is node 2m - 2.
-    cells, nodes = rules.COUNT.blank(8), rules.COUNT.blank(8)
+    cells, nodes = rules.COUNT.neutral_cells(8), rules.COUNT.neutral_cells(8)
     cells[:, 0] = [1, 2, 4, 8, 16, 32, 64, 128]
-    rings = np.array([[0, 7, 0, 8, 0, GREAT, -GREAT, 0]], np.int64)
+    rings = np.array([[0, 7, 0, 8, 0, MAX_ID, -MAX_ID, 0]], np.int64)
     UPDATES["count"].plain(cells, nodes, rings, np.array([8]), 3)
     flat = [*cells[:, 0].tolist(), *nodes[:7, 0].tolist()]
     for i in range(14):

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.kernels.compile.user import Written
-from penstock.kernels.windows.folds import Functions, lift_loop, probe_loop
+from penstock.kernels.compile.user_functions import FunctionSource
+from penstock.kernels.windows.folds import FoldFunctions, build_lift_loop, build_probe_loop
 
 SCALE = 2.0
 LOG = [0.0]
@@ -40,9 +40,9 @@ def logged(row: Any) -> float:
 
 
 def test_a_function_made_twice_is_one_function() -> None:
-    assert Written(made()) == Written(made())
-    assert hash(Written(made())) == hash(Written(made()))
-    assert Written(made())._digest() == Written(made())._digest()
+    assert FunctionSource(made()) == FunctionSource(made())
+    assert hash(FunctionSource(made())) == hash(FunctionSource(made()))
+    assert FunctionSource(made())._digest() == FunctionSource(made())._digest()
 
 
 @pytest.mark.parametrize(
@@ -51,34 +51,34 @@ def test_a_function_made_twice_is_one_function() -> None:
     ids=["captured value", "captured type", "default", "type of default", "bool", "code"],
 )
 def test_functions_that_differ_in_anything_are_two(other: Callable[[Any], Any]) -> None:
-    assert Written(made()) != Written(other)
-    assert Written(made())._digest() != Written(other)._digest()
+    assert FunctionSource(made()) != FunctionSource(other)
+    assert FunctionSource(made())._digest() != FunctionSource(other)._digest()
 
 
 def test_the_two_zeros_and_constants_of_other_types_are_told_apart() -> None:
     ways = [lambda row: 0.0, lambda row: -0.0, lambda row: 0, lambda row: False, lambda row: (0.0, 0)]
-    assert len({Written(each) for each in ways}) == len(ways)
+    assert len({FunctionSource(each) for each in ways}) == len(ways)
 
 
 def test_a_global_that_a_function_names_is_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = Written(scaled)
+    before = FunctionSource(scaled)
     monkeypatch.setitem(globals(), "SCALE", 5.0)
-    assert Written(scaled) != before
+    assert FunctionSource(scaled) != before
 
 
 def test_code_is_kept_on_disk_when_all_that_it_says_has_words() -> None:
-    assert Written(rooted).lasting
-    assert Written(scaled).lasting
-    assert not Written(logged).lasting  # a list may hold something else next time
+    assert FunctionSource(rooted).is_stable
+    assert FunctionSource(scaled).is_stable
+    assert not FunctionSource(logged).is_stable  # a list may hold something else next time
     space: dict[str, Any] = {}
     exec("def typed(row): return row.v", space)  # in no file, as at a prompt
-    assert not Written(space["typed"]).lasting
+    assert not FunctionSource(space["typed"]).is_stable
 
 
 def test_captured_values_and_defaults_are_compiled_in() -> None:
     parts = np.empty((2, 1))
-    of = Functions(Written(made(10.0, 4.0)), Written(lambda a, b: a + b), ("v",), 1, True)
-    loop = lift_loop(of)
+    of = FoldFunctions(FunctionSource(made(10.0, 4.0)), FunctionSource(lambda a, b: a + b), ("v",), 1, True)
+    loop = build_lift_loop(of)
     assert loop.compiles
     loop.compiled(np.array([1.0, 2.0]), parts)
     assert parts[:, 0].tolist() == [14.0, 24.0]
@@ -90,15 +90,19 @@ def test_what_a_function_captured_does_not_change_under_a_compiled_loop() -> Non
     def lift(row: Any) -> Any:
         return row.v * factor
 
-    written = Written(lift)
+    written = FunctionSource(lift)
     factor = 3.0
     parts = np.empty((1, 1))
-    lift_loop(Functions(written, Written(lambda a, b: a + b), ("v",), 1, True)).plain(np.array([1.0]), parts)
+    build_lift_loop(FoldFunctions(written, FunctionSource(lambda a, b: a + b), ("v",), 1, True)).plain(
+        np.array([1.0]), parts
+    )
     assert parts.tolist() == [[2.0]]
 
 
 def test_rows_that_cannot_be_lifted_are_found_before_any_is_combined() -> None:
-    probe = probe_loop(Functions(Written(lambda row: 1.0 / row.v), Written(max_of), ("v",), 1, True))
+    probe = build_probe_loop(
+        FoldFunctions(FunctionSource(lambda row: 1.0 / row.v), FunctionSource(max_of), ("v",), 1, True)
+    )
     assert probe.compiles
     probe.compiled(np.array([1.0, 2.0]))
     with pytest.raises(ZeroDivisionError):
@@ -106,9 +110,11 @@ def test_rows_that_cannot_be_lifted_are_found_before_any_is_combined() -> None:
 
 
 def test_a_lift_that_gives_too_many_numbers_is_refused_row_by_row() -> None:
-    probe = probe_loop(Functions(Written(lambda row: (row.v, 1.0)), Written(max_of), ("v",), 1, False))
+    probe = build_probe_loop(
+        FoldFunctions(FunctionSource(lambda row: (row.v, 1.0)), FunctionSource(max_of), ("v",), 1, False)
+    )
     with pytest.raises(ValueError, match="a part has 1 numbers"):
-        probe.at(True)(np.array([1.0]))
+        probe.version(True)(np.array([1.0]))
 
 
 def max_of(a: float, b: float) -> float:
@@ -119,7 +125,7 @@ _MODULE = """
 import numpy as np
 from numba.core.event import install_recorder
 from penstock.kernels.windows.folds import Functions, cells_loop
-from penstock.kernels.compile.user import Written
+from penstock.kernels.compile.user_functions import Written
 
 def lift(row):
     return row.v * {factor}

@@ -27,7 +27,7 @@ from penstock.stages.functions.rows import plain_rows_of
 from penstock.stages.make import build_stage
 from penstock.stages.patterns.partitioners import KeyDeal
 from penstock.stages.rows.batch import Batch
-from penstock.stages.rows.order import NOTHING
+from penstock.stages.rows.order import NO_ORDER
 from penstock.stages.source import SourceStage
 from penstock.stages.stage import Site, Stage
 from tests.engines.reference.sketch import Sketch, batch
@@ -184,7 +184,7 @@ def shown(batches: Sequence[Batch]) -> list[str]:
 
 
 def _shown(values: Any, time: int, order: tuple[int, ...]) -> str:
-    return repr((dict(values), time, tuple(number for number in order if number != NOTHING)))
+    return repr((dict(values), time, tuple(number for number in order if number != NO_ORDER)))
 
 
 def agree(case: Case) -> None:

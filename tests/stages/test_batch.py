@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.stages.rows.batch import FEWEST, MANY, Batch, Part, Pick, columns_of, joined
+from penstock.stages.rows.batch import (
+    MAX_PLAIN_ROWS,
+    MAX_SPARSITY,
+    Batch,
+    ColumnView,
+    Selection,
+    concat_batches,
+    rows_to_columns,
+)
 
 SCHEMA = pa.schema(
     [
@@ -35,7 +43,7 @@ ROWS = st.lists(ROW, min_size=1, max_size=30)
 
 def batch_of(rows: list[dict[str, object]]) -> Batch:
     """Columns, the second half of a longer batch: offsets must not matter."""
-    twice = columns_of([*rows, *rows], SCHEMA).slice(len(rows))
+    twice = rows_to_columns([*rows, *rows], SCHEMA).slice(len(rows))
     n = len(rows)
     return Batch(twice, np.arange(n) * 10, (np.arange(n) * 7, np.arange(n)[::-1].copy()))
 
@@ -65,56 +73,56 @@ def test_rows_picked_again_and_again_are_those_that_copying_gives(rows, picks): 
 @given(ROWS)
 def test_plain_rows_and_columns_are_two_faces_of_one_batch(rows):  # type: ignore[no-untyped-def]  # hypothesis draws them
     n = len(rows)
-    plain = Batch.of_plain(rows, SCHEMA, list(range(n)), (range(3, n + 3),))
+    plain = Batch.from_rows(rows, SCHEMA, list(range(n)), (range(3, n + 3),))
     assert plain.plain == rows
-    assert plain.rows.equals(columns_of(rows, SCHEMA))
+    assert plain.rows.equals(rows_to_columns(rows, SCHEMA))
     assert plain.times.tolist() == list(range(n))
     assert plain.order[0].tolist() == list(range(3, n + 3))
     odd = plain.where(np.arange(n) % 2 == 1)
     assert odd.plain is None or list(odd.plain) == rows[1::2]
-    assert odd.rows.equals(columns_of(rows, SCHEMA).take(pa.array(range(1, n, 2), pa.int64())))
+    assert odd.rows.equals(rows_to_columns(rows, SCHEMA).take(pa.array(range(1, n, 2), pa.int64())))
 
 
 def test_a_column_that_nobody_asks_for_is_not_copied() -> None:
     batch = Batch(pa.RecordBatch.from_pydict({"a": [1, 2, 3], "b": ["x", "y", "z"]}), np.arange(3))
     some = batch.where(np.array([True, False, True]))
     assert some.column("a").to_pylist() == [1, 3]
-    picked = some._picked
+    picked = some._selected
     assert picked is not None
     assert list(picked._found) == ["a"]
 
 
 def test_few_of_many_rows_are_copied_at_once_so_that_the_many_can_go() -> None:
-    n = 10 * FEWEST
+    n = 10 * MAX_SPARSITY
     batch = Batch(pa.RecordBatch.from_pydict({"a": list(range(n))}), np.arange(n))
-    assert batch.take(np.arange(3))._picked is None
-    assert batch.take(np.arange(n // 2))._picked is not None
+    assert batch.take(np.arange(3))._selected is None
+    assert batch.take(np.arange(n // 2))._selected is not None
 
 
 def test_columns_beside_others_are_looked_up_in_their_own_batch() -> None:
     batch = Batch(pa.RecordBatch.from_pydict({"a": [5, 6, 7]}), np.arange(3))
     names = pa.RecordBatch.from_pydict({"name": ["x", "y"]})
     schema = pa.schema([("a", pa.int64()), ("name", pa.string())])
-    both = batch.beside([Part(names, Pick.at(np.array([1, 0, 1])))], schema)
+    both = batch.with_columns([ColumnView(names, Selection.from_indices(np.array([1, 0, 1])))], schema)
     assert both.rows.to_pydict() == {"a": [5, 6, 7], "name": ["y", "x", "y"]}
-    coded = both.take(np.array([2, 0, 2, 1])).coded("name")
+    coded = both.take(np.array([2, 0, 2, 1])).dictionary_column("name")
     assert coded is not None
     assert coded.values.to_pylist() == ["x", "y"]
     assert coded.codes.tolist() == [1, 1, 1, 0]
-    assert both.coded("a") is None
+    assert both.dictionary_column("a") is None
 
 
-@pytest.mark.parametrize("n", [1, MANY + 1])
+@pytest.mark.parametrize("n", [1, MAX_PLAIN_ROWS + 1])
 def test_rows_made_of_others_keep_their_times_and_places(n: int) -> None:
     batch = Batch(pa.RecordBatch.from_pydict({"a": [0] * n}), np.arange(n) + 5, (np.arange(n),))
-    made = batch.made_of([{"b": at} for at in range(n)], pa.schema({"b": pa.int64()}))
+    made = batch.with_rows([{"b": at} for at in range(n)], pa.schema({"b": pa.int64()}))
     assert made.rows.column("b").to_pylist() == list(range(n))
     assert made.times.tolist() == batch.times.tolist()
-    assert (made.plain is None) == (n > MANY)  # many plain rows would take ten times the memory
+    assert (made.plain is None) == (n > MAX_PLAIN_ROWS)  # many plain rows would take ten times the memory
 
 
 def test_batches_of_both_faces_can_be_joined() -> None:
     schema = pa.schema({"a": pa.int64()})
     columns = Batch(pa.RecordBatch.from_pydict({"a": [1, 2]}), np.array([1, 2]))
-    plain = Batch.of_plain([{"a": 3}], schema, [3])
-    assert joined([columns, plain], schema).rows.column("a").to_pylist() == [1, 2, 3]
+    plain = Batch.from_rows([{"a": 3}], schema, [3])
+    assert concat_batches([columns, plain], schema).rows.column("a").to_pylist() == [1, 2, 3]

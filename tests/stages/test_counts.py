@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.windows.folds import fold_rule
+from penstock.kernels.windows.folds import build_fold_rule
 from penstock.stages.window.accumulators import Kind, Register
 from penstock.stages.window.count_store import CountStore
 from penstock.stages.window.store import ENDED, NEVER, Arriving, Fate, Left, Outcome
@@ -199,7 +199,7 @@ def test_a_store_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(
 
 
 def test_a_users_fold_is_combined_from_panes() -> None:
-    product = fold_rule("product", lambda a, b: a * b, (1.0,), alone=True)
+    product = build_fold_rule("product", lambda a, b: a * b, (1.0,), alone=True)
     store = CountStore([CountWindow(2, 1)], 0, [Register(Kind.FOLD, 1, product)])
     store.take(arriving([Row(4, 0, 0), Row(8, 0, 1), Row(10, 0, 2)]), NEVER)  # values are halves
     assert store.leave(ENDED).cells[0].tolist() == [[2.0 * 4.0], [4.0 * 5.0]]

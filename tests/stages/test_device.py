@@ -13,10 +13,10 @@ import pytest
 from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.errors import EngineError, NotSupported, Where
-from penstock.kernels.compile.user import Written
+from penstock.kernels.compile.user_functions import FunctionSource
 from penstock.kernels.cuda import device
 from penstock.kernels.windows.accumulate import Rule
-from penstock.kernels.windows.folds import fold_rule
+from penstock.kernels.windows.folds import build_fold_rule
 from penstock.operators import aggregates as spec
 from penstock.operators.window import session, tumbling
 from penstock.operators.windows import KeyedWindows
@@ -93,7 +93,7 @@ def test_without_a_device_auto_is_the_cpu_and_says_what_is_missing(monkeypatch: 
 def test_without_a_device_asking_for_one_is_an_error_when_the_stage_is_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(device, "missing", lambda: "the package numba-cuda is not installed")
+    monkeypatch.setattr(device, "explain_missing", lambda: "the package numba-cuda is not installed")
     with pytest.raises(EngineError) as told:
         placed(device="cuda")
     assert (told.value.step, told.value.where) == (STEP, WHERE)
@@ -102,7 +102,7 @@ def test_without_a_device_asking_for_one_is_an_error_when_the_stage_is_made(
 
 
 def test_a_combine_that_cannot_be_compiled_for_a_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    rule = fold_rule("plus", Written(plus), (0.0,), alone=True)
+    rule = build_fold_rule("plus", FunctionSource(plus), (0.0,), alone=True)
     monkeypatch.setattr("penstock.stages.window.device.choose_device", lambda device: device)
     monkeypatch.setattr("penstock.stages.window.device._why_not_compiled", lambda rule: "no strings here")
     with pytest.raises(NotSupported) as told:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.kernels.windows.accumulate import floats_of
+from penstock.kernels.windows.accumulate import decode_floats
 from penstock.stages.policy import Pace
 from penstock.stages.window.accumulators import Kind, Register
 from penstock.stages.window.inputs import Filling
@@ -34,7 +34,7 @@ def filled(registers: list[Register], cells: list[int], values: list[Values], sm
     """The cells 0, 1, 2 of each register."""
     times = np.arange(len(cells))
     filling = Filling(Pace(small), np.array(cells), times, np.zeros_like(times), values, runs)
-    states = [register.rule.blank(3) for register in registers]
+    states = [register.rule.neutral_cells(3) for register in registers]
     for register, state in zip(registers, states, strict=True):
         filling.fill(register, state)
     return [state.tolist() for state in states]
@@ -63,9 +63,9 @@ def test_floats_are_compared_with_nan_greatest_and_both_zeros_the_same(small: in
     )
     assert [each[1] for each in most] == [2, 1, 1]
     assert [each[1] for each in least] == [1, 1, 1]
-    greatest = floats_of(np.array([each[0] for each in most])).tolist()
+    greatest = decode_floats(np.array([each[0] for each in most])).tolist()
     assert (greatest[0], math.isnan(greatest[1]), greatest[2]) == (0.0, True, 1.0)
-    assert floats_of(~np.array([each[0] for each in least])).tolist() == [-3.5, -math.inf, 1.0]
+    assert decode_floats(~np.array([each[0] for each in least])).tolist() == [-3.5, -math.inf, 1.0]
 
 
 @speeds

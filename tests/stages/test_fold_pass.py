@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.compile.user import Written
-from penstock.kernels.windows.folds import Functions, fold_rule
-from penstock.kernels.windows.place import BASE, END, FIRST, FURTHEST, GREAT, MASK
+from penstock.kernels.compile.user_functions import FunctionSource
+from penstock.kernels.windows.folds import FoldFunctions, build_fold_rule
+from penstock.kernels.windows.slice_loop import BASE, END, FIRST, MASK, MAX_DISTANCE, MAX_ID
 from penstock.stages.window.accumulators import Kind, Register
 from penstock.stages.window.folds import CombineFailed, Unlifted
 from penstock.stages.window.panes import SliceCells, fold_pass
@@ -38,9 +38,9 @@ def strict(a: float, b: float) -> float:
     return a + b
 
 
-WRITTEN = Written(combine)
-RULE = fold_rule("combine", WRITTEN, ZERO, alone=False)
-OF = Functions(Written(lift), WRITTEN, ("v",), 3, False)
+WRITTEN = FunctionSource(combine)
+RULE = build_fold_rule("combine", WRITTEN, ZERO, alone=False)
+OF = FoldFunctions(FunctionSource(lift), WRITTEN, ("v",), 3, False)
 ALONE = (Register(Kind.ROWS), Register(Kind.FOLD, 0, RULE))
 BESIDE = (*ALONE, Register(Kind.LATEST))  # too much for one pass: rows are placed, then added
 ways = pytest.mark.parametrize("registers", [ALONE, BESIDE], ids=["one pass", "placed"])
@@ -67,7 +67,7 @@ def unlifted(values: Any) -> Unlifted:
     return Unlifted(OF, (np.ascontiguousarray(values, np.float64),), None)
 
 
-sometimes_far = st.integers(-60, 60) | st.sampled_from([-(10**7), 10**7, 2 * FURTHEST])
+sometimes_far = st.integers(-60, 60) | st.sampled_from([-(10**7), 10**7, 2 * MAX_DISTANCE])
 rows_of = st.lists(
     st.tuples(st.integers(0, 3), sometimes_far, st.integers(-4, 4).map(float)), min_size=1, max_size=60
 )
@@ -98,7 +98,7 @@ def test_the_compiled_pass_gives_what_a_plain_fold_of_each_slice_gives(
         part = rows[start : start + cut]
         slots, times = (np.array([row[place] for row in part], np.int64) for place in range(2))
         late, least = cells.add(slots, times, (unlifted([row[2] for row in part]),), None, open_from)
-        assert least == min(times.tolist(), default=GREAT)
+        assert least == min(times.tolist(), default=MAX_ID)
         assert sorted(late.tolist()) == [i for i, row in enumerate(part) if row[1] < open_from]
     assert held(cells, slicing) == twin(rows, pair, open_from)
 
@@ -134,9 +134,9 @@ def test_one_pass_is_for_a_fold_alone_without_nulls() -> None:
 @pytest.mark.parametrize("n_slots", [1, 3])
 @pytest.mark.parametrize("disorder", [0, 300])
 def test_a_row_of_the_slice_on_which_combine_fails_is_told(n_slots: int, disorder: int) -> None:
-    written = Written(strict)
-    rule = fold_rule("strict", written, (0.0,), alone=True)
-    of = Functions(Written(lambda row: row.v), written, ("v",), 1, True)
+    written = FunctionSource(strict)
+    rule = build_fold_rule("strict", written, (0.0,), alone=True)
+    of = FoldFunctions(FunctionSource(lambda row: row.v), written, ("v",), 1, True)
     times = np.arange(1000) + np.random.default_rng(1).permuted(np.arange(1000) % (disorder + 1))
     values = np.where(times // 10 == 55, 60.0, 1.0)
     cells = SliceCells(

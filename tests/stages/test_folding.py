@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import FunctionError
-from penstock.kernels.compile.user import Written
+from penstock.kernels.compile.user_functions import FunctionSource
 from penstock.operators import aggregates as spec
 from penstock.operators.aggregates import Fold
 from penstock.operators.choices.compiled import may_refuse, why_python
@@ -268,7 +268,7 @@ def test_a_second_stage_with_the_same_functions_compiles_nothing(monkeypatch: py
     from numba.core.event import install_recorder
 
     monkeypatch.setattr(folding, "SMALL", 0)
-    monkeypatch.setattr(Written, "lasting", False)  # the disk knows them from the last time
+    monkeypatch.setattr(FunctionSource, "is_stable", False)  # the disk knows them from the last time
 
     def compiled(factor: float) -> int:
         with install_recorder("numba:compile") as recorder:

@@ -29,7 +29,7 @@ def plain_batch(given: SourceBatch) -> Batch:
     rows = [dict(zip(names, each, strict=True)) for each in values]
     made = stage_batch(given)
     times, order = tuple(made.times.tolist()), tuple(tuple(each.tolist()) for each in made.order)
-    return Batch.of_plain(rows, given.rows.schema, times, order)
+    return Batch.from_rows(rows, given.rows.schema, times, order)
 
 
 class PlainlyDriven(Driven):

@@ -19,7 +19,7 @@ from penstock.operators.window import tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.make import build_stage
 from penstock.stages.rows.batch import Batch
-from penstock.stages.rows.order import NOTHING, filled, merged, with_index
+from penstock.stages.rows.order import NO_ORDER, append_order, merge_batches, pad_order
 from penstock.stages.stage import Site
 from penstock.stages.window.stage import WindowStage
 from tests.stages.steps import WIDE, Driven, case
@@ -60,20 +60,20 @@ def rows(*order: list[int]) -> Batch:
 
 
 def test_streams_with_places_of_different_lengths_can_meet() -> None:
-    met = merged([rows([1, 1], [5, 6]), rows([2]), rows()], WIDE)
+    met = merge_batches([rows([1, 1], [5, 6]), rows([2]), rows()], WIDE)
     assert [column.tolist() for column in met.order] == [
-        [1, 1, 2, NOTHING],
-        [5, 6, NOTHING, NOTHING],
+        [1, 1, 2, NO_ORDER],
+        [5, 6, NO_ORDER, NO_ORDER],
     ]
 
 
 def test_an_index_goes_behind_the_last_number_of_each_place() -> None:
-    met = merged([rows([1], [5]), rows([2])], WIDE)
-    grown = with_index(met.order, np.array([7, 8]))
-    assert [column.tolist() for column in grown] == [[1, 2], [5, 8], [7, NOTHING]]
-    again = with_index(grown, np.array([0, 1]))
-    assert [column.tolist() for column in again] == [[1, 2], [5, 8], [7, 1], [0, NOTHING]]
+    met = merge_batches([rows([1], [5]), rows([2])], WIDE)
+    grown = append_order(met.order, np.array([7, 8]))
+    assert [column.tolist() for column in grown] == [[1, 2], [5, 8], [7, NO_ORDER]]
+    again = append_order(grown, np.array([0, 1]))
+    assert [column.tolist() for column in again] == [[1, 2], [5, 8], [7, 1], [0, NO_ORDER]]
 
 
 def test_rows_are_filled_up_to_a_number_of_columns() -> None:
-    assert [column.tolist() for column in filled(rows([3]), 2).order] == [[3], [NOTHING]]
+    assert [column.tolist() for column in pad_order(rows([3]), 2).order] == [[3], [NO_ORDER]]

@@ -8,8 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.windows.accumulate import LEAST
-from penstock.stages.rows.store import RowBlocks, before, joined_rows, loaded_rows, of_slots, saved_rows
+from penstock.kernels.windows.accumulate import INT64_MIN
+from penstock.stages.rows.store import (
+    RowBlocks,
+    concat_rows,
+    rows_before,
+    rows_from_snapshot,
+    rows_of_slots,
+    rows_to_snapshot,
+)
 from penstock.stages.window.store import Arriving, Values
 from tests.stages.rounds import Row, arriving
 
@@ -34,7 +41,7 @@ def test_rows_come_out_once_by_time_and_slot(
         n += len(new)
         blocks.add(arriving(new))
         kept += new
-        where = of_slots(np.array(sorted(slots), np.int64))
+        where = rows_of_slots(np.array(sorted(slots), np.int64))
         expected = sorted(row.number for row in kept if row.time < below and row.slot in slots)
         assert numbers(blocks.find(where, below=below)) == expected
         assert numbers(blocks.pull(where, below=below)) == expected
@@ -48,7 +55,7 @@ def test_rows_come_out_once_by_time_and_slot(
 def test_rows_before_a_time_of_their_slot_are_found() -> None:
     blocks = RowBlocks()
     blocks.add(arriving([Row(0, 0, 5), Row(1, 1, 5), Row(2, 1, 9), Row(3, 2, 1), Row(4, 7, 1)]))
-    assert numbers(blocks.find(before(np.array([1, 2, 1]), np.array([4, 1, 8])))) == [1]
+    assert numbers(blocks.find(rows_before(np.array([1, 2, 1]), np.array([4, 1, 8])))) == [1]
 
 
 @pytest.mark.slow
@@ -65,7 +72,7 @@ def test_many_small_batches_make_few_blocks_and_taken_rows_are_given_back() -> N
 def test_a_missing_part_of_the_order_comes_before_any_there_is() -> None:
     one, two = np.array([1]), np.array([2])
     parts = [Arriving(one, one, (one,)), Arriving(two, two, (two, two))]
-    assert [each.tolist() for each in joined_rows(parts).order] == [[1, 2], [LEAST, 2]]
+    assert [each.tolist() for each in concat_rows(parts).order] == [[1, 2], [INT64_MIN, 2]]
 
 
 def test_rows_are_the_same_after_they_were_saved_and_loaded() -> None:
@@ -77,7 +84,7 @@ def test_rows_are_the_same_after_they_were_saved_and_loaded() -> None:
         pa.RecordBatch.from_pydict({"place": ["a", None, "c"], "time": [1, 2, 3]}),
         np.array([-1, 5, 6]),
     )
-    loaded = loaded_rows(saved_rows(rows, np.array([9, 4])), np.array([0, 1]))
+    loaded = rows_from_snapshot(rows_to_snapshot(rows, np.array([9, 4])), np.array([0, 1]))
     assert loaded is not None
     assert loaded.slots.tolist() == [1, 0, 1]
     assert loaded.times.tolist() == [1, 2, 3]
@@ -93,4 +100,4 @@ def test_rows_are_the_same_after_they_were_saved_and_loaded() -> None:
 
 
 def test_no_rows_are_saved_as_no_rows() -> None:
-    assert loaded_rows(saved_rows(None, np.array([1])), np.array([1])) is None
+    assert rows_from_snapshot(rows_to_snapshot(None, np.array([1])), np.array([1])) is None

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.stages.rows.order import in_order, ranked
+from penstock.stages.rows.order import rank_values, sort_indices
 
 FLOATS = st.sampled_from([None, math.nan, -math.inf, -1.5, -0.0, 0.0, 2.5, math.inf])
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
@@ -53,7 +53,7 @@ def plain_key(value: Any) -> tuple[Any, ...]:
 def test_ranks_compare_as_the_values_do(name: str, data: st.DataObject) -> None:
     type_, values = VALUES[name]
     drawn = data.draw(st.lists(values, max_size=8))
-    ranks = ranked(pa.array(drawn, type_)).tolist()
+    ranks = rank_values(pa.array(drawn, type_)).tolist()
     keys = [plain_key(value) for value in drawn]
     for i, a in enumerate(keys):
         for j, b in enumerate(keys):
@@ -70,7 +70,7 @@ def test_rows_come_by_time_then_order_then_columns(drawn: list[tuple[Any, ...]])
     batch = pa.RecordBatch.from_arrays(
         [pa.array(floats, pa.float64()), pa.array(texts, pa.string())], ["x", "y"]
     )
-    places = in_order([np.array(times, np.int64), np.array(orders, np.int64)], batch).tolist()
+    places = sort_indices([np.array(times, np.int64), np.array(orders, np.int64)], batch).tolist()
     expected = sorted(range(len(drawn)), key=lambda i: (*drawn[i][:2], *map(plain_key, drawn[i][2:])))
     keys = [(*drawn[i][:2], *map(plain_key, drawn[i][2:])) for i in places]
     assert keys == [(*drawn[i][:2], *map(plain_key, drawn[i][2:])) for i in expected]

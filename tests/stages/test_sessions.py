@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.windows.folds import fold_rule
+from penstock.kernels.windows.folds import build_fold_rule
 from penstock.stages.window.accumulators import Kind, Register
 from penstock.stages.window.session_store import SessionStore
 from penstock.stages.window.store import ENDED, NEVER, Fate
@@ -128,7 +128,7 @@ def test_a_store_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(
 
 
 def test_a_users_fold_is_joined_when_sessions_are() -> None:
-    product = fold_rule("product", lambda a, b: a * b, (1.0,), alone=True)
+    product = build_fold_rule("product", lambda a, b: a * b, (1.0,), alone=True)
     store = SessionStore(SessionWindow(5), 0, [Register(Kind.FOLD, 1, product)])
     store.take(arriving([Row(4, 0, 0), Row(8, 0, 9)]), NEVER)
     store.take(arriving([Row(10, 0, 4)]), NEVER)  # bridges the two; values are halves of the numbers

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.windows.place import BASE, END, FIRST, FURTHEST, GREAT, MASK
+from penstock.kernels.windows.slice_loop import BASE, END, FIRST, MASK, MAX_DISTANCE, MAX_ID
 from penstock.stages.window.accumulators import Kind, Register
 from penstock.stages.window.panes import SliceCells
 from penstock.stages.window.store import Values
@@ -55,7 +55,7 @@ def arrays(rows: list[tuple[int, int, float]]) -> tuple[Any, Any, Any]:
     return slots, times, np.array([row[2] for row in rows], np.float64)
 
 
-sometimes_far = st.integers(-60, 60) | st.sampled_from([-(10**7), 10**7, 2 * FURTHEST])
+sometimes_far = st.integers(-60, 60) | st.sampled_from([-(10**7), 10**7, 2 * MAX_DISTANCE])
 rows_of = st.lists(
     st.tuples(st.integers(0, 3), sometimes_far, st.integers(-4, 4).map(float)), min_size=1, max_size=60
 )
@@ -87,7 +87,7 @@ def test_rows_go_into_the_slices_that_hold_their_times_unless_they_are_late(
         part = rows[start : start + cut]
         slots, times, values = arrays(part)
         late, least = cells.add(slots, times, (Values(values),), None, open_from)
-        assert least == min(times.tolist(), default=GREAT)
+        assert least == min(times.tolist(), default=MAX_ID)
         assert sorted(late.tolist()) == [i for i, row in enumerate(part) if row[1] < open_from]
     assert held(cells, slicing) == counted(rows, pair, open_from)
 
@@ -160,7 +160,7 @@ def test_a_period_too_long_for_the_product_is_divided_exactly() -> None:
 def test_slices_by_multiplication_are_those_by_division_at_the_edges_of_their_reach(period: int) -> None:
     slicing = Slicing.of([TimeWindow(period, period)])
     base = 10**15 // period * period
-    whole = (FURTHEST // 4) // period
+    whole = (MAX_DISTANCE // 4) // period
     times = [base + k * period + d for k in (0, 1, whole - 1, whole) for d in (-1, 0, 1)]
     for time in times[1:]:
         cells = SliceCells(slicing, SUM, 0)

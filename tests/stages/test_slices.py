@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.windows.accumulate import floats_of, order_floats
+from penstock.kernels.windows.accumulate import decode_floats, encode_floats
 from penstock.stages.window.accumulators import Kind, Register
 from penstock.stages.window.combine import Listing, choose
 from penstock.stages.window.store import ENDED, NEVER, Arriving, Fate, Left, Values
@@ -45,7 +45,7 @@ def arriving(rows: Sequence[Row]) -> Arriving:
     whole = np.array([row.whole or 0 for row in rows], np.int64)
     real = np.array([0.0 if row.real is None else row.real for row in rows], np.float64)
     ordered = np.empty(len(rows), np.int64)
-    order_floats.plain(real.view(np.int64), ordered)
+    encode_floats.plain(real.view(np.int64), ordered)
     has_whole = np.array([row.whole is not None for row in rows], np.bool_)
     has_real = np.array([row.real is not None for row in rows], np.bool_)
     return Arriving(
@@ -97,7 +97,9 @@ def held(left: Left, i: int) -> dict[str, Any]:
             "last": tuple(cell[9]),
         }
     if cell[10][0]:
-        least, most = (sort_key(float(floats_of(np.array([key]))[0])) for key in (~cell[5][0], cell[6][0]))
+        least, most = (
+            sort_key(float(decode_floats(np.array([key]))[0])) for key in (~cell[5][0], cell[6][0])
+        )
         found |= {
             "least": least,
             "most of": (most, cell[6][1]),

@@ -20,7 +20,7 @@ from penstock.expr import col
 from penstock.operators.source import Source, ingest_time, yielded
 from penstock.stages.functions.rows import plain_rows_of
 from penstock.stages.rows.batch import Batch
-from penstock.stages.rows.order import NOTHING
+from penstock.stages.rows.order import NO_ORDER
 from penstock.stages.source import SourceStage
 from penstock.stages.stage import Site
 from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
@@ -99,7 +99,7 @@ def by_stage(sketch: Sketch, name: str, batches: list[SourceBatch], *, rank: int
 def shown(given: Batch, *, timed: bool) -> list[str]:
     told = []
     for i, values in enumerate(plain_rows_of(given.rows)):
-        order = tuple(int(column[i]) for column in given.order if column[i] != NOTHING)
+        order = tuple(int(column[i]) for column in given.order if column[i] != NO_ORDER)
         told.append(repr((values, int(given.times[i]), order) if timed else (values, order)))
     return told
 

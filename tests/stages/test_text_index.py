@@ -15,7 +15,7 @@ from penstock.kernels.compile.loops import Loop
 from penstock.stages import table_join as static_join_stage
 from penstock.stages.keys import index as text_index
 from penstock.stages.keys.index import TextIndex
-from penstock.stages.rows.batch import Part, Pick
+from penstock.stages.rows.batch import ColumnView, Selection
 from penstock.stages.table_join import TextLookup
 
 ALIKE = "https://x/{}/index.html"
@@ -108,7 +108,11 @@ def test_few_rows_and_many_find_the_same(monkeypatch: pytest.MonkeyPatch, large:
     found = TextLookup(pa.array(["b", None, "a"]))
     column = pa.array(["a", "x", None, "b", "a"])
     assert found.find([column]).tolist() == [2, -1, -1, 0, 2]
-    assert found.find_lying(Part(column, Pick.at(np.array([3, 1, 0])))).tolist() == [0, -1, 2]
+    assert found.find_view(ColumnView(column, Selection.from_indices(np.array([3, 1, 0])))).tolist() == [
+        0,
+        -1,
+        2,
+    ]
 
 
 def test_a_lookup_that_has_seen_many_rows_stays_with_the_index(monkeypatch: pytest.MonkeyPatch) -> None:

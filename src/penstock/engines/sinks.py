@@ -64,7 +64,7 @@ class SinkWriter:
         """Write a plain row that is all of a round, and make it visible; who calls it counts it."""
         assert self._output is not None, "sinks are opened first"
         try:
-            self._put(number, Batch.of_plain((row,), self._schema, (0,)))
+            self._put(number, Batch.from_rows((row,), self._schema, (0,)))
             self._output.commit(number)
             reached(COMMITTED)
         except Exception as cause:

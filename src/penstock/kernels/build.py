@@ -15,7 +15,7 @@ from penstock.kernels.compile.loops import Loop
 _NOT_HERE = (f"{kernels.__name__}.build", f"{kernels.__name__}.cuda")
 
 
-def loops() -> list[Loop]:
+def list_loops() -> list[Loop]:
     """Every loop of this folder that is compiled for itself; devices have their own."""
     found: dict[int, Loop] = {}
     for module in pkgutil.walk_packages(kernels.__path__, f"{kernels.__name__}."):
@@ -30,7 +30,7 @@ def loops() -> list[Loop]:
 
 def build() -> int:
     """Build them all; how many there are."""
-    return len([loop.compiled for loop in loops()])
+    return len([loop.compiled for loop in list_loops()])
 
 
 if __name__ == "__main__":

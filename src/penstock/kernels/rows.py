@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from functools import cache
 
 from penstock.kernels.compile.loops import Function, Loop
-from penstock.kernels.compile.user import Careful
+from penstock.kernels.compile.user_functions import CheckedFunction
 
 
 @cache
-def row_loop(function: str, takes: str, gives: str) -> Careful:
+def build_row_loop(function: str, takes: str, gives: str) -> CheckedFunction:
     """The loop (columns..., results...) that calls `made` for every row.
 
     function  its text: `def made(_0, _1): return (...)`
@@ -29,16 +29,16 @@ def make_rows({", ".join([*columns, *results])}):
     for i in range({results[0]}.shape[0]):
         {_targets(results)} = made({", ".join(f"{column}[i]" for column in columns)})
 """
-    space: dict[str, object] = {"made": Loop(_made(function, "made", {}), None)}
-    letters = " ".join([*(f"{letter}r" for letter in takes), *gives])
-    return Careful(_made(source, "make_rows", space), letters, cached=False)
+    space: dict[str, object] = {"made": Loop(_define(function, "made", {}), None)}
+    signature = " ".join([*(f"{letter}r" for letter in takes), *gives])
+    return CheckedFunction(_define(source, "make_rows", space), signature, cached=False)
 
 
 def _targets(results: Sequence[str]) -> str:
     return "".join(f"{result}[i], " for result in results)
 
 
-def _made(source: str, name: str, space: dict[str, object]) -> Function:
+def _define(source: str, name: str, space: dict[str, object]) -> Function:
     exec(compile(source, "<row function>", "exec"), space)  # noqa: S102  # read and written by us
     function = space[name]
     assert callable(function), f"{name} is what the text defines"

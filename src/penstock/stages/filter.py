@@ -106,7 +106,7 @@ class RowFilter(StatelessStage):
         found = call_plain_rows(batch, self._step, self._function, self._errors)
         n_lost = found.count(None)
         if n_lost == len(found):
-            return Batch.of_plain((), self.up.schema, ())
+            return Batch.from_rows((), self.up.schema, ())
         return batch if not n_lost else batch.where(np.array([row is not None for row in found], np.bool_))
 
     def made(self, batch: Batch) -> Outputs:

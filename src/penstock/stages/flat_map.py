@@ -18,7 +18,7 @@ from penstock.stages.functions.calls import BatchCaller, call_rows, check_rows
 from penstock.stages.functions.errors import RowErrors
 from penstock.stages.functions.rows import PlainRow, RowValidator, row_factory
 from penstock.stages.rows.batch import Batch, Ints
-from penstock.stages.rows.order import in_order, with_index
+from penstock.stages.rows.order import append_order, sort_indices
 from penstock.stages.stage import Site
 from penstock.stages.stateless import Outputs, StatelessStage
 
@@ -75,7 +75,7 @@ class BatchFlatMap(StatelessStage):
         self.site.accounts.passed += batch.num_rows
         if new.num_rows == batch.num_rows:
             return expand_batch(batch, np.arange(batch.num_rows, dtype=np.int64), new)
-        last = in_order([batch.times, *batch.order], batch.rows)[-1]
+        last = sort_indices([batch.times, *batch.order], batch.rows)[-1]
         return expand_batch(batch, np.full(new.num_rows, last, np.int64), new)
 
     def explain(self) -> list[str]:
@@ -121,4 +121,4 @@ def expand_batch(batch: Batch, parents: Ints, new: pa.RecordBatch) -> Batch:
     starts = np.flatnonzero(first)
     index = np.arange(len(parents)) - np.repeat(starts, np.diff(np.append(starts, len(parents))))
     order = tuple(column[parents] for column in batch.order)
-    return Batch(new, batch.times[parents], with_index(order, index))
+    return Batch(new, batch.times[parents], append_order(order, index))

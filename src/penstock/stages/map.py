@@ -117,7 +117,7 @@ class RowMap(StatelessStage):
         """The function's rows, of few rows that are plain."""
         if not self._errors.stops or not is_few(batch):
             return None
-        return batch.made_of(call_plain_rows(batch, self._step, self._function, self._errors), self._down)
+        return batch.with_rows(call_plain_rows(batch, self._step, self._function, self._errors), self._down)
 
     def made(self, batch: Batch) -> Outputs:
         """The function's rows."""
@@ -138,7 +138,7 @@ class RowMap(StatelessStage):
     def _in_python(self, batch: Batch) -> Outputs:
         results = call_rows(batch, self._row, self._function, self._errors)
         self.site.accounts.passed += len(results.made)
-        yield OUT, results.rows.made_of(results.made, self._down)
+        yield OUT, results.rows.with_rows(results.made, self._down)
         if results.dead_letters is not None:
             yield ERRORS, results.dead_letters
 

@@ -27,7 +27,7 @@ class Pace:
         if work is None:
             work = max(len(each) for each in arguments if isinstance(each, np.ndarray) and each.ndim == 1)
         self._work += work
-        return loop.at(self._work > self._small)(*arguments)
+        return loop.version(self._work > self._small)(*arguments)
 
     def compiles(self, work: int) -> bool:
         """Whether a loop with this much work to do would run compiled."""

@@ -353,7 +353,7 @@ class SourceStage:
         self.site.accounts.passed += len(plain)
         self.site.accounts.rows_out += len(plain)
         self._follow(cut, max(times), None)
-        return Batch.of_plain(plain, self._schema, times, order)
+        return Batch.from_rows(plain, self._schema, times, order)
 
     def _order(self, cut: Cut) -> tuple[Ints, ...]:
         ranks = () if self.rank is None else (np.full(cut.rows.num_rows, self.rank, np.int64),)

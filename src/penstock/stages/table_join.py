@@ -21,7 +21,7 @@ from penstock.operators.stream import Stream
 from penstock.stages.keys.columns import is_large
 from penstock.stages.keys.index import TextIndex
 from penstock.stages.keys.slots import KeySlots
-from penstock.stages.rows.batch import Batch, Ints, Mask, Part, Pick, taken
+from penstock.stages.rows.batch import Batch, ColumnView, Ints, Mask, Selection, take_values
 from penstock.stages.stage import Site
 from penstock.stages.stateless import Outputs, StatelessStage
 
@@ -57,8 +57,8 @@ class TableJoinStage(StatelessStage):
             batch, found, some = batch.where(~missed), found[~missed], False
         self.site.accounts.passed += batch.num_rows
         if not some:
-            pick = Pick.at(found)
-            yield OUT, batch.beside([each.at(pick) for each in self._added], self._down)
+            pick = Selection.from_indices(found)
+            yield OUT, batch.with_columns([each.at(pick) for each in self._added], self._down)
             return
         places = pa.array(found, mask=missed)
         columns = [*batch.rows.columns, *(each.column.take(places) for each in self._added)]
@@ -66,7 +66,7 @@ class TableJoinStage(StatelessStage):
 
     def _find(self, batch: Batch) -> Ints:
         if isinstance(self._index, TextLookup):
-            return self._index.find_lying(batch.lying(self._names[0]))
+            return self._index.find_view(batch.column_view(self._names[0]))
         return self._index.find([batch.column(name) for name in self._names])
 
     def explain(self) -> list[str]:
@@ -87,9 +87,9 @@ class TableColumn:
                 self._numbers = np.asarray(coded.indices.to_numpy(), np.int64)
         self._values = pa.RecordBatch.from_arrays([values], names=[name])
 
-    def at(self, pick: Pick) -> Part:
+    def at(self, pick: Selection) -> ColumnView:
         """The column at some of the table's rows."""
-        return Part(self._values, pick if self._numbers is None else pick.among(self._numbers))
+        return ColumnView(self._values, pick if self._numbers is None else pick.map_through(self._numbers))
 
 
 def build_index(columns: Sequence[pa.Array]) -> TableIndex | DenseIndex | TextLookup:
@@ -143,18 +143,18 @@ class TextLookup:
     def find(self, columns: Sequence[pa.Array]) -> Ints:
         """The table's row of each text, or MISSING."""
         (texts,) = columns
-        return self.find_lying(Part(texts, None))
+        return self.find_view(ColumnView(texts, None))
 
-    def find_lying(self, column: Part) -> Ints:
+    def find_view(self, column: ColumnView) -> Ints:
         """The same for texts that were picked from a column, and not yet taken."""
         texts, pick = column
         n_rows = len(texts) if pick is None else pick.num_rows
         self._n_rows += n_rows
         if self._many is None and not is_large(n_rows, self._n_rows):
-            return self._few.find([texts if pick is None else taken(texts, pick)])
+            return self._few.find([texts if pick is None else take_values(texts, pick)])
         if self._many is None:
             self._many = TextIndex(self._texts)
-        return self._many.find(texts, None if pick is None else pick.places)
+        return self._many.find(texts, None if pick is None else pick.indices)
 
 
 class TableIndex:

@@ -15,12 +15,12 @@ from typing import Any
 from numba import cuda, types
 from numba.cuda import dispatcher
 
-from penstock.kernels.compile.user import Written
+from penstock.kernels.compile.user_functions import FunctionSource
 from penstock.kernels.cuda import panes, tree
 from penstock.kernels.cuda import panes as sorting
-from penstock.kernels.cuda.registers import LIFTS, refusal
+from penstock.kernels.cuda.accumulators import LIFTS, explain_refusal
 from penstock.kernels.windows.accumulate import RULES, Rule
-from penstock.kernels.windows.folds import fold_rule
+from penstock.kernels.windows.folds import build_fold_rule
 
 CAPABILITY = (8, 0)
 INT, INTS = types.int64, types.Array(types.int64, 1, "C")
@@ -41,8 +41,8 @@ def spell(a: float, b: float) -> float:
 
 
 FOLDS = (
-    fold_rule("add", Written(add), (0.0,), alone=True),
-    fold_rule("three", Written(three), (0.0, 1e9, -1e9), alone=False),
+    build_fold_rule("add", FunctionSource(add), (0.0,), alone=True),
+    build_fold_rule("three", FunctionSource(three), (0.0, 1e9, -1e9), alone=False),
 )
 
 
@@ -98,8 +98,11 @@ def main() -> int:
     for kernel, arguments in kernels:
         code, _ = cuda.compile_ptx(kernel.py_func, arguments, cc=CAPABILITY)
         assert ".entry" in code
-    assert [refusal(rule, CAPABILITY) for rule in rules] == [None] * len(rules)
-    assert refusal(fold_rule("spell", Written(spell), (0.0,), alone=True), CAPABILITY) is not None
+    assert [explain_refusal(rule, CAPABILITY) for rule in rules] == [None] * len(rules)
+    assert (
+        explain_refusal(build_fold_rule("spell", FunctionSource(spell), (0.0,), alone=True), CAPABILITY)
+        is not None
+    )
     sys.stdout.write(f"{len(kernels)}\n")
     return 0
 

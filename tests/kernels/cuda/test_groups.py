@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernels.cuda.groups import MOST_BATCHES, KeyGroups, Rows, joined
+from penstock.kernels.cuda.key_groups import MAX_WAITING_BATCHES, KeyGroups, Rows, concat_rows
 
 SLOTS = st.lists(st.lists(st.integers(0, 9), max_size=12), max_size=5)
 
@@ -49,14 +49,14 @@ def test_rows_wait_until_their_group_fills_a_batch() -> None:
 
 def test_rows_of_many_keys_do_not_wait_without_end() -> None:
     groups = KeyGroups(batch_rows=2, max_keys=1)
-    n = MOST_BATCHES * 2
+    n = MAX_WAITING_BATCHES * 2
     assert list(groups.add(rows(list(range(n - 1)), 0))) == []
     assert len(list(groups.add(rows([n], 0)))) == n
 
 
 def test_rows_with_and_without_nulls_go_together() -> None:
     one, other = rows([0, 0], 0), rows([0, 0, 0, 0], 2)
-    (mask,) = joined([one, other]).valid
+    (mask,) = concat_rows([one, other]).valid
     assert mask is not None
     assert mask.tolist() == [True, True, True, False, True, False]
-    assert joined([one, one]).valid == (None,)
+    assert concat_rows([one, one]).valid == (None,)

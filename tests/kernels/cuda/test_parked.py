@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernels.cuda.ring import States, joined
-from penstock.kernels.windows.accumulate import COUNT, GREATEST
+from penstock.kernels.cuda.ring import SliceStates, merge_states
+from penstock.kernels.windows.accumulate import COUNT, MAX
 
-RULES = (COUNT, GREATEST)
+RULES = (COUNT, MAX)
 CELLS = st.dictionaries(st.tuples(st.integers(0, 3), st.integers(-3, 3)), st.integers(-9, 9), max_size=8)
 
 
-def states(cells: dict[tuple[int, int], int]) -> States:
+def states(cells: dict[tuple[int, int], int]) -> SliceStates:
     slots, slices = (np.array([place[i] for place in cells], np.int64) for i in (0, 1))
     values = np.array(list(cells.values()), np.int64).reshape(-1, 1)
-    return States(slots, slices, (values, values.copy()))
+    return SliceStates(slots, slices, (values, values.copy()))
 
 
 @pytest.mark.slow
@@ -25,7 +25,7 @@ def states(cells: dict[tuple[int, int], int]) -> States:
 def test_two_lots_become_one_in_the_order_of_slices(
     one: dict[tuple[int, int], int], other: dict[tuple[int, int], int], at: int
 ) -> None:
-    both = joined(joined(States.none(RULES), states(one), RULES), states(other), RULES)
+    both = merge_states(merge_states(SliceStates.none(RULES), states(one), RULES), states(other), RULES)
     places = list(zip(both.slots.tolist(), both.slices.tolist(), strict=True))
     assert places == sorted({*one, *other}, key=lambda place: (place[1], place[0]))
     for i, place in enumerate(places):

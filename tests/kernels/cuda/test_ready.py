@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernels.cuda.ready import Ready, leaves_of
+from penstock.kernels.cuda.ready import ReadyWindows, count_leaves
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 
@@ -20,7 +20,7 @@ def test_every_window_with_rows_that_has_ended_comes_once_and_is_made_of_its_sli
     slicing: Slicing, times: list[int], n_windows: int, upto: int
 ) -> None:
     touched = np.unique(slicing.ids(np.array([t for t in times if not slicing.outside(np.array([t]))[0]])))
-    ready, found, n_leaves = Ready(slicing), [], leaves_of(slicing, n_windows)
+    ready, found, n_leaves = ReadyWindows(slicing), [], count_leaves(slicing, n_windows)
     while ready.skip(touched, np.empty(0, np.int64), upto):
         start = ready.needed_from
         kinds, starts, lo, hi = ready.take(start + n_leaves, n_windows, upto)
@@ -46,7 +46,7 @@ def test_every_window_with_rows_that_has_ended_comes_once_and_is_made_of_its_sli
 def test_slices_are_needed_from_the_start_of_the_first_window_that_has_not_left(
     slicing: Slicing, upto: int
 ) -> None:
-    ready = Ready(slicing)
+    ready = ReadyWindows(slicing)
     ready.leave_until(upto)
     assert slicing.start_of(ready.needed_from) == slicing.open_from(upto, 0)
     ready.leave_until(upto - 50)  # going back changes nothing
@@ -54,17 +54,17 @@ def test_slices_are_needed_from_the_start_of_the_first_window_that_has_not_left(
 
 
 def test_what_waits_on_the_host_is_not_skipped() -> None:
-    ready = Ready(Slicing.of([TimeWindow(2, 2)]))
+    ready = ReadyWindows(Slicing.of([TimeWindow(2, 2)]))
     assert ready.skip(np.empty(0, np.int64), np.array([500]), 2000)
     assert ready.needed_from == 500
 
 
 def test_a_stretch_without_rows_is_skipped_at_once() -> None:
-    ready = Ready(Slicing.of([TimeWindow(2, 1)]))
+    ready = ReadyWindows(Slicing.of([TimeWindow(2, 1)]))
     assert ready.skip(np.array([10**15]), np.empty(0, np.int64), 10**16)
     assert ready.take(10**15 + 9, 3, 10**16)[1].tolist() == [10**15 - 1, 10**15, 10**15 + 1]
 
 
 def test_leaves_are_enough_for_the_windows_of_one_call() -> None:
-    assert leaves_of(Slicing.of([TimeWindow(4, 1)]), 5) == 8
-    assert leaves_of(Slicing.of([TimeWindow(10, 3)]), 1) == 7
+    assert count_leaves(Slicing.of([TimeWindow(4, 1)]), 5) == 8
+    assert count_leaves(Slicing.of([TimeWindow(10, 3)]), 1) == 7

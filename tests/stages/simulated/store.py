@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.cuda.ring import States
+from penstock.kernels.cuda.ring import SliceStates
 from penstock.stages.rows.batch import Ints
 from penstock.stages.window.accumulators import Kind, Register
 from penstock.stages.window.cuda_store import CudaStore
@@ -132,7 +132,7 @@ def test_reading_back_for_several_buckets_happens_once(monkeypatch: pytest.Monke
     store.take(Arriving(np.array([0, 1]), np.array([1, 2])), NEVER)
     states = store._windows.states
 
-    def noted() -> States:
+    def noted() -> SliceStates:
         reads.append(1)
         return states()
 

@@ -68,7 +68,7 @@ def _emit_pair(builder: Any, data: Any, given: Any) -> None:
     builder.store(builder.fadd(builder.load(place, align=8), adds), place, align=8)
 
 
-def _emit_fetch(builder: Any, data: Any, given: Any) -> None:
+def _emit_prefetch(builder: Any, data: Any, given: Any) -> None:
     from llvmlite import ir
     from numba.core import cgutils
 
@@ -85,9 +85,9 @@ def _add_pair(pairs: Floats, at: int, value: float) -> None:
     pairs[2 * at + 1] += value
 
 
-def _fetch(numbers: Numbers, at: int) -> None:
+def _prefetch(numbers: Numbers, at: int) -> None:
     """Tell the memory that numbers[at] and its neighbours will be read soon."""
 
 
 add_pair = Instruction(_add_pair, _emit_pair)
-fetch = Instruction(_fetch, _emit_fetch)
+prefetch = Instruction(_prefetch, _emit_prefetch)

@@ -7,7 +7,7 @@ Numba keeps it in another way, nothing is loaded here, and the loop is built as 
 
 from __future__ import annotations
 
-import types
+import types as python_types
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -19,7 +19,7 @@ from penstock.lazy import load
 Function = Callable[..., Any]
 
 
-def loaded(function: Function, signature: Any, **options: Any) -> Function | None:
+def load_cached(function: Function, signature: Any, **options: Any) -> Function | None:
     """The function's code for one signature, as `numba.njit` left it in the cache; None if it did not.
 
     function   its name and code are looked for, what it calls is not looked at
@@ -50,9 +50,9 @@ def loaded(function: Function, signature: Any, **options: Any) -> Function | Non
 # `@loop("Ir I2 i")` keeps a function as it is; `.plain` calls it, `.compiled` builds it with Numba on
 # first use (explicit types, nogil, kept in the on-disk cache). Numba is imported only then, so a program
 # that sees few rows never loads it. A loop that is written for any associative rule calls the name
-# `merge`; `.under(rule)` puts the rule's own function in its place.
+# `merge`; `.with_rule(rule)` puts the rule's own function in its place.
 #
-# Types are written in letters: i, f one number; I, F, B arrays that are written; Ir, Fr, Br those that are
+# Types are written in signature: i, f one number; I, F, B arrays that are written; Ir, Fr, Br those that are
 # only read (Arrow's buffers are read-only); I2, F2 rows of cells.
 
 
@@ -62,14 +62,14 @@ class Loop:
     def __init__(
         self,
         function: Function,
-        letters: str | None,
+        signature: str | None,
         *,
         reassociate: bool = False,
         rules: dict[str, Loop] | None = None,
         cached: bool = True,
     ) -> None:
         self._source = function
-        self._letters = letters  # None: inlined into others, typed by how it is called
+        self._signature = signature  # None: inlined into others, typed by how it is called
         self._reassociate = reassociate
         self._rules = rules or {}
         self._cached = cached
@@ -83,15 +83,15 @@ class Loop:
     @property
     def is_typed(self) -> bool:
         """Whether it is compiled for itself, rather than into the loops that call it."""
-        return self._letters is not None
+        return self._signature is not None
 
-    def at(self, compiled: bool) -> Function:
+    def version(self, compiled: bool) -> Function:
         """The loop at one of its two speeds."""
         return self.compiled if compiled else self.plain
 
-    def under(self, rule: Loop, letters: str, *, cached: bool = True) -> Loop:
+    def with_rule(self, rule: Loop, signature: str, *, cached: bool = True) -> Loop:
         """The loop with `rule` in the place of the name `merge`."""
-        return Loop(self._source, letters, rules={"merge": rule}, cached=cached)
+        return Loop(self._source, signature, rules={"merge": rule}, cached=cached)
 
     @cached_property
     def plain(self) -> Function:
@@ -114,15 +114,15 @@ class Loop:
         """The function as machine code; the first process builds it, later ones load it."""
         numba: Any = load("numba")
         fast: Any = {"reassoc", "nsz"} if self._reassociate else False
-        if self._letters is None:
+        if self._signature is None:
             alone: Function = numba.njit(self._calling_compiled(), cache=False, nogil=True, fastmath=fast)
             return alone
-        signature = _signature(self._letters)
+        types = parse_signature(self._signature)
         if self._cached:
-            found = loaded(self._renamed(self._copy({})), signature, nogil=True, fastmath=fast)
+            found = load_cached(self._renamed(self._copy({})), types, nogil=True, fastmath=fast)
             if found is not None:
                 return found
-        typed = numba.njit(signature, cache=self._cached, nogil=True, fastmath=fast)
+        typed = numba.njit(types, cache=self._cached, nogil=True, fastmath=fast)
         built: Function = typed(self._calling_compiled())
         return built
 
@@ -136,9 +136,9 @@ class Loop:
         renamed: Function = function
         return renamed
 
-    def built_by(self, build: Callable[[Function], Any]) -> Any:
+    def build_with(self, build: Callable[[Function], Any]) -> Any:
         """The function by another compiler, and likewise every loop that it calls."""
-        return build(self._copy({name: value.built_by(build) for name, value in self._inner().items()}))
+        return build(self._copy({name: value.build_with(build) for name, value in self._inner().items()}))
 
     def _named(self) -> dict[str, Any]:
         names = self._source.__code__.co_names
@@ -154,11 +154,11 @@ class Loop:
         }
 
     def _with(self, rules: dict[str, Loop]) -> Loop:
-        return Loop(self._source, self._letters, reassociate=self._reassociate, rules=rules)
+        return Loop(self._source, self._signature, reassociate=self._reassociate, rules=rules)
 
     def _copy(self, instead: dict[str, Any]) -> Any:
         source: Any = self._source
-        copy = types.FunctionType(source.__code__, {**source.__globals__, **instead}, self.__name__)
+        copy = python_types.FunctionType(source.__code__, {**source.__globals__, **instead}, self.__name__)
         copy.__doc__ = source.__doc__
         return copy
 
@@ -174,15 +174,15 @@ class Loop:
         return hashlib.sha256(b"\0".join(parts)).hexdigest()[:12]
 
 
-def loop(letters: str | None = None, *, reassociate: bool = False) -> Callable[[Function], Loop]:
-    """Make a Loop of a function; without letters it is only called by other loops.
+def loop(signature: str | None = None, *, reassociate: bool = False) -> Callable[[Function], Loop]:
+    """Make a Loop of a function; without signature it is only called by other loops.
 
     `reassociate` lets float sums be added up in several lanes.
     """
-    return lambda function: Loop(function, letters, reassociate=reassociate)
+    return lambda function: Loop(function, signature, reassociate=reassociate)
 
 
-def _signature(letters: str) -> Any:
+def parse_signature(signature: str) -> Any:
     """Numba's types for "i I Fr …"; what a loop returns is left to be found out."""
     from numba import types as nt
 
@@ -198,4 +198,4 @@ def _signature(letters: str) -> Any:
         "I2": nt.Array(nt.int64, 2, "C"),
         "F2": nt.Array(nt.float64, 2, "C"),
     }
-    return tuple(known[letter] for letter in letters.split())
+    return tuple(known[letter] for letter in signature.split())

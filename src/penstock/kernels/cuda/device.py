@@ -21,12 +21,12 @@ CHOICES = ("auto", "cpu", "cuda")
 INSTALL = 'pip install "penstock[gpu]"'
 
 
-def available() -> bool:
+def is_available() -> bool:
     """Whether kernels can be launched in this process, on a device or in the simulator."""
-    return missing() is None
+    return explain_missing() is None
 
 
-def missing() -> str | None:
+def explain_missing() -> str | None:
     """What was looked for and not found, in one sentence; None when nothing is missing."""
     if importlib.util.find_spec("numba_cuda") is None:
         return "the package numba-cuda is not installed"
@@ -39,16 +39,18 @@ def missing() -> str | None:
     return f"numba-cuda found no usable device: {_first_line(cuda.cuda_error() or 'none is listed')}"
 
 
-def simulated() -> bool:
+def is_simulated() -> bool:
     """Whether kernels run in numba's CUDA simulator. Only to be asked when `available()`."""
     from numba import cuda
 
     return bool(cuda.config.ENABLE_CUDASIM)
 
 
-def lacking_for_auto() -> str | None:
+def explain_auto_cpu() -> str | None:
     """Why "auto" means the cpu here, in one sentence; None when there is a device."""
-    return _no_driver() or missing() or ("the CUDA simulator is for tests" if simulated() else None)
+    return (
+        _no_driver() or explain_missing() or ("the CUDA simulator is for tests" if is_simulated() else None)
+    )
 
 
 @cache
@@ -71,8 +73,8 @@ def choose_device(device: str = "auto") -> Device:
             hint=f'say device="{nearest_first(device, CHOICES)[0]}"',
         )
     if device == "auto":
-        return "cuda" if lacking_for_auto() is None else "cpu"
-    lacking = missing() if device == "cuda" else None
+        return "cuda" if explain_auto_cpu() is None else "cpu"
+    lacking = explain_missing() if device == "cuda" else None
     if lacking is not None:
         raise EngineError(
             'device="cuda" was asked for, and there is no CUDA device here',
@@ -107,9 +109,9 @@ class Launch:
         return max(self.fewest, min(self.blocks, -(-n // self.threads))), self.threads
 
 
-def usual_launch() -> Launch:
+def default_launch() -> Launch:
     """Enough blocks to fill any GPU of today; in the simulator, few threads.
 
     numba warns of grids below 128 blocks. A small batch is no fault of the user's, so there are none.
     """
-    return Launch(blocks=2, threads=2) if simulated() else Launch(blocks=2048, threads=256, fewest=128)
+    return Launch(blocks=2, threads=2) if is_simulated() else Launch(blocks=2048, threads=256, fewest=128)

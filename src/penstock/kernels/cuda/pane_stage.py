@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import cuda
 
+from penstock.kernels.cuda.accumulators import CudaAccumulator
 from penstock.kernels.cuda.device import Launch
-from penstock.kernels.cuda.groups import Rows
-from penstock.kernels.cuda.lanes import Lane, Layout
+from penstock.kernels.cuda.key_groups import Rows
 from penstock.kernels.cuda.panes import (
     NOWHERE,
     lift_kernel,
@@ -25,8 +25,8 @@ from penstock.kernels.cuda.panes import (
     sort_packed,
     touch,
 )
-from penstock.kernels.cuda.registers import CudaRegister
-from penstock.kernels.cuda.ring import Ring, States
+from penstock.kernels.cuda.ring import Ring, SliceStates
+from penstock.kernels.cuda.staging import CopySlot, Layout
 from penstock.timing.slices import Slicing
 
 Array = npt.NDArray[Any]
@@ -34,20 +34,20 @@ CODE_BITS = 62
 UNCHANGED = 2**62
 
 
-class Sorted(NamedTuple):
+class SortedRows(NamedTuple):
     """A batch whose rows are sorted by (slot, slice) on its lane; `place` as in `place_rows`."""
 
-    lane: Lane
+    lane: CopySlot
     n_padded: int
     place: tuple[int, int, int, int]
 
 
-class PaneStage:
+class CudaPaneStage:
     """Adds rows to the ring; `changed` is the first slice that got rows since it was last set."""
 
     def __init__(
         self,
-        registers: Sequence[CudaRegister],
+        registers: Sequence[CudaAccumulator],
         launch: Launch,
         slicing: Slicing,
         ring: Ring,
@@ -56,7 +56,7 @@ class PaneStage:
         assert ring.limit.bit_length() + batch_rows.bit_length() < CODE_BITS, "a slot's codes fit in int64"
         self._registers, self._launch, self._slicing, self._ring = registers, launch, slicing, ring
         self._layout = Layout(registers)
-        self._lanes = [Lane(self._layout), Lane(self._layout)]
+        self._lanes = [CopySlot(self._layout), CopySlot(self._layout)]
         self._offsets = cuda.to_device(np.array(slicing.offsets, dtype=np.int64))
         self.changed = UNCHANGED
 
@@ -92,7 +92,7 @@ class PaneStage:
             for batch in self._sorted(near, low, slicing.id_of(int(near.times.max()))):
                 ring.park(self._read_back(batch))
 
-    def _sorted(self, rows: Rows, low: int, high: int) -> Iterator[Sorted]:
+    def _sorted(self, rows: Rows, low: int, high: int) -> Iterator[SortedRows]:
         """Queue the rows of slices low .. high on a lane and sort them; in halves if codes too long."""
         first_slot, last_slot = int(rows.slots.min()), int(rows.slots.max())
         n_padded, n_slices = power_of_two(len(rows)), high - low + 1
@@ -111,9 +111,9 @@ class PaneStage:
             *given, self._slicing.period, self._offsets, lane.place, lane.packed
         )
         sort_packed(lane.packed, n_padded, self._launch, lane.stream)
-        yield Sorted(lane, n_padded, place)
+        yield SortedRows(lane, n_padded, place)
 
-    def _reduced(self, batch: Sorted, register: CudaRegister) -> Any:
+    def _reduced(self, batch: SortedRows, register: CudaAccumulator) -> Any:
         """Lift the sorted rows, and reduce them by key with a reach that doubles."""
         lane, n_padded, bits, rule = batch.lane, batch.n_padded, batch.place[3], register.rule
         grid = (*self._launch.over(n_padded), lane.stream)
@@ -130,7 +130,7 @@ class PaneStage:
             cells, spare, reach = spare, cells, 2 * reach
         return cells
 
-    def _add(self, batch: Sorted) -> None:
+    def _add(self, batch: SortedRows) -> None:
         """Add the reduced cells to the ring, whenever it is this lane's turn."""
         ring, lane, n_padded = self._ring, batch.lane, batch.n_padded
         grid = (*self._launch.over(n_padded), lane.stream)
@@ -143,7 +143,7 @@ class PaneStage:
         touch[grid](lane.packed, n_padded, lane.place, ring.touched)
         ring.turn.give(lane.stream)
 
-    def _read_back(self, batch: Sorted) -> States:
+    def _read_back(self, batch: SortedRows) -> SliceStates:
         """The reduced cells on the host: a key's last row has that of them all. Waits for the device."""
         first_slot, low, n_slices, bits = batch.place
         stream = batch.lane.stream
@@ -154,4 +154,4 @@ class PaneStage:
         codes = sorted_rows[sorted_rows != NOWHERE] >> bits
         last = np.flatnonzero(np.append(codes[1:] != codes[:-1], True))
         slots, slices = np.divmod(codes[last], n_slices)
-        return States(first_slot + slots, low + slices, tuple(each[last] for each in cells))
+        return SliceStates(first_slot + slots, low + slices, tuple(each[last] for each in cells))

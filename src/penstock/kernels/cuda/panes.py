@@ -15,10 +15,10 @@ import numpy as np
 from numba import cuda
 
 from penstock.frozen import dataclass
+from penstock.kernels.cuda.accumulators import LIFTS, as_device, device_merge
 from penstock.kernels.cuda.device import Launch
-from penstock.kernels.cuda.registers import LIFTS, as_device, device_merge
 from penstock.kernels.windows.accumulate import Rule
-from penstock.kernels.windows.ready import id_of
+from penstock.kernels.windows.ready import slice_of
 
 NOWHERE = np.iinfo(np.int64).max
 """Sorts after every row: padding, and rows that belong to no open window."""
@@ -72,7 +72,7 @@ exchange = cuda.jit(_exchange)
 # ring     number[slots * size, width]  slice i of a slot is at slot * size + i mod size; the rest is neutral
 # touched  int8[size]                   1 where the ring holds a slice with rows, of any slot
 
-_slice_of = id_of.built_by(as_device)
+_slice_of = slice_of.build_with(as_device)
 
 
 @dataclass(frozen=True, slots=True)

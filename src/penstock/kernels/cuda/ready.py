@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 BEFORE_TIME = -(2**62)
 
 
-class Ready:
+class ReadyWindows:
     """The first window of each kind that has not left yet."""
 
     def __init__(self, slicing: Slicing) -> None:
@@ -76,7 +76,7 @@ class Ready:
         return self._next[kind] < first_open(self._slicing.windows[kind], upto, 0)
 
 
-def leaves_of(slicing: Slicing, n_windows: int) -> int:
+def count_leaves(slicing: Slicing, n_windows: int) -> int:
     """Slices under `n_windows` consecutive windows of any kind: m in the paper (IV-B2), in slices.
 
     Of several kinds, one may wait for the watermark while another goes on, a window's length ahead of it.
@@ -116,7 +116,7 @@ class WindowCells(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ResultCopy:
     """Some windows of some slots; their cells arrive in pinned memory once `done` has happened."""
 
     which: Array
@@ -130,7 +130,7 @@ class Run:
     @staticmethod
     def queued(
         which: Array, kinds: Array, starts: Array, on_device: list[Any], stream: Any, back: Any
-    ) -> Run:
+    ) -> ResultCopy:
         """Queue the copies on the stream `back`, after what `stream` has to do: so that it may go on."""
         computed, done = cuda.event(), cuda.event()
         computed.record(stream)
@@ -139,7 +139,7 @@ class Run:
         for host, each in zip(cells, on_device, strict=True):
             each.copy_to_host(host, stream=back)
         done.record(back)
-        return Run(which, kinds, starts, cells, done, on_device)
+        return ResultCopy(which, kinds, starts, cells, done, on_device)
 
     def found(self) -> WindowCells:
         """The windows that have rows. Waits for the copies."""
@@ -151,10 +151,10 @@ class Run:
         return WindowCells(self.kinds[windows], self.which[slots], self.starts[windows], cells)
 
 
-class Closing:
+class PendingResults:
     """Results on their way back from the device."""
 
-    def __init__(self, rules: Sequence[Rule], runs: list[Run]) -> None:
+    def __init__(self, rules: Sequence[Rule], runs: list[ResultCopy]) -> None:
         self._rules, self._runs = rules, runs
 
     def results(self) -> WindowCells:
@@ -166,7 +166,7 @@ class Closing:
             for name in ("kinds", "slots", "starts")
         )
         cells = tuple(
-            np.concatenate([rule.blank(0), *(part.cells[i] for part in parts)])
+            np.concatenate([rule.neutral_cells(0), *(part.cells[i] for part in parts)])
             for i, rule in enumerate(self._rules)
         )
         return WindowCells(kinds, slots, starts, cells)

@@ -11,18 +11,18 @@ from numba import cuda
 
 from penstock.frozen import dataclass
 from penstock.kernels.cuda.device import Launch
-from penstock.kernels.cuda.lanes import Turn
 from penstock.kernels.cuda.panes import clear_slices, fill, pane_kernels, touch_slices, untouch
+from penstock.kernels.cuda.staging import StreamOrder
 from penstock.kernels.windows.accumulate import Rule
-from penstock.kernels.windows.sessions import join_loop
+from penstock.kernels.windows.sessions import build_merge_loop
 
 Array = npt.NDArray[Any]
-MANY = 10_000
+COMPILE_FROM = 10_000
 """From so many cells on, putting them together is compiled."""
 
 
 @dataclass(frozen=True, slots=True)
-class States:
+class SliceStates:
     """The cells of some slots and slices, one array of cells per register. All arrays of equal length."""
 
     slots: Array
@@ -30,10 +30,10 @@ class States:
     cells: tuple[Array, ...]
 
     @staticmethod
-    def none(rules: Sequence[Rule]) -> States:
+    def none(rules: Sequence[Rule]) -> SliceStates:
         """No cells."""
         empty = np.empty(0, np.int64)
-        return States(empty, empty, tuple(rule.blank(0) for rule in rules))
+        return SliceStates(empty, empty, tuple(rule.neutral_cells(0) for rule in rules))
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -43,17 +43,19 @@ class States:
         """The memory held."""
         return sum(int(each.nbytes) for each in (self.slots, self.slices, *self.cells))
 
-    def where(self, chosen: Any) -> States:
+    def where(self, chosen: Any) -> SliceStates:
         """Those where a mask is true, at some positions, or in a slice."""
-        return States(self.slots[chosen], self.slices[chosen], tuple(each[chosen] for each in self.cells))
+        return SliceStates(
+            self.slots[chosen], self.slices[chosen], tuple(each[chosen] for each in self.cells)
+        )
 
-    def split(self, slice_id: int) -> tuple[States, States]:
+    def split(self, slice_id: int) -> tuple[SliceStates, SliceStates]:
         """Those before a slice, and the others; where they are in order of slices."""
         at = int(np.searchsorted(self.slices, slice_id))
         return self.where(slice(0, at)), self.where(slice(at, None))
 
 
-def joined(a: States, b: States, rules: Sequence[Rule]) -> States:
+def merge_states(a: SliceStates, b: SliceStates, rules: Sequence[Rule]) -> SliceStates:
     """Both together in order of slices; what both have is merged."""
     slots, slices = np.concatenate([a.slots, b.slots]), np.concatenate([a.slices, b.slices])
     order = np.lexsort((slots, slices))
@@ -65,8 +67,8 @@ def joined(a: States, b: States, rules: Sequence[Rule]) -> States:
     if len(again):
         home = np.flatnonzero(new)[np.cumsum(new)[again] - 1]
         for rule, each in zip(rules, cells, strict=True):
-            join_loop(rule).at(len(again) > MANY)(home, again, each)
-    return States(slots, slices, tuple(cells)).where(new)
+            build_merge_loop(rule).version(len(again) > COMPILE_FROM)(home, again, each)
+    return SliceStates(slots, slices, tuple(cells)).where(new)
 
 
 # The pending slices of all slots, in device memory (IV-A, V-A).
@@ -87,10 +89,10 @@ class Ring:
 
     def __init__(self, rules: Sequence[Rule], launch: Launch, limit: int) -> None:
         self._rules, self._launch, self.limit = tuple(rules), launch, limit
-        self.neutral = [cuda.to_device(rule.blank(1)[0]) for rule in rules]
-        self.turn = Turn()
+        self.neutral = [cuda.to_device(rule.neutral_cells(1)[0]) for rule in rules]
+        self.turn = StreamOrder()
         self.low, self.high = 0, -1
-        self.parked = States.none(rules)
+        self.parked = SliceStates.none(rules)
         self._allocate(n_slots=1, size=LEAST_SIZE)
 
     @property
@@ -117,10 +119,10 @@ class Ring:
             self._rebuild(low, high, slots, size)
         self.low, self.high = low, high
 
-    def park(self, states: States) -> None:
+    def park(self, states: SliceStates) -> None:
         """Keep cells on the host."""
         if len(states):
-            self.parked = joined(self.parked, states, self._rules)
+            self.parked = merge_states(self.parked, states, self._rules)
 
     def unpark(self) -> int | None:
         """Take back the parked cells that are within reach; gives the first slice, None if there are none."""
@@ -161,13 +163,13 @@ class Ring:
         stream.synchronize()
         return np.sort(self._slices_at(np.flatnonzero(flags)))
 
-    def states(self) -> States:
+    def states(self) -> SliceStates:
         """All cells with rows, read back. Waits for the device."""
         cuda.synchronize()
         cells = [each.copy_to_host() for each in self.cells]
         filled = np.flatnonzero(cells[0][:, 0] > 0)
         slots, places = np.divmod(filled, self.size)
-        return States(slots, self._slices_at(places), tuple(each[filled] for each in cells))
+        return SliceStates(slots, self._slices_at(places), tuple(each[filled] for each in cells))
 
     def _slices_at(self, places: Array) -> Array:
         return np.asarray(self.low + (places - self.low) % self.size)
@@ -191,7 +193,7 @@ class Ring:
         self._merge(states.where(inside))
         self.park(states.where(~inside))
 
-    def _merge(self, states: States) -> None:
+    def _merge(self, states: SliceStates) -> None:
         if len(states) == 0:
             return
         cuda.synchronize()  # no lane may be adding

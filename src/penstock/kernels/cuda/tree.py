@@ -19,9 +19,9 @@ import numpy.typing as npt
 from numba import cuda
 
 from penstock.frozen import dataclass
+from penstock.kernels.cuda.accumulators import device_merge
 from penstock.kernels.cuda.device import Launch
 from penstock.kernels.cuda.panes import fill, power_of_two
-from penstock.kernels.cuda.registers import device_merge
 from penstock.kernels.cuda.ring import Ring
 from penstock.kernels.windows.accumulate import Rule
 
@@ -135,7 +135,7 @@ class Forest:
     def __init__(self, rules: Sequence[Rule], launch: Launch, n_leaves: int, longest: int) -> None:
         self._rules, self._launch, self._m = tuple(rules), launch, n_leaves
         self._kernels = [tree_kernels(rule) for rule in rules]
-        self._neutral = [cuda.to_device(rule.blank(1)[0]) for rule in rules]
+        self._neutral = [cuda.to_device(rule.neutral_cells(1)[0]) for rule in rules]
         self._leaves = power_of_two(n_leaves)
         self._top = longest.bit_length() - 1  # nodes of more slices than a window are not kept
         self._n_nodes = sum(self._leaves >> level for level in range(self._top + 1))

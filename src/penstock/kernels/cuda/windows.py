@@ -18,17 +18,17 @@ import numpy as np
 import numpy.typing as npt
 from numba import cuda
 
-from penstock.kernels.cuda.device import Launch, choose_device, usual_launch
-from penstock.kernels.cuda.groups import KeyGroups, Rows
-from penstock.kernels.cuda.pane_stage import UNCHANGED, PaneStage
-from penstock.kernels.cuda.ready import Closing, Ready, Run, WindowCells, leaves_of
-from penstock.kernels.cuda.registers import CudaRegister
-from penstock.kernels.cuda.ring import Ring, States
+from penstock.kernels.cuda.accumulators import CudaAccumulator
+from penstock.kernels.cuda.device import Launch, choose_device, default_launch
+from penstock.kernels.cuda.key_groups import KeyGroups, Rows
+from penstock.kernels.cuda.pane_stage import UNCHANGED, CudaPaneStage
+from penstock.kernels.cuda.ready import PendingResults, ReadyWindows, ResultCopy, WindowCells, count_leaves
+from penstock.kernels.cuda.ring import Ring, SliceStates
 from penstock.kernels.cuda.tree import Forest
 from penstock.timing.slices import Slicing
 
 Array = npt.NDArray[Any]
-MOST_RESULTS = 1 << 22
+MAX_RESULTS = 1 << 22
 """Windows of all slots in one call: with many slots, fewer windows of each."""
 
 
@@ -45,7 +45,7 @@ class CudaWindows:
     def __init__(
         self,
         slicing: Slicing,
-        registers: Sequence[CudaRegister],
+        registers: Sequence[CudaAccumulator],
         *,
         n_windows: int = 64,
         batch_rows: int = 1 << 18,
@@ -55,16 +55,16 @@ class CudaWindows:
     ) -> None:
         assert registers[0].lift == "row", "only windows with rows leave, so rows are counted first"
         choose_device("cuda")
-        self._slicing, self._n_windows, launch = slicing, n_windows, launch or usual_launch()
+        self._slicing, self._n_windows, launch = slicing, n_windows, launch or default_launch()
         self._rules = tuple(register.rule for register in registers)
-        n_leaves = leaves_of(slicing, n_windows)
+        n_leaves = count_leaves(slicing, n_windows)
         self._leaves = n_leaves
         # One call's windows must fit in the ring.
         self._ring = Ring(self._rules, launch, max(max_pending, n_leaves))
-        self._panes = PaneStage(registers, launch, slicing, self._ring, batch_rows)
+        self._panes = CudaPaneStage(registers, launch, slicing, self._ring, batch_rows)
         self._forest = Forest(self._rules, launch, n_leaves, slicing.longest)
         self._groups = KeyGroups(batch_rows, max_keys_per_batch)
-        self._ready = Ready(slicing)
+        self._ready = ReadyWindows(slicing)
         self._latest = np.full(1, _GONE)
         self._stream, self._back = cuda.stream(), cuda.stream()
 
@@ -80,11 +80,11 @@ class CudaWindows:
         """The windows that end at or before `upto` and have not left yet."""
         return self.closing(upto).results()
 
-    def closing(self, upto: int) -> Closing:
+    def closing(self, upto: int) -> PendingResults:
         """Queue the windows that end by `upto`; their results are waited for when they are asked for."""
         self._flush()
         self._touched = self._ring.touched_slices(self._stream)
-        runs: list[Run] = []
+        runs: list[ResultCopy] = []
         while self._go_on(upto):
             run = self._run(upto)
             if run is not None:
@@ -92,7 +92,7 @@ class CudaWindows:
         self._ready.leave_until(upto)
         self._forget()
         self._ring.shrink()
-        return Closing(self._rules, runs)
+        return PendingResults(self._rules, runs)
 
     def holds(self, slots: Array) -> Array:
         """Which of these slots have rows in a window that has not left."""
@@ -114,7 +114,7 @@ class CudaWindows:
         parts = (self._ring, self._forest, self._panes, self._groups)
         return sum(part.nbytes for part in parts) + self._latest.nbytes
 
-    def states(self) -> States:
+    def states(self) -> SliceStates:
         """The cells of all slices that open windows need, on the host. Waits for the device."""
         self._flush()
         self._touched = self._ring.touched_slices(self._stream)
@@ -122,11 +122,11 @@ class CudaWindows:
         held = self._ring.states()
         parked = self._ring.parked
         cells = tuple(np.concatenate(pair) for pair in zip(held.cells, parked.cells, strict=True))
-        return States(
+        return SliceStates(
             np.concatenate([held.slots, parked.slots]), np.concatenate([held.slices, parked.slices]), cells
         )
 
-    def load(self, states: States, left_to: int) -> None:
+    def load(self, states: SliceStates, left_to: int) -> None:
         """Take up cells of slots that have none; windows that end at or before `left_to` have left."""
         self._ready.leave_until(left_to)
         if len(states):
@@ -176,12 +176,12 @@ class CudaWindows:
         self._touched = self._touched[np.searchsorted(self._touched, keep_from) :]
         ring.start_at(self._touched)
 
-    def _run(self, upto: int) -> Run | None:
+    def _run(self, upto: int) -> ResultCopy | None:
         """Queue the next windows of all kinds, of the slots that may have rows in them."""
         ring, stream, start = self._ring, self._stream, self._ready.needed_from
         # Slots that the ring has no room for have parked rows only, which these windows do not need.
         which = np.flatnonzero(self._latest[: ring.n_slots] >= self._slicing.start_of(start))
-        most = max(1, min(self._n_windows, MOST_RESULTS // max(1, len(which))))
+        most = max(1, min(self._n_windows, MAX_RESULTS // max(1, len(which))))
         kinds, starts, lo, hi = self._ready.take(start + self._leaves, most, upto)
         assert len(kinds), "the earliest window fits into a tree"
         if len(which) == 0:
@@ -192,7 +192,7 @@ class CudaWindows:
         self._panes.changed = UNCHANGED
         self._forest.update(stream)
         on_device = self._forest.compute(which, lo, hi, stream)
-        return Run.queued(which, kinds, starts, on_device, stream, self._back)
+        return ResultCopy.queued(which, kinds, starts, on_device, stream, self._back)
 
 
 _GONE = -(2**63)

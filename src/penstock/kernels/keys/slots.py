@@ -34,7 +34,7 @@ def _home(word: np.int64, shift: int) -> np.uint64:
 
 
 @loop("Ir i i I I I i I")
-def assign_near(
+def assign_dense(
     words: Ints, row: int, low: int, table: Ints, slot_words: Ints, stack: Ints, n_free: int, slots: Ints
 ) -> tuple[int, int]:
     """Give each row from `row` on the slot of its word; return (row stopped at, free slots left).
@@ -77,7 +77,7 @@ def assign_near(
 
 
 @loop("Ir i I i I I i I I")
-def assign_far(
+def assign_hashed(
     words: Ints,
     row: int,
     pairs: Ints,
@@ -125,7 +125,7 @@ def assign_far(
 
 
 @loop("Ir I I i")
-def enter_far(slots: Ints, slot_words: Ints, pairs: Ints, shift: int) -> None:
+def insert_slots(slots: Ints, slot_words: Ints, pairs: Ints, shift: int) -> None:
     """Enter the words of some slots that are not in the table yet.
 
     slots       int64[k]    each < m, and no two with one word: they come from one SlotRoom
@@ -142,7 +142,7 @@ def enter_far(slots: Ints, slot_words: Ints, pairs: Ints, shift: int) -> None:
 
 
 @loop("Ir I I i")
-def remove_far(slots: Ints, slot_words: Ints, pairs: Ints, shift: int) -> None:
+def remove_slots(slots: Ints, slot_words: Ints, pairs: Ints, shift: int) -> None:
     """Take the words of some slots out, moving later entries back so that no search ends too early.
 
     slots       int64[k]    each < m and in the table: SlotRoom refuses to free one twice

@@ -31,7 +31,7 @@ def _read(data: Ints, byte: np.uint64, end: np.uint64) -> np.uint64:
 
 
 @loop()
-def _hashed(data: Ints, begin: np.uint64, end: np.uint64) -> np.uint64:
+def _hash_bytes(data: Ints, begin: np.uint64, end: np.uint64) -> np.uint64:
     """A hash of the bytes from `begin` to `end`; stays inside a process, so it need not equal another."""
     hashed = (end - begin) * _SPREAD
     for byte in range(begin, end, _EIGHT):
@@ -41,7 +41,7 @@ def _hashed(data: Ints, begin: np.uint64, end: np.uint64) -> np.uint64:
 
 
 @loop()
-def _is_text(data: Ints, begin: np.uint64, end: np.uint64, arena: Ints, start: np.int64) -> bool:
+def _equals(data: Ints, begin: np.uint64, end: np.uint64, arena: Ints, start: np.int64) -> bool:
     """Whether the bytes from `begin` to `end` are the text at `start` of the arena."""
     place = np.uint64(start)
     if np.uint64(arena[place]) != end - begin:
@@ -54,7 +54,7 @@ def _is_text(data: Ints, begin: np.uint64, end: np.uint64, arena: Ints, start: n
 
 
 @loop("Ir Ir i I i I I I i I i I")
-def assign_texts(
+def assign_strings(
     offsets: Ints,
     data: Ints,
     row: int,
@@ -85,12 +85,12 @@ def assign_texts(
     for i in range(row, slots.shape[0]):
         begin, end = np.uint64(offsets[i]), np.uint64(offsets[i + 1])
         length = offsets[i + 1] - offsets[i]
-        hashed = _hashed(data, begin, end)
+        hashed = _hash_bytes(data, begin, end)
         word = np.int64(hashed)
         place = (((hashed ^ (hashed >> _HALF)) * _SPREAD) >> np.uint64(shift)) << _ONE
         slot = pairs[place + _ONE]
         while slot >= 0:
-            if pairs[place] == word and _is_text(data, begin, end, arena, starts[slot]):
+            if pairs[place] == word and _equals(data, begin, end, arena, starts[slot]):
                 break
             place = (place + _ONE + _ONE) & last
             slot = pairs[place + _ONE]
@@ -112,7 +112,7 @@ def assign_texts(
 
 
 @loop("Ir Ir Ir Ir I")
-def write_texts(slots: Ints, starts: Ints, arena: Ints, offsets: Ints, data: Ints) -> None:
+def write_strings(slots: Ints, starts: Ints, arena: Ints, offsets: Ints, data: Ints) -> None:
     """Write the texts of slots one after the other, as Arrow lays them out.
 
     slots    int64[k]      each with a text

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from penstock.frozen import dataclass
 from penstock.kernels.compile.loops import Loop, loop
 
-LEAST = -(2**63)
+INT64_MIN = -(2**63)
 Cells = npt.NDArray[Any]
 Merge = Callable[[Cells, int, Cells, int], None]
 
@@ -38,13 +38,13 @@ def merge_add(into: Cells, i: int, other: Cells, j: int) -> None:
 
 
 @loop()
-def merge_greatest(into: Cells, i: int, other: Cells, j: int) -> None:
+def merge_max(into: Cells, i: int, other: Cells, j: int) -> None:
     """The greatest integer."""
     into[i, 0] = max(into[i, 0], other[j, 0])
 
 
 @loop()
-def merge_counted(into: Cells, i: int, other: Cells, j: int) -> None:
+def merge_max_count(into: Cells, i: int, other: Cells, j: int) -> None:
     """(the greatest integer, how many rows have it)."""
     if other[j, 0] > into[i, 0]:
         into[i, 0] = other[j, 0]
@@ -82,13 +82,13 @@ def merge_moments(into: Cells, i: int, other: Cells, j: int) -> None:
 
 
 @loop()
-def join_add(earlier: float, later: float) -> float:
+def add_numbers(earlier: float, later: float) -> float:
     """`merge_add` of two numbers."""
     return earlier + later
 
 
 @loop()
-def join_greatest(earlier: float, later: float) -> float:
+def max_numbers(earlier: float, later: float) -> float:
     """`merge_greatest` of two numbers."""
     return max(earlier, later)
 
@@ -97,7 +97,7 @@ def join_greatest(earlier: float, later: float) -> float:
 class Rule:
     """A way to combine cells. `exact` means that subtracting what was added gives back what was there.
 
-    join  the rule on two numbers, for cells of one number
+    merge_numbers  the rule on two numbers, for cells of one number
     """
 
     name: str
@@ -105,7 +105,7 @@ class Rule:
     neutral: tuple[float, ...]
     merge: Loop
     exact: bool = False
-    join: Loop | None = None
+    merge_numbers: Loop | None = None
 
     @property
     def dtype(self) -> type[np.int64] | type[np.float64]:
@@ -117,21 +117,21 @@ class Rule:
         """How many numbers a cell has."""
         return len(self.neutral)
 
-    def blank(self, n: int) -> Cells:
+    def neutral_cells(self, n: int) -> Cells:
         """`n` neutral cells."""
         cells = np.empty((n, self.width), self.dtype)
         cells[:] = self.neutral
         return cells
 
 
-COUNT = Rule("count", False, (0,), merge_add, exact=True, join=join_add)
+COUNT = Rule("count", False, (0,), merge_add, exact=True, merge_numbers=add_numbers)
 WIDE_SUM = Rule("wide sum", False, (0, 0), merge_add, exact=True)
-FLOAT_SUM = Rule("float sum", True, (0.0,), merge_add, join=join_add)
-GREATEST = Rule("greatest", False, (LEAST,), merge_greatest, join=join_greatest)
-COUNTED = Rule("counted", False, (LEAST, 0), merge_counted)
-LATEST = Rule("latest", False, (LEAST, LEAST, LEAST), merge_latest)
+FLOAT_SUM = Rule("float sum", True, (0.0,), merge_add, merge_numbers=add_numbers)
+MAX = Rule("greatest", False, (INT64_MIN,), merge_max, merge_numbers=max_numbers)
+MAX_COUNT = Rule("counted", False, (INT64_MIN, 0), merge_max_count)
+LATEST = Rule("latest", False, (INT64_MIN, INT64_MIN, INT64_MIN), merge_latest)
 MOMENTS = Rule("moments", True, (0.0, 0.0, 0.0), merge_moments)
-RULES = (COUNT, WIDE_SUM, FLOAT_SUM, GREATEST, COUNTED, LATEST, MOMENTS)
+RULES = (COUNT, WIDE_SUM, FLOAT_SUM, MAX, MAX_COUNT, LATEST, MOMENTS)
 
 # Rows into cells: one pass per register over the runs of a batch (`cells.cut`).
 #
@@ -148,13 +148,13 @@ RULES = (COUNT, WIDE_SUM, FLOAT_SUM, GREATEST, COUNTED, LATEST, MOMENTS)
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-GREATEST_INT = 2**63 - 1
+INT64_MAX = 2**63 - 1
 INFINITY_BITS = 0x7FF0000000000000
 NAN_BITS = 0x7FF8000000000000
 
 
 @loop("I2 Ir I2")
-def add_ones(runs: Ints, cells: Ints, counts: Ints) -> None:
+def count_rows(runs: Ints, cells: Ints, counts: Ints) -> None:
     """Count rows: counts int64[m, 1]."""
     for r in range(runs.shape[0]):
         start, stop, cell = runs[r, 0], runs[r, 1], runs[r, 2]
@@ -167,7 +167,7 @@ def add_ones(runs: Ints, cells: Ints, counts: Ints) -> None:
 
 
 @loop("I2 Ir Ir I2")
-def add_wide(runs: Ints, cells: Ints, values: Ints, sums: Ints) -> None:
+def sum_ints(runs: Ints, cells: Ints, values: Ints, sums: Ints) -> None:
     """Sum integers exactly: sums int64[m, 2] hold the upper and the lower 32 bits of the values apart.
 
     Neither part can overflow before 2^31 rows in one window.
@@ -190,7 +190,7 @@ def add_wide(runs: Ints, cells: Ints, values: Ints, sums: Ints) -> None:
 
 
 @loop("I2 Ir Fr F2", reassociate=True)
-def add_floats(runs: Ints, cells: Ints, values: Floats, sums: Floats) -> None:
+def sum_floats(runs: Ints, cells: Ints, values: Floats, sums: Floats) -> None:
     """Sum floats: sums float64[m, 1]."""
     for r in range(runs.shape[0]):
         start, stop, cell = runs[r, 0], runs[r, 1], runs[r, 2]
@@ -206,7 +206,7 @@ def add_floats(runs: Ints, cells: Ints, values: Floats, sums: Floats) -> None:
 
 
 @loop("I2 Ir Ir i I2")
-def add_greatest(runs: Ints, cells: Ints, values: Ints, flip: int, greatest: Ints) -> None:
+def keep_max(runs: Ints, cells: Ints, values: Ints, flip: int, greatest: Ints) -> None:
     """Keep the greatest value ^ flip: flip is 0 for the greatest value and -1 for the least."""
     for r in range(runs.shape[0]):
         start, stop, cell = runs[r, 0], runs[r, 1], runs[r, 2]
@@ -223,7 +223,7 @@ def add_greatest(runs: Ints, cells: Ints, values: Ints, flip: int, greatest: Int
 
 
 @loop("I2 Ir Ir i I2")
-def add_counted(runs: Ints, cells: Ints, values: Ints, flip: int, counted: Ints) -> None:
+def count_max(runs: Ints, cells: Ints, values: Ints, flip: int, counted: Ints) -> None:
     """Keep the greatest value ^ flip and how many rows have it: counted int64[m, 2]."""
     for r in range(runs.shape[0]):
         start, stop, cell = runs[r, 0], runs[r, 1], runs[r, 2]
@@ -249,7 +249,7 @@ def add_counted(runs: Ints, cells: Ints, values: Ints, flip: int, counted: Ints)
 
 
 @loop("I2 Ir Ir Ir Ir i I2")
-def add_latest(
+def keep_latest(
     runs: Ints, cells: Ints, times: Ints, orders: Ints, values: Ints, flip: int, latest: Ints
 ) -> None:
     """Keep (time ^ flip, order ^ flip, value) of the greatest: the last row, or with flip -1 the first."""
@@ -310,22 +310,22 @@ def add_moments(runs: Ints, cells: Ints, values: Floats, part: Floats, moments: 
         merge_moments(moments, cell, part, 0)
 
 
-def all_apart(n: int) -> Ints:
+def single_run(n: int) -> Ints:
     """Runs for `n` rows that have each a cell of its own."""
     return np.array([[0, n, -1]], np.int64)
 
 
 @loop("Ir I")
-def order_floats(bits: Ints, ordered: Ints) -> None:
+def encode_floats(bits: Ints, ordered: Ints) -> None:
     """Integers in the order of floats, given as their bits: NaN greatest, -0.0 the same as 0.0."""
     for i in range(bits.shape[0]):
         b = bits[i]
-        size = b & GREATEST_INT
+        size = b & INT64_MAX
         value = -size if b < 0 else size  # so that -0.0 and 0.0 are both 0
         ordered[i] = NAN_BITS if size > INFINITY_BITS else value
 
 
-def floats_of(ordered: Ints) -> Floats:
+def decode_floats(ordered: Ints) -> Floats:
     """The floats back from integers in their order; the inverse of `order_floats`."""
     bits = np.where(ordered < 0, (-ordered) | np.int64(-(2**63)), ordered)
     return bits.view(np.float64)

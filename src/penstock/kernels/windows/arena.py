@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.kernels.windows.accumulate import Rule
-from penstock.kernels.windows.place import FIRST, SMALLEST
 from penstock.kernels.windows.ready import clear_floats, clear_ints
+from penstock.kernels.windows.slice_loop import FIRST, MIN_RING_CELLS
 
 Ints = npt.NDArray[np.int64]
 Cells = npt.NDArray[Any]
@@ -52,16 +52,16 @@ class Arena:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
-        self.cells: list[Cells] = [rule.blank(0) for rule in self.rules]
+        self.cells: list[Cells] = [rule.neutral_cells(0) for rule in self.rules]
         self.nodes: list[Cells] | None = None
-        self.blank = [False] * len(self.rules)  # registers all of whose cells are known to be neutral
-        self._free: dict[int, FreeBlocks] = {SMALLEST: FreeBlocks()}
+        self.is_neutral = [False] * len(self.rules)  # registers all of whose cells are known to be neutral
+        self._free: dict[int, FreeBlocks] = {MIN_RING_CELLS: FreeBlocks()}
         self._top = 0
 
     @property
     def spare(self) -> Ints:
         """The free blocks of SMALLEST cells, for loops to take from."""
-        return self._free[SMALLEST].stack
+        return self._free[MIN_RING_CELLS].stack
 
     @property
     def n_cells(self) -> int:
@@ -78,9 +78,9 @@ class Arena:
 
     def stock(self, n: int) -> None:
         """Have at least `n` spare blocks."""
-        missing = n - len(self._free[SMALLEST])
+        missing = n - len(self._free[MIN_RING_CELLS])
         if missing > 0:
-            self._free[SMALLEST].push(self._fresh(missing, SMALLEST))
+            self._free[MIN_RING_CELLS].push(self._fresh(missing, MIN_RING_CELLS))
 
     def take(self, sizes: Ints) -> Ints:
         """A block for each of the sizes, which are powers of two."""
@@ -106,10 +106,10 @@ class Arena:
     def clear(self, rings: Ints, past: Ints, run: Callable[..., Any]) -> None:
         """Make the cells of slices [FIRST, past[r]) of every ring neutral; `run` runs a loop."""
         work = int((past - rings[:, FIRST]).sum())
-        for rule, cells, blank in zip(self.rules, self.cells, self.blank, strict=True):
+        for rule, cells, blank in zip(self.rules, self.cells, self.is_neutral, strict=True):
             if not blank:
                 loop = clear_floats if rule.floats else clear_ints
-                run(loop, cells, rule.blank(1), rings, past, work=work)
+                run(loop, cells, rule.neutral_cells(1), rings, past, work=work)
 
     @property
     def is_mostly_free(self) -> bool:
@@ -120,14 +120,14 @@ class Arena:
     def repack(self, old: Ints, sizes: Ints) -> tuple[Ints, list[Cells]]:
         """Give up all memory and take blocks anew: (where they are, the cells that were at `old`)."""
         kept = [cells[old] for cells in self.cells]
-        self.cells, self.nodes = [rule.blank(0) for rule in self.rules], None
-        self._free, self._top = {SMALLEST: FreeBlocks()}, 0
+        self.cells, self.nodes = [rule.neutral_cells(0) for rule in self.rules], None
+        self._free, self._top = {MIN_RING_CELLS: FreeBlocks()}, 0
         return self.take(sizes), kept
 
     def tree_nodes(self) -> list[Cells]:
         """The nodes of the trees, one array per register, from when a tree is first asked for."""
         if self.nodes is None:
-            self.nodes = [rule.blank(self.n_cells) for rule in self.rules]
+            self.nodes = [rule.neutral_cells(self.n_cells) for rule in self.rules]
         return self.nodes
 
     def _fresh(self, n: int, size: int) -> Ints:
@@ -141,11 +141,12 @@ class Arena:
     def _grow(self, n_cells: int) -> None:
         more = n_cells - self.n_cells
         self.cells = [
-            np.concatenate([old, rule.blank(more)]) for rule, old in zip(self.rules, self.cells, strict=True)
+            np.concatenate([old, rule.neutral_cells(more)])
+            for rule, old in zip(self.rules, self.cells, strict=True)
         ]
         if self.nodes is not None:
             pairs = zip(self.rules, self.nodes, strict=True)
-            self.nodes = [np.concatenate([old, rule.blank(more)]) for rule, old in pairs]
+            self.nodes = [np.concatenate([old, rule.neutral_cells(more)]) for rule, old in pairs]
 
 
 def _step(size: int) -> int:

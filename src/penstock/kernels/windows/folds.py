@@ -16,29 +16,29 @@ from typing import Any
 
 from penstock.frozen import dataclass
 from penstock.kernels.compile.loops import Function, Loop, loop
-from penstock.kernels.compile.user import Careful, Generated, Written
+from penstock.kernels.compile.user_functions import CheckedFunction, FunctionSource, GeneratedFunction
 from penstock.kernels.windows.accumulate import Cells, Rule, merge
-from penstock.kernels.windows.place import (
+from penstock.kernels.windows.slice_loop import (
     BASE,
     CLEAN,
     END,
     FIRST,
-    FURTHEST,
-    LEAST,
     MASK,
+    MAX_DISTANCE,
+    MIN_TIME,
+    extend_ring,
+    record_late,
     slice_at,
-    stretch,
-    touch_late,
 )
-from penstock.kernels.windows.sums import BLOCK
-from penstock.kernels.windows.tree import QUERIES, SWEEPS, UPDATES, add_rule
+from penstock.kernels.windows.sums import BLOCK_ROWS
+from penstock.kernels.windows.tree import QUERIES, SWEEPS, UPDATES, define_loops
 
 _NUMBERS = count()
 """No two folds share a rule's name, and so a loop, even if one is made where another was."""
 
 
 @dataclass(frozen=True, slots=True)
-class Functions:
+class FoldFunctions:
     """The lift and combine of a fold.
 
     names   the columns that lift reads
@@ -46,16 +46,16 @@ class Functions:
     alone   parts are floats, not tuples of one
     """
 
-    lift: Written
-    combine: Written
+    lift: FunctionSource
+    combine: FunctionSource
     names: tuple[str, ...]
     width: int
     alone: bool
 
     @property
-    def lasting(self) -> bool:
+    def is_stable(self) -> bool:
         """Whether machine code of both can be kept for the next process."""
-        return self.lift.lasting and self.combine.lasting
+        return self.lift.is_stable and self.combine.is_stable
 
 
 @loop()
@@ -66,14 +66,14 @@ def add_parts(cells: Cells, parts: Cells, state: Cells, at: Cells) -> None:
         merge(state, cells[i], parts, i)
 
 
-def fold_rule(name: str, combine: Function, zero: tuple[float, ...], *, alone: bool) -> Rule:
+def build_fold_rule(name: str, combine: Function, zero: tuple[float, ...], *, alone: bool) -> Rule:
     """The combine rule of a fold. `alone`: its parts are floats, not tuples of one."""
-    written = combine if isinstance(combine, Written) else Written(combine)
-    return _fold_rule(name, written, tuple(map(repr, zero)), alone)
+    written = combine if isinstance(combine, FunctionSource) else FunctionSource(combine)
+    return _build_fold_rule(name, written, tuple(map(repr, zero)), alone)
 
 
 @cache
-def _fold_rule(name: str, combine: Written, zero: tuple[str, ...], alone: bool) -> Rule:
+def _build_fold_rule(name: str, combine: FunctionSource, zero: tuple[str, ...], alone: bool) -> Rule:
     """As `fold_rule`; the numbers come as words, because the two zeros differ and NaN is itself."""
     width = len(zero)
     a, b = ([f"float({each}, {p}])" for p in range(width)] for each in ("into[i", "other[j"))
@@ -82,23 +82,25 @@ def merge_parts(into, i, other, j):
     {_numbers("p", width)} = combined({", ".join(a + b)})
     {_stores("into[i, {}]", width)}
 """
-    merging = Generated(text, "merge_parts", {"combined": combined(combine, width, alone)}, None)
+    merging = GeneratedFunction(
+        text, "merge_parts", {"combined": combine_function(combine, width, alone)}, None
+    )
     rule = Rule(f"fold {name} {next(_NUMBERS)}", True, tuple(map(float, zero)), merging)
-    add_rule(rule, cached=False)
+    define_loops(rule, cached=False)
     for loops in (SWEEPS, UPDATES, QUERIES):
-        loops[rule.name] = Careful.of(loops[rule.name], cached=combine.lasting)
+        loops[rule.name] = CheckedFunction.of(loops[rule.name], cached=combine.is_stable)
     return rule
 
 
 @cache
-def combined(combine: Written, width: int, alone: bool) -> Generated:
+def combine_function(combine: FunctionSource, width: int, alone: bool) -> GeneratedFunction:
     """Two parts as one: `combined(a0, …, b0, …)`, all as floats side by side.
 
     A strict one fails on parts without NaN and infinities that become one, as Python would.
     """
     a, b = ([f"{each}{p}" for p in range(width)] for each in "ab")
     check = "pass"
-    if combine.strictly:
+    if combine.strict:
         after = [f"p{p}" for p in range(width)]
         was, now = (" + ".join(f"({each} - {each})" for each in parts) for parts in (a + b, after))
         check = f"if {now} != 0.0 and {was} == 0.0: raise ValueError('not a finite number')"
@@ -109,11 +111,11 @@ def combined({", ".join(a + b)}):
     {check}
     return {_numbers("p", width)}
 """
-    return Generated(text, "combined", {"combine": combine}, None)
+    return GeneratedFunction(text, "combined", {"combine": combine}, None)
 
 
 @cache
-def lifted(lift: Written, names: tuple[str, ...], width: int, alone: bool) -> Generated:
+def lift_function(lift: FunctionSource, names: tuple[str, ...], width: int, alone: bool) -> GeneratedFunction:
     """The part of a row from its columns: `lifted(v0, …)`, all as floats."""
     values = ", ".join(f"v{place}" for place in range(len(names)))
     check = "" if alone else f"if len(part) != {width}: raise ValueError('a part has {width} numbers')"
@@ -124,18 +126,18 @@ def lifted({values}):
     {check}
     return {_floats(width, alone)}
 """
-    return Generated(text, "lifted", {"lift": lift}, None)
+    return GeneratedFunction(text, "lifted", {"lift": lift}, None)
 
 
 @cache
-def probe_loop(of: Functions, *, strictly: bool = False) -> Generated:
+def build_probe_loop(of: FoldFunctions, *, strict: bool = False) -> GeneratedFunction:
     """The loop (columns…) that lifts every row for nothing: it raises if one fails.
 
-    Where lift cannot fail, nothing is left of it once it is compiled. `strictly`, for lifts on which Python
+    Where lift cannot fail, nothing is left of it once it is compiled. `strict`, for lifts on which Python
     may raise where machine code does not: it also fails on a row without NaN whose part is NaN or infinite.
     """
     check = "pass"
-    if strictly:
+    if strict:
         parts = " + ".join(f"(q{place} - q{place})" for place in range(of.width))
         given = " or ".join(f"np.isnan({value})" for value in _values(of).split(", "))
         check = f"if {parts} != 0.0 and not ({given}): raise ValueError('not a finite number')"
@@ -145,12 +147,14 @@ def probe({_columns(of)}):
         {_numbers("q", of.width)} = lifted({_values(of)})
         {check}
 """
-    letters = " ".join(["Fr"] * len(of.names))
-    return Generated(text, "probe", {"lifted": _lifted(of)}, letters, cached=of.lift.lasting)
+    signature = " ".join(["Fr"] * len(of.names))
+    return GeneratedFunction(
+        text, "probe", {"lifted": _lift_function(of)}, signature, cached=of.lift.is_stable
+    )
 
 
 @cache
-def lift_loop(of: Functions) -> Generated:
+def build_lift_loop(of: FoldFunctions) -> GeneratedFunction:
     """The loop (columns…, parts float64[n, width]) that lifts every row."""
     text = f"""
 def lift_rows({_columns(of)}, parts):
@@ -158,12 +162,14 @@ def lift_rows({_columns(of)}, parts):
         {_numbers("p", of.width)} = lifted({_values(of)})
         {_stores("parts[i, {}]", of.width)}
 """
-    letters = " ".join([*["Fr"] * len(of.names), "F2"])
-    return Generated(text, "lift_rows", {"lifted": _lifted(of)}, letters, cached=of.lift.lasting)
+    signature = " ".join([*["Fr"] * len(of.names), "F2"])
+    return GeneratedFunction(
+        text, "lift_rows", {"lifted": _lift_function(of)}, signature, cached=of.lift.is_stable
+    )
 
 
 @cache
-def cells_loop(of: Functions) -> Generated:
+def build_cells_loop(of: FoldFunctions) -> GeneratedFunction:
     """The loop (cells, columns…, state, at) that lifts rows and combines them into their cells.
 
     Rows of one cell that follow each other are combined without looking at it again.
@@ -182,41 +188,41 @@ def fold_cells(cells, {_columns(of)}, state, at):
             i += 1
         {_stores("state[cell, {}]", of.width)}
 """
-    letters = " ".join(["Ir", *["Fr"] * len(of.names), "F2", "I"])
-    return Generated(text, "fold_cells", steps_of(of), letters, cached=of.lasting)
+    signature = " ".join(["Ir", *["Fr"] * len(of.names), "F2", "I"])
+    return GeneratedFunction(text, "fold_cells", row_functions(of), signature, cached=of.is_stable)
 
 
 @cache
-def lower_loop(lower: Written, width: int, *, alone: bool) -> Generated:
+def build_lower_loop(lower: FunctionSource, width: int, *, alone: bool) -> GeneratedFunction:
     """The loop (cells float64[n, width], results float64[n]) that makes results of combined parts."""
     text = f"""
 def lower_cells(cells, results):
     for i in range(cells.shape[0]):
         results[i] = lower({_part([f"float(cells[i, {place}])" for place in range(width)], alone)})
 """
-    return Generated(text, "lower_cells", {"lower": lower}, "F2 F", cached=lower.lasting)
+    return GeneratedFunction(text, "lower_cells", {"lower": lower}, "F2 F", cached=lower.is_stable)
 
 
 @cache
-def add_loop(rule: Rule) -> Careful:
+def build_add_loop(rule: Rule) -> CheckedFunction:
     """The loop that adds parts of rows to cells under a fold's rule."""
-    return Careful.of(add_parts.under(rule.merge, "Ir F2 F2 I"))
+    return CheckedFunction.of(add_parts.with_rule(rule.merge, "Ir F2 F2 I"))
 
 
-def steps_of(of: Functions) -> dict[str, Loop]:
+def row_functions(of: FoldFunctions) -> dict[str, Loop]:
     """What loops over rows call: `lifted` and `combined`."""
-    return {"lifted": _lifted(of), "combined": combined(of.combine, of.width, of.alone)}
+    return {"lifted": _lift_function(of), "combined": combine_function(of.combine, of.width, of.alone)}
 
 
-def _lifted(of: Functions) -> Generated:
-    return lifted(of.lift, of.names, of.width, of.alone)
+def _lift_function(of: FoldFunctions) -> GeneratedFunction:
+    return lift_function(of.lift, of.names, of.width, of.alone)
 
 
-def _columns(of: Functions) -> str:
+def _columns(of: FoldFunctions) -> str:
     return ", ".join(f"c{place}" for place in range(len(of.names)))
 
 
-def _values(of: Functions) -> str:
+def _values(of: FoldFunctions) -> str:
     return ", ".join(f"float(c{place}[i])" for place in range(len(of.names)))
 
 
@@ -256,16 +262,16 @@ def _stores(target: str, width: int) -> str:
 
 _SPACE = {
     "BASE": BASE,
-    "BLOCK": BLOCK,
+    "BLOCK": BLOCK_ROWS,
     "CLEAN": CLEAN,
     "END": END,
     "FIRST": FIRST,
-    "FURTHEST": FURTHEST,
-    "LEAST": LEAST,
+    "FURTHEST": MAX_DISTANCE,
+    "LEAST": MIN_TIME,
     "MASK": MASK,
     "slice_at": slice_at,
-    "stretch": stretch,
-    "touch_late": touch_late,
+    "stretch": extend_ring,
+    "touch_late": record_late,
 }
 
 # As sums.sum_single. Views are counted from 0: Numba must not allow for negative places.
@@ -377,18 +383,18 @@ def fold_keyed(slots, times, COLUMNS, row, clock, inverse, offsets, rings, spare
 
 
 @cache
-def single_loop(of: Functions) -> Generated:
+def build_single_loop(of: FoldFunctions) -> GeneratedFunction:
     """The loop over rows of slot 0 from `row` on; it returns the row it stopped at."""
     return _made(of, _SINGLE, "fold_single", ["Ir"])
 
 
 @cache
-def keyed_loop(of: Functions) -> Generated:
+def build_keyed_loop(of: FoldFunctions) -> GeneratedFunction:
     """The loop over rows of all slots from `row` on; it returns the row it stopped at."""
     return _made(of, _KEYED, "fold_keyed", ["Ir", "Ir"])
 
 
-def _made(of: Functions, template: str, name: str, before: list[str]) -> Generated:
+def _made(of: FoldFunctions, template: str, name: str, before: list[str]) -> GeneratedFunction:
     """The template written out for so many columns and floats."""
     columns, parts = range(len(of.names)), range(of.width)
     words = {
@@ -402,6 +408,6 @@ def _made(of: Functions, template: str, name: str, before: list[str]) -> Generat
     text = template
     for word, meaning in words.items():
         text = text.replace(word, meaning)
-    space: dict[str, Any] = {**_SPACE, **steps_of(of)}
-    letters = " ".join([*before, *["Fr"] * len(columns), "i I f Ir I2 I I I F2 I"])
-    return Generated(text, name, space, letters, cached=of.lasting)
+    space: dict[str, Any] = {**_SPACE, **row_functions(of)}
+    signature = " ".join([*before, *["Fr"] * len(columns), "i I f Ir I2 I I I F2 I"])
+    return GeneratedFunction(text, name, space, signature, cached=of.is_stable)

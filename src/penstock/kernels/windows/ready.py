@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.kernels.compile.loops import loop
-from penstock.kernels.windows.place import BASE, CLEAN, END, FIRST, LATE_FROM, LATE_TO, MASK
+from penstock.kernels.windows.slice_loop import BASE, CLEAN, END, FIRST, LATE_FROM, LATE_TO, MASK
 
 Ints = npt.NDArray[np.int64]
 
@@ -20,7 +20,7 @@ first window's end, slices that trees lack, slices that came late to them, and t
 
 
 @loop()
-def start_of(id_: int, period: int, offsets: Ints) -> int:
+def slice_start(id_: int, period: int, offsets: Ints) -> int:
     """The first time of a slice."""
     n: int = offsets.shape[0]
     rounds = id_ // n
@@ -29,7 +29,7 @@ def start_of(id_: int, period: int, offsets: Ints) -> int:
 
 
 @loop()
-def id_of(time: int, period: int, offsets: Ints) -> int:
+def slice_of(time: int, period: int, offsets: Ints) -> int:
     """The slice that holds a time."""
     rounds = time // period
     within = time - rounds * period
@@ -55,8 +55,8 @@ def count_ready(
     """How many windows with after < end <= upto lie over each ring, and the first one's start; all in all."""
     total = 0
     for r in range(rings.shape[0]):
-        held_from = max(start_of(rings[r, FIRST], period, offsets), after)
-        held_to = start_of(rings[r, END], period, offsets)
+        held_from = max(slice_start(rings[r, FIRST], period, offsets), after)
+        held_to = slice_start(rings[r, END], period, offsets)
         firsts[r] = (held_from - size) // every * every + every
         last = min((held_to - 1) // every * every, (upto - size) // every * every)
         counts[r] = max((last - firsts[r]) // every + 1, 0)
@@ -93,8 +93,8 @@ def list_ready(
         first, end = rings[r, FIRST], rings[r, END]
         for _ in range(min(counts[r], most)):
             starts[n] = firsts[r]
-            lo[n] = max(id_of(firsts[r], period, offsets), first)
-            hi[n] = min(id_of(firsts[r] + size, period, offsets), end)
+            lo[n] = max(slice_of(firsts[r], period, offsets), first)
+            hi[n] = min(slice_of(firsts[r] + size, period, offsets), end)
             firsts[r] += every
             counts[r] -= 1
             n += 1

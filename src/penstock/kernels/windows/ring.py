@@ -10,17 +10,17 @@ import numpy.typing as npt
 
 from penstock.frozen import dataclass
 from penstock.kernels.windows.arena import Arena
-from penstock.kernels.windows.place import (
+from penstock.kernels.windows.slice_loop import (
     BASE,
     CLEAN,
     END,
     FIRST,
-    GREAT,
-    HAS_FAR,
+    HAS_EXTRA,
     LATE_FROM,
     LATE_TO,
     MASK,
-    SMALLEST,
+    MAX_ID,
+    MIN_RING_CELLS,
 )
 
 Ints = npt.NDArray[np.int64]
@@ -42,7 +42,7 @@ class Clusters:
     of: Ints
 
 
-def clusters_of(slots: Ints, first: Ints, past: Ints, apart: int) -> Clusters:
+def find_clusters(slots: Ints, first: Ints, past: Ints, apart: int) -> Clusters:
     """Put together the stretches [first, past) of each slot that have gaps of at most `apart` between them.
 
     >>> found = clusters_of(np.array([0, 1, 0]), np.array([0, 5, 9]), np.array([3, 6, 11]), 6)
@@ -51,7 +51,7 @@ def clusters_of(slots: Ints, first: Ints, past: Ints, apart: int) -> Clusters:
     """
     order = np.lexsort((first, slots))
     owners, starts = slots[order], first[order]
-    reach = _furthest(owners, past[order])
+    reach = _running_max(owners, past[order])
     begins = np.append(True, (owners[1:] != owners[:-1]) | (starts[1:] - reach[:-1] > apart))
     of = np.empty(len(slots), np.int64)
     of[order] = np.cumsum(begins) - 1
@@ -59,7 +59,7 @@ def clusters_of(slots: Ints, first: Ints, past: Ints, apart: int) -> Clusters:
     return Clusters(owners[heads], starts[heads], reach[np.append(heads[1:], len(slots)) - 1], of)
 
 
-def _furthest(owners: Ints, past: Ints) -> Ints:
+def _running_max(owners: Ints, past: Ints) -> Ints:
     """The greatest of `past` so far, for each owner by itself; owners stand in order."""
     by_size = np.lexsort((past, owners))
     rank = np.empty(len(past), np.int64)
@@ -70,16 +70,16 @@ def _furthest(owners: Ints, past: Ints) -> Ints:
 
 # Rings as rows of a table: where one begins, in which order they stand, which cells are theirs.
 
-NO_RING = np.array([0, -1, 0, 0, 0, GREAT, -GREAT, 0], np.int64)
+NO_RING = np.array([0, -1, 0, 0, 0, MAX_ID, -MAX_ID, 0], np.int64)
 
 
-def start(rows: Ints, lo: Ints, new: npt.NDArray[np.bool_]) -> None:
+def start_rings(rows: Ints, lo: Ints, new: npt.NDArray[np.bool_]) -> None:
     """Let rings that hold nothing begin at `lo`."""
     rows[new, FIRST] = rows[new, END] = rows[new, CLEAN] = lo[new]
-    rows[new, LATE_FROM], rows[new, LATE_TO] = GREAT, -GREAT
+    rows[new, LATE_FROM], rows[new, LATE_TO] = MAX_ID, -MAX_ID
 
 
-def by_slot(slots: Ints, rows: Ints) -> tuple[Ints, Ints]:
+def sort_by_slot(slots: Ints, rows: Ints) -> tuple[Ints, Ints]:
     """Rings by (slot, first slice), in which order they mostly come."""
     first = rows[:, FIRST]
     ordered = (slots[1:] > slots[:-1]) | ((slots[1:] == slots[:-1]) & (first[1:] > first[:-1]))
@@ -89,18 +89,18 @@ def by_slot(slots: Ints, rows: Ints) -> tuple[Ints, Ints]:
     return slots[order], rows[order]
 
 
-def heads_of(ordered: Ints) -> Ints:
+def run_starts(ordered: Ints) -> Ints:
     """Where each stretch of equal numbers begins."""
     return np.append(0, np.flatnonzero(np.diff(ordered)) + 1)
 
 
 def cells_of(rows: Ints, first: Ints, past: Ints) -> Ints:
     """The cells of slices [first, past) of each ring, one ring after the other."""
-    ids, ring = spread(first, past)
+    ids, ring = expand_ranges(first, past)
     return np.asarray(rows[ring, BASE] + (ids & rows[ring, MASK]), np.int64)
 
 
-def spread(first: Ints, past: Ints) -> tuple[Ints, Ints]:
+def expand_ranges(first: Ints, past: Ints) -> tuple[Ints, Ints]:
     """All integers of the ranges [first, past) in turn, and which range each is of."""
     lengths = np.maximum(past - first, 0)
     ring = np.repeat(np.arange(len(lengths)), lengths)
@@ -108,7 +108,7 @@ def spread(first: Ints, past: Ints) -> tuple[Ints, Ints]:
     return np.arange(len(ring)) - before[ring] + first[ring], ring
 
 
-def power_of_two(least: Ints) -> Ints:
+def round_up_to_power_of_two(least: Ints) -> Ints:
     """The smallest power of two that is at least each number (below 2^53)."""
     return np.asarray(np.left_shift(1, np.ceil(np.log2(least)).astype(np.int64)), np.int64)
 
@@ -124,13 +124,13 @@ class RingBlocks:
 
     def stretch(self, rows: Ints, lo: Ints, past: Ints) -> None:
         """Let rings hold [lo, past) as well; those that hold nothing yet begin there."""
-        start(rows, lo, rows[:, MASK] < 0)
+        start_rings(rows, lo, rows[:, MASK] < 0)
         first, end = np.minimum(rows[:, FIRST], lo), np.maximum(rows[:, END], past)
         grown = np.flatnonzero(end - first > rows[:, MASK] + 1)
         if len(grown):
             bigger = rows[grown]
-            least = np.maximum(2 * (bigger[:, MASK] + 1), SMALLEST)
-            self.resize(bigger, power_of_two(np.maximum((end - first)[grown], least)))
+            least = np.maximum(2 * (bigger[:, MASK] + 1), MIN_RING_CELLS)
+            self.resize(bigger, round_up_to_power_of_two(np.maximum((end - first)[grown], least)))
             rows[grown] = bigger
         below = lo < rows[:, CLEAN]
         rows[below, LATE_FROM] = np.minimum(rows[below, LATE_FROM], lo[below])
@@ -146,7 +146,7 @@ class RingBlocks:
         rows[:, BASE], rows[:, MASK] = self._arena.take(sizes), sizes - 1
         self._arena.move(old, cells_of(rows, rows[:, FIRST], rows[:, END]))
         self._arena.give(*blocks)
-        rows[:, CLEAN], rows[:, LATE_FROM], rows[:, LATE_TO] = rows[:, FIRST], GREAT, -GREAT
+        rows[:, CLEAN], rows[:, LATE_FROM], rows[:, LATE_TO] = rows[:, FIRST], MAX_ID, -MAX_ID
 
     def joined(self, held: Ints, of: Ints, lo: Ints, past: Ints) -> Ints:
         """A ring for each cluster: what it had alone, one over all of [lo, past) for several, or none yet."""
@@ -158,7 +158,7 @@ class RingBlocks:
         if len(several):
             size = past - lo
             np.maximum.at(size, of, held[:, MASK] + 1)
-            new, sizes = rings[several], power_of_two(size[several])
+            new, sizes = rings[several], round_up_to_power_of_two(size[several])
             new[:, BASE], new[:, MASK] = self._arena.take(sizes), sizes - 1
             new[:, FIRST], new[:, END], new[:, CLEAN] = lo[several], past[several], lo[several]
             rings[several] = new
@@ -205,7 +205,7 @@ class Rings:
     def place(self, slots: Ints, ids: Ints) -> Ints:
         """The cell of each (slot, slice); rings are made, grown or added where it takes that."""
         order = np.argsort(slots, kind="stable")
-        heads = heads_of(slots[order])
+        heads = run_starts(slots[order])
         touched = slots[order][heads]
         lo = np.minimum.reduceat(ids[order], heads)
         past = np.maximum.reduceat(ids[order], heads) + 1
@@ -224,7 +224,7 @@ class Rings:
         n_slots = len(self.table)
         if n_slots > 4 * len(slots):
             return
-        lo, past = np.full(n_slots, GREAT, np.int64), np.full(n_slots, -GREAT, np.int64)
+        lo, past = np.full(n_slots, MAX_ID, np.int64), np.full(n_slots, -MAX_ID, np.int64)
         np.minimum.at(lo, slots, ids)
         np.maximum.at(past, slots, ids + 1)
         n_rows = np.bincount(slots, minlength=n_slots)
@@ -243,7 +243,7 @@ class Rings:
             return held, self.table[held]
         slots = np.concatenate([held, self._far_slots])
         rows = np.concatenate([self.table[held], self._far])
-        return by_slot(slots, rows)
+        return sort_by_slot(slots, rows)
 
     def of_slots(self, slots: Ints) -> tuple[Ints, Ints]:
         """As `active`, for some slots, each once; further rings come last."""
@@ -292,10 +292,10 @@ class Rings:
     def _keep(self, slots: Ints, owners: Ints, rings: Ints) -> None:
         """Give slots these rings and no others: the first of each in the table, where loops find it."""
         others = ~self._far_of(slots)
-        owners, rings = by_slot(owners, rings)
+        owners, rings = sort_by_slot(owners, rings)
         far = np.zeros(len(owners), np.bool_)
         far[1:] = owners[1:] == owners[:-1]
-        rings[:, HAS_FAR] = np.append(far[1:], False)[: len(far)]
+        rings[:, HAS_EXTRA] = np.append(far[1:], False)[: len(far)]
         self.table[slots] = NO_RING
         self.table[owners[~far]] = rings[~far]
         self._far_slots = np.concatenate([self._far_slots[others], owners[far]])
@@ -307,10 +307,12 @@ class Rings:
         What a ring held before counts: one that fills up and empties with every batch keeps its room.
         """
         capacity = rows[:, MASK] + 1
-        loose = np.flatnonzero((capacity > SMALLEST) & (4 * held < capacity))
+        loose = np.flatnonzero((capacity > MIN_RING_CELLS) & (4 * held < capacity))
         if len(loose):
             smaller = rows[loose]
-            self._blocks.resize(smaller, power_of_two(np.maximum(2 * held[loose], SMALLEST)))
+            self._blocks.resize(
+                smaller, round_up_to_power_of_two(np.maximum(2 * held[loose], MIN_RING_CELLS))
+            )
             rows[loose] = smaller
 
     def _repack(self) -> None:
@@ -321,7 +323,7 @@ class Rings:
         new = cells_of(rows, rows[:, FIRST], rows[:, END])
         for cells, before in zip(self._arena.cells, kept, strict=True):
             cells[new] = before
-        rows[:, CLEAN], rows[:, LATE_FROM], rows[:, LATE_TO] = rows[:, FIRST], GREAT, -GREAT
+        rows[:, CLEAN], rows[:, LATE_FROM], rows[:, LATE_TO] = rows[:, FIRST], MAX_ID, -MAX_ID
         self._put_back(slots, rows, np.zeros(len(rows), np.bool_))
         self.table = self.table[: int(slots.max(initial=-1)) + 1].copy()
 
@@ -333,7 +335,7 @@ class Rings:
         end = np.where(held, np.maximum(rows[:, END], past), past)
         filled = rows[:, END] - rows[:, FIRST] + 4 * n_rows
         near = end - first <= np.maximum(np.maximum(rows[:, MASK] + 1, self._dense), filled)
-        return np.asarray(near & (rows[:, HAS_FAR] == 0), np.bool_)
+        return np.asarray(near & (rows[:, HAS_EXTRA] == 0), np.bool_)
 
     def _cover(self, slots: Ints, lo: Ints, past: Ints) -> None:
         """Let the rings of `slots` (each once) hold [lo, past) as well."""
@@ -347,14 +349,14 @@ class Rings:
         owners, numbers = slots[order], ids[order]
         new = np.append(True, (owners[1:] != owners[:-1]) | (numbers[1:] != numbers[:-1]))
         asked, wanted = owners[new], numbers[new]
-        touched = asked[heads_of(asked)]
+        touched = asked[run_starts(asked)]
         held_by, held = self.of_slots(touched)
         whose = np.concatenate([held_by, asked])
         lo, past = np.concatenate([held[:, FIRST], wanted]), np.concatenate([held[:, END], wanted + 1])
-        found = clusters_of(whose, lo, past, self._apart)
+        found = find_clusters(whose, lo, past, self._apart)
         rings = self._blocks.joined(held, found.of[: len(held)], found.first, found.past)
         home = found.of[len(held) :]
-        heads = heads_of(home)
+        heads = run_starts(home)
         stretched = rings[home[heads]]
         self._blocks.stretch(stretched, wanted[heads], wanted[np.append(heads[1:], len(home)) - 1] + 1)
         rings[home[heads]] = stretched

@@ -14,18 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.kernels.compile.loops import Loop, loop
-from penstock.kernels.compile.user import Careful
+from penstock.kernels.compile.user_functions import CheckedFunction
 from penstock.kernels.windows.accumulate import RULES, Rule, merge
 
 Ints = npt.NDArray[np.int64]
 Cells = npt.NDArray[Any]
 
-NONE = -1
+NO_SESSION = -1
 """The link of the oldest session, and the session of a run that found none."""
 
 
 @loop("Ir Ir Ir i I I I I Ir I I I")
-def place_runs(
+def assign_sessions(
     slots: Ints,
     starts: Ints,
     ends: Ints,
@@ -54,20 +54,20 @@ def place_runs(
     """
     n_taken = 0
     n_lost = 0
-    newer = NONE
-    here = NONE
+    newer = NO_SESSION
+    here = NO_SESSION
     for i in range(slots.shape[0]):
         slot = slots[i]
         if i == 0 or slots[i - 1] != slot:
-            newer = NONE
+            newer = NO_SESSION
             here = newest[slot]
-        while here != NONE and opens[here] > ends[i]:
+        while here != NO_SESSION and opens[here] > ends[i]:
             newer = here
             here = older[here]
-        if here != NONE and closes[here] >= starts[i]:
+        if here != NO_SESSION and closes[here] >= starts[i]:
             opens[here] = min(opens[here], starts[i])
             closes[here] = max(closes[here], ends[i])
-            while older[here] != NONE and closes[older[here]] >= opens[here]:
+            while older[here] != NO_SESSION and closes[older[here]] >= opens[here]:
                 gone = older[here]
                 opens[here] = min(opens[here], opens[gone])
                 older[here] = older[gone]
@@ -75,7 +75,7 @@ def place_runs(
                 kept[n_lost] = here
                 n_lost += 1
         elif must_touch:
-            homes[i] = NONE
+            homes[i] = NO_SESSION
             continue
         else:
             new = free[n_taken]
@@ -83,7 +83,7 @@ def place_runs(
             opens[new] = starts[i]
             closes[new] = ends[i]
             older[new] = here
-            if newer == NONE:
+            if newer == NO_SESSION:
                 newest[slot] = new
             else:
                 older[newer] = new
@@ -93,7 +93,7 @@ def place_runs(
 
 
 @loop()
-def merge_each(targets: Ints, sources: Ints, cells: Cells) -> None:
+def merge_pairs(targets: Ints, sources: Ints, cells: Cells) -> None:
     """Put the cell of each source together with that of its target, in the target's.
 
     targets, sources  int64[n], below m
@@ -104,11 +104,11 @@ def merge_each(targets: Ints, sources: Ints, cells: Cells) -> None:
 
 
 @cache
-def join_loop(rule: Rule) -> Loop:
+def build_merge_loop(rule: Rule) -> Loop:
     """The loop that puts pairs of cells together under a rule; a user's own may stay plain."""
-    made = merge_each.under(rule.merge, f"I I {'F2' if rule.floats else 'I2'}")
-    return made if rule in RULES else Careful.of(made)
+    made = merge_pairs.with_rule(rule.merge, f"I I {'F2' if rule.floats else 'I2'}")
+    return made if rule in RULES else CheckedFunction.of(made)
 
 
-JOINS = {rule.name: join_loop(rule) for rule in RULES}
+MERGE_LOOPS = {rule.name: build_merge_loop(rule) for rule in RULES}
 """Listed so that they are built with the others (`build.py`)."""

@@ -11,44 +11,44 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from penstock.kernels.compile.intrinsics import add_pair, fetch
+from penstock.kernels.compile.intrinsics import add_pair, prefetch
 from penstock.kernels.compile.loops import loop
-from penstock.kernels.windows.place import (
+from penstock.kernels.windows.slice_loop import (
     BASE,
     CLEAN,
     END,
     FIRST,
-    FURTHEST,
-    LEAST,
     MASK,
+    MAX_DISTANCE,
+    MIN_TIME,
+    extend_ring,
+    record_late,
     slice_at,
-    stretch,
-    touch_late,
 )
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-BLOCK = 128
+BLOCK_ROWS = 128
 
-FEW = 4
+MAX_SLICE_PASSES = 4
 """So many slices of a block are added up one after the other, where there are no pairs."""
 
-PAIRED = 4096
+MAX_PAIRS = 4096
 """Greater rings have no pairs, and none that have more cells than there are rows."""
-LANES = 4
+COPIES = 4
 """So many rows in turn have pairs of their own: in blocks of few slices they would wait for each other."""
-CROWDED = 16
+CONTENDED_SLICES = 16
 """So many slices are few."""
 
-SOON = np.uint64(2 * BLOCK)
+PREFETCH_DISTANCE = np.uint64(2 * BLOCK_ROWS)
 """How far ahead of the rows at hand memory is told which rows follow."""
-LINE = 8
+CACHE_LINE = 8
 """Numbers that memory gives at a time."""
 
-NEAR = 2**31
+MAX_OFFSET = 2**31
 """Times less than this after the begin of a slice are numbered by whole numbers alone."""
-LOW = np.uint64(2**32 - 1)
+LOW_BITS = np.uint64(2**32 - 1)
 
 
 @loop()
@@ -92,18 +92,18 @@ def sum_single(
     """
     open_from, reach, base_time, base_id, period = clock[0], clock[1], clock[2], clock[3], clock[4]
     # The case without a search among offsets, and times near each other, has loops of its own.
-    even = offsets.shape[0] == 1 and period <= NEAR // 4
+    even = offsets.shape[0] == 1 and period <= MAX_OFFSET // 4
     shift = shift_of(period)
     reciprocal = reciprocal_of(period, shift)
     held = max(rings[0, MASK], 0)  # no ring has so little: one that begins is noticed
     origin, from_id = base_time, np.uint64(base_id & held)
     around, at = np.uint64(held), np.uint64(rings[0, BASE])
-    cells = np.empty(BLOCK, np.uint64)
-    pairs, n_pairs, n_lanes = np.empty(2 * PAIRED), 0, 1
+    cells = np.empty(BLOCK_ROWS, np.uint64)
+    pairs, n_pairs, n_lanes = np.empty(2 * MAX_PAIRS), 0, 1
     n: int = times.shape[0]
     i = row
     while i < n:
-        stop = min(i + BLOCK, n)
+        stop = min(i + BLOCK_ROWS, n)
         # Views counted from 0: Numba must not allow for negative places, and the loops vectorise.
         now, adding = times[i:stop], values[i:stop]
         least = greatest = now[0]
@@ -113,7 +113,7 @@ def sum_single(
                 least = min(least, now[j])
                 greatest = max(greatest, now[j])
                 # Both factors have 32 bits, and the machine is told so: such products come four at a time.
-                step = (np.uint64(now[j] - origin) & LOW) * (reciprocal & LOW) >> shift
+                step = (np.uint64(now[j] - origin) & LOW_BITS) * (reciprocal & LOW_BITS) >> shift
                 cells[j] = (from_id + step) & around
         else:
             for j in range(now.shape[0]):
@@ -125,23 +125,23 @@ def sum_single(
             now, adding = times[i:stop], values[i:stop]
             least = greatest = times[i]
             if least < open_from:
-                clock[LEAST] = min(clock[LEAST], least)
+                clock[MIN_TIME] = min(clock[MIN_TIME], least)
                 late[0] += 1
                 late[late[0]] = i
                 i = stop
                 continue
             if least < reach:
                 break
-        if greatest - reach >= FURTHEST:
+        if greatest - reach >= MAX_DISTANCE:
             break
         first = base_id + slice_at(least - base_time, period, inverse, offsets)
         last = base_id + slice_at(greatest - base_time, period, inverse, offsets)
         inside = first >= rings[0, FIRST] and last < rings[0, END]
-        if not inside and not (stretch(rings, 0, first, spare) and stretch(rings, 0, last, spare)):
+        if not inside and not (extend_ring(rings, 0, first, spare) and extend_ring(rings, 0, last, spare)):
             break
-        clock[LEAST] = min(clock[LEAST], least)
+        clock[MIN_TIME] = min(clock[MIN_TIME], least)
         if first < rings[0, CLEAN]:
-            touch_late(rings, 0, first, last + 1)
+            record_late(rings, 0, first, last + 1)
         base, mask = rings[0, BASE], rings[0, MASK]
         if first == last:
             total = 0.0
@@ -149,7 +149,7 @@ def sum_single(
                 total += adding[j]
             counts[base + (first & mask)] += stop - i
             sums[base + (first & mask)] += total
-        elif even and last - first < FEW and mask >= min(PAIRED // LANES, n - row):
+        elif even and last - first < MAX_SLICE_PASSES and mask >= min(MAX_PAIRS // COPIES, n - row):
             # Going through all rows for each slice is faster than adding row by row to one and the same cell.
             for id_ in range(first, last + 1):
                 begin = base_time + (id_ - base_id) * period
@@ -161,31 +161,31 @@ def sum_single(
                     n_mine += mine
                 counts[base + (id_ & mask)] += n_mine
                 sums[base + (id_ & mask)] += total
-        elif even and greatest - least < NEAR // 2:
-            paired = mask < min(PAIRED, n - row)
+        elif even and greatest - least < MAX_OFFSET // 2:
+            paired = mask < min(MAX_PAIRS, n - row)
             moved = np.uint64(mask) != around or (paired and n_pairs == 0)
-            if moved or least < origin or greatest - origin >= NEAR:
-                put_pairs(pairs[: 2 * n_pairs * n_lanes], n_lanes, at, counts, sums)
+            if moved or least < origin or greatest - origin >= MAX_OFFSET:
+                flush_pairs(pairs[: 2 * n_pairs * n_lanes], n_lanes, at, counts, sums)
                 n_pairs = mask + 1 if paired else 0
-                n_lanes = LANES if n_pairs * LANES <= PAIRED else 1
+                n_lanes = COPIES if n_pairs * COPIES <= MAX_PAIRS else 1
                 pairs[: 2 * n_pairs * n_lanes] = 0.0
                 # Rows a little older than these may follow.
-                origin = base_time + max(first - base_id - NEAR // 4 // period, 0) * period
+                origin = base_time + max(first - base_id - MAX_OFFSET // 4 // period, 0) * period
                 begun = base_id + slice_at(origin - base_time, period, inverse, offsets)
                 around, at, from_id = np.uint64(mask), np.uint64(base), np.uint64(begun & mask)
                 for j in range(now.shape[0]):
-                    step = (np.uint64(now[j] - origin) & LOW) * (reciprocal & LOW) >> shift
+                    step = (np.uint64(now[j] - origin) & LOW_BITS) * (reciprocal & LOW_BITS) >> shift
                     cells[j] = (from_id + step) & around
             if n_pairs:
                 # Memory is slow to notice that times and values are read by turns. It is told by and by:
                 # asked for much at once, it has everybody wait.
-                lane = np.uint64(n_pairs if last - first < CROWDED and n_lanes > 1 else 0)
-                if stop - i == BLOCK and stop + 3 * BLOCK < n:
-                    for k in range(0, BLOCK, LINE):
-                        soon = np.uint64(i) + SOON + np.uint64(k)
-                        fetch(times, soon)
-                        fetch(values, soon)
-                        for j in range(k, k + LINE, LANES):
+                lane = np.uint64(n_pairs if last - first < CONTENDED_SLICES and n_lanes > 1 else 0)
+                if stop - i == BLOCK_ROWS and stop + 3 * BLOCK_ROWS < n:
+                    for k in range(0, BLOCK_ROWS, CACHE_LINE):
+                        soon = np.uint64(i) + PREFETCH_DISTANCE + np.uint64(k)
+                        prefetch(times, soon)
+                        prefetch(values, soon)
+                        for j in range(k, k + CACHE_LINE, COPIES):
                             add_pair(pairs, cells[j], adding[j])
                             add_pair(pairs, cells[j + 1] + lane, adding[j + 1])
                             add_pair(pairs, cells[j + 2] + lane + lane, adding[j + 2])
@@ -204,12 +204,12 @@ def sum_single(
                 counts[cell] += 1
                 sums[cell] += adding[j]
         i = stop
-    put_pairs(pairs[: 2 * n_pairs * n_lanes], n_lanes, at, counts, sums)
+    flush_pairs(pairs[: 2 * n_pairs * n_lanes], n_lanes, at, counts, sums)
     return i
 
 
 @loop()
-def put_pairs(pairs: Floats, n_lanes: int, at: np.uint64, counts: Ints, sums: Floats) -> None:
+def flush_pairs(pairs: Floats, n_lanes: int, at: np.uint64, counts: Ints, sums: Floats) -> None:
     """Add pairs (count, sum), lane by lane, to the cells from `at` on."""
     n_cells = max(pairs.shape[0] // 2 // n_lanes, 1)
     for j in range(pairs.shape[0] // 2):
@@ -252,7 +252,7 @@ def sum_keyed(
     n, n_slots = times.shape[0], rings.shape[0]
     i = row
     while i < n:
-        stop = min(i + BLOCK, n)
+        stop = min(i + BLOCK_ROWS, n)
         now, adding, whose = times[i:stop], values[i:stop], slots[i:stop]
         least = greatest = now[0]
         most = whose[0]
@@ -262,17 +262,17 @@ def sum_keyed(
             most = max(most, whose[j])
         if most >= n_slots:
             break
-        clock[LEAST] = min(clock[LEAST], least)
-        if least >= reach and greatest - reach < FURTHEST:
+        clock[MIN_TIME] = min(clock[MIN_TIME], least)
+        if least >= reach and greatest - reach < MAX_DISTANCE:
             id_ = base_id + slice_at(least - base_time, period, inverse, offsets)
             together = id_ == base_id + slice_at(greatest - base_time, period, inverse, offsets)
             if together and id_ != run[0]:
                 # Worth it only if the slice goes on for some rows per slot; look at one of them.
                 ahead = times[min(i + 4 * n_slots, n - 1)] - base_time
-                together = n - i > 4 * n_slots and ahead >= 0 and ahead < FURTHEST
+                together = n - i > 4 * n_slots and ahead >= 0 and ahead < MAX_DISTANCE
                 together = together and id_ == base_id + slice_at(ahead, period, inverse, offsets)
                 if together:
-                    if not end_run(rings, spare, counts, sums, run[0], pairs):
+                    if not flush_slots(rings, spare, counts, sums, run[0], pairs):
                         return i
                     run[0] = id_
             if together:
@@ -291,31 +291,31 @@ def sum_keyed(
                 return i + j
             id_ = base_id + slice_at(time - base_time, period, inverse, offsets)
             held = id_ >= rings[slot, FIRST] and id_ < rings[slot, END]
-            if not held and (time - reach >= FURTHEST or not stretch(rings, whose[j], id_, spare)):
+            if not held and (time - reach >= MAX_DISTANCE or not extend_ring(rings, whose[j], id_, spare)):
                 return i + j
             if id_ < rings[slot, CLEAN]:
-                touch_late(rings, whose[j], id_, id_ + 1)
+                record_late(rings, whose[j], id_, id_ + 1)
             cell = np.uint64(rings[slot, BASE] + (id_ & rings[slot, MASK]))
             counts[cell] += 1
             sums[cell] += adding[j]
         i = stop
-    end_run(rings, spare, counts, sums, run[0], pairs)
+    flush_slots(rings, spare, counts, sums, run[0], pairs)
     return i
 
 
 @loop()
-def end_run(rings: Ints, spare: Ints, counts: Ints, sums: Floats, id_: int, pairs: Floats) -> bool:
+def flush_slots(rings: Ints, spare: Ints, counts: Ints, sums: Floats, id_: int, pairs: Floats) -> bool:
     """Put what was summed per slot into slice `id_` of the rings; False if some found no room."""
     fits = True
     for slot in range(rings.shape[0]):
         if pairs[2 * slot] == 0.0:
             continue
         held = id_ >= rings[slot, FIRST] and id_ < rings[slot, END]
-        if not held and not stretch(rings, slot, id_, spare):
+        if not held and not extend_ring(rings, slot, id_, spare):
             fits = False
             continue
         if id_ < rings[slot, CLEAN]:
-            touch_late(rings, slot, id_, id_ + 1)
+            record_late(rings, slot, id_, id_ + 1)
         cell = rings[slot, BASE] + (id_ & rings[slot, MASK])
         counts[cell] += np.int64(pairs[2 * slot])
         sums[cell] += pairs[2 * slot + 1]

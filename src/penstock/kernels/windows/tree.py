@@ -15,21 +15,21 @@ import numpy.typing as npt
 
 from penstock.kernels.compile.loops import Loop, loop
 from penstock.kernels.windows.accumulate import RULES, Rule, merge
-from penstock.kernels.windows.place import BASE, CLEAN, FIRST, LATE_FROM, LATE_TO, MASK
+from penstock.kernels.windows.slice_loop import BASE, CLEAN, FIRST, LATE_FROM, LATE_TO, MASK
 
 Ints = npt.NDArray[np.int64]
 Cells = npt.NDArray[Any]
 
 
 @loop()
-def copy(into: Cells, i: int, other: Cells, j: int) -> None:
+def copy_cell(into: Cells, i: int, other: Cells, j: int) -> None:
     """into[i] = other[j]."""
     for part in range(into.shape[1]):
         into[i, part] = other[j, part]
 
 
 @loop()
-def sweep(
+def sweep_windows(
     cells: Cells, neutral: Cells, rings: Ints, ends: Ints, lo: Ints, hi: Ints, scratch: Cells, out: Cells
 ) -> None:
     """Put together the windows of every ring.
@@ -54,15 +54,15 @@ def sweep(
             if first >= turn:
                 start = first
                 turn = done = past
-                copy(scratch, running, neutral, 0)
+                copy_cell(scratch, running, neutral, 0)
                 for id_ in range(past - 1, first - 1, -1):
-                    copy(scratch, id_ - start, cells, base + (id_ & mask))
+                    copy_cell(scratch, id_ - start, cells, base + (id_ & mask))
                     if id_ + 1 < past:
                         merge(scratch, id_ - start, scratch, id_ + 1 - start)
             for id_ in range(done, past):
                 merge(scratch, running, cells, base + (id_ & mask))
             done = max(done, past)
-            copy(out, window, scratch, first - start)
+            copy_cell(out, window, scratch, first - start)
             merge(out, window, scratch, running)
             window += 1
 
@@ -99,7 +99,9 @@ def sweep_numbers(
 
 
 @loop("I2 I2 I I I I2 I2")
-def subtract(cells: Ints, rings: Ints, ends: Ints, lo: Ints, hi: Ints, scratch: Ints, out: Ints) -> None:
+def subtract_prefixes(
+    cells: Ints, rings: Ints, ends: Ints, lo: Ints, hi: Ints, scratch: Ints, out: Ints
+) -> None:
     """As `sweep` for exact sums: a window is what has run up to its end less what had up to its start.
 
     scratch needs one row more than the slices from a ring's first `lo` to its last `hi`.
@@ -132,7 +134,7 @@ def subtract(cells: Ints, rings: Ints, ends: Ints, lo: Ints, hi: Ints, scratch: 
 
 
 @loop()
-def mend(cells: Cells, nodes: Cells, base: int, m: int, levels: int, first: int, past: int) -> None:
+def rebuild_nodes(cells: Cells, nodes: Cells, base: int, m: int, levels: int, first: int, past: int) -> None:
     """Compute the nodes above slices [first, past) again, level by level (Figs. 9 and 10)."""
     if first >= past:
         return
@@ -144,16 +146,16 @@ def mend(cells: Cells, nodes: Cells, base: int, m: int, levels: int, first: int,
         for block in range(first >> level, ((past - 1) >> level) + 1):
             at = block & ((m >> level) - 1)
             if level == 1:
-                copy(nodes, base + at, cells, base + 2 * at)
+                copy_cell(nodes, base + at, cells, base + 2 * at)
                 merge(nodes, base + at, cells, base + 2 * at + 1)
             else:
-                copy(nodes, base + here + at, nodes, base + below + 2 * at)
+                copy_cell(nodes, base + here + at, nodes, base + below + 2 * at)
                 merge(nodes, base + here + at, nodes, base + below + 2 * at + 1)
         below = here
 
 
 @loop()
-def update(cells: Cells, nodes: Cells, rings: Ints, past: Ints, levels: int) -> None:
+def update_trees(cells: Cells, nodes: Cells, rings: Ints, past: Ints, levels: int) -> None:
     """Make every tree right up to slice past[r], where it is not: what is new and what came late.
 
     cells, nodes  [c, w]
@@ -164,12 +166,14 @@ def update(cells: Cells, nodes: Cells, rings: Ints, past: Ints, levels: int) -> 
         base = rings[r, BASE]
         m = rings[r, MASK] + 1
         fresh = max(rings[r, CLEAN], rings[r, FIRST])
-        mend(cells, nodes, base, m, levels, max(rings[r, LATE_FROM], rings[r, FIRST]), rings[r, LATE_TO])
-        mend(cells, nodes, base, m, levels, fresh, past[r])
+        rebuild_nodes(
+            cells, nodes, base, m, levels, max(rings[r, LATE_FROM], rings[r, FIRST]), rings[r, LATE_TO]
+        )
+        rebuild_nodes(cells, nodes, base, m, levels, fresh, past[r])
 
 
 @loop()
-def query(
+def query_windows(
     cells: Cells,
     nodes: Cells,
     neutral: Cells,
@@ -191,7 +195,7 @@ def query(
         base = rings[r, BASE]
         m = rings[r, MASK] + 1
         while window < ends[r]:
-            copy(out, window, neutral, 0)
+            copy_cell(out, window, neutral, 0)
             id_ = lo[window]
             while id_ < hi[window]:
                 node = id_ & (m - 1)
@@ -222,20 +226,20 @@ NUMBER_SWEEPS: dict[str, Loop] = {}
 """For rules of one number, on flat arrays."""
 
 
-def add_rule(rule: Rule, *, cached: bool = True) -> None:
+def define_loops(rule: Rule, *, cached: bool = True) -> None:
     """Make the loops for a rule, under its name.
 
     A user's own rule is not kept in the on-disk cache, since its code is not the package's.
     """
     x = "F2" if rule.floats else "I2"
-    if rule.join is not None:
+    if rule.merge_numbers is not None:
         n, line = ("f", "F") if rule.floats else ("i", "I")
-        letters = f"{line} I2 I I I {n} {line} {line}"
-        NUMBER_SWEEPS[rule.name] = sweep_numbers.under(rule.join, letters, cached=cached)
-    SWEEPS[rule.name] = sweep.under(rule.merge, f"{x} {x} I2 I I I {x} {x}", cached=cached)
-    UPDATES[rule.name] = update.under(rule.merge, f"{x} {x} I2 I i", cached=cached)
-    QUERIES[rule.name] = query.under(rule.merge, f"{x} {x} {x} I2 I I I i {x}", cached=cached)
+        signature = f"{line} I2 I I I {n} {line} {line}"
+        NUMBER_SWEEPS[rule.name] = sweep_numbers.with_rule(rule.merge_numbers, signature, cached=cached)
+    SWEEPS[rule.name] = sweep_windows.with_rule(rule.merge, f"{x} {x} I2 I I I {x} {x}", cached=cached)
+    UPDATES[rule.name] = update_trees.with_rule(rule.merge, f"{x} {x} I2 I i", cached=cached)
+    QUERIES[rule.name] = query_windows.with_rule(rule.merge, f"{x} {x} {x} I2 I I I i {x}", cached=cached)
 
 
 for _rule in RULES:
-    add_rule(_rule)
+    define_loops(_rule)

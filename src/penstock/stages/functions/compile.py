@@ -19,8 +19,8 @@ import pyarrow as pa
 from penstock.expr.arrow.evaluated import numbers
 from penstock.expr.values import days_of, microseconds_of
 from penstock.frozen import dataclass
-from penstock.kernels.compile.user import Careful
-from penstock.kernels.rows import row_loop
+from penstock.kernels.compile.user_functions import CheckedFunction
+from penstock.kernels.rows import build_row_loop
 from penstock.operators.function import RowFunction
 from penstock.stages.functions.rewrite import PREDICATE, RowProgram, kernel_type_code, rewrite_function
 from penstock.stages.functions.types import NotCompilable
@@ -74,7 +74,7 @@ class CompiledFunction:
         """Whether the function is compiled, and why not; this tries it."""
         why = self._stays
         if why is None:
-            self._loop.at(True)
+            self._loop.version(True)
             refused = self._loop.refusal
             if refused is None:
                 return [f"{self._function} is compiled by Numba; rows with nulls run in Python"]
@@ -110,7 +110,7 @@ class CompiledFunction:
     def _run(
         self, program: RowProgram, columns: Sequence[pa.Array], places: Ints, rest: Ints
     ) -> CompiledResults | None:
-        run = self._loop.at(True)
+        run = self._loop.version(True)
         if self._loop.refusal is not None:
             self._stays = f"Numba says: {self._loop.refusal}"
             return None
@@ -123,7 +123,7 @@ class CompiledFunction:
             return None
         return CompiledResults(places, rest, dict(zip(program.gives, results, strict=True)))
 
-    def _made(self, program: RowProgram, down: pa.Schema | None) -> Careful:
+    def _made(self, program: RowProgram, down: pa.Schema | None) -> CheckedFunction:
         takes = "".join(kernel_type_code(self._up.field(name).type) or "" for name in program.takes)
         if not takes:
             raise NotCompilable("it does not look at the row")
@@ -132,7 +132,7 @@ class CompiledFunction:
             for name in program.gives
         ]
         self._gives = "".join(kernel_type_code(type_) or "" for type_ in types)
-        return row_loop(program.text, takes, self._gives)
+        return build_row_loop(program.text, takes, self._gives)
 
 
 def _is_within_python_years(column: pa.Array) -> bool:

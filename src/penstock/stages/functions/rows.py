@@ -23,7 +23,7 @@ from penstock.operators.function import RowFunction, own_copy
 from penstock.operators.row import Row, plain_row
 from penstock.operators.stream import Stream
 from penstock.operators.windows import ThisWindow, asks_for_window
-from penstock.stages.rows.batch import columns_of
+from penstock.stages.rows.batch import rows_to_columns
 
 PlainRow = Mapping[str, object]
 
@@ -195,7 +195,7 @@ class RowValidator:
 
     def columns(self, rows: Sequence[PlainRow]) -> pa.RecordBatch:
         """Rows of plain values as a batch."""
-        return columns_of(rows, self.schema)
+        return rows_to_columns(rows, self.schema)
 
     def of_any(self, given: object) -> PlainRow:
         """The same, after a glance that was not enough."""

@@ -16,8 +16,8 @@ import pyarrow.types as kind
 
 from penstock.expr.arrow.evaluated import numbers
 from penstock.expr.values import from_numpy, valid_in
+from penstock.stages.keys.allocator import MIN_SLOTS, SlotAllocator
 from penstock.stages.keys.index import DictIndex, Index, table_for
-from penstock.stages.keys.room import FEWEST, SlotRoom
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -31,11 +31,11 @@ def is_large(n_rows: int, n_rows_so_far: int) -> bool:
     return n_rows >= LARGE_BATCH or n_rows_so_far >= LONG_STREAM
 
 
-class WordSlots:
+class WordValues:
     """A dense slot for each different word, and one for null."""
 
     def __init__(self) -> None:
-        self.room = SlotRoom()
+        self.room = SlotAllocator()
         self._words: Ints = np.zeros(self.room.capacity, dtype=np.int64)
         self._index: Index = DictIndex(self._words[:0], self._words)
         self._null = -1  # its slot, which is in no index
@@ -58,7 +58,7 @@ class WordSlots:
 
     def free(self, slots: Ints) -> None:
         """Forget the words of these slots."""
-        self.room.give_back(slots)
+        self.room.release(slots)
         if self._null >= 0 and (slots == self._null).any():
             slots = slots[slots != self._null]
             self._null = -1
@@ -162,7 +162,7 @@ class NumberValues:
 
     def __init__(self, type: pa.DataType) -> None:
         self._type = type
-        self._words = WordSlots()
+        self._words = WordValues()
 
     @property
     def capacity(self) -> int:
@@ -208,8 +208,8 @@ class PairValues:
 
     def __init__(self, left: KeyValues, right: KeyValues, *, n_left: int) -> None:
         self._left, self._right, self._n_left = left, right, n_left
-        self._words = WordSlots()
-        self._bits = FEWEST.bit_length() - 1
+        self._words = WordValues()
+        self._bits = MIN_SLOTS.bit_length() - 1
 
     @property
     def capacity(self) -> int:

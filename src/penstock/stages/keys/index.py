@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.expr.values import from_numpy, valid_in
-from penstock.kernels.keys.slots import assign_far, assign_near, enter_far, remove_far
+from penstock.kernels.keys.slots import assign_dense, assign_hashed, insert_slots, remove_slots
 from penstock.kernels.keys.strings import BEYOND, enter_texts, find_texts
-from penstock.stages.keys.room import SlotRoom
+from penstock.stages.keys.allocator import SlotAllocator
 
 Ints = npt.NDArray[np.int64]
 
@@ -32,7 +32,7 @@ class Index(Protocol):
     def nbytes(self) -> int:
         """The memory held."""
 
-    def assign(self, words: Ints, row: int, slot_words: Ints, room: SlotRoom, slots: Ints) -> int:
+    def assign(self, words: Ints, row: int, slot_words: Ints, room: SlotAllocator, slots: Ints) -> int:
         """Fill in the slots of the rows from `row` on; return the row it had to stop at, or all."""
 
     def remove(self, slots: Ints, slot_words: Ints) -> None:
@@ -50,7 +50,7 @@ class DictIndex:
         """The memory held: the dict and its integers."""
         return self._slots.__sizeof__() + 64 * len(self._slots)
 
-    def assign(self, words: Ints, row: int, slot_words: Ints, room: SlotRoom, slots: Ints) -> int:
+    def assign(self, words: Ints, row: int, slot_words: Ints, room: SlotAllocator, slots: Ints) -> int:
         """As the protocol says."""
         known = self._slots
         for i, word in enumerate(words[row:].tolist(), row):
@@ -82,12 +82,12 @@ class NearIndex:
         """The memory held."""
         return self._table.nbytes
 
-    def assign(self, words: Ints, row: int, slot_words: Ints, room: SlotRoom, slots: Ints) -> int:
+    def assign(self, words: Ints, row: int, slot_words: Ints, room: SlotAllocator, slots: Ints) -> int:
         """As the protocol says; stops at a word out of range."""
-        stopped, n_free = assign_near.compiled(
+        stopped, n_free = assign_dense.compiled(
             words, row, self._low, self._table, slot_words, room.stack, room.n_free, slots
         )
-        room.popped(n_free)
+        room.set_free_count(n_free)
         return int(stopped)
 
     def remove(self, slots: Ints, slot_words: Ints) -> None:
@@ -103,16 +103,16 @@ class FarIndex:
         self._shift = 64 - (entries - 1).bit_length()
         self._pairs = np.full(2 * entries, -1, dtype=np.int64)
         self._missed = np.empty(BLOCK + 1, dtype=np.int64)
-        enter_far.compiled(slots, slot_words, self._pairs, self._shift)
+        insert_slots.compiled(slots, slot_words, self._pairs, self._shift)
 
     @property
     def nbytes(self) -> int:
         """The memory held."""
         return self._pairs.nbytes + self._missed.nbytes
 
-    def assign(self, words: Ints, row: int, slot_words: Ints, room: SlotRoom, slots: Ints) -> int:
+    def assign(self, words: Ints, row: int, slot_words: Ints, room: SlotAllocator, slots: Ints) -> int:
         """As the protocol says."""
-        stopped, n_free = assign_far.compiled(
+        stopped, n_free = assign_hashed.compiled(
             words,
             row,
             self._pairs,
@@ -123,12 +123,12 @@ class FarIndex:
             self._missed,
             slots,
         )
-        room.popped(n_free)
+        room.set_free_count(n_free)
         return int(stopped)
 
     def remove(self, slots: Ints, slot_words: Ints) -> None:
         """As the protocol says."""
-        remove_far.compiled(slots, slot_words, self._pairs, self._shift)
+        remove_slots.compiled(slots, slot_words, self._pairs, self._shift)
 
 
 def entries_for(capacity: int) -> int:

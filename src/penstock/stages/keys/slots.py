@@ -18,7 +18,7 @@ from penstock.expr import col, hash
 from penstock.expr.arrow.lower import lower_arrow
 from penstock.expr.values import to_numpy
 from penstock.stages.keys.columns import KeyValues, NumberValues, PairValues
-from penstock.stages.keys.strings import TextValues
+from penstock.stages.keys.strings import StringValues
 from penstock.stages.rows.batch import Batch
 from penstock.timing.bucket import NO_COLUMNS, buckets_of
 
@@ -42,7 +42,7 @@ class KeySlots:
         self._types = tuple(types)
         self._hashes: KeyBuckets | None = None
         self._names = [f"key_{place}" for place in range(len(types))]
-        self._values = _values_of(types)
+        self._values = _build_values(types)
 
     @property
     def n_live(self) -> int:
@@ -95,9 +95,9 @@ class KeySlots:
         return pa.RecordBatch.from_arrays(self.columns_of(slots), names=self._names)
 
 
-def key_slots(keys: KeySlots, batch: Batch, names: Sequence[str]) -> Ints:
+def assign_key_slots(keys: KeySlots, batch: Batch, names: Sequence[str]) -> Ints:
     """The slots of a batch's rows; where the key stands in a shorter column, of its values there."""
-    coded = batch.coded(names[0]) if len(names) == 1 else None
+    coded = batch.dictionary_column(names[0]) if len(names) == 1 else None
     if coded is None:
         return keys.assign([batch.column(name) for name in names], batch.num_rows)
     seen = np.zeros(len(coded.values), np.bool_)
@@ -107,7 +107,7 @@ def key_slots(keys: KeySlots, batch: Batch, names: Sequence[str]) -> Ints:
     return slots.take(coded.codes)
 
 
-class OneValue:
+class SingleKey:
     """The key of a stream without key columns: one slot, and no look-up."""
 
     capacity = 1
@@ -138,20 +138,20 @@ class OneValue:
         return []
 
 
-def _values_of(types: Sequence[pa.DataType]) -> KeyValues:
+def _build_values(types: Sequence[pa.DataType]) -> KeyValues:
     """One column as it is; several as pairs of pairs, from the left."""
     if not types:
-        return OneValue()
-    values = _one_column(types[0])
+        return SingleKey()
+    values = _build_column_values(types[0])
     for n_left, type in enumerate(types[1:], 1):
-        values = PairValues(values, _one_column(type), n_left=n_left)
+        values = PairValues(values, _build_column_values(type), n_left=n_left)
     return values
 
 
-def _one_column(type: pa.DataType) -> KeyValues:
+def _build_column_values(type: pa.DataType) -> KeyValues:
     assert not kind.is_nested(type), f"the plan let a key of type {type} pass"
     texts = kind.is_string(type) or kind.is_binary(type) or kind.is_decimal128(type)
-    return TextValues(type) if texts else NumberValues(type)
+    return StringValues(type) if texts else NumberValues(type)
 
 
 # The buckets of keys, from their columns: the hash of `expr`, the arithmetic of `timing`.
@@ -166,7 +166,7 @@ class KeyBuckets:
     """Key columns of given types to buckets, equal to `pmod(xxhash64(columns...), 256)` in the JVM."""
 
     def __init__(self, types: Sequence[pa.DataType]) -> None:
-        fields = [pa.field(str(place), _hashed_as(type)) for place, type in enumerate(types)]
+        fields = [pa.field(str(place), _hash_type(type)) for place, type in enumerate(types)]
         self._schema = pa.schema(fields)
         names = self._schema.names
         self._hash = lower_arrow(hash(*map(col, names)), self._schema) if names else None
@@ -180,7 +180,7 @@ class KeyBuckets:
         return buckets_of(to_numpy(hashed.values))
 
 
-def _hashed_as(type: pa.DataType) -> pa.DataType:
+def _hash_type(type: pa.DataType) -> pa.DataType:
     if kind.is_decimal128(type):
         return pa.int64() if type.precision <= LONG_DIGITS else pa.binary()
     return type

@@ -18,45 +18,45 @@ import pyarrow.types as kind
 from penstock.expr import compute as pc
 from penstock.expr.values import from_list, from_numpy, to_numpy, valid_in
 from penstock.frozen import dataclass
-from penstock.kernels.keys.slots import enter_far, remove_far
-from penstock.kernels.keys.strings import assign_texts, write_texts
+from penstock.kernels.keys.slots import insert_slots, remove_slots
+from penstock.kernels.keys.strings import assign_strings, write_strings
 from penstock.stages.keys import columns as key_words
+from penstock.stages.keys.allocator import SlotAllocator
 from penstock.stages.keys.index import entries_for
-from penstock.stages.keys.room import SlotRoom
 
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Bytes:
+class StringWords:
     """The texts of an array as the kernels read them: text i from offsets[i] to offsets[i + 1]."""
 
     offsets: Ints
     data: Ints
 
     @staticmethod
-    def of(texts: pa.Array) -> Bytes:
+    def of(texts: pa.Array) -> StringWords:
         """A copy, since the kernels read whole words, also past the end of the last text."""
         _, offsets, data = texts.buffers()
         if len(texts) == 0 or data is None:
-            return Bytes(np.zeros(len(texts) + 1, dtype=np.int64), np.zeros(2, dtype=np.int64))
+            return StringWords(np.zeros(len(texts) + 1, dtype=np.int64), np.zeros(2, dtype=np.int64))
         ends = np.frombuffer(offsets, dtype=np.int32)[texts.offset : texts.offset + len(texts) + 1]
         first, last = int(ends[0]), int(ends[-1])
         words: Ints = np.zeros((last - first) // 8 + 2, dtype=np.int64)
         words.view(np.uint8)[: last - first] = np.frombuffer(data, dtype=np.uint8)[first:last]
-        return Bytes(ends.astype(np.int64) - first, words)
+        return StringWords(ends.astype(np.int64) - first, words)
 
     def n_words(self, row: int) -> int:
         """What the text of a row takes in the arena."""
         return int(_n_words(self.offsets[row + 1 : row + 2] - self.offsets[row])[0])
 
 
-class ArenaTexts:
+class StringArena:
     """The texts of slots; the owner's room says which slots there are."""
 
     def __init__(self, texts: pa.Array, slots: Ints, capacity: int) -> None:
         """Begin with different texts, which have slots already."""
-        given = Bytes.of(texts)
+        given = StringWords.of(texts)
         self._hashes: Ints = np.zeros(capacity, dtype=np.int64)
         self._starts: Ints = np.zeros(capacity, dtype=np.int64)
         self._arena: Ints = np.zeros(2 * int(_n_words(np.diff(given.offsets)).sum()) + 1024, dtype=np.int64)
@@ -70,24 +70,24 @@ class ArenaTexts:
         """The memory held."""
         return sum(each.nbytes for each in (self._hashes, self._starts, self._arena, self._pairs))
 
-    def assign(self, texts: Bytes, row: int, room: SlotRoom, slots: Ints) -> int:
+    def assign(self, texts: StringWords, row: int, room: SlotAllocator, slots: Ints) -> int:
         """Fill in the slots of the texts from `row` on; return the row it had to stop at, or all.
 
         It stops where no slot is free, or the arena is full.
         """
         stopped, n_free = self._assign(texts, row, room.stack, room.n_free, slots)
-        room.popped(n_free)
+        room.set_free_count(n_free)
         return stopped
 
     def remove(self, slots: Ints) -> None:
         """Forget the texts of these slots."""
-        remove_far.compiled(slots, self._hashes, self._pairs, self._shift)
+        remove_slots.compiled(slots, self._hashes, self._pairs, self._shift)
         self._n_holes += int(_n_words(self._arena[self._starts[slots]]).sum())
 
     def resize(self, entered: Ints, capacity: int) -> None:
         """The room has another capacity now; `entered` are the slots that have a text."""
-        self._hashes = _resized(self._hashes, capacity)
-        self._starts = _resized(self._starts, capacity)
+        self._hashes = _resize(self._hashes, capacity)
+        self._starts = _resize(self._starts, capacity)
         self._close_holes(entered)
         self._reindex(entered)
 
@@ -95,17 +95,17 @@ class ArenaTexts:
         """See that a text of `n_words` fits into the arena."""
         if 3 * self._n_holes >= self._n_arena:
             self._close_holes(entered)
-        self._arena = _resized(self._arena, 2 * (self._n_arena + n_words))
+        self._arena = _resize(self._arena, 2 * (self._n_arena + n_words))
 
     def texts_of(self, slots: Ints) -> tuple[Ints, npt.NDArray[np.uint8]]:
         """(offsets, bytes) of the texts, as Arrow lays them out."""
         offsets = np.append(0, np.cumsum(self._arena[self._starts[slots]]))
         data: Ints = np.zeros(offsets[-1] // 8 + 2, dtype=np.int64)
-        write_texts.compiled(np.ascontiguousarray(slots), self._starts, self._arena, offsets, data)
+        write_strings.compiled(np.ascontiguousarray(slots), self._starts, self._arena, offsets, data)
         return offsets, data.view(np.uint8)[: offsets[-1]]
 
-    def _assign(self, texts: Bytes, row: int, stack: Ints, n_free: int, slots: Ints) -> tuple[int, int]:
-        stopped, n_free, self._n_arena = assign_texts.compiled(
+    def _assign(self, texts: StringWords, row: int, stack: Ints, n_free: int, slots: Ints) -> tuple[int, int]:
+        stopped, n_free, self._n_arena = assign_strings.compiled(
             texts.offsets,
             texts.data,
             row,
@@ -123,7 +123,7 @@ class ArenaTexts:
 
     def _close_holes(self, entered: Ints) -> None:
         sizes = _n_words(self._arena[self._starts[entered]])
-        self._arena = self._arena[_joined(self._starts[entered], sizes)]
+        self._arena = self._arena[_expand(self._starts[entered], sizes)]
         self._n_arena, self._n_holes = len(self._arena), 0
         self._starts[entered] = np.cumsum(sizes) - sizes
 
@@ -131,7 +131,7 @@ class ArenaTexts:
         entries = entries_for(len(self._hashes))
         self._shift = 64 - (entries - 1).bit_length()
         self._pairs: Ints = np.full(2 * entries, -1, dtype=np.int64)
-        enter_far.compiled(entered, self._hashes, self._pairs, self._shift)
+        insert_slots.compiled(entered, self._hashes, self._pairs, self._shift)
 
 
 def _n_words(lengths: Ints) -> Ints:
@@ -139,13 +139,13 @@ def _n_words(lengths: Ints) -> Ints:
     return (lengths + 7) // 8 + 1
 
 
-def _joined(starts: Ints, lengths: Ints) -> Ints:
+def _expand(starts: Ints, lengths: Ints) -> Ints:
     """The numbers from each start on, as many as its length says, all in one array."""
     before = np.cumsum(lengths) - lengths
     return np.repeat(starts - before, lengths) + np.arange(lengths.sum())
 
 
-def _resized(array: Ints, length: int) -> Ints:
+def _resize(array: Ints, length: int) -> Ints:
     return np.concatenate([array[:length], np.zeros(max(0, length - len(array)), dtype=np.int64)])
 
 
@@ -157,13 +157,13 @@ def _resized(array: Ints, length: int) -> Ints:
 # are equal exactly when the values are, as all values of a column have one scale.
 
 
-class TextValues:
+class StringValues:
     """The different texts of a column, and null."""
 
     def __init__(self, type: pa.DataType) -> None:
         self._type = type
-        self._room = SlotRoom()
-        self._texts: DictTexts | ArenaTexts = DictTexts()
+        self._room = SlotAllocator()
+        self._texts: StringDict | StringArena = StringDict()
         self._null = -1  # its slot, which has no text
         self._n_rows = 0
 
@@ -186,16 +186,16 @@ class TextValues:
         """The slot of each row."""
         (array,) = columns
         if array.null_count == 0:
-            return self._assign(_as_texts(array))
+            return self._assign(_to_strings(array))
         slots: Ints = np.empty(len(array), dtype=np.int64)
         valid = valid_in(array)
-        slots[valid] = self._assign(_as_texts(array.drop_null()))
+        slots[valid] = self._assign(_to_strings(array.drop_null()))
         slots[~valid] = self._null_slot()
         return slots
 
     def free(self, slots: Ints) -> None:
         """Forget the values of these slots, each live and named once."""
-        self._room.give_back(slots)
+        self._room.release(slots)
         if self._null >= 0 and (slots == self._null).any():
             slots = slots[slots != self._null]
             self._null = -1
@@ -210,7 +210,7 @@ class TextValues:
     def columns_of(self, slots: Ints) -> list[pa.Array]:
         """The values of live slots."""
         known = slots != self._null
-        texts = _from_texts(self._texts.texts_of(slots[known]), self._type)
+        texts = _from_strings(self._texts.texts_of(slots[known]), self._type)
         if known.all():
             return [texts]
         places = np.cumsum(known) - 1
@@ -219,11 +219,11 @@ class TextValues:
     def _assign(self, texts: pa.Array) -> Ints:
         self._n_rows += len(texts)
         slots: Ints = np.empty(len(texts), dtype=np.int64)
-        if isinstance(self._texts, DictTexts):
+        if isinstance(self._texts, StringDict):
             if not key_words.is_large(len(texts), self._n_rows):
                 return self._texts.assign(texts, self._room)
             self._texts = self._texts.as_arena(texts.type, self._entered(), self._room.capacity)
-        arena, given = self._texts, Bytes.of(texts)
+        arena, given = self._texts, StringWords.of(texts)
         row = arena.assign(given, 0, self._room, slots)
         while row < len(texts):
             if self._room.n_free == 0:
@@ -250,7 +250,7 @@ class TextValues:
         return entered
 
 
-class DictTexts:
+class StringDict:
     """Texts in a dict."""
 
     def __init__(self) -> None:
@@ -263,7 +263,7 @@ class DictTexts:
         """The memory held."""
         return self._text_bytes + sys.getsizeof(self._slots) + sys.getsizeof(self._values)
 
-    def assign(self, texts: pa.Array, room: SlotRoom) -> Ints:
+    def assign(self, texts: pa.Array, room: SlotAllocator) -> Ints:
         """The slot of each text, new ones from the room."""
         encoded = pc.dictionary_encode(texts)
         values = encoded.dictionary.to_pylist()
@@ -290,9 +290,9 @@ class DictTexts:
         """The texts."""
         return [self._values[slot] for slot in slots.tolist()]
 
-    def as_arena(self, type: pa.DataType, entered: Ints, capacity: int) -> ArenaTexts:
+    def as_arena(self, type: pa.DataType, entered: Ints, capacity: int) -> StringArena:
         """The same texts, with the same slots, in an arena."""
-        return ArenaTexts(from_list(self.texts_of(entered), type), entered, capacity)
+        return StringArena(from_list(self.texts_of(entered), type), entered, capacity)
 
     def _enter(self, value: str | bytes, slot: int) -> int:
         self._slots[value], self._values[slot] = slot, value
@@ -300,14 +300,16 @@ class DictTexts:
         return slot
 
 
-def _as_texts(array: pa.Array) -> pa.Array:
+def _to_strings(array: pa.Array) -> pa.Array:
     """A column without nulls as strings or binaries."""
     if kind.is_decimal128(array.type):
         return array.view(pa.binary(16)).cast(pa.binary())
     return array
 
 
-def _from_texts(texts: list[str | bytes] | tuple[Ints, npt.NDArray[np.uint8]], type: pa.DataType) -> pa.Array:
+def _from_strings(
+    texts: list[str | bytes] | tuple[Ints, npt.NDArray[np.uint8]], type: pa.DataType
+) -> pa.Array:
     if kind.is_decimal128(type):
         data = b"".join(texts) if isinstance(texts, list) else texts[1]  # type: ignore[arg-type]  # all are bytes
         buffer = pa.py_buffer(data)

@@ -23,9 +23,9 @@ import pyarrow as pa
 
 from penstock.frozen import dataclass
 from penstock.kernels.windows.accumulate import Cells
-from penstock.kernels.windows.place import BASE, END, FIRST, GREAT, MASK
-from penstock.kernels.windows.ring import spread
-from penstock.kernels.windows.sessions import join_loop
+from penstock.kernels.windows.ring import expand_ranges
+from penstock.kernels.windows.sessions import build_merge_loop
+from penstock.kernels.windows.slice_loop import BASE, END, FIRST, MASK, MAX_ID
 from penstock.operators.stream import Stream
 from penstock.stages.keys.slots import KeySlots
 from penstock.stages.policy import Pace
@@ -132,12 +132,12 @@ class PaneParts(SliceStore):
 
     def early(self) -> Left:
         """Give away all slices."""
-        return self._given_away(GREAT)
+        return self._given_away(MAX_ID)
 
     def _given_away(self, before: int) -> Left:
         """Slices with numbers below `before`; kinds are 0, ends mean nothing."""
         slots, rings = self._rings.active()
-        ids, ring = spread(rings[:, FIRST], np.minimum(rings[:, END], before))
+        ids, ring = expand_ranges(rings[:, FIRST], np.minimum(rings[:, END], before))
         places = rings[ring, BASE] + (ids & rings[ring, MASK])
         filled = self._arena.cells[0][places, 0] > 0
         ids, owners, places = ids[filled], slots[ring[filled]], places[filled]
@@ -156,7 +156,7 @@ class WindowParts(SliceStore):
         left = super().early()
         self.shown = Shown()  # none of them counts as shown: more may come of each
         slots, rings = self._rings.active()
-        return replace(left, touched=self._rings.forget(slots, rings, GREAT, self._cells.run))
+        return replace(left, touched=self._rings.forget(slots, rings, MAX_ID, self._cells.run))
 
 
 class PanesTogether(SliceStore):
@@ -170,7 +170,7 @@ class PanesTogether(SliceStore):
         registers = zip(self._kept, self._arena.cells, cut.cells, strict=True)
         for place, (register, state, part) in enumerate(registers):
             kept = counts_of(register, part, cut.cells[0])
-            self._arena.blank[place] &= not kept.any()
+            self._arena.is_neutral[place] &= not kept.any()
             state[into] = _merged(self._cells.run, register, state[into], kept, which)
 
 
@@ -182,7 +182,7 @@ class WindowsTogether:
         self._windows, self._lateness, self._registers = tuple(windows), lateness, tuple(registers)
         self._sizes = np.array([window.size for window in windows], np.int64)
         self._open = np.empty((0, 3), np.int64)  # slot, kind, start; each once, sorted
-        self._cells: list[Cells] = [register.rule.blank(0) for register in registers]
+        self._cells: list[Cells] = [register.rule.neutral_cells(0) for register in registers]
         self._fresh = np.zeros(0, np.bool_)  # by open window: parts came since it was last shown
         self._run = Pace()
 
@@ -217,7 +217,7 @@ class WindowsTogether:
         which = which.reshape(-1)
         old, new_places = which[: len(self._open)], which[len(self._open) :]
         for i, (register, part) in enumerate(zip(self._registers, cut.cells, strict=True)):
-            into = register.rule.blank(len(both))
+            into = register.rule.neutral_cells(len(both))
             into[old] = self._cells[i]
             self._cells[i] = _merged(self._run, register, into, part, new_places)
         fresh = np.zeros(len(both), np.bool_)
@@ -279,5 +279,5 @@ def _merged(run: Pace, register: Register, into: Cells, parts: Cells, which: Int
     """The cells `into`, each with the parts that belong to it: part i to cell which[i]."""
     both = np.concatenate([into, parts])
     sources = len(into) + np.arange(len(parts))
-    run(join_loop(register.rule), np.ascontiguousarray(which, np.int64), sources, both)
+    run(build_merge_loop(register.rule), np.ascontiguousarray(which, np.int64), sources, both)
     return both[: len(into)]

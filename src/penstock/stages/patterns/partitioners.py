@@ -47,7 +47,7 @@ class KeyDeal:
 
     def buckets(self, batch: Batch) -> Ints:
         """The bucket of each row's key; where the key stands in a shorter column, of its values there."""
-        coded = batch.coded(self._key[0]) if len(self._key) == 1 else None
+        coded = batch.dictionary_column(self._key[0]) if len(self._key) == 1 else None
         if coded is not None:
             return self._of([coded.values], len(coded.values)).take(coded.codes)
         return self._of([batch.column(name) for name in self._key], batch.num_rows)

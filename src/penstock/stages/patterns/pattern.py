@@ -21,7 +21,7 @@ from penstock.stages.patterns.parallel import ParallelStage
 from penstock.stages.patterns.partial_stores import PARTS
 from penstock.stages.patterns.partials import JoinStage, MapStage, PanesJoined, PaneStage, ReduceStage
 from penstock.stages.patterns.partitioners import Deal, KeyDeal, PaneDeal, TurnDeal, WindowDeal
-from penstock.stages.rows.batch import Batch, Ints, Mask, joined
+from penstock.stages.rows.batch import Batch, Ints, Mask, concat_batches
 from penstock.stages.stage import Site, Stage
 from penstock.stages.window.stage import Out, WindowStage
 from penstock.timing.windows import TimeWindow
@@ -44,7 +44,7 @@ class InOrder:
         """Give the results of windows that the watermark has passed, and early ones."""
         if not self._waiting:
             return
-        waiting = joined(self._waiting, self._schema)
+        waiting = concat_batches(self._waiting, self._schema)
         ready = waiting.times + 1 + self._resolved.lateness <= watermark
         if self._resolved.early is not None:
             ready |= ~self._final(waiting)

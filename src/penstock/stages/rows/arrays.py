@@ -16,7 +16,7 @@ import pyarrow.types as kind
 
 from penstock.expr.arrow.evaluated import numbers
 from penstock.expr.values import from_numpy, valid_in
-from penstock.kernels.windows.accumulate import floats_of
+from penstock.kernels.windows.accumulate import decode_floats
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.sketches.hll import coupons_of
 from penstock.stages.window.store import Values
@@ -43,7 +43,7 @@ class Form(StrEnum):
     COUPON = "coupon"
 
 
-def values_of(array: pa.Array, form: Form) -> Values:
+def encode_column(array: pa.Array, form: Form) -> Values:
     """A column as numbers of a form, and which are not null."""
     valid = valid_in(array) if array.null_count else None
     if form is Form.PRESENT:
@@ -56,14 +56,14 @@ def values_of(array: pa.Array, form: Form) -> Values:
     return Values(floats.view(np.int64) if form is Form.BITS else floats, valid)
 
 
-def numbers_back(kept: Ints, form: Form) -> npt.NDArray[Any]:
+def decode_numbers(kept: Ints, form: Form) -> npt.NDArray[Any]:
     """What registers of integers kept, as the values they were of."""
     if form is Form.ORDERED:
-        return floats_of(kept)
+        return decode_floats(kept)
     return kept.view(np.float64) if form is Form.BITS else kept
 
 
-def column_of(values: npt.NDArray[Any], type_: pa.DataType, missing: Mask | None = None) -> pa.Array:
+def build_column(values: npt.NDArray[Any], type_: pa.DataType, missing: Mask | None = None) -> pa.Array:
     """Numbers as an array of `type_`, null where `missing` says so; they fit the type."""
     stored = type_
     if kind.is_timestamp(type_):
@@ -81,10 +81,10 @@ def column_of(values: npt.NDArray[Any], type_: pa.DataType, missing: Mask | None
     return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)])
 
 
-def times_of(micros: Ints, time: TimeType) -> pa.Array:
+def build_time_column(micros: Ints, time: TimeType) -> pa.Array:
     """Microseconds as values of the time column, floored to its unit; a TimeError if one does not fit."""
     if time.unit == "ns":
         for end in (micros.min(initial=0), micros.max(initial=0)):
             time.value(int(end))  # raises where the product would wrap
-        return column_of(micros * 1_000, time.type)
-    return column_of(micros if time.step == 1 else micros // time.step, time.type)
+        return build_column(micros * 1_000, time.type)
+    return build_column(micros if time.step == 1 else micros // time.step, time.type)

@@ -17,12 +17,12 @@ import pyarrow.types as kind
 
 from penstock.expr import compute as pc
 from penstock.expr.types import to_plain
-from penstock.stages.rows.batch import Batch, Ints, Mask, joined
+from penstock.stages.rows.batch import Batch, Ints, Mask, concat_batches
 
 Keys = Sequence[npt.NDArray[Any]]
 
 
-def in_order(keys: Keys, rows: pa.RecordBatch | None = None) -> Ints:
+def sort_indices(keys: Keys, rows: pa.RecordBatch | None = None) -> Ints:
     """The places of rows by `keys`, the most significant first, and where these are equal by columns.
 
     >>> rows = pa.RecordBatch.from_pydict({"x": [2, None, 1]})
@@ -31,17 +31,17 @@ def in_order(keys: Keys, rows: pa.RecordBatch | None = None) -> Ints:
     """
     if len(keys[0]) < 2:
         return np.arange(len(keys[0]), dtype=np.int64)
-    places, tied, rest = _by_leading(keys)
+    places, tied, rest = _sort_by_leading(keys)
     if len(rest) and tied.any():
         _order_ties(places, tied, lambda subset: [key[subset] for key in rest])
     if rows is not None and tied.any():
         _order_ties(
-            places, tied, lambda subset: [ranked(each) for each in rows.take(pa.array(subset)).columns]
+            places, tied, lambda subset: [rank_values(each) for each in rows.take(pa.array(subset)).columns]
         )
     return places
 
 
-def are_in_order(keys: Keys) -> bool:
+def is_sorted(keys: Keys) -> bool:
     """Whether rows stand in order by `keys` alone, no two of them equal."""
     undecided = np.ones(max(len(keys[0]) - 1, 0), np.bool_)
     for key in keys:
@@ -51,7 +51,7 @@ def are_in_order(keys: Keys) -> bool:
     return not undecided.any()
 
 
-def _by_leading(keys: Keys) -> tuple[Ints, Mask, Keys]:
+def _sort_by_leading(keys: Keys) -> tuple[Ints, Mask, Keys]:
     """Sort by as many keys as fit into one number together with the place: (places, ties, other keys).
 
     Sorting plain numbers takes a tenth of the time of sorting places by several keys. tied[i] says that i
@@ -85,17 +85,17 @@ def _order_ties(places: Ints, tied: Mask, finer_of: Callable[[Ints], Keys]) -> N
         tied[before] &= each[order[1:]] == each[order[:-1]]
 
 
-def ranked(column: pa.Array) -> Ints:
+def rank_values(column: pa.Array) -> Ints:
     """Integers in the order of a column's values: null is 0, equal values have equal ranks."""
     if kind.is_nested(column.type):
-        return _ranks_of_nested(column)
+        return _rank_nested(column)
     if kind.is_floating(column.type):
-        return _ranks_of_floats(column)
+        return _rank_floats(column)
     ranks = pc.rank(column, tiebreaker="dense").to_numpy().astype(np.int64)
     return np.asarray(np.where(column.is_valid().to_numpy(zero_copy_only=False), ranks, 0), np.int64)
 
 
-def _ranks_of_floats(column: pa.Array) -> Ints:
+def _rank_floats(column: pa.Array) -> Ints:
     values = pc.fill_null(column, 0.0).to_numpy(zero_copy_only=False)
     # A zero's sign decides between the two zeros; among equal numbers that are not zero it is the same.
     order = np.lexsort((~np.signbit(values), values))
@@ -109,9 +109,9 @@ def _ranks_of_floats(column: pa.Array) -> Ints:
     return np.asarray(np.where(column.is_valid().to_numpy(zero_copy_only=False), ranks, 0), np.int64)
 
 
-def _ranks_of_nested(column: pa.Array) -> Ints:
+def _rank_nested(column: pa.Array) -> Ints:
     """Lists and structs value by value: only rows that tie on everything before come here."""
-    keys = [_sortable(value) for value in to_plain(column)]
+    keys = [_sort_key(value) for value in to_plain(column)]
     ranks = np.zeros(len(keys), np.int64)
     rank = 0
     before: tuple[Any, ...] | None = None
@@ -122,7 +122,7 @@ def _ranks_of_nested(column: pa.Array) -> Ints:
     return ranks
 
 
-def _sortable(value: object) -> tuple[Any, ...]:
+def _sort_key(value: object) -> tuple[Any, ...]:
     match value:
         case None:
             return (0,)
@@ -131,9 +131,9 @@ def _sortable(value: object) -> tuple[Any, ...]:
         case float():
             return (1, value, math.copysign(1.0, value))
         case list():
-            return (1, [_sortable(part) for part in value])
+            return (1, [_sort_key(part) for part in value])
         case dict():
-            return (1, [_sortable(part) for part in value.values()])
+            return (1, [_sort_key(part) for part in value.values()])
     return (1, value)
 
 
@@ -143,13 +143,13 @@ def _sortable(value: object) -> tuple[Any, ...]:
 # rows of one batch have lists of different lengths, because streams with different histories have met, the
 # shorter ones are filled up with `NOTHING`, and only at their ends.
 
-NOTHING = -(2**63)
+NO_ORDER = -(2**63)
 """Where a row's place has ended: before every number that a reader or a flat_map gives."""
 
 Order = tuple[Ints, ...]
 
 
-def with_index(order: Order, index: Ints) -> Order:
+def append_order(order: Order, index: Ints) -> Order:
     """The places of rows that were made of others: one number more, behind the last that each has.
 
     There is always one column more, so that all batches of a stream have the same number.
@@ -160,21 +160,21 @@ def with_index(order: Order, index: Ints) -> Order:
     """
     columns, waiting = [], index
     for column in order:
-        ended = column == NOTHING
+        ended = column == NO_ORDER
         columns.append(np.where(ended, waiting, column))
-        waiting = np.where(ended, NOTHING, waiting)
+        waiting = np.where(ended, NO_ORDER, waiting)
     return (*columns, waiting)
 
 
-def filled(batch: Batch, width: int) -> Batch:
+def pad_order(batch: Batch, width: int) -> Batch:
     """The same rows with `width` columns of order."""
     missing = width - len(batch.order)
     assert missing >= 0, f"rows have {len(batch.order)} columns of order, and {width} were asked for"
-    nothing = np.full(batch.num_rows, NOTHING, np.int64)
+    nothing = np.full(batch.num_rows, NO_ORDER, np.int64)
     return Batch(batch.rows, batch.times, batch.order + (nothing,) * missing)
 
 
-def merged(batches: Sequence[Batch], schema: pa.Schema) -> Batch:
+def merge_batches(batches: Sequence[Batch], schema: pa.Schema) -> Batch:
     """Batches of streams that flow together, or of one at different times, as one batch."""
     width = max((len(batch.order) for batch in batches), default=0)
-    return joined([filled(batch, width) for batch in batches], schema)
+    return concat_batches([pad_order(batch, width) for batch in batches], schema)

@@ -16,29 +16,29 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.frozen import dataclass
-from penstock.kernels.windows.accumulate import LEAST
-from penstock.kernels.windows.ring import spread
+from penstock.kernels.windows.accumulate import INT64_MIN
+from penstock.kernels.windows.ring import expand_ranges
 from penstock.stages.rows.batch import Ints, Mask
-from penstock.stages.rows.order import in_order
+from penstock.stages.rows.order import sort_indices
 from penstock.stages.window.store import ENDED, NEVER, UNLIFTED, Arriving, Members, Objects, Values, nothing
 
-LARGE = 1 << 16
+MAX_MERGED_ROWS = 1 << 16
 """Blocks of so many rows are not put together with others."""
 
-Where = Callable[[Arriving], Mask]
+RowPredicate = Callable[[Arriving], Mask]
 
 
-def everywhere(rows: Arriving) -> Mask:
+def all_rows(rows: Arriving) -> Mask:
     """All of the rows."""
     return np.ones(len(rows.slots), np.bool_)
 
 
-def of_slots(slots: Ints) -> Where:
+def rows_of_slots(slots: Ints) -> RowPredicate:
     """The rows of some slots."""
-    return before(slots, np.full(len(slots), ENDED, np.int64))
+    return rows_before(slots, np.full(len(slots), ENDED, np.int64))
 
 
-def before(slots: Ints, ends: Ints) -> Where:
+def rows_before(slots: Ints, ends: Ints) -> RowPredicate:
     """The rows of some slots that come before a time of the slot, the latest where a slot is named twice."""
     table = np.full(int(slots.max(initial=-1)) + 2, NEVER, np.int64)  # the last is for all other slots
     np.maximum.at(table, slots, ends)
@@ -57,11 +57,11 @@ class Block:
     @classmethod
     def of(cls, rows: Arriving) -> Block:
         """A block with all of its rows there."""
-        return cls(rows, everywhere(rows), len(rows.slots), int(rows.times.min()))
+        return cls(rows, all_rows(rows), len(rows.slots), int(rows.times.min()))
 
     def packed(self) -> Arriving:
         """The rows that are there."""
-        return _picked(self.rows, self.there)
+        return _select(self.rows, self.there)
 
 
 class RowBlocks:
@@ -77,7 +77,9 @@ class RowBlocks:
     @property
     def nbytes(self) -> int:
         """The memory held."""
-        return self._n_rows.nbytes + sum(nbytes_of(block.rows) + block.there.nbytes for block in self._blocks)
+        return self._n_rows.nbytes + sum(
+            rows_nbytes(block.rows) + block.there.nbytes for block in self._blocks
+        )
 
     def holds(self, slots: Ints) -> Mask:
         """Which slots have rows."""
@@ -92,20 +94,22 @@ class RowBlocks:
             return
         self._count(rows.slots, 1)
         self._blocks.append(Block.of(rows))
-        while len(self._blocks) > 1 and self._blocks[-2].n_there <= self._blocks[-1].n_there < LARGE:
+        while (
+            len(self._blocks) > 1 and self._blocks[-2].n_there <= self._blocks[-1].n_there < MAX_MERGED_ROWS
+        ):
             last, before = self._blocks.pop(), self._blocks.pop()
-            self._blocks.append(Block.of(joined_rows([before.packed(), last.packed()])))
+            self._blocks.append(Block.of(concat_rows([before.packed(), last.packed()])))
 
-    def find(self, where: Where = everywhere, *, below: int | None = None) -> Arriving | None:
+    def find(self, where: RowPredicate = all_rows, *, below: int | None = None) -> Arriving | None:
         """The rows with time < below for which `where` is true; None if there are none."""
-        found = [_picked(block.rows, chosen) for block, chosen in self._chosen(where, below)]
-        return joined_rows(found) if found else None
+        found = [_select(block.rows, chosen) for block, chosen in self._chosen(where, below)]
+        return concat_rows(found) if found else None
 
-    def pull(self, where: Where = everywhere, *, below: int | None = None) -> Arriving | None:
+    def pull(self, where: RowPredicate = all_rows, *, below: int | None = None) -> Arriving | None:
         """As `find`, and the rows are no longer there."""
         found = []
         for block, chosen in self._chosen(where, below):
-            found.append(_picked(block.rows, chosen))
+            found.append(_select(block.rows, chosen))
             block.there &= ~chosen
             block.n_there -= len(found[-1].slots)
             self._count(found[-1].slots, -1)
@@ -116,7 +120,7 @@ class RowBlocks:
         ]
         if not self._blocks:
             self._n_rows = nothing()
-        return joined_rows(found) if found else None
+        return concat_rows(found) if found else None
 
     def _count(self, slots: Ints, change: int) -> None:
         n_slots = int(slots.max()) + 1
@@ -125,7 +129,7 @@ class RowBlocks:
             self._n_rows = np.append(self._n_rows, np.zeros(more, np.int64))
         np.add.at(self._n_rows, slots, change)
 
-    def _chosen(self, where: Where, below: int | None) -> Iterator[tuple[Block, Mask]]:
+    def _chosen(self, where: RowPredicate, below: int | None) -> Iterator[tuple[Block, Mask]]:
         for block in self._blocks:
             if below is not None and block.least >= below:
                 continue
@@ -136,7 +140,7 @@ class RowBlocks:
                 yield block, chosen
 
 
-def joined_rows(parts: list[Arriving]) -> Arriving:
+def concat_rows(parts: list[Arriving]) -> Arriving:
     """Several lots of rows as one; a missing part of the order comes before any there is."""
     if len(parts) == 1:
         return parts[0]
@@ -146,15 +150,15 @@ def joined_rows(parts: list[Arriving]) -> Arriving:
     return Arriving(
         np.concatenate([part.slots for part in parts]),
         np.concatenate([part.times for part in parts]),
-        tuple(np.concatenate([_order(part, place) for part in parts]) for place in range(depth)),
-        tuple(_values(list(each)) for each in zip(*(part.values for part in parts), strict=True)),
+        tuple(np.concatenate([_order_column(part, place) for part in parts]) for place in range(depth)),
+        tuple(_concat_values(list(each)) for each in zip(*(part.values for part in parts), strict=True)),
         None if batches[0] is None else pa.concat_batches(batches),
         np.concatenate(tickets) if tickets else None,
-        lifted=_lifted(parts),
+        lifted=_concat_lifted(parts),
     )
 
 
-def nbytes_of(rows: Arriving) -> int:
+def rows_nbytes(rows: Arriving) -> int:
     """The memory of some rows."""
     arrays: list[Any] = [rows.slots, rows.times, *rows.order]
     for each in rows.values:
@@ -163,15 +167,15 @@ def nbytes_of(rows: Arriving) -> int:
     return sum(int(each.nbytes) for each in arrays)
 
 
-def _picked(rows: Arriving, chosen: Mask) -> Arriving:
+def _select(rows: Arriving, chosen: Mask) -> Arriving:
     return rows if chosen.all() else rows.at(np.flatnonzero(chosen))
 
 
-def _order(rows: Arriving, place: int) -> Ints:
-    return rows.order[place] if place < len(rows.order) else np.full(len(rows.slots), LEAST, np.int64)
+def _order_column(rows: Arriving, place: int) -> Ints:
+    return rows.order[place] if place < len(rows.order) else np.full(len(rows.slots), INT64_MIN, np.int64)
 
 
-def _lifted(parts: list[Arriving]) -> tuple[Objects, ...]:
+def _concat_lifted(parts: list[Arriving]) -> tuple[Objects, ...]:
     """What lift gave, where it is known."""
     n_folds = max(len(part.lifted) for part in parts)
     unknown = [np.full(0 if part.lifted else len(part.slots), UNLIFTED) for part in parts]
@@ -182,7 +186,7 @@ def _lifted(parts: list[Arriving]) -> tuple[Objects, ...]:
     )
 
 
-def _values(parts: list[Values]) -> Values:
+def _concat_values(parts: list[Values]) -> Values:
     data = np.concatenate([part.data for part in parts])
     if all(part.valid is None for part in parts):
         return Values(data)
@@ -204,7 +208,7 @@ def places_of(slots: Ints, wanted: Ints) -> Ints:
     return np.asarray(order[np.searchsorted(wanted[order], slots)], np.int64)
 
 
-def saved_rows(rows: Arriving | None, wanted: Ints) -> pa.RecordBatch:
+def rows_to_snapshot(rows: Arriving | None, wanted: Ints) -> pa.RecordBatch:
     """Rows to be saved; "place" says where in `wanted` the slot of each stands."""
     if rows is None:
         return pa.RecordBatch.from_pydict({PLACE: pa.array([], pa.int64())})
@@ -222,7 +226,7 @@ def saved_rows(rows: Arriving | None, wanted: Ints) -> pa.RecordBatch:
     return batch
 
 
-def loaded_rows(saved: pa.RecordBatch, slots: Ints) -> Arriving | None:
+def rows_from_snapshot(saved: pa.RecordBatch, slots: Ints) -> Arriving | None:
     """The rows of a snapshot, in the slots that their keys have now; None if it has none."""
     if saved.num_rows == 0:
         return None
@@ -234,7 +238,7 @@ def loaded_rows(saved: pa.RecordBatch, slots: Ints) -> Arriving | None:
         slots[ints_of(saved, PLACE)],
         ints_of(saved, "time"),
         tuple(ints_of(saved, name) for name in names if name.startswith("order ")),
-        tuple(_saved_rows_values(saved.column(name)) for name in names if name.startswith("value ")),
+        tuple(_values_from_snapshot(saved.column(name)) for name in names if name.startswith("value ")),
         pa.RecordBatch.from_arrays(columns, schema=schema) if columns else None,
         ints_of(saved, "ticket") if "ticket" in names else None,
     )
@@ -254,7 +258,7 @@ def _array(data: npt.NDArray[Any], mask: Mask | None) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(numbers, data.shape[1], mask=nulls)
 
 
-def _saved_rows_values(array: pa.Array) -> Values:
+def _values_from_snapshot(array: pa.Array) -> Values:
     if kind.is_fixed_size_list(array.type):
         width = array.type.list_size
         # Not flatten(), which leaves out the parts of rows that are null.
@@ -281,11 +285,11 @@ def members_of(rows: Arriving, windows: Ints, n_windows: int) -> Members:
     """Rows by window from the number of each row's window."""
     assert rows.rows is not None, "a store that keeps rows is given rows"
     offsets = np.append(0, np.cumsum(np.bincount(windows, minlength=n_windows)))
-    places = in_order([windows, rows.times, *rows.order], rows.rows)
+    places = sort_indices([windows, rows.times, *rows.order], rows.rows)
     return Members(rows.rows, offsets, places, rows.lifted)
 
 
-def windows_of(rows: Arriving, slots: Ints, starts: Ints, ends: Ints) -> Ints:
+def find_windows(rows: Arriving, slots: Ints, starts: Ints, ends: Ints) -> Ints:
     """The window [start, end) of its slot that each row lies in, or NO_WINDOW; those of a slot are apart.
 
     Starts and rows are sorted together, so the window of a row is the last start before it.
@@ -294,7 +298,7 @@ def windows_of(rows: Arriving, slots: Ints, starts: Ints, ends: Ints) -> Ints:
     if not n:
         return np.full(len(rows.slots), NO_WINDOW, np.int64)
     of_row = np.append(np.zeros(n, np.int64), np.ones(len(rows.slots), np.int64))
-    order = in_order([np.append(slots, rows.slots), np.append(starts, rows.times), of_row])
+    order = sort_indices([np.append(slots, rows.slots), np.append(starts, rows.times), of_row])
     latest = np.maximum.accumulate(np.where(order < n, np.arange(len(order)), -1))
     window = np.empty(len(order), np.int64)
     window[order] = np.where(latest < 0, NO_WINDOW, order[latest])
@@ -303,7 +307,7 @@ def windows_of(rows: Arriving, slots: Ints, starts: Ints, ends: Ints) -> Ints:
     return np.where(inside, window, NO_WINDOW)
 
 
-def windows_over(slots: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints, Ints]:
+def list_windows(slots: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints, Ints]:
     """(number, first row, one past last row) of every window, from the windows [first, last] of each row.
 
     Rows come by slot, and within a slot neither `first` nor `last` falls. So the windows that begin at a row
@@ -314,13 +318,13 @@ def windows_over(slots: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints, Ints
     begin, until = first.copy(), last + 1
     begin[1:] = np.where(same, np.maximum(first[1:], last[:-1] + 1), first[1:])
     until[:-1] = np.where(same, np.minimum(last[:-1] + 1, first[1:]), last[:-1] + 1)
-    numbers, lo = spread(begin, last + 1)
-    _, hi = spread(first, until)
+    numbers, lo = expand_ranges(begin, last + 1)
+    _, hi = expand_ranges(first, until)
     return numbers, lo, hi + 1
 
 
-def stretches(rows: Arriving, order: Ints, lo: Ints, hi: Ints) -> Members:
+def members_of_ranges(rows: Arriving, order: Ints, lo: Ints, hi: Ints) -> Members:
     """Windows whose rows stand together once in order: window i has the rows order[lo[i] : hi[i]]."""
     assert rows.rows is not None, "a store that keeps rows is given rows"
-    places, _ = spread(lo, hi)
+    places, _ = expand_ranges(lo, hi)
     return Members(rows.rows, np.append(0, np.cumsum(hi - lo)), order[places], rows.lifted)

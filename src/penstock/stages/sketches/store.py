@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.frozen import dataclass
 from penstock.stages.rows.batch import Ints, Mask
-from penstock.stages.rows.order import in_order
+from penstock.stages.rows.order import sort_indices
 from penstock.stages.rows.store import PLACE, ints_of, places_of
 from penstock.stages.sketches.hll import Distinct
 from penstock.stages.sketches.kll import Ranks
@@ -47,7 +47,7 @@ class Groups:
     """Rows put together by some numbers of each, with one sort."""
 
     def __init__(self, keys: Sequence[Ints]) -> None:
-        places = in_order(keys)
+        places = sort_indices(keys)
         self._order = None if (places[1:] > places[:-1]).all() else places
         self.keys = [self._sorted(key) for key in keys]
         new = np.logical_or.reduce([key[1:] != key[:-1] for key in self.keys])

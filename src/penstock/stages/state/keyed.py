@@ -25,8 +25,8 @@ from penstock.stages.functions.errors import RowErrors
 from penstock.stages.functions.rows import PlainRow, RowValidator, is_exact_type, row_factory
 from penstock.stages.keys.slots import KeySlots
 from penstock.stages.rows.batch import Batch, Ints
-from penstock.stages.rows.order import are_in_order, in_order, merged
-from penstock.stages.rows.store import loaded_rows, saved_rows
+from penstock.stages.rows.order import is_sorted, merge_batches, sort_indices
+from penstock.stages.rows.store import rows_from_snapshot, rows_to_snapshot
 from penstock.stages.snapshot import KEYS, BucketedStage, BucketState, ChangedBuckets
 from penstock.stages.stage import Site
 from penstock.stages.state.codec import StateCodec
@@ -91,7 +91,7 @@ class KeyedStage(BucketedStage):
         """What leaves for few plain rows of a stream without time; None where it is not as simple."""
         if not self._simple or not is_few(batch):
             return None
-        if batch.num_rows > 1 and not (self._by_row and batch.order and are_in_order(batch.order)):
+        if batch.num_rows > 1 and not (self._by_row and batch.order and is_sorted(batch.order)):
             return None
         accounts = self.site.accounts
         accounts.rows_in += batch.num_rows
@@ -103,7 +103,7 @@ class KeyedStage(BucketedStage):
             if len(made) < len(results):
                 accounts.filtered += len(results) - len(made)
                 batch = batch.where(np.array([row is not None for row in results], np.bool_))
-            rows = batch.made_of(made, self.down)
+            rows = batch.with_rows(made, self.down)
             accounts.passed += len(made)
         accounts.rows_out += rows.num_rows
         return rows
@@ -185,14 +185,14 @@ class KeyedStage(BucketedStage):
                 waiting.append((batch.where(~passed), slots[~passed]))
         self._waiting = waiting
         if ready:
-            batch = merged([each for each, _ in ready], self.up.schema)
+            batch = merge_batches([each for each, _ in ready], self.up.schema)
             slots = np.concatenate([each for _, each in ready])
             self._touched.note(slots)
             yield from self._handled(batch, slots)
 
     def _handled(self, batch: Batch, slots: Ints) -> Outputs:
         if batch.num_rows > 1:
-            places = in_order([batch.times, *batch.order], batch.rows)
+            places = sort_indices([batch.times, *batch.order], batch.rows)
             batch, slots = batch.take(places), slots[places]
         listed: list[int] = slots.tolist()
         results = call_rows(
@@ -241,11 +241,11 @@ class KeyedStage(BucketedStage):
         some = [(batch.where(mask), each[mask]) for batch, each, mask in mine if mask.any()]
         rows: Arriving | None = None
         if some:
-            whole = merged([batch for batch, _ in some], self.up.schema)
+            whole = merge_batches([batch for batch, _ in some], self.up.schema)
             rows = Arriving(
                 np.concatenate([each for _, each in some]), whole.times, whole.order, rows=whole.rows
             )
-        batches = {KEYS: self.keys.export(slots), "waiting": saved_rows(rows, slots)}
+        batches = {KEYS: self.keys.export(slots), "waiting": rows_to_snapshot(rows, slots)}
         known = enumerate(slots.tolist())
         states = {place: self._states[slot] for place, slot in known if slot in self._states}
         return BucketState(bucket, len(slots), self._watermark, batches), states
@@ -256,7 +256,7 @@ class KeyedStage(BucketedStage):
     def _import_bucket(self, part: tuple[BucketState, dict[int, Any]]) -> None:
         piece, states = part
         slots = self.keys.assign(piece.batches[KEYS].columns, piece.n_keys)
-        rows = loaded_rows(piece.batches["waiting"], slots)
+        rows = rows_from_snapshot(piece.batches["waiting"], slots)
         if rows is not None:
             self._waiting.append((Batch(rows.rows, rows.times, rows.order), rows.slots))
         for place, state in states.items():

@@ -60,7 +60,7 @@ class StateMap(UserStateStage):
     def leaving(self, batch: Batch, slots: Ints, results: RowResults[PlainRow]) -> Batch:
         """The new rows, at the same times and places."""
         self.site.accounts.passed += len(results.made)
-        return results.rows.made_of(results.made, self.down)
+        return results.rows.with_rows(results.made, self.down)
 
 
 class StateFilter(UserStateStage):
@@ -144,7 +144,7 @@ class AccumulateStage(KeyedStage):
                 {**{name: row[name] for name in self.up.key}, **state}
                 for row, state in zip(rows.plain, results.made, strict=True)
             ]
-            return rows.made_of(made, self.down)
+            return rows.with_rows(made, self.down)
         states = self._state.columns(results.made)
         columns = [*self.keys.columns_of(slots if results.places is None else slots[results.places])]
         columns += states.columns

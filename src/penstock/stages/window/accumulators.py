@@ -23,7 +23,7 @@ from penstock.kernels.windows.accumulate import Rule
 from penstock.operators import aggregates as spec
 from penstock.operators.choices.kept import Kind, is_numeric, is_sketched, is_whole, why_rows
 from penstock.operators.stream import Stream
-from penstock.stages.rows.arrays import Form, column_of, numbers_back, times_of
+from penstock.stages.rows.arrays import Form, build_column, build_time_column, decode_numbers
 from penstock.stages.window.folds import Folding
 from penstock.stages.window.store import Left
 from penstock.timing.windows import Window
@@ -39,14 +39,14 @@ _RULES = {
     Kind.COUNT: rules.COUNT,
     Kind.INT_SUM: rules.WIDE_SUM,
     Kind.FLOAT_SUM: rules.FLOAT_SUM,
-    Kind.MOST: rules.GREATEST,
-    Kind.LEAST: rules.GREATEST,
-    Kind.MOST_OF: rules.COUNTED,
-    Kind.LEAST_OF: rules.COUNTED,
+    Kind.MOST: rules.MAX,
+    Kind.LEAST: rules.MAX,
+    Kind.MOST_OF: rules.MAX_COUNT,
+    Kind.LEAST_OF: rules.MAX_COUNT,
     Kind.LAST: rules.LATEST,
     Kind.FIRST: rules.LATEST,
     Kind.MOMENTS: rules.MOMENTS,
-    Kind.LATEST: rules.GREATEST,
+    Kind.LATEST: rules.MAX,
 }
 
 
@@ -225,7 +225,7 @@ def _of_total(value: Expr | None, sheet: Sheet, floats: Finish, integers: Finish
 
 
 def _float_sum(counts: Cells, sums: Cells) -> pa.Array:
-    return column_of(sums[:, 0], pa.float64(), counts[:, 0] == 0)
+    return build_column(sums[:, 0], pa.float64(), counts[:, 0] == 0)
 
 
 def _exact_sum(counts: Cells, sums: Cells) -> pa.Array:
@@ -235,7 +235,7 @@ def _exact_sum(counts: Cells, sums: Cells) -> pa.Array:
         place = int(np.argmax(beyond))
         exact = (int(upper[place]) << 32) + int(lower[place])
         raise DoesNotFit(place, f"the exact sum is {exact}, outside int64")
-    return column_of((upper << 32) | lower, pa.int64(), counts[:, 0] == 0)
+    return build_column((upper << 32) | lower, pa.int64(), counts[:, 0] == 0)
 
 
 def _halves(sums: Cells) -> tuple[Cells, Cells]:
@@ -253,7 +253,7 @@ def _exact_mean(counts: Cells, sums: Cells) -> pa.Array:
 
 
 def _divided(totals: Cells, counts: Cells) -> pa.Array:
-    return column_of(totals / np.maximum(counts, 1), pa.float64(), counts == 0)
+    return build_column(totals / np.maximum(counts, 1), pa.float64(), counts == 0)
 
 
 def _spread(aggregate: spec.Var | spec.Std, sheet: Sheet) -> Lowered:
@@ -263,7 +263,7 @@ def _spread(aggregate: spec.Var | spec.Std, sheet: Sheet) -> Lowered:
         n = moments[:, 0] - fewer
         # Squares beyond the floats come out as an infinity, which a mean that left them too makes negative.
         variance = np.abs(moments[:, 2]) / np.maximum(n, 1)
-        return column_of(np.sqrt(variance) if rooted else variance, pa.float64(), n < 1)
+        return build_column(np.sqrt(variance) if rooted else variance, pa.float64(), n < 1)
 
     return Lowered((sheet.keep(Kind.MOMENTS, aggregate.value, Form.FLOAT),), column)
 
@@ -273,7 +273,7 @@ def _extreme(aggregate: spec.Min | spec.Max, sheet: Sheet) -> Lowered:
     places, type_, form = _compared(aggregate.value, sheet, Kind.LEAST if least else Kind.MOST)
     return Lowered(
         places,
-        lambda counts, cells: column_of(_kept(cells[:, 0], form, least=least), type_, counts[:, 0] == 0),
+        lambda counts, cells: build_column(_kept(cells[:, 0], form, least=least), type_, counts[:, 0] == 0),
     )
 
 
@@ -283,7 +283,7 @@ def _counted(aggregate: spec.MinCount | spec.MaxCount, sheet: Sheet) -> Lowered:
 
     def column(counts: Cells, cells: Cells) -> pa.Array:
         none = counts[:, 0] == 0
-        return counted(column_of(_kept(cells[:, 0], form, least=least), type_, none), cells[:, 1], none)
+        return counted(build_column(_kept(cells[:, 0], form, least=least), type_, none), cells[:, 1], none)
 
     return Lowered(places, column)
 
@@ -298,7 +298,7 @@ def _compared(value: Expr | None, sheet: Sheet, what: Kind) -> tuple[tuple[int, 
 
 def _kept(cells: Cells, form: Form, *, least: bool) -> Cells:
     """The extremes back from cells; least values were kept as complements."""
-    return numbers_back(np.ascontiguousarray(~cells if least else cells), form)
+    return decode_numbers(np.ascontiguousarray(~cells if least else cells), form)
 
 
 def counted(values: pa.Array, n_equal: Cells, none: npt.NDArray[np.bool_]) -> pa.Array:
@@ -319,14 +319,14 @@ def _end(aggregate: spec.First | spec.Last, sheet: Sheet) -> Lowered:
     places = sheet.keep(Kind.COUNT, value), sheet.keep(what, value, form)
 
     def column(counts: Cells, cells: Cells) -> pa.Array:
-        return column_of(numbers_back(np.ascontiguousarray(cells[:, 2]), form), type_, counts[:, 0] == 0)
+        return build_column(decode_numbers(np.ascontiguousarray(cells[:, 2]), form), type_, counts[:, 0] == 0)
 
     return Lowered(places, column)
 
 
 def _time_max(aggregate: spec.EventTimeMax, sheet: Sheet) -> Lowered:
     time = sheet.up.require_time("event_time_max")
-    return Lowered((sheet.keep(Kind.LATEST),), lambda latest: times_of(latest[:, 0], time))
+    return Lowered((sheet.keep(Kind.LATEST),), lambda latest: build_time_column(latest[:, 0], time))
 
 
 def _fold(aggregate: spec.Fold, sheet: Sheet) -> Lowered:

@@ -19,7 +19,7 @@ from penstock.kernels.windows import ready
 from penstock.kernels.windows import tree as stacks
 from penstock.kernels.windows.accumulate import RULES, Rule
 from penstock.kernels.windows.arena import Arena
-from penstock.kernels.windows.place import BASE, CLEAN, FIRST, GREAT, LATE_FROM, LATE_TO, MASK
+from penstock.kernels.windows.slice_loop import BASE, CLEAN, FIRST, LATE_FROM, LATE_TO, MASK, MAX_ID
 from penstock.kernels.windows.tree import NUMBER_SWEEPS, QUERIES, SWEEPS, UPDATES
 from penstock.operators.choices.device import way_of
 from penstock.stages.window.folds import CombineFailed, under
@@ -120,7 +120,7 @@ class Combiner:
     def __init__(self, slicing: Slicing, arena: Arena, run: Run) -> None:
         self._arena, self._run = arena, run
         self.longest = slicing.longest
-        self.lightly = all(rule.join is not None or rule.exact for rule in arena.rules)
+        self.lightly = all(rule.merge_numbers is not None or rule.exact for rule in arena.rules)
         self._levels = self.longest.bit_length() - 1
 
     def refresh(self, rings: Ints, listing: Listing) -> None:
@@ -131,7 +131,7 @@ class Combiner:
             with self._blaming(register, rings, listing):
                 self._run(UPDATES[rule.name], cells, nodes, rings, past, self._levels)
         rings[:, CLEAN] = np.maximum(np.maximum(rings[:, CLEAN], rings[:, FIRST]), past)
-        rings[:, LATE_FROM], rings[:, LATE_TO] = GREAT, -GREAT
+        rings[:, LATE_FROM], rings[:, LATE_TO] = MAX_ID, -MAX_ID
 
     def combine(self, register: int, way: Way, rings: Ints, listing: Listing) -> Cells:
         """The combined cell of each listed window, for one register; trees have been refreshed."""
@@ -147,22 +147,26 @@ class Combiner:
     def _combine(self, register: int, way: Way, rings: Ints, listing: Listing) -> Cells:
         rule, cells = self._arena.rules[register], self._arena.cells[register]
         work = len(listing.starts)
-        if self._arena.blank[register]:
-            return rule.blank(work)
+        if self._arena.is_neutral[register]:
+            return rule.neutral_cells(work)
         out = np.empty((work, rule.width), rule.dtype)
         spans = (rings, listing.ends, listing.lo, listing.hi)
         if way == "tree":
             nodes = self._arena.tree_nodes()[register]
-            self._run(QUERIES[rule.name], cells, nodes, rule.blank(1), *spans, self._levels, out, work=work)
+            self._run(
+                QUERIES[rule.name], cells, nodes, rule.neutral_cells(1), *spans, self._levels, out, work=work
+            )
         elif rule.exact and way != "sweep":
-            self._run(stacks.subtract, cells, *spans, self._scratch(rule, rings, listing), out, work=work)
-        elif rule.join is not None:
+            self._run(
+                stacks.subtract_prefixes, cells, *spans, self._scratch(rule, rings, listing), out, work=work
+            )
+        elif rule.merge_numbers is not None:
             line, into = np.empty(self.longest, rule.dtype), out.reshape(-1)
             sweep = NUMBER_SWEEPS[rule.name]
             self._run(sweep, cells.reshape(-1), *spans, rule.neutral[0], line, into, work=work)
         else:
-            scratch = rule.blank(self.longest + 1)
-            self._run(SWEEPS[rule.name], cells, rule.blank(1), *spans, scratch, out, work=work)
+            scratch = rule.neutral_cells(self.longest + 1)
+            self._run(SWEEPS[rule.name], cells, rule.neutral_cells(1), *spans, scratch, out, work=work)
         return out
 
     @contextmanager

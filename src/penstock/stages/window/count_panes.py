@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from penstock.frozen import dataclass
 from penstock.kernels.windows import accumulate as rows_into
-from penstock.kernels.windows.accumulate import GREATEST, Cells
+from penstock.kernels.windows.accumulate import MAX, Cells
 from penstock.kernels.windows.arena import Arena
-from penstock.kernels.windows.place import BASE, END, FIRST, MASK
-from penstock.kernels.windows.ring import Rings, spread
+from penstock.kernels.windows.ring import Rings, expand_ranges
+from penstock.kernels.windows.slice_loop import BASE, END, FIRST, MASK
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.rows.store import PLACE, ints_of, places_of
 from penstock.stages.window.accumulators import Kind, Register
@@ -51,7 +51,7 @@ class RowPanes:
         others = dict.fromkeys(register for register in registers if register.kind is not Kind.ROWS)
         self._kept = (Register(Kind.ROWS), *others)
         # Behind the registers: the least time of a pane, as its complement, and the greatest.
-        self._arena = Arena([*(register.rule for register in self._kept), GREATEST, GREATEST])
+        self._arena = Arena([*(register.rule for register in self._kept), MAX, MAX])
         self._rings = Rings(self._arena, self._slicing.longest)
         self._combiner = Combiner(self._slicing, self._arena, run)
 
@@ -73,9 +73,9 @@ class RowPanes:
         cells = self._cells_of(rows.slots, self._slicing.ids(numbers))
         order = rows.order[0] if rows.order else np.zeros(len(numbers), np.int64)
         filling = Filling(self._run, cells, rows.times, order, rows.values)
-        places = rows_into.all_apart(len(cells)), cells
-        self._run(rows_into.add_greatest, *places, rows.times, -1, self._arena.cells[-2])
-        self._run(rows_into.add_greatest, *places, rows.times, 0, self._arena.cells[-1])
+        places = rows_into.single_run(len(cells)), cells
+        self._run(rows_into.keep_max, *places, rows.times, -1, self._arena.cells[-2])
+        self._run(rows_into.keep_max, *places, rows.times, 0, self._arena.cells[-1])
         try:
             for register, state in zip(self._kept, self._arena.cells[:-2], strict=True):
                 filling.fill(register, state)
@@ -135,7 +135,7 @@ class RowPanes:
         return np.asarray(self._rings.table[slots, MASK] >= 0, np.bool_)
 
     def _listing(self, rings: Ints, first: Ints, past: Ints) -> tuple[Listing, Ints]:
-        numbers, ring = spread(first, past)
+        numbers, ring = expand_ranges(first, past)
         starts = numbers * self._window.every
         hi = np.minimum(self._slicing.ids(starts + self._window.size), rings[ring, END])
         ends = np.cumsum(np.maximum(past - first, 0))
@@ -148,7 +148,7 @@ class RowPanes:
     def _combined(self, way: Way, rings: Ints, listing: Listing) -> tuple[Cells, ...]:
         """The cells of the registers that were asked for."""
         if not len(listing.starts):
-            return tuple(register.rule.blank(0) for register in self._asked)
+            return tuple(register.rule.neutral_cells(0) for register in self._asked)
         places = range(len(self._kept))
         cells = [self._combiner.combine(place, way, rings, listing) for place in places]
         held = dict(zip(self._kept, cells, strict=True))
@@ -157,7 +157,7 @@ class RowPanes:
     def export(self, slots: Ints) -> pa.RecordBatch:
         """The panes of these slots that have rows."""
         owners, rings = self._rings.of_slots(slots[self._held(slots)])
-        ids, ring = spread(rings[:, FIRST], rings[:, END])
+        ids, ring = expand_ranges(rings[:, FIRST], rings[:, END])
         cells = rings[ring, BASE] + (ids & rings[ring, MASK])
         filled = self._arena.cells[0][cells, 0] > 0
         ids, ring, cells = ids[filled], ring[filled], cells[filled]

@@ -20,18 +20,18 @@ import pyarrow as pa
 
 from penstock.stages.policy import SMALL, Pace
 from penstock.stages.rows.batch import Ints, Mask
-from penstock.stages.rows.order import are_in_order, in_order
+from penstock.stages.rows.order import is_sorted, sort_indices
 from penstock.stages.rows.store import (
     PLACE,
     RowBlocks,
     ints_of,
-    loaded_rows,
+    list_windows,
+    members_of_ranges,
     no_members,
-    of_slots,
     places_of,
-    saved_rows,
-    stretches,
-    windows_over,
+    rows_from_snapshot,
+    rows_of_slots,
+    rows_to_snapshot,
 )
 from penstock.stages.window.accumulators import Register
 from penstock.stages.window.count_panes import RowPanes, Settled, Tickets, joined_settled
@@ -138,7 +138,7 @@ class CountStore:
     def _place(self, ready: Arriving) -> tuple[Ints, list[Settled]]:
         """Number rows and add those that are in windows; gives the slots, and the tickets settled by that."""
         keys = [ready.slots, ready.times, *ready.order]
-        ready = ready if are_in_order(keys) else ready.at(in_order(keys, ready.rows))
+        ready = ready if is_sorted(keys) else ready.at(sort_indices(keys, ready.rows))
         heads = np.append(0, np.flatnonzero(ready.slots[1:] != ready.slots[:-1]) + 1)
         slots, counts = ready.slots[heads], np.diff(heads, append=len(ready.slots))
         numbers = np.arange(len(ready.slots)) + np.repeat(self._slots[slots, PLACED] - heads, counts)
@@ -190,17 +190,17 @@ class CountStore:
         self, owners: Ints, slots: Ints, first: list[Ints], past: list[Ints], schema: pa.Schema
     ) -> Members:
         """The rows of windows, which come kind by kind, slot by slot and by number."""
-        rows = self._rows.find(of_slots(owners)) if len(owners) else None
+        rows = self._rows.find(rows_of_slots(owners)) if len(owners) else None
         if rows is None:
             return no_members(schema)
-        order = in_order([rows.slots, rows.order[0]])
+        order = sort_indices([rows.slots, rows.order[0]])
         numbers, owner = rows.order[0][order], places_of(rows.slots[order], slots)
         spans = []
         for window, begun, gone in zip(self._windows, first, past, strict=True):
             low = np.maximum((numbers - window.size) // window.every + 1, begun[owner])
-            spans.append(windows_over(owner, low, np.minimum(numbers // window.every, gone[owner] - 1)))
+            spans.append(list_windows(owner, low, np.minimum(numbers // window.every, gone[owner] - 1)))
         _, lo, hi = (np.concatenate(each) for each in zip(*spans, strict=True))
-        return stretches(rows, order, lo, hi)
+        return members_of_ranges(rows, order, lo, hi)
 
     def _let_go(self, slots: Ints, needed_from: Ints) -> None:
         """Drop the rows that no open window needs."""
@@ -231,12 +231,12 @@ class CountStore:
         columns[PLACE] = np.arange(len(slots))
         saved = {
             "slots": pa.RecordBatch.from_pydict({name: pa.array(each) for name, each in columns.items()}),
-            "waiting": saved_rows(self._waiting.find(of_slots(slots)), slots),
+            "waiting": rows_to_snapshot(self._waiting.find(rows_of_slots(slots)), slots),
         }
         for kind, (panes, tickets) in enumerate(zip(self._panes, self._tickets, strict=True)):
             saved |= {f"panes {kind}": panes.export(slots), f"tickets {kind}": tickets.export(slots)}
         if self._schema is not None:
-            saved["rows"] = saved_rows(self._rows.find(of_slots(slots)), slots)
+            saved["rows"] = rows_to_snapshot(self._rows.find(rows_of_slots(slots)), slots)
         return saved
 
     def load(self, saved: Saved, slots: Ints) -> None:
@@ -249,7 +249,7 @@ class CountStore:
             panes.load(saved[f"panes {kind}"], slots)
             tickets.load(saved[f"tickets {kind}"], slots)
         for name, blocks in (("waiting", self._waiting), ("rows", self._rows)):
-            rows = loaded_rows(saved[name], slots) if name in saved else None
+            rows = rows_from_snapshot(saved[name], slots) if name in saved else None
             if rows is not None:
                 blocks.add(rows)
 

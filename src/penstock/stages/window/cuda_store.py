@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.kernels.cuda.groups import Rows
-from penstock.kernels.cuda.registers import CudaRegister
-from penstock.kernels.cuda.ring import States
+from penstock.kernels.cuda.accumulators import CudaAccumulator
+from penstock.kernels.cuda.key_groups import Rows
+from penstock.kernels.cuda.ring import SliceStates
 from penstock.kernels.cuda.windows import CudaWindows
-from penstock.kernels.windows.accumulate import order_floats
+from penstock.kernels.windows.accumulate import encode_floats
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.window.accumulators import Kind, Register
 from penstock.stages.window.folds import settled
@@ -62,7 +62,7 @@ class CudaStore(SliceStore):
         self._reads: list[tuple[int, _Read, int]] = []
         on_device = [self._on_device(register) for register in self._kept]
         self._windows = CudaWindows(slicing, on_device, **limits)
-        self._read_back: States | None = None  # while nothing changes, snapshots of all buckets share it
+        self._read_back: SliceStates | None = None  # while nothing changes, snapshots of all buckets share it
 
     @property
     def why(self) -> tuple[str, ...]:
@@ -138,29 +138,29 @@ class CudaStore(SliceStore):
             np.stack([columns[f"{i}.{part}"] for part in range(register.rule.width)], axis=1)
             for i, register in enumerate(self._kept)
         )
-        states = States(slots[columns["place"]], columns["slice"], cells)
+        states = SliceStates(slots[columns["place"]], columns["slice"], cells)
         self._windows.load(states, self._left_to - self.lateness)
         self.shown.load(batch, states.slots, states.slices, columns["0.0"])
         self._read_back = None
 
-    def _states(self) -> States:
+    def _states(self) -> SliceStates:
         if self._read_back is None:
             self._read_back = self._windows.states()
         return self._read_back
 
-    def _on_device(self, register: Register) -> CudaRegister:
+    def _on_device(self, register: Register) -> CudaAccumulator:
         """The register for the device; what it reads is added to the columns that go there."""
         lift = _LIFTS[register.kind]
         if register.column is None:
-            return CudaRegister(register.rule, lift, None, register.flip)
+            return CudaAccumulator(register.rule, lift, None, register.flip)
         if register.kind is Kind.FOLD:
             column = len(self._reads)
             self._reads += [(register.column, _Read.PART, part) for part in range(register.rule.width)]
-            return CudaRegister(register.rule, lift, column, register.flip)
+            return CudaAccumulator(register.rule, lift, column, register.flip)
         read = (register.column, _Read.ORDER if register.kind in _COMPARED else _Read.VALUES, 0)
         if read not in self._reads:
             self._reads.append(read)
-        return CudaRegister(register.rule, lift, self._reads.index(read), register.flip)
+        return CudaAccumulator(register.rule, lift, self._reads.index(read), register.flip)
 
     def _rows(self, arriving: Arriving) -> Rows:
         values = settled(arriving.values)
@@ -179,5 +179,5 @@ def _read(values: Values, read: _Read, part: int) -> npt.NDArray[Any]:
     if read is _Read.VALUES or values.data.dtype == np.int64:
         return values.data
     ordered = np.empty(len(values.data), np.int64)
-    order_floats.at(len(ordered) > 10_000)(values.data.view(np.int64), ordered)
+    encode_floats.version(len(ordered) > 10_000)(values.data.view(np.int64), ordered)
     return ordered

@@ -11,7 +11,7 @@ from functools import partial
 
 from penstock.errors import NotSupported, PenstockError
 from penstock.frozen import dataclass
-from penstock.kernels.cuda.device import Device, choose_device, lacking_for_auto
+from penstock.kernels.cuda.device import Device, choose_device, explain_auto_cpu
 from penstock.kernels.windows.accumulate import Rule
 from penstock.operators.choices.device import AUTO, CUDA, on_cuda, refused, why_not_by_itself, why_not_cuda
 from penstock.operators.cuda import Cuda
@@ -47,7 +47,7 @@ def place_windows(
         except PenstockError as wrong:
             raise wrong.at(site.step, site.where) from None
         return Placement(chosen, "it was asked for by name")
-    lacking = why_not_cuda(op, up, numbered=numbered) or why_not_by_itself(op) or lacking_for_auto()
+    lacking = why_not_cuda(op, up, numbered=numbered) or why_not_by_itself(op) or explain_auto_cpu()
     if lacking is not None:
         return Placement("cpu", lacking)
     return Placement("cuda", "there is a CUDA device, and it can hold all registers of the step")
@@ -65,9 +65,9 @@ def _check_folds(folds: Sequence[Rule]) -> None:
 
 
 def _why_not_compiled(rule: Rule) -> str | None:
-    from penstock.kernels.cuda.registers import refusal
+    from penstock.kernels.cuda.accumulators import explain_refusal
 
-    return refusal(rule)
+    return explain_refusal(rule)
 
 
 def slices_on(device: Device, asked: str | Cuda) -> Callable[..., SliceStore]:

@@ -21,9 +21,15 @@ from penstock.expr.arrow.evaluated import numbers
 from penstock.expr.failure import reason_of
 from penstock.expr.types import from_plain
 from penstock.frozen import dataclass
-from penstock.kernels.compile.user import Written
+from penstock.kernels.compile.user_functions import FunctionSource
 from penstock.kernels.windows.accumulate import RULES, Rule
-from penstock.kernels.windows.folds import Functions, fold_rule, lift_loop, lower_loop, probe_loop
+from penstock.kernels.windows.folds import (
+    FoldFunctions,
+    build_fold_rule,
+    build_lift_loop,
+    build_lower_loop,
+    build_probe_loop,
+)
 from penstock.operators.aggregates import Fold
 from penstock.operators.choices.compiled import is_plain, may_refuse
 from penstock.operators.stream import Stream
@@ -99,10 +105,10 @@ class Unlifted(Values):
     """
 
     __slots__ = ("columns", "of")
-    of: Functions
+    of: FoldFunctions
     columns: tuple[Floats, ...]
 
-    def __init__(self, of: Functions, columns: tuple[Floats, ...], valid: Mask | None) -> None:
+    def __init__(self, of: FoldFunctions, columns: tuple[Floats, ...], valid: Mask | None) -> None:
         for name, value in (("of", of), ("columns", columns), ("valid", valid)):
             object.__setattr__(self, name, value)
 
@@ -110,7 +116,7 @@ class Unlifted(Values):
     def data(self) -> Floats:
         """The parts, lifted now: float64[n, width]."""
         parts = np.empty((len(self.columns[0]), self.of.width))
-        lift_loop(self.of).at(True)(*self.columns, parts)
+        build_lift_loop(self.of).version(True)(*self.columns, parts)
         return parts
 
     def at(self, places: npt.NDArray[Any]) -> Unlifted:
@@ -154,14 +160,16 @@ class Folding:
         self._alone = not isinstance(fold.zero, tuple)
         self.zero: tuple[float, ...] = (fold.zero,) if self._alone else fold.zero
         self._columns = tuple(fold.columns or ())
-        combine = Written(fold.combine, strictly=may_refuse(fold.combine))
+        combine = FunctionSource(fold.combine, strict=may_refuse(fold.combine))
         width = len(self.zero)
-        self.rule = fold_rule(name_of(fold.combine), combine, self.zero, alone=self._alone)
-        self._functions = Functions(Written(fold.lift), combine, self._columns, width, self._alone)
-        self._probe = probe_loop(self._functions, strictly=may_refuse(fold.lift))
+        self.rule = build_fold_rule(name_of(fold.combine), combine, self.zero, alone=self._alone)
+        self._functions = FoldFunctions(FunctionSource(fold.lift), combine, self._columns, width, self._alone)
+        self._probe = build_probe_loop(self._functions, strict=may_refuse(fold.lift))
         plain = fold.lower is not None and is_plain(fold.lower) and kind.is_float64(self._type)
         self._lower = (
-            lower_loop(Written(fold.lower), width, alone=self._alone) if plain and fold.lower else None
+            build_lower_loop(FunctionSource(fold.lower), width, alone=self._alone)
+            if plain and fold.lower
+            else None
         )
         self._work = 0
 

@@ -24,8 +24,8 @@ from penstock.frozen import dataclass
 from penstock.kernels.compile.loops import Loop
 from penstock.kernels.windows import accumulate as rows_into
 from penstock.kernels.windows.accumulate import Cells, Rule
-from penstock.kernels.windows.folds import add_loop, cells_loop
-from penstock.kernels.windows.place import write_cells
+from penstock.kernels.windows.folds import build_add_loop, build_cells_loop
+from penstock.kernels.windows.slice_loop import write_run_cells
 from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.choices.compiled import why_python
 from penstock.operators.stream import Stream
@@ -214,9 +214,9 @@ class Filling:
     def fill(self, register: Register, state: Cells) -> None:
         """Add the rows to a register's cells."""
         if register.kind is Kind.ROWS:
-            self._run(rows_into.add_ones, *self._places, state)
+            self._run(rows_into.count_rows, *self._places, state)
         elif register.kind is Kind.LATEST:
-            self._run(rows_into.add_greatest, *self._places, self._times, 0, state)
+            self._run(rows_into.keep_max, *self._places, self._times, 0, state)
         else:
             assert register.column is not None, f"a register of kind {register.kind} is of a column"
             self._fill_column(register, register.column, state)
@@ -225,7 +225,7 @@ class Filling:
         if register.kind is Kind.COUNT:
             valid = self._values[column].valid
             if valid is not None:
-                self._run(rows_into.add_ones, *_apart(self._cells[~valid]), state)
+                self._run(rows_into.count_rows, *_apart(self._cells[~valid]), state)
             return
         if register.kind is Kind.FOLD:
             self._fold(register.rule, column, state)
@@ -233,12 +233,12 @@ class Filling:
         places, flip = self._placed(column), register.flip
         data = self._valid(column, self._values[column].data)
         if register.kind is Kind.MOMENTS:
-            self._run(rows_into.add_moments, *places, data, register.rule.blank(1), state)
+            self._run(rows_into.add_moments, *places, data, register.rule.neutral_cells(1), state)
         elif register.kind in _SUMS:
             self._run(_SUMS[register.kind], *places, data, state)
         elif register.kind in (Kind.LAST, Kind.FIRST):
             times, order = self._valid(column, self._times), self._valid(column, self._order)
-            self._run(rows_into.add_latest, *places, times, order, data, flip, state)
+            self._run(rows_into.keep_latest, *places, times, order, data, flip, state)
         else:
             self._run(_EXTREMES[register.kind], *places, self._in_order(column, data), flip, state)
 
@@ -248,15 +248,15 @@ class Filling:
             return data
         if column not in self._ordered:
             self._ordered[column] = np.empty(len(data), np.int64)
-            self._run(rows_into.order_floats, data.view(np.int64), self._ordered[column])
+            self._run(rows_into.encode_floats, data.view(np.int64), self._ordered[column])
         return self._ordered[column]
 
     def _fold(self, rule: Rule, column: int, state: Cells) -> None:
         """Combine parts into their cells, lifting them in the same loop where that can be compiled."""
         values, at = self._values[column], np.zeros(1, np.int64)
-        cells, loop, given = self._of_valid(column), add_loop(rule), None
-        if isinstance(values, Unlifted) and cells_loop(values.of).compiles:
-            loop, given = cells_loop(values.of), values.columns
+        cells, loop, given = self._of_valid(column), build_add_loop(rule), None
+        if isinstance(values, Unlifted) and build_cells_loop(values.of).compiles:
+            loop, given = build_cells_loop(values.of), values.columns
         given = (values.data.reshape(-1, rule.width),) if given is None else given
         try:
             with under(rule, at):
@@ -270,7 +270,7 @@ class Filling:
     def _cells(self) -> Ints:
         """The cell of every row."""
         if not self._written:
-            self._run(write_cells, *self._places)
+            self._run(write_run_cells, *self._places)
             self._written = True
         return self._places[1]
 
@@ -290,7 +290,7 @@ class Filling:
 
 def _apart(cells: Ints) -> Places:
     """Rows that go each by its cell."""
-    return rows_into.all_apart(len(cells)), cells
+    return rows_into.single_run(len(cells)), cells
 
 
 def counts_of(register: Register, state: Cells, n_rows: Cells) -> Cells:
@@ -299,12 +299,12 @@ def counts_of(register: Register, state: Cells, n_rows: Cells) -> Cells:
 
 
 _SUMS: dict[Kind, Loop] = {
-    Kind.INT_SUM: rows_into.add_wide,
-    Kind.FLOAT_SUM: rows_into.add_floats,
+    Kind.INT_SUM: rows_into.sum_ints,
+    Kind.FLOAT_SUM: rows_into.sum_floats,
 }
 _EXTREMES: dict[Kind, Loop] = {
-    Kind.MOST: rows_into.add_greatest,
-    Kind.LEAST: rows_into.add_greatest,
-    Kind.MOST_OF: rows_into.add_counted,
-    Kind.LEAST_OF: rows_into.add_counted,
+    Kind.MOST: rows_into.keep_max,
+    Kind.LEAST: rows_into.keep_max,
+    Kind.MOST_OF: rows_into.count_max,
+    Kind.LEAST_OF: rows_into.count_max,
 }

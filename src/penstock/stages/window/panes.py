@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock.frozen import dataclass
-from penstock.kernels.windows import place as placing
+from penstock.kernels.windows import slice_loop as placing
 from penstock.kernels.windows.accumulate import Cells, Rule
 from penstock.kernels.windows.arena import Arena
-from penstock.kernels.windows.folds import keyed_loop, single_loop
-from penstock.kernels.windows.place import SMALLEST
+from penstock.kernels.windows.folds import build_keyed_loop, build_single_loop
 from penstock.kernels.windows.ring import Rings
+from penstock.kernels.windows.slice_loop import MIN_RING_CELLS
 from penstock.kernels.windows.sums import sum_keyed, sum_single
 from penstock.stages.policy import SMALL, Pace
 from penstock.stages.rows.batch import Ints
@@ -40,7 +40,7 @@ class FoldPass:
     ) -> int:
         """Fold the rows from `row` on; gives the row it stopped at. `room` is as in `cells.place`."""
         of, at = self.rows.of, np.zeros(1, np.int64)
-        loop = single_loop(of) if slots is None else keyed_loop(of)
+        loop = build_single_loop(of) if slots is None else build_keyed_loop(of)
         given = (*(() if slots is None else (slots,)), times, *self.rows.columns, row)
         into = (cells[0].reshape(-1), cells[1], at)
         with among(slots, times), under(self.rule, at):
@@ -63,7 +63,7 @@ def fold_pass(registers: Sequence[Register], values: Sequence[Values], *, keyed:
     rows = values[folds[0].column]
     if not isinstance(rows, Unlifted):
         return None
-    loop = keyed_loop(rows.of) if keyed else single_loop(rows.of)
+    loop = build_keyed_loop(rows.of) if keyed else build_single_loop(rows.of)
     return FoldPass(folds[0].rule, rows) if loop.compiles else None
 
 
@@ -90,7 +90,7 @@ class SumPass:
         if slots is None:
             return int(pace(sum_single, *given, *room, *flat, work=work))
         n_slots = len(self.rings.table)
-        pairs, slice_ = np.zeros((n_slots, 2)), np.array([placing.NEVER], np.int64)
+        pairs, slice_ = np.zeros((n_slots, 2)), np.array([placing.MIN_ID], np.int64)
         stopped = int(pace(sum_keyed, slots, *given, *room, *flat, slice_, pairs.reshape(-1), work=work))
         waiting = np.flatnonzero(pairs[:, 0])
         if len(waiting):  # these found no room
@@ -141,7 +141,7 @@ class SliceCells:
     def __init__(self, slicing: Slicing, registers: Sequence[Register], small: int = SMALL) -> None:
         assert registers[0].kind is Kind.ROWS, "only slices with rows count, so rows are counted first"
         self.arena = Arena([register.rule for register in registers])
-        self.arena.blank = [register.kind is Kind.COUNT for register in registers]
+        self.arena.is_neutral = [register.kind is Kind.COUNT for register in registers]
         self.rings = Rings(self.arena, slicing.longest)
         self._slicing, self._registers = slicing, tuple(registers)
         self.run = Pace(small)
@@ -159,7 +159,7 @@ class SliceCells:
         times: Ints,
         values: Sequence[Values] = (),
         order: Ints | None = None,
-        open_from: int = placing.NEVER,
+        open_from: int = placing.MIN_ID,
     ) -> Added:
         """Add rows to their slices, but for those before `open_from`.
 
@@ -175,7 +175,7 @@ class SliceCells:
         fast = self._fast(len(times))
         whole = self._one_pass(values, slots) if fast else None
         self.rings.reserve(1)
-        row, least = 0, placing.GREAT
+        row, least = 0, placing.MAX_ID
         while row < len(times):
             if whole is not None:
                 row, seen = self._pass(row, rows, whole, open_from)
@@ -190,19 +190,19 @@ class SliceCells:
     def _note_nulls(self, values: Sequence[Values]) -> None:
         """Nulls are counted, so that where none has come yet there is nothing to clear or to combine."""
         for place, register in enumerate(self._registers):
-            if self.arena.blank[place] and register.column is not None:
-                self.arena.blank[place] = values[register.column].valid is None
+            if self.arena.is_neutral[place] and register.column is not None:
+                self.arena.is_neutral[place] = values[register.column].valid is None
 
     def _fast(self, work: int) -> bool:
-        return self.run.compiles(work) and self._slicing.period <= placing.FURTHEST
+        return self.run.compiles(work) and self._slicing.period <= placing.MAX_DISTANCE
 
     def _clock(self, times: Ints, open_from: int) -> tuple[Ints, float]:
         """What the loops need to number slices around the times of these rows."""
         period = self._slicing.period
-        reach = max(open_from, int(times[0]) - placing.FURTHEST // 2)
+        reach = max(open_from, int(times[0]) - placing.MAX_DISTANCE // 2)
         rounds = reach // period
         base_id = rounds * len(self._slicing.offsets)
-        clock = [open_from, reach, rounds * period, base_id, period, placing.GREAT]
+        clock = [open_from, reach, rounds * period, base_id, period, placing.MAX_ID]
         return np.array(clock, np.int64), 1.0 / period
 
     def _until_stuck(self, row: int, rows: _Rows, open_from: int, run: Callable[[int], int]) -> int:
@@ -218,7 +218,7 @@ class SliceCells:
             else:
                 # As many as there may be new rings, but not many times what is in use.
                 most = min(len(rows.times) - row, len(self.rings.table))
-                self.arena.stock(min(most, self.arena.n_cells // SMALLEST + 1000) + 1)
+                self.arena.stock(min(most, self.arena.n_cells // MIN_RING_CELLS + 1000) + 1)
 
     def _make_room(self, rows: _Rows, open_from: int) -> None:
         """Let the rings hold the next of these rows, where that is simple."""
@@ -250,7 +250,7 @@ class SliceCells:
             return whole.run(self.run, at, rows.slots, rows.times, room, self.arena.cells)
 
         stopped = self._until_stuck(row, rows, open_from, run)
-        return stopped, int(clock[0][placing.LEAST])
+        return stopped, int(clock[0][placing.MIN_TIME])
 
     def _add_chunk(self, rows: _Rows, start: int, open_from: int) -> None:
         """Add the rows of a chunk, which begins at row `start` of its batch, register by register."""
@@ -271,9 +271,9 @@ class SliceCells:
             room = (*clock, self._offsets, self.rings.table, self.arena.spare, late)
             n_late = int(late[0])
             if runs is None:
-                stop = int(self.run(placing.place, rows.slots, rows.times, row, *room, cells))
+                stop = int(self.run(placing.find_cells, rows.slots, rows.times, row, *room, cells))
             else:
-                stop = int(self.run(placing.cut, rows.times, row, *room, cells, runs))
+                stop = int(self.run(placing.find_runs, rows.times, row, *room, cells, runs))
             found = None if runs is None else _from_zero(runs[1 : runs[0, 0] + 1], row)
             taken, mine = rows.part(row, stop), cells[row:stop]
             if late[0] == n_late:
@@ -297,7 +297,7 @@ class SliceCells:
     def _fill_without_late(self, rows: _Rows, cells: Ints, start: int, runs: Ints | None = None) -> None:
         """Add rows to their cells; those without one are noted as late."""
         if runs is not None:
-            self.run(placing.write_cells, runs, cells)
+            self.run(placing.write_run_cells, runs, cells)
         gone = np.flatnonzero(cells < 0)
         n_late = int(self._late[0])
         self._late[n_late + 1 : n_late + 1 + len(gone)] = gone + start

@@ -21,7 +21,7 @@ from penstock.operators.stream import Stream
 from penstock.operators.windows import ThisWindow, Windows
 from penstock.stages.functions.rows import ApplyCaller, WindowFunctionFailure, plain_rows_of
 from penstock.stages.keys.slots import KeySlots
-from penstock.stages.rows.arrays import column_of, times_of
+from penstock.stages.rows.arrays import build_column, build_time_column
 from penstock.stages.rows.batch import Batch, Ints
 from penstock.stages.stage import Site
 from penstock.stages.window.accumulators import DoesNotFit, Lowered, LoweredSketch
@@ -150,10 +150,10 @@ class Results:
         """Result rows: the window of each, and its result columns."""
         whole = self._keys.columns_of(left.slots)
         whole += [self._labels.take(pa.array(left.kinds))] if self._resolved.labelled else []
-        whole += [times_of(left.starts, self._time), times_of(left.ends, self._time)]
+        whole += [build_time_column(left.starts, self._time), build_time_column(left.ends, self._time)]
         if self._resolved.counted:
             index = index_of(left)
-            whole += [column_of(index, pa.int64(), index < 0)]
+            whole += [build_column(index, pa.int64(), index < 0)]
         whole += columns
         whole += [pa.repeat(pa.scalar(final), len(left.slots))] if self._resolved.early is not None else []
         return pa.RecordBatch.from_arrays(whole, schema=self._schema)
@@ -222,7 +222,7 @@ class Results:
 
     def _this(self, left: Left, place: int) -> ThisWindow:
         """The window as the user sees it."""
-        bounds = times_of(np.array([left.starts[place], left.ends[place]]), self._time)
+        bounds = build_time_column(np.array([left.starts[place], left.ends[place]]), self._time)
         start, end = (_shown(value, self._time.type) for value in to_plain(bounds))
         key = self._key_of(int(left.slots[place]))
         index = None if left.index is None else int(left.index[place])
@@ -240,7 +240,7 @@ class Results:
 
     def place_of(self, whose: Whose) -> str:
         """A window for an error message: which kind, its bounds, its key."""
-        bounds = times_of(np.array([whose.start, whose.end]), self._time)
+        bounds = build_time_column(np.array([whose.start, whose.end]), self._time)
         start, end = (_shown(value, self._time.type) for value in to_plain(bounds))
         key = self._key_of(whose.slot)
         named = ", ".join(f"{name}={value!r}" for name, value in zip(self._up.key, key, strict=True))

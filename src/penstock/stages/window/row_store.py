@@ -19,18 +19,18 @@ import pyarrow as pa
 from penstock.expr.types import from_plain
 from penstock.frozen import dataclass
 from penstock.operators import aggregates as spec
-from penstock.stages.rows.arrays import Form, values_of
+from penstock.stages.rows.arrays import Form, encode_column
 from penstock.stages.rows.batch import Ints, Mask
-from penstock.stages.rows.order import in_order, ranked
+from penstock.stages.rows.order import rank_values, sort_indices
 from penstock.stages.rows.store import (
     RowBlocks,
     ints_of,
-    loaded_rows,
+    list_windows,
+    members_of_ranges,
     no_members,
-    of_slots,
-    saved_rows,
-    stretches,
-    windows_over,
+    rows_from_snapshot,
+    rows_of_slots,
+    rows_to_snapshot,
 )
 from penstock.stages.sketches.hll import Distinct, coupons_of
 from penstock.stages.sketches.kll import Ranks
@@ -108,7 +108,7 @@ class KeptRows:
         if rows is None:
             none = nothing()
             return Left(none, none, none, none, none, members=no_members(self._schema))
-        order = in_order([rows.slots, rows.times, *rows.order], rows.rows)
+        order = sort_indices([rows.slots, rows.times, *rows.order], rows.rows)
         slots, times = rows.slots[order], rows.times[order]
         kinds, starts, lo, hi = windows_between(self._windows, slots, times, after, upto)
         if only_fresh:
@@ -117,16 +117,16 @@ class KeptRows:
             chosen = n_fresh[hi] > n_fresh[lo]
             kinds, starts, lo, hi = kinds[chosen], starts[chosen], lo[chosen], hi[chosen]
         ends = starts + np.array([window.size for window in self._windows], np.int64)[kinds]
-        return Left(kinds, slots[lo], starts, ends, ends - 1, members=stretches(rows, order, lo, hi))
+        return Left(kinds, slots[lo], starts, ends, ends - 1, members=members_of_ranges(rows, order, lo, hi))
 
     def export(self, slots: Ints) -> Saved:
         """The kept rows of these slots."""
-        rows = saved_rows(self._rows.find(of_slots(slots)), slots)
+        rows = rows_to_snapshot(self._rows.find(rows_of_slots(slots)), slots)
         return {"rows": rows.append_column("left_to", pa.array(np.full(rows.num_rows, self._left_to)))}
 
     def load(self, saved: Saved, slots: Ints) -> None:
         """Take up exported rows: what was at place i now belongs to slots[i]."""
-        rows = loaded_rows(saved["rows"], slots)
+        rows = rows_from_snapshot(saved["rows"], slots)
         if rows is not None:
             self._left_to = max(self._left_to, int(ints_of(saved["rows"], "left_to").max()))
             self._rows.add(rows)
@@ -155,7 +155,7 @@ def windows_between(
     for kind, window in enumerate(windows):
         first = np.maximum(_first_start(window, times), (after - window.size) // window.every + 1)
         last = np.minimum(times // window.every, (upto - window.size) // window.every)
-        numbers, lo, hi = windows_over(slots, first, last)
+        numbers, lo, hi = list_windows(slots, first, last)
         found.append((np.full(len(lo), kind, np.int64), numbers * window.every, lo, hi))
     kinds, starts, lo, hi = (np.concatenate(each) for each in zip(*found, strict=True))
     return kinds, starts, lo, hi
@@ -268,7 +268,7 @@ def _extreme_counted(aggregate: spec.Aggregate, found: Segments, type_: pa.DataT
 def _extremes(aggregate: spec.Aggregate, found: Segments) -> tuple[pa.Array, Ints]:
     """The least or greatest value of each window, by rank, and how many equal it."""
     least = isinstance(aggregate, spec.Min | spec.MinCount)
-    ranks = ranked(found.values)
+    ranks = rank_values(found.values)
     best = found.reduced(np.minimum if least else np.maximum, ranks)
     equal = (ranks == np.repeat(best, found.counts)).astype(np.int64)
     holder = np.zeros(int(ranks.max(initial=0)) + 1, np.int64)
@@ -302,7 +302,7 @@ def _approx_distinct(_: spec.ApproxDistinct, found: Segments, type_: pa.DataType
 
 
 def _quantile(aggregate: spec.Quantile, found: Segments, type_: pa.DataType) -> pa.Array:
-    values = values_of(found.values, Form.FLOAT).data
+    values = encode_column(found.values, Form.FLOAT).data
     summaries = Ranks.added([None] * len(found.counts), found.windows, values)
     return pa.array([summary.quantile(aggregate.q) for summary in summaries], type_)
 

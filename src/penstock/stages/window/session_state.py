@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.kernels.windows.accumulate import RULES, Cells, Rule
-from penstock.kernels.windows.sessions import NONE, join_loop, place_runs
+from penstock.kernels.windows.sessions import NO_SESSION, assign_sessions, build_merge_loop
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.window.accumulators import Kind, Register
 from penstock.stages.window.folds import CombineFailed, under
@@ -33,9 +33,9 @@ class OpenSessions:
 
     def _set(self, capacity: int) -> None:
         """No sessions, and room for so many."""
-        self.slots = np.full(capacity, NONE, np.int64)
+        self.slots = np.full(capacity, NO_SESSION, np.int64)
         self.opens, self.closes = np.zeros(capacity, np.int64), np.zeros(capacity, np.int64)
-        self._older = np.full(capacity, NONE, np.int64)
+        self._older = np.full(capacity, NO_SESSION, np.int64)
 
     @property
     def capacity(self) -> int:
@@ -49,17 +49,17 @@ class OpenSessions:
 
     def used(self) -> Ints:
         """The sessions that are open, in order of number."""
-        return np.flatnonzero(self.slots != NONE)
+        return np.flatnonzero(self.slots != NO_SESSION)
 
     def of_slots(self, slots: Ints) -> Ints:
         """The open sessions of some slots."""
-        return np.flatnonzero((self.slots != NONE) & np.isin(self.slots, slots))
+        return np.flatnonzero((self.slots != NO_SESSION) & np.isin(self.slots, slots))
 
     def holds(self, slots: Ints) -> Mask:
         """Which slots have an open session."""
         known = slots < len(self._newest)
         held = np.zeros(len(slots), np.bool_)
-        held[known] = self._newest[slots[known]] != NONE
+        held[known] = self._newest[slots[known]] != NO_SESSION
         return held
 
     def place(self, slots: Ints, starts: Ints, ends: Ints, *, must_touch: bool) -> tuple[Ints, Ints, Ints]:
@@ -69,34 +69,36 @@ class OpenSessions:
         NONE. The numbers of joined sessions are free again: what is kept of them must move at once.
         """
         self._reserve(slots, len(slots))
-        free = np.flatnonzero(self.slots == NONE)[: len(slots)]
+        free = np.flatnonzero(self.slots == NO_SESSION)[: len(slots)]
         homes = np.empty(len(slots), np.int64)
         lost, kept = np.empty(self.capacity, np.int64), np.empty(self.capacity, np.int64)
         backwards = [np.ascontiguousarray(each[::-1]) for each in (slots, starts, ends)]
         lists = (self._newest, self._older, self.opens, self.closes)
         written = (homes, lost, kept)
-        n_lost = self._run(place_runs, *backwards, int(must_touch), *lists, free, *written, work=len(slots))
+        n_lost = self._run(
+            assign_sessions, *backwards, int(must_touch), *lists, free, *written, work=len(slots)
+        )
         homes = homes[::-1]
-        found = homes != NONE
+        found = homes != NO_SESSION
         self.slots[homes[found]] = slots[found]
-        self.slots[lost[:n_lost]] = NONE
+        self.slots[lost[:n_lost]] = NO_SESSION
         return homes, lost[:n_lost], kept[:n_lost]
 
     def remove(self, gone: Ints) -> None:
         """Let sessions go; they are the oldest of their slots."""
         left = np.zeros(self.capacity + 1, np.bool_)  # the last is for NONE
         left[gone] = True
-        self._older[left[self._older]] = NONE
+        self._older[left[self._older]] = NO_SESSION
         slots = self.slots[gone]
-        self._newest[slots[left[self._newest[slots]]]] = NONE
-        self.slots[gone] = NONE
+        self._newest[slots[left[self._newest[slots]]]] = NO_SESSION
+        self.slots[gone] = NO_SESSION
 
     def packed(self) -> Ints | None:
         """Renumber the sessions when few of many numbers are used: the old number of each, or None."""
         old = self.used()
         if self.capacity <= SMALLEST or 4 * len(old) >= self.capacity:
             return None
-        new = np.full(self.capacity + 1, NONE, np.int64)
+        new = np.full(self.capacity + 1, NO_SESSION, np.int64)
         new[old] = np.arange(len(old))
         slots, opens, closes, older = (
             each[old] for each in (self.slots, self.opens, self.closes, self._older)
@@ -113,7 +115,7 @@ class OpenSessions:
         n_slots = int(slots.max(initial=-1)) + 1
         if n_slots > len(self._newest):
             self._newest = _longer(self._newest, max(n_slots, 2 * len(self._newest)))
-        needed = int(np.count_nonzero(self.slots != NONE)) + n_new
+        needed = int(np.count_nonzero(self.slots != NO_SESSION)) + n_new
         if needed > self.capacity:
             capacity = _room(max(needed, 2 * self.capacity))
             self.slots, self._older = _longer(self.slots, capacity), _longer(self._older, capacity)
@@ -121,12 +123,12 @@ class OpenSessions:
 
     def _trim(self) -> None:
         """No lists for slots beyond the last that has one."""
-        held = np.flatnonzero(self._newest != NONE)
+        held = np.flatnonzero(self._newest != NO_SESSION)
         self._newest = self._newest[: int(held[-1]) + 1 if len(held) else 0].copy()
 
 
 def _longer(array: Ints, length: int) -> Ints:
-    return np.concatenate([array, np.full(length - len(array), NONE, np.int64)])
+    return np.concatenate([array, np.full(length - len(array), NO_SESSION, np.int64)])
 
 
 def _room(needed: int) -> int:
@@ -145,7 +147,7 @@ class CellRoom:
         # COUNT is kept as the number of nulls, so the rows are counted in any case.
         others = dict.fromkeys(register for register in registers if register.kind is not Kind.ROWS)
         self._kept = (Register(Kind.ROWS), *others)
-        self._cells: list[Cells] = [register.rule.blank(0) for register in self._kept]
+        self._cells: list[Cells] = [register.rule.neutral_cells(0) for register in self._kept]
 
     @property
     def nbytes(self) -> int:
@@ -157,7 +159,7 @@ class CellRoom:
         more = capacity - len(self._cells[0])
         if more > 0:
             pairs = zip(self._kept, self._cells, strict=True)
-            self._cells = [np.concatenate([cells, each.rule.blank(more)]) for each, cells in pairs]
+            self._cells = [np.concatenate([cells, each.rule.neutral_cells(more)]) for each, cells in pairs]
 
     def fill(self, numbers: Ints, rows: Arriving) -> None:
         """Add each row to the cells of its number."""
@@ -179,13 +181,13 @@ class CellRoom:
         at = np.zeros(1, np.int64)
         try:
             with under(rule, at):
-                self._run(join_loop(rule), kept, lost, cells)
+                self._run(build_merge_loop(rule), kept, lost, cells)
         except CombineFailed:
             assert before is not None, "only users' rules fail"
             cells[lost], cells[kept] = before
             with under(rule, at):
                 for at[0] in range(len(lost)):
-                    self._run(join_loop(rule), kept[at], lost[at], cells)
+                    self._run(build_merge_loop(rule), kept[at], lost[at], cells)
             raise
 
     def read(self, numbers: Ints) -> tuple[Cells, ...]:
@@ -203,7 +205,8 @@ class CellRoom:
         """What had the number old[i] now has the number i."""
         pairs = zip(self._kept, self._cells, strict=True)
         self._cells = [
-            np.concatenate([cells[old], each.rule.blank(capacity - len(old))]) for each, cells in pairs
+            np.concatenate([cells[old], each.rule.neutral_cells(capacity - len(old))])
+            for each, cells in pairs
         ]
 
     def saved(self, numbers: Ints) -> dict[str, pa.Array]:

@@ -17,22 +17,22 @@ from contextlib import contextmanager
 import numpy as np
 import pyarrow as pa
 
-from penstock.kernels.windows.sessions import NONE
+from penstock.kernels.windows.sessions import NO_SESSION
 from penstock.stages.policy import SMALL, Pace
 from penstock.stages.rows.batch import Ints, Mask
-from penstock.stages.rows.order import in_order
+from penstock.stages.rows.order import sort_indices
 from penstock.stages.rows.store import (
     PLACE,
     RowBlocks,
-    before,
+    find_windows,
     ints_of,
-    loaded_rows,
     members_of,
     no_members,
-    of_slots,
     places_of,
-    saved_rows,
-    windows_of,
+    rows_before,
+    rows_from_snapshot,
+    rows_of_slots,
+    rows_to_snapshot,
 )
 from penstock.stages.sketches.store import Sketch, SketchRoom
 from penstock.stages.window.accumulators import Register
@@ -111,7 +111,7 @@ class SessionStore:
         self._sketches.join(lost, kept)
         session = np.empty(len(places), np.int64)
         session[order] = np.repeat(homes, last - heads + 1)
-        taken = np.asarray(session != NONE, np.bool_)
+        taken = np.asarray(session != NO_SESSION, np.bool_)
         whole = len(places) == len(arriving.slots) and taken.all()
         self._keep(arriving if whole else arriving.at(places[taken]), session[taken])
         return taken
@@ -187,10 +187,10 @@ class SessionStore:
         """The rows of sessions; with `pull` they leave with them."""
         # Sessions leave oldest first: before the end of the last that leaves, a slot has no other rows.
         look = self._rows.pull if pull else self._rows.find
-        rows = look(before(slots, ends), below=int(ends.max(initial=NEVER)))
+        rows = look(rows_before(slots, ends), below=int(ends.max(initial=NEVER)))
         if rows is None:
             return no_members(schema)
-        found = windows_of(rows, slots, starts, ends)
+        found = find_windows(rows, slots, starts, ends)
         inside = np.flatnonzero(found >= 0)
         return members_of(rows.at(inside), found[inside], len(slots))
 
@@ -215,7 +215,7 @@ class SessionStore:
         }
         saved = {"sessions": pa.RecordBatch.from_pydict(columns)}
         if self._schema is not None:
-            saved["rows"] = saved_rows(self._rows.find(of_slots(slots)), slots)
+            saved["rows"] = rows_to_snapshot(self._rows.find(rows_of_slots(slots)), slots)
         return saved
 
     def load(self, saved: Saved, slots: Ints) -> None:
@@ -224,20 +224,20 @@ class SessionStore:
         owners, starts = slots[ints_of(batch, PLACE)], ints_of(batch, "start")
         ends = ints_of(batch, "end")
         self._first_end = min(self._first_end, int(ends.min(initial=ENDED)))
-        order = in_order([owners, starts])
+        order = sort_indices([owners, starts])
         homes, _, _ = self._open.place(owners[order], starts[order], ends[order], must_touch=False)
         self._cells.fit(self._open.capacity)
         self._cells.load(batch.take(pa.array(order)), homes)
         self._sketches.load(batch.take(pa.array(order)), homes)
         self._fit_changed()
         self._changed[homes] = batch.column("changed").to_numpy(zero_copy_only=False)[order]
-        if self._schema is not None and (rows := loaded_rows(saved["rows"], slots)):
+        if self._schema is not None and (rows := rows_from_snapshot(saved["rows"], slots)):
             self._rows.add(rows)
 
 
 def _runs(slots: Ints, times: Ints, gap: int) -> tuple[Ints, Ints]:
     """Rows by (slot, time), and where each run begins: rows of one slot at most `gap` apart are one run."""
-    order = in_order([slots, times])
+    order = sort_indices([slots, times])
     slots, times = slots[order], times[order]
     apart = (slots[1:] != slots[:-1]) | (times[1:] - times[:-1] > gap)
     return order, np.append(0, np.flatnonzero(apart) + 1)

@@ -26,8 +26,8 @@ from penstock.operators.op import ERRORS, LATE, OUT
 from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
 from penstock.stages.functions.errors import RowErrors
-from penstock.stages.keys.slots import KeySlots, key_slots
-from penstock.stages.rows.arrays import Form, values_of
+from penstock.stages.keys.slots import KeySlots, assign_key_slots
+from penstock.stages.rows.arrays import Form, encode_column
 from penstock.stages.rows.batch import Batch, Ints, Mask, Plain
 from penstock.stages.snapshot import (
     BY_KEY,
@@ -83,7 +83,7 @@ class Gathering:
         rows = batch.plain
         if not self._any or rows is None or len(rows) > FEW or len(rows) + self.n_rows > MOST:
             return False
-        times, orders = batch.plain_numbers()
+        times, orders = batch.plain_times_and_order()
         if min(times) < since or not self._can(rows):
             return False
         self._rows += rows
@@ -97,7 +97,7 @@ class Gathering:
 
     def take(self) -> Batch:
         """All of them, in the order in which they came."""
-        found = Batch.of_plain(self._rows, self._schema, self._times, tuple(self._orders))
+        found = Batch.from_rows(self._rows, self._schema, self._times, tuple(self._orders))
         self._rows, self._times, self._orders, self.n_rows = [], [], [], 0
         return found
 
@@ -288,7 +288,7 @@ class WindowStage(BucketedStage):
         """The slots of the rows' keys; without a key the same zeros every time."""
         n = batch.num_rows
         if self._up.key:
-            return key_slots(self._keys, batch, self._up.key)
+            return assign_key_slots(self._keys, batch, self._up.key)
         self._keys.assign([], min(n, 1))
         if len(self._zeros) < n:
             self._zeros = np.zeros(n, np.int64)
@@ -308,7 +308,7 @@ class WindowStage(BucketedStage):
         if isinstance(what, Folding):
             return lifted.parts[self._lifting.foldings.index(what)]
         assert isinstance(how, Form), "expressions come in a form"
-        return values_of(lifted.arrays[self._lifting.place(what)], how)
+        return encode_column(lifted.arrays[self._lifting.place(what)], how)
 
     def _leave(self, *, ended: bool) -> Out:
         with combining(self._lifting.foldings, self.site, self._results.place_of):

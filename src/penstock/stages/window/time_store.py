@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.kernels.windows.accumulate import Cells
-from penstock.kernels.windows.place import BASE, END, FIRST, MASK
-from penstock.kernels.windows.ring import spread
+from penstock.kernels.windows.ring import expand_ranges
+from penstock.kernels.windows.slice_loop import BASE, END, FIRST, MASK
 from penstock.stages.policy import SMALL
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.window.accumulators import Kind, Register
@@ -73,7 +73,7 @@ class Shown:
             return np.ones(len(slots), np.bool_)
         asked = np.unique(slots)
         first, past = (np.searchsorted(self._slices[0], asked, side) for side in ("left", "right"))
-        places, _ = spread(first, past)
+        places, _ = expand_ranges(first, past)
         return _not_in(np.stack([slots, ids, rows]), self._slices[:, places])
 
     def _settle(self) -> None:
@@ -249,7 +249,7 @@ class SliceStore:
 
     def _show(self, slots: Ints, rings: Ints) -> Mask:
         """Which of all slices, ring by ring, have got rows since they were last shown, which is now."""
-        ids, ring = spread(rings[:, FIRST], rings[:, END])
+        ids, ring = expand_ranges(rings[:, FIRST], rings[:, END])
         rows = self._arena.cells[0][rings[ring, BASE] + (ids & rings[ring, MASK]), 0]
         fresh = rows > 0
         held = np.flatnonzero(fresh)
@@ -290,7 +290,7 @@ class SliceStore:
         sizes = np.array([window.size for window in self.slicing.windows], np.int64)
         ends = starts + sizes[kinds]
         cells = [
-            np.concatenate([register.rule.blank(0), *(each[i] for _, _, _, each in found)])
+            np.concatenate([register.rule.neutral_cells(0), *(each[i] for _, _, _, each in found)])
             for i, register in enumerate(self._kept)
         ]
         return Left(kinds, slots, starts, ends, ends - 1, cells=tuple(cells), touched=emptied)
@@ -307,7 +307,7 @@ class SliceStore:
     def export(self, slots: Ints) -> Saved:
         """The slices of these slots that have rows."""
         owners, rings = self._rings.of_slots(slots[self.holds(slots)])
-        ids, ring = spread(rings[:, FIRST], rings[:, END])
+        ids, ring = expand_ranges(rings[:, FIRST], rings[:, END])
         cells = rings[ring, BASE] + (ids & rings[ring, MASK])
         filled = self._arena.cells[0][cells, 0] > 0
         ids, ring, cells = ids[filled], ring[filled], cells[filled]
@@ -331,7 +331,7 @@ class SliceStore:
         owners = slots[columns["place"]]
         self._rings.reserve(int(owners.max()) + 1)
         cells = self._rings.place(owners, columns["slice"])
-        self._arena.blank = [False] * len(self._kept)
+        self._arena.is_neutral = [False] * len(self._kept)
         for i, (register, state) in enumerate(zip(self._kept, self._arena.cells, strict=True)):
             for part in range(register.rule.width):
                 state[cells, part] = columns[f"{i}.{part}"]

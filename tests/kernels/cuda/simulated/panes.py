@@ -21,7 +21,7 @@ from penstock.kernels.cuda.panes import (
     touch,
     untouch,
 )
-from penstock.kernels.windows.accumulate import COUNTED, LEAST
+from penstock.kernels.windows.accumulate import INT64_MIN, MAX_COUNT
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 from tests.naive.reduced import reduced
@@ -60,13 +60,13 @@ def test_rows_are_reduced_by_slot_and_slice_into_the_ring(
     times = on_device(*(time for _, time, _ in rows))
     values = cuda.to_device(np.array([[value or 0 for *_, value in rows]]))
     valid = cuda.to_device(np.array([[value is not None for *_, value in rows]]))
-    neutral = on_device(*COUNTED.neutral)
+    neutral = on_device(*MAX_COUNT.neutral)
     cells, spare = (cuda.device_array((n, 2), dtype=np.int64) for _ in range(2))
     bits = n.bit_length()
     lift_kernel("counted")[launch.over(n)](
         packed, n, bits, times, times, values, 0, valid, 0, -1, neutral, cells
     )
-    reach, kernels = 1, pane_kernels(COUNTED)
+    reach, kernels = 1, pane_kernels(MAX_COUNT)
     while reach < n:
         kernels.reduce_step[launch.over(n)](packed, n, bits, reach, cells, spare)
         cells, spare, reach = spare, cells, 2 * reach
@@ -88,7 +88,7 @@ def test_rows_are_reduced_by_slot_and_slice_into_the_ring(
     held = ring.copy_to_host().reshape(3, 32, 2)
     assert {key: ~int(held[key[0], key[1] % 32, 0]) for key in found} == found
     assert {key: int(held[key[0], key[1] % 32, 1]) for key in found} == equal
-    assert int((held[:, :, 0] > LEAST).sum()) == len(found)
+    assert int((held[:, :, 0] > INT64_MIN).sum()) == len(found)
     assert set(np.flatnonzero(touched.copy_to_host())) == {time // every % 32 for _, time, _ in rows}
 
 
@@ -134,7 +134,7 @@ def test_cleared_slices_are_neutral_in_all_slots_also_round_the_end() -> None:
 
 
 def test_cells_that_were_put_aside_are_merged_with_those_in_the_ring() -> None:
-    ring = cuda.to_device(np.array([[5, 1], [LEAST, 0]]))
+    ring = cuda.to_device(np.array([[5, 1], [INT64_MIN, 0]]))
     aside = cuda.to_device(np.array([[5, 2], [8, 1]]))
-    pane_kernels(COUNTED).merge_states[1, 2](on_device(0, 0), on_device(4, 7), aside, ring, 2)
+    pane_kernels(MAX_COUNT).merge_states[1, 2](on_device(0, 0), on_device(4, 7), aside, ring, 2)
     assert ring.copy_to_host().tolist() == [[5, 3], [8, 1]]

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.compile.user import Written
-from penstock.kernels.cuda.groups import Rows
+from penstock.kernels.compile.user_functions import FunctionSource
+from penstock.kernels.cuda.accumulators import LIFTS, CudaAccumulator
+from penstock.kernels.cuda.key_groups import Rows
 from penstock.kernels.cuda.panes import lift_kernel, pane_kernels
-from penstock.kernels.cuda.registers import LIFTS, CudaRegister
 from penstock.kernels.cuda.tree import tree_kernels
 from penstock.kernels.cuda.windows import CudaWindows
 from penstock.kernels.windows import accumulate as rules
 from penstock.kernels.windows.accumulate import Rule
-from penstock.kernels.windows.folds import fold_rule
+from penstock.kernels.windows.folds import build_fold_rule
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 
@@ -31,21 +31,21 @@ def longest(a: tuple[float, ...], b: tuple[float, ...]) -> tuple[float, float]:
     return (a[0] + b[0], max(a[1], b[1]))
 
 
-PARTS = fold_rule("longest", Written(longest), (0.0, -math.inf), alone=False)
+PARTS = build_fold_rule("longest", FunctionSource(longest), (0.0, -math.inf), alone=False)
 REGISTERS = {
-    "rows": CudaRegister(rules.COUNT, "row"),
-    "nulls": CudaRegister(rules.COUNT, "null", WHOLE),
-    "sum": CudaRegister(rules.WIDE_SUM, "halves", WHOLE),
-    "float sum": CudaRegister(rules.FLOAT_SUM, "float", REAL),
-    "most": CudaRegister(rules.GREATEST, "extreme", WHOLE),
-    "least": CudaRegister(rules.GREATEST, "extreme", WHOLE, flip=-1),
-    "most of": CudaRegister(rules.COUNTED, "counted", WHOLE),
-    "least of": CudaRegister(rules.COUNTED, "counted", WHOLE, flip=-1),
-    "last": CudaRegister(rules.LATEST, "placed", WHOLE),
-    "first": CudaRegister(rules.LATEST, "placed", WHOLE, flip=-1),
-    "moments": CudaRegister(rules.MOMENTS, "moments", REAL),
-    "latest": CudaRegister(rules.GREATEST, "time"),
-    "part": CudaRegister(PARTS, "part", REAL),
+    "rows": CudaAccumulator(rules.COUNT, "row"),
+    "nulls": CudaAccumulator(rules.COUNT, "null", WHOLE),
+    "sum": CudaAccumulator(rules.WIDE_SUM, "halves", WHOLE),
+    "float sum": CudaAccumulator(rules.FLOAT_SUM, "float", REAL),
+    "most": CudaAccumulator(rules.MAX, "extreme", WHOLE),
+    "least": CudaAccumulator(rules.MAX, "extreme", WHOLE, flip=-1),
+    "most of": CudaAccumulator(rules.MAX_COUNT, "counted", WHOLE),
+    "least of": CudaAccumulator(rules.MAX_COUNT, "counted", WHOLE, flip=-1),
+    "last": CudaAccumulator(rules.LATEST, "placed", WHOLE),
+    "first": CudaAccumulator(rules.LATEST, "placed", WHOLE, flip=-1),
+    "moments": CudaAccumulator(rules.MOMENTS, "moments", REAL),
+    "latest": CudaAccumulator(rules.MAX, "time"),
+    "part": CudaAccumulator(PARTS, "part", REAL),
 }
 Given = tuple[int, int | None, float]
 """(time, a whole number or null, a float)"""
@@ -137,7 +137,7 @@ def test_a_great_number_alone_has_no_variance_and_is_not_nan() -> None:
 
 
 def test_kernels_are_made_once_for_all_that_need_them() -> None:
-    again = fold_rule("longest", Written(longest), (0.0, -math.inf), alone=False)
+    again = build_fold_rule("longest", FunctionSource(longest), (0.0, -math.inf), alone=False)
 
     def kernels(rule: Rule) -> list[Any]:
         return [pane_kernels(rule), tree_kernels(rule)]

@@ -14,10 +14,10 @@ from numba import cuda
 
 from penstock.kernels.cuda.device import Launch
 from penstock.kernels.cuda.tree import TreeKernels, load_leaves, tree_kernels
-from penstock.kernels.windows.accumulate import COUNT, GREATEST, LEAST
+from penstock.kernels.windows.accumulate import COUNT, INT64_MIN, MAX
 from tests.naive import pane_tree
 
-SUMS, MAXIMA = tree_kernels(COUNT), tree_kernels(GREATEST)
+SUMS, MAXIMA = tree_kernels(COUNT), tree_kernels(MAX)
 LAUNCHES = st.builds(Launch, blocks=st.integers(1, 2), threads=st.integers(1, 2))
 LEAVES = st.integers(0, 4).flatmap(
     lambda h: st.lists(st.lists(st.integers(-9, 9), min_size=2**h, max_size=2**h), min_size=1, max_size=3)
@@ -87,7 +87,7 @@ def test_updating_changed_leaves_gives_the_tree_built_anew(
 def test_windows_over_any_number_of_leaves_fold_their_slices(
     m: int, n_slots: int, launch: Launch, name: str, data: st.DataObject
 ) -> None:
-    kernels, combine, zero = (SUMS, plus, 0) if name == "sum" else (MAXIMA, max, LEAST)
+    kernels, combine, zero = (SUMS, plus, 0) if name == "sum" else (MAXIMA, max, INT64_MIN)
     width = 1 << (m - 1).bit_length()
     slots = [data.draw(st.lists(st.integers(-9, 9), min_size=m, max_size=m)) for _ in range(n_slots)]
     trees, which = built([[*slot, *[zero] * (width - m)] for slot in slots], launch, kernels)

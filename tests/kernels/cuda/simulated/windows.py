@@ -9,10 +9,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.cuda.device import Launch, available, choose_device
-from penstock.kernels.cuda.groups import Rows
+from penstock.kernels.cuda.accumulators import CudaAccumulator
+from penstock.kernels.cuda.device import Launch, choose_device, is_available
+from penstock.kernels.cuda.key_groups import Rows
 from penstock.kernels.cuda.ready import WindowCells
-from penstock.kernels.cuda.registers import CudaRegister
 from penstock.kernels.cuda.windows import CudaWindows
 from penstock.kernels.windows import accumulate as rules
 from penstock.timing.slices import Slicing
@@ -25,7 +25,7 @@ Step = list[Plain] | int
 Found = list[tuple[int, int, int, int]]
 """(kind, start, slot, sum) of windows"""
 FOREVER = 2**62
-SUMS = (CudaRegister(rules.COUNT, "row"), CudaRegister(rules.WIDE_SUM, "halves", 0))
+SUMS = (CudaAccumulator(rules.COUNT, "row"), CudaAccumulator(rules.WIDE_SUM, "halves", 0))
 TIMES = st.integers(-15, 30) | st.sampled_from([-400, 500, 2**60, -(2**60)])
 ROWS = st.lists(st.tuples(st.integers(0, 5), TIMES, st.integers(-9, 9)), max_size=12)
 WATERMARKS = st.integers(-20, 40) | st.sampled_from([450, 2**60])
@@ -242,6 +242,6 @@ def test_a_slot_is_told_of_as_empty_once() -> None:
 
 
 def test_the_simulator_is_a_device_for_those_who_ask_but_never_by_itself() -> None:
-    assert available()
+    assert is_available()
     assert choose_device("cuda") == "cuda"
     assert choose_device("auto") == "cpu"

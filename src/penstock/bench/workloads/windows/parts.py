@@ -16,7 +16,7 @@ from penstock.bench.workloads.windows.answer import right
 from penstock.bench.workloads.windows.ours import arriving_of, new_store
 from penstock.bench.workloads.windows.shape import Flow
 from penstock.stages.keys.slots import KeySlots
-from penstock.stages.rows.arrays import Form, values_of
+from penstock.stages.rows.arrays import Form, encode_column
 from penstock.stages.rows.batch import Batch
 from penstock.stages.window.accumulators import Kind, Register
 from penstock.stages.window.inputs import Lifting
@@ -67,7 +67,7 @@ def to_values(columns: Columns) -> list[float]:
     n_rows = 0
     for batch in columns.batches:
         (array,) = columns.lifting.lift(batch.rows).arrays
-        n_rows += len(values_of(array, Form.FLOAT).data)
+        n_rows += len(encode_column(array, Form.FLOAT).data)
     return [n_rows]
 
 

@@ -20,7 +20,7 @@ from penstock.engines.local.channels.order import turn_of
 from penstock.engines.local.metrics.statistics import OutputStatistics
 from penstock.operators.op import LATE, LATE_RIGHT
 from penstock.stages.rows.batch import Batch
-from penstock.stages.rows.order import merged
+from penstock.stages.rows.order import merge_batches
 
 if TYPE_CHECKING:
     from penstock.stages.patterns import Deal
@@ -81,7 +81,7 @@ class Outlet(ABC):
         """Batches of `size` rows; what is left waits for more, or for the end of the round."""
         if self._n_gathered < size:
             return
-        whole = merged(self._gathered, self._gathered[0].schema)
+        whole = merge_batches(self._gathered, self._gathered[0].schema)
         n_full = whole.num_rows // size * size
         for first in range(0, n_full, size):
             self.deal(cut(whole, first, first + size))
@@ -90,7 +90,7 @@ class Outlet(ABC):
 
     def _send_rest(self) -> None:
         if self._gathered:
-            whole = merged(self._gathered, self._gathered[0].schema)
+            whole = merge_batches(self._gathered, self._gathered[0].schema)
             self._gathered, self._n_gathered = [], 0
             self.deal(whole)
 
@@ -209,7 +209,7 @@ class InSlices(Outlet):
         """Slices of about equal length."""
         batches, self._waiting = self._waiting, []
         if batches:
-            whole = merged(batches, self._schema)
+            whole = merge_batches(batches, self._schema)
             n_active = self.n_active
             bounds = [whole.num_rows * i // n_active for i in range(n_active + 1)]
             for channel, first, end in zip(self.channels, bounds, bounds[1:], strict=False):

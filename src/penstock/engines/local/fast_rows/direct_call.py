@@ -113,7 +113,7 @@ class DirectCall:
         results = self._cost * n_rows
         self._outlet.statistics.rows += n_rows
         self._outlet.statistics.batches += n_rows
-        self._channel.dispatcher.give_back(self._channel.reader, max(results - behind, 0))
+        self._channel.dispatcher.release(self._channel.reader, max(results - behind, 0))
         return results
 
     def put_row(self, values: PlainRow | None, number: int) -> bool:

@@ -145,7 +145,7 @@ class Dispatcher:
             self._n_running += 1
             return True
 
-    def give_back(self, node: Task, worked: int) -> None:
+    def release(self, node: Task, worked: int) -> None:
         """The node was worked for, for so long, and waits again."""
         node.statistics.idled(self.now(), worked)
         self.gave_way(node, READ_BLOCKED)

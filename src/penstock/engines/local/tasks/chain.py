@@ -25,8 +25,8 @@ from penstock.engines.local.progress import Progress
 from penstock.engines.sinks import SinkWriter
 from penstock.operators.op import ERRORS, OUT
 from penstock.plan.plan import Step
-from penstock.stages.rows.batch import Batch, columns_together
-from penstock.stages.rows.order import merged
+from penstock.stages.rows.batch import Batch, batches_to_columns
+from penstock.stages.rows.order import merge_batches
 from penstock.stages.stage import Stage
 from penstock.stages.stateless import StatelessStage
 
@@ -191,7 +191,7 @@ class RoundStageStep(StageStep):
         """All rows as one batch, then the watermark."""
         batches, self._waiting = self._waiting, []
         if batches:
-            whole = batches[0] if len(batches) == 1 else merged(batches, self._schema)
+            whole = batches[0] if len(batches) == 1 else merge_batches(batches, self._schema)
             super().feed(whole)
         frontier = super().advance(number, frontier)
         if self.flush is not None and not frontier.over:
@@ -382,7 +382,7 @@ class CollectedRows:
         return self._from(first)
 
     def _from(self, first: int) -> pa.Table:
-        return pa.Table.from_batches(columns_together(self._batches[first:]), schema=self._schema)
+        return pa.Table.from_batches(batches_to_columns(self._batches[first:]), schema=self._schema)
 
 
 class ForwardStep(ChainedStep):

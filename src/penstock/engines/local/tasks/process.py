@@ -28,7 +28,7 @@ from penstock.engines.rows import TimedRow, batch_to_rows, sort_rows
 from penstock.operators.process import Process
 from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch
-from penstock.stages.rows.order import NOTHING
+from penstock.stages.rows.order import NO_ORDER
 
 PUSHED_AT_ONCE = 1024
 """Rows that an operator may push before they must be on their way."""
@@ -242,7 +242,7 @@ def _rows(batch: Batch, *, timed: bool) -> Iterable[TimedRow]:
     places = list(zip(*map(_ints, batch.order), strict=True)) or [()] * batch.num_rows
     plain = batch_to_rows(batch.rows) if batch.plain is None else batch.plain
     for values, time, place in zip(plain, _ints(batch.times), places, strict=True):
-        order = tuple(number for number in place if number != NOTHING)
+        order = tuple(number for number in place if number != NO_ORDER)
         yield TimedRow(values, time if timed else None, order)
 
 
@@ -253,4 +253,4 @@ def _ints(column: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[int]:
 
 def _batch(rows: list[TimedRow], step: Step, port: str) -> Batch:
     times, order = [row.time or 0 for row in rows], [row.order[0] for row in rows]
-    return Batch.of_plain([row.values for row in rows], step.outputs[port].schema, times, (order,))
+    return Batch.from_rows([row.values for row in rows], step.outputs[port].schema, times, (order,))

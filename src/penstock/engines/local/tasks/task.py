@@ -228,7 +228,7 @@ class InputTask(Task):
         if values is not None:
             assert channel.schema is not None, "who sends rows by themselves has said what they are"
             order = row_order(origin, number + shift)
-            self.on_rows(channel, Batch.of_one(values, channel.schema, time, order))
+            self.on_rows(channel, Batch.from_row(values, channel.schema, time, order))
         self.take(channel, EndOfRound(origin[0], number, frontier))
 
     def _in_line(self, channel: Channel, message: Any) -> None:

@@ -17,7 +17,7 @@ from penstock.engines.spark.dataframes.partials import NativeParts, Recipe, Road
 from penstock.engines.spark.wire import Dealing, packed
 from penstock.engines.wire import unpack_batch
 from penstock.stages.patterns.partial_stores import PARTS
-from penstock.stages.rows.batch import Batch, joined
+from penstock.stages.rows.batch import Batch, concat_batches
 from penstock.timing.watermark import BEFORE_ALL
 
 GROUPS = 64  # of the 256 buckets: enough to spread, few enough that a small batch is soon done with them
@@ -91,15 +91,15 @@ def _together(batches: Iterator[Batch], schema: pa.Schema) -> Iterator[Batch]:
         if batch.num_rows:
             waiting.append(batch)
         if sum(each.num_rows for each in waiting) >= AT_ONCE:
-            yield joined(waiting, schema)
+            yield concat_batches(waiting, schema)
             waiting = []
     if waiting:
-        yield joined(waiting, schema)
+        yield concat_batches(waiting, schema)
 
 
 def opened(bodies: Sequence[bytes], schema: pa.Schema) -> Batch | None:
     """Packed batches as one; None if there are none."""
-    return joined([unpack_batch(body, schema) for body in bodies], schema) if bodies else None
+    return concat_batches([unpack_batch(body, schema) for body in bodies], schema) if bodies else None
 
 
 def whole_windows(recipe: Recipe) -> Carry:

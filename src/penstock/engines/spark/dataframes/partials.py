@@ -26,7 +26,7 @@ from penstock.errors import Where
 from penstock.expr import Expr, type_of
 from penstock.expr.nodes.columns import Column as ColumnNode
 from penstock.frozen import dataclass
-from penstock.kernels.windows.accumulate import LEAST, Cells, order_floats
+from penstock.kernels.windows.accumulate import INT64_MIN, Cells, encode_floats
 from penstock.operators.choices.kept import Kind
 from penstock.operators.choices.patterns import PANED, unfit
 from penstock.operators.op import IN, OUT
@@ -205,10 +205,10 @@ def _numbers(register: Register, sheet: Sheet) -> Iterator[Column]:
         case Kind.LEAST if is_float(register, sheet):
             yield F.min(value)
         case Kind.LEAST:
-            yield F.coalesce(F.max(F.bitwise_not(value)), long(LEAST))
+            yield F.coalesce(F.max(F.bitwise_not(value)), long(INT64_MIN))
         case _:
             assert register.kind in (Kind.MOST, Kind.LATEST), f"{register.kind} is not for the JVM"
-            yield F.coalesce(F.max(value), long(LEAST))
+            yield F.coalesce(F.max(value), long(INT64_MIN))
 
 
 def is_float(register: Register, sheet: Sheet) -> bool:
@@ -259,6 +259,6 @@ class NativeParts:
         floats: Cells = number.to_numpy(zero_copy_only=False)
         ordered = np.empty(len(floats), np.int64)
         if len(floats):
-            self._run(order_floats, np.ascontiguousarray(floats, np.float64).view(np.int64), ordered)
+            self._run(encode_floats, np.ascontiguousarray(floats, np.float64).view(np.int64), ordered)
         ordered = ~ordered if register.flip else ordered
-        return pa.array(np.where(number.is_null().to_numpy(zero_copy_only=False), LEAST, ordered))
+        return pa.array(np.where(number.is_null().to_numpy(zero_copy_only=False), INT64_MIN, ordered))

@@ -99,10 +99,10 @@ def _numbers(groups: pa.RecordBatch, name: str) -> Ints:
 
 def _ordered(extremes: pa.Array, order: int) -> pa.Array:
     """Floats as the integers that registers keep of them; the least one as its complement."""
-    from penstock.kernels.windows.accumulate import order_floats
+    from penstock.kernels.windows.accumulate import encode_floats
 
     floats = np.ascontiguousarray(extremes.fill_null(0.0).to_numpy(zero_copy_only=False), np.float64)
     kept = np.empty(len(floats), np.int64)
-    Pace()(order_floats, floats.view(np.int64), kept)
+    Pace()(encode_floats, floats.view(np.int64), kept)
     kept = ~kept if order < 0 else kept
     return pa.array(np.where(extremes.is_valid().to_numpy(zero_copy_only=False), kept, _NOTHING))

@@ -27,7 +27,7 @@ from penstock.stages.make import build_stage
 from penstock.stages.patterns.partial_stores import PARTS
 from penstock.stages.patterns.partials import PanesJoined, PaneStage
 from penstock.stages.rows.batch import Batch
-from penstock.stages.rows.order import merged
+from penstock.stages.rows.order import merge_batches
 from penstock.stages.stage import Site, Stage
 from penstock.stages.window.stage import Out, WindowStage
 
@@ -65,7 +65,7 @@ class PartsOfRound:
         waiting, self.waiting = self.waiting, []
         if not waiting or not self.worth:
             return [], waiting
-        rows = merged(waiting, self.step.up.schema) if len(waiting) > 1 else waiting[0]
+        rows = merge_batches(waiting, self.step.up.schema) if len(waiting) > 1 else waiting[0]
         self._stage.restore({})  # a round that is done again is judged by the watermark of its own
         found = [*self._stage.on_batch(rows, watermark), *self._stage.flush()]
         assert all(port in (PARTS, LATE, ERRORS) for port, _ in found), "results leave behind the exchange"
@@ -172,7 +172,7 @@ class LegWork:
         self, seat: _Seat, batches: list[Batch], advance: WatermarkAdvance
     ) -> Iterator[tuple[str, Batch]]:
         if len(batches) > 1:
-            batches = [merged(batches, seat.step.up.schema)]
+            batches = [merge_batches(batches, seat.step.up.schema)]
         for stage in (seat.stage, *seat.others):
             for batch in batches:
                 yield from stage.on_batch(batch, advance.before)

@@ -14,14 +14,14 @@ from typing import Any
 from numba import cuda, types
 
 from penstock.frozen import dataclass
-from penstock.kernels.cuda.device import simulated
+from penstock.kernels.cuda.device import is_simulated
 from penstock.kernels.windows.accumulate import Rule
 
 Fn = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
-class CudaRegister:
+class CudaAccumulator:
     """One register.
 
     rule     the cells' type, width and neutral, and how two become one
@@ -46,12 +46,12 @@ class CudaRegister:
 @cache
 def device_merge(rule: Rule) -> Any:
     """merge(into, i, other, j) as a device function."""
-    return rule.merge.built_by(as_device)
+    return rule.merge.build_with(as_device)
 
 
-def refusal(rule: Rule, capability: tuple[int, int] | None = None) -> str | None:
+def explain_refusal(rule: Rule, capability: tuple[int, int] | None = None) -> str | None:
     """Why numba cannot compile a rule, in one line; None when it can. For the device at hand unless said."""
-    if simulated():  # it compiles nothing
+    if is_simulated():  # it compiles nothing
         return None
     merge, at = device_merge(rule).py_func, types.int64
     cells = types.Array(types.float64 if rule.floats else types.int64, 2, "C")

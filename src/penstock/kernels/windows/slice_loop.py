@@ -25,22 +25,22 @@ from penstock.kernels.compile.loops import loop
 Ints = npt.NDArray[np.int64]
 
 # Columns of the ring table. The tree holds what is true of [FIRST, CLEAN) but for [LATE_FROM, LATE_TO).
-BASE, MASK, FIRST, END, CLEAN, LATE_FROM, LATE_TO, HAS_FAR = range(8)
+BASE, MASK, FIRST, END, CLEAN, LATE_FROM, LATE_TO, HAS_EXTRA = range(8)
 """HAS_FAR is 1 where the slot has further rings that only `rings` knows."""
 
-SMALLEST = 4
+MIN_RING_CELLS = 4
 """Cells of the smallest ring."""
 
-FURTHEST = 2**49
+MAX_DISTANCE = 2**49
 """Rows this far after `reach`, as those before it, are left to `rings`: the product would not be exact."""
 
-BLOCK = 128
+BLOCK_ROWS = 128
 """Rows that are looked at together."""
 
-GREAT = 2**62
-NEVER = -GREAT
+MAX_ID = 2**62
+MIN_ID = -MAX_ID
 
-LEAST = 5
+MIN_TIME = 5
 """Where in a clock the passes over whole rows note the least time."""
 
 
@@ -59,7 +59,7 @@ def slice_at(since: int, period: int, inverse: float, offsets: Ints) -> np.int64
 
 
 @loop()
-def stretch(rings: Ints, slot: int, id_: int, spare: Ints) -> bool:
+def extend_ring(rings: Ints, slot: int, id_: int, spare: Ints) -> bool:
     """Let the slot's ring hold slice `id_`, in the cells it has or in a spare block; False if it cannot."""
     mask = rings[slot, MASK]
     if mask < 0:
@@ -68,34 +68,34 @@ def stretch(rings: Ints, slot: int, id_: int, spare: Ints) -> bool:
             return False
         spare[0] = n - 1
         rings[slot, BASE] = spare[n]
-        rings[slot, MASK] = SMALLEST - 1
+        rings[slot, MASK] = MIN_RING_CELLS - 1
         rings[slot, FIRST] = id_
         rings[slot, END] = id_ + 1
         rings[slot, CLEAN] = id_
-        rings[slot, LATE_FROM] = GREAT
-        rings[slot, LATE_TO] = -GREAT
+        rings[slot, LATE_FROM] = MAX_ID
+        rings[slot, LATE_TO] = -MAX_ID
         return True
     first = min(rings[slot, FIRST], id_)
     end = max(rings[slot, END], id_ + 1)
     # A slot with further rings must not come near one of them: windows would reach over both.
-    if end - first > mask + 1 or rings[slot, HAS_FAR]:
+    if end - first > mask + 1 or rings[slot, HAS_EXTRA]:
         return False
     if id_ < rings[slot, FIRST]:
-        touch_late(rings, slot, id_, rings[slot, FIRST])
+        record_late(rings, slot, id_, rings[slot, FIRST])
     rings[slot, FIRST] = first
     rings[slot, END] = end
     return True
 
 
 @loop()
-def touch_late(rings: Ints, slot: int, first: int, end: int) -> None:
+def record_late(rings: Ints, slot: int, first: int, end: int) -> None:
     """Note that slices [first, end) which the tree already holds have changed."""
     rings[slot, LATE_FROM] = min(rings[slot, LATE_FROM], first)
     rings[slot, LATE_TO] = max(rings[slot, LATE_TO], min(end, rings[slot, CLEAN]))
 
 
 @loop("Ir Ir i I f Ir I2 I I I")
-def place(
+def find_cells(
     slots: Ints,
     times: Ints,
     row: int,
@@ -126,7 +126,7 @@ def place(
     n, n_slots = times.shape[0], rings.shape[0]
     i = row
     while i < n:
-        stop = min(i + BLOCK, n)
+        stop = min(i + BLOCK_ROWS, n)
         # Views counted from 0: Numba must not allow for negative places, and the loops vectorise.
         now, whose, found = times[i:stop], slots[i:stop], cells[i:stop]
         least = greatest = now[0]
@@ -136,7 +136,7 @@ def place(
             greatest = max(greatest, now[j])
             most = max(most, whose[j])
         outside = -1  # below 0 once some row is not held, or changes what the tree holds
-        if least >= reach and greatest - reach < FURTHEST and most < n_slots:
+        if least >= reach and greatest - reach < MAX_DISTANCE and most < n_slots:
             outside = 0
             id_ = base_id + slice_at(least - base_time, period, inverse, offsets)
             if id_ == base_id + slice_at(greatest - base_time, period, inverse, offsets):
@@ -160,22 +160,22 @@ def place(
                     late[late[0]] = j
                     cells[j] = -1
                     continue
-                if time < reach or slots[j] >= n_slots or time - reach >= FURTHEST:
+                if time < reach or slots[j] >= n_slots or time - reach >= MAX_DISTANCE:
                     return j
                 id_ = base_id + slice_at(time - base_time, period, inverse, offsets)
                 slot = np.uint64(slots[j])
                 held = id_ >= rings[slot, FIRST] and id_ < rings[slot, END]
-                if not held and not stretch(rings, slots[j], id_, spare):
+                if not held and not extend_ring(rings, slots[j], id_, spare):
                     return j
                 if id_ < rings[slot, CLEAN]:
-                    touch_late(rings, slots[j], id_, id_ + 1)
+                    record_late(rings, slots[j], id_, id_ + 1)
                 cells[j] = rings[slot, BASE] + (id_ & rings[slot, MASK])
         i = stop
     return int(n)
 
 
 @loop("Ir i I f Ir I2 I I I I2")
-def cut(
+def find_runs(
     times: Ints,
     row: int,
     clock: Ints,
@@ -197,7 +197,7 @@ def cut(
     n_runs = 0
     i = row
     while i < n:
-        stop = min(i + BLOCK, n)
+        stop = min(i + BLOCK_ROWS, n)
         now, found = times[i:stop], cells[i:stop]
         least = greatest = now[0]
         for j in range(now.shape[0]):
@@ -216,15 +216,15 @@ def cut(
                 continue
             if least < reach:
                 break
-        if greatest - reach >= FURTHEST:
+        if greatest - reach >= MAX_DISTANCE:
             break
         first = base_id + slice_at(least - base_time, period, inverse, offsets)
         last = base_id + slice_at(greatest - base_time, period, inverse, offsets)
         held = first >= rings[0, FIRST] and last < rings[0, END]
-        if not held and not (stretch(rings, 0, first, spare) and stretch(rings, 0, last, spare)):
+        if not held and not (extend_ring(rings, 0, first, spare) and extend_ring(rings, 0, last, spare)):
             break
         if first < rings[0, CLEAN]:
-            touch_late(rings, 0, first, last + 1)
+            record_late(rings, 0, first, last + 1)
         base, mask = rings[0, BASE], rings[0, MASK]
         cell = base + (first & mask)
         if first != last:
@@ -245,7 +245,7 @@ def cut(
 
 
 @loop("I2 I")
-def write_cells(runs: Ints, cells: Ints) -> None:
+def write_run_cells(runs: Ints, cells: Ints) -> None:
     """Write the cell of every row of runs that have one cell.
 
     runs   int64[k, 3]  (start, stop, cell), cell -1: the rows have theirs already

@@ -11,18 +11,18 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 
-FEWEST = 64  # slots to begin with; capacities are powers of two
+MIN_SLOTS = 64  # slots to begin with; capacities are powers of two
 WORTH_TRIMMING = 1024
 
 
-class SlotRoom:
+class SlotAllocator:
     """Slots below `capacity`, some live, the others free."""
 
     def __init__(self) -> None:
-        self.capacity = FEWEST
-        self.stack: Ints = np.arange(FEWEST - 1, -1, -1, dtype=np.int64)
-        self.n_free = FEWEST
-        self._live = np.zeros(FEWEST, dtype=np.bool_)
+        self.capacity = MIN_SLOTS
+        self.stack: Ints = np.arange(MIN_SLOTS - 1, -1, -1, dtype=np.int64)
+        self.n_free = MIN_SLOTS
+        self._live = np.zeros(MIN_SLOTS, dtype=np.bool_)
         self._n_given_back = 0  # since the last trim
 
     @property
@@ -41,16 +41,16 @@ class SlotRoom:
 
     def take(self) -> int:
         """One free slot; there must be one."""
-        self.popped(self.n_free - 1)
+        self.set_free_count(self.n_free - 1)
         return int(self.stack[self.n_free])
 
-    def popped(self, n_free: int) -> None:
+    def set_free_count(self, n_free: int) -> None:
         """Someone took slots off the stack and left `n_free`."""
         assert n_free >= 0, "a slot was taken that was not there"
         self._live[self.stack[n_free : self.n_free]] = True
         self.n_free = n_free
 
-    def give_back(self, slots: Ints) -> None:
+    def release(self, slots: Ints) -> None:
         """Free some live slots, each named once."""
         assert self._live[slots].all(), "a slot was freed that is not in use"
         self._live[slots] = False
@@ -81,7 +81,7 @@ class SlotRoom:
         self._n_given_back = 0
         live = self.live()
         highest = int(live[-1]) if len(live) else 0
-        capacity = max(FEWEST, 1 << (2 * highest).bit_length())
+        capacity = max(MIN_SLOTS, 1 << (2 * highest).bit_length())
         smaller = capacity < self.capacity
         self._settle(min(capacity, self.capacity))
         return smaller

@@ -24,48 +24,48 @@ import numpy as np
 
 from penstock.kernels.compile.loops import Function, Loop
 
-LASTING = frozenset({"math", "cmath", "numpy"})
+STABLE_MODULES = frozenset({"math", "cmath", "numpy"})
 """Modules whose functions mean the same in the next process."""
 
 CONSTANTS = (bool, int, float, complex, str, bytes, types.NoneType)
 
 
-class Same:
+class Identity:
     """Something that only is what it is: equal to itself. Holding it keeps its place from being reused."""
 
     def __init__(self, thing: object) -> None:
         self._thing = thing
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and self._thing is other._thing
+        return isinstance(other, Identity) and self._thing is other._thing
 
     def __hash__(self) -> int:
         return id(self._thing)
 
 
-class Written(Loop):
+class FunctionSource(Loop):
     """A user's function; equal to another that says the same.
 
-    strictly  Python may raise where its machine code would give NaN or an infinity
+    strict  Python may raise where its machine code would give NaN or an infinity
     """
 
-    def __init__(self, function: Callable[..., Any], *, strictly: bool = False) -> None:
+    def __init__(self, function: Callable[..., Any], *, strict: bool = False) -> None:
         super().__init__(function, None)
-        self.strictly = strictly
-        self._said = said(function)
+        self.strict = strict
+        self._said = describe_function(function)
         source: Any = function
         self._cells = tuple(types.CellType(each.cell_contents) for each in source.__closure__ or ())
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Written) and self._said == other._said
+        return isinstance(other, FunctionSource) and self._said == other._said
 
     def __hash__(self) -> int:
         return hash(self._said)
 
     @property
-    def lasting(self) -> bool:
+    def is_stable(self) -> bool:
         """Whether its machine code can be kept for the next process."""
-        return Path(self._source.__code__.co_filename).is_file() and _is_lasting(self._said)
+        return Path(self._source.__code__.co_filename).is_file() and _is_stable(self._said)
 
     def _copy(self, instead: dict[str, Any]) -> Any:
         source: Any = self._source
@@ -82,42 +82,45 @@ class Written(Loop):
         return hashlib.sha256(repr(self._said).encode()).hexdigest()[:12]
 
 
-def said(function: Callable[..., Any]) -> tuple[Any, ...]:
+def describe_function(function: Callable[..., Any]) -> tuple[Any, ...]:
     """All that a function says, as something to compare and to hash."""
     source: Any = function
-    captured = tuple(_value(cell.cell_contents) for cell in source.__closure__ or ())
-    defaults = tuple(_value(each) for each in source.__defaults__ or ())
-    named = tuple((name, _value(each)) for name, each in sorted((source.__kwdefaults__ or {}).items()))
-    return _code(source.__code__, source.__globals__), captured, defaults, named
-
-
-def _code(code: types.CodeType, space: dict[str, Any]) -> tuple[Any, ...]:
-    consts = tuple(
-        _code(each, space) if isinstance(each, types.CodeType) else _value(each) for each in code.co_consts
+    captured = tuple(_describe_value(cell.cell_contents) for cell in source.__closure__ or ())
+    defaults = tuple(_describe_value(each) for each in source.__defaults__ or ())
+    named = tuple(
+        (name, _describe_value(each)) for name, each in sorted((source.__kwdefaults__ or {}).items())
     )
-    names = tuple((name, _value(space[name]) if name in space else None) for name in code.co_names)
+    return _describe_code(source.__code__, source.__globals__), captured, defaults, named
+
+
+def _describe_code(code: types.CodeType, space: dict[str, Any]) -> tuple[Any, ...]:
+    consts = tuple(
+        _describe_code(each, space) if isinstance(each, types.CodeType) else _describe_value(each)
+        for each in code.co_consts
+    )
+    names = tuple((name, _describe_value(space[name]) if name in space else None) for name in code.co_names)
     shape = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
     return code.co_code, consts, names, code.co_varnames, code.co_freevars, code.co_cellvars, shape
 
 
-def _value(value: Any) -> Any:
+def _describe_value(value: Any) -> Any:
     """A value in words where it has some: 1, 1.0 and True differ, and so do the two zeros."""
     if type(value) in CONSTANTS:
         return type(value).__name__, repr(value)
     if type(value) is tuple:
-        return ("tuple", *(_value(each) for each in value))
-    if isinstance(value, types.ModuleType) and value.__name__ in LASTING:
+        return ("tuple", *(_describe_value(each) for each in value))
+    if isinstance(value, types.ModuleType) and value.__name__ in STABLE_MODULES:
         return "module", value.__name__
     name = getattr(value, "__name__", None)
     if isinstance(name, str) and getattr(builtins, name, None) is value:
         return "builtin", name
-    return Same(value)
+    return Identity(value)
 
 
-def _is_lasting(said: Any) -> bool:
+def _is_stable(said: Any) -> bool:
     if isinstance(said, tuple):
-        return all(_is_lasting(each) for each in said)
-    return not isinstance(said, Same)
+        return all(_is_stable(each) for each in said)
+    return not isinstance(said, Identity)
 
 
 # Loops that users' functions are part of: compiled where Numba can, plain Python where it cannot.
@@ -126,18 +129,18 @@ _BUILD: Callable[[Loop], Function] = vars(Loop)["compiled"].func
 """What `Loop.compiled` does, for those who do more."""
 
 
-class Careful(Loop):
+class CheckedFunction(Loop):
     """A loop that stays plain where Numba cannot compile it."""
 
     refusal: str | None = None
     """Why it is not compiled, once that has been tried."""
 
     @classmethod
-    def of(cls, inner: Loop, *, cached: bool = False) -> Careful:
+    def of(cls, inner: Loop, *, cached: bool = False) -> CheckedFunction:
         """The same loop, careful; `cached` where all that it calls lasts until the next process."""
-        return cls(inner._source, inner._letters, rules=inner._rules, cached=cached)
+        return cls(inner._source, inner._signature, rules=inner._rules, cached=cached)
 
-    def at(self, compiled: bool) -> Function:
+    def version(self, compiled: bool) -> Function:
         """The loop at one of its two speeds, if it has both."""
         return self.compiled if compiled and self.compiles else self.plain
 
@@ -170,15 +173,15 @@ class Careful(Loop):
             return _BUILD(self)
 
 
-class Generated(Careful):
+class GeneratedFunction(CheckedFunction):
     """A loop that is written by a program: `text` defines the function `name`."""
 
     def __init__(
-        self, text: str, name: str, space: dict[str, Any], letters: str | None, *, cached: bool = False
+        self, text: str, name: str, space: dict[str, Any], signature: str | None, *, cached: bool = False
     ) -> None:
         space = {"np": np, "namedtuple": namedtuple, "__name__": __name__, **space}
         exec(compile(text, "<fold>", "exec"), space)  # noqa: S102  # our own text, with numbers put in
-        super().__init__(space[name], letters, cached=cached)
+        super().__init__(space[name], signature, cached=cached)
         self._text = text
 
     def _built(self) -> Function:
@@ -186,7 +189,7 @@ class Generated(Careful):
         code: Any = self._source.__code__.replace(co_filename=__file__)
         twin = copy.copy(self)
         twin._source = FunctionType(code, self._source.__globals__, self.__name__)
-        return Careful._built(twin)
+        return CheckedFunction._built(twin)
 
     def _digest(self) -> str:
         inner = [f"{name} {each._digest()}" for name, each in sorted(self._inner().items())]

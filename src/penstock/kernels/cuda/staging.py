@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import cuda
 
-from penstock.kernels.cuda.groups import Rows
+from penstock.kernels.cuda.accumulators import CudaAccumulator
+from penstock.kernels.cuda.key_groups import Rows
 from penstock.kernels.cuda.panes import power_of_two
-from penstock.kernels.cuda.registers import CudaRegister
 from penstock.kernels.windows.accumulate import Rule
 
 Array = npt.NDArray[Any]
@@ -26,19 +26,19 @@ Array = npt.NDArray[Any]
 class Layout:
     """Which columns of rows go to the device, and where they lie there: integers and floats apart."""
 
-    def __init__(self, registers: Sequence[CudaRegister]) -> None:
+    def __init__(self, registers: Sequence[CudaAccumulator]) -> None:
         read = {column: each.rule.floats for each in registers for column in each.reads}
         self.columns = [sorted(c for c, floats in read.items() if floats is kind) for kind in (False, True)]
         self.masks = sorted({each.column for each in registers if each.column is not None})
         self.ordered = any(each.lift == "placed" for each in registers)
 
-    def place(self, register: CudaRegister) -> int:
+    def place(self, register: CudaAccumulator) -> int:
         """The place of a register's first column among those of its type; of no column 0."""
         read = register.reads
         return self.columns[register.rule.floats].index(read[0]) if read else 0
 
 
-class Lane:
+class CopySlot:
     """Buffers for one batch, and the stream that fills and reads them. They grow with the batches."""
 
     def __init__(self, layout: Layout) -> None:
@@ -117,7 +117,7 @@ class Lane:
         return self._cells[shape]
 
 
-class Turn:
+class StreamOrder:
     """Who touched shared device state last, so that the next one waits for it, on the device."""
 
     def __init__(self) -> None:

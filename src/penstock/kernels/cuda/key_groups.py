@@ -16,7 +16,7 @@ import numpy.typing as npt
 from penstock.frozen import dataclass
 
 Array = npt.NDArray[Any]
-MOST_BATCHES = 4
+MAX_WAITING_BATCHES = 4
 """Rows for so many batches may wait in all; then none waits any longer, whatever its group has."""
 
 
@@ -57,7 +57,7 @@ class Rows:
         return sum(each.nbytes for each in (self.slots, self.times, *self.values, *masks))
 
 
-def joined(parts: Sequence[Rows]) -> Rows:
+def concat_rows(parts: Sequence[Rows]) -> Rows:
     """Several runs of rows as one."""
     if len(parts) == 1:
         return parts[0]
@@ -97,14 +97,14 @@ class KeyGroups:
             self._wait(group, members)
             if self._n_rows[group] >= self._batch_rows:
                 yield from self._full(group)
-        if sum(self._n_rows.values()) >= MOST_BATCHES * self._batch_rows:
+        if sum(self._n_rows.values()) >= MAX_WAITING_BATCHES * self._batch_rows:
             yield from self.take_all()
 
     def take_all(self) -> Iterator[Rows]:
         """Give everything that waits, in batches that may not be full."""
         waiting, self._waiting, self._n_rows = self._waiting, {}, {}
         for group in sorted(waiting):
-            rows = joined(waiting[group])
+            rows = concat_rows(waiting[group])
             for start in range(0, len(rows), self._batch_rows):
                 yield rows.where(slice(start, start + self._batch_rows))
 
@@ -113,7 +113,7 @@ class KeyGroups:
         self._n_rows[group] = self._n_rows.get(group, 0) + len(rows)
 
     def _full(self, group: int) -> Iterator[Rows]:
-        rows, n = joined(self._waiting.pop(group)), self._n_rows.pop(group)
+        rows, n = concat_rows(self._waiting.pop(group)), self._n_rows.pop(group)
         n_full = n // self._batch_rows * self._batch_rows
         if n_full < n:
             self._wait(group, rows.where(slice(n_full, None)))
