@@ -59,6 +59,6 @@ def test_a_column_of_the_table_is_itself_whether_its_values_are_kept_once_or_not
     values: list[object],
 ) -> None:
     column = pa.array(values)
-    rows, pick = TableColumn("a", column).from_indices(Selection.from_indices(np.array([3, 1, 1])))
+    rows, pick = TableColumn("a", column).at(Selection.from_indices(np.array([3, 1, 1])))
     assert pick is not None
     assert rows.column("a").take(pick.arrow).equals(column.take(pa.array([3, 1, 1])))
