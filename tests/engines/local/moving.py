@@ -13,10 +13,10 @@ from penstock import col
 from penstock.accounts import Accounts
 from penstock.clock import WallClock
 from penstock.engines.local.options import Settings
-from penstock.engines.local.rescale.live import Scaling
-from penstock.engines.local.run import close_all, open_all
-from penstock.engines.local.runtime import Made, made
-from penstock.engines.local.scheduling.pool import run_turn
+from penstock.engines.local.rescale.live import ReplicaScaling
+from penstock.engines.local.run import close_connectors, open_sinks
+from penstock.engines.local.runtime import Runtime, build_runtime
+from penstock.engines.local.scheduling.pool import run_task
 from penstock.engines.protocol import RunOptions
 from penstock.events import nobody
 from penstock.testing.strategies import cuts, timed_rows
@@ -150,7 +150,7 @@ class Changes:
 
     def __init__(self, changes: dict[int, tuple[str, int]]) -> None:
         self._changes, self._n = changes, 0
-        self.scaling: Scaling | None = None
+        self.scaling: ReplicaScaling | None = None
 
     def __call__(self, row: Any) -> bool:
         if self.scaling is not None and self._n in self._changes:
@@ -159,24 +159,24 @@ class Changes:
         return True
 
 
-def drive(run: Made) -> None:
+def drive(run: Runtime) -> None:
     """Everything in this thread."""
-    run.dispatcher.begin(run.network.nodes)
-    while (node := run.dispatcher.take(0)) is not None:
-        run_turn(run.dispatcher, node)
+    run.dispatcher.begin(run.graph.tasks)
+    while (node := run.dispatcher.next_task(0)) is not None:
+        run_task(run.dispatcher, node)
     if run.dispatcher.failure is not None:
         raise run.dispatcher.failure
-    assert run.dispatcher.over
+    assert run.dispatcher.is_over
 
 
-def moved(graph: ps.PipeGraph, changes: Changes, **asked: Any) -> Made:
+def moved(graph: ps.PipeGraph, changes: Changes, **asked: Any) -> Runtime:
     """A run with changes, all the way through."""
     options = Settings(cores=CORES, elastic=ps.Elastic(), **asked)
-    run = made(graph.plan(), options, RunOptions(), clock=WallClock(), events=nobody)
-    changes.scaling = Scaling(run.network)
-    open_all(run)
+    run = build_runtime(graph.plan(), options, RunOptions(), clock=WallClock(), events=nobody)
+    changes.scaling = ReplicaScaling(run.graph)
+    open_sinks(run)
     drive(run)
-    close_all(run.network)
+    close_connectors(run.graph)
     return run
 
 

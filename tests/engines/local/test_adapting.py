@@ -13,9 +13,9 @@ import penstock as ps
 from penstock import col
 from penstock.clock import WallClock
 from penstock.engines.local.options import Settings
-from penstock.engines.local.rescale.live import Scaling
-from penstock.engines.local.runtime import made
-from penstock.engines.local.scheduling.pool import Pool, run_turn
+from penstock.engines.local.rescale.live import ReplicaScaling
+from penstock.engines.local.runtime import build_runtime
+from penstock.engines.local.scheduling.pool import ThreadPool, run_task
 from penstock.engines.protocol import RunOptions
 from penstock.events import ScaleDecided, nobody
 from penstock.plan.plan import Ref
@@ -57,15 +57,15 @@ def test_whenever_replicas_come_and_go_the_order_behind_them_stays(
 
     plan, ref = plan_of(60, seen)
     asked = Settings(cores=4, elastic=ps.Elastic(), seed=seed, queue_size=queue_size)
-    run = made(plan, asked, RunOptions(), clock=WallClock(), events=nobody)
-    scaling = Scaling(run.network)
-    run.dispatcher.begin(run.network.nodes)
-    while (node := run.dispatcher.take(0)) is not None:
-        run_turn(run.dispatcher, node)
+    run = build_runtime(plan, asked, RunOptions(), clock=WallClock(), events=nobody)
+    scaling = ReplicaScaling(run.graph)
+    run.dispatcher.begin(run.graph.tasks)
+    while (node := run.dispatcher.next_task(0)) is not None:
+        run_task(run.dispatcher, node)
     assert run.dispatcher.failure is None
-    assert run.dispatcher.over
-    assert run.network.collections[ref].table().column("v").to_pylist() == expected(60)
-    assert all(told.balanced for told in run.network.accounts().values())
+    assert run.dispatcher.is_over
+    assert run.graph.collections[ref].table().column("v").to_pylist() == expected(60)
+    assert all(told.balanced for told in run.graph.accounts().values())
 
 
 @pytest.mark.slow
@@ -76,13 +76,13 @@ def test_replicas_change_under_threads_too() -> None:
 
     plan, ref = plan_of(400, seen)
     asked = Settings(cores=4, elastic=ps.Elastic(), queue_size=4)
-    run = made(plan, asked, RunOptions(), clock=WallClock(), events=nobody)
-    scaling = Scaling(run.network)
-    run.dispatcher.begin(run.network.nodes)
-    pool = Pool(run.dispatcher)
+    run = build_runtime(plan, asked, RunOptions(), clock=WallClock(), events=nobody)
+    scaling = ReplicaScaling(run.graph)
+    run.dispatcher.begin(run.graph.tasks)
+    pool = ThreadPool(run.dispatcher)
     pool.set_threads(4)
     assert pool.join(60)
-    assert run.network.collections[ref].table().column("v").to_pylist() == expected(400)
+    assert run.graph.collections[ref].table().column("v").to_pylist() == expected(400)
 
 
 @pytest.mark.parametrize(("before", "behind"), [((2, 8), (1, 8)), ((1, 8), (2, 8)), ((1, 8), 4)])
@@ -95,18 +95,20 @@ def test_order_stays_where_replicas_are_fed_by_those_of_a_step_with_other_limits
     more = odd.map(v=col("v") + 1, parallelism=behind, name="more")
     last = more.map(v=col("v") - 1, parallelism=1, name="last")
     asked = Settings(cores=4, elastic=ps.Elastic())
-    run = made(graph.plan(last), asked, RunOptions(), clock=WallClock(), events=nobody)
-    run.dispatcher.begin(run.network.nodes)
-    while (node := run.dispatcher.take(0)) is not None:
-        run_turn(run.dispatcher, node)
+    run = build_runtime(graph.plan(last), asked, RunOptions(), clock=WallClock(), events=nobody)
+    run.dispatcher.begin(run.graph.tasks)
+    while (node := run.dispatcher.next_task(0)) is not None:
+        run_task(run.dispatcher, node)
     assert run.dispatcher.failure is None
-    assert run.network.collections[last.feeds[0]].table().column("v").to_pylist() == list(range(1, 60, 2))
+    assert run.graph.collections[last.feeds[0]].table().column("v").to_pylist() == list(range(1, 60, 2))
 
 
 def test_what_cannot_be_rescaled_says_so() -> None:
     plan, _ = plan_of(1, lambda row: True)
-    run = made(plan, Settings(cores=4, elastic=ps.Elastic()), RunOptions(), clock=WallClock(), events=nobody)
-    scaling = Scaling(run.network)
+    run = build_runtime(
+        plan, Settings(cores=4, elastic=ps.Elastic()), RunOptions(), clock=WallClock(), events=nobody
+    )
+    scaling = ReplicaScaling(run.graph)
     assert scaling.most == {"thirds": 4}
     assert [scaling.set_replicas(step, n) for step, n in (("thirds", 5), ("thirds", 0), ("last", 2))] == [
         False

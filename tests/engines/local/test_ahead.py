@@ -16,7 +16,7 @@ from penstock import col
 from penstock.accounts import Accounts
 from penstock.clock import WallClock
 from penstock.engines.local.options import Settings
-from penstock.engines.local.runtime import made
+from penstock.engines.local.runtime import build_runtime
 from penstock.engines.protocol import RunOptions
 from penstock.events import nobody
 from penstock.testing.strategies import cuts, timed_rows
@@ -126,8 +126,14 @@ def lines(folder: Path) -> Counter[str]:
 
 def ahead_in(graph: ps.PipeGraph) -> dict[str, tuple[str, ...]]:
     """Which windows are combined ahead, by the first step of the line where they are."""
-    run = made(graph.plan(), Settings(preaggregate=True), RunOptions(), clock=WallClock(), events=nobody)
-    return {bench.group.head.name: bench.group.ahead for bench in run.network.benches if bench.group.ahead}
+    run = build_runtime(
+        graph.plan(), Settings(preaggregate=True), RunOptions(), clock=WallClock(), events=nobody
+    )
+    return {
+        bench.group.head.name: bench.group.preaggregates
+        for bench in run.graph.replicas
+        if bench.group.preaggregates
+    }
 
 
 def test_rows_are_combined_at_the_end_of_the_line_that_feeds_windows() -> None:

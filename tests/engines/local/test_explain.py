@@ -8,7 +8,7 @@ import penstock as ps
 from penstock import col
 from penstock.clock import WallClock
 from penstock.engines.local.options import Settings
-from penstock.engines.local.runtime import made
+from penstock.engines.local.runtime import build_runtime
 from penstock.engines.local.tasks.task import InputTask
 from penstock.engines.protocol import RunOptions
 from penstock.events import nobody
@@ -89,7 +89,7 @@ def test_it_says_where_rows_go_from_replica_to_replica_without_a_shuffle() -> No
     assert "again: 2 replicas, each fed by the replica before it: no shuffle" in lines
 
 
-def test_it_says_what_elastic_steps_may_have_and_that_state_moves() -> None:
+def test_it_says_what_elastic_steps_may_have_and_that_state_rescaler() -> None:
     lines = lines_of(pipelined((1, 4)))
     range_ = "1 to 4 replicas with elastic=ps.Elastic(), else 1"
     assert f"more: {range_}; each fed by the replica before it: no shuffle" in lines
@@ -98,10 +98,8 @@ def test_it_says_what_elastic_steps_may_have_and_that_state_moves() -> None:
 
 
 def test_it_is_so_that_a_forward_edge_between_as_many_has_one_channel_per_replica() -> None:
-    run = made(pipelined(2).plan(), Settings(), RunOptions(), clock=WallClock(), events=nobody)
-    channels = {
-        (n.steps[0].name, n.replica): n.channels for n in run.network.nodes if isinstance(n, InputTask)
-    }
+    run = build_runtime(pipelined(2).plan(), Settings(), RunOptions(), clock=WallClock(), events=nobody)
+    channels = {(n.steps[0].name, n.replica): n.channels for n in run.graph.tasks if isinstance(n, InputTask)}
     fed_by = {
         name: [(each.writer.steps[0].name, each.writer.replica) for each in found]
         for name, found in channels.items()

@@ -12,9 +12,9 @@ import penstock as ps
 from penstock.engines.local.channels.channel import Channel
 from penstock.engines.local.fast_rows.direct_call import LONG, SELDOM
 from penstock.engines.local.fast_rows.pipeline import RowPipeline
-from penstock.engines.local.options import settings
-from penstock.engines.local.runtime import Made, made
-from penstock.engines.local.scheduling.pool import run_turn
+from penstock.engines.local.options import resolve_settings
+from penstock.engines.local.runtime import Runtime, build_runtime
+from penstock.engines.local.scheduling.pool import run_task
 from penstock.engines.protocol import RunOptions
 from penstock.events import BatchDone, nobody
 
@@ -58,21 +58,23 @@ class LastFirst:
         return max(ready, key=lambda node: node.number)
 
 
-def carried(graph: ps.PipeGraph, clock: ps.ManualClock, options: Any = None) -> Made:
+def carried(graph: ps.PipeGraph, clock: ps.ManualClock, options: Any = None) -> Runtime:
     """A run in this thread, by a clock that only the steps move."""
     plan = graph.plan()
-    run = made(plan, settings(options, plan), RunOptions(), clock=ps.ManualClock(), events=nobody)
+    run = build_runtime(
+        plan, resolve_settings(options, plan), RunOptions(), clock=ps.ManualClock(), events=nobody
+    )
     run.dispatcher.now, run.dispatcher._scheduler = clock.now, LastFirst()
-    for node in run.network.nodes:
+    for node in run.graph.tasks:
         node.now = clock.now
-    for writer in run.network.writers.values():
+    for writer in run.graph.writers.values():
         writer.open(resume=False)
-    run.dispatcher.begin(run.network.nodes)
-    while not run.dispatcher.over:
+    run.dispatcher.begin(run.graph.tasks)
+    while not run.dispatcher.is_over:
         with run.dispatcher.lock:
-            taken = run.dispatcher.take(0)
+            taken = run.dispatcher.next_task(0)
         assert taken is not None, "somebody can go on"
-        run_turn(run.dispatcher, taken)
+        run_task(run.dispatcher, taken)
     return run
 
 
@@ -82,10 +84,10 @@ def test_rows_go_by_hand_to_nodes_that_wait_and_take_no_time(sent: list[Any]) ->
     assert [row["v"] for row in out.rows()] == list(range(2, 1_002))
     assert sent == []
     for name in ("numbers", "first", "second", "out"):
-        assert run.network.accounts()[name].rows_in == 1_000
-    for node in run.network.nodes[1:]:
+        assert run.graph.accounts()[name].rows_in == 1_000
+    for node in run.graph.tasks[1:]:
         assert node.statistics.rows_in == 1_000
-    for node in run.network.nodes[:-1]:
+    for node in run.graph.tasks[:-1]:
         assert node.statistics.rows_out == 1_000
 
 
@@ -152,7 +154,7 @@ def test_time_is_counted_for_the_node_that_is_worked_for() -> None:
 
     graph, _ = graph_of(300, some)
     run = carried(graph, clock)
-    running = {node.statistics.step: node.statistics.running_ns for node in run.network.nodes}
+    running = {node.statistics.step: node.statistics.running_ns for node in run.graph.tasks}
     assert running["second"] == 300_000
     assert running["numbers"] == running["first"] == running["out"] == 0
 

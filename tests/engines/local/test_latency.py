@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock import col
 from penstock.clock import ManualClock
-from penstock.engines.local.metrics.latency import RING, Histogram, Latencies, Watch
+from penstock.engines.local.metrics.latency import RING, Histogram, LatencyTracker, Stopwatch
 from penstock.engines.protocol import Latency
 from penstock.events import BatchDone
 
@@ -36,7 +36,7 @@ def test_rows_weigh_in_percentiles_and_not_batches() -> None:
 
 
 def test_the_first_of_sources_that_go_together_stamps_a_round() -> None:
-    latencies = Latencies()
+    latencies = LatencyTracker()
     latencies.stamp(0, 3, 100)
     latencies.stamp(0, 3, 170)
     assert latencies.committed(0, 3, {"out": 2, "nothing": 0}, 250) == {"out": 150}
@@ -44,7 +44,7 @@ def test_the_first_of_sources_that_go_together_stamps_a_round() -> None:
 
 
 def test_a_round_whose_stamp_is_gone_is_not_counted() -> None:
-    latencies = Latencies()
+    latencies = LatencyTracker()
     latencies.stamp(0, 1, 100)
     latencies.stamp(0, 1 + RING, 200)
     assert latencies.committed(0, 1, {"out": 1}, 250) == {}
@@ -64,7 +64,7 @@ def test_a_stop_watch_counts_a_call_inside_another_once_and_not_what_others_do_b
         def on_batch(self) -> Any:
             yield from self.made()
 
-    watch, worker = Watch(lambda: next(ticks)), Worker()
+    watch, worker = Stopwatch(lambda: next(ticks)), Worker()
     watch.on(worker)
     for _ in worker.on_batch():
         next(ticks)  # what is done with a batch is not the worker's time

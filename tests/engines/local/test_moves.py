@@ -20,15 +20,15 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.clock import WallClock
 from penstock.engines.checkpoint.checkpoint import Checkpoint, described
-from penstock.engines.local.checkpoint import Saving
+from penstock.engines.local.checkpoint import CheckpointCoordinator
 from penstock.engines.local.options import Settings
-from penstock.engines.local.rescale.live import Scaling
-from penstock.engines.local.rescale.rescale import Leader, first_owners, shared_out
-from penstock.engines.local.run import close_all, open_all
-from penstock.engines.local.runtime import Made, made
-from penstock.engines.local.scheduling.pool import Pool, run_turn
+from penstock.engines.local.rescale.live import ReplicaScaling
+from penstock.engines.local.rescale.rescale import KeyGroupAssignment, initial_owners, reassign_buckets
+from penstock.engines.local.run import close_connectors, open_sinks
+from penstock.engines.local.runtime import Runtime, build_runtime
+from penstock.engines.local.scheduling.pool import ThreadPool, run_task
 from penstock.engines.local.tasks.chain import StageStep
-from penstock.engines.local.topology.network import seats_of
+from penstock.engines.local.topology.network import chain_of
 from penstock.engines.protocol import RunOptions
 from penstock.events import nobody
 from penstock.stages.snapshot import BucketedStage
@@ -73,7 +73,7 @@ def test_whenever_state_moves_the_answer_is_that_of_the_reference(
     given_rows, asking = data.draw(streams(sources=1)), Changes(changes)
     graph = graph_of(VERBS[verb], given_rows, asking, chaining=chaining)
     run = moved(graph, asking, seed=seed, queue_size=queue_size, composition=composition)
-    found = told(graph, run.network.accounts())
+    found = told(graph, run.graph.accounts())
     asking.scaling = None
     assert found == told(graph, graph.run("reference").accounts)
 
@@ -98,7 +98,7 @@ def test_where_sources_go_at_their_own_pace_every_row_is_accounted_for(
 ) -> None:
     asking = Changes(changes)
     graph = graph_of(VERBS[verb], given_rows, asking, chaining=chaining)
-    accounts = moved(graph, asking, seed=seed, queue_size=queue_size).network.accounts()
+    accounts = moved(graph, asking, seed=seed, queue_size=queue_size).graph.accounts()
     assert [name for name, each in accounts.items() if not each.balanced] == []
     assert accounts["moved"].rows_in == sum(len(batch) for batches in given_rows for batch in batches)
 
@@ -149,14 +149,14 @@ def saved(graph: ps.PipeGraph, asking: Changes, folder: Path, *, seed: int, unti
     """Some rounds with changes, every one of them saved."""
     plan, clock = graph.plan(), WallClock()
     checkpoint = Checkpoint(str(folder / "checkpoint"), described(plan))
-    saving = Saving(checkpoint, clock, every=0)
+    saving = CheckpointCoordinator(checkpoint, clock, every=0)
     options = Settings(cores=CORES, elastic=ps.Elastic(), seed=seed, queue_size=2)
-    run = made(plan, options, RunOptions(until=until), clock=clock, events=nobody, saving=saving)
-    asking.scaling = Scaling(run.network)
-    open_all(run, checkpoint)
+    run = build_runtime(plan, options, RunOptions(until=until), clock=clock, events=nobody, saving=saving)
+    asking.scaling = ReplicaScaling(run.graph)
+    open_sinks(run, checkpoint)
     drive(run)
     saving.end(run.progress.rounds, drained=False)
-    close_all(run.network)
+    close_connectors(run.graph)
     checkpoint.close()
 
 
@@ -166,9 +166,9 @@ def rows_of(n: int) -> Batches:
 
 
 def test_buckets_are_shared_out_evenly_and_no_more_move_than_must() -> None:
-    owners = first_owners(1)
+    owners = initial_owners(1)
     for n in (2, 3, 8, 5, 1, 7):
-        before, owners = owners, shared_out(owners, n)
+        before, owners = owners, reassign_buckets(owners, n)
         counts = np.bincount(owners, minlength=n)
         assert (len(counts), counts.sum(), counts.max() - counts.min() <= 1) == (n, 256, True)
         fewest = np.minimum(np.bincount(before, minlength=8)[:n], counts).sum()
@@ -182,28 +182,28 @@ def test_state_is_where_its_rows_go_after_every_move(chaining: bool) -> None:
     asking, seen = Changes(asked), list[int]()
     graph = graph_of(followed, [rows_of(70)], asking, chaining=chaining)
     options = Settings(cores=CORES, elastic=ps.Elastic(), seed=3, queue_size=2)
-    run = made(graph.plan(), options, RunOptions(), clock=WallClock(), events=nobody)
-    asking.scaling = Scaling(run.network)
+    run = build_runtime(graph.plan(), options, RunOptions(), clock=WallClock(), events=nobody)
+    asking.scaling = ReplicaScaling(run.graph)
     assert asking.scaling.most["moved"] == CORES
-    open_all(run)
-    run.dispatcher.begin(run.network.nodes)
-    (leader,) = set(run.network.leaders.values())
-    while (node := run.dispatcher.take(0)) is not None:
-        run_turn(run.dispatcher, node)
-        if leader.n not in seen[-1:]:
-            seen.append(leader.n)
-            assert_state_is_at_home(run, leader)
-    close_all(run.network)
+    open_sinks(run)
+    run.dispatcher.begin(run.graph.tasks)
+    (assignment,) = set(run.graph.assignments.values())
+    while (node := run.dispatcher.next_task(0)) is not None:
+        run_task(run.dispatcher, node)
+        if assignment.n not in seen[-1:]:
+            seen.append(assignment.n)
+            assert_state_is_at_home(run, assignment)
+    close_connectors(run.graph)
     assert seen == [1, 4, 2, 3]
     assert len([each for each in asking.scaling.active() if each.step == "moved"]) == 3
 
 
-def assert_state_is_at_home(run: Made, leader: Leader) -> None:
+def assert_state_is_at_home(run: Runtime, assignment: KeyGroupAssignment) -> None:
     """No replica has state of a bucket that another owns."""
-    for chained in run.network.chain():
+    for chained in run.graph.chain():
         if isinstance(chained, StageStep) and isinstance(chained.stage, BucketedStage):
-            (number,) = (node.replica for node in run.network.nodes if chained in seats_of(node))
-            assert all(leader.owners[bucket] == number for bucket in chained.stage.export_buckets())
+            (number,) = (node.replica for node in run.graph.tasks if chained in chain_of(node))
+            assert all(assignment.owners[bucket] == number for bucket in chained.stage.export_buckets())
 
 
 @pytest.mark.slow
@@ -212,22 +212,22 @@ def test_state_moves_under_threads_too(verb: str) -> None:
     asking = Changes({n: ("moved", 1 + n // 10 % CORES) for n in range(0, 400, 10)})
     graph = graph_of(VERBS[verb], [rows_of(400)], asking)
     options = Settings(cores=CORES, elastic=ps.Elastic(), queue_size=2)
-    run = made(graph.plan(), options, RunOptions(), clock=WallClock(), events=nobody)
-    asking.scaling = Scaling(run.network)
-    open_all(run)
-    run.dispatcher.begin(run.network.nodes)
-    pool = Pool(run.dispatcher)
+    run = build_runtime(graph.plan(), options, RunOptions(), clock=WallClock(), events=nobody)
+    asking.scaling = ReplicaScaling(run.graph)
+    open_sinks(run)
+    run.dispatcher.begin(run.graph.tasks)
+    pool = ThreadPool(run.dispatcher)
     pool.set_threads(4)
     assert pool.join(120)
     assert run.dispatcher.failure is None
-    close_all(run.network)
-    found, asking.scaling = told(graph, run.network.accounts()), None
+    close_connectors(run.graph)
+    found, asking.scaling = told(graph, run.graph.accounts()), None
     assert found == told(graph, graph.run("reference").accounts)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
-def test_rows_of_a_key_stay_in_order_when_it_moves(seed: int) -> None:
+def test_rows_of_a_key_stay_in_order_when_it_rescaler(seed: int) -> None:
     asking = Changes({n: ("moved", 1 + n % CORES) for n in range(0, 200, 7)})
     kept, last = ps.write.memory(), dict[str, int]()
     graph = graph_of(
@@ -266,9 +266,9 @@ def test_what_a_silent_source_could_hold_up_keeps_its_replicas() -> None:
     pipes = [graph.source(each, time="t", time_unit="s", delay=3) for each in two]
     accumulated(pipes[0].merge(pipes[1]), (1, 8)).sink(ps.write.memory())
     options = Settings(cores=CORES, elastic=ps.Elastic())
-    run = made(graph.plan(), options, RunOptions(), clock=WallClock(), events=nobody)
-    assert Scaling(run.network).most == {"moved": 1}
-    assert not Scaling(run.network).set_replicas("moved", 2)
+    run = build_runtime(graph.plan(), options, RunOptions(), clock=WallClock(), events=nobody)
+    assert ReplicaScaling(run.graph).most == {"moved": 1}
+    assert not ReplicaScaling(run.graph).set_replicas("moved", 2)
 
 
 @pytest.mark.slow

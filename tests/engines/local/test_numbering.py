@@ -13,9 +13,9 @@ import penstock as ps
 from penstock import col
 from penstock.clock import WallClock
 from penstock.engines.local.options import Settings
-from penstock.engines.local.runtime import made
+from penstock.engines.local.runtime import build_runtime
 from penstock.engines.local.tasks.chain import StageStep
-from penstock.engines.local.topology.tasks import numbered_steps
+from penstock.engines.local.topology.tasks import totally_ordered_steps
 from penstock.engines.protocol import RunOptions
 from penstock.events import nobody
 from penstock.stages.window.stage import WindowStage
@@ -66,8 +66,8 @@ def test_rows_of_one_time_are_in_the_readers_order(
 
 def test_no_rows_are_kept_for_first_and_last() -> None:
     plan = graph_of([], before=2, degree=2).plan()
-    run = made(plan, Settings(), RunOptions(), clock=WallClock(), events=nobody)
-    stages = [chained.stage for chained in run.network.chain() if isinstance(chained, StageStep)]
+    run = build_runtime(plan, Settings(), RunOptions(), clock=WallClock(), events=nobody)
+    stages = [chained.stage for chained in run.graph.chain() if isinstance(chained, StageStep)]
     windows = [stage for stage in stages if isinstance(stage, WindowStage)]
     assert len(windows) == 4
     assert not any("rows are kept" in line for stage in windows for line in stage.explain())
@@ -85,7 +85,7 @@ def test_numbers_are_relied_on_only_where_every_row_has_its_own() -> None:
         windows.sink(ps.write.memory())
     sums = rows.key_by("key").window(ps.tumbling(5), name="sums").aggregate(x=ps.sum("value"))
     sums.sink(ps.write.memory())
-    assert numbered_steps(graph.plan()) == {"rows", "even"}
+    assert totally_ordered_steps(graph.plan()) == {"rows", "even"}
     text = graph.explain("local")
     assert "rows of one time are in order by the reader's numbers: even, rows" in text
 
@@ -95,4 +95,4 @@ def test_with_several_sources_no_number_tells_rows_apart() -> None:
     for _ in range(2):
         rows = graph.source(ps.read.rows([], schema=EVENTS), time="t", time_unit="s", delay=2)
         rows.key_by("key").window(ps.tumbling(5)).aggregate(x=ps.first("value")).sink(ps.write.memory())
-    assert numbered_steps(graph.plan()) == frozenset()
+    assert totally_ordered_steps(graph.plan()) == frozenset()

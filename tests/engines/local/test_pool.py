@@ -12,9 +12,9 @@ import pytest
 
 import penstock as ps
 from penstock.engines.local.metrics.statistics import READY
-from penstock.engines.local.schedulers import make, register
+from penstock.engines.local.schedulers import make_scheduler, register
 from penstock.engines.local.scheduling.dispatch import Dispatcher
-from penstock.engines.local.scheduling.pool import Pool, prefer
+from penstock.engines.local.scheduling.pool import ThreadPool, assign_preferred_workers
 from penstock.engines.local.tasks.task import Task, TaskRoutine
 from penstock.plan.plan import Step
 
@@ -38,7 +38,7 @@ class Counting(Task):
             self._each()
             yield READY
 
-    def can_go(self) -> bool:
+    def can_run(self) -> bool:
         return True
 
     def complete(self, *, failed: bool) -> None:
@@ -48,7 +48,7 @@ class Counting(Task):
 def dispatcher() -> Dispatcher:
     """A dispatcher by the clock."""
     ticks = iter(range(10**9))
-    return Dispatcher(make("least-recently-run", Random(1)), lambda: next(ticks), 10)
+    return Dispatcher(make_scheduler("least-recently-run", Random(1)), lambda: next(ticks), 10)
 
 
 def test_the_number_of_workers_can_change_while_they_run() -> None:
@@ -67,11 +67,11 @@ def test_the_number_of_workers_can_change_while_they_run() -> None:
             all_there.wait()  # three workers are in a turn at once, or this breaks
 
     made = dispatcher()
-    pool = Pool(made)
+    pool = ThreadPool(made)
     made.begin([Counting(number, 100, each) for number in range(3)])
     pool.set_threads(1)
     pool.join(10)
-    assert made.over
+    assert made.is_over
     assert len({name.split()[0] for name in before}) == 1
     assert (len(met), pool.n_threads) == (3, 1)
 
@@ -83,12 +83,12 @@ def test_threads_can_be_joined_while_another_is_being_started(monkeypatch: pytes
             super().start()
 
     made = dispatcher()
-    pool = Pool(made)
+    pool = ThreadPool(made)
     made.begin([Counting(number, 3, lambda: None) for number in range(3)])
     monkeypatch.setattr(threading, "Thread", JoinedMeanwhile)
     pool.set_threads(2)
     assert pool.join(60)
-    assert made.over
+    assert made.is_over
 
 
 def test_workers_too_many_leave_though_there_is_always_something_to_do() -> None:
@@ -105,7 +105,7 @@ def test_workers_too_many_leave_though_there_is_always_something_to_do() -> None
             after.append(name)
 
     running = dispatcher()
-    pool = Pool(running, waits="blocking")
+    pool = ThreadPool(running, waits="blocking")
     running.begin([Counting(number, 50, each) for number in range(6)])
     pool.set_threads(3)
     assert pool.join(10)
@@ -118,11 +118,11 @@ def test_a_dedicated_node_is_run_by_its_own_thread_only() -> None:
     own = Counting(0, 10, lambda: names.add(threading.current_thread().name))
     own.dedicated = True
     made.begin([own, Counting(1, 10, lambda: None)])
-    pool = Pool(made)
+    pool = ThreadPool(made)
     pool.dedicate([own])
     pool.set_threads(2)
     pool.join(10)
-    assert made.over
+    assert made.is_over
     assert names == {"penstock-s-0"}
 
 
@@ -130,7 +130,7 @@ def test_a_dedicated_node_is_run_by_its_own_thread_only() -> None:
 def test_pinned_workers_stay_on_one_core_each() -> None:
     cores: set[frozenset[int]] = set()
     made = dispatcher()
-    pool = Pool(made, pinning=True)
+    pool = ThreadPool(made, pinning=True)
     made.begin([Counting(0, 5, lambda: cores.add(frozenset(os.sched_getaffinity(0))))])
     pool.set_threads(1)
     pool.join(10)
@@ -141,11 +141,11 @@ def test_pinned_workers_take_the_nodes_that_prefer_them_first() -> None:
     taken: dict[int, list[int]] = {0: [], 1: []}
     made = dispatcher()
     nodes: list[Task] = [Counting(number, 3, lambda: None) for number in range(4)]
-    prefer(nodes, 2)
+    assign_preferred_workers(nodes, 2)
     made.pinned = True
     made.begin(nodes)
     for worker in (1, 0, 1, 0):
-        node = made.take(worker)
+        node = made.next_task(worker)
         assert node is not None
         taken[worker].append(node.number)
     assert {worker: sorted(numbers) for worker, numbers in taken.items()} == {0: [0, 1], 1: [2, 3]}

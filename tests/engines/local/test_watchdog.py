@@ -14,10 +14,10 @@ import pytest
 
 import penstock as ps
 from penstock.engines.local.metrics.watchdog import Watchdog
-from penstock.engines.local.options import settings
-from penstock.engines.local.processes import Crew
-from penstock.engines.local.runtime import Made, made
-from penstock.engines.local.scheduling.pool import Pool
+from penstock.engines.local.options import resolve_settings
+from penstock.engines.local.processes import ProcessPool
+from penstock.engines.local.runtime import Runtime, build_runtime
+from penstock.engines.local.scheduling.pool import ThreadPool
 from penstock.engines.local.tasks.task import InputTask
 from penstock.engines.protocol import RunOptions
 from penstock.events import Event, StepStalled, nobody
@@ -42,11 +42,11 @@ class Gate:
 class Watched:
     """A run whose time stands still until it is moved, and its watchdog, which looks when it is told to."""
 
-    run: Made
+    run: Runtime
     dog: Watchdog
     now: ps.ManualClock
     heard: list[Event]
-    crew: Crew
+    processes: ProcessPool
 
     def stalls(self) -> list[StepStalled]:
         """What is told of when the time is up."""
@@ -61,20 +61,20 @@ class Watched:
 def running(graph: ps.PipeGraph, workers: str = "thread") -> Iterator[Watched]:
     """A graph on two threads; it must have ended when the block has."""
     plan = graph.plan()
-    asked = settings(ps.LocalOptions(threads=2, queue_size=2), plan)
-    crew = Crew(plan, workers, ps.ManualClock())
-    run = made(plan, asked, RunOptions(), clock=ps.ManualClock(), events=nobody, crew=crew)
-    now, heard, pool = ps.ManualClock(), list[Event](), Pool(run.dispatcher)
+    asked = resolve_settings(ps.LocalOptions(threads=2, queue_size=2), plan)
+    processes = ProcessPool(plan, workers, ps.ManualClock())
+    run = build_runtime(plan, asked, RunOptions(), clock=ps.ManualClock(), events=nobody, processes=processes)
+    now, heard, pool = ps.ManualClock(), list[Event](), ThreadPool(run.dispatcher)
     run.dispatcher.now = now.now
     dog = Watchdog(run.dispatcher, LIMIT_NS, clock=ps.ManualClock(5), tell=heard.append)
-    for writer in run.network.writers.values():
+    for writer in run.graph.writers.values():
         writer.open(resume=False)
-    run.dispatcher.begin(run.network.nodes)
+    run.dispatcher.begin(run.graph.tasks)
     pool.set_threads(2)
-    yield Watched(run, dog, now, heard, crew)
+    yield Watched(run, dog, now, heard, processes)
     pool.join(60)
-    assert run.dispatcher.over
-    crew.close()
+    assert run.dispatcher.is_over
+    processes.close()
 
 
 def numbers(graph: ps.PipeGraph, n: int = 20) -> ps.MultiPipe:
@@ -82,10 +82,10 @@ def numbers(graph: ps.PipeGraph, n: int = 20) -> ps.MultiPipe:
     return graph.source(ps.read.batches([[{"v": v}] for v in range(n)], schema=NUMBERS), name="numbers")
 
 
-def waiting_at(gates: Mapping[int, Gate]) -> Callable[[Any], dict[str, int]]:
+def waiting_at(barriers: Mapping[int, Gate]) -> Callable[[Any], dict[str, int]]:
     def wait_here(row: Any) -> dict[str, int]:
-        if row.v in gates:
-            gates[row.v].wait()
+        if row.v in barriers:
+            barriers[row.v].wait()
         return {"v": row.v}
 
     return wait_here
@@ -99,69 +99,69 @@ def names(told: StepStalled) -> list[str]:
 def test_a_function_that_blocks_is_told_of_once_per_stall_with_its_stack(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    graph, gates = ps.PipeGraph("stalls", chaining=False), {3: Gate(), 7: Gate()}
-    numbers(graph).map(waiting_at(gates), schema=NUMBERS, name="slow").sink(ps.write.memory())
+    graph, barriers = ps.PipeGraph("stalls", chaining=False), {3: Gate(), 7: Gate()}
+    numbers(graph).map(waiting_at(barriers), schema=NUMBERS, name="slow").sink(ps.write.memory())
     with caplog.at_level(logging.WARNING, "penstock"), running(graph) as watched:
-        for gate in gates.values():
-            assert gate.came.wait(60)
+        for barrier in barriers.values():
+            assert barrier.came.wait(60)
             watched.dog.look()
             (told,) = watched.stalls()
             assert (told.at, told.step, told.replica, told.busy_us) == (5, "slow", 0, LIMIT_NS // 1_000)
             assert names(told)[:2] == [
-                "waiting_at.<locals>.wait_here: gates[row.v].wait()",
+                "waiting_at.<locals>.wait_here: barriers[row.v].wait()",
                 'Gate.wait: assert self.free.wait(60), "the test has forgotten it"',
             ]
             assert "test_watchdog.py:" in told.stack[0]
             assert watched.stalls() == []
-            gate.free.set()
+            barrier.free.set()
     assert 'step "slow" (replica 0) is busy for 30.0 s:\n  ' in caplog.text
     assert len(caplog.records) == 2
 
 
 def test_a_step_that_works_for_less_than_the_limit_is_not_told_of() -> None:
-    graph, gate = ps.PipeGraph("quick"), Gate()
-    numbers(graph).map(waiting_at({3: gate}), schema=NUMBERS).sink(ps.write.memory())
+    graph, barrier = ps.PipeGraph("quick"), Gate()
+    numbers(graph).map(waiting_at({3: barrier}), schema=NUMBERS).sink(ps.write.memory())
     with running(graph) as watched:
-        assert gate.came.wait(60)
+        assert barrier.came.wait(60)
         watched.now.advance(LIMIT_NS - 1)
         watched.dog.look()
         assert watched.heard == []
-        gate.free.set()
+        barrier.free.set()
 
 
 def test_of_steps_that_are_fused_the_one_at_work_is_told_of() -> None:
-    graph, gate = ps.PipeGraph("fused"), Gate()
+    graph, barrier = ps.PipeGraph("fused"), Gate()
     quick = numbers(graph).map(waiting_at({}), schema=NUMBERS, name="quick")
-    slow = quick.map(waiting_at({3: gate}), schema=NUMBERS, name="slow")
+    slow = quick.map(waiting_at({3: barrier}), schema=NUMBERS, name="slow")
     slow.filter(ps.col("v") > 1, name="behind").sink(ps.write.memory())
     with running(graph) as watched:
-        assert gate.came.wait(60)
+        assert barrier.came.wait(60)
         (told,) = watched.stalls()
         assert told.step == "slow"
-        gate.free.set()
+        barrier.free.set()
 
 
 @pytest.mark.parametrize("chaining", [True, False])
 def test_of_steps_that_take_rows_by_themselves_the_one_at_work_is_told_of(chaining: bool) -> None:
-    graph, gate = ps.PipeGraph("rows", chaining=chaining), Gate()
+    graph, barrier = ps.PipeGraph("rows", chaining=chaining), Gate()
     rows = ps.read.iterable([{"v": v} for v in range(200)], schema=NUMBERS, batch=1)
     quick = graph.source(rows, name="numbers").map(waiting_at({}), schema=NUMBERS, name="quick")
-    slow = quick.map(waiting_at({150: gate}), schema=NUMBERS, name="slow")
+    slow = quick.map(waiting_at({150: barrier}), schema=NUMBERS, name="slow")
     slow.filter(lambda row: row.v > 1, name="behind").sink(ps.write.memory())
     with running(graph) as watched:
-        assert gate.came.wait(60)
+        assert barrier.came.wait(60)
         (told,) = watched.stalls()
         assert told.step == "slow"
-        assert names(told)[0] == "waiting_at.<locals>.wait_here: gates[row.v].wait()"
-        gate.free.set()
+        assert names(told)[0] == "waiting_at.<locals>.wait_here: barriers[row.v].wait()"
+        barrier.free.set()
 
 
 def test_of_steps_that_hand_batches_on_the_one_at_work_is_told_of() -> None:
-    graph, gate = ps.PipeGraph("batches"), Gate()
+    graph, barrier = ps.PipeGraph("batches"), Gate()
 
     def waits(rows: pa.RecordBatch) -> pa.RecordBatch:
         if rows.column("v")[0].as_py() == 3:
-            gate.wait()
+            barrier.wait()
         return rows
 
     same = ps.batch(lambda rows: rows, schema=NUMBERS)
@@ -169,51 +169,51 @@ def test_of_steps_that_hand_batches_on_the_one_at_work_is_told_of() -> None:
     slow = quick.map(ps.batch(waits, schema=NUMBERS), name="slow")
     slow.map(same, name="behind").sink(ps.write.memory())
     with running(graph) as watched:
-        assert gate.came.wait(60)
+        assert barrier.came.wait(60)
         (told,) = watched.stalls()
         assert told.step == "slow"
-        gate.free.set()
+        barrier.free.set()
 
 
 @pytest.mark.parametrize("batch", [1, 1_000])
 def test_a_reader_may_wait_as_long_as_it_likes(batch: int) -> None:
-    gate = Gate()
+    barrier = Gate()
 
     def rows() -> Iterator[dict[str, int]]:
-        gate.wait()
+        barrier.wait()
         yield {"v": 1}
 
     graph = ps.PipeGraph("waits")
     graph.source(ps.read.generator(rows, schema=NUMBERS, batch=batch)).sink(ps.write.memory())
     with running(graph) as watched:
-        assert gate.came.wait(60)
+        assert barrier.came.wait(60)
         assert watched.stalls() == []
-        gate.free.set()
+        barrier.free.set()
 
 
 class NeverPops(ps.Operator):
     """Looks at its rows for ever, and takes none."""
 
     outputs: ClassVar[Mapping[str, Any]] = {"out": NUMBERS}
-    gate: ClassVar[Gate] = Gate()
+    barrier: ClassVar[Gate] = Gate()
 
     async def process(self, ctx: ps.Context) -> None:
-        while not self.gate.free.is_set():
+        while not self.barrier.free.is_set():
             await ctx.wait_for_all({"in": 1})
-            self.gate.came.set()
+            self.barrier.came.set()
 
 
 def test_an_operator_that_never_pops_is_told_of_and_who_writes_to_it_waits() -> None:
     graph = ps.PipeGraph("never pops", chaining=False)
     numbers(graph, 500).process(NeverPops(), name="stubborn").sink(ps.write.memory())
     with running(graph) as watched:
-        assert NeverPops.gate.came.wait(60)
+        assert NeverPops.barrier.came.wait(60)
         (told,) = watched.stalls()
         assert told.step == "stubborn"
         assert names(told)[0].startswith("NeverPops.process: ")
-        nodes = [node for node in watched.run.network.nodes if isinstance(node, InputTask)]
+        nodes = [node for node in watched.run.graph.tasks if isinstance(node, InputTask)]
         assert max(len(channel.items) for node in nodes for channel in node.channels) < 10
-        NeverPops.gate.free.set()
+        NeverPops.barrier.free.set()
 
 
 def hangs_until(row: Any) -> dict[str, int]:
@@ -226,9 +226,9 @@ def test_the_stack_of_a_worker_process_comes_from_there() -> None:
     graph = ps.PipeGraph("there", chaining=False)
     numbers(graph, 1).map(hangs_until, schema=NUMBERS, name="remote").sink(ps.write.memory())
     with running(graph, workers="process") as watched:
-        (worker,) = watched.crew.workers
+        (worker,) = watched.processes.workers
         while not any("in hangs_until" in line for line in worker.stack()):
-            assert not watched.run.dispatcher.over
+            assert not watched.run.dispatcher.is_over
         (told,) = watched.stalls()
         worker.kill()
     assert told.stack[0] == f"in worker process {worker.pid}"
@@ -237,14 +237,14 @@ def test_the_stack_of_a_worker_process_comes_from_there() -> None:
 
 
 def test_a_run_has_a_watchdog_and_goes_on_after_it_has_told() -> None:
-    graph, memory, gate = ps.PipeGraph("told", chaining=False), ps.write.memory(), Gate()
-    numbers(graph).map(waiting_at({3: gate}), schema=NUMBERS, name="slow").sink(memory)
+    graph, memory, barrier = ps.PipeGraph("told", chaining=False), ps.write.memory(), Gate()
+    numbers(graph).map(waiting_at({3: barrier}), schema=NUMBERS, name="slow").sink(memory)
     heard: list[StepStalled] = []
 
     def listen(event: Event) -> None:
         if isinstance(event, StepStalled) and event.step == "slow":
             heard.append(event)
-            gate.free.set()
+            barrier.free.set()
 
     told = graph.run("local", options=ps.LocalOptions(watchdog="1 ms", workers="thread"), events=listen)
     assert told.outcome == "drained"
@@ -254,12 +254,12 @@ def test_a_run_has_a_watchdog_and_goes_on_after_it_has_told() -> None:
 
 
 def test_a_listener_that_fails_on_what_the_watchdog_tells_fails_the_run() -> None:
-    graph, gate = ps.PipeGraph("fails", chaining=False), Gate()
-    numbers(graph).map(waiting_at({3: gate}), schema=NUMBERS, name="slow").sink(ps.write.memory())
+    graph, barrier = ps.PipeGraph("fails", chaining=False), Gate()
+    numbers(graph).map(waiting_at({3: barrier}), schema=NUMBERS, name="slow").sink(ps.write.memory())
 
     def listen(event: Event) -> None:
         if isinstance(event, StepStalled) and event.step == "slow":
-            gate.free.set()
+            barrier.free.set()
             raise ValueError("not now")
 
     with pytest.raises(ps.FunctionError, match="which listens to the run, failed on StepStalled"):

@@ -9,7 +9,7 @@ from random import Random
 from penstock.bench.simulation.machine import MS, Costs, Machine
 from penstock.bench.simulation.topology import Topology
 from penstock.engines.local import schedulers
-from penstock.engines.local.elastic.controller import THREADS, Controller, Decision, Limits
+from penstock.engines.local.elastic.controller import THREADS, Decision, Limits, ScalingPolicy
 from penstock.engines.local.elastic.sample import Sampler
 
 Load = Callable[[Machine, int], None]
@@ -44,7 +44,7 @@ def unchanged(machine: Machine, period: int) -> None:
 def machine_of(topology: Topology, setting: Setting, threads: int) -> Machine:
     """A machine at the start of its run, with one replica of everything."""
     random = Random(setting.seed)  # noqa: S311 (chance in a simulation, nothing secret)
-    scheduler = schedulers.make(setting.scheduler, random)
+    scheduler = schedulers.make_scheduler(setting.scheduler, random)
     return Machine(topology, scheduler, setting.costs, threads, random)
 
 
@@ -56,7 +56,7 @@ def adapt(
     load  called at the start of every period; it may change the machine's `rate` and operators' costs
     """
     machine = machine_of(topology, setting, threads)
-    controller = Controller(Limits(most_threads=setting.cores))
+    controller = ScalingPolicy(Limits(most_threads=setting.cores))
     sampler = Sampler({busy.name: busy.most for busy in topology.operators}, machine.now)
     found = []
     for number in range(periods):

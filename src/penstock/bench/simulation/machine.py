@@ -15,7 +15,7 @@ from random import Random
 
 from penstock.bench.simulation.nodes import Node, Operator
 from penstock.bench.simulation.topology import US, Topology
-from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED, NodeStatistics
+from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED, TaskStatistics
 from penstock.engines.local.schedulers import Scheduler
 
 MS = 1_000_000
@@ -74,7 +74,7 @@ class Machine:
         self.resize(dict.fromkeys(self.operators, 1))
         self.set_threads(threads)
 
-    def nodes(self) -> Iterable[NodeStatistics]:
+    def nodes(self) -> Iterable[TaskStatistics]:
         """The statistics of all replicas but those that only finish what they hold."""
         for operator in self.operators.values():
             for node in operator.replicas:
@@ -143,7 +143,7 @@ class Machine:
         self._lock_free = max(self.now, self._lock_free) + self.costs.pick_ns
         start = self._lock_free + self.costs.switch_ns
         self._turn_began[worker] = start
-        node.statistics.started(start)
+        node.statistics.start(start)
         self._later(start, worker, node, -1)
 
     def _go_on(self, worker: int, node: Node) -> None:
@@ -184,7 +184,7 @@ class Machine:
         return rows
 
     def _stop(self, worker: int, node: Node, state: str) -> None:
-        node.statistics.stopped(self.now, state)
+        node.statistics.stop(self.now, state)
         del self._turn_began[worker]
         if state == READY:
             self._ready.append(node)
@@ -217,7 +217,7 @@ class Machine:
         self._assign()
 
     def _wake(self, node: Node) -> None:
-        node.statistics.woke(self.now)
+        node.statistics.wake(self.now)
         self._ready.append(node)
 
     def _allowed(self, most: int) -> int:

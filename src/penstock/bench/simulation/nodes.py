@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from penstock.bench.simulation.topology import Busy
-from penstock.engines.local.metrics.statistics import InputStatistics, NodeStatistics, OutputStatistics
+from penstock.engines.local.metrics.statistics import InputStatistics, OutputStatistics, TaskStatistics
 
 
 class Node:
@@ -21,7 +21,7 @@ class Node:
     def __init__(self, operator: Operator, replica: int, now: int) -> None:
         self.operator = operator
         self.port = InputStatistics(capacity=operator.capacity)
-        self.statistics = NodeStatistics(
+        self.statistics = TaskStatistics(
             operator.busy.name,
             replica,
             () if operator.source else (self.port,),
@@ -47,7 +47,7 @@ class Node:
         port.put_rows += rows
         port.put_batches += 1
         if self.full:
-            port.full(now)
+            port.mark_full(now)
 
     def take(self, most: int, now: int) -> int:
         """Take up to `most` rows out of the queue."""
@@ -64,7 +64,7 @@ class Node:
         port.taken_rows += taken
         port.oldest = self.queue[0][0] if self.queue else None
         if not self.full:
-            port.free(now)
+            port.mark_free(now)
         return taken
 
     def made(self, rows: int) -> None:

@@ -20,11 +20,11 @@ from penstock.crash_points import CARRIED, reached
 from penstock.engines.checkpoint.checkpoint import Checkpoint, Manifest, in_form
 from penstock.engines.checkpoint.state_files import Place, kept
 from penstock.engines.frontiers import Frontier
-from penstock.engines.local.rescale.rescale import first_owners
+from penstock.engines.local.rescale.rescale import initial_owners
 from penstock.engines.local.tasks.chain import ChainedStep, StageStep
 from penstock.engines.local.tasks.source import SourceStep
 from penstock.engines.local.tasks.task import InputTask, Task
-from penstock.engines.local.topology.network import Network, seats_of
+from penstock.engines.local.topology.network import ExecutionGraph, chain_of
 from penstock.events import StateSaved
 from penstock.stages.patterns.partitioners import Deal
 from penstock.stages.rows.batch import Ints
@@ -37,7 +37,7 @@ NEVER = -1
 """The round that is saved next, after a failure."""
 
 
-class Saving:
+class CheckpointCoordinator:
     """The checkpoint of a run.
 
     every  microseconds between two snapshots, by the run's clock; there is one under way at most
@@ -48,7 +48,7 @@ class Saving:
         self.done = checkpoint.latest()
         if self.done.drained:
             raise checkpoint.is_drained()
-        self._network: Network
+        self._graph: ExecutionGraph
         self._lock = threading.Lock()
         self._storing = threading.Lock()  # no file is let go between its writing and its being known
         self._last = clock.now()
@@ -58,16 +58,16 @@ class Saving:
         self._known = _Known(self.done)
         self._later: list[_Known] = []  # what ended nodes left, while a snapshot from before is under way
 
-    def restore(self, network: Network) -> None:
+    def restore(self, graph: ExecutionGraph) -> None:
         """Let all nodes go on from where the run was."""
-        self._network = network
-        for reader in network.readers.values():
+        self._graph = graph
+        for reader in graph.readers.values():
             name = reader.step.name
             position = self.done.positions.get(name, (0, 0))
             watermark = self.done.watermarks.get(name, BEFORE_ALL)
             reader.resume(position, watermark, self._checkpoint.journal)
-        for node in network.nodes:
-            for chained in seats_of(node):
+        for node in graph.tasks:
+            for chained in chain_of(node):
                 frontier = Frontier(self.done.reached.get(chained.step.name, BEFORE_ALL))
                 if isinstance(chained, StageStep):
                     chained.frontier = frontier
@@ -76,9 +76,9 @@ class Saving:
                     node.frontier = frontier
         files = self._checkpoint.files
         for step in self.done.state:
-            heirs = list(_heirs(network, step))
+            heirs = list(_heirs(graph, step))
             for form in {stage.form for stage, _ in heirs if isinstance(stage, WindowStage)}:
-                self._known.state[step] = dict(in_form(network.plan[step], self.done, files, form))
+                self._known.state[step] = dict(in_form(graph.plan[step], self.done, files, form))
             pieces = files.read(self._known.state[step], step)
             for stage, inherits in heirs:
                 stage.restore({bucket: piece for bucket, piece in pieces.items() if inherits(bucket)})
@@ -94,10 +94,10 @@ class Saving:
         with self._lock:
             if self._round is None and now - self._last >= self._every:
                 self._round, self._last = number, now
-                self._awaited = {node.number for node in self._network.nodes} - self._ended
+                self._awaited = {node.number for node in self._graph.tasks} - self._ended
                 self._settle()
 
-    def passed(self, node: Task, number: int) -> StateSaved | None:
+    def complete_round(self, node: Task, number: int) -> StateSaved | None:
         """A node has carried a round through: save what it knows if this is the one."""
         if number != self._round:
             return None
@@ -107,7 +107,7 @@ class Saving:
                 self._known.add(found)
         return self._report(node)
 
-    def completed(self, node: Task, *, failed: bool) -> StateSaved | None:
+    def end_task(self, node: Task, *, failed: bool) -> StateSaved | None:
         """A node has ended: what it knows now is all. After a failure nothing is saved any more."""
         if failed:
             self._round = NEVER
@@ -137,7 +137,7 @@ class Saving:
             number = self._round
             if self._awaited or number is None:
                 return None
-        if all(reader.frontier.over for reader in self._network.readers.values()):
+        if all(reader.frontier.over for reader in self._graph.readers.values()):
             self._round = None  # the run is about to end, and is saved then
             return None
         reached(CARRIED)
@@ -147,7 +147,7 @@ class Saving:
 
     def _saved(self, node: Task, number: int) -> _Known:
         found, pieces = _Known(Manifest()), {}
-        for chained in seats_of(node):
+        for chained in chain_of(node):
             found.note(chained)
             if isinstance(chained, StageStep):
                 pieces[chained.step.name] = dict(chained.stage.snapshot())
@@ -163,7 +163,7 @@ class Saving:
     def _so_far(self) -> dict[str, Accounts]:
         """The accounts of all runs of this checkpoint."""
         found = {name: Accounts(**each) for name, each in self.done.accounts.items()}
-        for name, each in self._network.accounts().items():
+        for name, each in self._graph.accounts().items():
             found.setdefault(name, Accounts()).add(each)
         return found
 
@@ -229,18 +229,18 @@ def _begun(frontiers: dict[str, float]) -> dict[str, float]:
     return {name: frontier for name, frontier in frontiers.items() if frontier != BEFORE_ALL}
 
 
-def _heirs(network: Network, step: str) -> Iterator[tuple[Stage, Callable[[int], bool]]]:
+def _heirs(graph: ExecutionGraph, step: str) -> Iterator[tuple[Stage, Callable[[int], bool]]]:
     """The stages of a step that keep state, each with whether it takes up a saved bucket."""
-    pattern = network.patterns.get(step)
+    pattern = graph.patterns.get(step)
     if pattern is not None:
         stages, deal = pattern.keepers
         for number, stage in enumerate(stages):
             yield stage, partial(_is_heir, deal, number)
         return
-    for bench in network.benches:
+    for bench in graph.replicas:
         stages = tuple(chained.stage for chained in bench.chain(step) if isinstance(chained, StageStep))
-        leader = network.leaders.get(bench.group.number)
-        owners = first_owners(len(stages) or 1) if leader is None else leader.owners
+        assignment = graph.assignments.get(bench.group.number)
+        owners = initial_owners(len(stages) or 1) if assignment is None else assignment.owners
         for number, stage in enumerate(stages):
             yield stage, partial(_owns, owners, number)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from penstock.clock import Clock
-from penstock.engines.local.options import settings
+from penstock.engines.local.options import resolve_settings
 from penstock.engines.protocol import Gap, RunOptions
 from penstock.errors import NotSupported
 from penstock.lazy import load
@@ -49,7 +49,7 @@ class LocalEngine:
         self._refuse(options)
         if options.checkpoint is not None:
             _refuse_loops(plan)
-        asked = settings(options.engine, plan)
+        asked = resolve_settings(options.engine, plan)
         return LocalRun(plan, asked, clock=clock, events=events, options=options)
 
     def open_harness(
@@ -61,7 +61,7 @@ class LocalEngine:
         self._refuse(options)
         if options.checkpoint is not None:
             raise NotSupported("a run fed by hand keeps no checkpoint", hint="leave checkpoint out")
-        asked = settings(options.engine, plan)
+        asked = resolve_settings(options.engine, plan)
         return LocalHarness(plan, asked, clock=clock, events=events, options=options)
 
     def explain(self, plan: Plan) -> Sequence[str]:

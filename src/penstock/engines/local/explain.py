@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 from penstock.accounts import Accounts
 from penstock.clock import WallClock
-from penstock.engines.local.processes.pool import explained
+from penstock.engines.local.processes.pool import explain_workers
 from penstock.engines.local.topology.tasks import (
-    Group,
-    Part,
-    combined_ahead,
-    cut,
-    is_copied,
+    Role,
+    TaskGroup,
+    is_broadcast,
     is_elastic,
     is_keyed,
-    numbered_steps,
+    preaggregate_groups,
+    split_into_groups,
+    totally_ordered_steps,
 )
 from penstock.operators.choices.patterns import DECOMPOSED
 from penstock.operators.filter import Filter
@@ -36,23 +36,23 @@ _COMBINED = "; with preaggregate=True rows are combined per slice and key before
 
 def explain(plan: Plan) -> list[str]:
     """One line per node, then what scales on threads and what does not."""
-    numbered = numbered_steps(plan)
-    groups = cut(plan, numbered=numbered)
+    numbered = totally_ordered_steps(plan)
+    groups = split_into_groups(plan, numbered=numbered)
     n_nodes = sum(group.width for group in groups)
     lines = [f"{n_nodes} co-routines on a pool of threads, by default one thread per core"]
-    ahead = {name for group in combined_ahead(groups, numbered) for name in group.ahead}
+    ahead = {name for group in preaggregate_groups(groups, numbered) for name in group.preaggregates}
     for group in groups:
         told = _line(group, _PIPELINED if _is_pipelined(group, groups) else _how(group))
-        lines.append(told + _COMBINED * (group.head.name in ahead and group.part is Part.WHOLE))
+        lines.append(told + _COMBINED * (group.head.name in ahead and group.role is Role.WHOLE))
     if numbered:
         lines.append(f"rows of one time are in order by the reader's numbers: {', '.join(sorted(numbered))}")
-    held = [step.name for step in plan if holds_the_gil(step)]
+    held = [step.name for step in plan if holds_gil(step)]
     free = [step.name for step in plan if _works(step) and step.name not in held]
     if free:
         lines.append(f"scale on threads (kernels, Arrow, compiled functions): {', '.join(free)}")
     if held:
         lines.append(f"plain Python, one thread at a time (the GIL): {', '.join(held)}")
-    lines += explained(plan)
+    lines += explain_workers(plan)
     waiting = [step.name for step in plan.sources if not step.op.reader.bounded]  # type: ignore[attr-defined]  # a Source
     if waiting:
         lines.append(f"with a thread of their own, because their readers wait: {', '.join(waiting)}")
@@ -62,7 +62,7 @@ def explain(plan: Plan) -> list[str]:
     return lines
 
 
-def holds_the_gil(step: Step) -> bool:
+def holds_gil(step: Step) -> bool:
     """Whether a step works row by row in plain Python, which threads cannot share."""
     op = step.op
     if isinstance(op, Windows):
@@ -85,11 +85,11 @@ def _works(step: Step) -> bool:
     return isinstance(step.op, Map | Filter | FlatMap | Split | Windows)
 
 
-def _line(group: Group, how: str) -> str:
+def _line(group: TaskGroup, how: str) -> str:
     names = " + ".join(step.name for step in group.steps)
-    if group.part is Part.JOINING:
+    if group.role is Role.MERGE:
         return f"{names}: {group.width} behind them put the parts together"
-    if group.part is Part.WHOLE and is_elastic(group.head):
+    if group.role is Role.WHOLE and is_elastic(group.head):
         degree, moving = group.head.degree, ", and state moves with its keys" * is_keyed(group.head)
         range_ = f"{degree.least} to {degree.most} replicas with elastic=ps.Elastic(), else {degree.least}"
         return f"{names}: {range_}; {how}{moving}"
@@ -98,22 +98,22 @@ def _line(group: Group, how: str) -> str:
     return f"{names}: {group.width} replicas, {how}"
 
 
-def _how(group: Group) -> str:
+def _how(group: TaskGroup) -> str:
     head = group.head
-    if group.part is Part.REPLICAS:
+    if group.role is Role.PARALLEL:
         assert isinstance(head.op, Windows), "only windows are spread"
         return DECOMPOSED[head.op.pattern]
-    if is_copied(head):
+    if is_broadcast(head):
         return "each gets every row"
     if is_keyed(head):
         return f"rows by key ({', '.join(head.up.key) or 'none: one group'})"
     return "forward where as many send, else batches in turn, in order again behind them"
 
 
-def _is_pipelined(group: Group, groups: Sequence[Group]) -> bool:
+def _is_pipelined(group: TaskGroup, groups: Sequence[TaskGroup]) -> bool:
     """Whether rows go from replica to replica (AIR, 3.4): forward, from as many."""
     head = group.head
-    if group.part is not Part.WHOLE or head.routing is not Routing.FORWARD or head.degree.most == 1:
+    if group.role is not Role.WHOLE or head.routing is not Routing.FORWARD or head.degree.most == 1:
         return False
     feeders = [each for ref in head.data_feeds for each in groups if each.has(ref.step)]
     as_many = all((each.width, each.head.degree.most) == (group.width, head.degree.most) for each in feeders)

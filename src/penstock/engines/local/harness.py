@@ -10,9 +10,9 @@ from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
 from penstock.engines.local.options import Settings
-from penstock.engines.local.run import begin, close_all, open_all, result
-from penstock.engines.local.runtime import made
-from penstock.engines.local.scheduling.pool import run_turn
+from penstock.engines.local.run import build_result, close_connectors, open_sinks, report_start
+from penstock.engines.local.runtime import build_runtime
+from penstock.engines.local.scheduling.pool import run_task
 from penstock.engines.local.tasks.source import PushedInput
 from penstock.engines.protocol import RunOptions, RunResult
 from penstock.errors import EngineError, GraphError, PenstockError, nearest_first
@@ -29,15 +29,15 @@ class LocalHarness:
         self._plan, self._options, self._clock, self._events = plan, options, clock, events
         self._feeds = {step.name: PushedInput() for step in plan.sources}
         self._over = False
-        begin(plan, clock, events)
+        report_start(plan, clock, events)
         try:
-            self._run = made(plan, settings, options, clock=clock, events=events, feeds=self._feeds)
-            open_all(self._run)
+            self._run = build_runtime(plan, settings, options, clock=clock, events=events, feeds=self._feeds)
+            open_sinks(self._run)
         except BaseException as failure:
             self._failed(failure)
             raise
         self._run.dispatcher.may_starve = True
-        self._run.dispatcher.begin(self._run.network.nodes)
+        self._run.dispatcher.begin(self._run.graph.tasks)
         self._drive()
 
     def push(self, batches: Mapping[str, SourceBatch]) -> None:
@@ -56,13 +56,13 @@ class LocalHarness:
     def promise(self, watermark: int) -> None:
         """Move every source's watermark to a time in microseconds, as an empty round."""
         self._refuse_over()
-        for reader in self._run.network.readers.values():
+        for reader in self._run.graph.readers.values():
             reader.promise(watermark)
         self.push({})
 
     def take(self, ref: Ref) -> pa.Table:
         """Rows that left on a collected port since the last take."""
-        collections = self._run.network.collections
+        collections = self._run.graph.collections
         if ref not in collections:
             ports = nearest_first(str(ref), map(str, collections))
             raise GraphError(
@@ -78,23 +78,23 @@ class LocalHarness:
         self._drive()
         self._over, outcome = True, "failed"
         try:
-            close_all(self._run.network)
+            close_connectors(self._run.graph)
             outcome = "drained" if self._options.drain else "stopped"
         finally:
             self._events(RunEnded(self._clock.now(), outcome, self._run.progress.batches))
-        return result(self._run, outcome)
+        return build_result(self._run, outcome)
 
     def metrics(self) -> Mapping[str, Accounts]:
         """The accounts so far."""
-        return self._run.network.accounts()
+        return self._run.graph.accounts()
 
     def _drive(self) -> None:
         """Run nodes until there is nothing to do."""
         dispatcher = self._run.dispatcher
-        for source in dispatcher.nodes:
-            dispatcher.written(source)
-        while (node := dispatcher.take(0)) is not None:
-            run_turn(dispatcher, node)
+        for source in dispatcher.tasks:
+            dispatcher.wake_reader(source)
+        while (node := dispatcher.next_task(0)) is not None:
+            run_task(dispatcher, node)
         failure = dispatcher.failure
         if failure is not None:
             self._failed(failure)
@@ -103,7 +103,7 @@ class LocalHarness:
     def _failed(self, failure: BaseException) -> None:
         self._over = True
         if hasattr(self, "_run"):
-            close_all(self._run.network)
+            close_connectors(self._run.graph)
         if isinstance(failure, PenstockError) and failure.step is not None:
             self._events(StepFailed(self._clock.now(), failure.step, str(failure)))
         batches = self._run.progress.batches if hasattr(self, "_run") else 0

@@ -8,15 +8,15 @@ from dataclasses import fields
 from math import inf
 from typing import Any
 
-from penstock.engines.local.schedulers import names, preset
+from penstock.engines.local.schedulers import names, preset_of
 from penstock.errors import EngineError, PenstockError, nearest_first
 from penstock.frozen import dataclass
 from penstock.plan.plan import Plan
 from penstock.timing.duration import micros
 
-PER_NODE = "per-node"
+PER_TASK = "per-node"
 UNBOUNDED = "unbounded"
-WAITS = ("auto", "blocking", "spinning")
+WAIT_MODES = ("auto", "blocking", "spinning")
 COMPOSITIONS = ("combined", "dedicated", "centralised")
 WORKERS = AUTO, PROCESS, THREAD = ("auto", "process", "thread")
 
@@ -61,7 +61,7 @@ class Settings:
     preaggregate: bool = False
 
     @property
-    def most_replicas(self) -> int:
+    def max_replicas(self) -> int:
         """Of an elastic step; with others rows come in another order, which deterministic=True rules out."""
         return self.cores if self.elastic is not None and not self.deterministic else 1
 
@@ -69,7 +69,7 @@ class Settings:
 _ASKED = tuple(field.name for field in fields(Settings) if "_" not in field.name and field.name != "cores")
 
 
-def settings(asked: Any, plan: Plan) -> Settings:
+def resolve_settings(asked: Any, plan: Plan) -> Settings:
     """The settings that `LocalOptions` ask for; EngineError where they make no sense."""
     if asked is None:
         return Settings(cores=_cores(), threads=_cores())
@@ -79,21 +79,21 @@ def settings(asked: Any, plan: Plan) -> Settings:
             hint="options=ps.LocalOptions(...)",
         )
     _one_of("scheduler", asked.scheduler, names())
-    _one_of("channels", asked.channels, WAITS)
+    _one_of("channels", asked.channels, WAIT_MODES)
     _one_of("composition", asked.composition, COMPOSITIONS)
     _one_of("workers", asked.workers, WORKERS)
     dedicated = _names("dedicated", asked.dedicated)
     for name in dedicated:
         _one_of("dedicated", name, [step.name for step in plan])
-    sizes = preset(asked.scheduler)
+    sizes = preset_of(asked.scheduler)
     if asked.elastic is not None:
-        from penstock.engines.local.elastic.live import limits_of
+        from penstock.engines.local.elastic.live import resolve_limits
 
         if not all(hasattr(asked.elastic, name) for name in ("low", "high", "period", "hold")):
             raise EngineError(
                 f"elastic={asked.elastic!r} does not say when to change what", hint="elastic=ps.Elastic()"
             )
-        limits_of(asked.elastic, _cores())
+        resolve_limits(asked.elastic, _cores())
     return Settings(
         cores=_cores(),
         threads=_threads(asked.threads),
@@ -118,11 +118,11 @@ def settings(asked: Any, plan: Plan) -> Settings:
 def _threads(asked: object) -> int:
     if asked is None:
         return _cores()
-    if asked == PER_NODE:
+    if asked == PER_TASK:
         return 0
     if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
         raise EngineError(
-            f"threads={asked!r} is not a number of threads", hint=f'use threads=4, or threads="{PER_NODE}"'
+            f"threads={asked!r} is not a number of threads", hint=f'use threads=4, or threads="{PER_TASK}"'
         )
     return asked
 

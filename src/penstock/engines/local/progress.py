@@ -1,6 +1,6 @@
 """How far a run has come: which rounds have begun, when sources must stop, which rounds are through.
 
-Sources of one pace go in rounds together, so they stop after the same one: whoever is behind goes on to the
+Sources of one group go in rounds together, so they stop after the same one: whoever is behind goes on to the
 round that the first of them has begun, and nothing that was read is left half-way.
 """
 
@@ -22,9 +22,9 @@ from penstock.plan.plan import Step
 from penstock.timing.watermark import AFTER_ALL
 
 if TYPE_CHECKING:
-    from penstock.engines.local.checkpoint import Saving
-    from penstock.engines.local.metrics.latency import Latencies
-    from penstock.engines.local.rescale.rescale import Moves
+    from penstock.engines.local.checkpoint import CheckpointCoordinator
+    from penstock.engines.local.metrics.latency import LatencyTracker
+    from penstock.engines.local.rescale.rescale import Rescaler
     from penstock.events import Event, EventSink
 
 
@@ -47,7 +47,7 @@ class Progress:
     """
 
     def __init__(self, clock: Clock, events: EventSink, *, until: int | None, first: int = 0) -> None:
-        self._clock, self._events, self.telling = clock, events, events is not nobody
+        self._clock, self._events, self.has_listener = clock, events, events is not nobody
         self._lock, self._speaking = threading.Lock(), threading.RLock()
         self._to_tell: deque[Event] = deque()
         self.first = first
@@ -61,68 +61,70 @@ class Progress:
         self._rounds: dict[tuple[int, int], _Round] = {}
         self._n_told = first
         self.stopping = self.shutdown_requested = self.failed = False
-        self.saving: Saving | None = None
-        self.moves: Moves | None = None
-        self.latencies: Latencies | None = None
+        self.checkpoint: CheckpointCoordinator | None = None
+        self.rescaler: Rescaler | None = None
+        self.latencies: LatencyTracker | None = None
         self.reasons: dict[str, list[str]] = {}  # why rows failed, by step, left there by its replicas
 
     @property
-    def watched(self) -> bool:
+    def is_observed(self) -> bool:
         """Whether anything happens when a node has carried a round through."""
-        return self.telling or self.saving is not None or self.latencies is not None
+        return self.has_listener or self.checkpoint is not None or self.latencies is not None
 
-    def source(self, pace: int, step: str) -> None:
-        """A source goes at this pace."""
-        self._sources.setdefault(pace, []).append(step)
+    def add_source(self, round_group: int, step: str) -> None:
+        """A source goes at this round_group."""
+        self._sources.setdefault(round_group, []).append(step)
 
-    def reaches(self, pace: int, node: Task, sinks: Iterable[str]) -> None:
-        """Rounds of this pace are over when this node, among others, has seen them; it writes these sinks."""
-        self._ends.setdefault(pace, set()).add(node.number)
-        self._sinks.setdefault(pace, []).extend(sinks)
+    def add_terminal(self, round_group: int, node: Task, sinks: Iterable[str]) -> None:
+        """Adds a node that must see a round of this group before it is over; it writes these sinks."""
+        self._ends.setdefault(round_group, set()).add(node.number)
+        self._sinks.setdefault(round_group, []).extend(sinks)
 
-    def begin(self, pace: int, number: int) -> bool:
+    def begin(self, round_group: int, number: int) -> bool:
         """Whether a source may begin this round."""
         with self._lock:
-            if number >= self._limits.get(pace, self._limit):
+            if number >= self._limits.get(round_group, self._limit):
                 return False
-            first_of_all = number + 1 > self._begun.get(pace, self.first)
-            self._begun[pace] = max(self._begun.get(pace, self.first), number + 1)
-            if self.telling and (pace, number) not in self._rounds:
-                self._rounds[pace, number] = self._round(pace)
-            if first_of_all and (self.saving is not None or self.moves is not None):
-                self._begun_by_the_first(pace, number)
+            first_of_all = number + 1 > self._begun.get(round_group, self.first)
+            self._begun[round_group] = max(self._begun.get(round_group, self.first), number + 1)
+            if self.has_listener and (round_group, number) not in self._rounds:
+                self._rounds[round_group, number] = self._round(round_group)
+            if first_of_all and (self.checkpoint is not None or self.rescaler is not None):
+                self._begun_by_the_first(round_group, number)
             return True
 
-    def limit(self, pace: int) -> float:
+    def limit(self, round_group: int) -> float:
         """The number of the first round that may not begin, unless the run is stopped before."""
-        return self._limits.get(pace, self._limit)
+        return self._limits.get(round_group, self._limit)
 
-    def is_alone(self, pace: int) -> bool:
-        """Whether one source alone goes at a pace, and nobody must be asked or told when a round begins."""
-        return len(self._sources.get(pace, ())) == 1 and not self.watched and self.moves is None
+    def is_only_source(self, round_group: int) -> bool:
+        """Whether one source alone goes at a group, and nobody must be asked or told when a round begins."""
+        return len(self._sources.get(round_group, ())) == 1 and not self.is_observed and self.rescaler is None
 
-    def went_on(self, pace: int, number: int) -> None:
+    def record_rounds(self, round_group: int, number: int) -> None:
         """A source that is alone has begun and read all rounds before this number."""
         with self._lock:
-            self._begun[pace] = max(self._begun.get(pace, self.first), number)
-            self._carried[pace] = max(self._carried.get(pace, 0), number)
+            self._begun[round_group] = max(self._begun.get(round_group, self.first), number)
+            self._carried[round_group] = max(self._carried.get(round_group, 0), number)
 
-    def _begun_by_the_first(self, pace: int, number: int) -> None:
-        if self.saving is not None:
-            self.saving.begin(number)
-        if self.moves is not None and self.moves.now is not None:
-            self.moves.begin(pace, number)
+    def _begun_by_the_first(self, round_group: int, number: int) -> None:
+        if self.checkpoint is not None:
+            self.checkpoint.begin(number)
+        if self.rescaler is not None and self.rescaler.now is not None:
+            self.rescaler.begin(round_group, number)
 
-    def _round(self, pace: int) -> _Round:
-        read = dict.fromkeys(self._sources.get(pace, ()), 0)
-        written = dict.fromkeys(self._sinks.get(pace, ()), 0)
-        return _Round(self._clock.now(), set(self._ends.get(pace, ())), read, written)
+    def _round(self, round_group: int) -> _Round:
+        read = dict.fromkeys(self._sources.get(round_group, ()), 0)
+        written = dict.fromkeys(self._sinks.get(round_group, ()), 0)
+        return _Round(self._clock.now(), set(self._ends.get(round_group, ())), read, written)
 
     def stop(self) -> None:
         """No new rounds; those that have begun are carried through."""
         with self._lock:
             self.stopping = True
-            self._limits = {pace: self._begun.get(pace, self.first) for pace in self._sources}
+            self._limits = {
+                round_group: self._begun.get(round_group, self.first) for round_group in self._sources
+            }
 
     def fail(self) -> None:
         """The same because a step has failed."""
@@ -140,7 +142,7 @@ class Progress:
         return self.rounds - self.first
 
     @property
-    def n_told(self) -> int:
+    def n_reported(self) -> int:
         """Rounds that went all the way through, as far as that was told."""
         return self._n_told - self.first
 
@@ -149,32 +151,34 @@ class Progress:
         """The number of the first round whose batches were not read."""
         return max(self._carried.values(), default=self.first)
 
-    def received(self, pace: int, number: int) -> None:
+    def stamp_arrival(self, round_group: int, number: int) -> None:
         """The batch of a round is there, or will not come: its latency counts from now on."""
         if self.latencies is not None:
-            self.latencies.stamp(pace, number, self._clock.now())
+            self.latencies.stamp(round_group, number, self._clock.now())
 
-    def was_read(self, pace: int, number: int, step: str, rows: int | None) -> None:
+    def record_read(self, round_group: int, number: int, step: str, rows: int | None) -> None:
         """What a source gave for a round; None when it had no more."""
         if rows is None:
             return
         with self._lock:
-            self._carried[pace] = max(self._carried.get(pace, 0), number + 1)
-            if self.telling:
-                self._rounds[pace, number].rows_in[step] = rows
+            self._carried[round_group] = max(self._carried.get(round_group, 0), number + 1)
+            if self.has_listener:
+                self._rounds[round_group, number].rows_in[step] = rows
 
-    def passed(self, node: Task, pace: int, number: int, written: Mapping[str, int] | None = None) -> None:
+    def complete_round(
+        self, node: Task, round_group: int, number: int, written: Mapping[str, int] | None = None
+    ) -> None:
         """A node has carried a round through."""
-        saved = None if self.saving is None else self.saving.passed(node, number)
+        saved = None if self.checkpoint is None else self.checkpoint.complete_round(node, number)
         if saved is not None:
-            self.tell(saved)
+            self.emit(saved)
         took = {}
         if self.latencies is not None and written:
-            took = self.latencies.committed(pace, number, written, self._clock.now())
-        if not self.telling:
+            took = self.latencies.committed(round_group, number, written, self._clock.now())
+        if not self.has_listener:
             return
         with self._lock:
-            round_ = self._rounds.get((pace, number))
+            round_ = self._rounds.get((round_group, number))
             if round_ is None:
                 return
             round_.rows_out |= written or {}
@@ -183,12 +187,12 @@ class Progress:
             self._note_done()
         self.speak()
 
-    def completed(self, node: Task, *, failed: bool) -> None:
+    def end_task(self, node: Task, *, failed: bool) -> None:
         """A node has ended: no round waits for it any more, unless it has failed."""
-        saved = None if self.saving is None else self.saving.completed(node, failed=failed)
+        saved = None if self.checkpoint is None else self.checkpoint.end_task(node, failed=failed)
         if saved is not None:
-            self.tell(saved)
-        if not self.telling or failed:
+            self.emit(saved)
+        if not self.has_listener or failed:
             return
         with self._lock:
             for ends in self._ends.values():
@@ -221,15 +225,15 @@ class Progress:
             self._to_tell.append(done)
             self._n_told += 1
 
-    def moved(self, step: str, before: float, after: float) -> None:
+    def report_watermark(self, step: str, before: float, after: float) -> None:
         """A source's watermark, before a round and after it."""
-        if self.telling and after > before:
+        if self.has_listener and after > before:
             from penstock.events import WatermarkMoved
 
             at = None if after == AFTER_ALL else int(after)
-            self.tell(WatermarkMoved(self._clock.now(), step, at))
+            self.emit(WatermarkMoved(self._clock.now(), step, at))
 
-    def tell(self, event: Event) -> None:
+    def emit(self, event: Event) -> None:
         """An event, after those that came before it."""
         self._to_tell.append(event)
         self.speak()
@@ -240,14 +244,14 @@ class Progress:
             while self._to_tell:
                 self._events(self._to_tell.popleft())
 
-    def counted(self, step: Step, accounts: Accounts, late: int, errors: int, number: int) -> None:
+    def report_counts(self, step: Step, accounts: Accounts, late: int, errors: int, number: int) -> None:
         """What a step has counted, and how much of it was told before."""
         from penstock.events import RowsErrored, RowsLate
 
         if accounts.late > late:
-            self.tell(RowsLate(self._clock.now(), step.name, accounts.late - late))
+            self.emit(RowsLate(self._clock.now(), step.name, accounts.late - late))
         if accounts.errors > errors:
             found = self.reasons.get(step.name)
             example = found.pop() if found else f"in batch {number}"  # a worker process keeps its reasons
             now, policy = self._clock.now(), step.op.on_error
-            self.tell(RowsErrored(now, step.name, accounts.errors - errors, policy, example))
+            self.emit(RowsErrored(now, step.name, accounts.errors - errors, policy, example))

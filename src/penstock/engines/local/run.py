@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.engines.background_run import BackgroundRun
-from penstock.engines.local.metrics.statistics import NodeStatistics
-from penstock.engines.local.metrics.watchdog import watched
+from penstock.engines.local.metrics.statistics import TaskStatistics
+from penstock.engines.local.metrics.watchdog import run_watchdog
 from penstock.engines.local.options import Settings
-from penstock.engines.local.processes.pool import Crew, crew_of
-from penstock.engines.local.rescale.live import adapting
-from penstock.engines.local.runtime import Made, made
-from penstock.engines.local.scheduling.pool import Pool, depth_first, prefer
+from penstock.engines.local.processes.pool import ProcessPool, build_process_pool
+from penstock.engines.local.rescale.live import elastic_controller
+from penstock.engines.local.runtime import Runtime, build_runtime
+from penstock.engines.local.scheduling.pool import ThreadPool, assign_preferred_workers, depth_first_order
 from penstock.engines.local.tasks.task import Task
-from penstock.engines.local.topology.network import Network
+from penstock.engines.local.topology.network import ExecutionGraph
 from penstock.engines.protocol import Measurements, RunOptions, RunResult
 from penstock.errors import PenstockError
 from penstock.nobody import nobody
@@ -38,9 +38,9 @@ class LocalRun(BackgroundRun):
         super().__init__(plan.graph, "local")
         self._plan, self._settings, self._options = plan, settings, options
         self._clock, self._events = clock, events
-        self._made: Made | None = None
-        self._pool: Pool | None = None
-        self._crew = crew_of(plan, settings, clock)  # forked before there are threads
+        self._made: Runtime | None = None
+        self._pool: ThreadPool | None = None
+        self._processes = build_process_pool(plan, settings, clock)  # forked before there are threads
         self.begin()
 
     def stop(self) -> None:
@@ -58,17 +58,17 @@ class LocalRun(BackgroundRun):
         """Leave at once."""
         if self._made is not None:
             self._made.dispatcher.abort()
-        self._crew.kill()
+        self._processes.kill()
 
     def metrics(self) -> Mapping[str, Accounts]:
         """The accounts so far."""
         if self._made is None:
             return {step.name: Accounts() for step in self._plan}
-        return self._made.network.accounts()
+        return self._made.graph.accounts()
 
-    def statistics(self) -> list[NodeStatistics]:
+    def statistics(self) -> list[TaskStatistics]:
         """What every node has counted so far, one for each replica: rows, batches, time, queues."""
-        return [] if self._made is None else [node.statistics for node in self._made.network.nodes]
+        return [] if self._made is None else [node.statistics for node in self._made.graph.tasks]
 
     def measurements(self) -> Measurements | None:
         """Latency and where the time went so far, if that is measured."""
@@ -79,10 +79,10 @@ class LocalRun(BackgroundRun):
         try:
             return self._carried()
         finally:
-            self._crew.close()
+            self._processes.close()
 
     def _carried(self) -> RunResult:
-        begin(self._plan, self._clock, self._events)
+        report_start(self._plan, self._clock, self._events)
         outcome, folder = "failed", None
         try:
             if self._options.checkpoint is not None:
@@ -104,24 +104,24 @@ class LocalRun(BackgroundRun):
                 from penstock.events import RunEnded
 
                 self._events(RunEnded(self._clock.now(), outcome, self._n_through(outcome)))
-        return result(run, outcome)
+        return build_result(run, outcome)
 
-    def _carry(self, run: Made, folder: Checkpoint | None) -> str:
+    def _carry(self, run: Runtime, folder: Checkpoint | None) -> str:
         """Open, work, save, and close whatever happens; gives the outcome."""
         run.dispatcher.on_failure = lambda node, failure: _failed(run)
         if self._stopping.is_set():
             run.progress.shut_down()
-        self._crew.tell = run.progress.tell
-        open_all(run, folder)
+        self._processes.tell = run.progress.emit
+        open_sinks(run, folder)
         try:
             self._work(run)
-            reached = outcome_of(run.network, self._options)
+            reached = outcome_of(run.graph, self._options)
             self._save(run, drained=reached == "drained")
         except BaseException:
             with suppress(Exception):  # what stopped the run matters more than what followed from it
-                close_all(run.network)
+                close_connectors(run.graph)
             raise
-        close_all(run.network)
+        close_connectors(run.graph)
         return reached
 
     def _n_through(self, outcome: str) -> int:
@@ -129,79 +129,79 @@ class LocalRun(BackgroundRun):
         if self._made is None:
             return 0
         progress = self._made.progress
-        return progress.n_told if outcome == "failed" else progress.batches
+        return progress.n_reported if outcome == "failed" else progress.batches
 
-    def _make(self, folder: Checkpoint | None) -> Made:
+    def _make(self, folder: Checkpoint | None) -> Runtime:
         saving = None
         if folder is not None:
-            from penstock.engines.local.checkpoint import Saving
+            from penstock.engines.local.checkpoint import CheckpointCoordinator
 
-            saving = Saving(folder, self._clock, every=self._settings.save_every_us)
-        return made(
+            saving = CheckpointCoordinator(folder, self._clock, every=self._settings.save_every_us)
+        return build_runtime(
             self._plan,
             self._settings,
             self._options,
             clock=self._clock,
             events=self._events,
             saving=saving,
-            crew=self._crew,
+            processes=self._processes,
         )
 
-    def _save(self, run: Made, *, drained: bool) -> None:
-        if run.progress.saving is not None:
+    def _save(self, run: Runtime, *, drained: bool) -> None:
+        if run.progress.checkpoint is not None:
             rounds = run.progress.rounds + drained
-            run.progress.tell(run.progress.saving.end(rounds, drained=drained))
+            run.progress.emit(run.progress.checkpoint.end(rounds, drained=drained))
 
-    def _work(self, run: Made) -> None:
-        nodes, settings = run.network.nodes, self._settings
-        visited = depth_first(nodes)
-        own = [node for node in visited if needs_thread(node, settings, run.network, self._crew)]
+    def _work(self, run: Runtime) -> None:
+        nodes, settings = run.graph.tasks, self._settings
+        visited = depth_first_order(nodes)
+        own = [node for node in visited if needs_own_thread(node, settings, run.graph, self._processes)]
         for node in own:
             node.dedicated = node.statistics.dedicated = True
         run.dispatcher.begin(nodes)
-        pool = self._pool = Pool(run.dispatcher, waits=settings.channels, pinning=settings.pinning)
+        pool = self._pool = ThreadPool(run.dispatcher, waits=settings.channels, pinning=settings.pinning)
         pool.dedicate(own)
         shared = len(nodes) - len(own)
         most = 1 if settings.seed is not None else settings.threads
         n_threads = min(most, shared)
         if settings.pinning and n_threads:
-            prefer([node for node in visited if not node.dedicated], n_threads)
+            assign_preferred_workers([node for node in visited if not node.dedicated], n_threads)
             run.dispatcher.pinned = True
         pool.set_threads(n_threads)
         limit_us = None if settings.seed is not None else settings.watchdog_us
         with (
-            watched(run.dispatcher, limit_us, clock=self._clock, tell=run.progress.tell),
-            adapting(run, pool, settings, self._clock),
+            run_watchdog(run.dispatcher, limit_us, clock=self._clock, tell=run.progress.emit),
+            elastic_controller(run, pool, settings, self._clock),
         ):
             pool.join()
         pool.join()  # those too that the controller has started in the last moment
         for node in nodes:
-            node.turns.close()
+            node.quanta.close()
         if run.dispatcher.failure is not None:
             raise run.dispatcher.failure
 
 
-def _failed(run: Made) -> None:
+def _failed(run: Runtime) -> None:
     run.progress.fail()
     _hurry(run)
 
 
-def _hurry(run: Made) -> None:
-    for writer in run.network.writers.values():
+def _hurry(run: Runtime) -> None:
+    for writer in run.graph.writers.values():
         writer.hurry()
 
 
-def needs_thread(node: Task, settings: Settings, network: Network, crew: Crew) -> bool:
+def needs_own_thread(node: Task, settings: Settings, graph: ExecutionGraph, processes: ProcessPool) -> bool:
     """Whether a node gets a thread of its own: asked for, or a reader or a process keeps it waiting."""
     if settings.seed is not None:
         return False
-    waits = any(not network.readers[s.name].bounded for s in node.steps if s.name in network.readers)
-    waits = waits or crew.serves(node)
+    waits = any(not graph.readers[s.name].bounded for s in node.steps if s.name in graph.readers)
+    waits = waits or processes.serves(node)
     asked = any(step.op.dedicated or step.name in settings.dedicated for step in node.steps)
     return waits or asked or settings.threads == 0
 
 
-def begin(plan: Plan, clock: Clock, events: EventSink) -> None:
+def report_start(plan: Plan, clock: Clock, events: EventSink) -> None:
     """Say that a run begins."""
     if events is nobody:
         return
@@ -210,27 +210,27 @@ def begin(plan: Plan, clock: Clock, events: EventSink) -> None:
     events(RunStarted(clock.now(), plan.graph, "local", tuple(step.name for step in plan)))
 
 
-def open_all(run: Made, folder: Checkpoint | None = None) -> None:
+def open_sinks(run: Runtime, folder: Checkpoint | None = None) -> None:
     """Open all sinks; if one fails, those that are open are closed again."""
     known = ((folder and folder.known) or {}).get("steps", {})
     try:
-        for name, writer in run.network.writers.items():
-            saving = run.progress.saving
+        for name, writer in run.graph.writers.items():
+            saving = run.progress.checkpoint
             n_written = 0 if saving is None else saving.n_written(name)
             writer.open(resume=name in known, n_written=n_written)
         if folder is not None:
             folder.adopt()
     except BaseException:
         with suppress(Exception):
-            close_all(run.network)
+            close_connectors(run.graph)
         raise
 
 
-def close_all(network: Network) -> None:
+def close_connectors(graph: ExecutionGraph) -> None:
     """Close readers and sinks, whatever happens to one of them; the first error is raised at the end."""
     first: Exception | None = None
-    closing = [reader.close for reader in network.readers.values()]
-    closing += [writer.close for writer in network.writers.values()]
+    closing = [reader.close for reader in graph.readers.values()]
+    closing += [writer.close for writer in graph.writers.values()]
     for close in closing:
         try:
             close()
@@ -240,13 +240,13 @@ def close_all(network: Network) -> None:
         raise first
 
 
-def outcome_of(network: Network, options: RunOptions) -> str:
+def outcome_of(graph: ExecutionGraph, options: RunOptions) -> str:
     """Whether all sources came to their end and everything was let go."""
-    ended = all(reader.frontier.over for reader in network.readers.values())
+    ended = all(reader.frontier.over for reader in graph.readers.values())
     return "drained" if ended and options.drain else "stopped"
 
 
-def result(run: Made, outcome: str) -> RunResult:
+def build_result(run: Runtime, outcome: str) -> RunResult:
     """What a finished run says of itself."""
-    collected = {ref: kept.table() for ref, kept in run.network.collections.items()}
-    return RunResult(outcome, run.progress.batches, run.network.accounts(), collected, run.measurements())
+    collected = {ref: kept.table() for ref, kept in run.graph.collections.items()}
+    return RunResult(outcome, run.progress.batches, run.graph.accounts(), collected, run.measurements())

@@ -10,46 +10,46 @@ from typing import TYPE_CHECKING
 
 from penstock.clock import Clock
 from penstock.engines.local.options import Settings
-from penstock.engines.local.processes import Crew
+from penstock.engines.local.processes import ProcessPool
 from penstock.engines.local.progress import Progress
-from penstock.engines.local.schedulers import make
+from penstock.engines.local.schedulers import make_scheduler
 from penstock.engines.local.scheduling.dispatch import Dispatcher
 from penstock.engines.local.tasks.source import SourceInput
-from penstock.engines.local.topology.build import Building
-from penstock.engines.local.topology.connect import Wiring
-from penstock.engines.local.topology.network import Network
+from penstock.engines.local.topology.build import TaskBuilder
+from penstock.engines.local.topology.connect import ChannelBuilder
+from penstock.engines.local.topology.network import ExecutionGraph
 from penstock.engines.protocol import Measurements, RunOptions
 from penstock.engines.sources import load_tables
 from penstock.frozen import dataclass
 from penstock.plan.plan import Plan
 
 if TYPE_CHECKING:
-    from penstock.engines.local.checkpoint import Saving
-    from penstock.engines.local.metrics.latency import Breakdown
+    from penstock.engines.local.checkpoint import CheckpointCoordinator
+    from penstock.engines.local.metrics.latency import TimeBreakdown
     from penstock.events import EventSink
 
-LONGEST_TURN = 5
+MAX_SIMULATED_QUANTUM = 5
 """Messages in a turn of a simulated run, at most."""
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class Runtime:
     """A run before it begins."""
 
-    network: Network
+    graph: ExecutionGraph
     dispatcher: Dispatcher
     progress: Progress
-    breakdown: Breakdown | None = None
+    breakdown: TimeBreakdown | None = None
 
     def measurements(self) -> Measurements | None:
         """Latency and where the time went so far, if that is measured."""
         latencies = self.progress.latencies
         if self.breakdown is None or latencies is None:
             return None
-        return self.breakdown.measurements(self.network, latencies)
+        return self.breakdown.measurements(self.graph, latencies)
 
 
-def made(
+def build_runtime(
     plan: Plan,
     settings: Settings,
     options: RunOptions,
@@ -57,35 +57,35 @@ def made(
     clock: Clock,
     events: EventSink,
     feeds: Mapping[str, SourceInput] | None = None,
-    saving: Saving | None = None,
-    crew: Crew | None = None,
-) -> Made:
+    saving: CheckpointCoordinator | None = None,
+    processes: ProcessPool | None = None,
+) -> Runtime:
     """Nodes, channels and the dispatcher; tables are read here, and nothing is opened yet."""
     plan = load_tables(plan)
     in_rounds = settings.deterministic or feeds is not None or saving is not None
     first = 0 if saving is None else saving.done.rounds
     progress = Progress(clock, events, until=options.until, first=first)
-    progress.saving = saving
+    progress.checkpoint = saving
     dispatcher, breakdown = _dispatcher(settings), None
-    if (progress.telling or settings.measure) and settings.seed is None:
-        from penstock.engines.local.metrics.latency import Breakdown, Latencies
+    if (progress.has_listener or settings.measure) and settings.seed is None:
+        from penstock.engines.local.metrics.latency import LatencyTracker, TimeBreakdown
 
-        progress.latencies, breakdown = Latencies(), Breakdown(dispatcher.now)
+        progress.latencies, breakdown = LatencyTracker(), TimeBreakdown(dispatcher.now)
     # A worker that lends itself out would seem busy with two nodes at once.
-    dispatcher.lends = settings.elastic is None and breakdown is None
-    building = Building(
+    dispatcher.allows_borrowing = settings.elastic is None and breakdown is None
+    building = TaskBuilder(
         plan,
         clock,
         progress,
         in_rounds=in_rounds,
         drain=options.drain,
         feeds=feeds,
-        crew=crew,
-        most=settings.most_replicas if feeds is None else 1,
+        processes=processes,
+        most=settings.max_replicas if feeds is None else 1,
         watch=_nobody if breakdown is None else breakdown.watch,
         preaggregate=settings.preaggregate,
     )
-    wiring = Wiring(
+    wiring = ChannelBuilder(
         building,
         dispatcher,
         progress,
@@ -93,11 +93,11 @@ def made(
         in_rounds=in_rounds,
         composition=settings.composition,
     )
-    network = wiring.connect()
-    progress.moves = network.moves if network.leaders else None
+    graph = wiring.connect()
+    progress.rescaler = graph.rescaler if graph.assignments else None
     if saving is not None:
-        saving.restore(network)
-    return Made(network, dispatcher, progress, breakdown)
+        saving.restore(graph)
+    return Runtime(graph, dispatcher, progress, breakdown)
 
 
 def _nobody(worker: object) -> None:
@@ -107,7 +107,7 @@ def _nobody(worker: object) -> None:
 def _dispatcher(settings: Settings) -> Dispatcher:
     """By the clock, or step by step with every choice from one seed."""
     if settings.seed is None:
-        scheduler = make(settings.scheduler, Random())  # noqa: S311  # no secrets: it picks nodes
+        scheduler = make_scheduler(settings.scheduler, Random())  # noqa: S311  # no secrets: it picks nodes
         return Dispatcher(scheduler, time.perf_counter_ns, settings.quantum_ns)
     chance = Random(settings.seed)  # noqa: S311  # no secrets: it picks nodes
-    return Dispatcher(make("random", chance), count().__next__, LONGEST_TURN, chance)
+    return Dispatcher(make_scheduler("random", chance), count().__next__, MAX_SIMULATED_QUANTUM, chance)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.engines.local.elastic.controller import THREADS, Controller, Decision, Limits
+from penstock.engines.local.elastic.controller import THREADS, Decision, Limits, ScalingPolicy
 from penstock.engines.local.elastic.sample import Sample, StepSample
 from tests.engines.local.elastic.samples import sample, step
 
@@ -23,20 +23,20 @@ def slow(threads: int, n: int, rows: int, busy: float | None = None) -> Sample:
 
 
 def test_threads_and_replicas_grow_together() -> None:
-    assert changes(Controller(Limits(most_threads=4)).decide(slow(1, 1, 100))) == {
+    assert changes(ScalingPolicy(Limits(most_threads=4)).decide(slow(1, 1, 100))) == {
         "slow": (1, 5),
         THREADS: (1, 4),
     }
 
 
 def test_growth_that_raised_throughput_stays() -> None:
-    controller = Controller(Limits(most_threads=4))
+    controller = ScalingPolicy(Limits(most_threads=4))
     controller.decide(slow(1, 1, 100))
     assert controller.decide(slow(4, 5, 390, busy=3.9)) == []
 
 
 def test_growth_that_raised_nothing_is_taken_back_with_a_reason() -> None:
-    controller = Controller(Limits(most_threads=4))
+    controller = ScalingPolicy(Limits(most_threads=4))
     controller.decide(slow(1, 1, 100))
     back = controller.decide(slow(4, 5, 101, busy=3.9))
     assert changes(back) == {"slow": (5, 1), THREADS: (4, 1)}
@@ -44,7 +44,7 @@ def test_growth_that_raised_nothing_is_taken_back_with_a_reason() -> None:
 
 
 def test_what_was_taken_back_is_held_for_twice_as_long_every_time() -> None:
-    controller = Controller(Limits(most_threads=4, hold=3))
+    controller = ScalingPolicy(Limits(most_threads=4, hold=3))
     tried = []
     for period in range(1, 40):
         if controller.decide(slow(1, 1, 100)):
@@ -55,7 +55,7 @@ def test_what_was_taken_back_is_held_for_twice_as_long_every_time() -> None:
 
 
 def test_a_hold_ends_when_the_load_is_another() -> None:
-    controller = Controller(Limits(most_threads=4, hold=100))
+    controller = ScalingPolicy(Limits(most_threads=4, hold=100))
     controller.decide(slow(1, 1, 100))
     controller.decide(slow(4, 5, 101, busy=3.9))
     assert controller.decide(slow(1, 1, 100)) == []
@@ -63,13 +63,13 @@ def test_a_hold_ends_when_the_load_is_another() -> None:
 
 
 def test_when_sources_are_slow_more_threads_need_not_bring_more_rows() -> None:
-    controller = Controller(Limits(most_threads=4))
+    controller = ScalingPolicy(Limits(most_threads=4))
     assert changes(controller.decide(sample(1, step("a", 0.5), step("b", 0.48)))) == {THREADS: (1, 3)}
     assert controller.decide(sample(3, step("a", 1.0), step("b", 1.75, replicas=2))) == []
 
 
 def test_a_smaller_pool_that_costs_throughput_is_put_back() -> None:
-    controller = Controller(Limits(most_threads=8))
+    controller = ScalingPolicy(Limits(most_threads=8))
     narrow = step("merge", 1, most=1, full=0.9)
     assert changes(controller.decide(sample(8, narrow, rows=100))) == {THREADS: (8, 2)}
     back = controller.decide(sample(2, narrow, rows=90))
@@ -79,7 +79,7 @@ def test_a_smaller_pool_that_costs_throughput_is_put_back() -> None:
 
 def test_after_growth_that_disappoints_the_pool_starts_again_from_what_was_of_use() -> None:
     #  Sixteen threads promise sixteen times as much and bring three times: something else is short.
-    controller = Controller(Limits(most_threads=16))
+    controller = ScalingPolicy(Limits(most_threads=16))
     assert changes(controller.decide(slow(1, 1, 100)))[THREADS] == (1, 16)
     (undone,) = controller.decide(slow(16, 20, 300, busy=15.9))
     assert (undone.step, undone.before, undone.after) == (THREADS, 16, 4)
@@ -91,7 +91,7 @@ def test_after_growth_that_disappoints_the_pool_starts_again_from_what_was_of_us
 
 
 def test_on_another_load_the_pool_may_jump_again() -> None:
-    controller = Controller(Limits(most_threads=16))
+    controller = ScalingPolicy(Limits(most_threads=16))
     controller.decide(slow(1, 1, 100))
     controller.decide(slow(16, 20, 300, busy=15.9))
     controller.decide(sample(4, step("slow", 0.7, replicas=20), rows=50))
@@ -99,7 +99,7 @@ def test_on_another_load_the_pool_may_jump_again() -> None:
 
 
 def test_scaling_down_takes_threads_and_replicas() -> None:
-    controller = Controller(Limits(most_threads=16))
+    controller = ScalingPolicy(Limits(most_threads=16))
     idle = sample(16, step("a", 0.8, replicas=8), rows=10)
     assert changes(controller.decide(idle)) == {THREADS: (16, 1), "a": (8, 2)}
 
@@ -126,7 +126,7 @@ def samples(draw: st.DrawFn) -> Sample:
 def test_whatever_happens_growth_stays_within_the_limits_and_every_change_has_a_reason(
     seen: list[Sample], most: int
 ) -> None:
-    controller = Controller(Limits(most_threads=most))
+    controller = ScalingPolicy(Limits(most_threads=most))
     for one in seen:
         allowed = {s.step: s.most for s in one.steps} | {THREADS: most}
         trial = None
@@ -143,5 +143,5 @@ def test_whatever_happens_growth_stays_within_the_limits_and_every_change_has_a_
 @given(st.lists(samples(), max_size=12))
 @settings(deadline=None)
 def test_the_same_samples_give_the_same_decisions(seen: list[Sample]) -> None:
-    one, two = Controller(Limits(most_threads=16)), Controller(Limits(most_threads=16))
+    one, two = ScalingPolicy(Limits(most_threads=16)), ScalingPolicy(Limits(most_threads=16))
     assert [one.decide(s) for s in seen] == [two.decide(s) for s in seen]

@@ -11,8 +11,8 @@ import pytest
 import penstock as ps
 from penstock.clock import ManualClock
 from penstock.engines.local.elastic.controller import THREADS, Limits
-from penstock.engines.local.elastic.live import PATIENCE, Elasticity, Plant, limits_of
-from penstock.engines.local.metrics.statistics import InputStatistics, NodeStatistics, OutputStatistics
+from penstock.engines.local.elastic.live import PATIENCE, ControlledRun, ElasticController, resolve_limits
+from penstock.engines.local.metrics.statistics import InputStatistics, OutputStatistics, TaskStatistics
 from penstock.errors import EngineError
 from penstock.events import Event, ScaleDecided
 
@@ -23,10 +23,10 @@ class Graph:
     def __init__(self, *, fixed: bool = False) -> None:
         self.ns, self.pool, self.fixed = 0, 1, fixed
         self.port = InputStatistics()
-        self.source = NodeStatistics("source", outputs=(OutputStatistics((self.port,)),))
-        self.slow = [NodeStatistics("slow", inputs=(self.port,))]
-        self.slow[0].started(0)
-        self.port.full(0)
+        self.source = TaskStatistics("source", outputs=(OutputStatistics((self.port,)),))
+        self.slow = [TaskStatistics("slow", inputs=(self.port,))]
+        self.slow[0].start(0)
+        self.port.mark_full(0)
 
     def pass_time(self, ns: int, rows: int) -> None:
         self.ns += ns
@@ -39,14 +39,14 @@ class Graph:
     def set_replicas(self, step: str, n: int) -> bool:
         if self.fixed:
             return False
-        new = [NodeStatistics(step, i, (InputStatistics(),), now=self.ns) for i in range(len(self.slow), n)]
+        new = [TaskStatistics(step, i, (InputStatistics(),), now=self.ns) for i in range(len(self.slow), n)]
         for node in new:
-            node.started(self.ns)
+            node.start(self.ns)
         self.slow = [*self.slow, *new][:n]
         return True
 
-    def plant(self) -> Plant:
-        return Plant(
+    def plant(self) -> ControlledRun:
+        return ControlledRun(
             lambda: [self.source, *self.slow],
             lambda: self.pool,
             self.set_threads,
@@ -58,7 +58,9 @@ class Graph:
 
 def test_decisions_are_carried_out_and_told() -> None:
     graph, told = Graph(), list[Event]()
-    live = Elasticity(graph.plant(), Limits(most_threads=4), 1_000, clock=ManualClock(77), events=told.append)
+    live = ElasticController(
+        graph.plant(), Limits(most_threads=4), 1_000, clock=ManualClock(77), events=told.append
+    )
     graph.pass_time(1_000, 100)
     live.look()
     assert (graph.pool, len(graph.slow)) == (4, 5)
@@ -73,7 +75,9 @@ def test_decisions_are_carried_out_and_told() -> None:
 
 def test_a_change_that_cannot_be_made_is_not_told() -> None:
     graph, told = Graph(fixed=True), list[Event]()
-    live = Elasticity(graph.plant(), Limits(most_threads=4), 1_000, clock=ManualClock(), events=told.append)
+    live = ElasticController(
+        graph.plant(), Limits(most_threads=4), 1_000, clock=ManualClock(), events=told.append
+    )
     graph.pass_time(1_000, 100)
     assert [decision.step for decision in live.look()] == [THREADS]
     assert len(told) == 1
@@ -82,7 +86,7 @@ def test_a_change_that_cannot_be_made_is_not_told() -> None:
 def test_nothing_is_decided_while_a_change_is_being_made_nor_judged_by_what_that_took() -> None:
     graph, told, changing = Graph(), list[Event](), [True, True, False, False]
     plant = replace(graph.plant(), is_changing=lambda: changing.pop(0))
-    live = Elasticity(plant, Limits(most_threads=4), 1_000, clock=ManualClock(), events=told.append)
+    live = ElasticController(plant, Limits(most_threads=4), 1_000, clock=ManualClock(), events=told.append)
     for _ in range(3):  # the third begins in the change
         graph.pass_time(1_000, 100)
         assert live.look() == []
@@ -94,7 +98,7 @@ def test_nothing_is_decided_while_a_change_is_being_made_nor_judged_by_what_that
 def test_a_change_that_is_never_made_does_not_hold_the_others_up_for_ever() -> None:
     graph, told = Graph(), list[Event]()
     plant = replace(graph.plant(), is_changing=lambda: True)
-    live = Elasticity(plant, Limits(most_threads=4), 1_000, clock=ManualClock(), events=told.append)
+    live = ElasticController(plant, Limits(most_threads=4), 1_000, clock=ManualClock(), events=told.append)
     for _ in range(PATIENCE):
         graph.pass_time(1_000, 100)
         assert live.look() == []
@@ -105,7 +109,7 @@ def test_a_change_that_is_never_made_does_not_hold_the_others_up_for_ever() -> N
 def test_the_thread_looks_every_period_and_leaves_when_it_is_stopped() -> None:
     graph = Graph()
     seen = threading.Event()
-    live = Elasticity(
+    live = ElasticController(
         graph.plant(), Limits(most_threads=4), 1, clock=ManualClock(), events=lambda event: seen.set()
     )
     graph.pass_time(1_000, 100)
@@ -116,13 +120,13 @@ def test_the_thread_looks_every_period_and_leaves_when_it_is_stopped() -> None:
 
 
 def test_stopping_what_never_started_is_fine() -> None:
-    Elasticity(
+    ElasticController(
         Graph().plant(), Limits(most_threads=4), 1, clock=ManualClock(), events=lambda event: None
     ).stop()
 
 
 def test_options_become_limits_in_periods() -> None:
-    limits, period = limits_of(ps.Elastic(low=0.5, high=0.7, period="2 s", hold="7 s"), cores=6)
+    limits, period = resolve_limits(ps.Elastic(low=0.5, high=0.7, period="2 s", hold="7 s"), cores=6)
     assert (limits.low, limits.high, limits.most_threads, limits.hold) == (0.5, 0.7, 6, 4)
     assert period == 2_000_000
 
@@ -139,5 +143,5 @@ def test_options_become_limits_in_periods() -> None:
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(EngineError, match=says) as caught:
-        limits_of(ps.Elastic(**options), cores=4)
+        resolve_limits(ps.Elastic(**options), cores=4)
     assert caught.value.hint

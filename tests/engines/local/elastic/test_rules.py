@@ -9,9 +9,9 @@ import pytest
 from penstock.engines.local.elastic.controller import (
     THREADS,
     Limits,
-    bottlenecks,
-    fewer_replicas,
-    more_replicas,
+    add_replicas,
+    find_bottlenecks,
+    remove_replicas,
     resize_pool,
 )
 from penstock.engines.local.elastic.sample import Sample, replicas_for, speed_up, useful_threads
@@ -27,12 +27,12 @@ def replicas(seen: Sample) -> dict[str, int]:
 def test_a_bottleneck_is_congested_and_what_it_writes_to_is_not() -> None:
     #  source -> a (full) -> b (full) -> c (has room)
     seen = sample(4, step("a", 1, full=0.9), step("b", 1, full=0.5), step("c", 0.2))
-    assert [s.step for s in bottlenecks(seen.steps, 0.01)] == ["b"]
+    assert [s.step for s in find_bottlenecks(seen.steps, 0.01)] == ["b"]
 
 
 def test_below_the_threshold_nothing_is_congested() -> None:
     seen = sample(4, step("a", 1, full=0.009))
-    assert bottlenecks(seen.steps, 0.01) == []
+    assert find_bottlenecks(seen.steps, 0.01) == []
 
 
 def test_with_one_replica_each_a_graph_goes_as_fast_as_its_busiest_step_allows() -> None:
@@ -111,20 +111,20 @@ def test_a_pool_outside_the_limits_comes_inside() -> None:
 
 def test_the_bottleneck_gets_the_replicas_that_all_threads_could_keep_busy() -> None:
     seen = sample(4, step("a", 1, full=0.8), step("b", 0.25))
-    found = {d.step: (d.before, d.after) for d in more_replicas(seen, LIMITS)}
+    found = {d.step: (d.before, d.after) for d in add_replicas(seen, LIMITS)}
     assert found == {"a": (1, 16), "b": (1, 4)}
 
 
 def test_reasons_tell_the_bottleneck_from_the_one_that_would_be_next() -> None:
     seen = sample(4, step("a", 1, full=0.8), step("b", 0.25))
-    first, second = more_replicas(seen, LIMITS)
+    first, second = add_replicas(seen, LIMITS)
     assert first.reason == "its input is full 80% of the time and there is work for 16.0 replicas"
     assert second.reason == '"a" is slow now, and this step would be next: there is work for 4.0 replicas'
 
 
 def test_replicas_stay_below_what_a_step_may_have() -> None:
     seen = sample(4, step("a", 1, most=3, full=0.8))
-    assert [d.after for d in more_replicas(seen, LIMITS)] == [3]
+    assert [d.after for d in add_replicas(seen, LIMITS)] == [3]
 
 
 @pytest.mark.parametrize(
@@ -136,28 +136,28 @@ def test_replicas_stay_below_what_a_step_may_have() -> None:
     ],
 )
 def test_no_replicas_are_added_without_need(seen: Sample) -> None:
-    assert more_replicas(seen, LIMITS) == []
+    assert add_replicas(seen, LIMITS) == []
 
 
 def test_a_congested_step_that_the_demand_does_not_explain_gets_one_more() -> None:
     #  It waits for something else than a processor: little work, a full input, idle threads.
     seen = sample(16, step("a", 0.05, full=0.8), step("b", 1, most=1))
-    (decision,) = more_replicas(seen, LIMITS)
+    (decision,) = add_replicas(seen, LIMITS)
     assert (decision.step, decision.after) == ("a", 2)
     assert decision.reason == "its input is full 80% of the time"
 
 
 def test_replicas_without_work_go_when_sources_are_slow() -> None:
     seen = sample(4, step("a", 0.56, replicas=8), step("b", 0.56, replicas=2))
-    assert [(d.step, d.before, d.after) for d in fewer_replicas(seen, LIMITS)] == [("a", 8, 2)]
-    assert fewer_replicas(seen, LIMITS)[0].reason == "there is work for 0.7 replicas"
+    assert [(d.step, d.before, d.after) for d in remove_replicas(seen, LIMITS)] == [("a", 8, 2)]
+    assert remove_replicas(seen, LIMITS)[0].reason == "there is work for 0.7 replicas"
 
 
 def test_no_step_gets_fewer_replicas_than_it_was_given_at_least() -> None:
     seen = Sample(4, (replace(step("a", 0.56, replicas=8), least=3),))
-    assert [(d.step, d.before, d.after) for d in fewer_replicas(seen, LIMITS)] == [("a", 8, 3)]
+    assert [(d.step, d.before, d.after) for d in remove_replicas(seen, LIMITS)] == [("a", 8, 3)]
 
 
 def test_steps_that_may_not_change_keep_their_replicas() -> None:
     seen = sample(4, step("a", 0.1, replicas=8, most=1))
-    assert fewer_replicas(seen, LIMITS) == []
+    assert remove_replicas(seen, LIMITS) == []

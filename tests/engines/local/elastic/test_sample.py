@@ -8,16 +8,16 @@ from penstock.engines.local.metrics.statistics import (
     READ_BLOCKED,
     READY,
     InputStatistics,
-    NodeStatistics,
     OutputStatistics,
+    TaskStatistics,
 )
 
 
-def graph(n: int) -> tuple[list[NodeStatistics], list[InputStatistics]]:
+def graph(n: int) -> tuple[list[TaskStatistics], list[InputStatistics]]:
     """A source and n replicas of one step."""
     ports = [InputStatistics(capacity=10) for _ in range(n)]
-    source = NodeStatistics("source", outputs=(OutputStatistics(tuple(ports)),))
-    steps = [NodeStatistics("step", i, (port,), (OutputStatistics(),)) for i, port in enumerate(ports)]
+    source = TaskStatistics("source", outputs=(OutputStatistics(tuple(ports)),))
+    steps = [TaskStatistics("step", i, (port,), (OutputStatistics(),)) for i, port in enumerate(ports)]
     return [source, *steps], ports
 
 
@@ -38,22 +38,22 @@ def test_a_period_counts_only_what_happened_in_it() -> None:
 def test_busy_is_running_time_in_periods_the_turn_under_way_included() -> None:
     nodes, _ = graph(2)
     sampler = Sampler({}, now=0)
-    nodes[1].started(0)
-    nodes[1].stopped(400, READ_BLOCKED)
-    nodes[2].started(500)
+    nodes[1].start(0)
+    nodes[1].stop(400, READ_BLOCKED)
+    nodes[2].start(500)
     seen = sampler.look(nodes, 2, now=1_000)
     assert seen.steps[1].busy == 0.9
     assert seen.utilisation == 0.45
-    nodes[2].stopped(1_200, READY)
+    nodes[2].stop(1_200, READY)
     assert sampler.look(nodes, 2, now=2_000).steps[1].busy == 0.2
 
 
 def test_write_blocked_ratios_are_the_mean_of_the_inputs_and_the_greatest_of_the_outputs() -> None:
     nodes, ports = graph(2)
     sampler = Sampler({}, now=0)
-    ports[0].full(200)
-    ports[0].free(800)
-    ports[1].full(900)
+    ports[0].mark_full(200)
+    ports[0].mark_free(800)
+    ports[1].mark_full(900)
     seen = sampler.look(nodes, 2, now=1_000)
     assert seen.steps[1].full_in == 0.35
     assert seen.steps[0].full_out == 0.6
@@ -77,10 +77,10 @@ def test_replicas_come_and_go() -> None:
 def test_a_replica_that_comes_back_counts_nothing_twice() -> None:
     nodes, ports = graph(2)
     sampler = Sampler({"step": 2}, now=0)
-    nodes[2].started(0)
-    nodes[2].stopped(900, READ_BLOCKED)
-    ports[1].full(100)
-    ports[1].free(900)
+    nodes[2].start(0)
+    nodes[2].stop(900, READ_BLOCKED)
+    ports[1].mark_full(100)
+    ports[1].mark_free(900)
     ports[1].taken_rows = 50
     sampler.look(nodes, 2, now=1_000)
     sampler.look(nodes[:2], 2, now=2_000)
@@ -90,18 +90,18 @@ def test_a_replica_that_comes_back_counts_nothing_twice() -> None:
 
 def test_what_was_full_before_the_first_look_is_full_all_the_time_at_most() -> None:
     nodes, ports = graph(1)
-    ports[0].full(0)
+    ports[0].mark_full(0)
     assert Sampler({}, now=500).look(nodes, 1, now=1_000).steps[1].full_in == 1.0
 
 
 def test_a_source_that_never_waits_for_rows_is_pressed_though_there_is_room() -> None:
     nodes, _ = graph(1)
     sampler = Sampler({}, now=0)
-    nodes[0].started(0)
-    nodes[0].stopped(10, READY)
+    nodes[0].start(0)
+    nodes[0].stop(10, READY)
     assert sampler.look(nodes, 1, now=1_000).pressed(0.01)
-    nodes[0].started(1_000)
-    nodes[0].stopped(1_500, READ_BLOCKED)
+    nodes[0].start(1_000)
+    nodes[0].stop(1_500, READ_BLOCKED)
     seen = sampler.look(nodes, 1, now=2_000)
     assert seen.steps[0].waiting == 0.5
     assert not seen.pressed(0.01)
@@ -111,7 +111,7 @@ def test_what_has_a_thread_of_its_own_keeps_no_thread_of_the_pool_busy() -> None
     nodes, _ = graph(2)
     nodes[1].dedicated = nodes[2].dedicated = True
     for node in nodes:
-        node.started(0)
+        node.start(0)
     seen = Sampler({"step": 4}, now=0).look(nodes, 2, now=1_000)
     assert (seen.steps[1].busy, seen.utilisation) == (2.0, 0.5)
     assert useful_threads(seen, {"source": 1, "step": 4}) == 1
@@ -120,7 +120,7 @@ def test_what_has_a_thread_of_its_own_keeps_no_thread_of_the_pool_busy() -> None
 def test_a_pool_without_threads_stays_so() -> None:
     nodes, _ = graph(1)
     nodes[0].dedicated = nodes[1].dedicated = True
-    nodes[1].started(0)
+    nodes[1].start(0)
     seen = Sampler({"step": 4}, now=0).look(nodes, 0, now=1_000)
     assert (seen.utilisation, resize_pool(seen, {"source": 1, "step": 4}, Limits(most_threads=4))) == (
         0,

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.engines.local.elastic.suggest import suggest_parallelism
-from penstock.engines.local.metrics.statistics import NodeStatistics
+from penstock.engines.local.metrics.statistics import TaskStatistics
 
 ANY = dict.fromkeys("abc", 1_000)
 
 
-def ran(step: str, ns: int, replica: int = 0) -> NodeStatistics:
-    node = NodeStatistics(step, replica)
+def ran(step: str, ns: int, replica: int = 0) -> TaskStatistics:
+    node = TaskStatistics(step, replica)
     node.running_ns = ns
     return node
 

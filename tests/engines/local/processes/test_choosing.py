@@ -9,7 +9,7 @@ import pytest
 import penstock as ps
 from penstock import col
 from penstock.engines.local.processes import pool as choosing
-from penstock.engines.local.processes.pool import can_move, chosen, explained
+from penstock.engines.local.processes.pool import can_run_in_process, explain_workers, uses_processes
 from penstock.plan.plan import Step
 from tests.engines.local.processes.runs import NUMBERS, numbers
 
@@ -57,24 +57,27 @@ MOVING = PLAIN | {"looks up", "batch", "state", "count"}
 
 
 def test_functions_in_plain_python_can_move_and_what_scales_on_threads_stays() -> None:
-    assert {name for name, step in steps().items() if can_move(step)} == MOVING
+    assert {name for name, step in steps().items() if can_run_in_process(step)} == MOVING
 
 
 def test_asked_for_processes_whatever_can_move_does_so() -> None:
-    assert {name for name, step in steps().items() if chosen(step, "process")} == MOVING
-    assert {name for name, step in steps(1).items() if chosen(step, "process")} == MOVING
-    assert not any(chosen(step, "thread") for step in steps().values())
+    assert {name for name, step in steps().items() if uses_processes(step, "process")} == MOVING
+    assert {name for name, step in steps(1).items() if uses_processes(step, "process")} == MOVING
+    assert not any(uses_processes(step, "thread") for step in steps().values())
 
 
-def test_by_itself_only_what_has_replicas_and_shares_nothing_moves() -> None:
-    assert {name for name, step in steps().items() if chosen(step, "auto")} == PLAIN
-    assert not any(chosen(step, "auto") for step in steps(1).values())
+def test_by_itself_only_what_has_replicas_and_shares_nothing_rescaler() -> None:
+    assert {name for name, step in steps().items() if uses_processes(step, "auto")} == PLAIN
+    assert not any(uses_processes(step, "auto") for step in steps(1).values())
 
 
 def test_state_of_elastic_steps_stays_where_it_can_move_between_replicas() -> None:
     elastic = steps((1, 4))
-    assert {name for name, step in elastic.items() if chosen(step, "process")} == MOVING - {"state", "count"}
-    assert {name for name, step in elastic.items() if chosen(step, "auto")} == PLAIN
+    assert {name for name, step in elastic.items() if uses_processes(step, "process")} == MOVING - {
+        "state",
+        "count",
+    }
+    assert {name for name, step in elastic.items() if uses_processes(step, "auto")} == PLAIN
 
 
 def test_explain_says_what_replicas_are_and_why() -> None:
@@ -83,7 +86,7 @@ def test_explain_says_what_replicas_are_and_why() -> None:
         "on more than one core and in a program without other threads"
     )
     asks = 'workers="process" makes them processes'
-    assert explained(steps().values()) == [
+    assert explain_workers(steps().values()) == [
         f"map: {pays}",
         f"flat_map: {pays}",
         f"filter: {pays}",
@@ -94,13 +97,13 @@ def test_explain_says_what_replicas_are_and_why() -> None:
         f"state: replicas are threads, because its state would be in another process; {asks}",
         f"count: replicas are threads, because its state would be in another process; {asks}",
     ]
-    assert explained(steps(1).values()) == []
+    assert explain_workers(steps(1).values()) == []
 
 
 def test_without_fork_all_stay_threads_and_explain_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choosing, "CAN_FORK", False)
-    assert not any(chosen(step, "process") for step in steps().values())
-    assert explained([steps()["map"]]) == [
+    assert not any(uses_processes(step, "process") for step in steps().values())
+    assert explain_workers([steps()["map"]]) == [
         "map: replicas are threads, because this platform has no fork, "
         "by which functions would reach another process"
     ]

@@ -14,10 +14,10 @@ import pytest
 import penstock as ps
 from penstock import col
 from penstock.engines.local.options import Settings
-from penstock.engines.local.processes.pool import Crew, crew_of
+from penstock.engines.local.processes.pool import ProcessPool, build_process_pool
 from penstock.engines.local.processes.transport import LEAST
-from penstock.engines.local.run import needs_thread
-from penstock.engines.local.runtime import made
+from penstock.engines.local.run import needs_own_thread
+from penstock.engines.local.runtime import build_runtime
 from penstock.engines.protocol import RunOptions
 from penstock.events import nobody
 from tests.engines.local.processes.runs import (
@@ -76,7 +76,7 @@ def test_by_itself_a_step_turns_into_processes_while_it_runs_and_says_so(
     monkeypatch.setattr("penstock.engines.local.processes.pool.LEAST_WAY_NS", 0)
     monkeypatch.setattr("penstock.engines.local.processes.pool.ENOUGH", 0)
     monkeypatch.setattr("penstock.engines.local.processes.pool._cores", lambda: 2)
-    monkeypatch.setattr("penstock.engines.local.processes.pool.is_alone", lambda: True)
+    monkeypatch.setattr("penstock.engines.local.processes.pool.is_single_threaded", lambda: True)
     graph, memory, heard = ps.PipeGraph("auto", chaining=False), ps.write.memory(), list[ps.events.Event]()
     numbers(graph, 90).map(burning, schema=SEEN, parallelism=2, name="burning").sink(memory)
     graph.run("local", events=heard.append)
@@ -94,41 +94,43 @@ def test_by_itself_no_process_is_made_on_one_core_or_beside_other_threads(
 ) -> None:
     graph = ps.PipeGraph("few")
     numbers(graph, 3).map(seen, schema=SEEN, parallelism=2).sink(ps.write.memory())
-    monkeypatch.setattr("penstock.engines.local.processes.pool.is_alone", lambda: alone)
-    crew = Crew(graph.plan(), "auto", ps.ManualClock(), cores=1 if alone else 8)
-    assert crew.pids == []
-    crew = Crew(graph.plan(), "process", ps.ManualClock(), cores=1)
-    assert len(crew.pids) == 2
-    crew.close()
+    monkeypatch.setattr("penstock.engines.local.processes.pool.is_single_threaded", lambda: alone)
+    processes = ProcessPool(graph.plan(), "auto", ps.ManualClock(), cores=1 if alone else 8)
+    assert processes.pids == []
+    processes = ProcessPool(graph.plan(), "process", ps.ManualClock(), cores=1)
+    assert len(processes.pids) == 2
+    processes.close()
 
 
 def test_elastic_steps_have_a_process_for_every_replica_that_the_machine_can_use() -> None:
     graph = ps.PipeGraph("elastic")
     numbers(graph, 3).map(seen, schema=SEEN, parallelism=(1, 8)).sink(ps.write.memory())
-    crew = Crew(graph.plan(), "process", ps.ManualClock(), most=4)
-    pids = crew.pids
+    processes = ProcessPool(graph.plan(), "process", ps.ManualClock(), most=4)
+    pids = processes.pids
     assert len(pids) == 4
-    crew.close()
+    processes.close()
     assert all(is_gone(pid) for pid in pids)
-    crew = Crew(graph.plan(), "process", ps.ManualClock())
-    assert len(crew.pids) == 1  # nothing is elastic unless elastic= is given
-    crew.close()
+    processes = ProcessPool(graph.plan(), "process", ps.ManualClock())
+    assert len(processes.pids) == 1  # nothing is elastic unless elastic= is given
+    processes.close()
 
 
 def test_every_replica_of_an_elastic_step_that_waits_for_a_process_has_a_thread_to_wait_in() -> None:
     graph, settings = ps.PipeGraph("elastic"), Settings(cores=3, elastic=ps.Elastic(), workers="process")
     numbers(graph, 3).map(seen, schema=SEEN, parallelism=(1, 8), name="seen").sink(ps.write.memory())
-    crew = crew_of(graph.plan(), settings, ps.ManualClock())
+    processes = build_process_pool(graph.plan(), settings, ps.ManualClock())
     try:
-        run_ = made(graph.plan(), settings, RunOptions(), clock=ps.ManualClock(), events=nobody, crew=crew)
+        run_ = build_runtime(
+            graph.plan(), settings, RunOptions(), clock=ps.ManualClock(), events=nobody, processes=processes
+        )
         waiting = [
             (node.steps[0].name, node.replica)
-            for node in run_.network.nodes
-            if needs_thread(node, settings, run_.network, crew)
+            for node in run_.graph.tasks
+            if needs_own_thread(node, settings, run_.graph, processes)
         ]
         assert waiting == [("seen", 0), ("seen", 1), ("seen", 2)]
     finally:
-        crew.close()
+        processes.close()
 
 
 def test_batches_may_be_of_any_size_and_type() -> None:

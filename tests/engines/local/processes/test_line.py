@@ -6,15 +6,15 @@ import socket
 
 import pytest
 
-from penstock.engines.local.processes.transport import Line, Room
+from penstock.engines.local.processes.transport import Connection, SharedBuffer
 
-Ends = tuple[Line, Line]
+Ends = tuple[Connection, Connection]
 
 
 @pytest.fixture
 def ends() -> Ends:
-    (ours, theirs), there, back = socket.socketpair(), Room(), Room()
-    return Line(ours, write=there, read=back), Line(theirs, write=back, read=there)
+    (ours, theirs), there, back = socket.socketpair(), SharedBuffer(), SharedBuffer()
+    return Connection(ours, write=there, read=back), Connection(theirs, write=back, read=there)
 
 
 def test_messages_come_with_their_bodies_in_both_directions(ends: Ends) -> None:

@@ -6,23 +6,23 @@ import os
 
 import pytest
 
-from penstock.engines.local.processes.transport import LEAST, Room
+from penstock.engines.local.processes.transport import LEAST, SharedBuffer
 from penstock.errors import EngineError
 
 
 @pytest.fixture
-def room() -> Room:
-    return Room()
+def room() -> SharedBuffer:
+    return SharedBuffer()
 
 
-def test_what_is_put_in_is_taken_out(room: Room) -> None:
+def test_what_is_put_in_is_taken_out(room: SharedBuffer) -> None:
     sizes = room.put([b"one", b"", memoryview(b"three")])
     assert sizes == [3, 0, 5]
     assert room.take(sizes) == [b"one", b"", b"three"]
     room.close()
 
 
-def test_a_room_grows_with_what_is_put_in_and_stays_large(room: Room) -> None:
+def test_a_room_grows_with_what_is_put_in_and_stays_large(room: SharedBuffer) -> None:
     body = bytes(range(256)) * (LEAST // 100)
     assert room.take(room.put([body])) == [body]
     assert room.nbytes >= len(body) > LEAST
@@ -30,7 +30,7 @@ def test_a_room_grows_with_what_is_put_in_and_stays_large(room: Room) -> None:
     room.close()
 
 
-def test_the_other_side_sees_what_outgrew_the_room_after_the_fork(room: Room) -> None:
+def test_the_other_side_sees_what_outgrew_the_room_after_the_fork(room: SharedBuffer) -> None:
     body = b"x" * (3 * LEAST)
     child = os.fork()
     if not child:
@@ -43,7 +43,7 @@ def test_the_other_side_sees_what_outgrew_the_room_after_the_fork(room: Room) ->
 
 
 def test_without_memory_the_error_says_how_much_was_wanted(
-    room: Room, monkeypatch: pytest.MonkeyPatch
+    room: SharedBuffer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(file: int, start: int, size: int) -> None:
         raise OSError("no space left")
@@ -58,6 +58,6 @@ def test_without_memory_the_error_says_how_much_was_wanted(
 def test_it_works_where_files_cannot_be_made_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create", raising=False)
     monkeypatch.delattr(os, "posix_fallocate", raising=False)
-    room = Room()
+    room = SharedBuffer()
     assert room.take(room.put([b"y" * (2 * LEAST)])) == [b"y" * (2 * LEAST)]
     room.close()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.engines.local.processes.purity import shares
+from penstock.engines.local.processes.purity import find_shared_state
 
 LIMIT = 3
 WORDS = re.compile(r"\w+")
@@ -90,7 +90,7 @@ def with_default(row: Any, rows: list[Any] = []) -> Any:  # noqa: B006  # the po
     [plain, calls, recurses, with_inner_count, capturing((1, "a", None)), capturing(plain), lambda r: r],
 )
 def test_a_function_of_constants_modules_classes_and_such_functions_shares_nothing(call: Any) -> None:
-    assert shares(call) is None
+    assert find_shared_state(call) is None
 
 
 @pytest.mark.parametrize(
@@ -109,15 +109,15 @@ def test_a_function_of_constants_modules_classes_and_such_functions_shares_nothi
     ],
 )
 def test_what_could_differ_in_a_copy_is_named(call: Any, reason: str) -> None:
-    assert shares(call) == reason
+    assert find_shared_state(call) == reason
 
 
 def test_a_function_with_attributes_or_with_a_name_that_has_no_value_yet_may_change() -> None:
     def remembers(row: Any) -> Any:
         return later
 
-    assert shares(remembers) == "it uses later, a cell that may change"
+    assert find_shared_state(remembers) == "it uses later, a cell that may change"
     later = 1
-    assert shares(remembers) is None
+    assert find_shared_state(remembers) is None
     remembers.calls = 0  # type: ignore[attr-defined]  # the point
-    assert shares(remembers) == "it has attributes, which it may change"
+    assert find_shared_state(remembers) == "it has attributes, which it may change"

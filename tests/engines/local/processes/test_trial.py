@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.engines.local.processes.pool import ENOUGH, LEAST_WAY_NS, TRIED, Choice
+from penstock.engines.local.processes.pool import ENOUGH, LEAST_WAY_NS, TRIED, WorkerChoice
 
 
 class Way:
@@ -20,8 +20,8 @@ class Way:
         self.n_gone += 1
 
 
-def choice(way: Way, told: Callable[[str], None] = lambda reason: None) -> Choice:
-    return Choice(told, now_ns=lambda: way.now)
+def choice(way: Way, told: Callable[[str], None] = lambda reason: None) -> WorkerChoice:
+    return WorkerChoice(told, now_ns=lambda: way.now)
 
 
 def test_small_batches_stay_in_threads_and_the_way_is_not_even_tried() -> None:

@@ -17,7 +17,7 @@ import pytest
 import penstock as ps
 from penstock import col
 from penstock.accounts import Accounts
-from penstock.engines.local.processes.pool import Crew
+from penstock.engines.local.processes.pool import ProcessPool
 from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import Site
 from penstock.stages.stateless import StatelessStage
@@ -55,15 +55,15 @@ def test_a_worker_that_dies_is_an_error_with_its_step_and_how(at: int, how: str,
     assert held() == before
 
 
-def crew_of(function: Callable[[Any], dict[str, int]]) -> tuple[Crew, StatelessStage]:
+def crew_of(function: Callable[[Any], dict[str, int]]) -> tuple[ProcessPool, StatelessStage]:
     """One worker for one step, and the stage that asks it."""
     graph = ps.PipeGraph("alone")
     numbers(graph, 3).map(function, schema=NUMBERS, name="alone").sink(ps.write.memory())
     plan = graph.plan()
-    crew = Crew(plan, "process", ps.ManualClock())
-    stage = crew.stage_of(plan["alone"], 0, Site("alone", None, Accounts(), ps.ManualClock()))
+    processes = ProcessPool(plan, "process", ps.ManualClock())
+    stage = processes.stage_of(plan["alone"], 0, Site("alone", None, Accounts(), ps.ManualClock()))
     assert isinstance(stage, StatelessStage), "a map has no state"
-    return crew, stage
+    return processes, stage
 
 
 def some_rows() -> Batch:
@@ -71,24 +71,24 @@ def some_rows() -> Batch:
 
 
 def test_a_worker_killed_while_it_has_nothing_to_do_is_noticed_with_the_next_batch() -> None:
-    crew, stage = crew_of(dies)
+    processes, stage = crew_of(dies)
     assert [rows.rows.to_pydict() for _, rows in stage.made(some_rows())] == [{"v": [1, 2]}]
-    (pid,) = crew.pids
+    (pid,) = processes.pids
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(ps.EngineError, match=r"was killed by signal 9 \(SIGKILL\)"):
         list(stage.made(some_rows()))
     assert is_gone(pid)
-    crew.close()
+    processes.close()
 
 
 def test_a_worker_that_somebody_else_has_waited_for_is_an_error_all_the_same() -> None:
-    crew, stage = crew_of(dies)
-    (pid,) = crew.pids
+    processes, stage = crew_of(dies)
+    (pid,) = processes.pids
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     with pytest.raises(ps.EngineError) as failure:
         list(stage.made(some_rows()))
-    crew.close()
+    processes.close()
     assert failure.value.fact == "a worker process ended"
 
 
@@ -98,10 +98,10 @@ def hangs(row: Any) -> dict[str, int]:
     return {"v": 0}
 
 
-def test_a_function_that_never_returns_can_be_looked_at_and_is_ended_with_the_crew() -> None:
+def test_a_function_that_never_returns_can_be_looked_at_and_is_ended_with_the_processes() -> None:
     before = held()
-    crew, stage = crew_of(hangs)
-    (pid,), failures = crew.pids, list[BaseException]()
+    processes, stage = crew_of(hangs)
+    (pid,), failures = processes.pids, list[BaseException]()
 
     def ask() -> None:
         try:
@@ -111,13 +111,13 @@ def test_a_function_that_never_returns_can_be_looked_at_and_is_ended_with_the_cr
 
     asking = threading.Thread(target=ask)
     asking.start()
-    worker = crew.workers[0]
+    worker = processes.workers[0]
     while not any("in hangs: threading.Event().wait()" in line for line in worker.stack()):
         assert asking.is_alive()
-    crew.kill()
+    processes.kill()
     asking.join(30)
     assert "was killed by signal 9" in str(failures)
-    crew.close()
+    processes.close()
     assert is_gone(pid)
     assert worker.stack() == []
     assert held() == before

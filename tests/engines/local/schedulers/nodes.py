@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.engines.local.metrics.statistics import InputStatistics, NodeStatistics, OutputStatistics
+from penstock.engines.local.metrics.statistics import InputStatistics, OutputStatistics, TaskStatistics
 
 
 @dataclass(frozen=True)
 class Candidate:
     """A node as schedulers see it."""
 
-    statistics: NodeStatistics
+    statistics: TaskStatistics
 
 
 def reader(
@@ -20,7 +20,7 @@ def reader(
     """A node with one input port and no output."""
     port = InputStatistics()
     port.put_rows, port.oldest = waiting, oldest
-    statistics = NodeStatistics(step, inputs=(port,))
+    statistics = TaskStatistics(step, inputs=(port,))
     statistics.last_ran = last_ran
     return Candidate(statistics)
 
@@ -28,6 +28,6 @@ def reader(
 def source(step: str, *, last_ran: int | None = None, writes_to: InputStatistics | None = None) -> Candidate:
     """A node without an input port."""
     outputs = (OutputStatistics((writes_to,)),) if writes_to else ()
-    statistics = NodeStatistics(step, outputs=outputs)
+    statistics = TaskStatistics(step, outputs=outputs)
     statistics.last_ran = last_ran
     return Candidate(statistics)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from random import Random as RandomNumbers
 
-from penstock.engines.local.metrics.statistics import READY, InputStatistics, NodeStatistics, OutputStatistics
+from penstock.engines.local.metrics.statistics import READY, InputStatistics, OutputStatistics, TaskStatistics
 from penstock.engines.local.schedulers import (
     LeastRecentlyRun,
     MaxQueueLength,
@@ -78,11 +78,11 @@ def worker(reads: int, waits: int, writes: int, room: float) -> Candidate:
     """A node that read and wrote so many rows in a turn of 100 ns, with so much waiting and so much room."""
     port, after = InputStatistics(), InputStatistics(capacity=room)
     out = OutputStatistics((after,))
-    statistics = NodeStatistics("worker", inputs=(port,), outputs=(out,))
-    statistics.started(0)
+    statistics = TaskStatistics("worker", inputs=(port,), outputs=(out,))
+    statistics.start(0)
     port.put_rows = port.taken_rows = reads
     out.rows = writes
-    statistics.stopped(100, READY)
+    statistics.stop(100, READY)
     port.put_rows += waits
     return Candidate(statistics)
 

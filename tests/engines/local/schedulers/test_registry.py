@@ -41,25 +41,25 @@ def _nothing_stays_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_every_name_of_ours_makes_its_scheduler(name: str, made: type) -> None:
-    assert type(schedulers.make(name, RandomNumbers(1))) is made
+    assert type(schedulers.make_scheduler(name, RandomNumbers(1))) is made
     assert name in schedulers.names()
 
 
 def test_a_registered_scheduler_is_found_by_its_name() -> None:
     schedulers.register("last-ready", lambda random: LastReady())
     ready = [reader("a"), reader("b")]
-    assert schedulers.make("last-ready", RandomNumbers(1)).choose(ready, 0, 0) is ready[1]
+    assert schedulers.make_scheduler("last-ready", RandomNumbers(1)).choose(ready, 0, 0) is ready[1]
     assert "last-ready" in schedulers.names()
 
 
 def test_registering_twice_replaces() -> None:
     schedulers.register("mine", lambda random: LastReady())
     schedulers.register("mine", schedulers.Random)
-    assert isinstance(schedulers.make("mine", RandomNumbers(1)), schedulers.Random)
+    assert isinstance(schedulers.make_scheduler("mine", RandomNumbers(1)), schedulers.Random)
 
 
 def test_the_presets_differ_in_scheduler_quantum_batch_and_queue() -> None:
-    fast, much = schedulers.preset("latency"), schedulers.preset("throughput")
+    fast, much = schedulers.preset_of("latency"), schedulers.preset_of("throughput")
     assert fast.quantum_ns < much.quantum_ns
     assert fast.batch_size == 1 < much.batch_size
     assert fast.queue_size < much.queue_size
@@ -67,13 +67,13 @@ def test_the_presets_differ_in_scheduler_quantum_batch_and_queue() -> None:
 
 
 def test_a_schedulers_own_name_comes_with_the_sizes_for_throughput() -> None:
-    assert schedulers.preset("min-latency").quantum_ns == schedulers.preset("throughput").quantum_ns
-    assert schedulers.preset("min-latency").scheduler == "min-latency"
+    assert schedulers.preset_of("min-latency").quantum_ns == schedulers.preset_of("throughput").quantum_ns
+    assert schedulers.preset_of("min-latency").scheduler == "min-latency"
 
 
 def test_an_unknown_scheduler_is_refused_with_the_nearest_first() -> None:
     with pytest.raises(EngineError) as caught:
-        schedulers.make("min-latncy", RandomNumbers(1))
+        schedulers.make_scheduler("min-latncy", RandomNumbers(1))
     assert caught.value.fact == 'there is no scheduler "min-latncy"'
     assert caught.value.detail is not None
     assert caught.value.detail.startswith("available: min-latency, ")
@@ -98,7 +98,7 @@ def test_a_factory_that_raises_is_named() -> None:
     forgetful: Any = lambda: LastReady()  # noqa: PLW0108  # what somebody may write
     schedulers.register("mine", forgetful)
     with pytest.raises(EngineError, match='the factory of scheduler "mine" raised') as caught:
-        schedulers.make("mine", RandomNumbers(1))
+        schedulers.make_scheduler("mine", RandomNumbers(1))
     assert "lambda random: MyScheduler()" in str(caught.value.hint)
 
 
@@ -106,4 +106,4 @@ def test_a_factory_must_give_something_that_chooses() -> None:
     nothing: Any = lambda random: object()
     schedulers.register("mine", nothing)
     with pytest.raises(EngineError, match='"mine" gave object, which has no choose'):
-        schedulers.make("mine", RandomNumbers(1))
+        schedulers.make_scheduler("mine", RandomNumbers(1))

@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 class EndOfRound:
     """All rows of a round have passed here.
 
-    pace    which sources' rounds: those that go together share one
+    round_group    which sources' rounds: those that go together share one
     number  the round, from 0
     mark    how far the stream has come
     """
 
-    __slots__ = ("frontier", "number", "pace")
+    __slots__ = ("frontier", "number", "round_group")
 
-    def __init__(self, pace: int, number: int, frontier: Frontier) -> None:
-        self.pace, self.number, self.frontier = pace, number, frontier
+    def __init__(self, round_group: int, number: int, frontier: Frontier) -> None:
+        self.round_group, self.number, self.frontier = round_group, number, frontier
 
 
 OneRow = tuple[PlainRow | None, int, int, int, Origin, Frontier, int]
@@ -53,7 +53,7 @@ the mark of the round's end; and when it was put in.
 """
 
 
-class Rescaled:
+class ActiveReplicas:
     """From here on batches are dealt in turn to the first `n` replicas."""
 
     __slots__ = ("n",)
@@ -62,13 +62,13 @@ class Rescaled:
         self.n = n
 
 
-class Word(ABC):
+class ControlMessage(ABC):
     """A seldom message, which knows itself what it means to its reader."""
 
     __slots__ = ()
 
     @abstractmethod
-    def come(self, node: InputTask, channel: Channel) -> None:
+    def deliver(self, node: InputTask, channel: Channel) -> None:
         """The node has taken it from the channel."""
 
 
@@ -87,11 +87,11 @@ class Channel:
     capacity   messages that fit; writers may go over it by what one message becomes
     max_rows   rows that fit
     schema     the columns of rows that come by themselves, if any do
-    paces      the paces whose rounds come through here
+    round_groups      the round_groups whose rounds come through here
     control    rows change the reader's state only: marks say nothing about its data
     feedback   the rows come from a later step, and are for the round after theirs
 
-    Kept for the reader alone: `frontier`, `reached` (pace -> last round that has ended), `ended`, `kept`
+    Kept for the reader alone: `frontier`, `reached` (group -> last round that has ended), `ended`, `kept`
     (rows that wait for the end of their round), `halted` (what comes next must wait for other channels).
     """
 
@@ -108,10 +108,10 @@ class Channel:
         "items",
         "kept",
         "max_rows",
-        "paces",
         "port",
         "reached",
         "reader",
+        "round_groups",
         "schema",
         "stamps",
         "statistics",
@@ -130,7 +130,7 @@ class Channel:
     ) -> None:
         self.dispatcher, self.capacity, self.max_rows = dispatcher, capacity, max_rows
         self.port, self.control, self.feedback = port, control, feedback
-        self.paces: frozenset[int] = frozenset()
+        self.round_groups: frozenset[int] = frozenset()
         self.items: deque[Any] = deque()
         self.stamps: deque[int] = deque()
         self.statistics = InputStatistics(max_rows, capacity)
@@ -164,7 +164,7 @@ class Channel:
         self.stamps.append(now)
         self.items.append(message)
         if self.reader.statistics.state is READ_BLOCKED:
-            self.dispatcher.written(self.reader)
+            self.dispatcher.wake_reader(self.reader)
 
     def push_row(self, message: OneRow) -> bool:
         """The same for a row by itself; gives whether there may be no more room."""
@@ -179,14 +179,14 @@ class Channel:
             counted.oldest = message[-1]
         items.append(message)
         if self.reader.statistics.state is READ_BLOCKED:
-            self.dispatcher.written(self.reader)
+            self.dispatcher.wake_reader(self.reader)
         return len(items) >= self.capacity
 
     def pop(self) -> Any:
         """Take the oldest message; wakes the writer if it waits for room."""
         message, counted = self.items.popleft(), self.statistics
         if type(message) is tuple:
-            self.took(int(message[0] is not None))
+            self.record_taken(int(message[0] is not None))
             return message
         self.stamps.popleft()
         counted.oldest = self._oldest()
@@ -194,19 +194,19 @@ class Channel:
             counted.taken_rows += message.num_rows
             counted.taken_batches += 1
         if self.writer.statistics.state is WRITE_BLOCKED:
-            self.dispatcher.read(self.writer)
+            self.dispatcher.wake_writer(self.writer)
         return message
 
-    def took(self, n_rows: int) -> None:
+    def record_taken(self, n_rows: int) -> None:
         """So many rows by themselves, and ends of rounds, were taken from `items`."""
         counted = self.statistics
         counted.taken_rows += n_rows
         counted.taken_batches += n_rows
         counted.oldest = self._oldest()
         if self.writer.statistics.state is WRITE_BLOCKED:
-            self.dispatcher.read(self.writer)
+            self.dispatcher.wake_writer(self.writer)
 
-    def passed_by(self, n_rows: int) -> None:
+    def record_direct(self, n_rows: int) -> None:
         """So many rows were brought to the reader by hand."""
         counted = self.statistics
         counted.put_rows += n_rows
@@ -226,7 +226,7 @@ class Channel:
         """The reader has completed: what was sent and will be sent is only counted (`unread`)."""
         self.abandoned = True
         if self.writer.statistics.state is WRITE_BLOCKED:
-            self.dispatcher.read(self.writer)
+            self.dispatcher.wake_writer(self.writer)
 
     @property
     def unread(self) -> int:

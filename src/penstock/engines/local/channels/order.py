@@ -5,7 +5,7 @@ from __future__ import annotations
 from penstock.engines.local.channels.channel import Channel
 
 
-class Line:
+class OrderedMerge:
     """The channels of all replicas: the one with the next ticket is read, all where a round ends.
 
     now  the channels that may be read
@@ -36,9 +36,9 @@ class Line:
         self.wait_for_others(channel)
 
     def _whose(self) -> Channel:
-        return self._channels[turn_of(self._turn, self._first, self._n_active)]
+        return self._channels[replica_for(self._turn, self._first, self._n_active)]
 
 
-def turn_of(ticket: int, first: int, n_active: int) -> int:
+def replica_for(ticket: int, first: int, n_active: int) -> int:
     """The replica that gets a numbered batch; since ticket `first` so many replicas are active."""
     return (ticket - first) % n_active

@@ -1,4 +1,4 @@
-"""Where rows go when they leave a node: an outlet per edge of the plan, with a channel to each replica.
+"""Where rows go when they leave a node: an output per edge of the plan, with a channel to each replica.
 
 Batches dealt in turn are numbered by the one node that deals them. A ticket with the number follows each
 batch to its replica, and passes it behind everything that the batch has become, be it nothing; whoever reads
@@ -15,8 +15,15 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engines.frontiers import OVER, Frontier
-from penstock.engines.local.channels.channel import BROKEN, CLOSED, Channel, EndOfRound, Rescaled, Word
-from penstock.engines.local.channels.order import turn_of
+from penstock.engines.local.channels.channel import (
+    BROKEN,
+    CLOSED,
+    ActiveReplicas,
+    Channel,
+    ControlMessage,
+    EndOfRound,
+)
+from penstock.engines.local.channels.order import replica_for
 from penstock.engines.local.metrics.statistics import OutputStatistics
 from penstock.operators.op import LATE, LATE_RIGHT
 from penstock.stages.rows.batch import Batch
@@ -28,7 +35,7 @@ if TYPE_CHECKING:
 _NOTHING = Frontier()
 
 
-class Outlet(ABC):
+class Output(ABC):
     """One edge of the plan, seen from one node that writes it.
 
     port  the output port of the step
@@ -57,20 +64,20 @@ class Outlet(ABC):
     def deal(self, batch: Batch) -> None:
         """Rows to the channels."""
 
-    def end_round(self, pace: int, number: int, frontier: Frontier) -> None:
+    def end_round(self, round_group: int, number: int, frontier: Frontier) -> None:
         """All rows of a round have left."""
         self._send_rest()
         if not self._promises:
             frontier = OVER if frontier.over else _NOTHING
-        message = EndOfRound(pace, number, frontier)
+        message = EndOfRound(round_group, number, frontier)
         for channel in self.channels:
             channel.push(message)
 
-    def ticket(self, ticket: int | Rescaled | Word) -> None:
+    def forward(self, message: int | ActiveReplicas | ControlMessage) -> None:
         """All rows of a numbered batch have left, or the number of replicas has changed."""
         self._send_rest()
         for channel in self.channels:
-            channel.push(ticket)
+            channel.push(message)
 
     def close(self, *, broken: bool = False) -> None:
         """No more rows will leave; `broken` if some of the round at hand are missing."""
@@ -84,9 +91,9 @@ class Outlet(ABC):
         whole = merge_batches(self._gathered, self._gathered[0].schema)
         n_full = whole.num_rows // size * size
         for first in range(0, n_full, size):
-            self.deal(cut(whole, first, first + size))
+            self.deal(slice_batch(whole, first, first + size))
         self._n_gathered = whole.num_rows - n_full
-        self._gathered = [cut(whole, n_full, whole.num_rows)] if self._n_gathered else []
+        self._gathered = [slice_batch(whole, n_full, whole.num_rows)] if self._n_gathered else []
 
     def _send_rest(self) -> None:
         if self._gathered:
@@ -95,7 +102,7 @@ class Outlet(ABC):
             self.deal(whole)
 
 
-class Straight(Outlet):
+class ForwardOutput(Output):
     """Everything to the only channel."""
 
     def __init__(self, port: str, channels: Sequence[Channel], size: int | None = None) -> None:
@@ -112,7 +119,7 @@ class Straight(Outlet):
         return self._size is None and self._promises
 
 
-class Dealt(Outlet):
+class PartitionedOutput(Output):
     """By key, by window or by slice: whatever the deal says."""
 
     def __init__(self, port: str, channels: Sequence[Channel], deal: Deal, size: int | None = None) -> None:
@@ -125,7 +132,7 @@ class Dealt(Outlet):
             self.channels[replica].push(share)
 
 
-class Copied(Outlet):
+class BroadcastOutput(Output):
     """Every batch to every replica."""
 
     def deal(self, batch: Batch) -> None:
@@ -134,7 +141,7 @@ class Copied(Outlet):
             channel.push(batch)
 
 
-class InTurn(Outlet):
+class RoundRobinOutput(Output):
     """Batch after batch to replica after replica; with tickets where order is to be restored.
 
     n_active  the replicas that have their turn, the first of them; the others wait to be needed
@@ -167,7 +174,7 @@ class InTurn(Outlet):
         """The batch to the next."""
         if self._wanted != self.n_active:
             self._follow(self._wanted)
-        channel = self.channels[turn_of(self._next, self._first, self.n_active)]
+        channel = self.channels[replica_for(self._next, self._first, self.n_active)]
         channel.push(batch)
         if self._numbered:
             channel.push(self._next)
@@ -177,10 +184,10 @@ class InTurn(Outlet):
         self.n_active, self._first = n_active, self._next
         if self._numbered:
             for channel in self.channels:
-                channel.push(Rescaled(n_active))
+                channel.push(ActiveReplicas(n_active))
 
 
-class InSlices(Outlet):
+class EvenSplitOutput(Output):
     """The rows of a round in equal slices, one per replica: put together in order, they are as they were."""
 
     def __init__(
@@ -205,7 +212,7 @@ class InSlices(Outlet):
         """Not before all are known."""
         self._waiting.append(batch)
 
-    def end_round(self, pace: int, number: int, frontier: Frontier) -> None:
+    def end_round(self, round_group: int, number: int, frontier: Frontier) -> None:
         """Slices of about equal length."""
         batches, self._waiting = self._waiting, []
         if batches:
@@ -214,11 +221,11 @@ class InSlices(Outlet):
             bounds = [whole.num_rows * i // n_active for i in range(n_active + 1)]
             for channel, first, end in zip(self.channels, bounds, bounds[1:], strict=False):
                 if first < end:
-                    channel.push(cut(whole, first, end))
-        super().end_round(pace, number, frontier)
+                    channel.push(slice_batch(whole, first, end))
+        super().end_round(round_group, number, frontier)
 
 
-def cut(batch: Batch, first: int, end: int) -> Batch:
+def slice_batch(batch: Batch, first: int, end: int) -> Batch:
     """Rows first to end of a batch, without copying columns."""
     if batch.plain is not None:
         return batch.take(np.arange(first, end))

@@ -54,7 +54,7 @@ class Limits:
 # not because something after it holds it back. A replicated step's input is the mean over its replicas.
 
 
-def bottlenecks(steps: Iterable[StepSample], congestion: float) -> list[StepSample]:
+def find_bottlenecks(steps: Iterable[StepSample], congestion: float) -> list[StepSample]:
     """The bottlenecks among the steps, in the order of the graph.
 
     congestion  the write-blocked ratio from which a port counts as congested
@@ -71,11 +71,11 @@ def bottlenecks(steps: Iterable[StepSample], congestion: float) -> list[StepSamp
 # gives them up.
 
 
-def more_replicas(sample: Sample, limits: Limits) -> list[Decision]:
+def add_replicas(sample: Sample, limits: Limits) -> list[Decision]:
     """Replicas to add; none if nothing is congested, or if all threads are busy anyway."""
     if sample.utilisation > limits.high and sample.threads >= limits.most_threads:
         return []
-    slow = bottlenecks(sample.steps, limits.congestion)
+    slow = find_bottlenecks(sample.steps, limits.congestion)
     if not slow:
         return []
     wanted = replicas_for(sample, limits.most_threads)
@@ -106,7 +106,7 @@ def _grow(step: StepSample, wanted: float, slow: StepSample) -> Decision | None:
     return Decision(step.step, step.replicas, after, reason)
 
 
-def fewer_replicas(sample: Sample, limits: Limits) -> list[Decision]:
+def remove_replicas(sample: Sample, limits: Limits) -> list[Decision]:
     """Replicas to take away: those that neither the sources' rows nor all the threads could keep busy."""
     if sample.pressed(limits.congestion):
         wanted = replicas_for(sample, limits.most_threads)
@@ -165,7 +165,7 @@ HALF = 0.5
 ANOTHER_LOAD = 0.3  # a throughput this far from the one at the time of the hold is another load
 
 
-def another_load(now: int, then: int) -> bool:
+def is_other_load(now: int, then: int) -> bool:
     """Whether a throughput is so far from an earlier one that conclusions from then say nothing now."""
     return abs(now - then) > ANOTHER_LOAD * then
 
@@ -229,7 +229,7 @@ class Holds:
     def lift(self, throughput: int) -> None:
         """Forget the holds of another load."""
         self._holds = {
-            step: hold for step, hold in self._holds.items() if not another_load(throughput, hold.throughput)
+            step: hold for step, hold in self._holds.items() if not is_other_load(throughput, hold.throughput)
         }
 
     def allowed(self, decisions: Sequence[Decision], period: int) -> list[Decision]:
@@ -244,7 +244,7 @@ class Holds:
 # replicas are of no use without threads and the other way round.
 
 
-class Controller:
+class ScalingPolicy:
     """Decides on threads and replicas for one run."""
 
     def __init__(self, limits: Limits) -> None:
@@ -294,7 +294,7 @@ class Controller:
         careful = self._is_careful(sample)
         most = min(self._limits.most_threads, 2 * sample.threads) if careful else self._limits.most_threads
         limits = replace(self._limits, most_threads=most)
-        growing = self._holds.allowed(more_replicas(sample, limits), self._period)
+        growing = self._holds.allowed(add_replicas(sample, limits), self._period)
         if growing and careful:
             return growing
         replicas = {step.step: step.replicas for step in sample.steps}
@@ -303,14 +303,14 @@ class Controller:
         threads = self._holds.allowed([pool], self._period) if pool is not None else []
         if growing or any(decision.after > decision.before for decision in threads):
             return [*growing, *(decision for decision in threads if decision.after > decision.before)]
-        return [*threads, *self._holds.allowed(fewer_replicas(sample, limits), self._period)]
+        return [*threads, *self._holds.allowed(remove_replicas(sample, limits), self._period)]
 
     def _is_careful(self, sample: Sample) -> bool:
         """Whether the load is still one on which a large jump disappointed.
 
         Then it goes one thing at a time, replicas before threads, and no further than twice the threads.
         """
-        if self._careful_at is not None and another_load(sample.throughput, self._careful_at):
+        if self._careful_at is not None and is_other_load(sample.throughput, self._careful_at):
             self._careful_at = None
         return self._careful_at is not None
 

@@ -13,9 +13,9 @@ from dataclasses import field
 from typing import Protocol
 
 from penstock.clock import Clock
-from penstock.engines.local.elastic.controller import THREADS, Controller, Decision, Limits
+from penstock.engines.local.elastic.controller import THREADS, Decision, Limits, ScalingPolicy
 from penstock.engines.local.elastic.sample import Sampler
-from penstock.engines.local.metrics.statistics import NodeStatistics
+from penstock.engines.local.metrics.statistics import TaskStatistics
 from penstock.errors import EngineError, PenstockError
 from penstock.events import EventSink, ScaleDecided
 from penstock.frozen import dataclass
@@ -25,7 +25,7 @@ PATIENCE = 5
 """Periods in a row that a change of replicas may take before the controller looks at everything else."""
 
 
-class Asked(Protocol):
+class ElasticOptions(Protocol):
     """What users say about elasticity (`ps.Elastic`)."""
 
     @property
@@ -46,7 +46,7 @@ class Asked(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Plant:
+class ControlledRun:
     """The run that is controlled.
 
     nodes         the statistics of all replicas that there are now
@@ -59,7 +59,7 @@ class Plant:
     least         step -> replicas it must have, if not one
     """
 
-    nodes: Callable[[], Iterable[NodeStatistics]]
+    nodes: Callable[[], Iterable[TaskStatistics]]
     threads: Callable[[], int]
     set_threads: Callable[[int], None]
     set_replicas: Callable[[str, int], bool]
@@ -69,14 +69,14 @@ class Plant:
     is_changing: Callable[[], bool] = lambda: False
 
 
-class Elasticity:
+class ElasticController:
     """Looks at a run once per period, and changes it."""
 
     def __init__(
-        self, plant: Plant, limits: Limits, period_us: int, *, clock: Clock, events: EventSink
+        self, plant: ControlledRun, limits: Limits, period_us: int, *, clock: Clock, events: EventSink
     ) -> None:
         self._plant, self._clock, self._events = plant, clock, events
-        self._controller = Controller(limits)
+        self._controller = ScalingPolicy(limits)
         self._sampler = Sampler(plant.most, plant.now(), plant.least)
         self._period_s = period_us / 1e6
         self._n_changing = 0
@@ -125,7 +125,7 @@ class Elasticity:
             self.look()
 
 
-def limits_of(asked: Asked, cores: int) -> tuple[Limits, int]:
+def resolve_limits(asked: ElasticOptions, cores: int) -> tuple[Limits, int]:
     """The limits that `ps.Elastic` asks for on so many cores, and the period in microseconds."""
     if not 0 < asked.low < asked.high <= 1:
         raise EngineError(

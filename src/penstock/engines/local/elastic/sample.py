@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, inf
 
-from penstock.engines.local.metrics.statistics import InputStatistics, NodeStatistics
+from penstock.engines.local.metrics.statistics import InputStatistics, TaskStatistics
 from penstock.frozen import dataclass
 
 SELDOM = 0.1  # a source that waits for rows less than this share of a period could give out more
@@ -98,14 +98,14 @@ class Sampler:
     def __init__(self, most: Mapping[str, int], now: int, least: Mapping[str, int] | None = None) -> None:
         self._most, self._least = most, least or {}
         self._looked = now
-        self._nodes: dict[NodeStatistics, _Look] = {}
+        self._nodes: dict[TaskStatistics, _Look] = {}
         self._ports: dict[InputStatistics, int] = {}
 
-    def look(self, nodes: Iterable[NodeStatistics], threads: int, now: int) -> Sample:
+    def look(self, nodes: Iterable[TaskStatistics], threads: int, now: int) -> Sample:
         """The period since the last look."""
         took = max(1, now - self._looked)
         self._looked = now
-        steps: dict[str, list[NodeStatistics]] = {}
+        steps: dict[str, list[TaskStatistics]] = {}
         for node in nodes:
             steps.setdefault(node.step, []).append(node)
         ports = {port: None for replicas in steps.values() for node in replicas for port in _ports(node)}
@@ -122,7 +122,7 @@ class Sampler:
     def _step(
         self,
         step: str,
-        replicas: Sequence[NodeStatistics],
+        replicas: Sequence[TaskStatistics],
         full: Mapping[InputStatistics, float],
         now: int,
         took: int,
@@ -154,7 +154,7 @@ class Sampler:
         )
 
 
-def _ports(node: NodeStatistics) -> Iterable[InputStatistics]:
+def _ports(node: TaskStatistics) -> Iterable[InputStatistics]:
     yield from node.inputs
     for out in node.outputs:
         yield from out.subscribers

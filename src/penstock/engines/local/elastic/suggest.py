@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from heapq import heapify, heapreplace
 
-from penstock.engines.local.metrics.statistics import NodeStatistics
+from penstock.engines.local.metrics.statistics import TaskStatistics
 from penstock.errors import EngineError
 
 
 def suggest_parallelism(
-    nodes: Iterable[NodeStatistics], *, cores: int, most: Mapping[str, int] | None = None
+    nodes: Iterable[TaskStatistics], *, cores: int, most: Mapping[str, int] | None = None
 ) -> dict[str, int]:
     """Step -> the replicas it should have so that all cores are used; at least one each.
 

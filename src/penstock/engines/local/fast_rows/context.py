@@ -15,7 +15,7 @@ from penstock.engines.frontiers import Frontier
 PlainRow = Mapping[str, object]
 
 Origin = tuple[int, int | None]
-"""The pace of a source, and its rank among several, by which rows of equal time are ordered before all else.
+"""The group of a source, and its rank among several, by which rows of equal time are ordered before all else.
 """
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from penstock.engines.frontiers import Frontier
-from penstock.engines.local.channels.output import Straight
+from penstock.engines.local.channels.output import ForwardOutput
 from penstock.engines.local.fast_rows.context import PlainRow, RowContext
 from penstock.engines.local.metrics.statistics import READ_BLOCKED
 
@@ -71,8 +71,8 @@ class DirectCall:
     )
     every_round: ClassVar[bool] = True
 
-    def __init__(self, outlet: Straight) -> None:
-        self._outlet, (self._channel,) = outlet, outlet.channels
+    def __init__(self, output: ForwardOutput) -> None:
+        self._outlet, (self._channel,) = output, output.channels
         self._takes: RowTask | None = None
         self._carry: Callable[[Any, int], bool] | None = None
         self._nothing: Callable[[Any, int], bool] | None = None
@@ -174,4 +174,4 @@ class DirectCall:
         takes, self._takes, self._carry = self._takes, None, None
         assert takes is not None, "the reader is at hand"
         takes.end_rows(number)
-        self._channel.dispatcher.ended(self._channel.reader, failure)
+        self._channel.dispatcher.fail_task(self._channel.reader, failure)

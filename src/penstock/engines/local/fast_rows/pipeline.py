@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from penstock.accounts import Accounts
 from penstock.engines.frontiers import Frontier
-from penstock.engines.local.channels.output import Straight
+from penstock.engines.local.channels.output import ForwardOutput
 from penstock.engines.local.fast_rows.context import PlainRow, RowContext, RowOutput
 from penstock.engines.local.fast_rows.direct_call import DirectCall
 from penstock.engines.local.tasks.chain import ChainedStep, SinkStep, Target, count_rows
@@ -94,7 +94,7 @@ class RowPipeline:
 
 
 class BatchOutput:
-    """The tail of a line whose rows go on as batches of one, to chain or outlets of any kind."""
+    """The tail of a line whose rows go on as batches of one, to chain or outputs of any kind."""
 
     every_round: ClassVar[bool] = True
 
@@ -103,7 +103,7 @@ class BatchOutput:
     ) -> None:
         self._targets: tuple[Target, ...] = last.targets.get(OUT, ())
         self._schema, self._round_end_steps = last.step.outputs[OUT].schema, tuple(round_end_steps)
-        self._leaves = any(chained.outlets for chained in chain)
+        self._leaves = any(chained.outputs for chained in chain)
         self._context: RowContext
         self._frontier: Frontier
 
@@ -189,11 +189,11 @@ def _row_output(
 ) -> RowOutput:
     """Returns where rows go from the last step: the short way for one sink or one channel."""
     targets, schema = last.targets.get(OUT, ()), last.step.outputs[OUT].schema
-    outlets = [outlet for chained in chain for outlet in chained.outlets]
-    if not outlets and len(rest) == 1 and isinstance(rest[0], SinkStep) and targets == (rest[0].feed,):
+    outputs = [output for chained in chain for output in chained.outputs]
+    if not outputs and len(rest) == 1 and isinstance(rest[0], SinkStep) and targets == (rest[0].feed,):
         return rest[0]
-    if not rest and len(outlets) == 1:
-        (outlet,) = outlets
-        if isinstance(outlet, Straight) and targets == (outlet.send,) and outlet.begin_rows(schema):
-            return DirectCall(outlet)
+    if not rest and len(outputs) == 1:
+        (output,) = outputs
+        if isinstance(output, ForwardOutput) and targets == (output.send,) and output.begin_rows(schema):
+            return DirectCall(output)
     return BatchOutput(last, chain, round_end_steps)

@@ -2,7 +2,7 @@
 
 Rows of a round share its stamp, and so do windows that a round lets go (WindFlow, 5.4: what an input makes
 leave has its time). Counted per round: a stamp is two numbers in a ring, and a sink looks it up by the
-round's number. Stamps have one writer, the source of the pace that is first in a round.
+round's number. Stamps have one writer, the source of the round_group that is first in a round.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from functools import partial
 from typing import Any
 
 from penstock.engines.local.tasks.chain import ChainedStep
-from penstock.engines.local.topology.network import Network, seats_of
+from penstock.engines.local.topology.network import ExecutionGraph, chain_of
 from penstock.engines.protocol import Latency, Measurements
 
 RING = 1 << 12
-"""Rounds whose stamps are known; what took longer than so many rounds of its pace is not counted."""
+"""Rounds whose stamps are known; what took longer than so many rounds of its round_group is not counted."""
 PARTS = 8
 """Buckets between two powers of two."""
 N_BUCKETS = 64 * PARTS
@@ -47,7 +47,7 @@ class Histogram:
         for bucket, count in enumerate(self._counts):
             left -= count
             if count and left <= 0:
-                return min(highest_in(bucket), self._most)
+                return min(upper_bound_of(bucket), self._most)
         return self._most
 
 
@@ -62,7 +62,7 @@ def bucket_of(us: int) -> int:
     return us if power < 0 else power * PARTS + (us >> power)
 
 
-def highest_in(bucket: int) -> int:
+def upper_bound_of(bucket: int) -> int:
     """The greatest length in a bucket.
 
     >>> [highest_in(bucket_of(us)) for us in (0, 7, 15, 16, 100, 1000)]
@@ -72,7 +72,7 @@ def highest_in(bucket: int) -> int:
     return ((bucket - power * PARTS + 1) << power) - 1
 
 
-class Latencies:
+class LatencyTracker:
     """The stamps of a run, and what its sinks make of them."""
 
     def __init__(self) -> None:
@@ -80,20 +80,20 @@ class Latencies:
         self._stamps: dict[int, tuple[array[int], array[int]]] = {}
         self._sinks: dict[str, Histogram] = {}
 
-    def stamp(self, pace: int, number: int, now: int) -> None:
+    def stamp(self, round_group: int, number: int, now: int) -> None:
         """A round was read; of sources that go together the first counts."""
-        if pace not in self._stamps:
+        if round_group not in self._stamps:
             with self._lock:
-                self._stamps.setdefault(pace, (array("q", [-1] * RING), array("q", [0] * RING)))
-        numbers, stamps = self._stamps[pace]
+                self._stamps.setdefault(round_group, (array("q", [-1] * RING), array("q", [0] * RING)))
+        numbers, stamps = self._stamps[round_group]
         place = number % RING
         if numbers[place] != number:
             stamps[place] = now
             numbers[place] = number
 
-    def committed(self, pace: int, number: int, rows: Mapping[str, int], now: int) -> dict[str, int]:
+    def committed(self, round_group: int, number: int, rows: Mapping[str, int], now: int) -> dict[str, int]:
         """Sinks have committed so many rows of a round; gives how long it took them to get there."""
-        numbers, stamps = self._stamps.get(pace, ((), ()))
+        numbers, stamps = self._stamps.get(round_group, ((), ()))
         place = number % RING
         if not numbers or numbers[place] != number:
             return {}
@@ -121,7 +121,7 @@ _DOES = ("at_once", "few_rows", "next", "write_batches", "resume")
 """Calls that are work from beginning to end, of stages, readers, writers and own loops."""
 
 
-class Watch:
+class Stopwatch:
     """The stop-watch of one worker: calls inside a call are not counted twice."""
 
     def __init__(self, now: Callable[[], int]) -> None:
@@ -163,31 +163,31 @@ class Watch:
         return timed
 
 
-class Breakdown:
+class TimeBreakdown:
     """The stop-watches of a run: one per stage, reader, writer and own loop."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
-        self._watches: dict[int, tuple[Any, Watch]] = {}
+        self._watches: dict[int, tuple[Any, Stopwatch]] = {}
 
     def watch(self, worker: Any) -> None:
         """Measure what a worker does, from before anybody calls it."""
-        found = Watch(self._now)
+        found = Stopwatch(self._now)
         found.on(worker)
         self._watches[id(worker)] = worker, found
 
-    def measurements(self, network: Network, latencies: Latencies) -> Measurements:
+    def measurements(self, graph: ExecutionGraph, latencies: LatencyTracker) -> Measurements:
         """What has been measured so far."""
-        user = {step.name: 0 for step in network.plan}
+        user = {step.name: 0 for step in graph.plan}
         system, held = dict(user), dict(user)
-        for node in network.nodes:
+        for node in graph.tasks:
             own = [
-                (chained.step.name, self._ns(worker)) for chained in seats_of(node) for worker in _of(chained)
+                (chained.step.name, self._ns(worker)) for chained in chain_of(node) for worker in _of(chained)
             ]
             own.append((node.steps[0].name, self._ns(getattr(node, "loop", None))))
             for step, ns in own:
                 user[step] += ns
-            for chained in seats_of(node):
+            for chained in chain_of(node):
                 held[chained.step.name] += sum(self._held(worker) for worker in _of(chained))
             rest = node.statistics.running_until(self._now()) - sum(ns for _, ns in own)
             system[node.steps[0].name] += max(0, rest)

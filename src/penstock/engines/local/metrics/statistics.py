@@ -74,12 +74,12 @@ class InputStatistics:
             space = min(space, (self.capacity_batches - self.waiting_batches) * mean)
         return max(0.0, space)
 
-    def full(self, now: int) -> None:
+    def mark_full(self, now: int) -> None:
         """A writer found no room: the port is full from now on."""
         if self.full_since is None:
             self.full_since = now
 
-    def free(self, now: int) -> None:
+    def mark_free(self, now: int) -> None:
         """There is room again."""
         since, self.full_since = self.full_since, None
         if since is not None:
@@ -103,15 +103,15 @@ class OutputStatistics:
         self.seen_rows = 0
 
 
-class NodeStatistics:
+class TaskStatistics:
     """One node, which is one replica of a step or of fused steps.
 
-    The worker calls `started` when it takes the node and `stopped` when the node gives way, with the state
-    it went into; whoever wakes a blocked node calls `woke`. Everything about time follows from these three.
+    The worker calls `start` when it takes the node and `stop` when the node gives way, with the state
+    it went into; whoever wakes a blocked node calls `wake`. Everything about time follows from these three.
 
     dedicated   it has a thread of its own, and needs none of the pool
     last_ran    when a worker last took it; None before the first time
-    turns       how often a worker took it
+    n_quanta    how often a worker took it
     ready_ns    how long it was ready and no worker took it
     recent_ns   running time of the last turns, faded
     recent_rows rows of the last turns (read, or given out by a source), faded
@@ -122,6 +122,7 @@ class NodeStatistics:
         "inputs",
         "last_ran",
         "late",
+        "n_quanta",
         "outputs",
         "read_blocked_ns",
         "ready_ns",
@@ -132,7 +133,6 @@ class NodeStatistics:
         "since",
         "state",
         "step",
-        "turns",
         "write_blocked_ns",
     )
 
@@ -149,7 +149,7 @@ class NodeStatistics:
         self.state, self.since = READY, now
         self.dedicated = False
         self.last_ran: int | None = None
-        self.turns = self.late = 0
+        self.n_quanta = self.late = 0
         self.running_ns = self.ready_ns = self.read_blocked_ns = self.write_blocked_ns = 0
         self.recent_ns = self.recent_rows = 0.0
 
@@ -198,13 +198,13 @@ class NodeStatistics:
         """Nanoseconds spent read-blocked so far, the current wait included."""
         return self.read_blocked_ns + (now - self.since if self.state == READ_BLOCKED else 0)
 
-    def started(self, now: int) -> None:
+    def start(self, now: int) -> None:
         """A worker took the node."""
         self.ready_ns += now - self.since
         self.state, self.since, self.last_ran = RUNNING, now, now
-        self.turns += 1
+        self.n_quanta += 1
 
-    def stopped(self, now: int, state: str) -> None:
+    def stop(self, now: int, state: str) -> None:
         """The node gave way and is in `state` now; the turn's rows go into the faded means."""
         took = now - self.since
         self.running_ns += took
@@ -225,17 +225,17 @@ class NodeStatistics:
         self.recent_ns = self.recent_ns * FADE + took
         self.recent_rows = self.recent_rows * FADE + (read if self.inputs else wrote)
 
-    def idled(self, now: int, worked: int) -> None:
+    def exclude_idle(self, now: int, worked: int) -> None:
         """Of the time since the node was taken it has worked for so long, and waited for the rest."""
         waited = max(now - self.since - worked, 0)
         self.read_blocked_ns += waited
         self.since += waited
 
-    def helped(self, now: int, worked: int) -> None:
+    def exclude_borrowed(self, now: int, worked: int) -> None:
         """Of the time since the node was taken it has worked for another one for so long."""
         self.since += min(worked, now - self.since)
 
-    def woke(self, now: int) -> None:
+    def wake(self, now: int) -> None:
         """What the node waited for is there: it is ready, and the wait is added to its kind."""
         if self.state == READ_BLOCKED:
             self.read_blocked_ns += now - self.since

@@ -19,7 +19,7 @@ from penstock.clock import Clock
 from penstock.engines.local.fast_rows.pipeline import RowPipeline
 from penstock.engines.local.metrics.statistics import RUNNING
 from penstock.engines.local.scheduling.dispatch import Dispatcher
-from penstock.engines.local.scheduling.pool import run_turn
+from penstock.engines.local.scheduling.pool import run_task
 from penstock.engines.local.tasks.chain import ChainedStep, StatelessStep
 from penstock.engines.local.tasks.source import SourceTask
 from penstock.engines.local.tasks.task import Task
@@ -32,7 +32,7 @@ LOOKS = 4
 """How often it looks in the time that a turn may take."""
 
 
-class Found(NamedTuple):
+class BusyStep(NamedTuple):
     """Which of a node's steps is at work, and where its Python code is."""
 
     step: str
@@ -55,17 +55,17 @@ class Watchdog:
     def look(self) -> None:
         """Tell of every node that has been at work for too long, once per turn."""
         now = self._dispatcher.now()
-        for node in self._dispatcher.nodes:
+        for node in self._dispatcher.tasks:
             statistics = node.statistics
-            took, turn = now - statistics.since, statistics.turns
+            took, turn = now - statistics.since, statistics.n_quanta
             if statistics.state != RUNNING or took < self._limit_ns or self._told.get(node.number) == turn:
                 continue
             found = _found(node, sys._current_frames())
-            if found is not None and statistics.turns == turn:
+            if found is not None and statistics.n_quanta == turn:
                 self._told[node.number] = turn
                 self._warn(node, took // 1_000, found)
 
-    def _warn(self, node: Task, took_us: int, found: Found) -> None:
+    def _warn(self, node: Task, took_us: int, found: BusyStep) -> None:
         import logging  # few runs have anything to say
 
         from penstock.events import StepStalled
@@ -77,11 +77,11 @@ class Watchdog:
         try:
             self._tell(StepStalled(self._clock.now(), found.step, node.replica, took_us, tuple(found.stack)))
         except Exception as failure:  # who listens has failed
-            self._dispatcher.failed(node, failure)
+            self._dispatcher.record_failure(node, failure)
 
 
 @contextmanager
-def watched(
+def run_watchdog(
     dispatcher: Dispatcher, limit_us: int | None, *, clock: Clock, tell: Callable[[Event], None]
 ) -> Iterator[None]:
     """A watchdog beside what happens inside; None is none."""
@@ -103,7 +103,7 @@ def watched(
         thread.join()
 
 
-def _found(node: Task, frames: Mapping[int, FrameType]) -> Found | None:
+def _found(node: Task, frames: Mapping[int, FrameType]) -> BusyStep | None:
     """Where a node's code is; None when it is at no work any more, or waits for input."""
     for innermost in frames.values():
         inside = list(_up_to_turn(innermost))
@@ -113,7 +113,7 @@ def _found(node: Task, frames: Mapping[int, FrameType]) -> Found | None:
         if _is_reading(inside):
             return None
         steps = [chained.step for chained in map(_seat, inside) if chained is not None]
-        return Found((steps or node.steps)[0].name, _shown(inside))
+        return BusyStep((steps or node.steps)[0].name, _shown(inside))
     return None
 
 
@@ -139,18 +139,18 @@ def _seat(frame: FrameType) -> ChainedStep | None:
 def _up_to_turn(innermost: FrameType) -> Iterator[FrameType]:
     """The frames of a turn, innermost first; of a thread that runs no node, all of them."""
     frame: FrameType | None = innermost
-    while frame is not None and frame.f_code is not run_turn.__code__:
+    while frame is not None and frame.f_code is not run_task.__code__:
         yield frame
         frame = frame.f_back
 
 
 def _shown(inside: list[FrameType]) -> list[str]:
     """The frames as they were found: a thread at work has others by the time it is looked at again."""
-    from penstock.engines.local.processes.serve import trimmed
+    from penstock.engines.local.processes.serve import trim_stack
     from penstock.engines.local.processes.worker import Worker
 
     for frame in inside:
         if frame.f_code is Worker.call.__code__:
             worker: Worker = frame.f_locals["self"]
             return [f"in worker process {worker.pid}", *worker.stack()]
-    return trimmed(inside)
+    return trim_stack(inside)

@@ -4,4 +4,4 @@ A worker process is forked before a run's threads start, so functions need not t
 back as Arrow through anonymous shared memory; what failed comes back as data.
 """
 
-from penstock.engines.local.processes.pool import Crew as Crew
+from penstock.engines.local.processes.pool import ProcessPool as ProcessPool

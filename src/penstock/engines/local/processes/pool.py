@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from penstock.clock import Clock
 from penstock.engines.local.options import AUTO, PROCESS, THREAD, Settings
-from penstock.engines.local.processes.stage import RemoteWork
+from penstock.engines.local.processes.stage import RemoteStateless
 from penstock.engines.local.tasks.task import Task
-from penstock.engines.local.topology.tasks import Group, Part, cut
+from penstock.engines.local.topology.tasks import Role, TaskGroup, split_into_groups
 from penstock.errors import EngineError
 from penstock.operators.accumulator import Accumulator
 from penstock.operators.filter import Filter
@@ -35,7 +35,7 @@ CAN_FORK = hasattr(os, "fork")
 _NO_FORK = "this platform has no fork, by which functions would reach another process"
 
 
-def can_move(step: Step) -> bool:
+def can_run_in_process(step: Step) -> bool:
     """Whether a step is a function of the user's in plain Python, and one that a worker process can host."""
     op = step.op
     if not isinstance(op, Map | Filter | FlatMap | Accumulator):
@@ -45,7 +45,7 @@ def can_move(step: Step) -> bool:
     return isinstance(op.how, RowFunction) and not _may_be_compiled(step)
 
 
-def why_thread(step: Step) -> str | None:
+def reason_for_threads(step: Step) -> str | None:
     """Why nobody but the user can decide that a step is better off in processes; None if measuring can."""
     function = getattr(step.op, "how", None)
     assert isinstance(function, BatchFunction | RowFunction), "only steps that can move are asked about"
@@ -55,34 +55,34 @@ def why_thread(step: Step) -> str | None:
         return "what it calls on whole columns may well scale on threads"
     if step.op.stateful:
         return "its state would be in another process"
-    from penstock.engines.local.processes.purity import shares
+    from penstock.engines.local.processes.purity import find_shared_state
 
-    return shares(function.call)
+    return find_shared_state(function.call)
 
 
-def chosen(step: Step, workers: str) -> bool:
+def uses_processes(step: Step, workers: str) -> bool:
     """Whether a worker process is made for every replica of a step."""
     if not CAN_FORK or workers == THREAD:
         return False
     if step.degree.elastic and step.op.stateful:  # its state moves from replica to replica
         return False
     if workers == PROCESS:
-        return can_move(step)
-    return step.degree.most > 1 and can_move(step) and why_thread(step) is None
+        return can_run_in_process(step)
+    return step.degree.most > 1 and can_run_in_process(step) and reason_for_threads(step) is None
 
 
-def is_alone() -> bool:
+def is_single_threaded() -> bool:
     """Whether there is no other thread, beside which it would not be quite safe to fork unasked."""
     return threading.active_count() == 1
 
 
-def explained(plan: Iterable[Step]) -> list[str]:
+def explain_workers(plan: Iterable[Step]) -> list[str]:
     """What becomes of replicas of plain-Python functions."""
-    return [_line(step) for step in plan if step.degree.most > 1 and can_move(step)]
+    return [_line(step) for step in plan if step.degree.most > 1 and can_run_in_process(step)]
 
 
 def _line(step: Step) -> str:
-    reason = why_thread(step)
+    reason = reason_for_threads(step)
     if reason is None:
         return (
             f"{step.name}: replicas turn into processes when a batch takes much longer than the way there "
@@ -106,7 +106,7 @@ def _may_be_compiled(step: Step) -> bool:
 # The worker processes of a run: forked before its threads start, and gone when it ends.
 
 
-class Crew:
+class ProcessPool:
     """One worker per replica of steps that are fused, if one of them is to run in processes.
 
     workers  "process": such steps run there; "auto": those that need it, once that has been measured
@@ -121,10 +121,10 @@ class Crew:
         self._clock, self._plan, self._asked, self._most = clock, plan, workers, most
         self.workers: list[Worker] = []
         self._places: dict[tuple[str, int], tuple[Worker, int]] = {}
-        self._choices: dict[str, Choice] = {}
+        self._choices: dict[str, WorkerChoice] = {}
         self.tell: Callable[[Event], None] = lambda event: None
         self._cores = _cores() if cores is None else cores
-        if workers == PROCESS or (workers == AUTO and self._cores > 1 and is_alone()):
+        if workers == PROCESS or (workers == AUTO and self._cores > 1 and is_single_threaded()):
             self._begin()
 
     @property
@@ -136,18 +136,18 @@ class Crew:
         """The stage of a step: itself, or one that asks a worker; `numbered` as for `stages.make`."""
         if (step.name, replica) not in self._places:
             return build_stage(step, site, numbered=numbered)
-        from penstock.engines.local.processes.pool import TriedWork
-        from penstock.engines.local.processes.stage import Remote, RemoteStage, RemoteWork
+        from penstock.engines.local.processes.pool import AdaptiveStage
+        from penstock.engines.local.processes.stage import RemoteStage, RemoteStateless, RemoteStep
 
         worker, seat = self._places[step.name, replica]
-        remote = Remote(worker, seat, step, site)
+        remote = RemoteStep(worker, seat, step, site)
         if step.op.stateful:
             return RemoteStage(remote)
         if self._asked == PROCESS:
-            return RemoteWork(remote)
+            return RemoteStateless(remote)
         here = build_stage(step, site)
         assert isinstance(here, StatelessStage), "a step without state has such a stage"
-        return TriedWork(here, RemoteWork(remote), self._choice(step))
+        return AdaptiveStage(here, RemoteStateless(remote), self._choice(step))
 
     def serves(self, node: Task) -> bool:
         """Whether a node waits for a worker, so that it needs a thread to wait in."""
@@ -169,8 +169,8 @@ class Crew:
 
     def _begin(self) -> None:
         try:
-            for group in cut(self._plan, most=self._most):
-                if group.part is Part.WHOLE:
+            for group in split_into_groups(self._plan, most=self._most):
+                if group.role is Role.WHOLE:
                     self._fork(group)
         except OSError as cause:
             self.close()
@@ -181,15 +181,15 @@ class Crew:
                     hint=f'run with ps.LocalOptions(workers="{THREAD}"), or lower parallelism=',
                 ) from cause
 
-    def _fork(self, group: Group) -> None:
-        steps = [step for step in group.steps if chosen(step, self._asked)]
+    def _fork(self, group: TaskGroup) -> None:
+        steps = [step for step in group.steps if uses_processes(step, self._asked)]
         if not steps:
             return
-        from penstock.engines.local.processes.serve import Hosted
+        from penstock.engines.local.processes.serve import HostedStep
         from penstock.engines.local.processes.worker import Worker
 
         for replica in range(group.width):
-            hosted = [Hosted(step, self._clock, self._read(step)) for step in steps]
+            hosted = [HostedStep(step, self._clock, self._read(step)) for step in steps]
             worker = Worker(hosted, before=self.workers)
             self.workers.append(worker)
             for seat, step in enumerate(steps):
@@ -198,9 +198,9 @@ class Crew:
     def _read(self, step: Step) -> frozenset[str]:
         return frozenset(port for port in step.outputs if self._plan.is_read(Ref(step.name, port)))
 
-    def _choice(self, step: Step) -> Choice:
+    def _choice(self, step: Step) -> WorkerChoice:
         if step.name not in self._choices:
-            from penstock.engines.local.processes.pool import Choice
+            from penstock.engines.local.processes.pool import WorkerChoice
             from penstock.events import ScaleDecided
 
             n = step.degree.least
@@ -208,14 +208,14 @@ class Crew:
             def told(reason: str) -> None:
                 self.tell(ScaleDecided(self._clock.now(), step.name, n, n, reason))
 
-            self._choices[step.name] = Choice(told)
+            self._choices[step.name] = WorkerChoice(told)
         return self._choices[step.name]
 
 
-def crew_of(plan: Plan, settings: Settings, clock: Clock) -> Crew:
+def build_process_pool(plan: Plan, settings: Settings, clock: Clock) -> ProcessPool:
     """The workers that are asked for; a run that replays a seed measures nothing."""
     replays = settings.seed is not None and settings.workers == AUTO
-    return Crew(plan, THREAD if replays else settings.workers, clock, most=settings.most_replicas)
+    return ProcessPool(plan, THREAD if replays else settings.workers, clock, most=settings.max_replicas)
 
 
 def _cores() -> int:
@@ -236,7 +236,7 @@ LEAST_WAY_NS = 200_000
 """What the way costs at least, so that it need not be measured for small batches."""
 
 
-class Choice:
+class WorkerChoice:
     """Threads or processes, for all replicas of a step.
 
     tell         called once, with the reason, when processes are chosen
@@ -278,10 +278,10 @@ class Choice:
             )
 
 
-class TriedWork(StatelessStage):
+class AdaptiveStage(StatelessStage):
     """One replica: here until the choice falls on processes."""
 
-    def __init__(self, here: StatelessStage, there: RemoteWork, choice: Choice) -> None:
+    def __init__(self, here: StatelessStage, there: RemoteStateless, choice: WorkerChoice) -> None:
         super().__init__(here.up, here.site)
         self._here, self._there, self._choice = here, there, choice
 

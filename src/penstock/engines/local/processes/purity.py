@@ -21,7 +21,7 @@ _SETS_GLOBAL = ("STORE_GLOBAL", "DELETE_GLOBAL")
 _SETS_CAPTURED = ("STORE_DEREF", "DELETE_DEREF")
 
 
-def shares(call: Callable[..., Any]) -> str | None:
+def find_shared_state(call: Callable[..., Any]) -> str | None:
     """Why a copy of the program could differ for this function; None when it could not."""
     if not isinstance(call, FunctionType):
         return "it is an object, which may have a state of its own"

@@ -20,7 +20,7 @@ import numpy as np
 from penstock.accounts import Accounts
 from penstock.caller import is_ours
 from penstock.clock import Clock
-from penstock.engines.local.processes.transport import Line, Message, send_framed
+from penstock.engines.local.processes.transport import Connection, Message, send_framed
 from penstock.engines.wire import failure_to_dict, pack_batch, unpack_batch
 from penstock.errors import EngineError
 from penstock.frozen import dataclass
@@ -38,10 +38,10 @@ def user_stack(frame: FrameType | None, below: Container[CodeType]) -> list[str]
     while frame is not None and frame.f_code not in below:
         frames.append(frame)
         frame = frame.f_back
-    return trimmed(frames)
+    return trim_stack(frames)
 
 
-def trimmed(frames: Sequence[FrameType]) -> list[str]:
+def trim_stack(frames: Sequence[FrameType]) -> list[str]:
     """Frames, innermost first, as lines, outermost first: the user's, or our last ones if none is."""
     theirs = [each for each in frames if not is_ours(each.f_code.co_filename)]
     return [_line(each) for each in reversed(theirs or frames[:LAST])]
@@ -66,7 +66,7 @@ WENT_WRONG = 70
 
 
 @dataclass(slots=True)
-class Hosted:
+class HostedStep:
     """A step in a worker process, with a stage and accounts of this process's own."""
 
     step: Step
@@ -87,7 +87,7 @@ class Hosted:
 
 
 @contextmanager
-def ending() -> Iterator[None]:
+def exit_when_done() -> Iterator[None]:
     """The process ends with what is inside, whatever happens there."""
     code = WENT_WRONG
     try:
@@ -98,7 +98,7 @@ def ending() -> Iterator[None]:
         os._exit(code)
 
 
-def serve(line: Line, side: socket.socket, hosted: Sequence[Hosted]) -> None:
+def serve(line: Connection, side: socket.socket, hosted: Sequence[HostedStep]) -> None:
     """Answer until the program hangs up."""
     _settle_in()
     threading.Thread(target=_beside, args=(side, threading.get_ident()), daemon=True).start()
@@ -124,7 +124,7 @@ def _settle_in() -> None:
     np.random.seed()  # the program's own generator, which all copies would draw alike from
 
 
-def _answer_one(line: Line, host: Hosted, message: Message, bodies: Sequence[bytes]) -> None:
+def _answer_one(line: Connection, host: HostedStep, message: Message, bodies: Sequence[bytes]) -> None:
     told, given = _answer(host, message, bodies)
     flush()
     try:
@@ -133,7 +133,7 @@ def _answer_one(line: Line, host: Hosted, message: Message, bodies: Sequence[byt
         line.send({"failure": failure_to_dict(failure)})
 
 
-def _answer(host: Hosted, message: Message, bodies: Sequence[bytes]) -> tuple[Message, list[Any]]:
+def _answer(host: HostedStep, message: Message, bodies: Sequence[bytes]) -> tuple[Message, list[Any]]:
     """What a stage makes of a message; what it gave before it failed is given too."""
     ports: list[str] = []
     given: list[Any] = []
@@ -157,7 +157,7 @@ def _answer(host: Hosted, message: Message, bodies: Sequence[bytes]) -> tuple[Me
     return told, given
 
 
-def _given(host: Hosted, stage: Stage, message: Mapping[str, Any], bodies: Sequence[bytes]) -> Any:
+def _given(host: HostedStep, stage: Stage, message: Mapping[str, Any], bodies: Sequence[bytes]) -> Any:
     if message["call"] == "drain":
         return stage.drain()
     if message["call"] == "on_watermark":

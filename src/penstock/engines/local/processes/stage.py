@@ -18,7 +18,7 @@ from penstock.timing.watermark import BEFORE_ALL
 Out = Iterator[tuple[str, Batch]]
 
 
-class Remote:
+class RemoteStep:
     """One step in a worker process.
 
     seat  its place among the steps that the worker hosts
@@ -66,10 +66,10 @@ def _raise_failure(told: Message, step: Step) -> None:
         raise failure_from_dict(told["failure"]).at(step.name, step.where)
 
 
-class RemoteWork(StatelessStage):
+class RemoteStateless(StatelessStage):
     """A step without state: every batch goes there and comes back."""
 
-    def __init__(self, remote: Remote) -> None:
+    def __init__(self, remote: RemoteStep) -> None:
         super().__init__(remote.step.up, remote.site)
         self._remote = remote
 
@@ -90,7 +90,7 @@ class RemoteWork(StatelessStage):
 class RemoteStage:
     """A step with state, which is kept there."""
 
-    def __init__(self, remote: Remote) -> None:
+    def __init__(self, remote: RemoteStep) -> None:
         self._remote, self.site = remote, remote.site
         self._reached = BEFORE_ALL
 

@@ -21,7 +21,7 @@ LEAST = 1 << 16
 """Bytes of a room at first; it doubles until what is put in fits."""
 
 
-class Room:
+class SharedBuffer:
     """Bytes for the other side."""
 
     def __init__(self) -> None:
@@ -103,10 +103,10 @@ _LENGTH = struct.Struct("!I")
 Message = dict[str, Any]
 
 
-class Line:
+class Connection:
     """One end: `write` is for the other side, `read` is what the other side writes."""
 
-    def __init__(self, control: socket.socket, *, write: Room, read: Room) -> None:
+    def __init__(self, control: socket.socket, *, write: SharedBuffer, read: SharedBuffer) -> None:
         self._control, self._write, self._read = control, write, read
 
     def fileno(self) -> int:

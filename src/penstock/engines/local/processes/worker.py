@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from penstock.engines.local.processes.serve import Hosted, ending, flush, serve
-from penstock.engines.local.processes.transport import Line, Message, Room, receive_framed
+from penstock.engines.local.processes.serve import HostedStep, exit_when_done, flush, serve
+from penstock.engines.local.processes.transport import Connection, Message, SharedBuffer, receive_framed
 from penstock.errors import EngineError
 from penstock.plan.plan import Step
 
@@ -39,14 +39,14 @@ class Worker:
     before  workers that exist already: the new process lets go of the program's ends of their lines
     """
 
-    def __init__(self, hosted: Sequence[Hosted], *, before: Sequence[Worker] = ()) -> None:
+    def __init__(self, hosted: Sequence[HostedStep], *, before: Sequence[Worker] = ()) -> None:
         self.steps = tuple(each.step for each in hosted)
         self._lock = threading.Lock()
         self._status: int | None = None
         ours, theirs = socket.socketpair()
         self._side, their_side = socket.socketpair()
-        there, back = Room(), Room()
-        self._line = Line(ours, write=there, read=back)
+        there, back = SharedBuffer(), SharedBuffer()
+        self._line = Connection(ours, write=there, read=back)
         try:
             self.pid = _fork()
         except OSError:
@@ -55,12 +55,12 @@ class Worker:
             raise
         else:
             if not self.pid:
-                with ending():
+                with exit_when_done():
                     for each in before:
                         each.hang_up()
                     ours.close()
                     self._side.close()
-                    serve(Line(theirs, write=back, read=there), their_side, hosted)
+                    serve(Connection(theirs, write=back, read=there), their_side, hosted)
         finally:
             theirs.close()
             their_side.close()

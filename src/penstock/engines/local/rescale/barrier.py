@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.engines.local.channels.channel import BROKEN, Channel, Word
-from penstock.engines.local.rescale.rescale import Leader, Move, Moves
+from penstock.engines.local.channels.channel import BROKEN, Channel, ControlMessage
+from penstock.engines.local.rescale.rescale import KeyGroupAssignment, Rescale, Rescaler
 from penstock.engines.local.tasks.chain import ChainedStep, StageStep
 from penstock.engines.local.tasks.task import InputTask
 from penstock.stages.snapshot import BucketedStage
@@ -21,16 +21,18 @@ State = list[dict[int, Any]]
 """For each step of a node with state by key, what there is of some buckets."""
 
 
-class Gate:
+class Barrier:
     """Channels of one node in which the word of a leader's moves comes."""
 
-    def __init__(self, node: InputTask, leader: Leader, moves: Moves, channels: Sequence[Channel]) -> None:
-        self.node, self.leader, self.channels = node, leader, tuple(channels)
-        self._moves = moves
-        self._move: Move | None = None
-        self._last: Move | None = None
+    def __init__(
+        self, node: InputTask, assignment: KeyGroupAssignment, rescaler: Rescaler, channels: Sequence[Channel]
+    ) -> None:
+        self.node, self.assignment, self.channels = node, assignment, tuple(channels)
+        self._rescaler = rescaler
+        self._move: Rescale | None = None
+        self._last: Rescale | None = None
 
-    def came(self, channel: Channel, move: Move) -> None:
+    def came(self, channel: Channel, move: Rescale) -> None:
         """The word came in a channel, which waits for the others."""
         channel.halted, self._move = True, move
         self.node.reopen()
@@ -47,17 +49,17 @@ class Gate:
         self.node.reopen()
         self.passed(move)
 
-    def passed(self, move: Move) -> None:
+    def passed(self, move: Rescale) -> None:
         """It has."""
-        self._moves.through(move)
+        self._rescaler.through(move)
 
     def leave(self, *, failed: bool) -> None:
         """The node has ended."""
-        self._moves.left(self.leader, self._last)
+        self._rescaler.left(self.assignment, self._last)
 
 
-class Handing(Gate):
-    """The gate of a moved replica: there its steps hand over the state of buckets that change hands.
+class HandoverBarrier(Barrier):
+    """The barrier of a moved replica: there its steps hand over the state of buckets that change hands.
 
     to, by  replica -> the channel to it, or from it
     """
@@ -65,13 +67,13 @@ class Handing(Gate):
     def __init__(
         self,
         node: InputTask,
-        leader: Leader,
-        moves: Moves,
+        assignment: KeyGroupAssignment,
+        rescaler: Rescaler,
         channels: Sequence[Channel],
         *,
         chain: Sequence[ChainedStep],
     ) -> None:
-        super().__init__(node, leader, moves, channels)
+        super().__init__(node, assignment, rescaler, channels)
         self._seats = chain
         found = (chained.stage for chained in chain if isinstance(chained, StageStep))
         self._stages = [stage for stage in found if isinstance(stage, BucketedStage)]
@@ -80,7 +82,7 @@ class Handing(Gate):
         self._held: State = []
         self._finish: Callable[[], None] = lambda: None
 
-    def passed(self, move: Move) -> None:
+    def passed(self, move: Rescale) -> None:
         """Hand over what goes, and wait for what comes."""
         me = self.node.replica
         gone = np.flatnonzero((move.before == me) & (move.owners != me)).tolist()
@@ -93,7 +95,7 @@ class Handing(Gate):
             givers = np.unique(move.before[came]).tolist()
             for taker in takers:
                 buckets = [bucket for bucket in gone if move.owners[bucket] == taker]
-                self.to[taker].push(Handed([_out_of(held, buckets) for held in self._held]))
+                self.to[taker].push(StateHandover([_out_of(held, buckets) for held in self._held]))
         if givers:
             self.node.open = [self.by[giver] for giver in givers]
         else:
@@ -107,14 +109,14 @@ class Handing(Gate):
         if not self.node.open:
             self._finish()
 
-    def _finished(self, move: Move, gone: list[int], came: list[int]) -> None:
+    def _finished(self, move: Rescale, gone: list[int], came: list[int]) -> None:
         for stage, held in zip(self._stages, self._held, strict=False):
             stage.replace_buckets(held, gone=gone, came=came)
         self._held = []
         self.node.reopen()
         for chained in self._seats:
-            chained.ticket(move)
-        self._moves.through(move)
+            chained.forward(move)
+        self._rescaler.through(move)
 
     def leave(self, *, failed: bool) -> None:
         """The node has ended; after a failure others wait in vain for what it has."""
@@ -124,7 +126,7 @@ class Handing(Gate):
         super().leave(failed=failed)
 
 
-class Handed(Word):
+class StateHandover(ControlMessage):
     """State that changes hands."""
 
     __slots__ = ("state",)
@@ -132,11 +134,11 @@ class Handed(Word):
     def __init__(self, state: State) -> None:
         self.state = state
 
-    def come(self, node: InputTask, channel: Channel) -> None:
-        """To the gate that waits for it."""
-        for gate in node.gates:
-            if isinstance(gate, Handing) and channel in gate.by.values():
-                gate.take(channel, self.state)
+    def deliver(self, node: InputTask, channel: Channel) -> None:
+        """To the barrier that waits for it."""
+        for barrier in node.barriers:
+            if isinstance(barrier, HandoverBarrier) and channel in barrier.by.values():
+                barrier.take(channel, self.state)
 
 
 def _out_of(held: dict[int, Any], buckets: Sequence[int]) -> dict[int, Any]:

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.engines.frontiers import Frontier
-from penstock.engines.local.channels.channel import Channel, Word
-from penstock.engines.local.channels.output import Outlet
+from penstock.engines.local.channels.channel import Channel, ControlMessage
+from penstock.engines.local.channels.output import Output
 from penstock.stages.rows.batch import Batch, Ints
 from penstock.timing.bucket import BUCKETS
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from penstock.stages.patterns.partitioners import KeyDeal
 
 
-def first_owners(n: int) -> Ints:
+def initial_owners(n: int) -> Ints:
     """Who has which bucket when a run begins with so many replicas."""
     return np.arange(BUCKETS) % n
 
 
-def shared_out(owners: Ints, n: int) -> Ints:
+def reassign_buckets(owners: Ints, n: int) -> Ints:
     """Who has which bucket with `n` replicas: about as many each, and no more change hands than must.
 
     >>> (shared_out(first_owners(1), 4) == 3).sum(), (shared_out(first_owners(4), 3) != first_owners(4)).sum()
@@ -51,63 +51,63 @@ def shared_out(owners: Ints, n: int) -> Ints:
     return found
 
 
-class Move(Word):
+class Rescale(ControlMessage):
     """One move, and the word of it that goes through the channels.
 
     before, owners  who has which bucket
     n               how many replicas are active behind it
-    points          pace -> the round at whose end it happens
+    points          round_group -> the round at whose end it happens
     """
 
-    __slots__ = ("before", "leader", "n", "owners", "points")
+    __slots__ = ("assignment", "before", "n", "owners", "points")
 
-    def __init__(self, leader: Leader, n: int) -> None:
-        self.leader, self.n = leader, n
-        self.before, self.owners = leader.owners, shared_out(leader.owners, n)
+    def __init__(self, assignment: KeyGroupAssignment, n: int) -> None:
+        self.assignment, self.n = assignment, n
+        self.before, self.owners = assignment.owners, reassign_buckets(assignment.owners, n)
         self.points: dict[int, int] = {}
 
-    def come(self, node: InputTask, channel: Channel) -> None:
+    def deliver(self, node: InputTask, channel: Channel) -> None:
         """What was sent before the move has been read from a channel; the others may not be as far."""
-        for gate in node.gates:
-            if gate.leader is self.leader and channel in gate.channels:
-                gate.came(channel, self)
+        for barrier in node.barriers:
+            if barrier.assignment is self.assignment and channel in barrier.channels:
+                barrier.came(channel, self)
 
 
-class Leader:
+class KeyGroupAssignment:
     """The replicas of a keyed step that can be more or fewer.
 
     step      which
     n         how many are active
     most      how many there are
-    n_places  the places where the word of a move is waited for
+    n_barriers  the places where the word of a move is waited for
     """
 
-    def __init__(self, step: str, moves: Moves, n: int, most: int) -> None:
-        self.step, self._moves, self.n, self.most = step, moves, n, most
-        self.owners = first_owners(n)
-        self.n_places = 0
+    def __init__(self, step: str, rescaler: Rescaler, n: int, most: int) -> None:
+        self.step, self._rescaler, self.n, self.most = step, rescaler, n, most
+        self.owners = initial_owners(n)
+        self.n_barriers = 0
 
     def ask(self, n: int) -> bool:
         """Have so many replicas, from the end of a round on; gives whether that can be."""
-        return self._moves.ask(self, n)
+        return self._rescaler.ask(self, n)
 
 
-class Moves:
+class Rescaler:
     """The moves of a run: at most one at a time, others wait for it. Any thread may ask."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[Leader, int]] = deque()
-        self._places_left = 0
-        self.now: Move | None = None
+        self._waiting: deque[tuple[KeyGroupAssignment, int]] = deque()
+        self._n_waiting_barriers = 0
+        self.now: Rescale | None = None
 
-    def ask(self, leader: Leader, n: int) -> bool:
+    def ask(self, assignment: KeyGroupAssignment, n: int) -> bool:
         """Move to `n` replicas as soon as may be."""
-        if not 1 <= n <= leader.most:
+        if not 1 <= n <= assignment.most:
             return False
         with self._lock:
-            self._waiting = deque(each for each in self._waiting if each[0] is not leader)
-            self._waiting.append((leader, n))
+            self._waiting = deque(each for each in self._waiting if each[0] is not assignment)
+            self._waiting.append((assignment, n))
             self._next()
         return True
 
@@ -116,48 +116,48 @@ class Moves:
         """Whether one is to happen, or happens."""
         return self.now is not None or bool(self._waiting)
 
-    def is_asked(self, leader: Leader) -> bool:
+    def is_asked(self, assignment: KeyGroupAssignment) -> bool:
         """Whether a move of this one is to happen, or happens."""
         move = self.now
-        return (move is not None and move.leader is leader) or any(
-            each is leader for each, _ in [*self._waiting]
+        return (move is not None and move.assignment is assignment) or any(
+            each is assignment for each, _ in [*self._waiting]
         )
 
-    def begin(self, pace: int, number: int) -> None:
-        """The first source of a pace begins a round: a move that is under way happens at the end of it."""
+    def begin(self, round_group: int, number: int) -> None:
+        """The first source of a group begins a round: a move that is under way happens at the end of it."""
         move = self.now
         if move is not None:
-            move.points.setdefault(pace, number)
+            move.points.setdefault(round_group, number)
 
-    def through(self, move: Move) -> None:
+    def through(self, move: Rescale) -> None:
         """The word has come to one of the places where it is waited for."""
         with self._lock:
             self._one_less(move)
 
-    def left(self, leader: Leader, last: Move | None) -> None:
+    def left(self, assignment: KeyGroupAssignment, last: Rescale | None) -> None:
         """One who would wait for the word has ended; the last move that it heard of."""
         with self._lock:
-            leader.n_places -= 1
+            assignment.n_barriers -= 1
             move = self.now
-            if move is not None and move.leader is leader and move is not last:
+            if move is not None and move.assignment is assignment and move is not last:
                 self._one_less(move)
 
-    def _one_less(self, move: Move) -> None:
-        self._places_left -= 1
-        if not self._places_left:
-            move.leader.owners, move.leader.n = move.owners, move.n
+    def _one_less(self, move: Rescale) -> None:
+        self._n_waiting_barriers -= 1
+        if not self._n_waiting_barriers:
+            move.assignment.owners, move.assignment.n = move.owners, move.n
             self.now = None
             self._next()
 
     def _next(self) -> None:
         while self._waiting and self.now is None:
-            leader, n = self._waiting.popleft()
-            if n != leader.n:
-                self._places_left = leader.n_places
-                self.now = Move(leader, n)
+            assignment, n = self._waiting.popleft()
+            if n != assignment.n:
+                self._n_waiting_barriers = assignment.n_barriers
+                self.now = Rescale(assignment, n)
 
 
-class ByOwner(Outlet):
+class KeyGroupOutput(Output):
     """By key to the replica that has the key's bucket."""
 
     def __init__(
@@ -167,13 +167,13 @@ class ByOwner(Outlet):
         deal: KeyDeal,
         size: int | None,
         *,
-        leader: Leader,
-        moves: Moves,
+        assignment: KeyGroupAssignment,
+        rescaler: Rescaler,
     ) -> None:
         super().__init__(port, channels, size)
-        self._deal, self._leader, self._moves = deal, leader, moves
-        self._owners = leader.owners
-        self._last: Move | None = None
+        self._deal, self._assignment, self._rescaler = deal, assignment, rescaler
+        self._owners = assignment.owners
+        self._last: Rescale | None = None
 
     def deal(self, batch: Batch) -> None:
         """Each replica its share."""
@@ -181,13 +181,13 @@ class ByOwner(Outlet):
         for place in np.unique(replicas).tolist():
             self.channels[place].push(batch.where(replicas == place))
 
-    def end_round(self, pace: int, number: int, frontier: Frontier) -> None:
+    def end_round(self, round_group: int, number: int, frontier: Frontier) -> None:
         """The end of a round, and perhaps a move behind it."""
-        super().end_round(pace, number, frontier)
-        move = self._moves.now
-        if move is None or move is self._last or move.leader is not self._leader:
+        super().end_round(round_group, number, frontier)
+        move = self._rescaler.now
+        if move is None or move is self._last or move.assignment is not self._assignment:
             return
-        if number >= move.points.get(pace, number + 1):
+        if number >= move.points.get(round_group, number + 1):
             self._last, self._owners = move, move.owners
             for channel in self.channels:
                 channel.push(move)

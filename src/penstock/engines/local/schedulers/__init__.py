@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from penstock.engines.local.schedulers.protocol import Ready as Ready
     from penstock.engines.local.schedulers.protocol import Scheduler as Scheduler
     from penstock.engines.local.schedulers.registry import Preset as Preset
-    from penstock.engines.local.schedulers.registry import make as make
+    from penstock.engines.local.schedulers.registry import make_scheduler as make_scheduler
     from penstock.engines.local.schedulers.registry import names as names
-    from penstock.engines.local.schedulers.registry import preset as preset
+    from penstock.engines.local.schedulers.registry import preset_of as preset_of
     from penstock.engines.local.schedulers.registry import register as register
 
     __all__: list[str]
@@ -30,6 +30,6 @@ else:
                 "LeastRecentlyRun MaxQueueLength MaxRunningTime MinLatency Random"
             ),
             "penstock.engines.local.schedulers.protocol": "Ready Scheduler",
-            "penstock.engines.local.schedulers.registry": "Preset make names preset register",
+            "penstock.engines.local.schedulers.registry": "Preset make_scheduler names preset_of register",
         },
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from random import Random as RandomNumbers
 
-from penstock.engines.local.metrics.statistics import NodeStatistics
+from penstock.engines.local.metrics.statistics import TaskStatistics
 from penstock.engines.local.schedulers.protocol import N, Ready
 
 
@@ -93,14 +93,14 @@ def _rank(node: Ready) -> tuple[float, int]:
     return can_run_for(statistics), 1 if last is None else -last
 
 
-def can_run_for(statistics: NodeStatistics) -> float:
+def can_run_for(statistics: TaskStatistics) -> float:
     """Nanoseconds until the first port runs dry or the first subscriber is full."""
     if not statistics.recent_ns:
         return inf
     return min(_stretches(statistics), default=inf) * statistics.recent_ns
 
 
-def _stretches(statistics: NodeStatistics) -> Iterator[float]:
+def _stretches(statistics: TaskStatistics) -> Iterator[float]:
     """For every port with a rate, how many times the last turns' rows it still has, or has room for."""
     for port in statistics.inputs:
         if port.recent_rows:

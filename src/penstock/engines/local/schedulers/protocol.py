@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from penstock.engines.local.metrics.statistics import NodeStatistics
+from penstock.engines.local.metrics.statistics import TaskStatistics
 
 
 class Ready(Protocol):
     """A node that could run now."""
 
     @property
-    def statistics(self) -> NodeStatistics:
+    def statistics(self) -> TaskStatistics:
         """What it has counted so far: to look at, not to change."""
 
 

@@ -40,7 +40,7 @@ PRESETS = {
 }
 
 
-def preset(name: str) -> Preset:
+def preset_of(name: str) -> Preset:
     """The preset of that name; a scheduler's own name comes with the sizes of `throughput`."""
     sizes = PRESETS["throughput"]
     return PRESETS.get(name) or Preset(name, sizes.quantum_ns, sizes.batch_size, sizes.queue_size)
@@ -103,9 +103,9 @@ def names() -> list[str]:
     return sorted({*OURS, *PRESETS, *_registered})
 
 
-def make(name: str, random: RandomNumbers) -> Scheduler:
+def make_scheduler(name: str, random: RandomNumbers) -> Scheduler:
     """A new scheduler for a run; an error that lists the others if there is none of that name."""
-    wanted = preset(name).scheduler
+    wanted = preset_of(name).scheduler
     factory = OURS.get(wanted) or _registered.get(wanted)
     if factory is None:
         near = nearest_first(name, names())

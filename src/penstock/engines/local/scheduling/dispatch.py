@@ -42,19 +42,19 @@ class Dispatcher:
         self._scheduler, self.now, self._quantum, self._random = scheduler, now, quantum, random
         self.lock = threading.Lock()
         self.changed = threading.Condition(self.lock)
-        self.nodes: list[Task] = []
+        self.tasks: list[Task] = []
         self._ready: list[Task] = []
         self._n_running = self._n_live = 0
         self._failures: list[Failure] = []
         self.pinned = False  # workers take the nodes that prefer them first
-        self.lends = True  # nodes that wait may be worked for by those that feed them
+        self.allows_borrowing = True  # nodes that wait may be worked for by those that feed them
         self.may_starve = False  # fed by hand: to have nothing to do is no fault
         self.on_failure: Callable[[Task, BaseException], None] = lambda node, failure: None
         self.aborted = False
 
     def begin(self, nodes: list[Task]) -> None:
         """All nodes are ready."""
-        self.nodes, self._n_live = nodes, len(nodes)
+        self.tasks, self._n_live = nodes, len(nodes)
         for node in nodes:
             node.woken = threading.Condition(self.lock)
             node.statistics.since = self.now()
@@ -62,7 +62,7 @@ class Dispatcher:
                 self._ready.append(node)
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether all nodes have completed, or the run was broken off."""
         return self._n_live == 0 or self.aborted
 
@@ -76,7 +76,7 @@ class Dispatcher:
         with self.lock:
             self._break_off()
 
-    def take(self, worker: int, *, only: Task | None = None) -> Task | None:
+    def next_task(self, worker: int, *, only: Task | None = None) -> Task | None:
         """A node to run, by the scheduler, or the one that has a thread of its own; None if none is ready."""
         if only is not None:
             if only.statistics.state is not READY:
@@ -89,7 +89,7 @@ class Dispatcher:
             node = found
             self._ready.remove(node)
         now = self.now()
-        node.statistics.started(now)
+        node.statistics.start(now)
         self._n_running += 1
         turn = self._quantum if self._random is None else self._random.randint(1, self._quantum)
         node.deadline = now + turn
@@ -113,19 +113,19 @@ class Dispatcher:
         self._break_off()
         return None
 
-    def gave_way(self, node: Task, state: str) -> None:
+    def suspend(self, node: Task, state: str) -> None:
         """A turn has ended and the node is to be in this state; it is ready if it could go on already."""
         with self.lock:
             self._n_running -= 1
-            node.statistics.stopped(self.now(), state)
+            node.statistics.stop(self.now(), state)
             if state is COMPLETED:
                 self._n_live -= 1
                 if not self._n_live:
                     self._wake_all()
             elif state is READY:
                 self._make_ready(node)
-            elif node.can_go():
-                node.statistics.woke(self.now())
+            elif node.can_run():
+                node.statistics.wake(self.now())
                 self._make_ready(node)
             if not self._ready and not self._n_running and self._n_live:
                 self._relieve()
@@ -133,47 +133,47 @@ class Dispatcher:
     def borrow(self, node: Task) -> bool:
         """Let a node that waits for rows be worked for by a thread that has some; gives whether it may."""
         statistics = node.statistics
-        if not self.lends or node.dedicated or statistics.state is not READ_BLOCKED:
+        if not self.allows_borrowing or node.dedicated or statistics.state is not READ_BLOCKED:
             return False
         if self._random is not None and self._random.random() < 0.5:
             return False
         with self.lock:
-            if statistics.state is not READ_BLOCKED or node.can_go() or not node.has_room():
+            if statistics.state is not READ_BLOCKED or node.can_run() or not node.has_room():
                 return False
-            statistics.woke(self.now())
-            statistics.started(self.now())
+            statistics.wake(self.now())
+            statistics.start(self.now())
             self._n_running += 1
             return True
 
     def release(self, node: Task, worked: int) -> None:
         """The node was worked for, for so long, and waits again."""
-        node.statistics.idled(self.now(), worked)
-        self.gave_way(node, READ_BLOCKED)
+        node.statistics.exclude_idle(self.now(), worked)
+        self.suspend(node, READ_BLOCKED)
 
-    def ended(self, node: Task, failure: BaseException) -> None:
+    def fail_task(self, node: Task, failure: BaseException) -> None:
         """A node raised, and that was its end."""
-        self.failed(node, failure)
+        self.record_failure(node, failure)
         node.complete(failed=True)
-        self.gave_way(node, COMPLETED)
+        self.suspend(node, COMPLETED)
 
-    def failed(self, node: Task, failure: BaseException) -> None:
+    def record_failure(self, node: Task, failure: BaseException) -> None:
         """A node raised: the run ends, after what came before the failure has been carried through."""
         with self.lock:
             self._failures.append(((node.round, node.number), failure))
         self.on_failure(node, failure)
 
-    def written(self, node: Task) -> None:
+    def wake_reader(self, node: Task) -> None:
         """Something was put into a channel that the node may wait for (Algorithm 7)."""
         self._look(node, READ_BLOCKED)
 
-    def read(self, node: Task) -> None:
+    def wake_writer(self, node: Task) -> None:
         """Something was taken from a channel that the node may wait to write to (Algorithm 8)."""
         self._look(node, WRITE_BLOCKED)
 
     def _look(self, node: Task, state: str) -> None:
         with self.lock:
-            if node.statistics.state is state and node.can_go():
-                node.statistics.woke(self.now())
+            if node.statistics.state is state and node.can_run():
+                node.statistics.wake(self.now())
                 self._make_ready(node)
 
     def _make_ready(self, node: Task) -> None:
@@ -185,9 +185,9 @@ class Dispatcher:
 
     def _relieve(self) -> None:
         """Nothing can go on: give room where the least is, unless the run only waits for more input."""
-        if any(node.statistics.state is READY for node in self.nodes):  # one with a thread of its own
+        if any(node.statistics.state is READY for node in self.tasks):  # one with a thread of its own
             return
-        blocked = [node for node in self.nodes if node.statistics.state is WRITE_BLOCKED]
+        blocked = [node for node in self.tasks if node.statistics.state is WRITE_BLOCKED]
         full = [channel for node in blocked for channel in node.full()]
         if full:
             channel = min(full, key=lambda each: each.capacity)
@@ -195,7 +195,7 @@ class Dispatcher:
             channel.max_rows = float("inf")
             self._wake_writer(channel.writer)
         elif not self.may_starve:
-            self._failures.append(((0, 0), _stuck(self.nodes)))
+            self._failures.append(((0, 0), _stuck(self.tasks)))
             self._break_off()
 
     def _break_off(self) -> None:
@@ -204,12 +204,12 @@ class Dispatcher:
 
     def _wake_all(self) -> None:
         self.changed.notify_all()
-        for node in self.nodes:
+        for node in self.tasks:
             node.woken.notify_all()
 
     def _wake_writer(self, node: Task) -> None:
-        if node.can_go():
-            node.statistics.woke(self.now())
+        if node.can_run():
+            node.statistics.wake(self.now())
             self._make_ready(node)
         else:
             self._relieve()

@@ -20,7 +20,7 @@ _LOOKS = 50
 """How often an idle worker looks for work before it sleeps, where it may look at all."""
 
 
-class Pool:
+class ThreadPool:
     """The threads of a run.
 
     waits    "blocking": an idle worker sleeps; "spinning": it looks again and again; "auto": for a while
@@ -78,17 +78,17 @@ class Pool:
         if self._cores:
             os.sched_setaffinity(0, {self._cores[worker % len(self._cores)]})
         while (node := self._next(worker, only)) is not None:
-            run_turn(self._dispatcher, node)
+            run_task(self._dispatcher, node)
 
     def _next(self, worker: int, only: Task | None) -> Task | None:
         """The next node; None when the thread is to leave."""
         dispatcher, looks = self._dispatcher, self._looks
         while True:
             with dispatcher.lock:
-                if dispatcher.over or (only is None and worker >= self._wanted):
+                if dispatcher.is_over or (only is None and worker >= self._wanted):
                     self._n_workers -= only is None
                     return None
-                node = dispatcher.take(worker, only=only)
+                node = dispatcher.next_task(worker, only=only)
                 if node is not None:
                     return node
                 if only is not None and only.statistics.state is COMPLETED:
@@ -100,19 +100,19 @@ class Pool:
             time.sleep(0)
 
 
-def run_turn(dispatcher: Dispatcher, node: Task) -> None:
+def run_task(dispatcher: Dispatcher, node: Task) -> None:
     """Let a node run until it gives way, ends or fails."""
     try:
-        state = next(node.turns, COMPLETED)
+        state = next(node.quanta, COMPLETED)
         if state is COMPLETED:
             node.complete(failed=False)
     except BaseException as failure:
-        dispatcher.ended(node, failure)
+        dispatcher.fail_task(node, failure)
     else:
-        dispatcher.gave_way(node, state)
+        dispatcher.suspend(node, state)
 
 
-def depth_first(nodes: Sequence[Task]) -> list[Task]:
+def depth_first_order(nodes: Sequence[Task]) -> list[Task]:
     """The nodes in the order in which a depth-first visit from the sources meets them."""
     found: dict[int, Task] = {}
     waiting = [node for node in reversed(nodes) if not node.statistics.inputs]
@@ -124,7 +124,7 @@ def depth_first(nodes: Sequence[Task]) -> list[Task]:
     return list(found.values())
 
 
-def prefer(nodes: Sequence[Task], n_workers: int) -> None:
+def assign_preferred_workers(nodes: Sequence[Task], n_workers: int) -> None:
     """Give each node a worker that takes it first: neighbours to one, about as many to each."""
     for place, node in enumerate(nodes):
         node.preferred = place * n_workers // len(nodes)

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from penstock.accounts import Accounts
 from penstock.engines.frontiers import Frontier
-from penstock.engines.local.channels.channel import Rescaled, Word
-from penstock.engines.local.channels.output import Outlet
+from penstock.engines.local.channels.channel import ActiveReplicas, ControlMessage
+from penstock.engines.local.channels.output import Output
 from penstock.engines.local.fast_rows.context import PlainRow, RowContext
 from penstock.engines.local.progress import Progress
 from penstock.engines.sinks import SinkWriter
@@ -54,7 +54,7 @@ class ChainedStep(ABC):
     def __init__(self, step: Step) -> None:
         self.step = step
         self.targets: dict[str, tuple[Target, ...]] = {}
-        self.outlets: list[Outlet] = []
+        self.outputs: list[Output] = []
         self.accounts = Accounts()
         self.told: Progress | None = None
         self.count_row_path: Callable[[Accounts], None] | None = None
@@ -84,7 +84,7 @@ class ChainedStep(ABC):
     @property
     def tells(self) -> bool:
         """Whether somebody else must be told of it."""
-        return bool(self.outlets) or self.told is not None
+        return bool(self.outputs) or self.told is not None
 
     @abstractmethod
     def feed(self, batch: Batch) -> None:
@@ -94,29 +94,29 @@ class ChainedStep(ABC):
     def advance(self, number: int, frontier: Frontier) -> Frontier:
         """Handles the end of a round and returns the frontier that is passed on."""
 
-    def end_round(self, pace: int, number: int, turn: int, frontier: Frontier) -> Frontier:
-        """The same, and tells those that read the outlets.
+    def end_round(self, round_group: int, number: int, turn: int, frontier: Frontier) -> Frontier:
+        """The same, and tells those that read the outputs.
 
-        number  the round of its pace
+        number  the round of its round_group
         turn    the round as this node counts, under which sinks commit
         """
         frontier = self.advance(turn, frontier)
-        for outlet in self.outlets:
-            outlet.end_round(pace, number, frontier)
+        for output in self.outputs:
+            output.end_round(round_group, number, frontier)
         if self.told is not None:
-            self.told.counted(self.step, self.accounts, self._late, self._errors, number)
+            self.told.report_counts(self.step, self.accounts, self._late, self._errors, number)
             self._late, self._errors = self.accounts.late, self.accounts.errors
         return frontier
 
-    def ticket(self, ticket: int | Rescaled | Word) -> None:
+    def forward(self, message: int | ActiveReplicas | ControlMessage) -> None:
         """A numbered batch has been worked on, or the number of replicas has changed."""
-        for outlet in self.outlets:
-            outlet.ticket(ticket)
+        for output in self.outputs:
+            output.forward(message)
 
     def close(self, *, broken: bool) -> None:
         """Nothing more will come; `broken` if some of the round at hand is missing."""
-        for outlet in self.outlets:
-            outlet.close(broken=broken)
+        for output in self.outputs:
+            output.close(broken=broken)
 
     def give(self, made: Outputs) -> None:
         """Rows out, to whoever reads their port."""

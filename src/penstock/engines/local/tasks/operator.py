@@ -1,7 +1,7 @@
 """Nodes of stages and sinks: rows as they come, or round by round.
 
-As they come: a batch is worked on at once, by the watermark that the node has; a round of a pace is over when
-it is on all channels that the pace comes through. Round by round (`deterministic=True`, or a checkpoint):
+As they come: a batch is processed at once, by the watermark of the node; a round of a group is over when
+it is on all channels that the group comes through. Round by round (`deterministic=True`, or a checkpoint):
 a channel whose round has ended waits for the others, so that a round sees all its rows and no others; rows
 flow together in the order of the feeds and replicas, so that nothing depends on who was faster.
 """
@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Iterable
 
 from penstock.engines.frontiers import Frontier, merge_frontiers
-from penstock.engines.local.channels.channel import Channel, EndOfRound, Rescaled
+from penstock.engines.local.channels.channel import ActiveReplicas, Channel, EndOfRound
 from penstock.engines.local.fast_rows.context import RowContext
 from penstock.engines.local.fast_rows.pipeline import RowPipeline, build_task_pipeline
 from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED
@@ -36,7 +36,7 @@ class ChainTask(InputTask):
         self.chain, self.progress = chain, progress
         self._round_end_steps = chain
         self.round = progress.first
-        self.tickets = False
+        self.forwards_sequence = False
 
     def connected(self) -> None:
         """Seats that the end of a round means nothing to are passed over."""
@@ -44,26 +44,26 @@ class ChainTask(InputTask):
         self._round_end_steps = [chained for chained in self.chain if chained.needs_round_end]
         link_stateless_steps(self.chain)
 
-    def end_round(self, pace: int, number: int) -> None:
+    def end_round(self, round_group: int, number: int) -> None:
         """A round is over on all channels: let go what can go, and say so."""
         self.frontier = merge_frontiers((channel.frontier for channel in self.data), self.frontier)
-        self.end_chain_round(pace, number, self.frontier)
+        self.end_chain_round(round_group, number, self.frontier)
 
-    def end_chain_round(self, pace: int, number: int, frontier: Frontier) -> None:
+    def end_chain_round(self, round_group: int, number: int, frontier: Frontier) -> None:
         """The end of a round, chained by chained."""
         for chained in self._round_end_steps:
-            frontier = chained.end_round(pace, number, self.round, frontier)
+            frontier = chained.end_round(round_group, number, self.round, frontier)
         self.round += 1
-        if self.progress.watched:
-            self.progress.passed(self, pace, number, count_written(self.chain))
+        if self.progress.is_observed:
+            self.progress.complete_round(self, round_group, number, count_written(self.chain))
 
     def complete(self, *, failed: bool) -> None:
         """Close what is written; count what is still sent here."""
         for channel in self.channels:
             channel.abandon()
-        for gate in self.gates:
-            gate.leave(failed=failed or self.broken)
-        self.progress.completed(self, failed=failed or self.broken)
+        for barrier in self.barriers:
+            barrier.leave(failed=failed or self.broken)
+        self.progress.end_task(self, failed=failed or self.broken)
         for chained in self.chain:
             chained.close(broken=failed or self.broken)
 
@@ -81,14 +81,14 @@ class PipelinedTask(ChainTask):
         super().__init__(number, steps, replica, chain, progress)
         self._feed = chain[0].feed
         self._line: RowPipeline | None = None
-        self._n_before = self._pace = 0
+        self._n_before = self._round_group = 0
         self._meeting: int | None = None
 
     def connected(self) -> None:
         """Rows that come by themselves on the only channel may go on so."""
         super().connected()
         self._meeting = common_round_group(self.data) if len(self.data) > 1 else None
-        if len(self.channels) == 1 and self.data and not self.progress.watched:
+        if len(self.channels) == 1 and self.data and not self.progress.is_observed:
             self._line = build_task_pipeline(self.chain, self._round_end_steps)
         self.row_task = None if self._line is None else self
 
@@ -108,12 +108,12 @@ class PipelinedTask(ChainTask):
 
     def next_channel(self) -> Channel | None:
         """A channel with something to take, of those that are not ahead of others."""
-        pace = self._meeting
-        if pace is None:
+        round_group = self._meeting
+        if round_group is None:
             return super().next_channel()
-        done = self._done.get(pace, -1)
+        done = self._done.get(round_group, -1)
         for channel in self.open:
-            if channel.items and channel.reached.get(pace, -1) <= done:
+            if channel.items and channel.reached.get(round_group, -1) <= done:
                 return channel
         return None
 
@@ -129,7 +129,7 @@ class PipelinedTask(ChainTask):
             while not full and items and type(items[0]) is tuple:
                 row, number, context.time, context.shift, _, frontier, _ = items.popleft()
                 if writer.statistics.state is WRITE_BLOCKED and len(items) <= half:
-                    channel.dispatcher.read(writer)
+                    channel.dispatcher.wake_writer(writer)
                 if frontier is not channel.frontier:
                     self.moved(frontier)
                 full = line.put_row(None, number) if row is None else line.carry(row, number)
@@ -137,8 +137,8 @@ class PipelinedTask(ChainTask):
                 full = full or clock() >= deadline
         finally:
             n_rows, behind = self._settled(number)
-            self.statistics.helped(clock(), behind)
-            channel.took(n_rows)
+            self.statistics.exclude_borrowed(clock(), behind)
+            channel.record_taken(n_rows)
         return True
 
     def moved(self, frontier: Frontier) -> None:
@@ -156,7 +156,7 @@ class PipelinedTask(ChainTask):
         """
         assert self.round == number, "rows by themselves are of one source, whose rounds are everybody's"
         assert self._line is not None, "rows come by themselves only where there is a line for them"
-        self._n_before, self._pace = self._line.n_in, context.origin[0]
+        self._n_before, self._round_group = self._line.n_in, context.origin[0]
         self._line.begin(context, number, self.frontier)
         if frontier is not self.channels[0].frontier:
             self.moved(frontier)
@@ -165,14 +165,14 @@ class PipelinedTask(ChainTask):
     def end_rows(self, number: int) -> tuple[int, int]:
         """No more for now; gives how many came, and the time that nodes behind it took for them."""
         n_rows, behind = self._settled(number)
-        self.channels[0].passed_by(n_rows)
+        self.channels[0].record_direct(n_rows)
         return n_rows, behind
 
     def _settled(self, number: int) -> tuple[int, int]:
         """All rounds before the number are over."""
         assert self._line is not None, "rows come by themselves only where there is a line for them"
         if number > self.round:
-            self.channels[0].reached[self._pace] = self._done[self._pace] = number - 1
+            self.channels[0].reached[self._round_group] = self._done[self._round_group] = number - 1
             self.round = number
         return self._line.n_in - self._n_before, self._line.end(number)
 
@@ -180,26 +180,26 @@ class PipelinedTask(ChainTask):
         """Work on them."""
         self._feed(batch)
 
-    def on_ticket(self, channel: Channel, ticket: int | Rescaled) -> None:
+    def on_sequence(self, channel: Channel, message: int | ActiveReplicas) -> None:
         """Pass the ticket on, if somebody behind restores the order."""
-        if self.tickets:
+        if self.forwards_sequence:
             for chained in self.chain:
-                chained.ticket(ticket)
+                chained.forward(message)
 
     def on_end_of_round(self, channel: Channel, end: EndOfRound) -> None:
         """Over on this channel; perhaps on all."""
-        self._look(end.pace)
+        self._look(end.round_group)
 
     def on_closed(self, channel: Channel) -> None:
         """Rounds no longer wait for this channel."""
-        for pace in sorted(channel.paces):
-            self._look(pace)
+        for round_group in sorted(channel.round_groups):
+            self._look(round_group)
 
-    def _look(self, pace: int) -> None:
-        """End the round that is over on all channels that the pace comes through."""
-        number = self.done_everywhere(pace)
+    def _look(self, round_group: int) -> None:
+        """End the round that is over on all channels that the round_group comes through."""
+        number = self.done_everywhere(round_group)
         if number is not None:
-            self.end_round(pace, number)
+            self.end_round(round_group, number)
 
 
 class RoundBarrierTask(ChainTask):
@@ -243,9 +243,9 @@ class RoundTask(RoundBarrierTask):
 
 
 def common_round_group(channels: Iterable[Channel]) -> int | None:
-    """The pace of channels through which the rounds of one source come, None if they are of several."""
-    paces = {channel.paces for channel in channels}
-    (found,) = paces if len(paces) == 1 else (frozenset[int](),)
+    """The group of channels through which the rounds of one source come, None if they are of several."""
+    round_groups = {channel.round_groups for channel in channels}
+    (found,) = round_groups if len(round_groups) == 1 else (frozenset[int](),)
     return next(iter(found)) if len(found) == 1 else None
 
 

@@ -100,11 +100,11 @@ class ProcessTask(ChainTask):
         self._n_asked = 0
         return rows
 
-    def pass_round(self, pace: int, number: int) -> None:
+    def pass_round(self, round_group: int, number: int) -> None:
         """A round is over on all data channels, or the operator has ended."""
         self.frontier = after = merge_frontiers((channel.frontier for channel in self.data), self.frontier)
         frontier = OVER if self.loop.ended else Frontier(self.loop.forwarded(after.watermark), after.idle)
-        self.end_chain_round(pace, number, frontier)
+        self.end_chain_round(round_group, number, frontier)
 
     def complete(self, *, failed: bool) -> None:
         """End the operator, if that has not happened."""
@@ -185,13 +185,13 @@ class PipelinedProcessTask(ProcessTask):
         """Whether everything has come back that flows back from the rounds which a channel has brought."""
         back = [each for each in self.channels if each.feedback and not each.ended]
         return all(
-            each.reached.get(pace, -1) >= min(number, self._done.get(pace, -1))
-            for pace, number in channel.reached.items()
+            each.reached.get(round_group, -1) >= min(number, self._done.get(round_group, -1))
+            for round_group, number in channel.reached.items()
             for each in back
-            if pace in each.paces
+            if round_group in each.round_groups
         )
 
-    def can_go(self) -> bool:
+    def can_run(self) -> bool:
         """Something to take, room to write, or nothing left to wait for."""
         if self.statistics.state is WRITE_BLOCKED:
             return self.has_room()
@@ -209,7 +209,7 @@ class PipelinedProcessTask(ProcessTask):
     def on_end_of_round(self, channel: Channel, end: EndOfRound) -> None:
         """Pass a round on that is over on all channels."""
         if not channel.control:
-            self._look(end.pace)
+            self._look(end.round_group)
 
     def on_closed(self, channel: Channel) -> None:
         """A port is closed when all its channels are."""
@@ -218,13 +218,13 @@ class PipelinedProcessTask(ProcessTask):
         if all(each.ended for each in self.data if each.port == channel.port):
             self.loop.ports[channel.port].closed = True
             self._advance()
-        for pace in sorted(channel.paces):
-            self._look(pace)
+        for round_group in sorted(channel.round_groups):
+            self._look(round_group)
 
-    def _look(self, pace: int) -> None:
-        number = self.done_everywhere(pace)
+    def _look(self, round_group: int) -> None:
+        number = self.done_everywhere(round_group)
         if number is not None:
-            self.pass_round(pace, number)
+            self.pass_round(round_group, number)
 
     def _advance(self) -> None:
         self._n_pushed = 0
@@ -234,8 +234,10 @@ class PipelinedProcessTask(ProcessTask):
     def _end(self) -> None:
         """Whatever round others are in: nothing more comes from here."""
         if not self.broken:
-            for pace in sorted({pace for channel in self.data for pace in channel.paces}):
-                self.pass_round(pace, self._done.get(pace, -1) + 1)
+            for round_group in sorted(
+                {round_group for channel in self.data for round_group in channel.round_groups}
+            ):
+                self.pass_round(round_group, self._done.get(round_group, -1) + 1)
 
 
 def _rows(batch: Batch, *, timed: bool) -> Iterable[TimedRow]:

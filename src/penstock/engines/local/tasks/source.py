@@ -95,7 +95,7 @@ class SourceStep(ChainedStep):
 class SourceTask(Task):
     """One source.
 
-    pace   the sources that go in rounds together have one
+    round_group   the sources that go in rounds together have one
     drain  at the end of the input everything is let go
     """
 
@@ -107,16 +107,16 @@ class SourceTask(Task):
         feed: SourceInput,
         progress: Progress,
         *,
-        pace: int,
+        round_group: int,
         drain: bool,
     ) -> None:
         super().__init__(number, steps, 0)
         assert isinstance(chain[0], SourceStep), "a source is at the head of its node"
         self.source, self.chain = chain[0], chain
-        self._feed, self.progress, self.pace, self._drain = feed, progress, pace, drain
+        self._feed, self.progress, self.round_group, self._drain = feed, progress, round_group, drain
         self._round_end_steps = chain
         self._line: RowPipeline | None = None
-        self._context = RowContext((pace, self.source.reader.rank))
+        self._context = RowContext((round_group, self.source.reader.rank))
         self._singly = True  # the last batch was a row by itself, so the next may be
         self.round = progress.first
 
@@ -124,18 +124,18 @@ class SourceTask(Task):
         """Seats that the end of a round means nothing to are passed over."""
         self._round_end_steps = [chained for chained in self.chain if chained.needs_round_end]
         link_stateless_steps(self.chain)
-        if isinstance(self._feed, ReaderInput) and not self.progress.watched:
+        if isinstance(self._feed, ReaderInput) and not self.progress.is_observed:
             self._line = build_source_pipeline(self.source, self.chain[1:], self._round_end_steps)
 
     def routine(self) -> TaskRoutine:
         """Round after round, while the run lets it and there is input."""
-        line = self._line if self.progress.is_alone(self.pace) else None
+        line = self._line if self.progress.is_only_source(self.round_group) else None
         while True:
             yield from self.wait_for_room()
             if line is not None and self._singly:
                 goes_on = self._by_row(line)
             elif self._feed.ready():
-                goes_on = self.progress.begin(self.pace, self.round) and self._carry(self._feed.next())
+                goes_on = self.progress.begin(self.round_group, self.round) and self._carry(self._feed.next())
             else:
                 yield READ_BLOCKED
                 continue
@@ -144,7 +144,7 @@ class SourceTask(Task):
             if self.now() >= self.deadline:
                 yield READY
 
-    def can_go(self) -> bool:
+    def can_run(self) -> bool:
         """Room to write, or something to read."""
         return self.has_room() if self.statistics.state is WRITE_BLOCKED else self._feed.ready()
 
@@ -155,7 +155,7 @@ class SourceTask(Task):
         """
         reader, progress, context, number = self.source.reader, self.progress, self._context, self.round
         rows, timed, frontier, carry = reader.open(), reader.timed, reader.frontier, line.carry
-        limit, clock, deadline = progress.limit(self.pace), self.now, self.deadline
+        limit, clock, deadline = progress.limit(self.round_group), self.now, self.deadline
         context.shift = reader.n_rows - number
         line.begin(context, number, frontier)
         try:
@@ -181,9 +181,9 @@ class SourceTask(Task):
                 return False
         finally:
             n_rounds, self.round = number - self.round, number
-            self.statistics.helped(clock(), line.end(number))
+            self.statistics.exclude_borrowed(clock(), line.end(number))
             reader.count_row_batches(n_rounds)
-            progress.went_on(self.pace, number)
+            progress.record_rounds(self.round_group, number)
         batch = reader.accept(row)
         self._feed.over = batch is None
         return self._carry(batch)
@@ -192,7 +192,7 @@ class SourceTask(Task):
         """One round; False when it was the last."""
         self._singly = type(batch) is PlainBatch and len(batch.plain) == 1
         if self.progress.latencies is not None:
-            self.progress.received(self.pace, self.round)
+            self.progress.stamp_arrival(self.round_group, self.round)
         reader, n_rows = self.source.reader, 0
         before = reader.frontier.watermark
         if batch is not None:
@@ -202,23 +202,25 @@ class SourceTask(Task):
             if not self._drain:  # a later run may go on here, so the source still holds back
                 return False
             reader.end()
-        if self.progress.saving is not None:
+        if self.progress.checkpoint is not None:
             reached(READ)
-        self.progress.was_read(self.pace, self.round, reader.step.name, None if self._feed.over else n_rows)
+        self.progress.record_read(
+            self.round_group, self.round, reader.step.name, None if self._feed.over else n_rows
+        )
         self._end_round(before)
         return not self._feed.over
 
     def _end_round(self, before: float) -> None:
         frontier = self.source.reader.frontier
-        self.progress.moved(self.source.step.name, before, frontier.watermark)
+        self.progress.report_watermark(self.source.step.name, before, frontier.watermark)
         for chained in self._round_end_steps:
-            frontier = chained.end_round(self.pace, self.round, self.round, frontier)
+            frontier = chained.end_round(self.round_group, self.round, self.round, frontier)
         self.round += 1
-        if self.progress.watched:
-            self.progress.passed(self, self.pace, self.round - 1, count_written(self.chain))
+        if self.progress.is_observed:
+            self.progress.complete_round(self, self.round_group, self.round - 1, count_written(self.chain))
 
     def complete(self, *, failed: bool) -> None:
         """Close what is written."""
-        self.progress.completed(self, failed=failed)
+        self.progress.end_task(self, failed=failed)
         for chained in self.chain:
             chained.close(broken=failed)

@@ -16,21 +16,21 @@ from penstock.engines.frontiers import Frontier
 from penstock.engines.local.channels.channel import (
     BROKEN,
     CLOSED,
+    ActiveReplicas,
     Channel,
+    ControlMessage,
     EndOfRound,
     OneRow,
-    Rescaled,
-    Word,
 )
-from penstock.engines.local.channels.order import Line
+from penstock.engines.local.channels.order import OrderedMerge
 from penstock.engines.local.fast_rows.context import row_order
-from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED, NodeStatistics
+from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED, TaskStatistics
 from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch
 
 if TYPE_CHECKING:
     from penstock.engines.local.fast_rows.direct_call import RowTask
-    from penstock.engines.local.rescale.barrier import Gate
+    from penstock.engines.local.rescale.barrier import Barrier
 
 TaskRoutine = Generator[str, None, None]
 
@@ -50,7 +50,7 @@ class Task(ABC):
 
     def __init__(self, number: int, steps: tuple[Step, ...], replica: int) -> None:
         self.number, self.steps, self.replica = number, steps, replica
-        self.statistics = NodeStatistics(steps[0].name, replica)
+        self.statistics = TaskStatistics(steps[0].name, replica)
         self.outs: list[Channel] = []
         self.dedicated = False
         self.row_task: RowTask | None = None
@@ -58,7 +58,7 @@ class Task(ABC):
         self.woken = threading.Condition()
         self.deadline = self.round = 0
         self.now: Callable[[], int] = lambda: 0
-        self.turns: TaskRoutine = self.routine()
+        self.quanta: TaskRoutine = self.routine()
 
     @abstractmethod
     def routine(self) -> TaskRoutine:
@@ -69,7 +69,7 @@ class Task(ABC):
         return
 
     @abstractmethod
-    def can_go(self) -> bool:
+    def can_run(self) -> bool:
         """Whether what the node waits for is there; asked while it is blocked."""
 
     @abstractmethod
@@ -91,10 +91,10 @@ class Task(ABC):
         """Give way until all outputs have room."""
         while full := self.full():
             for channel in full:
-                channel.statistics.full(self.now())
+                channel.statistics.mark_full(self.now())
             yield WRITE_BLOCKED
             for channel in full:
-                channel.statistics.free(self.now())
+                channel.statistics.mark_free(self.now())
 
 
 class InputTask(Task):
@@ -103,7 +103,7 @@ class InputTask(Task):
     channels  all of them, in the order of the step's feeds and of the replicas before
     data      those whose marks and ends count
     open      those that may be read now
-    gates     where moves of replicas are waited for (`gates.py`)
+    barriers     where moves of replicas are waited for (`gates.py`)
     """
 
     def __init__(self, number: int, steps: tuple[Step, ...], replica: int) -> None:
@@ -111,12 +111,12 @@ class InputTask(Task):
         self.channels: list[Channel] = []
         self.open: list[Channel] = []
         self.data: list[Channel] = []
-        self.gates: list[Gate] = []
+        self.barriers: list[Barrier] = []
         self.frontier = Frontier()
         self.broken = False
         self._n_open = 0
         self._done: dict[int, int] = {}
-        self._lines: dict[int, Line] = {}
+        self._lines: dict[int, OrderedMerge] = {}
 
     @abstractmethod
     def on_rows(self, channel: Channel, batch: Batch) -> None:
@@ -130,7 +130,7 @@ class InputTask(Task):
     def on_closed(self, channel: Channel) -> None:
         """Nothing more will come on a channel."""
 
-    def on_ticket(self, channel: Channel, ticket: int | Rescaled) -> None:
+    def on_sequence(self, channel: Channel, message: int | ActiveReplicas) -> None:
         """Everything that a numbered batch became has come, or the number of replicas has changed."""
 
     @property
@@ -140,7 +140,7 @@ class InputTask(Task):
 
     def keep_order(self, channels: list[Channel], n_active: int) -> None:
         """Read these channels by ticket; so many of them have their turn."""
-        line = Line(channels, n_active)
+        line = OrderedMerge(channels, n_active)
         self._lines |= {id(channel): line for channel in channels}
 
     def connected(self) -> None:
@@ -164,19 +164,19 @@ class InputTask(Task):
             if now() >= self.deadline:
                 yield READY
 
-    def done_everywhere(self, pace: int) -> int | None:
-        """The round of a pace that has just been seen on all channels that it comes through, if one has."""
+    def done_everywhere(self, round_group: int) -> int | None:
+        """The round of a group that has just been seen on all channels that it comes through, if one has."""
         one = len(self.data) == 1
-        number = self.data[0].reached.get(pace, -1) if one else self._least_reached(pace)
-        if number <= self._done.get(pace, -1):
+        number = self.data[0].reached.get(round_group, -1) if one else self._least_reached(round_group)
+        if number <= self._done.get(round_group, -1):
             return None
-        self._done[pace] = number
+        self._done[round_group] = number
         return number
 
-    def _least_reached(self, pace: int) -> int:
-        channels = [channel for channel in self.data if pace in channel.paces]
-        waiting = [each.reached.get(pace, -1) for each in channels if not each.ended]
-        return min(waiting or (each.reached.get(pace, -1) for each in channels))
+    def _least_reached(self, round_group: int) -> int:
+        channels = [channel for channel in self.data if round_group in channel.round_groups]
+        waiting = [each.reached.get(round_group, -1) for each in channels if not each.ended]
+        return min(waiting or (each.reached.get(round_group, -1) for each in channels))
 
     def next_channel(self) -> Channel | None:
         """A channel with something to take."""
@@ -185,7 +185,7 @@ class InputTask(Task):
                 return channel
         return None
 
-    def can_go(self) -> bool:
+    def can_run(self) -> bool:
         """Something to take, or room to write."""
         if self.statistics.state is WRITE_BLOCKED:
             return self.has_room()
@@ -204,14 +204,14 @@ class InputTask(Task):
             self._in_line(channel, message)
         if kind is EndOfRound:
             channel.frontier = message.frontier
-            channel.reached[message.pace] = message.number
+            channel.reached[message.round_group] = message.number
             self.on_end_of_round(channel, message)
-        elif kind is int or kind is Rescaled:
-            self.on_ticket(channel, message)
+        elif kind is int or kind is ActiveReplicas:
+            self.on_sequence(channel, message)
         elif message is BROKEN:
             self.broken = True
-        elif isinstance(message, Word):
-            message.come(self, channel)
+        elif isinstance(message, ControlMessage):
+            message.deliver(self, channel)
         else:
             assert message is CLOSED, f"{message!r} is no message"
             channel.ended = True
@@ -219,8 +219,8 @@ class InputTask(Task):
             if channel in self.open:
                 self.open.remove(channel)
             self.on_closed(channel)
-            for gate in self.gates:
-                gate.look()
+            for barrier in self.barriers:
+                barrier.look()
 
     def _take_row(self, channel: Channel, message: OneRow) -> None:
         """A row by itself, where rows come as batches."""
@@ -236,7 +236,7 @@ class InputTask(Task):
         line = self._lines[id(channel)]
         if type(message) is int:
             line.next(message)
-        elif type(message) is Rescaled:
+        elif type(message) is ActiveReplicas:
             line.rescaled(channel, message.n)
         else:
             channel.ended = message is CLOSED

@@ -12,7 +12,7 @@ from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.engines.frontiers import output_delay
 from penstock.engines.local.options import THREAD
-from penstock.engines.local.processes import Crew
+from penstock.engines.local.processes import ProcessPool
 from penstock.engines.local.progress import Progress
 from penstock.engines.local.tasks.chain import (
     ChainedStep,
@@ -27,8 +27,14 @@ from penstock.engines.local.tasks.chain import (
 from penstock.engines.local.tasks.operator import PipelinedTask, RoundTask
 from penstock.engines.local.tasks.source import ReaderInput, SourceInput, SourceStep, SourceTask
 from penstock.engines.local.tasks.task import Task
-from penstock.engines.local.topology.network import Bench, Network
-from penstock.engines.local.topology.tasks import Group, Part, combined_ahead, cut, numbered_steps
+from penstock.engines.local.topology.network import ExecutionGraph, Replicas
+from penstock.engines.local.topology.tasks import (
+    Role,
+    TaskGroup,
+    preaggregate_groups,
+    split_into_groups,
+    totally_ordered_steps,
+)
 from penstock.engines.sinks import SinkWriter
 from penstock.engines.sources import SourceReader
 from penstock.errors import PenstockError
@@ -46,13 +52,13 @@ if TYPE_CHECKING:
     from penstock.stages.patterns import Pattern
 
 
-class Building:
+class TaskBuilder:
     """Makes the nodes of a plan.
 
-    in_rounds     rows go round by round, all sources at one pace
+    in_rounds     rows go round by round, all sources at one round_group
     feeds         by source, where somebody feeds the run by hand
     most          replicas of an elastic step, at most
-    crew          worker processes for some of the steps
+    processes          worker processes for some of the steps
     watch         is shown whoever works, before anybody calls it
     preaggregate  windows by key are combined before they are dealt (`ahead.py`)
     """
@@ -67,46 +73,46 @@ class Building:
         drain: bool,
         feeds: Mapping[str, SourceInput] | None = None,
         most: int = 1,
-        crew: Crew | None = None,
+        processes: ProcessPool | None = None,
         watch: Callable[[object], None] = lambda worker: None,
         preaggregate: bool = False,
     ) -> None:
         self._watch = watch
         self._clock, self._progress, self._in_rounds, self._drain = clock, progress, in_rounds, drain
-        self._feeds, self._crew = feeds or {}, crew or Crew(plan, THREAD, clock)
-        self.network = Network(plan)
+        self._feeds, self._processes = feeds or {}, processes or ProcessPool(plan, THREAD, clock)
+        self.graph = ExecutionGraph(plan)
         self._plan = plan
         self._n_nodes = 0
-        saved = progress.saving is not None
+        saved = progress.checkpoint is not None
         # Saved state is by columns, which any engine can take up; what is pushed by hand has no numbers.
-        self._numbered = frozenset[str]() if saved or feeds is not None else numbered_steps(plan)
-        groups = cut(plan, saved=saved, most=most, numbered=self._numbered)
-        for group in combined_ahead(groups, self._numbered) if preaggregate else groups:
+        self._numbered = frozenset[str]() if saved or feeds is not None else totally_ordered_steps(plan)
+        groups = split_into_groups(plan, saved=saved, most=most, numbered=self._numbered)
+        for group in preaggregate_groups(groups, self._numbered) if preaggregate else groups:
             try:
                 self._add(group, partial(self._node, group))
             except PenstockError as failure:
                 raise failure.at(group.head.name, group.head.where) from None
 
-    def _add(self, group: Group, make: Callable[[int], Task]) -> Bench:
-        bench = Bench(group, [])
+    def _add(self, group: TaskGroup, make: Callable[[int], Task]) -> Replicas:
+        bench = Replicas(group, [])
         for replica in range(group.width):
             bench.nodes.append(make(replica))
             self._n_nodes += 1
-        self.network.benches.append(bench)
+        self.graph.replicas.append(bench)
         return bench
 
-    def collecting(self, ref: Ref) -> Bench:
+    def collecting(self, ref: Ref) -> Replicas:
         """A node of its own for rows that several replicas give."""
         chained = CollectStep(self._plan[ref.step], self.collection(ref))
-        return self._between(ref, 1, Part.COLLECTING, lambda: chained)
+        return self._between(ref, 1, Role.COLLECT, lambda: chained)
 
-    def dealing(self, ref: Ref, width: int) -> Bench:
+    def dealing(self, ref: Ref, width: int) -> Replicas:
         """Nodes that only deal the rows of a port to the replicas of another step."""
-        return self._between(ref, width, Part.DEALING, lambda: ForwardStep(self._plan[ref.step], ref.port))
+        return self._between(ref, width, Role.PARTITION, lambda: ForwardStep(self._plan[ref.step], ref.port))
 
-    def _between(self, ref: Ref, width: int, part: Part, chained: Callable[[], ChainedStep]) -> Bench:
+    def _between(self, ref: Ref, width: int, role: Role, chained: Callable[[], ChainedStep]) -> Replicas:
         step, make = self._plan[ref.step], RoundTask if self._in_rounds else PipelinedTask
-        group = Group(len(self.network.benches), (step,), width, part)
+        group = TaskGroup(len(self.graph.replicas), (step,), width, role)
 
         def node(replica: int) -> Task:
             return make(self._n_nodes, (step,), replica, [chained()], self._progress)
@@ -116,18 +122,20 @@ class Building:
     def collection(self, ref: Ref) -> CollectedRows:
         """Where the rows of a port are kept."""
         schema = self._plan[ref.step].outputs[ref.port].schema
-        return self.network.collections.setdefault(ref, CollectedRows(schema))
+        return self.graph.collections.setdefault(ref, CollectedRows(schema))
 
-    def _node(self, group: Group, replica: int) -> Task:
+    def _node(self, group: TaskGroup, replica: int) -> Task:
         chain = [self._seat(step, group, replica) for step in group.steps]
         for chained in chain:
-            chained.told = self._progress if self._progress.telling else None
+            chained.told = self._progress if self._progress.has_listener else None
         head, number, progress = chain[0], self._n_nodes, self._progress
         if isinstance(head, SourceStep):
             name = head.step.name
             feed = self._feeds.get(name) or ReaderInput(head.reader)
-            pace = 0 if self._in_rounds else self._plan.sources.index(head.step)
-            return SourceTask(number, group.steps, chain, feed, progress, pace=pace, drain=self._drain)
+            round_group = 0 if self._in_rounds else self._plan.sources.index(head.step)
+            return SourceTask(
+                number, group.steps, chain, feed, progress, round_group=round_group, drain=self._drain
+            )
         if isinstance(head.step.op, Process):
             from penstock.engines.local.tasks.process import PipelinedProcessTask, RoundProcessTask
 
@@ -138,45 +146,45 @@ class Building:
         make = RoundTask if self._in_rounds else PipelinedTask
         return make(number, group.steps, replica, chain, progress)
 
-    def _seat(self, step: Step, group: Group, replica: int) -> ChainedStep:
+    def _seat(self, step: Step, group: TaskGroup, replica: int) -> ChainedStep:
         accounts = Accounts()
         if isinstance(step.op, Source):
             reader = SourceReader(self._plan, step, self._clock, accounts)
-            self.network.readers[step.name] = reader
+            self.graph.readers[step.name] = reader
             self._watch(reader)
             self._progress.reasons[step.name] = reader.reasons
             return SourceStep(step, reader, accounts)
         if isinstance(step.op, Sink):
             writer = SinkWriter(step, accounts)
-            self.network.writers[step.name] = writer
+            self.graph.writers[step.name] = writer
             self._watch(writer)
             return SinkStep(step, writer)
         if isinstance(step.op, Process):
             from penstock.engines.local.tasks.process import ProcessStep
 
             return ProcessStep(step, accounts)
-        if step.name in group.ahead or (step is group.head and group.part is not Part.WHOLE):
+        if step.name in group.preaggregates or (step is group.head and group.role is not Role.WHOLE):
             return self._spread_seat(step, group, replica)
         site, numbered = self._site(step, accounts), step.name in self._numbered
-        stage = self._crew.stage_of(step, replica, site, numbered=numbered)
+        stage = self._processes.stage_of(step, replica, site, numbered=numbered)
         return self._stage_seat(step, stage, accounts, output_delay(step))
 
-    def _spread_seat(self, step: Step, group: Group, replica: int) -> ChainedStep:
+    def _spread_seat(self, step: Step, group: TaskGroup, replica: int) -> ChainedStep:
         pattern = self._pattern(step, group)
-        if group.part is Part.REPLICAS or step.name in group.ahead:
+        if group.role is Role.PARALLEL or step.name in group.preaggregates:
             stage = pattern.replicas[replica]
             return self._stage_seat(step, stage, _accounts(stage), 0)
         stage = pattern.joining[replica]
         schema = None if pattern.between is None else _schema_between(pattern, step)
         return self._stage_seat(step, stage, _accounts(stage), output_delay(step), schema)
 
-    def _pattern(self, step: Step, group: Group) -> Pattern:
-        if step.name not in self.network.patterns:
+    def _pattern(self, step: Step, group: TaskGroup) -> Pattern:
+        if step.name not in self.graph.patterns:
             from penstock.stages.patterns import decompose
 
             assert isinstance(step.op, Windows), "only windows are spread"
-            degree, ahead = step.degree.least, step.name in group.ahead
-            self.network.patterns[step.name] = decompose(
+            degree, ahead = step.degree.least, step.name in group.preaggregates
+            self.graph.patterns[step.name] = decompose(
                 step.op,
                 step.up,
                 group.width if ahead else degree,
@@ -185,7 +193,7 @@ class Building:
                 numbered=step.name in self._numbered,
                 joining=degree if step.up.key else 1,
             )
-        return self.network.patterns[step.name]
+        return self.graph.patterns[step.name]
 
     def _stage_seat(
         self, step: Step, stage: Stage, accounts: Accounts, by: int, schema: pa.Schema | None = None
@@ -193,7 +201,7 @@ class Building:
         self._watch(stage)
         if self._in_rounds or _has_sessions(step):
             chained = RoundStageStep(step, stage, accounts, by, schema or step.up.schema)
-            if self._progress.saving is not None:
+            if self._progress.checkpoint is not None:
                 from penstock.stages.patterns.partials import PartStage
 
                 if isinstance(stage, PartStage):
@@ -205,8 +213,8 @@ class Building:
 
     def _site(self, step: Step, accounts: Accounts) -> Site:
         read = frozenset(port for port in step.outputs if self._plan.is_read(Ref(step.name, port)))
-        telling, known = self._progress.telling, self._progress.reasons
-        reasons = known.setdefault(step.name, []) if telling else None
+        has_listener, known = self._progress.has_listener, self._progress.reasons
+        reasons = known.setdefault(step.name, []) if has_listener else None
         return Site(step.name, step.where, accounts, self._clock, read, reasons)
 
 

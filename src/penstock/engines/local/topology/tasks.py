@@ -29,18 +29,18 @@ from penstock.plan.plan import Plan, Step
 _ALONE = (Source, Sink, Process)
 
 
-class Part(Enum):
+class Role(Enum):
     """What of its first step a group does."""
 
     WHOLE = "whole"
-    REPLICAS = "replicas"
-    JOINING = "joining"
-    DEALING = "dealing"
-    COLLECTING = "collecting"
+    PARALLEL = "parallel"
+    MERGE = "merge"
+    PARTITION = "partition"
+    COLLECT = "collect"
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class TaskGroup:
     """A line of steps.
 
     number  its place, feeds first
@@ -52,8 +52,8 @@ class Group:
     number: int
     steps: tuple[Step, ...]
     width: int
-    part: Part = Part.WHOLE
-    ahead: tuple[str, ...] = ()
+    role: Role = Role.WHOLE
+    preaggregates: tuple[str, ...] = ()
 
     @property
     def head(self) -> Step:
@@ -62,16 +62,16 @@ class Group:
 
     def has(self, step: str) -> bool:
         """Whether the step works here."""
-        if self.part in (Part.DEALING, Part.COLLECTING):
+        if self.role in (Role.PARTITION, Role.COLLECT):
             return False
         return any(each.name == step for each in self.steps)
 
-    def gives_parts_of(self, step: str) -> bool:
+    def emits_partials_of(self, step: str) -> bool:
         """Whether what leaves here for a window step is put together behind."""
-        return step in self.ahead or (self.part is Part.REPLICAS and self.has(step))
+        return step in self.preaggregates or (self.role is Role.PARALLEL and self.has(step))
 
 
-def is_spread(step: Step, *, saved: bool, numbered: bool = False) -> bool:
+def is_decomposed(step: Step, *, saved: bool, numbered: bool = False) -> bool:
     """Whether a window step is more than replicas by key; `numbered` if its rows are (`numbering.py`).
 
     The answer is the same for all patterns, so what a pattern cannot take is spread by key. One replica needs
@@ -84,20 +84,22 @@ def is_spread(step: Step, *, saved: bool, numbered: bool = False) -> bool:
     return unfit(step.op.pattern, step.op, step.up, numbered=numbered) is None
 
 
-def cut(plan: Plan, *, saved: bool = False, most: int = 1, numbered: Collection[str] = ()) -> list[Group]:
+def split_into_groups(
+    plan: Plan, *, saved: bool = False, most: int = 1, numbered: Collection[str] = ()
+) -> list[TaskGroup]:
     """The groups of a plan.
 
     saved     it has a checkpoint
     most      replicas at most of what is elastic
     numbered  window steps whose rows come with numbers
     """
-    found: list[Group] = []
+    found: list[TaskGroup] = []
     for steps in groups(plan, fused_with(plan)):
         for line in _lines(steps, most):
-            spread = is_spread(line[0], saved=saved, numbered=line[0].name in numbered)
+            spread = is_decomposed(line[0], saved=saved, numbered=line[0].name in numbered)
             for width, part in _parts(line, spread=spread, most=most):
-                kept = line[:1] if part is Part.REPLICAS else line
-                found.append(Group(len(found), tuple(kept), width, part))
+                kept = line[:1] if part is Role.PARALLEL else line
+                found.append(TaskGroup(len(found), tuple(kept), width, part))
     return found
 
 
@@ -113,20 +115,20 @@ def _lines(steps: list[Step], most: int) -> Iterator[list[Step]]:
     yield line
 
 
-def _parts(line: list[Step], *, spread: bool, most: int) -> list[tuple[int, Part]]:
+def _parts(line: list[Step], *, spread: bool, most: int) -> list[tuple[int, Role]]:
     head, degree = line[0], line[0].degree.least
     if isinstance(head.op, _ALONE):
-        return [(1, Part.WHOLE)]
+        return [(1, Role.WHOLE)]
     if spread:
-        return [(degree, Part.REPLICAS), (degree if head.up.key else 1, Part.JOINING)]
+        return [(degree, Role.PARALLEL), (degree if head.up.key else 1, Role.MERGE)]
     if is_elastic(head):
-        return [(max(degree, min(head.degree.most, most)), Part.WHOLE)]
-    return [(degree, Part.WHOLE)]
+        return [(max(degree, min(head.degree.most, most)), Role.WHOLE)]
+    return [(degree, Role.WHOLE)]
 
 
 def is_elastic(step: Step) -> bool:
     """Whether a group that begins with the step, and is not spread, can have more replicas and fewer."""
-    if not step.degree.elastic or isinstance(step.op, _ALONE) or is_copied(step):
+    if not step.degree.elastic or isinstance(step.op, _ALONE) or is_broadcast(step):
         return False
     return bool(step.up.key) or not is_keyed(step)
 
@@ -136,12 +138,12 @@ def is_keyed(step: Step) -> bool:
     return step.routing is Routing.KEY_BY or isinstance(step.op, Windows) or step.op.stateful
 
 
-def moves(group: Group) -> bool:
+def can_rescale(group: TaskGroup) -> bool:
     """Whether its replicas can be more while rows flow, and state by key then moves."""
-    return group.part is Part.WHOLE and group.width > group.head.degree.least and is_keyed(group.head)
+    return group.role is Role.WHOLE and group.width > group.head.degree.least and is_keyed(group.head)
 
 
-def is_copied(step: Step) -> bool:
+def is_broadcast(step: Step) -> bool:
     """Whether every replica works on every row."""
     return step.routing is Routing.BROADCAST and not step.op.stateful and not isinstance(step.op, _ALONE)
 
@@ -156,7 +158,7 @@ def is_copied(step: Step) -> bool:
 _ONE_FOR_ONE = (Map, Filter, Select, StaticJoin, Split, Relay, Accumulator)
 
 
-def numbered_steps(plan: Plan) -> frozenset[str]:
+def totally_ordered_steps(plan: Plan) -> frozenset[str]:
     """The window steps to which the order of rows of one time matters, and whose rows are numbered."""
     asking = [step for step in plan if isinstance(step.op, Windows) and _minds_order(step.op, step)]
     if not asking or len(plan.sources) != 1:
@@ -201,7 +203,7 @@ def _numbers_rows(reader: object) -> bool:
 _SIDES = (LATE, LATE_RIGHT, ERRORS)
 
 
-def combined_ahead(groups: Sequence[Group], numbered: Collection[str] = ()) -> list[Group]:
+def preaggregate_groups(groups: Sequence[TaskGroup], numbered: Collection[str] = ()) -> list[TaskGroup]:
     """The same groups, with windows combined at the end of the lines that feed them, wherever that can be.
 
     numbered  window steps whose rows come with numbers
@@ -209,13 +211,15 @@ def combined_ahead(groups: Sequence[Group], numbered: Collection[str] = ()) -> l
     found = list(groups)
     for group in groups:
         fits = _can_combine_ahead(group.head, numbered=group.head.name in numbered)
-        if group.part is Part.WHOLE and group.width > 1 and fits:
+        if group.role is Role.WHOLE and group.width > 1 and fits:
             feeder = _feeder(found, group.head)
             if feeder is not None:
                 found[feeder.number] = replace(
-                    feeder, steps=(*feeder.steps, group.head), ahead=(*feeder.ahead, group.head.name)
+                    feeder,
+                    steps=(*feeder.steps, group.head),
+                    preaggregates=(*feeder.preaggregates, group.head.name),
                 )
-                found[group.number] = replace(found[group.number], part=Part.JOINING)
+                found[group.number] = replace(found[group.number], role=Role.MERGE)
     return found
 
 
@@ -229,11 +233,11 @@ def _can_combine_ahead(step: Step, *, numbered: bool) -> bool:
     return step.data_feeds[0].port not in _SIDES and unfit(PANED, op, step.up, numbered=numbered) is None
 
 
-def _feeder(groups: Sequence[Group], step: Step) -> Group | None:
+def _feeder(groups: Sequence[TaskGroup], step: Step) -> TaskGroup | None:
     """The line whose last step feeds the step; None if the rows leave in the middle of one."""
     (ref,) = step.data_feeds
     for group in groups:
-        own = group.steps[: len(group.steps) - len(group.ahead)]
-        if own and own[-1].name == ref.step and not group.gives_parts_of(ref.step):
+        own = group.steps[: len(group.steps) - len(group.preaggregates)]
+        if own and own[-1].name == ref.step and not group.emits_partials_of(ref.step):
             return group
     return None
