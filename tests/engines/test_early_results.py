@@ -17,13 +17,13 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.engines.spark.driver.loop import Rounds
-from penstock.engines.spark.fragment_plan import Task
-from tests.engines.spark.here import LegsHere
+from penstock.engines.spark.driver.loop import DriverLoop
+from penstock.engines.spark.fragment_plan import JobTask
+from tests.engines.spark.here import InProcessSparkEngine
 
 SCHEMA = {"t": "int64", "k": "int64", "v": "int64"}
 BATCHES = [[{"t": 2 * i + j, "k": (i * j) % 4, "v": i + j} for j in range(2)] for i in range(9)]
-ENGINES: dict[str, Callable[[], Any]] = {"local": lambda: "local", "legs": LegsHere}
+ENGINES: dict[str, Callable[[], Any]] = {"local": lambda: "local", "fragments": InProcessSparkEngine}
 KINDS: dict[str, Any] = {
     "tumbling": ps.tumbling("8 s"),
     "sliding": ps.sliding("8 s", every="3 s"),
@@ -128,12 +128,12 @@ def test_nothing_is_shown_before_it_is_time_for_the_first_time(who: str) -> None
 
 def from_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no worker have state at hand, as if every task came to a new one."""
-    task_of = Rounds._task
+    task_of = DriverLoop._task
 
-    def task(self: Rounds, *args: Any) -> Task:
+    def task(self: DriverLoop, *args: Any) -> JobTask:
         return replace(task_of(self, *args), after="a job that there never was")
 
-    monkeypatch.setattr(Rounds, "_task", task)
+    monkeypatch.setattr(DriverLoop, "_task", task)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -144,7 +144,7 @@ def test_parts_that_come_to_another_worker_repeat_nothing(
     from_files(monkeypatch)
     monkeypatch.setattr("penstock.engines.spark.driver.epochs.MOST_ROUNDS", 1)
     watched = Watched(make, kind)
-    watched.run(LegsHere())
+    watched.run(InProcessSparkEngine())
     assert watched.seen == judged(make, kind)
 
 

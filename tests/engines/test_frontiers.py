@@ -13,7 +13,7 @@ from penstock.engines.frontiers import OVER, Frontier, Frontiers, WatermarkAdvan
 from penstock.engines.reference.rounds import Interpreter
 from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
 from tests.conformance.test_random_graphs import Batches, able, graph_of, streams
-from tests.engines.spark.here import LegsHere
+from tests.engines.spark.here import InProcessSparkEngine
 from tests.graph.random_graphs import Choice, choices
 
 SCHEMA = {"t": "int64", "v": "int64"}
@@ -108,7 +108,7 @@ def test_every_step_of_any_graph_is_told_what_the_reference_tells_it(
     for heard in told.values():
         heard.clear()
     graph = graph_of(able("spark", done), given_rows)
-    for engine in ("reference", LegsHere()):
+    for engine in ("reference", InProcessSparkEngine()):
         graph.run(engine, clock=ps.ManualClock())
     sources = {step.name for step in graph.plan().sources}
     assert [each for each in told["reference"] if each[0] not in sources] == told["marks"]

@@ -1,7 +1,7 @@
 """Windows that go on from a checkpoint: with another number of replicas, spread otherwise, on another engine.
 
 `pattern="auto"` chooses by the number of replicas, so state must go from every pattern that it chooses to
-every other. The Spark engine's legs run in this process: nothing here depends on who carries them.
+every other. The Spark engine's fragments run in this process: nothing here depends on who carries them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from penstock.engines.checkpoint.checkpoint import Checkpoint, described
 from penstock.events import Event, StateSaved
 from penstock.stages.patterns.forms import form_of
 from penstock.stages.snapshot import BY_PARTITION
-from tests.engines.spark.here import LegsHere
+from tests.engines.spark.here import InProcessSparkEngine
 
 SCHEMA = {"t": "int64", "k": "int64", "v": "int64"}
 BATCHES = [[{"t": 3 * i + j, "k": (i + j) % 5, "v": i * j} for j in range(3)] for i in range(10)]
 OPTIONS = ps.LocalOptions(save_every="0 s", queue_size=2, seed=3)
-ENGINES: dict[str, Callable[[], Any]] = {"local": lambda: "local", "legs": LegsHere}
+ENGINES: dict[str, Callable[[], Any]] = {"local": lambda: "local", "fragments": InProcessSparkEngine}
 ALL: dict[str, Callable[[], Any]] = {**ENGINES, "spark": lambda: "spark"}
 DEGREES = [(1, 3), (3, 1), (3, 2)]
 
@@ -85,7 +85,9 @@ def written(folder: Path) -> Counter[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("degrees", DEGREES, ids=str)
-@pytest.mark.parametrize("engines", [("local", "local"), ("legs", "legs"), ("local", "legs")], ids="-".join)
+@pytest.mark.parametrize(
+    "engines", [("local", "local"), ("fragments", "fragments"), ("local", "fragments")], ids="-".join
+)
 @pytest.mark.parametrize("make", SOME)
 def test_any_number_of_replicas_goes_on_from_what_auto_chose_for_another(
     tmp_path: Path, make: str, engines: tuple[str, str], degrees: tuple[int, int]
@@ -116,8 +118,8 @@ def test_with_a_key_too(tmp_path: Path, make: str) -> None:
     for number, (pattern, engines) in enumerate(
         [
             ("auto", ["local"] * 3),
-            ("parallel", ["local", "legs", "local"]),
-            ("auto", ["legs", "local", "legs"]),
+            ("parallel", ["local", "fragments", "local"]),
+            ("auto", ["fragments", "local", "fragments"]),
         ]
     ):
         folder = tmp_path / str(number)

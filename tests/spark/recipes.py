@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import penstock as ps
-from penstock.engines.spark.dataframes.partials import Recipe
+from penstock.engines.spark.dataframes.partials import WindowTask
 from penstock.errors import Where
 from penstock.operators.aggregates import Aggregate
 from penstock.operators.stream import Stream
@@ -24,7 +24,7 @@ def recipe(
     keys: Sequence[str] = ("page",),
     utc: bool = True,
     lateness: str = "0 s",
-) -> Recipe:
+) -> WindowTask:
     up = Stream(SCHEMA, TimeType(UTC, "us"), tuple(keys))
     op = KeyedWindows(window, aggregates=aggregates or {"rows": ps.count()}, lateness=lateness)
-    return Recipe.of(op, up, "ts", HERE, utc=utc)
+    return WindowTask.of(op, up, "ts", HERE, utc=utc)

@@ -6,7 +6,7 @@ import pytest
 
 import penstock as ps
 from penstock import col
-from penstock.engines.spark.dataframes.partials import Road
+from penstock.engines.spark.dataframes.partials import ExecutionPath
 from penstock.operators.aggregates import Aggregate
 from tests.spark.recipes import recipe
 
@@ -20,43 +20,43 @@ def add(a: float, b: float) -> float:
 @pytest.mark.parametrize(
     ("aggregate", "road"),
     [
-        (ps.count(), Road.NATIVE),
-        (ps.sum("n"), Road.NATIVE),
-        (ps.mean("price"), Road.NATIVE),
-        (ps.min("ts"), Road.NATIVE),
-        (ps.std("n"), Road.NATIVE),
-        (ps.event_time_max(), Road.NATIVE),
-        (ps.max_count("n"), Road.PARTS),
-        (ps.fold(lambda row: row.n * 1.0, add, 0.0, columns="n"), Road.PARTS),
-        (ps.fold(lambda row: row.n * 1.0, add, 0.0, columns="n", commutative=False), Road.ROWS),
-        (ps.fold(lambda row: len(row.page), add, 0), Road.ROWS),
-        (ps.first("n"), Road.ROWS),
-        (ps.max("page"), Road.ROWS),
-        (ps.approx_distinct("n"), Road.ROWS),
-        (ps.collect("n"), Road.ROWS),
+        (ps.count(), ExecutionPath.NATIVE),
+        (ps.sum("n"), ExecutionPath.NATIVE),
+        (ps.mean("price"), ExecutionPath.NATIVE),
+        (ps.min("ts"), ExecutionPath.NATIVE),
+        (ps.std("n"), ExecutionPath.NATIVE),
+        (ps.event_time_max(), ExecutionPath.NATIVE),
+        (ps.max_count("n"), ExecutionPath.PARTS),
+        (ps.fold(lambda row: row.n * 1.0, add, 0.0, columns="n"), ExecutionPath.PARTS),
+        (ps.fold(lambda row: row.n * 1.0, add, 0.0, columns="n", commutative=False), ExecutionPath.ROWS),
+        (ps.fold(lambda row: len(row.page), add, 0), ExecutionPath.ROWS),
+        (ps.first("n"), ExecutionPath.ROWS),
+        (ps.max("page"), ExecutionPath.ROWS),
+        (ps.approx_distinct("n"), ExecutionPath.ROWS),
+        (ps.collect("n"), ExecutionPath.ROWS),
     ],
     ids=str,
 )
-def test_the_road_of_time_windows_depends_on_the_aggregate(aggregate: Aggregate, road: Road) -> None:
+def test_the_road_of_time_windows_depends_on_the_aggregate(aggregate: Aggregate, road: ExecutionPath) -> None:
     assert recipe(SLIDING, {"result": aggregate}).road is road
 
 
 def test_one_aggregate_that_needs_rows_takes_all_along() -> None:
-    assert recipe(SLIDING, {"rows": ps.count(), "first": ps.first("n")}).road is Road.ROWS
+    assert recipe(SLIDING, {"rows": ps.count(), "first": ps.first("n")}).road is ExecutionPath.ROWS
 
 
 @pytest.mark.parametrize("window", [ps.session("4 s"), ps.count_window(3)], ids=str)
 def test_sessions_and_count_windows_take_rows(window: object) -> None:
-    assert recipe(window).road is Road.ROWS
+    assert recipe(window).road is ExecutionPath.ROWS
 
 
 def test_windows_that_cannot_share_slices_are_cut_in_python() -> None:
-    assert recipe({"a": SLIDING, "b": ps.tumbling("20 s")}).road is Road.NATIVE
-    assert recipe({"a": ps.tumbling("1.000001 s"), "b": ps.tumbling("20 s")}).road is Road.PARTS
+    assert recipe({"a": SLIDING, "b": ps.tumbling("20 s")}).road is ExecutionPath.NATIVE
+    assert recipe({"a": ps.tumbling("1.000001 s"), "b": ps.tumbling("20 s")}).road is ExecutionPath.PARTS
 
 
 def test_expressions_are_left_to_the_jvm_only_where_its_zone_is_utc() -> None:
     hours = ps.sum(col("ts").dt.hour())
-    assert recipe(SLIDING, {"hours": hours}).road is Road.NATIVE
-    assert recipe(SLIDING, {"hours": hours}, utc=False).road is Road.PARTS
-    assert recipe(SLIDING, {"n": ps.sum("n")}, utc=False).road is Road.NATIVE
+    assert recipe(SLIDING, {"hours": hours}).road is ExecutionPath.NATIVE
+    assert recipe(SLIDING, {"hours": hours}, utc=False).road is ExecutionPath.PARTS
+    assert recipe(SLIDING, {"n": ps.sum("n")}, utc=False).road is ExecutionPath.NATIVE

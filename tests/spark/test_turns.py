@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import CheckpointError
-from penstock.engines.spark.dataframes.packing import BODY, GROUP, GROUPS, packing
-from penstock.engines.spark.dataframes.partials import Recipe, Road
-from penstock.engines.spark.dataframes.state import Turns
+from penstock.engines.spark.dataframes.packing import BODY, GROUP, GROUPS, pack_by_group
+from penstock.engines.spark.dataframes.partials import ExecutionPath, WindowTask
+from penstock.engines.spark.dataframes.state import GroupWindows
 from penstock.engines.wire import unpack_batch
 from penstock.operators.aggregates import Aggregate
 from penstock.stages.window.store import NEVER
@@ -31,10 +31,10 @@ CASES: list[tuple[Any, dict[str, Aggregate]]] = [
 ]
 
 
-def packed_by_group(made: Recipe, batches: Sequence[pa.RecordBatch]) -> dict[int, list[bytes]]:
+def packed_by_group(made: WindowTask, batches: Sequence[pa.RecordBatch]) -> dict[int, list[bytes]]:
     """What Spark's exchange brings to each group."""
     found: dict[int, list[bytes]] = {}
-    for batch in packing(made)(iter(batches)):
+    for batch in pack_by_group(made)(iter(batches)):
         for group, body in zip(*(batch.column(name).to_pylist() for name in (GROUP, BODY)), strict=True):
             found.setdefault(group, []).append(body)
     return found
@@ -43,8 +43,8 @@ def packed_by_group(made: Recipe, batches: Sequence[pa.RecordBatch]) -> dict[int
 class Stream:
     """What Spark does with the turns of one task: groups, state, watermark, timers."""
 
-    def __init__(self, made: Recipe, delay: int) -> None:
-        self._recipe, self._delay, self._turns = made, delay, Turns(made)
+    def __init__(self, made: WindowTask, delay: int) -> None:
+        self._recipe, self._delay, self._turns = made, delay, GroupWindows(made)
         self.held: dict[int, dict[int, bytes]] = {}
         self._timers: dict[int, int] = {}
         self._greatest: int | None = None
@@ -110,13 +110,13 @@ def test_when_all_windows_have_left_there_is_no_state(window: Any, aggregates: d
 
 def test_slices_from_the_jvm_are_taken_before_windows_leave() -> None:
     made = recipe(ps.tumbling("10 s"))
-    assert made.road is Road.NATIVE
+    assert made.road is ExecutionPath.NATIVE
     given = pa.RecordBatch.from_arrays(
         [pa.array(["a"]), pa.array([0], pa.int64()), pa.array([3], pa.int64())],
         names=["k0", "start", "p0"],
     )
-    (packed,) = list(packing(made)(iter([given])))
-    turned = Turns(made).turn({}, packed.column(BODY).to_pylist(), 10 * S)
+    (packed,) = list(pack_by_group(made)(iter([given])))
+    turned = GroupWindows(made).turn({}, packed.column(BODY).to_pylist(), 10 * S)
     (result,) = [unpack_batch(body, made.results).rows.to_pylist() for body in turned.results]
     assert [row["rows"] for row in result] == [3]
     assert not turned.pieces
@@ -127,18 +127,18 @@ def test_state_of_another_step_is_refused() -> None:
     stream.push(at(1, 2))
     (pieces,) = stream.held.values()
     with pytest.raises(CheckpointError, match="its window differs"):
-        Turns(recipe(ps.session("5 s"))).turn(pieces, [], 10 * S)
+        GroupWindows(recipe(ps.session("5 s"))).turn(pieces, [], 10 * S)
 
 
 def test_the_next_turn_is_when_a_window_may_leave() -> None:
-    assert Turns(recipe(ps.sliding("10 s", "5 s"), lateness="1 s")).next_turn(11 * S) == 16 * S
-    assert Turns(recipe(ps.session("4 s"))).next_turn(11 * S) == 11 * S + 1
+    assert GroupWindows(recipe(ps.sliding("10 s", "5 s"), lateness="1 s")).next_turn(11 * S) == 16 * S
+    assert GroupWindows(recipe(ps.session("4 s"))).next_turn(11 * S) == 11 * S + 1
 
 
 def test_rows_go_to_groups_by_bucket() -> None:
     table = pa.Table.from_pylist([{"page": str(i), "ts": i, "n": i} for i in range(500)], schema=SCHEMA)
     made = recipe(ps.session("1 s"))
-    (packed,) = list(packing(made)(iter(table.to_batches())))
+    (packed,) = list(pack_by_group(made)(iter(table.to_batches())))
     groups = packed.column(GROUP).to_pylist()
     assert (len(groups), min(groups), max(groups)) == (GROUPS, 0, GROUPS - 1)
     rows = [unpack_batch(body, SCHEMA).num_rows for body in packed.column(BODY).to_pylist()]
@@ -148,7 +148,7 @@ def test_rows_go_to_groups_by_bucket() -> None:
 class Jvm:
     """Spark's aggregation on the native road, as a dict: slices leave once the watermark has closed them."""
 
-    def __init__(self, made: Recipe) -> None:
+    def __init__(self, made: WindowTask) -> None:
         (self._slicing,) = made.slicings.values()
         self._lateness = made.resolved.lateness
         self._counts: dict[tuple[str, int], int] = {}
@@ -181,7 +181,12 @@ def test_slices_that_the_jvm_closes_make_the_windows_of_the_reference_engine(apa
     window = ps.sliding("10 s", "3 s")
     batches = [at(*(8 * i + t for t in some), page="ab"[i % 2]) for i, some in enumerate(apart)]
     made = recipe(window, lateness="1 s")
-    jvm, turns, held, ours = Jvm(made), Turns(made), dict[int, dict[int, bytes]](), list[dict[str, Any]]()
+    jvm, turns, held, ours = (
+        Jvm(made),
+        GroupWindows(made),
+        dict[int, dict[int, bytes]](),
+        list[dict[str, Any]](),
+    )
     for i, batch in enumerate(batches):
         jvm.take(batch)
         watermark = max(max(times_of(each)) for each in batches[: i + 1]) - 12 * S

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engines.spark.session.session import Opened, open_session
+from penstock.engines.spark.session.session import RunSession, open_session
 
 
 @pytest.fixture(scope="session")
-def opened() -> Opened:
+def opened() -> RunSession:
     return open_session(ps.SparkOptions())
 
 
 @pytest.fixture(scope="session")
-def spark(opened: Opened) -> Any:
+def spark(opened: RunSession) -> Any:
     return opened.spark

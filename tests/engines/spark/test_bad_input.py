@@ -17,7 +17,7 @@ import pytest
 
 import penstock as ps
 from penstock import CheckpointError, ConnectorError, FunctionError, PenstockError, col
-from penstock.engines.spark.session.session import Opened
+from penstock.engines.spark.session.session import RunSession
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("opened")]
 SCHEMA = {"key": str, "v": int}
@@ -224,7 +224,7 @@ def test_an_output_without_permission_is_named(tmp_path: Path) -> None:
     assert told.value.step == "out"
 
 
-def test_a_master_that_is_not_there_is_named(opened: Opened) -> None:
+def test_a_master_that_is_not_there_is_named(opened: RunSession) -> None:
     rows = ps.PipeGraph("far").source(ps.read.rows([{"v": 1}]))
     with pytest.raises(ps.EngineError, match="Spark already runs in this process"):
         rows.map(v=col("v") + 1).collect("spark", master="spark://127.0.0.1:1")

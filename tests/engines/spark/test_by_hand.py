@@ -8,7 +8,7 @@ import penstock as ps
 from penstock import EngineError, FunctionError, GraphError, col
 from penstock.engines.protocol import RunOptions
 from penstock.engines.registry import find_engine
-from penstock.engines.spark.session.session import Opened
+from penstock.engines.spark.session.session import RunSession
 from penstock.events import Event, RunEnded, StepFailed
 from penstock.plan.plan import Ref
 from penstock.testing import Harness
@@ -52,7 +52,7 @@ def test_a_step_that_fails_ends_the_run() -> None:
         harness.push([{"t": 1, "v": 1}])
 
 
-def test_what_is_not_there_is_named_with_what_is(opened: Opened) -> None:
+def test_what_is_not_there_is_named_with_what_is(opened: RunSession) -> None:
     made = rows().map(v=col("v") + 1, name="more")
     plan = made.graph.plan(made)
     harness = find_engine("spark").open_harness(

@@ -1,6 +1,7 @@
 """A run that dies at any moment, and is started again, loses nothing and doubles nothing.
 
-Here the legs run in a forked process that ends by os._exit, so no cleanup code of ours runs: at every named
+Here the fragments run in a forked process that ends by os._exit, so no cleanup code of ours runs: at every
+named
 point, and before and after every call that changes the order of things on the disk.
 """
 
@@ -19,7 +20,7 @@ from penstock.crash_points import POINTS
 from penstock.engines.spark.driver import epochs as ahead
 from penstock.errors import CheckpointError
 from tests.engines.spark import dying
-from tests.engines.spark.here import LegsHere
+from tests.engines.spark.here import InProcessSparkEngine
 
 DIED, FAILED = 9, 1
 CALLS = ("replace", "unlink")
@@ -50,7 +51,7 @@ def dies_at_point(folder: Path, number: int, seen: Path) -> None:
             os._exit(DIED)
 
     crash_points.listener = heard
-    dying.run(folder, LegsHere())
+    dying.run(folder, InProcessSparkEngine())
 
 
 def dies_in_call(folder: Path, number: int, when: str) -> None:
@@ -70,16 +71,16 @@ def dies_in_call(folder: Path, number: int, when: str) -> None:
 
     for name in CALLS:
         setattr(os, name, patched(getattr(os, name)))
-    dying.run(folder, LegsHere())
+    dying.run(folder, InProcessSparkEngine())
 
 
 def go_on(folder: Path) -> None:
     """Start again, after a death; only what had got to its very end is refused."""
     if any((folder / "checkpoint" / "commits").glob("*-end.json")):
         with pytest.raises(CheckpointError, match="the run of this checkpoint has ended"):
-            dying.run(folder, LegsHere())
+            dying.run(folder, InProcessSparkEngine())
     else:
-        assert dying.run(folder, LegsHere()).outcome == "drained"
+        assert dying.run(folder, InProcessSparkEngine()).outcome == "drained"
 
 
 @pytest.fixture
@@ -136,13 +137,13 @@ def test_a_run_that_dies_whenever_it_goes_on_gets_to_the_end_all_the_same(tmp_pa
 
 @pytest.mark.usefixtures("few_rounds_a_turn")
 @pytest.mark.parametrize("stops", [(1,), (2, 3), (1, 1, 1, 2)])
-@pytest.mark.parametrize("n_parts", [(3,), (1, 4, 2)])
+@pytest.mark.parametrize("n_partitions", [(3,), (1, 4, 2)])
 def test_a_run_that_is_stopped_and_goes_on_writes_every_row_once_on_any_number_of_parts(
-    tmp_path: Path, stops: tuple[int, ...], n_parts: tuple[int, ...]
+    tmp_path: Path, stops: tuple[int, ...], n_partitions: tuple[int, ...]
 ) -> None:
     expected = dying.expected(tmp_path / "whole")
     for turn, until in enumerate(stops):
-        here = LegsHere(n_parts[turn % len(n_parts)], seed=turn)
+        here = InProcessSparkEngine(n_partitions[turn % len(n_partitions)], seed=turn)
         assert dying.run(tmp_path, here, until=until).outcome == "stopped"
-    assert dying.run(tmp_path, LegsHere(n_parts[-1])).outcome == "drained"
+    assert dying.run(tmp_path, InProcessSparkEngine(n_partitions[-1])).outcome == "drained"
     assert dying.written(tmp_path) == expected

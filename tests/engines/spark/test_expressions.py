@@ -11,10 +11,10 @@ from pyspark.sql import functions as F
 
 import penstock as ps
 import penstock.expr
-from penstock.engines.spark.expressions import Parts, lower_spark
+from penstock.engines.spark.expressions import SharedColumns, lower_spark
 from penstock.engines.spark.expressions.lower import HEAVIEST
 from penstock.engines.spark.expressions.rule import rule
-from penstock.engines.spark.session.session import Opened, open_session
+from penstock.engines.spark.session.session import RunSession, open_session
 from penstock.engines.spark.types import from_spark, spark_schema
 from penstock.errors import NotSupported
 from penstock.expr import Expr, Node, SparkSql, col, concat, lit, spark_expr, to_plain, when
@@ -63,7 +63,7 @@ def test_spark_agrees_on_nested_expressions(name: str, spark: Any) -> None:
 
 
 @pytest.mark.slow
-def test_the_answers_do_not_depend_on_ansi_rules(opened: Opened) -> None:
+def test_the_answers_do_not_depend_on_ansi_rules(opened: RunSession) -> None:
     lenient = open_session(ps.SparkOptions(conf={"spark.sql.ansi.enabled": "false"})).spark
     every = [expr for family in FAMILIES.values() for expr in family()]
     assert_agree(lenient, every[::23], rows())
@@ -153,7 +153,7 @@ def test_a_deep_expression_is_computed_in_parts(spark: Any) -> None:
     batch = batch_of(
         {"a": ([7.25, None, -1e9, 3.0], pa.float64()), "b": ([0.5, 1.0, None, -2.0], pa.float64())}
     )
-    parts = Parts(frame(spark, batch))
+    parts = SharedColumns(frame(spark, batch))
     lowered = lower_spark(deep, batch.schema, parts=parts)
     found = parts.rows.select("n", lowered.value.alias("v")).toArrow().sort_by("n")
     assert found["v"].to_pylist() == both(deep, batch)
@@ -166,7 +166,7 @@ def test_a_failure_inside_a_part_is_still_a_failure(spark: Any) -> None:
     for _ in range(30):
         long = long + col("a")
     batch = batch_of({"a": ([1 << 60, 2, None], pa.int64())})
-    parts = Parts(frame(spark, batch))
+    parts = SharedColumns(frame(spark, batch))
     lowered = lower_spark(long, batch.schema, parts=parts)
     assert lowered.failed is not None
     found = parts.rows.select("n", lowered.value.alias("v"), lowered.failed.alias("f")).toArrow().sort_by("n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import penstock as ps
-from penstock.engines.spark.failures import from_spark
+from penstock.engines.spark.failures import translate_failure
 from penstock.errors import EngineError
 from penstock.plan.plan import Plan
 
@@ -35,7 +35,7 @@ def plan_of(*functions: str) -> Plan:
 
 def test_a_worker_that_died_is_told_with_the_step_if_only_one_can_have_done_it() -> None:
     lost = Py4JJavaError(LOST.format("Python worker exited unexpectedly (crashed)"))
-    told = from_spark(lost, plan_of("deadly"))
+    told = translate_failure(lost, plan_of("deadly"))
     assert isinstance(told, EngineError)
     assert told.fact.startswith("a Python worker of Spark died")
     assert told.step == "deadly"
@@ -50,20 +50,24 @@ def test_a_worker_that_died_is_told_with_the_step_if_only_one_can_have_done_it()
 def test_a_worker_that_died_is_told_with_all_steps_that_can_have_done_it(
     functions: tuple[str, ...], detail: str
 ) -> None:
-    told = from_spark(Py4JJavaError(LOST.format("Python worker exited unexpectedly")), plan_of(*functions))
+    told = translate_failure(
+        Py4JJavaError(LOST.format("Python worker exited unexpectedly")), plan_of(*functions)
+    )
     assert isinstance(told, EngineError)
     assert (told.step, told.detail) == (None, detail)
 
 
 def test_a_module_that_workers_lack_is_named() -> None:
-    told = from_spark(Py4JJavaError(LOST.format("ModuleNotFoundError: No module named 'mine.x'")), plan_of())
+    told = translate_failure(
+        Py4JJavaError(LOST.format("ModuleNotFoundError: No module named 'mine.x'")), plan_of()
+    )
     assert isinstance(told, EngineError)
     assert told.fact == 'a Python worker of Spark cannot import "mine.x"'
     assert "mine.zip" in str(told.hint)
 
 
 def test_other_failures_of_spark_are_told_by_their_last_reason() -> None:
-    told = from_spark(Py4JJavaError(LOST.format("no room")), plan_of())
+    told = translate_failure(Py4JJavaError(LOST.format("no room")), plan_of())
     assert isinstance(told, EngineError)
     assert told.fact == "Spark failed to run a batch"
     assert told.detail == "org.apache.spark.SparkException: Job aborted due to stage failure: no room"
@@ -71,4 +75,4 @@ def test_other_failures_of_spark_are_told_by_their_last_reason() -> None:
 
 def test_what_spark_did_not_raise_stays_as_it_is() -> None:
     failure = KeyboardInterrupt()
-    assert from_spark(failure, plan_of()) is failure
+    assert translate_failure(failure, plan_of()) is failure

@@ -11,26 +11,26 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.engines.spark.jvm.source import NativeBatch, NativeFile
+from penstock.engines.spark.jvm.source import RemoteBatch, SourceFile
 from penstock.engines.spark.worker import files as file_pieces
-from penstock.engines.spark.worker.files import ChangedFile, FileForm, FilePiece, pieces_of
+from penstock.engines.spark.worker.files import FileChanged, FileReadPlan, FileSplit, split_files
 from penstock.operators.source import Source
 from penstock.plan.plan import Ref
 
 TABLE = pa.table({"t": [5, 1, 9, 2, 7], "v": [0.5, None, 2.5, 3.5, 4.5], "name": list("abcde")})
 
 
-def batch(*files: tuple[int, ...]) -> NativeBatch:
+def batch(*files: tuple[int, ...]) -> RemoteBatch:
     """Files with these row groups, numbered through."""
     found, start = [], 0
     for number, groups in enumerate(files):
-        found.append(NativeFile(f"{number}.parquet", start, groups))
+        found.append(SourceFile(f"{number}.parquet", start, groups))
         start += sum(groups)
-    return NativeBatch(tuple(found), start, 0, 0, by_workers=True)
+    return RemoteBatch(tuple(found), start, 0, 0, by_workers=True)
 
 
-def cuts(given: NativeBatch, n_tasks: int) -> list[tuple[str, int, int, int, int]]:
-    return [(p.path[0], p.first, p.last, p.start, p.n_rows) for p in pieces_of("s", given, n_tasks)]
+def cuts(given: RemoteBatch, n_tasks: int) -> list[tuple[str, int, int, int, int]]:
+    return [(p.path[0], p.first, p.last, p.start, p.n_rows) for p in split_files("s", given, n_tasks)]
 
 
 def test_row_groups_are_dealt_to_all_tasks() -> None:
@@ -56,13 +56,13 @@ def test_files_without_rows_are_no_piece() -> None:
 
 
 def test_a_piece_is_the_same_behind_the_wire() -> None:
-    (piece,) = pieces_of("s", batch((7,)), 1)
-    assert FilePiece.unpacked(piece.packed()) == piece
+    (piece,) = split_files("s", batch((7,)), 1)
+    assert FileSplit.unpacked(piece.packed()) == piece
 
 
-def form(path: Path, **changes: Any) -> FileForm:
+def form(path: Path, **changes: Any) -> FileReadPlan:
     op = Source(ps.read.parquet(path), time="t", time_unit="s", delay="0 s")
-    made = FileForm(Ref("s", "out"), op.reader.schema, ("t", "v"), op.resolved(), None)
+    made = FileReadPlan(Ref("s", "out"), op.reader.schema, ("t", "v"), op.resolved(), None)
     return replace(made, **changes)
 
 
@@ -72,8 +72,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "a.parquet"
 
 
-def piece(path: Path, first: int, last: int, n_rows: int) -> FilePiece:
-    return FilePiece("s", str(path), first, last, 100, n_rows)
+def piece(path: Path, first: int, last: int, n_rows: int) -> FileSplit:
+    return FileSplit("s", str(path), first, last, 100, n_rows)
 
 
 def test_rows_come_with_times_and_numbers_and_columns_that_nobody_wants_are_nulls(path: Path) -> None:
@@ -96,8 +96,8 @@ def test_a_large_row_group_is_carried_in_several_goes(path: Path, monkeypatch: p
 
 
 def test_a_file_that_has_changed_is_not_taken_for_what_it_was(path: Path) -> None:
-    with pytest.raises(ChangedFile):
+    with pytest.raises(FileChanged):
         list(form(path).read(piece(path, 0, 3, 6)))
     pq.write_table(TABLE.set_column(0, "t", pa.array([1, None, 2, 3, 4])), path)
-    with pytest.raises(ChangedFile, match="not within what the footer tells"):
+    with pytest.raises(FileChanged, match="not within what the footer tells"):
         list(form(path).read(piece(path, 0, 1, 5)))

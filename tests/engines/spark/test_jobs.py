@@ -6,32 +6,32 @@ import pytest
 
 import penstock as ps
 from penstock.engines.checkpoint.state_files import Place, StateFiles
-from penstock.engines.spark.driver.epochs import Ready
-from penstock.engines.spark.driver.jobs import LITTLE_KEPT, LITTLE_SENT, LITTLE_WORK, ROW, in_slots
-from penstock.engines.spark.fragment_plan import RoundPlan, Task
-from penstock.engines.spark.fragments import cut
-from penstock.engines.spark.jvm.source import NativeBatch
-from penstock.engines.spark.wire import READ, WAKE, Sent
-from penstock.engines.spark.worker.files import FilePiece
+from penstock.engines.spark.driver.epochs import PlannedRound
+from penstock.engines.spark.driver.jobs import LITTLE_KEPT, LITTLE_SENT, LITTLE_WORK, ROW, balance_slots
+from penstock.engines.spark.fragment_plan import JobTask, RoundPlan
+from penstock.engines.spark.fragments import split_into_fragments
+from penstock.engines.spark.jvm.source import RemoteBatch
+from penstock.engines.spark.wire import READ, WAKE, WireRow
+from penstock.engines.spark.worker.files import FileSplit
 from penstock.events import BatchDone, Event, StateSaved
-from tests.engines.spark.here import JobsHere, LegsHere
+from tests.engines.spark.here import InProcessJobs, InProcessSparkEngine
 
 
-def jobs() -> JobsHere:
+def jobs() -> InProcessJobs:
     graph = ps.PipeGraph("small")
     rows = graph.source(ps.read.rows([{"v": 1}]))
     rows.key_by("v").accumulate(lambda row, n: n + 1, 0, schema={"n": int}).sink(ps.write.memory())
     plan = graph.plan()
-    return JobsHere(plan, cut(plan), n_parts=2, seed=0, alone=lambda job: False)
+    return InProcessJobs(plan, split_into_fragments(plan), n_partitions=2, seed=0, alone=lambda job: False)
 
 
-def task(kept: int = 0) -> Task:
+def task(kept: int = 0) -> JobTask:
     state = {"sums": {7: Place("0000000001-1-0-abc.state", 0, kept)}}
-    return Task((RoundPlan(0, 0, {}),), "this", "last", state, StateFiles("state", durable=False))
+    return JobTask((RoundPlan(0, 0, {}),), "this", "last", state, StateFiles("state", durable=False))
 
 
-def sent(nbytes: int) -> list[Sent]:
-    return [Sent(1, 0, 0, 0, b"x" * nbytes)]
+def sent(nbytes: int) -> list[WireRow]:
+    return [WireRow(1, 0, 0, 0, b"x" * nbytes)]
 
 
 def test_a_turn_with_little_to_carry_to_keep_and_to_do_is_one_task() -> None:
@@ -51,8 +51,8 @@ def test_much_of_anything_is_spread_over_the_parts(nbytes: int, kept: int, worke
     assert not made._is_little(sent(nbytes), task(kept), {})
 
 
-def pointer(n_rows: int) -> Sent:
-    return Sent(0, READ, 0, 0, FilePiece("s", "a.parquet", 0, 1, 0, n_rows).packed())
+def pointer(n_rows: int) -> WireRow:
+    return WireRow(0, READ, 0, 0, FileSplit("s", "a.parquet", 0, 1, 0, n_rows).packed())
 
 
 def test_files_with_few_rows_are_little_and_with_many_are_not() -> None:
@@ -61,23 +61,23 @@ def test_files_with_few_rows_are_little_and_with_many_are_not() -> None:
 
 
 def test_equal_slices_of_what_is_sent_are_equal_work() -> None:
-    calls = [Sent(1, WAKE, 0, part) for part in range(3)]
-    rows = in_slots([pointer(10), pointer(30), pointer(20), *calls], 2, 0)
+    calls = [WireRow(1, WAKE, 0, part) for part in range(3)]
+    rows = balance_slots([pointer(10), pointer(30), pointer(20), *calls], 2, 0)
     half = len(rows) // 2
     slices = rows[:half], rows[half:]
     n_rows = [
-        [FilePiece.unpacked(r.body).n_rows for r in each if r.edge == READ and r.body] for each in slices
+        [FileSplit.unpacked(r.body).n_rows for r in each if r.edge == READ and r.body] for each in slices
     ]
     assert n_rows == [[30], [20, 10]]
     assert [{r.part for r in each if r.edge == READ} for each in slices] == [{0}, {1}]
-    assert [r for r in rows if r.leg == 1] == calls
-    assert all(r.edge == WAKE for r in rows if r.leg == 0 and r.body is None)
+    assert [r for r in rows if r.fragment == 1] == calls
+    assert all(r.edge == WAKE for r in rows if r.fragment == 0 and r.body is None)
 
 
 def test_rows_that_workers_make_parts_of_at_once_fill_a_turn_more_slowly() -> None:
     def load(light: bool) -> int:
-        files = {"s": NativeBatch((), 1_600, 0, 0, by_workers=True, light=light)}
-        return Ready(RoundPlan(0, 0, {}), [], {}, {}, {}, {}, files=files).load
+        files = {"s": RemoteBatch((), 1_600, 0, 0, by_workers=True, light=light)}
+        return PlannedRound(RoundPlan(0, 0, {}), [], {}, {}, {}, {}, files=files).load
 
     assert (load(light=False), load(light=True)) == (1_600, 100)
 
@@ -90,7 +90,7 @@ def test_a_round_tells_its_rows_its_time_and_its_lag_and_state_its_bytes_and_row
     counts = rows.key_by("key").window(ps.tumbling("10 s"), name="counts").aggregate(n=ps.count())
     counts.sink(ps.write.memory(), name="out")
     heard: list[Event] = []
-    graph.run(LegsHere(), clock=ps.ManualClock(60_000_000), events=heard.append, until=2)
+    graph.run(InProcessSparkEngine(), clock=ps.ManualClock(60_000_000), events=heard.append, until=2)
     done = [event for event in heard if isinstance(event, BatchDone)]
     assert [(event.rows_in, event.rows_out) for event in done] == [
         ({"rows": 2}, {"out": 0}),

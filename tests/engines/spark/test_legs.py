@@ -6,7 +6,7 @@ from typing import Any
 
 import penstock as ps
 from penstock import col
-from penstock.engines.spark.fragments import DRIVER, Legs, cut
+from penstock.engines.spark.fragments import DRIVER, Fragments, split_into_fragments
 from penstock.operators.op import LATE, OUT
 from penstock.plan.plan import Plan, Ref
 
@@ -14,7 +14,7 @@ SCHEMA = {"t": "int64", "a": "string", "b": "string", "v": "int64"}
 
 
 class Cut:
-    """A graph under construction, and then its legs."""
+    """A graph under construction, and then its fragments."""
 
     def __init__(self) -> None:
         self.graph = ps.PipeGraph("cut")
@@ -23,15 +23,15 @@ class Cut:
         reader = ps.read.batches([], schema=SCHEMA)
         return self.graph.source(reader, time="t", time_unit="s", delay="1 s", name=name)
 
-    def legs(self, *pipes: ps.MultiPipe) -> list[list[str]]:
+    def fragments(self, *pipes: ps.MultiPipe) -> list[list[str]]:
         for number, pipe in enumerate(pipes):
             pipe.sink(ps.write.memory(), name=f"sink {number}")
         self.plan: Plan = self.graph.plan()
-        self.cut: Legs = cut(self.plan)
-        return [[step.name for step in leg.steps] for leg in self.cut.legs]
+        self.cut: Fragments = split_into_fragments(self.plan)
+        return [[step.name for step in fragment.steps] for fragment in self.cut.fragments]
 
     def edges(self) -> set[tuple[str, int, str | None, Any]]:
-        return {(str(edge.ref.step), edge.leg, edge.step, edge.key) for edge in self.cut.edges}
+        return {(str(edge.ref.step), edge.fragment, edge.step, edge.key) for edge in self.cut.edges}
 
 
 def summed(pipe: ps.MultiPipe, name: str, **options: Any) -> ps.MultiPipe:
@@ -41,21 +41,21 @@ def summed(pipe: ps.MultiPipe, name: str, **options: Any) -> ps.MultiPipe:
 def test_steps_that_need_nothing_but_the_row_are_one_leg_without_an_exchange() -> None:
     made = Cut()
     pipe = made.source().filter(col("v") > 0, name="f").map(v=col("v") + 1, name="m")
-    assert made.legs(pipe) == [["f", "m"]]
-    assert not made.cut.legs[0].keyed
+    assert made.fragments(pipe) == [["f", "m"]]
+    assert not made.cut.fragments[0].keyed
     assert made.edges() == {("rows", 0, "f", None), ("m", DRIVER, "sink 0", None)}
 
 
 def test_a_graph_without_steps_has_no_legs() -> None:
     made = Cut()
-    assert made.legs(made.source()) == []
+    assert made.fragments(made.source()) == []
     assert made.edges() == {("rows", DRIVER, "sink 0", None)}
 
 
 def test_windows_begin_a_leg_behind_an_exchange_by_their_key() -> None:
     made = Cut()
     pipe = summed(made.source().filter(col("v") > 0, name="f").key_by("a"), "w")
-    assert made.legs(pipe) == [["f"], ["w"]]
+    assert made.fragments(pipe) == [["f"], ["w"]]
     assert ("f", 1, "w", ("a",)) in made.edges()
 
 
@@ -63,31 +63,31 @@ def test_windows_after_windows_on_the_same_key_stay_in_the_leg() -> None:
     made = Cut()
     first = summed(made.source().key_by("a"), "w")
     second = first.map(v=col("v") * 2, name="m").window(ps.tumbling("1 min"), name="ww")
-    assert made.legs(second.aggregate(s=ps.sum("v"))) == [[], ["w", "m", "ww"]]
+    assert made.fragments(second.aggregate(s=ps.sum("v"))) == [[], ["w", "m", "ww"]]
 
 
 def test_another_key_is_another_leg() -> None:
     made = Cut()
     first = summed(made.source().key_by("a", "b"), "w")
-    assert made.legs(summed(first.key_by("b"), "ww")) == [[], ["w"], ["ww"]]
+    assert made.fragments(summed(first.key_by("b"), "ww")) == [[], ["w"], ["ww"]]
 
 
 def test_a_map_that_changes_the_key_column_ends_what_lies_by_it() -> None:
     made = Cut()
     first = summed(made.source().key_by("a"), "w").map(a=ps.lit("x"), name="m").key_by("a")
-    assert made.legs(summed(first, "ww")) == [[], ["w", "m"], ["ww"]]
+    assert made.fragments(summed(first, "ww")) == [[], ["w", "m"], ["ww"]]
 
 
 def test_windows_without_a_key_are_a_leg_of_their_own() -> None:
     made = Cut()
-    assert made.legs(summed(made.source(), "w")) == [[], ["w"]]
+    assert made.fragments(summed(made.source(), "w")) == [[], ["w"]]
     assert ("rows", 1, "w", ()) in made.edges()
 
 
 def test_state_by_key_is_kept_behind_an_exchange() -> None:
     made = Cut()
     pipe = made.source().key_by("a").accumulate(lambda row, n: n + 1, 0, schema={"n": int}, name="acc")
-    assert made.legs(pipe) == [[], ["acc"]]
+    assert made.fragments(pipe) == [[], ["acc"]]
 
 
 def test_a_merge_across_legs_waits_for_the_later_one_and_exchanges_both() -> None:
@@ -95,10 +95,10 @@ def test_a_merge_across_legs_waits_for_the_later_one_and_exchanges_both() -> Non
     rows = made.source().filter(col("v") > 0, name="f").select("a", "v")
     sums = summed(made.source("more").key_by("a"), "w").select("a", "v")
     merged = rows.merge(sums).key_by("a")
-    legs = made.legs(summed(merged, "all"))
-    assert legs[0][0] == "f"
-    assert [name for name in legs[1] if name == "w"] == ["w"]
-    assert legs[2] == ["all"]
+    fragments = made.fragments(summed(merged, "all"))
+    assert fragments[0][0] == "f"
+    assert [name for name in fragments[1] if name == "w"] == ["w"]
+    assert fragments[2] == ["all"]
     into = {(edge.ref.step, edge.key) for edge in made.cut.edges if edge.step == "all"}
     assert len(into) == 2
     assert {key for _, key in into} == {("a",)}
@@ -108,30 +108,30 @@ def test_late_rows_are_worked_on_where_they_come_out_and_do_not_lie_by_key() -> 
     made = Cut()
     sums = summed(made.source().key_by("a"), "w")
     again = summed(sums.late.key_by("a"), "again")
-    assert made.legs(sums, again) == [[], ["w"], ["again"]]
+    assert made.fragments(sums, again) == [[], ["w"], ["again"]]
 
 
 def test_rows_used_twice_leave_a_leg_once_for_each_reader() -> None:
     made = Cut()
     rows = made.source().filter(col("v") > 0, name="f")
-    made.legs(summed(rows.key_by("a"), "w"), summed(rows.key_by("b"), "x"), rows)
+    made.fragments(summed(rows.key_by("a"), "w"), summed(rows.key_by("b"), "x"), rows)
     leaving = made.cut.leaving(0, made.plan)[Ref("f", OUT)]
-    assert sorted((edge.leg, edge.step, edge.key) for edge in leaving if edge.key) == [
+    assert sorted((edge.fragment, edge.step, edge.key) for edge in leaving if edge.key) == [
         (1, "w", ("a",)),
         (1, "x", ("b",)),
     ]
-    assert [edge.step for edge in leaving if edge.leg == DRIVER] == ["sink 2"]
+    assert [edge.step for edge in leaving if edge.fragment == DRIVER] == ["sink 2"]
 
 
 def test_homes_name_the_leg_of_every_step() -> None:
     made = Cut()
-    made.legs(summed(made.source().filter(col("v") > 0, name="f").key_by("a"), "w"))
+    made.fragments(summed(made.source().filter(col("v") > 0, name="f").key_by("a"), "w"))
     assert made.cut.homes(made.plan) == {"rows": DRIVER, "f": 0, "w": 1, "sink 0": DRIVER}
 
 
 def test_windows_whose_late_rows_are_worked_on_behind_the_exchange_are_sent_rows_only() -> None:
     made = Cut()
     sums = summed(made.source().key_by("a"), "w")
-    made.legs(sums, sums.late.filter(col("v") > 0, name="behind"))
+    made.fragments(sums, sums.late.filter(col("v") > 0, name="behind"))
     assert "w" not in made.cut.parts
     assert any(edge.ref == Ref("w", LATE) or edge.ref.step == "behind" for edge in made.cut.edges)

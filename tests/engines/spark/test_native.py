@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import col
-from penstock.engines.spark.fragments import cut
+from penstock.engines.spark.fragments import split_into_fragments
 from penstock.engines.spark.jvm import carry as native
 from penstock.engines.spark.jvm import pipeline as native_chain
-from penstock.engines.spark.jvm.frames import TIME, NativeFrames
-from penstock.engines.spark.jvm.source import NativeFile
+from penstock.engines.spark.jvm.frames import TIME, JvmFrames
+from penstock.engines.spark.jvm.source import SourceFile
 from penstock.plan.plan import Plan
 from penstock.testing.agree import difference
 from tests.engines.spark.feeds import columns, run, same_as_reference, write_files
@@ -261,9 +261,9 @@ def test_a_filter_and_a_map_that_cannot_fail_have_the_plan_of_hand_written_spark
     pipe = read(graph, folder).filter(col("small") > 3).map(y=col("x") * 2.0).select("key", "y")
     pipe.sink(ps.write.memory())
     plan = Plan(graph.name, tuple(graph.steps))
-    (chain,) = native_chain.chains_of(plan, cut(plan))
-    files = [NativeFile(str(file), 0) for file in sorted(folder.iterdir())]
-    ours = NativeFrames(spark, chain).frame(files, numbered=False).drop(TIME)
+    (chain,) = native_chain.source_pipelines(plan, split_into_fragments(plan))
+    files = [SourceFile(str(file), 0) for file in sorted(folder.iterdir())]
+    ours = JvmFrames(spark, chain).frame(files, numbered=False).drop(TIME)
     rows = spark.read.parquet(*(file.path for file in files))
     hand = rows.where(F.col("small") > 3).select("key", (F.col("x") * 2.0).alias("y"))
     assert _physical(ours) == _physical(hand)

@@ -10,8 +10,8 @@ import pytest
 
 import penstock as ps
 from penstock import col
-from penstock.engines.spark.fragments import cut
-from penstock.engines.spark.jvm.pipeline import Chain, chains_of
+from penstock.engines.spark.fragments import split_into_fragments
+from penstock.engines.spark.jvm.pipeline import SourcePipeline, source_pipelines
 from penstock.plan.plan import Plan
 from tests.engines.spark.feeds import columns, write_files
 
@@ -30,8 +30,8 @@ def plan_of(reader: Any, verbs: Verbs, **options: Any) -> Plan:
     return Plan("chains", tuple(graph.steps))
 
 
-def chain_of(plan: Plan) -> Chain:
-    (chain,) = chains_of(plan, cut(plan))
+def chain_of(plan: Plan) -> SourcePipeline:
+    (chain,) = source_pipelines(plan, split_into_fragments(plan))
     return chain
 
 
@@ -39,7 +39,7 @@ def counted(pipe: ps.MultiPipe) -> ps.MultiPipe:
     return pipe.window(ps.tumbling("1 s"), name="w").aggregate(n=ps.count())
 
 
-def names(chain: Chain) -> list[str]:
+def names(chain: SourcePipeline) -> list[str]:
     return [step.name for step in chain.steps]
 
 

@@ -27,7 +27,7 @@ def batch() -> pa.RecordBatch:
     """A wire row; of round 4 a key, late rows and rows that were dropped; of round 5 a key without values."""
     return pa.RecordBatch.from_pydict(
         {
-            "leg": pa.array([1, 1, 1, 1, 1], pa.int32()),
+            "fragment": pa.array([1, 1, 1, 1, 1], pa.int32()),
             "edge": pa.array([-1, 7, 7, 7, 7], pa.int32()),
             "round": pa.array([5, 4, 4, 4, 5], pa.int32()),
             "part": pa.array([0, 0, 0, 0, 0], pa.int32()),
@@ -47,7 +47,7 @@ def batch() -> pa.RecordBatch:
 def test_groups_are_told_apart_from_wire_rows() -> None:
     wire, groups = apart(batch(), FORM)
     assert wire.select(SCHEMA.names).to_pylist() == [
-        {"leg": 1, "edge": -1, "round": 5, "part": 0, "body": None}
+        {"fragment": 1, "edge": -1, "round": 5, "part": 0, "body": None}
     ]
     assert groups.num_rows == 4
 

@@ -15,7 +15,7 @@ from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.connect.protocol import SourceBatch
 from penstock.engines.spark.jvm import pipeline as native_chain
-from penstock.engines.spark.jvm.source import Extent, FilesReader, NativeBatch, NativeFile, extent_of
+from penstock.engines.spark.jvm.source import FilesReader, RemoteBatch, SourceFile, TimeRange, time_range_of
 from penstock.operators.source import Source
 from penstock.plan.plan import Plan
 from tests.engines.spark.feeds import SECOND, columns, write_files
@@ -35,7 +35,7 @@ def reading(folder: Any, look: Any = None, accounts: Accounts | None = None, **o
     return FilesReader(plan, plan.sources[0], ManualClock(), accounts or Accounts(), look or unasked)
 
 
-def unasked(files: Sequence[NativeFile]) -> Extent:
+def unasked(files: Sequence[SourceFile]) -> TimeRange:
     raise AssertionError("the footers tell the times")
 
 
@@ -81,7 +81,7 @@ def test_small_batches_are_read_on_the_driver(tmp_path: Path) -> None:
     source = reading(write_files(tmp_path, [columns(99, 1), columns(100, 2)]))
     first, second = source.next(), source.next()
     assert isinstance(first, SourceBatch)
-    assert isinstance(second, NativeBatch)
+    assert isinstance(second, RemoteBatch)
     assert second.files[0].start == 99
 
 
@@ -89,7 +89,7 @@ def test_a_batch_with_a_time_that_is_null_or_too_far_ahead_is_read_on_the_driver
     table = columns(500, 7)
     times = pa.array([None, *table["t"].to_pylist()[1:]], table["t"].type)
     write_files(tmp_path, [table.set_column(0, "t", times), table])
-    source = reading(tmp_path, lambda files: Extent(0, 1, 1, 500), max_future="1 s")
+    source = reading(tmp_path, lambda files: TimeRange(0, 1, 1, 500), max_future="1 s")
     assert isinstance(source.next(), SourceBatch)
     assert isinstance(source.next(), SourceBatch)
 
@@ -122,16 +122,16 @@ def test_statistics_are_in_the_unit_of_the_column(tmp_path: Path, type_: Any, un
     op = Source(ps.read.parquet(tmp_path), time="t", time_unit=unit, delay="0 s")
     time = op.resolved()
     assert time is not None
-    assert extent_of([pq.read_metadata(tmp_path / "a.parquet")], time) == Extent(-5, 9, 0, 3)
+    assert time_range_of([pq.read_metadata(tmp_path / "a.parquet")], time) == TimeRange(-5, 9, 0, 3)
 
 
 def test_files_without_statistics_prove_nothing(tmp_path: Path) -> None:
     write_files(tmp_path, [columns(200, 1)], write_statistics=False)
-    seen: list[Sequence[NativeFile]] = []
+    seen: list[Sequence[SourceFile]] = []
 
-    def look(files: Sequence[NativeFile]) -> Extent:
+    def look(files: Sequence[SourceFile]) -> TimeRange:
         seen.append(files)
-        return Extent(1, 2, 0, 200)
+        return TimeRange(1, 2, 0, 200)
 
     batch = reading(tmp_path, look).next()
     assert (batch.least, batch.greatest) == (1, 2)

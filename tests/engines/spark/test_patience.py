@@ -15,8 +15,8 @@ import pytest
 import penstock as ps
 from penstock import crash_points
 from penstock.engines.spark.driver import epochs as ahead
-from penstock.engines.spark.session.session import Opened
-from tests.engines.spark.here import LegsHere
+from penstock.engines.spark.session.session import RunSession
+from tests.engines.spark.here import InProcessSparkEngine
 
 SCHEMA = {"t": int, "v": int}
 
@@ -58,7 +58,7 @@ def first_rows(pipe: ps.MultiPipe, wanted: int, *feeds: Feed) -> list[dict[str, 
 
 
 @pytest.mark.slow
-def test_windows_leave_though_a_source_is_silent_once_it_is_idle(opened: Opened) -> None:
+def test_windows_leave_though_a_source_is_silent_once_it_is_idle(opened: RunSession) -> None:
     quick, silent = Feed((1, 1), (2, 2), (30, 4)), Feed()
     graph = ps.PipeGraph("idle")
     merged = quick.source(graph, "quick").merge(silent.source(graph, "silent", idle="50 ms"))
@@ -67,7 +67,7 @@ def test_windows_leave_though_a_source_is_silent_once_it_is_idle(opened: Opened)
 
 
 @pytest.mark.slow
-def test_rows_of_one_source_go_on_beside_a_silent_one(opened: Opened) -> None:
+def test_rows_of_one_source_go_on_beside_a_silent_one(opened: RunSession) -> None:
     quick, silent = Feed((1, 1), (2, 2)), Feed()
     graph = ps.PipeGraph("beside")
     merged = quick.source(graph, "quick").merge(silent.source(graph, "silent"))
@@ -75,7 +75,7 @@ def test_rows_of_one_source_go_on_beside_a_silent_one(opened: Opened) -> None:
 
 
 @pytest.mark.slow
-def test_early_results_leave_though_no_row_comes(opened: Opened) -> None:
+def test_early_results_leave_though_no_row_comes(opened: RunSession) -> None:
     feed = Feed((1, 1), (2, 2), batch=2)
     graph = ps.PipeGraph("early")
     windows = feed.source(graph, "rows").window(ps.tumbling("10 s"), name="w", early="50 ms")
@@ -84,7 +84,7 @@ def test_early_results_leave_though_no_row_comes(opened: Opened) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_stops_while_nothing_comes(opened: Opened) -> None:
+def test_a_run_stops_while_nothing_comes(opened: RunSession) -> None:
     feed = Feed()
     graph = ps.PipeGraph("silent")
     feed.source(graph, "rows").sink(ps.write.memory())
@@ -103,7 +103,7 @@ def test_a_source_that_fails_stops_the_run_with_its_name() -> None:
     reader = ps.read.generator(failing, schema=SCHEMA, batch=1, bounded=False)
     graph.source(reader, name="rows").sink(ps.write.memory())
     with pytest.raises(ps.ConnectorError, match="the cable is out") as told:
-        graph.run(LegsHere())
+        graph.run(InProcessSparkEngine())
     assert told.value.step == "rows"
 
 
@@ -115,7 +115,7 @@ def ingested(folder: Path, clock: ps.ManualClock) -> Any:
     counts = rows.window(ps.tumbling("1 h"), name="hours").aggregate(n=ps.count())
     counts.sink(ps.write.jsonl(folder / "counts"), name="counts")
     rows.map(v=ps.col("v") * 10).sink(ps.write.jsonl(folder / "rows"), name="plain")
-    return graph.run(LegsHere(), clock=clock, checkpoint=str(folder / "checkpoint"))
+    return graph.run(InProcessSparkEngine(), clock=clock, checkpoint=str(folder / "checkpoint"))
 
 
 class Died(BaseException):

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from penstock.engines.spark.driver.run import with_progress
+from penstock.engines.spark.driver.run import add_progress_line
 from penstock.events import BatchDone, Event, RunEnded, RunStarted
 
 
@@ -28,7 +28,7 @@ def run(*batches: BatchDone) -> list[Event]:
 
 def shown(events: list[Event]) -> list[str]:
     screen, heard = Terminal(), list[Event]()
-    sink = with_progress(heard.append, screen)
+    sink = add_progress_line(heard.append, screen)
     for event in events:
         sink(event)
     assert heard == events  # whoever listens hears the same
@@ -60,5 +60,5 @@ def test_times_are_told_in_the_unit_that_fits(us: int, told: str) -> None:
 
 def test_what_is_no_terminal_is_left_alone() -> None:
     screen, heard = io.StringIO(), list[Event]()
-    assert with_progress(heard.append, screen) == heard.append
+    assert add_progress_line(heard.append, screen) == heard.append
     assert screen.getvalue() == ""

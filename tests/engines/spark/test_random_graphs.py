@@ -1,4 +1,4 @@
-"""Whole graphs, drawn at random, through the legs in this process: the judge's rows, in any order."""
+"""Whole graphs, drawn at random, through the fragments in this process: the judge's rows, in any order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.engines.spark.driver import epochs as ahead
 from penstock.engines.spark.driver import jobs
 from penstock.testing import assert_engines_agree
 from tests.conformance.test_random_graphs import Batches, able, graph_of, streams
-from tests.engines.spark.here import LegsHere
+from tests.engines.spark.here import InProcessSparkEngine
 from tests.graph.random_graphs import Choice, choices
 
 LAW = settings(
@@ -24,22 +24,22 @@ LAW = settings(
 @LAW
 @given(choices(max_size=10), streams(), st.integers(1, 5), st.integers(0, 1000))
 def test_the_legs_of_any_graph_agree_with_the_reference(
-    done: list[Choice], given_rows: list[Batches], n_parts: int, seed: int
+    done: list[Choice], given_rows: list[Batches], n_partitions: int, seed: int
 ) -> None:
     graph = graph_of(able("spark", done), given_rows)
-    assert_engines_agree(graph, ["reference", LegsHere(n_parts, seed)])
+    assert_engines_agree(graph, ["reference", InProcessSparkEngine(n_partitions, seed)])
 
 
 @pytest.mark.slow
 @LAW
 @given(choices(max_size=10), streams(), st.integers(1, 5), st.integers(0, 7))
 def test_the_legs_agree_when_some_jobs_are_one_task(
-    done: list[Choice], given_rows: list[Batches], n_parts: int, alone: int
+    done: list[Choice], given_rows: list[Batches], n_partitions: int, alone: int
 ) -> None:
     graph = graph_of(able("spark", done), given_rows)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ahead, "MOST_ROUNDS", 1)
-        engine = LegsHere(n_parts, alone=lambda job: bool(alone >> job % 3 & 1))
+        engine = InProcessSparkEngine(n_partitions, alone=lambda job: bool(alone >> job % 3 & 1))
         assert_engines_agree(graph, ["reference", engine])
 
 

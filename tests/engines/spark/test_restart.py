@@ -1,6 +1,6 @@
 """What a checkpoint takes up again and what it refuses, told so that one can act on it.
 
-The legs run in this process: nothing here depends on who carries them.
+The fragments run in this process: nothing here depends on who carries them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 import penstock as ps
 from penstock import CheckpointError, ConnectorError, col
 from penstock.events import BatchDone, Event
-from tests.engines.spark.here import LegsHere
+from tests.engines.spark.here import InProcessSparkEngine
 
 SCHEMA = {"t": "int64", "key": "string", "v": "int64"}
 BATCHES = [[(1, "a", 1), (2, "b", 2)], [(5, "a", 3)], [(14, "b", 4)], [(31, "a", 5)]]
@@ -48,7 +48,7 @@ class Program:
         for name in self.sinks:
             sums.select(self.key, "s").sink(ps.write.jsonl(self.folder / name), name=name)
         options.setdefault("checkpoint", str(self.folder / "checkpoint"))
-        return graph.run(engine or LegsHere(), **options)
+        return graph.run(engine or InProcessSparkEngine(), **options)
 
     def written(self, sink: str = "out") -> list[dict[str, Any]]:
         found = ps.read.jsonl(self.folder / sink, schema={"key": str, "s": int})
@@ -95,7 +95,7 @@ def test_windows_stay_open_for_the_next_run_without_draining(program: Program) -
 )
 def test_stateless_code_and_degrees_may_change(begun: Program, change: Callable[[Program], None]) -> None:
     change(begun)
-    begun.run(LegsHere(n_parts=2))
+    begun.run(InProcessSparkEngine(n_partitions=2))
     assert same(begun.written(), ALL)
 
 
@@ -150,7 +150,7 @@ def test_a_new_step_with_state_is_refused(begun: Program) -> None:
     more = keyed.window(ps.tumbling("5 s"), name="more").aggregate(s=ps.sum("v"))
     more.sink(ps.write.memory(), name="memory")
     with pytest.raises(CheckpointError, match='step "more" is new, and keeps state or reads'):
-        graph.run(LegsHere(), checkpoint=str(begun.folder / "checkpoint"))
+        graph.run(InProcessSparkEngine(), checkpoint=str(begun.folder / "checkpoint"))
 
 
 def test_output_without_its_checkpoint_is_refused_however_often_one_tries(begun: Program) -> None:

@@ -14,10 +14,10 @@ import pytest
 
 import penstock as ps
 from penstock import EngineError, NotSupported, col
-from penstock.engines.spark.session.session import Opened
+from penstock.engines.spark.session.session import RunSession
 from penstock.events import Event, StateSaved
 from penstock.operators.process import Context
-from tests.engines.spark.here import LegsHere
+from tests.engines.spark.here import InProcessSparkEngine
 
 pytestmark = pytest.mark.slow
 SCHEMA = {"t": "int64", "key": "string", "v": "int64"}
@@ -45,20 +45,20 @@ def heard(engine: Any) -> list[str]:
     ]
 
 
-def test_events_come_in_the_order_of_the_reference(opened: Opened) -> None:
+def test_events_come_in_the_order_of_the_reference(opened: RunSession) -> None:
     expected = heard("reference")
     assert heard("spark") == expected
     assert "RowsLate sums" in expected
     assert any(each.startswith("RowsErrored rest ") and "zero" in each for each in expected)
 
 
-@pytest.mark.parametrize("n_parts", [1, 2, 5])
-def test_events_do_not_depend_on_how_many_parts_there_are(n_parts: int) -> None:
+@pytest.mark.parametrize("n_partitions", [1, 2, 5])
+def test_events_do_not_depend_on_how_many_parts_there_are(n_partitions: int) -> None:
     carried = [each for each in heard("reference") if not each.startswith("Run")]
-    assert heard(LegsHere(n_parts)) == carried
+    assert heard(InProcessSparkEngine(n_partitions)) == carried
 
 
-def test_a_run_without_an_end_can_be_stopped(opened: Opened, tmp_path: Path) -> None:
+def test_a_run_without_an_end_can_be_stopped(opened: RunSession, tmp_path: Path) -> None:
     seen = threading.Event()
 
     def endless() -> Iterator[dict[str, Any]]:
@@ -87,7 +87,7 @@ def dies(row: Any) -> dict[str, int]:
     return {"v": row.v}
 
 
-def test_a_python_worker_that_dies_is_an_error_that_names_the_step(opened: Opened) -> None:
+def test_a_python_worker_that_dies_is_an_error_that_names_the_step(opened: RunSession) -> None:
     graph = ps.PipeGraph("deadly")
     rows = graph.source(ps.read.batches(BATCHES, schema=SCHEMA), name="rows")
     rows.map(dies, schema={"v": int}, name="deadly").sink(ps.write.memory())

@@ -11,7 +11,7 @@ import pytest
 
 import penstock as ps
 from penstock.engines.spark import engine as installed
-from penstock.engines.spark.session.session import Opened, open_session
+from penstock.engines.spark.session.session import RunSession, open_session
 from penstock.engines.spark.session.start import start_spark
 from penstock.errors import EngineError, NotSupported
 from tests.engines.spark.listening import addresses_of, with_children
@@ -19,7 +19,7 @@ from tests.engines.spark.listening import addresses_of, with_children
 pytestmark = pytest.mark.slow
 
 
-def test_a_run_has_utc_our_partitions_and_large_arrow_batches(opened: Opened) -> None:
+def test_a_run_has_utc_our_partitions_and_large_arrow_batches(opened: RunSession) -> None:
     conf = opened.spark.conf
     assert opened.master == "local[*,4]"
     assert conf.get("spark.sql.session.timeZone") == "UTC"
@@ -28,7 +28,7 @@ def test_a_run_has_utc_our_partitions_and_large_arrow_batches(opened: Opened) ->
     assert int(conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")) >= 100_000
 
 
-def test_the_next_run_uses_the_same_spark_with_settings_of_its_own(opened: Opened) -> None:
+def test_the_next_run_uses_the_same_spark_with_settings_of_its_own(opened: RunSession) -> None:
     options = ps.SparkOptions(partitions=7, conf={"spark.sql.ansi.enabled": "false"})
     other = open_session(options, checkpoint="s3a://bucket/x")
     assert other.spark.sparkContext is opened.spark.sparkContext

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.engines.spark.session import settings
-from penstock.engines.spark.session.settings import HIDDEN, is_secret, shown, without_secrets
+from penstock.engines.spark.session.settings import HIDDEN, hide_secrets, is_secret, without_secrets
 from penstock.errors import EngineError
 
 KEY = "spark.hadoop.fs.s3a.secret.key"
@@ -65,7 +65,7 @@ def test_the_quick_file_manager_is_for_local_checkpoints_only(checkpoint: str | 
 
 
 def test_values_are_written_as_spark_writes_them() -> None:
-    assert settings.checked({"spark.a": True, "spark.b": 4, "spark.c": "x"}) == {
+    assert settings.check_conf({"spark.a": True, "spark.b": 4, "spark.c": "x"}) == {
         "spark.a": "true",
         "spark.b": "4",
         "spark.c": "x",
@@ -74,7 +74,7 @@ def test_values_are_written_as_spark_writes_them() -> None:
 
 @pytest.mark.parametrize("zone", ["UTC", "Etc/UTC", "utc"])
 def test_utc_by_any_name_is_accepted(zone: str) -> None:
-    assert settings.checked({"spark.sql.session.timeZone": zone})
+    assert settings.check_conf({"spark.sql.session.timeZone": zone})
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_utc_by_any_name_is_accepted(zone: str) -> None:
 )
 def test_a_setting_that_would_change_what_programs_mean_is_refused(key: str, value: str, reason: str) -> None:
     with pytest.raises(EngineError, match=f"the setting {key} cannot be '{value}'") as caught:
-        settings.checked({key: value})
+        settings.check_conf({key: value})
     assert reason in str(caught.value.detail)
     assert caught.value.hint
 
@@ -95,7 +95,7 @@ def test_a_setting_that_would_change_what_programs_mean_is_refused(key: str, val
 @pytest.mark.parametrize("key", ["driver.memory", 5])
 def test_what_is_no_setting_of_spark_is_refused(key: object) -> None:
     with pytest.raises(EngineError, match="is not a setting of Spark") as caught:
-        settings.checked({key: "1g"})  # type: ignore[dict-item]  # the mistake under test
+        settings.check_conf({key: "1g"})  # type: ignore[dict-item]  # the mistake under test
     assert "spark." in str(caught.value.hint)
 
 
@@ -117,7 +117,7 @@ def test_keys_that_name_secrets_are_known(key: str) -> None:
 
 def test_shown_settings_and_texts_hold_no_secret() -> None:
     conf = {KEY: "hunter2", "spark.driver.memory": "1g", "spark.proxy": "http://ann:pw@host"}
-    assert shown(conf) == {
+    assert hide_secrets(conf) == {
         KEY: HIDDEN,
         "spark.driver.memory": "1g",
         "spark.proxy": f"http://{HIDDEN}@host",

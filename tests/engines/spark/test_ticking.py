@@ -13,8 +13,8 @@ import pytest
 import penstock as ps
 from penstock import EngineError, col
 from penstock.engines.spark.driver import run as ticking
-from penstock.engines.spark.driver.run import Ticking
-from penstock.engines.spark.session.session import Opened
+from penstock.engines.spark.driver.run import DriverQuery
+from penstock.engines.spark.session.session import RunSession
 from tests.engines.spark import dying
 
 pytestmark = pytest.mark.slow
@@ -27,13 +27,13 @@ def doubled(v: int) -> list[int]:
     return found
 
 
-def test_runs_one_after_the_other_share_a_query(opened: Opened) -> None:
+def test_runs_one_after_the_other_share_a_query(opened: RunSession) -> None:
     assert doubled(1) == [2]
     waiting = list(ticking._WAITING)
     assert (doubled(2), ticking._WAITING) == ([4], waiting)
 
 
-def test_a_run_that_fails_leaves_the_query_to_the_next(opened: Opened) -> None:
+def test_a_run_that_fails_leaves_the_query_to_the_next(opened: RunSession) -> None:
     doubled(1)
     waiting = list(ticking._WAITING)
     graph = ps.PipeGraph("fails")
@@ -42,7 +42,7 @@ def test_a_run_that_fails_leaves_the_query_to_the_next(opened: Opened) -> None:
     assert (doubled(3), ticking._WAITING) == ([6], waiting)
 
 
-def test_runs_at_the_same_time_have_a_query_each(opened: Opened) -> None:
+def test_runs_at_the_same_time_have_a_query_each(opened: RunSession) -> None:
     meet = threading.Barrier(2, timeout=60)
 
     def graph(name: str) -> ps.PipeGraph:
@@ -55,7 +55,7 @@ def test_runs_at_the_same_time_have_a_query_each(opened: Opened) -> None:
     assert [run.wait(60).outcome for run in runs] == ["drained", "drained"]
 
 
-def test_a_run_with_a_trigger_ticks_by_itself(opened: Opened) -> None:
+def test_a_run_with_a_trigger_ticks_by_itself(opened: RunSession) -> None:
     before = list(ticking._WAITING)
     rows = ps.PipeGraph("slow").source(ps.read.rows([{"v": 1}]))
     made = rows.map(v=col("v") + 1)
@@ -64,8 +64,8 @@ def test_a_run_with_a_trigger_ticks_by_itself(opened: Opened) -> None:
     assert (memory.table()["v"].to_pylist(), ticking._WAITING) == ([2], before)
 
 
-def test_a_query_that_spark_stops_ends_the_run_with_an_error(opened: Opened, tmp_path: Path) -> None:
-    query = Ticking(opened.spark, "stopped", folder=str(tmp_path))
+def test_a_query_that_spark_stops_ends_the_run_with_an_error(opened: RunSession, tmp_path: Path) -> None:
+    query = DriverQuery(opened.spark, "stopped", folder=str(tmp_path))
 
     def turn() -> bool:
         threading.Thread(target=query._query.stop, daemon=True).start()

@@ -11,9 +11,9 @@ import pytest
 import penstock as ps
 from penstock import col
 from penstock.engines.spark.engine import SparkEngine
-from penstock.engines.spark.fragments import cut
-from penstock.engines.spark.jvm.pipeline import chains_of
-from penstock.engines.spark.read_placement import wanted, why_in_the_jvm
+from penstock.engines.spark.fragments import split_into_fragments
+from penstock.engines.spark.jvm.pipeline import source_pipelines
+from penstock.engines.spark.read_placement import needed_columns, why_jvm_reads
 from penstock.plan.plan import Plan
 from tests.engines.spark.feeds import columns, write_files
 
@@ -38,14 +38,14 @@ def counted(pipe: ps.MultiPipe) -> ps.MultiPipe:
 
 def why(folder: Path, verbs: Verbs) -> str | None:
     plan = plan_of(ps.read.parquet(folder), verbs)
-    (chain,) = chains_of(plan, cut(plan))
-    return why_in_the_jvm(plan, chain)
+    (chain,) = source_pipelines(plan, split_into_fragments(plan))
+    return why_jvm_reads(plan, chain)
 
 
 def read_of(folder: Path, verbs: Verbs) -> tuple[str, ...]:
     plan = plan_of(ps.read.parquet(folder), verbs)
-    (chain,) = chains_of(plan, cut(plan))
-    return wanted(plan, chain)
+    (chain,) = source_pipelines(plan, split_into_fragments(plan))
+    return needed_columns(plan, chain)
 
 
 def test_workers_read_what_goes_to_windows_or_to_functions(folder: Path) -> None:
@@ -131,8 +131,8 @@ def test_the_plan_says_that_workers_read_and_with_what(folder: Path) -> None:
     assert lines == [
         "s is read by Python workers, into columns, with f, late rows and the parts of w",
         "batches of less than 50,000 rows are read on the driver: that is faster",
-        "leg 0, where rows are read: f",
-        "leg 1, after an exchange by key: w",
+        "fragment 0, where rows are read: f",
+        "fragment 1, after an exchange by key: w",
     ]
 
 
@@ -144,5 +144,5 @@ def test_the_plan_says_what_stays_in_the_jvm_and_why(folder: Path) -> None:
         "s is read by Spark, in the JVM with f: all that is done is expressions",
         "rows leave the JVM behind f: out writes rows",
         "batches of less than 50,000 rows are read on the driver: that is faster",
-        "leg 0, where rows are read: f",
+        "fragment 0, where rows are read: f",
     ]

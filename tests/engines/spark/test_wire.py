@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engines.spark import wire
-from penstock.engines.spark.wire import Dealing, Sent, from_wire, pack, packed, to_wire
+from penstock.engines.spark.wire import KeyPartitioner, WireRow, from_wire, pack, pack_pieces, to_wire
 from penstock.engines.wire import unpack_batch
 from penstock.stages.rows.batch import Batch
 from penstock.testing.strategies import rows
@@ -71,17 +71,17 @@ def test_a_great_batch_travels_in_pieces(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(wire, "MOST_ROWS", 4)
     schema = pa.schema([("v", pa.int64())])
     batch = Batch(pa.RecordBatch.from_pydict({"v": range(10)}, schema=schema), np.arange(10), ())
-    pieces = [unpack_batch(body, schema).rows.column("v").to_pylist() for body in packed(batch)]
+    pieces = [unpack_batch(body, schema).rows.column("v").to_pylist() for body in pack_pieces(batch)]
     assert pieces == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
 def test_a_batch_without_rows_does_not_travel() -> None:
     batch = Batch(pa.RecordBatch.from_pydict({"v": pa.array([], pa.int64())}), np.arange(0), ())
-    assert list(packed(batch)) == []
+    assert list(pack_pieces(batch)) == []
 
 
 sent = st.builds(
-    Sent,
+    WireRow,
     st.integers(-1, 9),
     st.integers(-5, 9),
     st.integers(0, 99),
@@ -91,7 +91,7 @@ sent = st.builds(
 
 
 @given(st.lists(sent, max_size=5))
-def test_wire_rows_come_back_in_their_order(given_rows: list[Sent]) -> None:
+def test_wire_rows_come_back_in_their_order(given_rows: list[WireRow]) -> None:
     assert list(from_wire(to_wire(given_rows))) == given_rows
 
 
@@ -100,20 +100,20 @@ KEYED = pa.schema([("k", pa.string()), ("v", pa.float64())])
 
 @pytest.mark.slow
 @given(batches(KEYED, max_size=20), st.integers(1, 300))
-def test_rows_of_one_key_go_to_one_part_whatever_batch_they_are_in(batch: Batch, n_parts: int) -> None:
-    dealing = Dealing(("k", "v"), KEYED, n_parts)
-    whole = {row: part for part, rows in dealing.deal(batch, 0) for row in _rows(rows)}
-    assert sum(rows.num_rows for _, rows in dealing.deal(batch, 0)) == batch.num_rows
-    assert all(0 <= part < n_parts for part in whole.values())
+def test_rows_of_one_key_go_to_one_part_whatever_batch_they_are_in(batch: Batch, n_partitions: int) -> None:
+    partitioner = KeyPartitioner(("k", "v"), KEYED, n_partitions)
+    whole = {row: part for part, rows in partitioner.partition(batch, 0) for row in _rows(rows)}
+    assert sum(rows.num_rows for _, rows in partitioner.partition(batch, 0)) == batch.num_rows
+    assert all(0 <= part < n_partitions for part in whole.values())
     for place in range(batch.num_rows):
-        ((part, one),) = dealing.deal(batch.take(np.array([place])), 0)
+        ((part, one),) = partitioner.partition(batch.take(np.array([place])), 0)
         assert whole[_rows(one)[0]] == part
 
 
 @pytest.mark.slow
 @given(batches(KEYED))
 def test_rows_without_a_key_stay_on_their_part(batch: Batch) -> None:
-    assert [part for part, _ in Dealing(None, KEYED, 8).deal(batch, 5)] == [5]
+    assert [part for part, _ in KeyPartitioner(None, KEYED, 8).partition(batch, 5)] == [5]
 
 
 def _rows(batch: Batch) -> list[str]:

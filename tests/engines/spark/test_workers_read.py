@@ -1,6 +1,6 @@
 """Files that workers read give the rows, late rows, errors and accounts of the reference engine.
 
-Without Spark: the legs are carried in this process, as its workers would.
+Without Spark: the fragments are carried in this process, as its workers would.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock import col
 from penstock.engines.spark.jvm import pipeline as native_chain
-from penstock.engines.spark.worker.files import FileForm, FilePiece
+from penstock.engines.spark.worker.files import FileReadPlan, FileSplit
 from penstock.stages.rows.batch import Batch
 from penstock.testing.agree import difference
 from tests.engines.spark.feeds import Build, columns, run, write_files
-from tests.engines.spark.here import LegsHere
+from tests.engines.spark.here import InProcessSparkEngine
 
 FALLIBLE = (col("big") // col("small")) * 2
 STEPS = {
@@ -66,7 +66,7 @@ def read(graph: ps.PipeGraph, folder: Path, **options: Any) -> ps.MultiPipe:
     return graph.source(ps.read.parquet(folder), time="t", **{"delay": "1 s", **options})
 
 
-def same(build: Build, engine: LegsHere) -> None:
+def same(build: Build, engine: InProcessSparkEngine) -> None:
     expected, wanted = run("reference", build)
     found, got = run(engine, build)
     for ours, theirs in zip(found, expected, strict=True):
@@ -99,25 +99,25 @@ def test_windows_of_files_that_workers_read_are_those_of_the_reference_engine(
     with tempfile.TemporaryDirectory() as path:
         tables = [columns(700, seed + i, 10 * i) for i in range(3)]
         files = write_files(Path(path), tables, row_group_size=group)
-        same(build, LegsHere(seed=seed, alone=lambda job: seed % 2 == 0))
+        same(build, InProcessSparkEngine(seed=seed, alone=lambda job: seed % 2 == 0))
 
 
 def test_workers_are_asked_to_read_and_the_driver_reads_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pieces: list[int] = []
-    reads = FileForm.read
+    reads = FileReadPlan.read
 
-    def read_and_told(form: FileForm, piece: FilePiece) -> Iterator[Batch]:
+    def read_and_told(form: FileReadPlan, piece: FileSplit) -> Iterator[Batch]:
         pieces.append(piece.n_rows)
         return reads(form, piece)
 
-    monkeypatch.setattr(FileForm, "read", read_and_told)
+    monkeypatch.setattr(FileReadPlan, "read", read_and_told)
 
     def build(graph: ps.PipeGraph) -> Sequence[ps.MultiPipe]:
         return [read(graph, folder).window(ps.tumbling("1 s"), name="w").aggregate(n=ps.count())]
 
-    same(build, LegsHere())
+    same(build, InProcessSparkEngine())
     assert sum(pieces) == 3 * 600
 
 
@@ -131,7 +131,7 @@ def test_rows_of_two_sources_and_of_one_that_is_read_twice_keep_their_order(fold
         )
         return first, one.filter(lambda row: row.flag)
 
-    same(build, LegsHere())
+    same(build, InProcessSparkEngine())
 
 
 @pytest.mark.parametrize("policy", ["skip", "dead_letter"])
@@ -141,7 +141,7 @@ def test_rows_that_fail_follow_the_policy_of_their_step(folder: Path, policy: st
         views = made.key_by("key").window(ps.tumbling("1 s"), name="w").aggregate(n=ps.count(), q=ps.max("q"))
         return (views, graph["m"].errors) if policy == "dead_letter" else (views,)
 
-    same(build, LegsHere())
+    same(build, InProcessSparkEngine())
 
 
 def test_a_row_that_fails_stops_the_run_with_all_its_columns_in_hand(folder: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_row_that_fails_stops_the_run_with_all_its_columns_in_hand(folder: Pat
     with pytest.raises(ps.FunctionError) as expected:
         run("reference", build)
     with pytest.raises(ps.FunctionError) as got:
-        run(LegsHere(), build)
+        run(InProcessSparkEngine(), build)
     assert (got.value.fact, got.value.step) == (expected.value.fact, "w")
     assert "key=" in (got.value.detail or "")
     assert "day=" in (got.value.detail or "")
@@ -167,7 +167,7 @@ def test_a_damaged_file_stops_the_run_by_its_name_after_the_batches_before_it(fo
     graph = ps.PipeGraph("damaged")
     read(graph, folder, name="s").window(ps.tumbling("1 s")).aggregate(n=ps.count(), x=ps.sum("x")).sink(kept)
     with pytest.raises(ps.ConnectorError, match=r"001\.parquet.*cannot be read") as told:
-        graph.run(LegsHere(), clock=ps.ManualClock())
+        graph.run(InProcessSparkEngine(), clock=ps.ManualClock())
     assert told.value.step == "s"
     assert kept.table().num_rows > 10
 
@@ -183,9 +183,9 @@ def test_a_run_goes_on_where_another_stopped_whoever_reads(
         return [windows.aggregate(n=ps.count(), big=ps.sum("big"), x=ps.mean("x"), least=ps.min("f"))]
 
     expected, _ = run("reference", build)
-    before, _ = run(LegsHere(), build, checkpoint=checkpoint, until=1, drain=False)
+    before, _ = run(InProcessSparkEngine(), build, checkpoint=checkpoint, until=1, drain=False)
     monkeypatch.setattr(native_chain, "LEAST_ROWS", 10_000)  # the driver reads
-    between, _ = run(LegsHere(n_parts=2), build, checkpoint=checkpoint, until=1, drain=False)
+    between, _ = run(InProcessSparkEngine(n_partitions=2), build, checkpoint=checkpoint, until=1, drain=False)
     monkeypatch.setattr(native_chain, "LEAST_ROWS", 100)
-    after, _ = run(LegsHere(), build, checkpoint=checkpoint)
+    after, _ = run(InProcessSparkEngine(), build, checkpoint=checkpoint)
     assert difference(pa.concat_tables([before[0], between[0], after[0]]), expected[0]) is None

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.clock import Clock
 from penstock.engines.protocol import EngineHarness, Gap, RunOptions
-from penstock.engines.spark.fragments import cut
-from penstock.engines.spark.jvm.pipeline import chains_of
+from penstock.engines.spark.fragments import split_into_fragments
+from penstock.engines.spark.jvm.pipeline import source_pipelines
 from penstock.engines.spark.read_placement import explain_source
 from penstock.errors import EngineError, NotSupported
 from penstock.events import EventSink
@@ -23,7 +23,7 @@ from penstock.plan.plan import Plan, Ref
 
 if TYPE_CHECKING:
     from penstock.engines.spark.driver.run import SparkRun
-    from penstock.engines.spark.session.session import Opened
+    from penstock.engines.spark.session.session import RunSession
 
 PIP_LINE = 'pip install "penstock[spark]"'
 WANTED = (4, 3)
@@ -82,44 +82,48 @@ class SparkEngine:
     def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> SparkRun:
         """Begin a run."""
         opened = _opened(options)
-        from penstock.engines.spark.driver.run import running
+        from penstock.engines.spark.driver.run import start_run
 
-        return running(plan, opened, clock=clock, events=events, options=options)
+        return start_run(plan, opened, clock=clock, events=events, options=options)
 
     def open_harness(
         self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions
     ) -> EngineHarness:
         """Begin a run that is fed by hand, each round of it carried by Spark."""
         opened = _opened(options)
-        from penstock.engines.spark.driver.run import by_hand
+        from penstock.engines.spark.driver.run import start_harness
 
-        return by_hand(plan, opened, clock=clock, events=events, options=options)
+        return start_harness(plan, opened, clock=clock, events=events, options=options)
 
     def to_spark(self, plan: Plan, feeds: Sequence[Ref], session: Any) -> Any:
         """The rows of a pipe as a DataFrame of the session, the user's or the one that is running."""
         opened = _opened(RunOptions(engine=Defaults(session=session)))
         from pyspark.sql import SparkSession
 
-        from penstock.engines.spark.to_spark import frame_of
+        from penstock.engines.spark.to_spark import build_frame
 
-        return frame_of(plan, feeds, opened, session or SparkSession.builder.getOrCreate())
+        return build_frame(plan, feeds, opened, session or SparkSession.builder.getOrCreate())
 
     def explain(self, plan: Plan) -> Sequence[str]:
         """How the plan is cut for Spark."""
-        legs = cut(plan)
-        lines = [line for step in plan.sources for line in explain_source(plan, step, legs)]
-        for leg in legs.legs:
-            names = ", ".join(step.name for step in leg.steps)
-            how = "after an exchange by key" if leg.keyed else "where rows are read"
-            if leg.steps:
-                lines.append(f"leg {leg.number}, {how}: {names}")
+        fragments = split_into_fragments(plan)
+        lines = [line for step in plan.sources for line in explain_source(plan, step, fragments)]
+        for fragment in fragments.fragments:
+            names = ", ".join(step.name for step in fragment.steps)
+            how = "after an exchange by key" if fragment.keyed else "where rows are read"
+            if fragment.steps:
+                lines.append(f"fragment {fragment.number}, {how}: {names}")
         return lines
 
 
 def _in_python(plan: Plan) -> list[Gap]:
     """Steps with Spark's own SQL that do not stay in the JVM."""
-    legs = cut(plan)
-    inside = {step.name for chain in chains_of(plan, legs) for step in chain.steps} if legs.legs else set()
+    fragments = split_into_fragments(plan)
+    inside = (
+        {step.name for chain in source_pipelines(plan, fragments) for step in chain.steps}
+        if fragments.fragments
+        else set()
+    )
     found = [(step.name, only_on_spark(step.op)) for step in plan if step.name not in inside]
     return [
         Gap(
@@ -132,7 +136,7 @@ def _in_python(plan: Plan) -> list[Gap]:
     ]
 
 
-def _opened(options: RunOptions) -> Opened:
+def _opened(options: RunOptions) -> RunSession:
     asked: Any = options.engine or Defaults()
     if not all(hasattr(asked, name) for name in Defaults.__slots__):
         raise EngineError(

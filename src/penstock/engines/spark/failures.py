@@ -13,7 +13,7 @@ _MISSING = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 _CODE = (BatchFunction, RowFunction)
 
 
-def from_spark(failure: BaseException, plan: Plan) -> BaseException:
+def translate_failure(failure: BaseException, plan: Plan) -> BaseException:
     """What Spark raised, as an error of ours; everything else as it is."""
     if not type(failure).__module__.startswith(("pyspark", "py4j")):
         return failure

@@ -1,4 +1,4 @@
-"""What a worker is told of a leg: once for the whole run, and anew for every job.
+"""What a worker is told of a fragment: once for the whole run, and anew for every job.
 
 Made on the driver from the plan and its cut; shipped by Spark beside the users' functions.
 """
@@ -12,41 +12,41 @@ import pyarrow as pa
 
 from penstock.engines.checkpoint.state_files import Places, StateFiles
 from penstock.engines.frontiers import WatermarkAdvance
-from penstock.engines.spark.fragments import Edge, Leg, Legs
-from penstock.engines.spark.worker.files import FileForm
+from penstock.engines.spark.fragments import Edge, Fragment, Fragments
+from penstock.engines.spark.worker.files import FileReadPlan
 from penstock.frozen import dataclass
 from penstock.operators.op import OUT
 from penstock.plan.plan import Plan, Ref, Step
 
 
 @dataclass(frozen=True, slots=True)
-class LegPlan:
-    """What a worker must know of a leg for the whole run.
+class FragmentPlan:
+    """What a worker must know of a fragment for the whole run.
 
     run      tells runs apart in a worker that serves several
-    edges    the edges out of the leg, by whose rows they carry
+    edges    the edges out of the fragment, by whose rows they carry
     schemas  the columns of those rows
-    takers   edge -> (step, schema) of the edges into the leg
+    takers   edge -> (step, schema) of the edges into the fragment
     read     step -> the output ports that somebody reads
-    n_parts  parts of an exchange
+    n_partitions  parts of an exchange
     sends    the window steps behind the exchange that are sent parts, and the edges for those
-    joins    edge -> step of the edges into the leg that carry parts
+    joins    edge -> step of the edges into the fragment that carry parts
     reads    source -> how workers read its files
     """
 
     run: str
-    leg: Leg
+    fragment: Fragment
     edges: Mapping[Ref, tuple[Edge, ...]]
     schemas: Mapping[Ref, pa.Schema]
     takers: Mapping[int, tuple[str, pa.Schema]]
     read: Mapping[str, frozenset[str]]
-    n_parts: int
+    n_partitions: int
     sends: tuple[tuple[Step, Edge], ...] = ()
     joins: Mapping[int, str] = field(default_factory=dict)
-    reads: Mapping[str, FileForm] = field(default_factory=dict)
+    reads: Mapping[str, FileReadPlan] = field(default_factory=dict)
 
     def rows_edge(self, step: str) -> Edge:
-        """The edge on which rows leave for a step of another leg; all of them lead to the same place."""
+        """The edge on which rows leave for a step of another fragment; all of them lead to the same place."""
         return next(edge for edges in self.edges.values() for edge in edges if edge.step == step)
 
 
@@ -75,8 +75,8 @@ class RoundClock:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """What a leg is asked to do in one job.
+class JobTask:
+    """What a fragment is asked to do in one job.
 
     job    this job's own name
     after  the job whose state it goes on from: the last that was committed
@@ -95,49 +95,51 @@ class Task:
         return self.rounds[-1].number + 1
 
 
-def leg_plan(plan: Plan, legs: Legs, number: int, *, run: str, n_parts: int) -> LegPlan:
-    """What workers are told of one leg of a plan."""
+def plan_fragment(
+    plan: Plan, fragments: Fragments, number: int, *, run: str, n_partitions: int
+) -> FragmentPlan:
+    """What workers are told of one fragment of a plan."""
     takers = {
         edge.number: (edge.step, plan[edge.ref.step].outputs[edge.ref.port].schema)
-        for edge in legs.edges
-        if edge.leg == number and edge.step is not None
+        for edge in fragments.edges
+        if edge.fragment == number and edge.step is not None
     }
-    leg, edges = legs.legs[number], legs.leaving(number, plan)
-    sends = () if leg.keyed else _sends(plan, legs)
-    if not leg.keyed:
-        for edge in _beside(plan, legs, sends):
+    fragment, edges = fragments.fragments[number], fragments.leaving(number, plan)
+    sends = () if fragment.keyed else _sends(plan, fragments)
+    if not fragment.keyed:
+        for edge in _beside(plan, fragments, sends):
             edges[edge.ref] = (*edges.get(edge.ref, ()), edge)
-    steps = {step.name for step in leg.steps} | {step.name for step, _ in sends}
-    return LegPlan(
+    steps = {step.name for step in fragment.steps} | {step.name for step, _ in sends}
+    return FragmentPlan(
         run,
-        leg,
+        fragment,
         edges,
         {ref: plan[ref.step].outputs[ref.port].schema for ref in edges},
         takers,
         {name: frozenset(p for p in plan[name].outputs if plan.is_read(Ref(name, p))) for name in steps},
-        n_parts,
+        n_partitions,
         sends,
-        {edge.number: name for name, edge in legs.parts.items() if edge.leg == number},
+        {edge.number: name for name, edge in fragments.parts.items() if edge.fragment == number},
     )
 
 
-def _sends(plan: Plan, legs: Legs) -> tuple[tuple[Step, Edge], ...]:
-    """The windows that leg 0 makes parts for: those that rows come to straight from there."""
-    homes = legs.homes(plan)
+def _sends(plan: Plan, fragments: Fragments) -> tuple[tuple[Step, Edge], ...]:
+    """The windows that fragment 0 makes parts for: those that rows come to straight from there."""
+    homes = fragments.homes(plan)
     return tuple(
         (plan[name], edge)
-        for name, edge in legs.parts.items()
+        for name, edge in fragments.parts.items()
         if any(homes[ref.step] <= 0 for ref in plan[name].feeds)
     )
 
 
-def _beside(plan: Plan, legs: Legs, sends: Sequence[tuple[Step, Edge]]) -> list[Edge]:
-    """The edges that leave leg 0 and are not those of its steps: rows that Spark reads, and what is late."""
+def _beside(plan: Plan, fragments: Fragments, sends: Sequence[tuple[Step, Edge]]) -> list[Edge]:
+    """Returns the edges out of fragment 0 that carry source rows, or late and failed rows of windows."""
     sources = {step.name for step in plan.sources}
     windows = {step.name for step, _ in sends}
     return [
         edge
-        for edge in legs.edges
+        for edge in fragments.edges
         if (edge.ref.step in sources and edge.ref.port == OUT)
         or (edge.ref.step in windows and edge.ref.port != OUT)
     ]

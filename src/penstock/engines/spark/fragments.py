@@ -1,8 +1,10 @@
-"""A plan cut into legs: the steps that rows pass without changing the worker they are on.
+"""A plan cut into fragments: the steps that rows pass without changing the worker they are on.
 
-Leg 0 needs nothing but the row; every later leg begins with an exchange by key, because its steps keep state
-per key. Edges are what crosses: from a leg (or from the driver, where sources are) to a later leg, or back to
-the driver, where sinks are. A step whose rows already lie where its key needs them stays in its leg.
+Fragment 0 needs nothing but the row; every later fragment begins with an exchange by key, because its steps
+keep state
+per key. Edges are what crosses: from a fragment (or from the driver, where sources are) to a later
+fragment, or back to
+the driver, where sinks are. A step whose rows already lie where its key needs them stays in its fragment.
 """
 
 from __future__ import annotations
@@ -26,25 +28,25 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One way out of a leg.
+    """One way out of a fragment.
 
     number  tells edges apart on the wire
     ref     whose rows
-    leg     where they go
+    fragment     where they go
     step    who takes them there; None for rows that are collected
     key     the columns that say which part a row goes to; None when any will do
     """
 
     number: int
     ref: Ref
-    leg: int
+    fragment: int
     step: str | None
     key: Key | None
 
 
 @dataclass(frozen=True, slots=True)
-class Leg:
-    """The steps of one leg, feeds first, and who in the leg reads which port."""
+class Fragment:
+    """The steps of one fragment, feeds first, and who in the fragment reads which port."""
 
     number: int
     steps: tuple[Step, ...]
@@ -57,33 +59,33 @@ class Leg:
 
 
 @dataclass(frozen=True, slots=True)
-class Legs:
-    """The whole plan: legs in order, and all edges.
+class Fragments:
+    """The whole plan: fragments in order, and all edges.
 
     parts  window step -> the edge on which its parts travel; rows may come to it as well
     """
 
-    legs: tuple[Leg, ...]
+    fragments: tuple[Fragment, ...]
     edges: tuple[Edge, ...]
     parts: Mapping[str, Edge]
 
-    def leaving(self, leg: int, plan: Plan) -> dict[Ref, tuple[Edge, ...]]:
-        """The edges out of a leg, by whose rows they carry."""
+    def leaving(self, fragment: int, plan: Plan) -> dict[Ref, tuple[Edge, ...]]:
+        """The edges out of a fragment, by whose rows they carry."""
         found: dict[Ref, tuple[Edge, ...]] = {}
         homes = self.homes(plan)
         for edge in self.edges:
-            if homes[edge.ref.step] == leg:
+            if homes[edge.ref.step] == fragment:
                 found[edge.ref] = (*found.get(edge.ref, ()), edge)
         return found
 
     def homes(self, plan: Plan) -> dict[str, int]:
-        """The leg of every step."""
-        found = {step.name: leg.number for leg in self.legs for step in leg.steps}
+        """The fragment of every step."""
+        found = {step.name: fragment.number for fragment in self.fragments for step in fragment.steps}
         return {step.name: found.get(step.name, DRIVER) for step in plan}
 
 
-def cut(plan: Plan) -> Legs:
-    """Cut a plan into legs."""
+def split_into_fragments(plan: Plan) -> Fragments:
+    """Cut a plan into fragments."""
     homes: dict[str, int] = {}
     lies_by: dict[Ref, Key | None] = {}
     for step in plan:
@@ -93,9 +95,9 @@ def cut(plan: Plan) -> Legs:
             kept = by is not None and stream.key == by and port not in (LATE, ERRORS)
             lies_by[Ref(step.name, port)] = by if kept else None
     last = max(homes.values())
-    legs = tuple(_leg(plan, number, homes) for number in range(last + 1))
+    fragments = tuple(_fragment(plan, number, homes) for number in range(last + 1))
     edges = _edges(plan, homes)
-    return Legs(legs, tuple(edges), _parts(plan, homes, edges))
+    return Fragments(fragments, tuple(edges), _parts(plan, homes, edges))
 
 
 def key_of(step: Step) -> Key | None:
@@ -125,14 +127,14 @@ def _lies_by(step: Step, homes: Mapping[str, int], lies_by: Mapping[Ref, Key | N
     return found.pop() if len(found) == 1 else None
 
 
-def _leg(plan: Plan, number: int, homes: Mapping[str, int]) -> Leg:
+def _fragment(plan: Plan, number: int, homes: Mapping[str, int]) -> Fragment:
     steps = tuple(step for step in plan if homes[step.name] == number)
     inside: dict[Ref, tuple[str, ...]] = {}
     for step in steps:
         for ref in step.feeds:
             if homes[ref.step] == number:
                 inside[ref] = (*inside.get(ref, ()), step.name)
-    return Leg(number, steps, inside)
+    return Fragment(number, steps, inside)
 
 
 def _edges(plan: Plan, homes: Mapping[str, int]) -> list[Edge]:
@@ -149,7 +151,7 @@ def _edges(plan: Plan, homes: Mapping[str, int]) -> list[Edge]:
 def _parts(plan: Plan, homes: Mapping[str, int], edges: list[Edge]) -> dict[str, Edge]:
     """The window steps that can be sent parts, whose late and failed rows then leave before the exchange.
 
-    Nobody may work on those rows in the leg of the windows; and the windows must begin the leg.
+    Nobody may work on those rows in the fragment of the windows; and the windows must begin the fragment.
     """
     found: dict[str, Edge] = {}
     for step in plan:

@@ -8,8 +8,8 @@ JVM, as one would write it by hand; so do table joins, because the table is sent
 from __future__ import annotations
 
 from penstock.connect.readers.spark import SparkReader
-from penstock.engines.spark.fragments import Legs
-from penstock.engines.spark.jvm.pipeline import LEAST_ROWS, Chain, chains_of, why_read_here
+from penstock.engines.spark.fragments import Fragments
+from penstock.engines.spark.jvm.pipeline import LEAST_ROWS, SourcePipeline, source_pipelines, why_driver_reads
 from penstock.expr import Expr
 from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.filter import Filter
@@ -23,7 +23,7 @@ from penstock.plan.explain import only_on_spark
 from penstock.plan.plan import Plan, Ref, Step
 
 
-def why_in_the_jvm(plan: Plan, chain: Chain) -> str | None:
+def why_jvm_reads(plan: Plan, chain: SourcePipeline) -> str | None:
     """Why the JVM reads the source of a chain; None when Python workers do."""
     assert isinstance(chain.source.op, Source), "chains begin with a source"
     if isinstance(chain.source.op.reader, SparkReader):
@@ -39,7 +39,7 @@ def why_in_the_jvm(plan: Plan, chain: Chain) -> str | None:
     return "all that is done is expressions" if chain.steps and only_written else None
 
 
-def wanted(plan: Plan, chain: Chain) -> tuple[str, ...]:
+def needed_columns(plan: Plan, chain: SourcePipeline) -> tuple[str, ...]:
     """The columns of the source that somebody looks at."""
     op = chain.source.op
     assert isinstance(op, Source), "chains begin with a source"
@@ -96,19 +96,19 @@ def _shows_rows(plan: Plan, step: Step) -> bool:
     return any(plan.is_read(Ref(step.name, port)) for port in (LATE, ERRORS))
 
 
-def explain_source(plan: Plan, step: Step, legs: Legs) -> list[str]:
+def explain_source(plan: Plan, step: Step, fragments: Fragments) -> list[str]:
     """Who reads a source, which steps stay in the JVM behind it, and why others do not."""
-    why = why_read_here(step)
-    if why is not None or not legs.legs:
+    why = why_driver_reads(step)
+    if why is not None or not fragments.fragments:
         return [
             f"{step.name} is read on the driver: {why or 'there is nothing to do on the way to the sinks'}"
         ]
-    chain = next(each for each in chains_of(plan, legs) if each.source is step)
+    chain = next(each for each in source_pipelines(plan, fragments) if each.source is step)
     inside = [each.name for each in chain.steps]
     if chain.window is not None:
         inside.append(f"late rows and the parts of {chain.window.name}")
     with_what = ", ".join(inside) or "no further step"
-    why = why_in_the_jvm(plan, chain)
+    why = why_jvm_reads(plan, chain)
     if why is None:
         lines = [f"{step.name} is read by Python workers, into columns, with {with_what}"]
     else:

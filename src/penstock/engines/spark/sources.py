@@ -9,22 +9,22 @@ from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.readers.spark import SparkStreamReader
 from penstock.engines.sources import SourceReader
-from penstock.engines.spark.driver.polling import StreamReading, WaitingReading
-from penstock.engines.spark.jvm.carry import Native
+from penstock.engines.spark.driver.polling import BackgroundSourceReader, StreamSourceReader
+from penstock.engines.spark.jvm.carry import JvmSource
 from penstock.engines.spark.jvm.source import FilesReader, FrameReader
 from penstock.operators.source import Source
 from penstock.plan.explain import only_on_spark
 from penstock.plan.plan import Plan, Step
 
 
-def reading_of(
-    plan: Plan, step: Step, clock: Clock, accounts: Accounts, native: Mapping[str, Native], folder: Path
+def open_source(
+    plan: Plan, step: Step, clock: Clock, accounts: Accounts, native: Mapping[str, JvmSource], folder: Path
 ) -> SourceReader:
     """A source at work; `folder` is where Spark may keep how far a stream has come."""
     assert isinstance(step.op, Source), "only sources read"
     if isinstance(step.op.reader, SparkStreamReader):
         place = folder / f"stream-{plan.sources.index(step)}"
-        return StreamReading(plan, step, clock, accounts, place)
+        return StreamSourceReader(plan, step, clock, accounts, place)
     found = native.get(step.name)
     if found is not None:
         make = FrameReader if found.frames.of_frame else FilesReader
@@ -34,5 +34,5 @@ def reading_of(
         if any(only_on_spark(each.op) for each in found.chain.steps):
             made.least_rows = 1  # no worker could do it, however few rows there are
         return made
-    kind = SourceReader if step.op.reader.bounded else WaitingReading
+    kind = SourceReader if step.op.reader.bounded else BackgroundSourceReader
     return kind(plan, step, clock, accounts)

@@ -21,12 +21,12 @@ from penstock.connect.readers.spark import SparkStreamReader
 from penstock.engines.frontiers import WatermarkAdvance
 from penstock.engines.protocol import RunOptions
 from penstock.engines.sources import load_tables
-from penstock.engines.spark.driver.run import running
-from penstock.engines.spark.fragment_plan import LegPlan, RoundPlan, leg_plan
-from penstock.engines.spark.fragments import cut
-from penstock.engines.spark.session.session import Opened
+from penstock.engines.spark.driver.run import start_run
+from penstock.engines.spark.fragment_plan import FragmentPlan, RoundPlan, plan_fragment
+from penstock.engines.spark.fragments import split_into_fragments
+from penstock.engines.spark.session.session import RunSession
 from penstock.engines.spark.types import from_spark, spark_schema, to_spark
-from penstock.engines.spark.worker.operators import LegWork
+from penstock.engines.spark.worker.operators import FragmentTask
 from penstock.engines.wire import unpack_batch
 from penstock.errors import NotSupported
 from penstock.events import nobody
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 _INSTEAD = 'write a table and read that: pipe.sink(ps.write.parquet("out/")), then spark.read.parquet("out/")'
 
 
-def frame_of(plan: Plan, feeds: Sequence[Ref], opened: Opened, user: SparkSession) -> DataFrame:
+def build_frame(plan: Plan, feeds: Sequence[Ref], opened: RunSession, user: SparkSession) -> DataFrame:
     """The rows of a pipe as a DataFrame of the user's session."""
     streams = [step for step in plan.sources if not _reader(step).bounded or _is_stream(step)]
     if not streams:
-        run = running(plan, opened, clock=WallClock(), events=nobody, options=RunOptions())
+        run = start_run(plan, opened, clock=WallClock(), events=nobody, options=RunOptions())
         collected = run.wait().collected
         return user.createDataFrame(to_spark(pa.concat_tables([collected[ref] for ref in feeds])))
     _refuse_what_needs_a_run(plan, streams, feeds)
@@ -69,7 +69,9 @@ def _is_stream(step: Step) -> bool:
 
 
 def _refuse_what_needs_a_run(plan: Plan, streams: Sequence[Step], feeds: Sequence[Ref]) -> None:
-    keyed = [step for leg in cut(plan).legs if leg.keyed for step in leg.steps]
+    keyed = [
+        step for fragment in split_into_fragments(plan).fragments if fragment.keyed for step in fragment.steps
+    ]
     stays = next((step for step in streams if not _is_stream(step)), None)
     if stays is not None:
         why, step = f'source "{stays.name}" does not end, and Spark does not read it', stays
@@ -85,30 +87,36 @@ def _refuse_what_needs_a_run(plan: Plan, streams: Sequence[Step], feeds: Sequenc
 
 
 def _work(plan: Plan, source: str, ref: Ref) -> Any:
-    legs = cut(plan)
-    leg = leg_plan(plan, legs, 0, run="to_spark", n_parts=1) if legs.legs else None
+    fragments = split_into_fragments(plan)
+    fragment = (
+        plan_fragment(plan, fragments, 0, run="to_spark", n_partitions=1) if fragments.fragments else None
+    )
     step, schema = plan[source], plan[ref.step].outputs[ref.port].schema
     assert isinstance(step.op, Source), "a plan begins with a source"
     # The DataFrame itself cannot go to where its rows are; all that matters of the reader is its columns.
     step = replace(step, op=replace(step.op, reader=table(step.op.reader.schema.empty_table())))
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return carried(leg, step, ref, schema, batches)
+        return run_batches(fragment, step, ref, schema, batches)
 
     return work
 
 
-def carried(
-    leg: LegPlan | None, source: Step, ref: Ref, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+def run_batches(
+    fragment: FragmentPlan | None,
+    source: Step,
+    ref: Ref,
+    schema: pa.Schema,
+    batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a stream through its steps, batch by batch; a step that fails on a row fails the query."""
     assert isinstance(source.op, Source), "a plan begins with a source"
     read, clock = source.op.reader.schema, WallClock()
     stage = SourceStage(source.op, Site(source.name, source.where, Accounts(), clock))
-    work = None if leg is None else LegWork(leg, 0)
+    work = None if fragment is None else FragmentTask(fragment, 0)
     advances = {
         step.name: WatermarkAdvance(BEFORE_ALL, BEFORE_ALL, over=False)
-        for step in (leg.leg.steps if leg else ())
+        for step in (fragment.fragment.steps if fragment else ())
     }
     for given in batches:
         round_ = RoundPlan(0, clock.now(), advances)
@@ -116,14 +124,20 @@ def carried(
             if ref == Ref(source.name, port):
                 yield to_spark(batch.rows)
             elif port == OUT and work is not None:
-                yield from _left(work, leg, batch, round_, Ref(source.name, port), ref, schema)
+                yield from _left(work, fragment, batch, round_, Ref(source.name, port), ref, schema)
 
 
 def _left(
-    work: LegWork, leg: LegPlan | None, batch: Batch, round_: RoundPlan, at: Ref, ref: Ref, schema: pa.Schema
+    work: FragmentTask,
+    fragment: FragmentPlan | None,
+    batch: Batch,
+    round_: RoundPlan,
+    at: Ref,
+    ref: Ref,
+    schema: pa.Schema,
 ) -> Iterator[pa.RecordBatch]:
-    assert leg is not None, "steps have a leg"
-    wanted = {edge.number for edge in leg.edges.get(ref, ()) if edge.step is None}
+    assert fragment is not None, "steps have a fragment"
+    wanted = {edge.number for edge in fragment.edges.get(ref, ()) if edge.step is None}
     for sent in work.given(at, batch, round_):
         if sent.edge in wanted and sent.body is not None:
             yield to_spark(unpack_batch(sent.body, schema).rows)

@@ -70,15 +70,15 @@ def arrow_in_spark(type: pa.DataType) -> pa.DataType:
 def to_spark(batch: Any) -> Any:
     """A batch or table as Spark takes it: every timestamp labelled UTC, nothing copied."""
     fields = [pa.field(field.name, arrow_in_spark(field.type)) for field in batch.schema]
-    return _relabelled(batch, pa.schema(fields))
+    return _relabel(batch, pa.schema(fields))
 
 
 def from_spark(batch: Any, schema: pa.Schema) -> Any:
     """A batch or table that came from Spark, in the types of our own schema, nothing copied."""
-    return _relabelled(batch, schema)
+    return _relabel(batch, schema)
 
 
-def _relabelled(batch: Any, schema: pa.Schema) -> Any:
+def _relabel(batch: Any, schema: pa.Schema) -> Any:
     columns = [
         column if column.type == field.type else column.cast(field.type, safe=False)
         for column, field in zip(batch.columns, schema, strict=True)

@@ -22,14 +22,14 @@ from penstock.stages.rows.batch import Batch
 
 SCHEMA = pa.schema(
     [
-        ("leg", pa.int32()),
+        ("fragment", pa.int32()),
         ("edge", pa.int32()),
         ("round", pa.int32()),
         ("part", pa.int32()),
         ("body", pa.binary()),
     ]
 )
-SPARK_SCHEMA = "leg int, edge int, round int, part int, body binary"
+SPARK_SCHEMA = "fragment int, edge int, round int, part int, body binary"
 
 WAKE, FAILED, COUNTED, SAVED, FATES, WORKED, REASONS, READ = -1, -2, -3, -4, -5, -6, -7, -8
 """Edges that carry no rows: a part that must take its turn; a failure; accounts; where state was written;
@@ -39,31 +39,31 @@ file is to be read."""
 MOST_ROWS = 1 << 17
 """Rows of one packed batch."""
 LEAST_PIECE = 10_000
-"""Rows for leg 0 are cut into pieces of at least this many, so that all cores have work."""
+"""Rows for fragment 0 are cut into pieces of at least this many, so that all cores have work."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """One row on the wire: for which leg, on which edge, of which round, for which part."""
+class WireRow:
+    """One row on the wire: for which fragment, on which edge, of which round, for which part."""
 
-    leg: int
+    fragment: int
     edge: int
     round: int
     part: int
     body: bytes | None = None
 
 
-def to_wire(rows: Sequence[Sent]) -> pa.RecordBatch:
+def to_wire(rows: Sequence[WireRow]) -> pa.RecordBatch:
     """Rows as the columns that Spark carries."""
     columns = [[getattr(row, name) for row in rows] for name in SCHEMA.names]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-def from_wire(batch: pa.RecordBatch | pa.Table) -> Iterator[Sent]:
+def from_wire(batch: pa.RecordBatch | pa.Table) -> Iterator[WireRow]:
     """And back."""
     columns = [batch.column(name).to_pylist() for name in SCHEMA.names]
-    return (Sent(*row) for row in zip(*columns, strict=True))
+    return (WireRow(*row) for row in zip(*columns, strict=True))
 
 
 def pack(batch: Batch) -> bytes:
@@ -72,22 +72,22 @@ def pack(batch: Batch) -> bytes:
     return data
 
 
-class Dealing:
+class KeyPartitioner:
     """Deals rows to parts by the buckets of their keys; rows without a key stay on the part they are on."""
 
-    def __init__(self, key: Key | None, schema: pa.Schema, n_parts: int) -> None:
-        self._key, self._n_parts = key, n_parts
+    def __init__(self, key: Key | None, schema: pa.Schema, n_partitions: int) -> None:
+        self._key, self._n_partitions = key, n_partitions
         self._buckets = None if key is None else KeyBuckets([schema.field(name).type for name in key])
 
-    def deal(self, batch: Batch, here: int) -> Iterator[tuple[int, Batch]]:
+    def partition(self, batch: Batch, here: int) -> Iterator[tuple[int, Batch]]:
         """(part, rows) for every part that gets some."""
-        if self._buckets is None or self._key is None or self._n_parts == 1:
+        if self._buckets is None or self._key is None or self._n_partitions == 1:
             yield here if self._buckets is None else 0, batch
             return
         buckets = self._buckets.of([batch.rows.column(name) for name in self._key], batch.num_rows)
-        parts = buckets % np.uint8(self._n_parts) if self._n_parts < 256 else buckets
+        parts = buckets % np.uint8(self._n_partitions) if self._n_partitions < 256 else buckets
         order = np.argsort(parts, kind="stable")
-        ends = np.searchsorted(parts[order], np.arange(min(self._n_parts, 256)), side="right")
+        ends = np.searchsorted(parts[order], np.arange(min(self._n_partitions, 256)), side="right")
         start = 0
         for part, end in enumerate(ends.tolist()):
             if end > start:
@@ -95,7 +95,7 @@ class Dealing:
             start = end
 
 
-def packed(batch: Batch) -> Iterator[bytes]:
+def pack_pieces(batch: Batch) -> Iterator[bytes]:
     """A batch in pieces of bounded size."""
     for start in range(0, batch.num_rows, MOST_ROWS):
         stop = min(start + MOST_ROWS, batch.num_rows)
@@ -105,14 +105,14 @@ def packed(batch: Batch) -> Iterator[bytes]:
             yield pack(batch.take(np.arange(start, stop)))
 
 
-def told(edge: int, round_: int, part: int, what: Mapping[str, Any]) -> Sent:
+def report(edge: int, round_: int, part: int, what: Mapping[str, Any]) -> WireRow:
     """Something for the driver that is not a batch."""
-    return Sent(DRIVER, edge, round_, part, json.dumps(what).encode())
+    return WireRow(DRIVER, edge, round_, part, json.dumps(what).encode())
 
 
-def pieces(batch: Batch, n_parts: int) -> list[Batch]:
+def split_evenly(batch: Batch, n_partitions: int) -> list[Batch]:
     """A batch cut so that all cores have work, but not into crumbs."""
-    n = min(n_parts, max(1, batch.num_rows // LEAST_PIECE))
+    n = min(n_partitions, max(1, batch.num_rows // LEAST_PIECE))
     if n == 1:
         return [batch]
     cuts = [batch.num_rows * i // n for i in range(n + 1)]

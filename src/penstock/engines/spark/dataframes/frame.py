@@ -125,7 +125,7 @@ def micros(name: str) -> Column:
     return F.unix_micros(column(name))
 
 
-def in_time(name: str) -> Column:
+def has_valid_time(name: str) -> Column:
     """Where a row has a time that can be computed with."""
     return micros(name).between(F.lit(-LIMIT).cast("long"), F.lit(LIMIT).cast("long"))
 
@@ -158,7 +158,7 @@ _NODES = ("EventTimeWatermark", "UpdateEventTimeWatermarkColumn")
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
+class WatermarkedFrame:
     """A frame with a watermark, by its delay, on times that are moved by `shift` microseconds."""
 
     df: DataFrame
@@ -171,13 +171,13 @@ class Marked:
         return {MARK: self.delay_ms}
 
 
-def marked(frame: Frame, time: str, delay: Duration | None) -> Marked:
+def add_watermark(frame: Frame, time: str, delay: Duration | None) -> WatermarkedFrame:
     """The frame with its own watermark, or with one that runs `delay` behind its greatest time."""
     own = frame.df.schema[frame.names.index(time)].metadata.get(MARK)
     if own is not None:
-        _leave_out(delay, time, own)
-        return Marked(frame.df.where(in_time(time)), int(own), 0)
-    _refuse_others(frame, time)
+        _refuse_two_watermarks(delay, time, own)
+        return WatermarkedFrame(frame.df.where(has_valid_time(time)), int(own), 0)
+    _refuse_other_watermark(frame, time)
     if delay is None:
         raise TimeError(
             "a streaming frame needs a watermark, and this one has none",
@@ -192,17 +192,17 @@ def marked(frame: Frame, time: str, delay: Duration | None) -> Marked:
             hint=f'use delay="{max(us, 0) // 1_000 + 1} ms"',
         )
     at = F.timestamp_micros(micros(time) + F.lit(SHIFT).cast("long")).alias(AT)
-    df = frame.df.where(in_time(time)).select("*", at).withWatermark(AT, f"{us // 1_000} milliseconds")
-    return Marked(df, us // 1_000, SHIFT)
+    df = frame.df.where(has_valid_time(time)).select("*", at).withWatermark(AT, f"{us // 1_000} milliseconds")
+    return WatermarkedFrame(df, us // 1_000, SHIFT)
 
 
-def closes(end: Column, lateness: int, mark: Marked) -> Column:
+def closing_time(end: Column, lateness: int, mark: WatermarkedFrame) -> Column:
     """When a slice that ends then is closed, as the column that Spark's aggregation closes groups by."""
     moved = end + F.lit(lateness + mark.shift).cast("long")
     return F.timestamp_micros(moved).alias(CLOSES, metadata=mark.meta)
 
 
-def _leave_out(delay: Duration | None, time: str, own: int) -> None:
+def _refuse_two_watermarks(delay: Duration | None, time: str, own: int) -> None:
     if delay is not None:
         raise TimeError(
             f'both delay={delay!r} and a watermark on "{time}" of {spell(int(own) * 1_000)} are given',
@@ -211,7 +211,7 @@ def _leave_out(delay: Duration | None, time: str, own: int) -> None:
         )
 
 
-def _refuse_others(frame: Frame, time: str) -> None:
+def _refuse_other_watermark(frame: Frame, time: str) -> None:
     others = [field.name for field in frame.df.schema if MARK in field.metadata]
     if others or _has_watermark(frame.df._jdf.queryExecution().analyzed()):
         on = f'on "{others[0]}"' if others else "on a column that is gone"

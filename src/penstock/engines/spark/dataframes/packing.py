@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engines.spark.dataframes.frame import as_ours
-from penstock.engines.spark.dataframes.partials import NativeParts, Recipe, Road
-from penstock.engines.spark.wire import Dealing, packed
+from penstock.engines.spark.dataframes.partials import ExecutionPath, JvmPartials, WindowTask
+from penstock.engines.spark.wire import KeyPartitioner, pack_pieces
 from penstock.engines.wire import unpack_batch
 from penstock.stages.patterns.partial_stores import PARTS
 from penstock.stages.rows.batch import Batch, concat_batches
@@ -30,39 +30,39 @@ AT_ONCE = 1 << 17
 Carry = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def packing(recipe: Recipe) -> Carry:
+def pack_by_group(recipe: WindowTask) -> Carry:
     """What `mapInArrow` does before the exchange: rows, or what the JVM made of them, packed by group."""
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return _dealt(_carried(recipe, batches), recipe)
+        return _pack_partitions(_to_batches(recipe, batches), recipe)
 
     return pack
 
 
-def carried_schema(recipe: Recipe) -> tuple[pa.Schema, tuple[str, ...]]:
+def packed_schema(recipe: WindowTask) -> tuple[pa.Schema, tuple[str, ...]]:
     """The columns of packed batches, and the key among them."""
-    if recipe.road is Road.ROWS:
+    if recipe.road is ExecutionPath.ROWS:
         return recipe.up.schema, recipe.up.key
     format_ = recipe.part_stage().format
     return format_.schema, format_.key
 
 
-def _carried(recipe: Recipe, batches: Iterator[pa.RecordBatch]) -> Iterator[Batch]:
-    if recipe.road is Road.NATIVE:
-        native = NativeParts(recipe)
+def _to_batches(recipe: WindowTask, batches: Iterator[pa.RecordBatch]) -> Iterator[Batch]:
+    if recipe.road is ExecutionPath.NATIVE:
+        native = JvmPartials(recipe)
         return (native.batch(batch) for batch in batches)
     rows = (rows_of(batch, recipe) for batch in batches)
-    return rows if recipe.road is Road.ROWS else _parts(recipe, rows)
+    return rows if recipe.road is ExecutionPath.ROWS else _to_partials(recipe, rows)
 
 
-def rows_of(batch: pa.RecordBatch, recipe: Recipe) -> Batch:
+def rows_of(batch: pa.RecordBatch, recipe: WindowTask) -> Batch:
     """Rows of the frame with their times beside them; none is null."""
     rows = as_ours(batch, recipe.up.schema)
     times = rows.column(recipe.time).cast(pa.int64()).to_numpy(zero_copy_only=False)
     return Batch(rows, times)
 
 
-def _parts(recipe: Recipe, rows: Iterator[Batch]) -> Iterator[Batch]:
+def _to_partials(recipe: WindowTask, rows: Iterator[Batch]) -> Iterator[Batch]:
     """Slices of the rows of one task, put together before they travel."""
     stage = recipe.part_stage()
     for batch in rows:
@@ -73,18 +73,20 @@ def _parts(recipe: Recipe, rows: Iterator[Batch]) -> Iterator[Batch]:
         yield parts
 
 
-def _dealt(batches: Iterator[Batch], recipe: Recipe) -> Iterator[pa.RecordBatch]:
-    schema, key = carried_schema(recipe)
-    dealing = Dealing(key, schema, GROUPS)
-    for batch in _together(batches, schema):
-        dealt = [(group, body) for group, rows in dealing.deal(batch, 0) for body in packed(rows)]
+def _pack_partitions(batches: Iterator[Batch], recipe: WindowTask) -> Iterator[pa.RecordBatch]:
+    schema, key = packed_schema(recipe)
+    partitioner = KeyPartitioner(key, schema, GROUPS)
+    for batch in _coalesce(batches, schema):
+        dealt = [
+            (group, body) for group, rows in partitioner.partition(batch, 0) for body in pack_pieces(rows)
+        ]
         groups, bodies = zip(*dealt, strict=True)
         yield pa.RecordBatch.from_arrays(
             [pa.array(groups, pa.int32()), pa.array(bodies, pa.binary())], schema=SCHEMA
         )
 
 
-def _together(batches: Iterator[Batch], schema: pa.Schema) -> Iterator[Batch]:
+def _coalesce(batches: Iterator[Batch], schema: pa.Schema) -> Iterator[Batch]:
     """Batches put together until they are worth a body per group."""
     waiting: list[Batch] = []
     for batch in batches:
@@ -97,28 +99,28 @@ def _together(batches: Iterator[Batch], schema: pa.Schema) -> Iterator[Batch]:
         yield concat_batches(waiting, schema)
 
 
-def opened(bodies: Sequence[bytes], schema: pa.Schema) -> Batch | None:
+def unpack_bodies(bodies: Sequence[bytes], schema: pa.Schema) -> Batch | None:
     """Packed batches as one; None if there are none."""
     return concat_batches([unpack_batch(body, schema) for body in bodies], schema) if bodies else None
 
 
-def whole_windows(recipe: Recipe) -> Carry:
+def compute_windows(recipe: WindowTask) -> Carry:
     """What `mapInArrow` does after the exchange of a batch frame: everything in, all windows out."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        stage, (schema, _) = recipe.stage(), carried_schema(recipe)
+        stage, (schema, _) = recipe.stage(), packed_schema(recipe)
         for batch in batches:
-            came = opened(batch.column(BODY).to_pylist(), schema)
+            came = unpack_bodies(batch.column(BODY).to_pylist(), schema)
             left = () if came is None else stage.on_batch(came, BEFORE_ALL)
             for _ in left:
                 raise AssertionError("nothing leaves before all is in")
         for _, results in stage.drain():
-            yield from _in_pieces(results.rows)
+            yield from _split(results.rows)
 
     return work
 
 
-def results_of(recipe: Recipe) -> Carry:
+def unpack_results(recipe: WindowTask) -> Carry:
     """What `mapInArrow` does after the state operator: results unpacked."""
 
     def unpacked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -130,6 +132,6 @@ def results_of(recipe: Recipe) -> Carry:
     return unpacked
 
 
-def _in_pieces(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _split(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     for start in np.arange(0, rows.num_rows, AT_ONCE).tolist():
         yield rows.slice(start, AT_ONCE)

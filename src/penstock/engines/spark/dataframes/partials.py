@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from penstock.accounts import Accounts
 from penstock.clock import WallClock
-from penstock.engines.spark.dataframes.frame import as_ours, in_time, micros
+from penstock.engines.spark.dataframes.frame import as_ours, has_valid_time, micros
 from penstock.engines.spark.expressions import lower_spark
 from penstock.engines.spark.expressions.leaves import column
 from penstock.engines.spark.types import spark_type
@@ -52,7 +52,7 @@ IN_THE_JVM = frozenset(
 """Registers that Spark's own aggregates make."""
 
 
-class Road(StrEnum):
+class ExecutionPath(StrEnum):
     """How rows become windows."""
 
     NATIVE = "native"
@@ -61,22 +61,22 @@ class Road(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class WindowTask:
     """A window step over the columns of a frame."""
 
     op: Windows
     up: Stream
     time: str
     where: Where | None
-    road: Road
+    road: ExecutionPath
 
     @classmethod
-    def of(cls, op: Windows, up: Stream, time: str, where: Where | None, *, utc: bool) -> Recipe:
+    def of(cls, op: Windows, up: Stream, time: str, where: Where | None, *, utc: bool) -> WindowTask:
         """The recipe with the best road that can take the step; `utc` is the zone of the session."""
         if unfit(PANED, op, up, numbered=False) is not None:
-            return cls(op, up, time, where, Road.ROWS)
-        made = cls(op, up, time, where, Road.NATIVE)
-        return made if made._is_native(utc) else cls(op, up, time, where, Road.PARTS)
+            return cls(op, up, time, where, ExecutionPath.ROWS)
+        made = cls(op, up, time, where, ExecutionPath.NATIVE)
+        return made if made._is_native(utc) else cls(op, up, time, where, ExecutionPath.PARTS)
 
     def _is_native(self, utc: bool) -> bool:
         sheet = self.sheet()
@@ -113,7 +113,7 @@ class Recipe:
 
     def stage(self) -> WindowStage:
         """The stage that windows leave from: it takes rows, or on the other roads parts of slices."""
-        if self.road is Road.ROWS:
+        if self.road is ExecutionPath.ROWS:
             return WindowStage(self.op, self.up, self._site())
         return PanesJoined(self.op, self.up, self._site())
 
@@ -141,12 +141,12 @@ def long(value: int) -> Column:
     return F.lit(value).cast("long")
 
 
-def projected(df: DataFrame, recipe: Recipe, *more: Column) -> DataFrame:
+def project_inputs(df: DataFrame, recipe: WindowTask, *more: Column) -> DataFrame:
     """Key columns k0, …, the time "us", the values v0, … of aggregates; rows in no window are gone."""
     sheet, (slicing,) = recipe.sheet(), recipe.slicings.values()
     keys = [column(name).alias(f"k{place}") for place, name in enumerate(recipe.up.key)]
     values = [_value(what, how, recipe).alias(f"v{i}") for i, (what, how) in enumerate(sheet.values)]
-    inside = in_time(recipe.time) & _in_some_window(micros(recipe.time), slicing)
+    inside = has_valid_time(recipe.time) & _in_some_window(micros(recipe.time), slicing)
     return df.where(inside).select(*keys, micros(recipe.time).alias(MICROS), *values, *more)
 
 
@@ -159,7 +159,7 @@ def _in_some_window(us: Column, slicing: Slicing) -> Column:
     return inside
 
 
-def _value(expr: object, form: Form | None, recipe: Recipe) -> Column:
+def _value(expr: object, form: Form | None, recipe: WindowTask) -> Column:
     """What a register reads: a BIGINT or a DOUBLE, or anything where only nulls count."""
     assert isinstance(expr, Expr), "folds are not for the JVM"
     lowered, found = lower_spark(expr, recipe.up.schema), type_of(expr, recipe.up.schema)
@@ -176,7 +176,7 @@ def _value(expr: object, form: Form | None, recipe: Recipe) -> Column:
     return (F.unix_date(value) if kind.is_date32(found) else value).cast("long")
 
 
-def counted(recipe: Recipe) -> list[Column]:
+def accumulator_columns(recipe: WindowTask) -> list[Column]:
     """The numbers of every register, to be computed per group, in the order in which parts have them."""
     sheet = recipe.sheet()
     made = [each for register in sheet.registers for each in _numbers(register, sheet)]
@@ -216,10 +216,10 @@ def is_float(register: Register, sheet: Sheet) -> bool:
     return register.column is not None and sheet.values[register.column][1] is Form.ORDERED
 
 
-class NativeParts:
+class JvmPartials:
     """What the JVM made, as parts that a stage takes: on the worker."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: WindowTask) -> None:
         self._sheet = recipe.sheet()
         self.format = PartFormat(recipe.up, self._sheet.registers)
         self._n_keys, self._run = len(recipe.up.key), Pace()

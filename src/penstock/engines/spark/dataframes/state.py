@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from penstock.engines.spark.dataframes.packing import BODY, carried_schema, opened
-from penstock.engines.spark.dataframes.partials import STEP, Recipe, Road
-from penstock.engines.spark.wire import packed
+from penstock.engines.spark.dataframes.packing import BODY, packed_schema, unpack_bodies
+from penstock.engines.spark.dataframes.partials import STEP, ExecutionPath, WindowTask
+from penstock.engines.spark.wire import pack_pieces
 from penstock.frozen import dataclass
 from penstock.operators.op import OUT
 from penstock.stages.rows.batch import Batch
@@ -28,39 +28,39 @@ Pieces = Mapping[int, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
+class GroupResult:
     """What a turn gives: the buckets that still have state, and packed results."""
 
     pieces: Pieces
     results: tuple[bytes, ...]
 
 
-class Turns:
+class GroupWindows:
     """The work of all groups that one task has; the stage is made once."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: WindowTask) -> None:
         self._recipe, self._stage = recipe, recipe.stage()
-        self._schema = carried_schema(recipe)[0]
+        self._schema = packed_schema(recipe)[0]
         self._resolved, self._slicings = recipe.resolved, dict(recipe.slicings)
         self._depends_on = window_fingerprint(recipe.op, recipe.up, numbered=False)
 
-    def turn(self, pieces: Pieces, bodies: Sequence[bytes], watermark: int) -> Turned:
+    def turn(self, pieces: Pieces, bodies: Sequence[bytes], watermark: int) -> GroupResult:
         """Take packed batches in and let go what the watermark has passed."""
         self._stage.restore(pieces)
-        came = opened(bodies, self._schema)
-        results = tuple(body for batch in self._worked(came, watermark) for body in packed(batch))
+        came = unpack_bodies(bodies, self._schema)
+        results = tuple(body for batch in self._worked(came, watermark) for body in pack_pieces(batch))
         changed = self._stage.snapshot()
         kept = {bucket: piece for bucket, piece in pieces.items() if bucket not in changed}
-        return Turned(kept | {b: piece for b, piece in changed.items() if self._n_keys(piece)}, results)
+        return GroupResult(kept | {b: piece for b, piece in changed.items() if self._n_keys(piece)}, results)
 
     def _worked(self, came: Batch | None, watermark: int) -> Iterator[Batch]:
-        if self._recipe.road is Road.NATIVE:
+        if self._recipe.road is ExecutionPath.NATIVE:
             # These slices left the JVM by this very watermark, and windows that leave by it need them.
             yield from self._taken(came, NEVER)
             yield from self._left(watermark)
             return
         yield from self._left(watermark)
-        if came is not None and self._recipe.road is Road.PARTS:
+        if came is not None and self._recipe.road is ExecutionPath.PARTS:
             came = self._not_late(came, watermark)
         yield from self._taken(came, watermark)
 
@@ -106,14 +106,14 @@ RESULTS = f"{BODY} binary"
 class WindowProcessor(StatefulProcessor):  # type: ignore[misc]  # pyspark is untyped to mypy here
     """Windows of some groups of buckets."""
 
-    def __init__(self, recipe: Recipe, shift: int) -> None:
+    def __init__(self, recipe: WindowTask, shift: int) -> None:
         self._recipe, self._shift = recipe, shift
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Spark gives the state."""
         self._handle = handle
         self._state = handle.getValueState("pieces", STATE)
-        self._turns = Turns(self._recipe)
+        self._turns = GroupWindows(self._recipe)
         self._seen: set[Any] = set()  # groups that had their turn in this batch
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:

@@ -13,15 +13,28 @@ from penstock.caller import called_from
 from penstock.engines.spark.dataframes.frame import (
     CLOSES,
     Frame,
-    Marked,
-    closes,
-    in_time,
-    marked,
+    WatermarkedFrame,
+    add_watermark,
+    closing_time,
+    has_valid_time,
     micros,
     spark_schema,
 )
-from penstock.engines.spark.dataframes.packing import GROUP, SPARK_SCHEMA, packing, results_of, whole_windows
-from penstock.engines.spark.dataframes.partials import START, Recipe, Road, counted, long, projected
+from penstock.engines.spark.dataframes.packing import (
+    GROUP,
+    SPARK_SCHEMA,
+    compute_windows,
+    pack_by_group,
+    unpack_results,
+)
+from penstock.engines.spark.dataframes.partials import (
+    START,
+    ExecutionPath,
+    WindowTask,
+    accumulator_columns,
+    long,
+    project_inputs,
+)
 from penstock.engines.spark.engine import PIP_LINE, need_pyspark
 from penstock.engines.spark.expressions.leaves import column
 from penstock.engines.spark.jvm.partials import slice_end, slice_start
@@ -63,23 +76,23 @@ def window_aggregate(
         need_pyspark()
         _need_frame(df)
         op = _operator(window, aggregates, lateness)
-        return _planned(df, op, _names(keys), time, delay, where)
+        return _plan(df, op, _names(keys), time, delay, where)
     except PenstockError as wrong:
         wrong.at(None, where)
         raise
 
 
-def _planned(
+def _plan(
     df: DataFrame, op: Windows, keys: tuple[str, ...], time: str, delay: Duration | None, where: Where | None
 ) -> DataFrame:
     from penstock.engines.spark.dataframes.frame import Frame
-    from penstock.engines.spark.dataframes.partials import Recipe
+    from penstock.engines.spark.dataframes.partials import WindowTask
     from penstock.engines.spark.dataframes.window_aggregate import batch_plan, stream_plan
 
     frame = Frame(df)
     up = frame.stream(keys, time, op)
     op.outputs({IN: up})  # everything about types that can be wrong
-    recipe = Recipe.of(op, up, time, where, utc=frame.utc)
+    recipe = WindowTask.of(op, up, time, where, utc=frame.utc)
     return stream_plan(frame, recipe, delay) if df.isStreaming else batch_plan(frame, recipe)
 
 
@@ -136,35 +149,39 @@ PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
-def batch_plan(frame: Frame, recipe: Recipe) -> DataFrame:
+def batch_plan(frame: Frame, recipe: WindowTask) -> DataFrame:
     """All windows of a batch frame: every row is on time."""
     _ship(frame)
-    given = _needed(frame.df.where(in_time(recipe.time)), recipe)
-    if recipe.road is Road.NATIVE:
+    given = _select_needed(frame.df.where(has_valid_time(recipe.time)), recipe)
+    if recipe.road is ExecutionPath.NATIVE:
         (slicing,) = recipe.slicings.values()
-        rows = projected(frame.df, recipe, slice_start(micros(recipe.time), slicing).alias(START))
-        given = rows.groupBy(*_keys(recipe), START).agg(*counted(recipe))
-    packed = given.mapInArrow(packing(recipe), SPARK_SCHEMA).repartition(F.col(GROUP))
-    return packed.mapInArrow(whole_windows(recipe), spark_schema(recipe.results))
+        rows = project_inputs(frame.df, recipe, slice_start(micros(recipe.time), slicing).alias(START))
+        given = rows.groupBy(*_keys(recipe), START).agg(*accumulator_columns(recipe))
+    packed = given.mapInArrow(pack_by_group(recipe), SPARK_SCHEMA).repartition(F.col(GROUP))
+    return packed.mapInArrow(compute_windows(recipe), spark_schema(recipe.results))
 
 
-def stream_plan(frame: Frame, recipe: Recipe, delay: Duration | None) -> DataFrame:
+def stream_plan(frame: Frame, recipe: WindowTask, delay: Duration | None) -> DataFrame:
     """The windows of a streaming frame, as the watermark passes them; for append mode."""
-    mark = marked(frame, recipe.time, delay)
+    mark = add_watermark(frame, recipe.time, delay)
     _need_state(frame)
     from penstock.engines.spark.dataframes.state import RESULTS, WindowProcessor
 
     _ship(frame)
-    given = _closed(mark, recipe) if recipe.road is Road.NATIVE else _needed(mark.df, recipe)
+    given = (
+        _aggregate_closed(mark, recipe)
+        if recipe.road is ExecutionPath.NATIVE
+        else _select_needed(mark.df, recipe)
+    )
     # Behind mapInArrow Spark no longer knows which column is time, and so drops none of these rows as late.
-    packed = given.mapInArrow(packing(recipe), SPARK_SCHEMA).groupBy(GROUP)
+    packed = given.mapInArrow(pack_by_group(recipe), SPARK_SCHEMA).groupBy(GROUP)
     results = packed.transformWithStateInPandas(
         WindowProcessor(recipe, mark.shift), RESULTS, outputMode="Append", timeMode="EventTime"
     )
-    return results.mapInArrow(results_of(recipe), spark_schema(recipe.results))
+    return results.mapInArrow(unpack_results(recipe), spark_schema(recipe.results))
 
 
-def _closed(mark: Marked, recipe: Recipe) -> DataFrame:
+def _aggregate_closed(mark: WatermarkedFrame, recipe: WindowTask) -> DataFrame:
     """Slices that the watermark has closed, one row per key, from Spark's own stateful aggregation.
 
     Grouping by the moment of closing and not by Spark's window() keeps a row to one group, and its state
@@ -172,18 +189,20 @@ def _closed(mark: Marked, recipe: Recipe) -> DataFrame:
     """
     (slicing,), lateness = recipe.slicings.values(), recipe.resolved.lateness
     end = slice_end(micros(recipe.time), slicing)
-    groups = projected(mark.df, recipe, closes(end, lateness, mark)).groupBy(*_keys(recipe), CLOSES)
+    groups = project_inputs(mark.df, recipe, closing_time(end, lateness, mark)).groupBy(
+        *_keys(recipe), CLOSES
+    )
     last = F.unix_micros(CLOSES) - long(lateness + mark.shift + 1)
-    numbers = counted(recipe)
+    numbers = accumulator_columns(recipe)
     names = [f"p{place}" for place in range(len(numbers))]
     return groups.agg(*numbers).select(*_keys(recipe), slice_start(last, slicing).alias(START), *names)
 
 
-def _keys(recipe: Recipe) -> list[str]:
+def _keys(recipe: WindowTask) -> list[str]:
     return [f"k{place}" for place in range(len(recipe.up.key))]
 
 
-def _needed(df: DataFrame, recipe: Recipe) -> DataFrame:
+def _select_needed(df: DataFrame, recipe: WindowTask) -> DataFrame:
     """The columns by place: mapInArrow cannot find one by a name with a dot in it."""
     return df.select(*(column(name).alias(f"c{i}") for i, name in enumerate(recipe.up.schema.names)))
 

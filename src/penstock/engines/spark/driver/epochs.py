@@ -14,9 +14,9 @@ from penstock.accounts import Accounts
 from penstock.engines.checkpoint.checkpoint import Manifest
 from penstock.engines.frontiers import Frontiers
 from penstock.engines.sources import JournalOf, SourceReader
-from penstock.engines.spark.driver.polling import Patience
+from penstock.engines.spark.driver.polling import SourcePolling
 from penstock.engines.spark.fragment_plan import RoundClock, RoundPlan
-from penstock.engines.spark.jvm.source import JvmReader, NativeBatch
+from penstock.engines.spark.jvm.source import JvmReader, RemoteBatch
 from penstock.errors import PenstockError
 from penstock.events import WatermarkMoved
 from penstock.frozen import dataclass
@@ -26,7 +26,7 @@ from penstock.stages.rows.batch import Batch
 from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
 
 
-class Showing:
+class EarlyTrigger:
     """Keeps count of it for a plan. `shown` says of each step when it was the last time, or that it began."""
 
     def __init__(self, plan: Plan, now: int) -> None:
@@ -58,7 +58,7 @@ _LIGHT = 16
 
 
 @dataclass(slots=True)
-class Ready:
+class PlannedRound:
     """A round that has been read: what its sources gave, and what its steps are told.
 
     shown    window step -> when it has last shown open windows, once the round is done
@@ -76,7 +76,7 @@ class Ready:
     counted: dict[str, Accounts]
     last: bool = False
     shown: dict[str, int] = field(default_factory=dict)
-    files: dict[str, NativeBatch] = field(default_factory=dict)
+    files: dict[str, RemoteBatch] = field(default_factory=dict)
     moved: dict[str, WatermarkMoved] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     told: dict[str, Any] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class Ready:
         return here + sum(batch.n_rows // (_LIGHT if batch.light else 1) for batch in self.files.values())
 
 
-class Ahead:
+class EpochPlanner:
     """The sources of a plan at work. `failure` is what stopped the reading; `over` says that it has ended.
 
     clock  what sources see of time: it stands still during a round
@@ -101,13 +101,13 @@ class Ahead:
         accounts: Mapping[str, Accounts],
         *,
         clock: RoundClock,
-        patience: Patience,
+        patience: SourcePolling,
         until: int | None,
         drain: bool,
     ) -> None:
         self._plan, self._readers, self._accounts = plan, readers, accounts
         self._clock, self._patience, self._until, self._drain = clock, patience, until, drain
-        self._frontiers, self._showing = Frontiers(plan), Showing(plan, clock.now())
+        self._frontiers, self._showing = Frontiers(plan), EarlyTrigger(plan, clock.now())
         self._next = self._begun = 0
         self._foreseen: dict[int, dict[str, Any]] = {}
         self.failure: PenstockError | None = None
@@ -125,10 +125,10 @@ class Ahead:
             position = done.positions.get(name, (0, 0))
             reader.resume(position, done.watermarks.get(name, BEFORE_ALL), journal)
 
-    def rounds(self) -> list[Ready]:
+    def rounds(self) -> list[PlannedRound]:
         """The next rounds: several where the input ends by itself, one where it must be waited for."""
         most = MOST_ROUNDS if all(reader.bounded for reader in self._readers) else 1
-        found: list[Ready] = []
+        found: list[PlannedRound] = []
         load = 0
         while len(found) < most and load < MOST_ROWS and not self.over:
             if self._until is not None and self._next - self._begun >= self._until:
@@ -145,7 +145,7 @@ class Ahead:
             found.append(ready)
         return found
 
-    def _read(self) -> Ready | None:
+    def _read(self) -> PlannedRound | None:
         """The next round; the one that drains when there are no more batches, if that is wanted."""
         known = self._foreseen.pop(self._next, None)
         names = self._patience.awaited() if known is None else known["took"]
@@ -163,7 +163,7 @@ class Ahead:
 
     def planned(
         self, came: Mapping[str, Any], *, last: bool = False, idle: Sequence[str] | None = None
-    ) -> Ready:
+    ) -> PlannedRound:
         """The round of these batches; `last` closes everything. Who is `idle` is known of a round that is
         done again.
         """
@@ -185,7 +185,7 @@ class Ahead:
         self._patience.went(now, came, silent)
         self._next += 1
         before_it = dict(self._showing.shown)
-        return Ready(
+        return PlannedRound(
             RoundPlan(self._next - 1, now, advances, before_it),
             batches,
             {reader.step.name: reader.position for reader in self._readers},
@@ -194,13 +194,13 @@ class Ahead:
             {name: each.take() for name, each in self._accounts.items()},
             last,
             self._showing.after(now),
-            {name: batch for name, batch in came.items() if isinstance(batch, NativeBatch)},
+            {name: batch for name, batch in came.items() if isinstance(batch, RemoteBatch)},
             self._moved(before, now),
             {reader.step.name: reader.reasons.pop() for reader in self._readers if reader.reasons},
             {"now": now, "took": list(came), "idle": silent},
         )
 
-    def read_here(self, ready: Ready) -> Ready:
+    def read_here(self, ready: PlannedRound) -> PlannedRound:
         """A round whose files the driver reads after all, and from now on those of all others too."""
         batches = list(ready.batches)
         for reader in self._readers:

@@ -15,8 +15,8 @@ from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
 from penstock.engines.checkpoint.checkpoint import Checkpoint
 from penstock.engines.protocol import RunOptions, RunResult
-from penstock.engines.spark.driver.loop import Rounds
-from penstock.engines.spark.failures import from_spark
+from penstock.engines.spark.driver.loop import DriverLoop
+from penstock.engines.spark.failures import translate_failure
 from penstock.errors import EngineError, GraphError, nearest_first
 from penstock.events import EventSink, RunEnded, RunStarted
 from penstock.plan.plan import Plan, Ref
@@ -28,7 +28,7 @@ class SparkHarness:
     def __init__(
         self,
         plan: Plan,
-        rounds: Rounds,
+        rounds: DriverLoop,
         checkpoint: Checkpoint,
         *,
         clock: Clock,
@@ -99,7 +99,7 @@ class SparkHarness:
             self._rounds.by_hand(batches, last=last)
         except BaseException as failure:
             self._fail()
-            told = from_spark(failure, self._plan)
+            told = translate_failure(failure, self._plan)
             if told is failure:
                 raise
             raise told from failure

@@ -17,15 +17,15 @@ from penstock.crash_points import CARRIED, READ, reached
 from penstock.engines.checkpoint.checkpoint import Checkpoint, Manifest, in_form
 from penstock.engines.checkpoint.state_files import kept
 from penstock.engines.sinks import SinkWriter
-from penstock.engines.spark.driver.epochs import Ahead, Ready
-from penstock.engines.spark.driver.jobs import Jobs
-from penstock.engines.spark.driver.polling import Patience, StreamReading
-from penstock.engines.spark.driver.reports import Came, Telling
-from penstock.engines.spark.fragment_plan import RoundClock, Task
-from penstock.engines.spark.fragments import DRIVER, Edge, Legs
+from penstock.engines.spark.driver.epochs import EpochPlanner, PlannedRound
+from penstock.engines.spark.driver.jobs import SparkJobs
+from penstock.engines.spark.driver.polling import SourcePolling, StreamSourceReader
+from penstock.engines.spark.driver.reports import JobResult, Reports
+from penstock.engines.spark.fragment_plan import JobTask, RoundClock
+from penstock.engines.spark.fragments import DRIVER, Edge, Fragments
 from penstock.engines.spark.jvm.frames import FAILED
-from penstock.engines.spark.sources import reading_of
-from penstock.engines.spark.wire import Dealing, Sent, packed, pieces
+from penstock.engines.spark.sources import open_source
+from penstock.engines.spark.wire import KeyPartitioner, WireRow, pack_pieces, split_evenly
 from penstock.engines.wire import unpack_batch
 from penstock.errors import NotSupported, PenstockError
 from penstock.events import EventSink, StateSaved, StepFailed
@@ -34,12 +34,12 @@ from penstock.stages.snapshot import BY_KEY
 from penstock.timing.watermark import BEFORE_ALL
 
 
-class Delivering:
+class SinkDelivery:
     """The sinks of a plan, and what is collected of it."""
 
-    def __init__(self, plan: Plan, legs: Legs, accounts: Mapping[str, Accounts]) -> None:
+    def __init__(self, plan: Plan, fragments: Fragments, accounts: Mapping[str, Accounts]) -> None:
         self._plan, self._accounts = plan, accounts
-        self._edges = [edge for edge in legs.edges if edge.leg == DRIVER]
+        self._edges = [edge for edge in fragments.edges if edge.fragment == DRIVER]
         self._writers = {step.name: SinkWriter(step, accounts[step.name]) for step in plan.sinks}
         self.collected: dict[Ref, list[pa.RecordBatch]] = {ref: [] for ref in plan.collects}
 
@@ -48,7 +48,7 @@ class Delivering:
         for name, writer in self._writers.items():
             writer.open(resume=name in known, n_written=self._accounts[name].rows_out)
 
-    def write(self, ready: Ready, came: Came) -> dict[str, int]:
+    def write(self, ready: PlannedRound, came: JobResult) -> dict[str, int]:
         """Write a round and make it visible; gives the rows of every sink."""
         batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in self._writers}
         for edge in self._edges:
@@ -67,23 +67,23 @@ class Delivering:
 
     def close(self) -> list[Exception]:
         """Close all sinks, whatever happens to one of them; gives what went wrong."""
-        return closed(self._writers.values())
+        return close_all(self._writers.values())
 
-    def _rows(self, edge: Edge, ready: Ready, came: Came) -> list[pa.RecordBatch]:
+    def _rows(self, edge: Edge, ready: PlannedRound, came: JobResult) -> list[pa.RecordBatch]:
         schema = self._plan[edge.ref.step].outputs[edge.ref.port].schema
         here = [batch.rows for ref, batch in ready.batches if ref == edge.ref]
         there = came.rows.get(edge.number, {}).get(ready.plan.number, [])
         return here + [unpack_batch(body, schema).rows for body in there]
 
 
-class Closes(Protocol):
+class Closable(Protocol):
     """A reader or a writer at work."""
 
     def close(self) -> None:
         """Let go what it holds."""
 
 
-def closed(all_of_them: Iterable[Closes]) -> list[Exception]:
+def close_all(all_of_them: Iterable[Closable]) -> list[Exception]:
     """Close everything; gives what went wrong."""
     failures = []
     for each in all_of_them:
@@ -94,32 +94,36 @@ def closed(all_of_them: Iterable[Closes]) -> list[Exception]:
     return failures
 
 
-# What the driver sends to the legs: the rows of its sources, dealt to parts and packed.
+# What the driver sends to the fragments: the rows of its sources, dealt to parts and packed.
 
 
-class Sending:
+class SourceRows:
     """The edges out of the sources of a plan."""
 
-    def __init__(self, plan: Plan, legs: Legs, n_parts: int) -> None:
+    def __init__(self, plan: Plan, fragments: Fragments, n_partitions: int) -> None:
         sources = {step.name for step in plan.sources}
-        self._n_parts = n_parts
-        self._edges = [edge for edge in legs.edges if edge.ref.step in sources and edge.leg != DRIVER]
-        self._dealings = {
-            edge.number: Dealing(edge.key, plan[edge.ref.step].outputs[edge.ref.port].schema, n_parts)
+        self._n_partitions = n_partitions
+        self._edges = [
+            edge for edge in fragments.edges if edge.ref.step in sources and edge.fragment != DRIVER
+        ]
+        self._partitioners = {
+            edge.number: KeyPartitioner(
+                edge.key, plan[edge.ref.step].outputs[edge.ref.port].schema, n_partitions
+            )
             for edge in self._edges
         }
 
-    def sent(self, ready: Sequence[Ready]) -> list[Sent]:
-        """What the sources gave in these rounds, for the legs that read it."""
+    def sent(self, ready: Sequence[PlannedRound]) -> list[WireRow]:
+        """What the sources gave in these rounds, for the fragments that read it."""
         return [
-            Sent(edge.leg, edge.number, each.plan.number, part, body)
+            WireRow(edge.fragment, edge.number, each.plan.number, part, body)
             for each in ready
             for ref, batch in each.batches
             for edge in self._edges
             if edge.ref == ref
-            for piece in pieces(batch, self._n_parts if edge.key is None else 1)
-            for part, rows in self._dealings[edge.number].deal(piece, 0)
-            for body in packed(rows)
+            for piece in split_evenly(batch, self._n_partitions if edge.key is None else 1)
+            for part, rows in self._partitioners[edge.number].partition(piece, 0)
+            for body in pack_pieces(rows)
         ]
 
 
@@ -130,35 +134,35 @@ class Sending:
 # one, so that everything before the failure is written, as it would have been.
 
 
-class Rounds:
+class DriverLoop:
     """A plan at work."""
 
     def __init__(
         self,
         plan: Plan,
-        legs: Legs,
-        jobs: Jobs,
+        fragments: Fragments,
+        jobs: SparkJobs,
         checkpoint: Checkpoint,
         *,
         clock: Clock,
         events: EventSink,
         until: int | None,
         drain: bool,
-        n_parts: int,
+        n_partitions: int,
         stopping: threading.Event | None = None,
     ) -> None:
-        self._plan, self._legs, self._jobs, self._checkpoint = plan, legs, jobs, checkpoint
+        self._plan, self._fragments, self._jobs, self._checkpoint = plan, fragments, jobs, checkpoint
         self._clock, self._events = clock, events
         self.accounts = {step.name: Accounts() for step in plan}
         self._source_accounts = {step.name: Accounts() for step in plan.sources}
         self._round_clock = RoundClock(clock.now())
         self._readers = [
-            reading_of(plan, step, self._round_clock, counted, jobs.native, checkpoint.folder)
+            open_source(plan, step, self._round_clock, counted, jobs.native, checkpoint.folder)
             for step, counted in zip(plan.sources, self._source_accounts.values(), strict=True)
         ]
-        self.delivering = Delivering(plan, legs, self.accounts)
-        self._patience = Patience(plan, self._readers, clock, stopping or threading.Event())
-        self._ahead = Ahead(
+        self.delivering = SinkDelivery(plan, fragments, self.accounts)
+        self._patience = SourcePolling(plan, self._readers, clock, stopping or threading.Event())
+        self._ahead = EpochPlanner(
             plan,
             self._readers,
             self._source_accounts,
@@ -168,9 +172,9 @@ class Rounds:
             drain=drain,
         )
         self._done, self._begun, self._job = Manifest(), 0, ""
-        self._telling = Telling(plan, jobs.native, clock=clock, events=events)
+        self._telling = Reports(plan, jobs.native, clock=clock, events=events)
         self._failure: PenstockError | None = None
-        self._sending = Sending(plan, legs, n_parts)
+        self._sending = SourceRows(plan, fragments, n_partitions)
 
     @property
     def batches(self) -> int:
@@ -195,7 +199,7 @@ class Rounds:
 
     def close(self) -> None:
         """Close readers and sinks, whatever happens to one of them; the first error is raised at the end."""
-        failures = closed(self._readers) + self.delivering.close()
+        failures = close_all(self._readers) + self.delivering.close()
         if failures:
             raise failures[0]
 
@@ -235,7 +239,7 @@ class Rounds:
         """Whether everything has been closed."""
         return self._done.drained
 
-    def _carry(self, ready: Sequence[Ready]) -> None:
+    def _carry(self, ready: Sequence[PlannedRound]) -> None:
         """One job for all of them; one by one if a step fails, so that the rounds before it count."""
         began = self._clock.now()
         came = self._run(ready)
@@ -255,13 +259,13 @@ class Rounds:
         took = self._clock.now() - began
         self._commit(ready, came, {"read": began - ready[0].plan.now, "job": took, "work": came.worked})
 
-    def _run(self, ready: Sequence[Ready]) -> Came | None:
+    def _run(self, ready: Sequence[PlannedRound]) -> JobResult | None:
         """The job; None when something failed in the JVM, which can tell that and not more.
 
         The readers and stages here say which file cannot be read, or which function failed on which row.
         """
-        if not self._legs.legs:
-            return Came()
+        if not self._fragments.fragments:
+            return JobResult()
         files = {each.plan.number: each.files for each in ready if each.files}
         task = self._task(ready)
         try:
@@ -279,7 +283,7 @@ class Rounds:
         came.job = task.job
         return came
 
-    def _carry_from_here(self, ready: Sequence[Ready]) -> None:
+    def _carry_from_here(self, ready: Sequence[PlannedRound]) -> None:
         """The same rounds one by one, read on the driver."""
         for each in ready:
             try:
@@ -291,11 +295,11 @@ class Rounds:
             if self._failure is not None:
                 return
 
-    def _task(self, ready: Sequence[Ready]) -> Task:
+    def _task(self, ready: Sequence[PlannedRound]) -> JobTask:
         rounds = tuple(each.plan for each in ready)
-        return Task(rounds, uuid.uuid4().hex, self._job, self._done.state, self._checkpoint.files)
+        return JobTask(rounds, uuid.uuid4().hex, self._job, self._done.state, self._checkpoint.files)
 
-    def _commit(self, ready: Sequence[Ready], came: Came, parts: Mapping[str, int]) -> None:
+    def _commit(self, ready: Sequence[PlannedRound], came: JobResult, parts: Mapping[str, int]) -> None:
         """Write every round under its number; then say in the checkpoint that they are done."""
         last = ready[-1]
         for each in ready:
@@ -316,12 +320,12 @@ class Rounds:
         nbytes = self._checkpoint.commit(self._done)
         self._job = came.job
         for reader in self._readers:
-            if isinstance(reader, StreamReading):
+            if isinstance(reader, StreamSourceReader):
                 reader.committed(last.positions[reader.step.name][0])
         if came.saved:
             self._events(StateSaved(self._clock.now(), last.plan.number, nbytes, *kept(state)))
 
-    def _write_round(self, ready: Ready, came: Came, parts: Mapping[str, int]) -> None:
+    def _write_round(self, ready: PlannedRound, came: JobResult, parts: Mapping[str, int]) -> None:
         self._telling.count(ready, came, self.accounts)
         began = self._clock.now()
         written = self.delivering.write(ready, came)

@@ -31,7 +31,7 @@ _LOOK = 0.1
 _END = object()
 
 
-class WaitingReading(SourceReader):
+class BackgroundSourceReader(SourceReader):
     """One source that does not end by itself; `came` is told whenever there is something to take."""
 
     came: threading.Condition
@@ -92,7 +92,7 @@ class WaitingReading(SourceReader):
             yield what
 
 
-class StreamReading(WaitingReading):
+class StreamSourceReader(BackgroundSourceReader):
     """A streaming DataFrame. Spark goes on to its next batch when a manifest says that this one is done."""
 
     def __init__(self, plan: Plan, step: Step, clock: Clock, accounts: Accounts, folder: Path) -> None:
@@ -154,7 +154,7 @@ _PATIENCE_LOOK = 0.02
 """Seconds between looks at the clock."""
 
 
-class Patience:
+class SourcePolling:
     """Knows when a round is due. `stopping` ends the waiting."""
 
     def __init__(
@@ -162,7 +162,9 @@ class Patience:
     ) -> None:
         self._source_readers, self._clock, self._stopping = source_readers, clock, stopping
         self._slow = [
-            source_reader for source_reader in source_readers if isinstance(source_reader, WaitingReading)
+            source_reader
+            for source_reader in source_readers
+            if isinstance(source_reader, BackgroundSourceReader)
         ]
         self._came = threading.Condition()
         windows = [step.op.resolved(step.up) for step in plan if isinstance(step.op, Windows)]
@@ -219,6 +221,8 @@ class Patience:
 
     def _some_came(self) -> bool:
         here = (
-            each for each in self._source_readers if not isinstance(each, WaitingReading) or not each.silent
+            each
+            for each in self._source_readers
+            if not isinstance(each, BackgroundSourceReader) or not each.silent
         )
         return any(not each.ended for each in here)

@@ -13,8 +13,8 @@ import pyarrow as pa
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.engines.checkpoint.state_files import Place
-from penstock.engines.spark.driver.epochs import Ready
-from penstock.engines.spark.jvm.carry import Native
+from penstock.engines.spark.driver.epochs import PlannedRound
+from penstock.engines.spark.jvm.carry import JvmSource
 from penstock.engines.spark.wire import COUNTED, FAILED, FATES, REASONS, SAVED, WORKED, from_wire
 from penstock.engines.wire import failure_from_dict
 from penstock.errors import PenstockError
@@ -25,7 +25,7 @@ from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
 
 
 @dataclass(slots=True)
-class Came:
+class JobResult:
     """What a job gave the driver.
 
     rows     edge -> round -> packed batches, in a fixed order
@@ -35,7 +35,7 @@ class Came:
     fates    (round, source) -> what became of the rows of its chain in the JVM, and which windows they missed
     job      the job's name
     reasons  round -> step -> why a row of it failed
-    worked   how long workers were at work on legs, all added up, in microseconds
+    worked   how long workers were at work on fragments, all added up, in microseconds
     """
 
     rows: dict[int, dict[int, list[bytes]]] = field(default_factory=dict)
@@ -56,9 +56,9 @@ class Fates:
     missed: Counter[str] = field(default_factory=Counter)
 
 
-def came(table: pa.Table) -> Came:
+def read_job_result(table: pa.Table) -> JobResult:
     """Sort out what came back; the order of rows does not depend on which task was first."""
-    found, failures = Came(), []
+    found, failures = JobResult(), []
     rows = sorted(from_wire(table), key=lambda sent: (sent.round, sent.edge, sent.part))
     for sent in rows:
         assert sent.body is not None, "what comes back has a body"
@@ -89,13 +89,15 @@ def came(table: pa.Table) -> Came:
 # What became of the rows of a round, added up step by step and told as events.
 
 
-class Telling:
+class Reports:
     """Counts rounds and tells of them."""
 
-    def __init__(self, plan: Plan, native: Mapping[str, Native], *, clock: Clock, events: EventSink) -> None:
+    def __init__(
+        self, plan: Plan, native: Mapping[str, JvmSource], *, clock: Clock, events: EventSink
+    ) -> None:
         self._plan, self._native, self._clock, self._events = plan, native, clock, events
 
-    def count(self, ready: Ready, came: Came, total: Mapping[str, Accounts]) -> None:
+    def count(self, ready: PlannedRound, came: JobResult, total: Mapping[str, Accounts]) -> None:
         """Add up what the driver, the workers and the JVM counted in a round."""
         counted = {step.name: Accounts() for step in self._plan}
         for each in self._counted(ready, came):
@@ -108,14 +110,16 @@ class Telling:
             reasons = {**came.reasons.get(ready.plan.number, {}), **ready.reasons}
             self._tell(name, accounts, reasons.get(name, ""))
 
-    def done(self, ready: Ready, written: Mapping[str, int], parts: Mapping[str, int], took_us: int) -> None:
+    def done(
+        self, ready: PlannedRound, written: Mapping[str, int], parts: Mapping[str, int], took_us: int
+    ) -> None:
         """Tell that a round has gone all the way through, where its time went, and how far behind it is."""
         now = self._clock.now()
         read = {name: counted.rows_in for name, counted in ready.counted.items()}
         lag = {name: now - int(at) for name, at in ready.watermarks.items() if BEFORE_ALL < at < AFTER_ALL}
         self._events(BatchDone(now, ready.plan.number, read, written, took_us, parts, lag))
 
-    def _counted(self, ready: Ready, came: Came) -> Iterator[Mapping[str, Accounts]]:
+    def _counted(self, ready: PlannedRound, came: JobResult) -> Iterator[Mapping[str, Accounts]]:
         number = ready.plan.number
         yield ready.counted
         for round_, parts in came.counted:

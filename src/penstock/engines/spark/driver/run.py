@@ -24,11 +24,11 @@ from penstock.engines.checkpoint.checkpoint import Checkpoint, described
 from penstock.engines.protocol import RunOptions, RunResult
 from penstock.engines.sources import load_tables
 from penstock.engines.spark.driver.harness import SparkHarness
-from penstock.engines.spark.driver.jobs import Jobs
-from penstock.engines.spark.driver.loop import Rounds
-from penstock.engines.spark.failures import from_spark
-from penstock.engines.spark.fragments import cut
-from penstock.engines.spark.session.session import Opened
+from penstock.engines.spark.driver.jobs import SparkJobs
+from penstock.engines.spark.driver.loop import DriverLoop
+from penstock.engines.spark.failures import translate_failure
+from penstock.engines.spark.fragments import split_into_fragments
+from penstock.engines.spark.session.session import RunSession
 from penstock.errors import EngineError
 from penstock.events import BatchDone, Event, EventSink, RunEnded, RunStarted
 from penstock.plan.plan import Plan
@@ -41,7 +41,7 @@ _FIRST_US, _EVERY_US = 1_000_000, 200_000
 _UNITS = ((86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"), (1_000, "ms"))
 
 
-def with_progress(events: EventSink, stream: TextIO | None = None) -> EventSink:
+def add_progress_line(events: EventSink, stream: TextIO | None = None) -> EventSink:
     """The same sink, and a line beside it if somebody looks."""
     screen = stream or sys.stderr
     if screen is None or not screen.isatty():
@@ -79,9 +79,9 @@ class ProgressLine:
         self._shown, self._shown_at = True, event.at
         rate = self._rows * 1_000_000 // max(1, event.at - self._began)
         parts = [self._graph, f"{self._batches:,} batches", f"{rate:,} rows/s"]
-        parts.append(f"latency {_spelled(event.took_us)}")
+        parts.append(f"latency {_format_duration(event.took_us)}")
         if event.lag_us:
-            parts.append(f"lag {_spelled(max(event.lag_us.values()))}")
+            parts.append(f"lag {_format_duration(max(event.lag_us.values()))}")
         self._put("  ".join(parts))
 
     def _put(self, text: str) -> None:
@@ -91,7 +91,7 @@ class ProgressLine:
         self._screen.flush()
 
 
-def _spelled(us: int) -> str:
+def _format_duration(us: int) -> str:
     for size, unit in _UNITS:
         if abs(us) >= size:
             return f"{us / size:.3g} {unit}"
@@ -105,7 +105,7 @@ def _spelled(us: int) -> str:
 # is left to Spark, which ends it with its context. Runs that keep a checkpoint, or ask for a trigger, have
 # a query of their own, under their own name.
 
-Turn = Callable[[], bool]
+MicroBatch = Callable[[], bool]
 """One turn of a run; False when it was the last."""
 
 _LOOK = 1.0
@@ -114,12 +114,12 @@ _MOST_WAITING = 2
 """Queries that wait for another run; more than that are stopped."""
 
 
-class Ticking:
+class DriverQuery:
     """One query. `serve` has it call a run's turns until the run is over."""
 
     def __init__(self, spark: SparkSession, name: str, *, folder: str, trigger: str | None = None) -> None:
         self._changed = threading.Condition()
-        self._turn: Turn | None = None
+        self._turn: MicroBatch | None = None
         self._closing = False
         self._context = spark.sparkContext
         ticks = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
@@ -137,7 +137,7 @@ class Ticking:
         except Exception:  # the JVM itself is gone
             return False
 
-    def serve(self, turn: Turn) -> None:
+    def serve(self, turn: MicroBatch) -> None:
         """Have the turns of a run called, one per batch of the query, until one says that it was the last."""
         with self._changed:
             self._turn = turn
@@ -163,7 +163,7 @@ class Ticking:
                 self._turn = None
                 self._changed.notify_all()
 
-    def _next(self) -> Turn | None:
+    def _next(self) -> MicroBatch | None:
         """The run's turn; None when there will be none any more."""
         with self._changed:
             while self._turn is None and not self._closing and self._context._jsc is not None:
@@ -177,11 +177,11 @@ class Ticking:
         return EngineError("Spark stopped the query", detail=told.partition("\n")[0])
 
 
-_WAITING: list[Ticking] = []
+_WAITING: list[DriverQuery] = []
 _LOCK = threading.Lock()
 
 
-def borrowed(spark: SparkSession, name: str) -> Ticking:
+def borrow_query(spark: SparkSession, name: str) -> DriverQuery:
     """A query that waits for a run, or a new one."""
     with _LOCK:
         _WAITING[:] = [each for each in _WAITING if each.alive]
@@ -189,10 +189,10 @@ def borrowed(spark: SparkSession, name: str) -> Ticking:
             return _WAITING.pop()
     folder = tempfile.mkdtemp(prefix="penstock-ticks-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Ticking(spark, name, folder=folder)
+    return DriverQuery(spark, name, folder=folder)
 
 
-def given_back(ticking: Ticking) -> None:
+def return_query(ticking: DriverQuery) -> None:
     """The run is over: the query may serve another."""
     with _LOCK:
         keep = ticking.alive and len(_WAITING) < _MOST_WAITING
@@ -216,9 +216,9 @@ class SparkRun(BackgroundRun):
     def __init__(
         self,
         plan: Plan,
-        rounds: Rounds,
+        rounds: DriverLoop,
         checkpoint: Checkpoint,
-        opened: Opened,
+        opened: RunSession,
         stopping: threading.Event,
         *,
         clock: Clock,
@@ -273,12 +273,12 @@ class SparkRun(BackgroundRun):
         """Have a query call turns until the rounds are over, somebody stops the run, or it fails."""
         trigger = getattr(self._options.engine, "trigger", None)
         if not self._checkpoint.durable and trigger is None:
-            query = borrowed(self._opened.spark, "penstock")
+            query = borrow_query(self._opened.spark, "penstock")
             query.serve(self._turn)
-            given_back(query)
+            return_query(query)
         else:
             folder = self._checkpoint.ticks()
-            query = Ticking(self._opened.spark, self._name, folder=folder, trigger=trigger)
+            query = DriverQuery(self._opened.spark, self._name, folder=folder, trigger=trigger)
             try:
                 query.serve(self._turn)
             finally:
@@ -291,58 +291,60 @@ class SparkRun(BackgroundRun):
         try:
             goes_on = self._rounds.turn()
         except BaseException as failure:
-            self._failure = from_spark(failure, self._plan)
+            self._failure = translate_failure(failure, self._plan)
             goes_on = False
         return goes_on and not self._stopping.is_set()
 
 
-# A plan made ready to run on a session: cut into legs, with its checkpoint, jobs and rounds.
+# A plan made ready to run on a session: cut into fragments, with its checkpoint, jobs and rounds.
 
 _ADAPTIVE = "spark.sql.adaptive.enabled"
 """Planning again between stages: worth it for what a user's DataFrame may be, not for jobs that are known."""
 
 
-def running(plan: Plan, opened: Opened, *, clock: Clock, events: EventSink, options: RunOptions) -> SparkRun:
+def start_run(
+    plan: Plan, opened: RunSession, *, clock: Clock, events: EventSink, options: RunOptions
+) -> SparkRun:
     """A run that goes by itself."""
-    plan, events = load_tables(plan), with_progress(events)
+    plan, events = load_tables(plan), add_progress_line(events)
     stopping = threading.Event()
-    rounds, checkpoint = _made(plan, opened, clock, events, options, stopping)
+    rounds, checkpoint = _build(plan, opened, clock, events, options, stopping)
     return SparkRun(plan, rounds, checkpoint, opened, stopping, clock=clock, events=events, options=options)
 
 
-def by_hand(
-    plan: Plan, opened: Opened, *, clock: Clock, events: EventSink, options: RunOptions
+def start_harness(
+    plan: Plan, opened: RunSession, *, clock: Clock, events: EventSink, options: RunOptions
 ) -> SparkHarness:
     """A run that is fed by hand."""
     plan = load_tables(plan)
-    rounds, checkpoint = _made(plan, opened, clock, events, options, threading.Event())
+    rounds, checkpoint = _build(plan, opened, clock, events, options, threading.Event())
     return SparkHarness(plan, rounds, checkpoint, clock=clock, events=events, options=options)
 
 
-def _made(
+def _build(
     plan: Plan,
-    opened: Opened,
+    opened: RunSession,
     clock: Clock,
     events: EventSink,
     options: RunOptions,
     stopping: threading.Event,
-) -> tuple[Rounds, Checkpoint]:
+) -> tuple[DriverLoop, Checkpoint]:
     checkpoint = Checkpoint(options.checkpoint, described(plan))
-    legs = cut(plan)
-    jobs = Jobs(opened.spark, plan, legs, run=uuid.uuid4().hex, n_parts=opened.partitions)
+    fragments = split_into_fragments(plan)
+    jobs = SparkJobs(opened.spark, plan, fragments, run=uuid.uuid4().hex, n_partitions=opened.partitions)
     asked = getattr(options.engine, "conf", {})
     if _ADAPTIVE not in asked and not any(native.frames.of_frame for native in jobs.native.values()):
         opened.spark.conf.set(_ADAPTIVE, "false")
-    rounds = Rounds(
+    rounds = DriverLoop(
         plan,
-        legs,
+        fragments,
         jobs,
         checkpoint,
         clock=clock,
         events=events,
         until=options.until,
         drain=options.drain,
-        n_parts=opened.partitions,
+        n_partitions=opened.partitions,
         stopping=stopping,
     )
     return rounds, checkpoint

@@ -4,9 +4,9 @@
 and gives a `Lowered`: the value's Column, and the Column that is true where the row failed, or None where no
 row can. A failed row's value is null and nothing is ever raised inside Spark, so a plan routes the flagged
 rows by the step's `on_error`. What cannot fail is the very Column that a person would write. Deep expressions
-need `Parts(rows)`, which keeps large parts as columns of their own.
+need `SharedColumns(rows)`, which keeps large parts as columns of their own.
 """
 
-from penstock.engines.spark.expressions.leaves import Parts as Parts
+from penstock.engines.spark.expressions.leaves import SharedColumns as SharedColumns
 from penstock.engines.spark.expressions.lower import lower_spark as lower_spark
 from penstock.engines.spark.expressions.rule import Lowered as Lowered

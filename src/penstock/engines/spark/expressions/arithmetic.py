@@ -13,7 +13,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from penstock.engines.spark.expressions.leaves import literal
-from penstock.engines.spark.expressions.rule import Inputs, Lowered, null_from, rule, unless
+from penstock.engines.spark.expressions.rule import Inputs, Lowered, fail_where, fail_where_null, rule
 from penstock.engines.spark.types import spark_type
 from penstock.expr import (
     Absolute,
@@ -43,7 +43,7 @@ def _add(node: Add, line: Line, inputs: Inputs) -> Lowered | Column:
     a, b = inputs
     if kind.is_floating(line.type):
         return a.value + b.value
-    return null_from(F.try_add(a.value, b.value), a, b)
+    return fail_where_null(F.try_add(a.value, b.value), a, b)
 
 
 @rule.register
@@ -52,8 +52,8 @@ def _subtract(node: Subtract, line: Line, inputs: Inputs) -> Lowered | Column:
     if kind.is_floating(line.type):
         return a.value - b.value
     if kind.is_timestamp(line.operands[0]):
-        return null_from(F.try_subtract(F.unix_micros(a.value), F.unix_micros(b.value)), a, b)
-    return null_from(F.try_subtract(a.value, b.value), a, b)
+        return fail_where_null(F.try_subtract(F.unix_micros(a.value), F.unix_micros(b.value)), a, b)
+    return fail_where_null(F.try_subtract(a.value, b.value), a, b)
 
 
 @rule.register
@@ -61,7 +61,7 @@ def _multiply(node: Multiply, line: Line, inputs: Inputs) -> Lowered | Column:
     a, b = inputs
     if kind.is_floating(line.type):
         return a.value * b.value
-    return null_from(F.try_multiply(a.value, b.value), a, b)
+    return fail_where_null(F.try_multiply(a.value, b.value), a, b)
 
 
 @rule.register
@@ -69,7 +69,7 @@ def _divide(node: Divide, line: Line, inputs: Inputs) -> Lowered | Column:
     a, b = inputs
     if _is_safe(b):
         return a.value / b.value
-    return unless(b.value == 0, a.value / b.value, a, b)
+    return fail_where(b.value == 0, a.value / b.value, a, b)
 
 
 @rule.register
@@ -77,12 +77,12 @@ def _floor_divide(node: FloorDivide, line: Line, inputs: Inputs) -> Lowered | Co
     a, b = inputs
     if kind.is_floating(line.type):
         quotient = _float_quotient(a.value, b.value)
-        return quotient if _is_safe(b) else unless(b.value == 0, quotient, a, b)
+        return quotient if _is_safe(b) else fail_where(b.value == 0, quotient, a, b)
     quotient = _quotient(a, b).cast(spark_type(line.type))
     if _is_safe(b) and b.constant != -1:
         return quotient
     least = literal(integer_range(line.type)[0], line.type)
-    return unless((b.value == 0) | ((b.value == -1) & (a.value == least)), quotient, a, b)
+    return fail_where((b.value == 0) | ((b.value == -1) & (a.value == least)), quotient, a, b)
 
 
 @rule.register
@@ -94,7 +94,7 @@ def _modulo(node: Modulo, line: Line, inputs: Inputs) -> Lowered | Column:
         return F.pmod(a.value, b.value)
     else:
         rest = _rest(a.value, b.value).cast(spark_type(line.type))
-    return rest if _is_safe(b) else unless(b.value == 0, rest, a, b)
+    return rest if _is_safe(b) else fail_where(b.value == 0, rest, a, b)
 
 
 @rule.register
@@ -113,7 +113,7 @@ def _power(node: Power, line: Line, inputs: Inputs) -> Column:
 def _negate(node: Negate, line: Line, inputs: Inputs) -> Lowered | Column:
     if kind.is_floating(line.type):
         return -inputs[0].value
-    return null_from(F.try_subtract(literal(0, line.type), inputs[0].value), *inputs)
+    return fail_where_null(F.try_subtract(literal(0, line.type), inputs[0].value), *inputs)
 
 
 @rule.register
@@ -121,7 +121,7 @@ def _absolute(node: Absolute, line: Line, inputs: Inputs) -> Lowered | Column:
     if kind.is_floating(line.type):
         return F.abs(inputs[0].value)
     least = literal(integer_range(line.type)[0], line.type)
-    return unless(inputs[0].value == least, F.abs(inputs[0].value), *inputs)
+    return fail_where(inputs[0].value == least, F.abs(inputs[0].value), *inputs)
 
 
 @rule.register

@@ -11,9 +11,9 @@ import pyarrow.types as kind
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from penstock.engines.spark.expressions.rule import Inputs, Lowered, null_from, rule, unless
+from penstock.engines.spark.expressions.rule import Inputs, Lowered, fail_where, fail_where_null, rule
 from penstock.engines.spark.expressions.string import ascii_lower
-from penstock.engines.spark.expressions.time import scaled
+from penstock.engines.spark.expressions.time import timestamp_after
 from penstock.engines.spark.types import spark_type
 from penstock.expr import Cast, Node
 from penstock.expr.nodes.time import UNITS
@@ -29,22 +29,22 @@ _ZONE = rf"([+-])({_HOUR}):({_SIXTY})\z"
 _MOMENT = rf"\A{_DAY}(?:{_CLOCK}(?:Z|[+-]{_HOUR}:{_SIXTY})?)?\z"
 
 
-def parsed(text: Lowered, wanted: pa.DataType) -> Lowered | Column:
+def parse_text(text: Lowered, wanted: pa.DataType) -> Lowered | Column:
     """The text as a value of the wanted type."""
     given = text.value
     if kind.is_binary(wanted):
         return given.cast("binary")
     if kind.is_signed_integer(wanted):
-        return null_from(_where(given, _INT, given.try_cast(spark_type(wanted))), text)
+        return fail_where_null(_where(given, _INT, given.try_cast(spark_type(wanted))), text)
     if kind.is_floating(wanted):
         number = _where(given, _FLOAT, given.try_cast("double"))
-        return null_from(number.cast("float") if kind.is_float32(wanted) else number, text)
+        return fail_where_null(number.cast("float") if kind.is_float32(wanted) else number, text)
     if kind.is_boolean(wanted):
         word = ascii_lower(given)
-        return null_from(F.when(word == "true", F.lit(True)).when(word == "false", F.lit(False)), text)
+        return fail_where_null(F.when(word == "true", F.lit(True)).when(word == "false", F.lit(False)), text)
     if kind.is_date32(wanted):
-        return null_from(_where(given, rf"\A{_DAY}\z", given.try_cast("date")), text)
-    return null_from(_where(given, _MOMENT, _moment(given)), text)
+        return fail_where_null(_where(given, rf"\A{_DAY}\z", given.try_cast("date")), text)
+    return fail_where_null(_where(given, _MOMENT, _moment(given)), text)
 
 
 def _where(text: Column, pattern: str, value: Column) -> Column:
@@ -77,7 +77,7 @@ def _cast(node: Cast, line: Line, inputs: Inputs) -> Lowered | Column:
     if given == wanted:
         return inputs[0].value
     if kind.is_string(given):
-        return parsed(inputs[0], wanted)
+        return parse_text(inputs[0], wanted)
     if kind.is_temporal(given):
         return _from_time(inputs[0], given, wanted)
     if kind.is_signed_integer(wanted) and not kind.is_boolean(given):
@@ -92,7 +92,7 @@ def _to_integer(number: Lowered, given: pa.DataType, wanted: pa.DataType) -> Low
         return _cut_off(number, wanted)
     if given.bit_width <= wanted.bit_width:
         return number.value.cast(spark_type(wanted))
-    return null_from(number.value.try_cast(spark_type(wanted)), number)
+    return fail_where_null(number.value.try_cast(spark_type(wanted)), number)
 
 
 def _cut_off(number: Lowered, wanted: pa.DataType) -> Lowered:
@@ -102,7 +102,7 @@ def _cut_off(number: Lowered, wanted: pa.DataType) -> Lowered:
     above = given >= float(low) if wanted.bit_width == 64 else given > low - 1.0
     # NaN is greater than all, so the second test refuses it.
     fits = above & (given < high + 1.0)
-    return unless(~fits, given.cast(spark_type(wanted)), number)
+    return fail_where(~fits, given.cast(spark_type(wanted)), number)
 
 
 def _from_time(time: Lowered, given: pa.DataType, wanted: pa.DataType) -> Lowered | Column:
@@ -111,10 +111,10 @@ def _from_time(time: Lowered, given: pa.DataType, wanted: pa.DataType) -> Lowere
     if kind.is_date32(wanted):
         return time.value.cast("date")
     if kind.is_timestamp(wanted):
-        return scaled(Lowered(F.unix_date(time.value), constant=time.constant), UNITS["d"])
+        return timestamp_after(Lowered(F.unix_date(time.value), constant=time.constant), UNITS["d"])
     day = time.value.cast("date")
     four_digits = day.between(
         F.date_from_unix_date(F.lit(_FIRST_DAY)), F.date_from_unix_date(F.lit(_LAST_DAY))
     )
     text = time.value.cast("string") if kind.is_date32(given) else F.date_format(time.value, _CAST_MOMENT)
-    return unless(~four_digits, text, time)
+    return fail_where(~four_digits, text, time)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from penstock.engines.spark.expressions.rule import Inputs, Lowered, either, hidden, rule
+from penstock.engines.spark.expressions.rule import Inputs, Lowered, any_failed, null_where_failed, rule
 from penstock.expr import And, Case, Coalesce, FillNull, IsNan, IsNotNull, IsNull, Node, Not, Or
 from penstock.expr.program import Line
 
@@ -63,8 +63,8 @@ def _case(node: Case, line: Line, inputs: Inputs) -> Lowered:
     failed = default.failed
     # From the last condition to the first, so that an earlier one overrules what comes after it.
     for condition, value in zip(reversed(conditions), reversed(values), strict=True):
-        failed = either(condition.failed, _if_else(condition.value, value.failed, failed))
-    return hidden(Lowered(chosen.otherwise(default.value), failed))
+        failed = any_failed(condition.failed, _if_else(condition.value, value.failed, failed))
+    return null_where_failed(Lowered(chosen.otherwise(default.value), failed))
 
 
 def _if_else(holds: Column, then: Column | None, other: Column | None) -> Column | None:
@@ -76,7 +76,7 @@ def _if_else(holds: Column, then: Column | None, other: Column | None) -> Column
 
 def _undecided_fails(value: Column, inputs: Inputs) -> Lowered:
     """A failed side is null here; where the other side decided, the result is not null and nothing failed."""
-    failed = either(*(each.failed for each in inputs))
+    failed = any_failed(*(each.failed for each in inputs))
     return Lowered(value, None if failed is None else failed & value.isNull())
 
 
@@ -85,5 +85,5 @@ def _first_not_null(inputs: Inputs) -> Lowered:
     failed = inputs[-1].failed
     for each in reversed(inputs[:-1]):
         inherited = None if failed is None else each.value.isNull() & failed
-        failed = either(each.failed, inherited)
-    return hidden(Lowered(F.coalesce(*(each.value for each in inputs)), failed))
+        failed = any_failed(each.failed, inherited)
+    return null_where_failed(Lowered(F.coalesce(*(each.value for each in inputs)), failed))

@@ -11,7 +11,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from penstock.engines.spark.expressions.leaves import literal
-from penstock.engines.spark.expressions.rule import Inputs, present, rule
+from penstock.engines.spark.expressions.rule import Inputs, all_present, rule
 from penstock.expr import Between, Equal, Greater, GreaterEqual, IsIn, Less, LessEqual, Node, NotEqual
 from penstock.expr.nodes.comparison import Comparison
 from penstock.expr.program import Line
@@ -39,7 +39,7 @@ def _between(node: Between, line: Line, inputs: Inputs) -> Column:
     value, low, high = inputs
     within = value.value.between(low.value, high.value)
     # Spark's is false as soon as one bound is missed; ours is null while the other bound is null.
-    known = present(low, high)
+    known = all_present(low, high)
     return within if known is None else F.when(known, within)
 
 

@@ -67,7 +67,7 @@ def _spark_sql(node: SparkSql, line: Line, inputs: Inputs) -> Column:
 PREFIX = "__penstock_part_"
 
 
-class Parts:
+class SharedColumns:
     """Rows with the kept parts beside their columns; select from `rows` what is wanted in the end."""
 
     def __init__(self, rows: Any) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from penstock.engines.spark.expressions import arithmetic, cast, choice, comparison, leaves, string, time
-from penstock.engines.spark.expressions.leaves import Parts
-from penstock.engines.spark.expressions.rule import Inputs, Lowered, either, hidden, rule
+from penstock.engines.spark.expressions.leaves import SharedColumns
+from penstock.engines.spark.expressions.rule import Inputs, Lowered, any_failed, null_where_failed, rule
 from penstock.errors import NotSupported
 from penstock.expr import Expr, Node, Sees, resolve
 from penstock.expr.program import Line
@@ -19,7 +19,7 @@ HEAVIEST = 20_000
 """Trees beyond this many nodes would keep Spark's planner busy for longer than the batch."""
 
 
-def lower_spark(expr: Expr, schema: pa.Schema, *, parts: Parts | None = None) -> Lowered:
+def lower_spark(expr: Expr, schema: pa.Schema, *, parts: SharedColumns | None = None) -> Lowered:
     """The Columns of an expression over rows of that schema; needs a running Spark.
 
     With `parts`, what is large becomes a column of its own in `parts.rows`, from which the result must then
@@ -27,7 +27,7 @@ def lower_spark(expr: Expr, schema: pa.Schema, *, parts: Parts | None = None) ->
     """
     results: list[Lowered] = []
     for line in resolve(expr, schema):
-        made = _lowered(line, [results[place] for place in line.inputs])
+        made = _lower_line(line, [results[place] for place in line.inputs])
         if parts is not None and made.size > LARGE:
             made = parts.kept(made)
         if made.size > HEAVIEST:
@@ -40,7 +40,7 @@ def lower_spark(expr: Expr, schema: pa.Schema, *, parts: Parts | None = None) ->
     return results[-1]
 
 
-def _lowered(line: Line, inputs: Inputs) -> Lowered:
+def _lower_line(line: Line, inputs: Inputs) -> Lowered:
     made = rule(line.node, line, inputs)
     own = made if isinstance(made, Lowered) else Lowered(made)
     if line.node.sees is not Sees.FAILURES:
@@ -51,10 +51,10 @@ def _lowered(line: Line, inputs: Inputs) -> Lowered:
 
 def _with_failures(own: Lowered, node: Node, inputs: Inputs) -> Lowered:
     """Hand on the failures of inputs; nulls are handed on by Spark's own functions."""
-    failed = either(*(each.failed for each in inputs), own.failed)
+    failed = any_failed(*(each.failed for each in inputs), own.failed)
     if failed is None or node.sees is Sees.VALUES:
         return Lowered(own.value, failed, own.constant)
-    return hidden(Lowered(own.value, failed))
+    return null_where_failed(Lowered(own.value, failed))
 
 
 def _weights(own: Lowered, line: Line, inputs: Inputs) -> tuple[int, int]:

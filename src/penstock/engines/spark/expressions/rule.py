@@ -50,7 +50,7 @@ class Lowered:
         return self.constant is not VARIES and self.constant is not None
 
 
-def either(*flags: Column | None) -> Column | None:
+def any_failed(*flags: Column | None) -> Column | None:
     """Where any of the flags is true; None when none can be."""
     found: Column | None = None
     for flag in flags:
@@ -59,7 +59,7 @@ def either(*flags: Column | None) -> Column | None:
     return found
 
 
-def present(*inputs: Lowered) -> Column | None:
+def all_present(*inputs: Lowered) -> Column | None:
     """Where all inputs have values; None when they always do, being literals."""
     found: Column | None = None
     for each in inputs:
@@ -69,22 +69,22 @@ def present(*inputs: Lowered) -> Column | None:
     return found
 
 
-def null_from(value: Column, *inputs: Lowered) -> Lowered:
+def fail_where_null(value: Column, *inputs: Lowered) -> Lowered:
     """A value that is null where it failed or an input is: failed is null from inputs that are not."""
-    there = present(*inputs)
+    there = all_present(*inputs)
     return Lowered(value, value.isNull() if there is None else there & value.isNull())
 
 
-def unless(bad: Column, value: Column, *inputs: Lowered) -> Lowered:
+def fail_where(bad: Column, value: Column, *inputs: Lowered) -> Lowered:
     """The value where `bad` is false; failed where it is true, null where an input is null.
 
     The value is not computed where `bad` is true or null.
     """
-    there = present(*inputs)
+    there = all_present(*inputs)
     return Lowered(F.when(~bad, value), bad if there is None else there & bad)
 
 
-def hidden(own: Lowered) -> Lowered:
+def null_where_failed(own: Lowered) -> Lowered:
     """The same with null in the failed rows, for values that do not follow from a null."""
     return own if own.failed is None else Lowered(F.when(~own.failed, own.value), own.failed)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from penstock.engines.spark.expressions.rule import Inputs, Lowered, null_from, rule
+from penstock.engines.spark.expressions.rule import Inputs, Lowered, fail_where_null, rule
 from penstock.expr import Epoch, FromEpoch, Node, Shift, TimePart, Truncate
 from penstock.expr.nodes.time import UNITS
 from penstock.expr.program import Line
@@ -41,23 +41,23 @@ def _from_epoch(node: FromEpoch, line: Line, inputs: Inputs) -> Lowered | Column
     (count,) = inputs
     if node.unit == "us":
         return F.timestamp_micros(count.value)
-    return scaled(count, UNITS[node.unit])
+    return timestamp_after(count, UNITS[node.unit])
 
 
 @rule.register
 def _truncate(node: Truncate, line: Line, inputs: Inputs) -> Lowered:
     micros = F.unix_micros(inputs[0].value)
     down = F.try_subtract(micros, F.pmod(micros, F.lit(node.micros).cast("long")))
-    return null_from(F.timestamp_micros(down), *inputs)
+    return fail_where_null(F.timestamp_micros(down), *inputs)
 
 
 @rule.register
 def _shift(node: Shift, line: Line, inputs: Inputs) -> Lowered:
     moved = F.try_add(F.unix_micros(inputs[0].value), F.lit(node.micros).cast("long"))
-    return null_from(F.timestamp_micros(moved), *inputs)
+    return fail_where_null(F.timestamp_micros(moved), *inputs)
 
 
-def scaled(count: Lowered, length: int) -> Lowered:
+def timestamp_after(count: Lowered, length: int) -> Lowered:
     """The timestamp so many lengths after 1970; beyond 64 bits the row fails."""
     micros = F.try_multiply(count.value.cast("long"), F.lit(length).cast("long"))
-    return null_from(F.timestamp_micros(micros), count)
+    return fail_where_null(F.timestamp_micros(micros), count)

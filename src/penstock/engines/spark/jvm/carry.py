@@ -1,7 +1,7 @@
-"""What becomes of a chain's rows in Python workers: they are carried on through leg 0 as they come.
+"""What becomes of a chain's rows in Python workers: they are carried on through fragment 0 as they come.
 
 The frames of `native_frames.py` arrive here as Arrow batches; what leaves are wire rows like those of every
-leg, and how many rows had which fate.
+fragment, and how many rows had which fate.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from pyspark.sql import functions as F
 from penstock.accounts import Accounts
 from penstock.engines import wire as failures
 from penstock.engines.spark.expressions.leaves import column
-from penstock.engines.spark.fragment_plan import LegPlan, RoundPlan
+from penstock.engines.spark.fragment_plan import FragmentPlan, RoundPlan
 from penstock.engines.spark.fragments import Edge
-from penstock.engines.spark.jvm.frames import ALIVE, FATE, LATE, NO_WINDOW, SEQ, TIME, NativeFrames
+from penstock.engines.spark.jvm.frames import ALIVE, FATE, LATE, NO_WINDOW, SEQ, TIME, JvmFrames
 from penstock.engines.spark.jvm.groups import GroupForm
 from penstock.engines.spark.jvm.partials import NativeParts
 from penstock.engines.spark.jvm.partials import bucket as bucket_of
-from penstock.engines.spark.jvm.pipeline import Chain, drops
-from penstock.engines.spark.jvm.source import NativeBatch
-from penstock.engines.spark.read_placement import wanted, why_in_the_jvm
+from penstock.engines.spark.jvm.pipeline import SourcePipeline, drops
+from penstock.engines.spark.jvm.source import RemoteBatch
+from penstock.engines.spark.read_placement import needed_columns, why_jvm_reads
 from penstock.engines.spark.types import from_spark
-from penstock.engines.spark.wire import FAILED, FATES, SCHEMA, SPARK_SCHEMA, told
-from penstock.engines.spark.worker.files import FileForm
-from penstock.engines.spark.worker.task import first_leg, leave_warm, on_wire
+from penstock.engines.spark.wire import FAILED, FATES, SCHEMA, SPARK_SCHEMA, report
+from penstock.engines.spark.worker.files import FileReadPlan
+from penstock.engines.spark.worker.task import keep_warm, resume_first_fragment, to_wire_batches
 from penstock.frozen import dataclass
 from penstock.operators.filter import Filter
 from penstock.operators.op import LATE as LATE_PORT
@@ -64,21 +64,21 @@ class RowsTask:
 
 
 def carry_rows(
-    plan: LegPlan, task: RowsTask, round_: RoundPlan, part: int, batches: Iterator[pa.RecordBatch]
+    plan: FragmentPlan, task: RowsTask, round_: RoundPlan, part: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Carry a chain's rows on through leg 0, a batch at a time; failures are told as data."""
-    work = first_leg(plan, part)
+    """Carry a chain's rows on through fragment 0, a batch at a time; failures are told as data."""
+    work = resume_first_fragment(plan, part)
     for given in batches:
         batch, n_failed = _rows(given, task)
         fates = {"0": batch.num_rows if task.counted else 0, "-1": n_failed}
-        sent = [told(FATES, round_.number, part, {"source": task.source, "fates": fates})]
+        sent = [report(FATES, round_.number, part, {"source": task.source, "fates": fates})]
         if n_failed == 0:
             try:
                 sent += work.given(task.ref, batch, round_)
             except Exception as failure:
-                sent = [told(FAILED, round_.number, part, failures.failure_to_dict(failure, work.at))]
-        yield from on_wire(sent)
-    leave_warm(plan, work, part, "")
+                sent = [report(FAILED, round_.number, part, failures.failure_to_dict(failure, work.at))]
+        yield from to_wire_batches(sent)
+    keep_warm(plan, work, part, "")
 
 
 def _rows(given: pa.RecordBatch, task: RowsTask) -> tuple[Batch, int]:
@@ -100,7 +100,7 @@ def _rows(given: pa.RecordBatch, task: RowsTask) -> tuple[Batch, int]:
 Counts = Mapping[str, int]
 
 
-class Native:
+class JvmSource:
     """One chain of a run.
 
     edge      where its parts go; None when it ends in rows
@@ -109,51 +109,55 @@ class Native:
     """
 
     def __init__(
-        self, spark: SparkSession, plan: Plan, chain: Chain, edge: Edge | None, *, in_parts: bool
+        self, spark: SparkSession, plan: Plan, chain: SourcePipeline, edge: Edge | None, *, in_parts: bool
     ) -> None:
         self.chain, self._plan, self._edge = chain, plan, edge
-        self.frames = NativeFrames(spark, chain)
+        self.frames = JvmFrames(spark, chain)
         self._parts = None if chain.window is None else NativeParts(chain.window)
         self._rank = plan.sources.index(chain.source) if len(plan.sources) > 1 else None
-        self.by_workers = why_in_the_jvm(plan, chain) is None
+        self.by_workers = why_jvm_reads(plan, chain) is None
         self.light = self.by_workers and in_parts
 
     @property
-    def file_form(self) -> FileForm:
+    def file_form(self) -> FileReadPlan:
         """How workers read the files of the source."""
         op = self.chain.source.op
         assert isinstance(op, Source), "chains begin with a source"
         ref, schema, time = Ref(self.chain.source.name, OUT), op.reader.schema, op.resolved()
         if time is not None:
             time = replace(time, max_future=None)  # the driver has looked, by its own clock
-        return FileForm(ref, schema, wanted(self._plan, self.chain), time, self._rank)
+        return FileReadPlan(ref, schema, needed_columns(self._plan, self.chain), time, self._rank)
 
     @property
-    def leg(self) -> int | None:
+    def fragment(self) -> int | None:
         """Where its groups go; None when it ends in rows."""
-        return None if self._edge is None else self._edge.leg
+        return None if self._edge is None else self._edge.fragment
 
-    def rows(self, batch: NativeBatch, leg: LegPlan, round_: RoundPlan) -> DataFrame | None:
-        """The rows of a round that leave the JVM, as wire rows that have passed leg 0, if there are any."""
+    def rows(self, batch: RemoteBatch, fragment: FragmentPlan, round_: RoundPlan) -> DataFrame | None:
+        """Returns the rows of a round that leave the JVM as wire rows behind fragment 0, or None."""
         if self._parts is None or self.chain.window is None:
             frame = self.frames.frame(batch.files, numbered=True)
-            return self._carried(frame, leg, round_, self.chain.last, counted=True)
+            return self._carried(frame, fragment, round_, self.chain.last, counted=True)
         late = Ref(self.chain.window.name, LATE_PORT)
         if not self._plan.is_read(late):
             return None
         frame = self.frames.frame(batch.files, numbered=True)
         missed = self._parts.late(frame, batch.least, self._watermark(round_))
-        return None if missed is None else self._carried(missed.drop(FATE), leg, round_, late, counted=False)
+        return (
+            None
+            if missed is None
+            else self._carried(missed.drop(FATE), fragment, round_, late, counted=False)
+        )
 
-    def groups(self, batch: NativeBatch, round_: RoundPlan, n_parts: int) -> DataFrame:
+    def groups(self, batch: RemoteBatch, round_: RoundPlan, n_partitions: int) -> DataFrame:
         """The groups of a round, behind the columns of the wire."""
         assert self._parts is not None, "only chains that end in windows are grouped"
         assert self._edge is not None, "parts have an edge of their own"
         frame = self.frames.frame(batch.files, numbered=False)
         groups = self._parts.grouped(frame, batch.least, self._watermark(round_))
-        numbers = {"leg": self._edge.leg, "edge": self._edge.number, "round": round_.number}
+        numbers = {"fragment": self._edge.fragment, "edge": self._edge.number, "round": round_.number}
         bucket = bucket_of(self._parts.format.key)
-        part = F.pmod(bucket, F.lit(n_parts)) if n_parts < BUCKETS else bucket
+        part = F.pmod(bucket, F.lit(n_partitions)) if n_partitions < BUCKETS else bucket
         return groups.select(
             *(F.lit(number).alias(name) for name, number in numbers.items()),
             part.alias("part"),
@@ -176,7 +180,7 @@ class Native:
         assert self.chain.window is not None, "only windows judge rows"
         return int(max(NEVER, min(ENDED, round_.advances[self.chain.window.name].before)))
 
-    def accounts(self, batch: NativeBatch, fates: Counts, missed: Counts) -> dict[str, Accounts]:
+    def accounts(self, batch: RemoteBatch, fates: Counts, missed: Counts) -> dict[str, Accounts]:
         """What became of the rows of a batch, step by step."""
         if batch.by_workers:
             return {}  # steps have counted for themselves
@@ -203,7 +207,7 @@ class Native:
         return found
 
     def _carried(
-        self, frame: DataFrame, leg: LegPlan, round_: RoundPlan, ref: Ref, *, counted: bool
+        self, frame: DataFrame, fragment: FragmentPlan, round_: RoundPlan, ref: Ref, *, counted: bool
     ) -> DataFrame:
         """Rows that Python workers take on from here."""
         schema = self._plan[ref.step].outputs[ref.port].schema
@@ -213,7 +217,7 @@ class Native:
         task = RowsTask(self.chain.source.name, ref, schema, self._rank, SEQ in ours, FATE in ours, counted)
 
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return carry_rows(leg, task, round_, partition(), batches)
+            return carry_rows(fragment, task, round_, partition(), batches)
 
         return chosen.mapInArrow(work, SPARK_SCHEMA)
 

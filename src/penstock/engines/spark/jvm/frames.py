@@ -17,11 +17,11 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from penstock.connect.readers.spark import SparkReader
-from penstock.engines.spark.expressions import Parts, lower_spark
+from penstock.engines.spark.expressions import SharedColumns, lower_spark
 from penstock.engines.spark.expressions.leaves import column
-from penstock.engines.spark.expressions.rule import either
-from penstock.engines.spark.jvm.pipeline import OURS, Chain, drops
-from penstock.engines.spark.jvm.source import Extent, NativeFile
+from penstock.engines.spark.expressions.rule import any_failed
+from penstock.engines.spark.jvm.pipeline import OURS, SourcePipeline, drops
+from penstock.engines.spark.jvm.source import SourceFile, TimeRange
 from penstock.engines.spark.types import spark_schema, to_spark
 from penstock.errors import PenstockError
 from penstock.expr import Expr
@@ -42,10 +42,10 @@ ALIVE, FAILED, LATE, NO_WINDOW = 0, -1, -2, -3
 """Fates of rows; a row dropped by step i of the chain has i + 1."""
 
 
-class NativeFrames:
+class JvmFrames:
     """The frames of one chain; made once for a run, and applied to the files of each batch."""
 
-    def __init__(self, spark: SparkSession, chain: Chain) -> None:
+    def __init__(self, spark: SparkSession, chain: SourcePipeline) -> None:
         assert isinstance(chain.source.op, Source), "chains begin with a source"
         self._spark, self._chain = spark, chain
         self._reader = chain.source.op.reader
@@ -59,7 +59,7 @@ class NativeFrames:
         """Whether the source is a DataFrame, which is one batch."""
         return isinstance(self._reader, SparkReader)
 
-    def look(self, files: Sequence[NativeFile]) -> Extent:
+    def look(self, files: Sequence[SourceFile]) -> TimeRange:
         """The times of some files, or of the DataFrame, by a small job."""
         raw = F.lit(0)
         if self._time is not None and self._time.column is not None:
@@ -68,9 +68,9 @@ class NativeFrames:
         found = self._read(files).agg(F.min(raw), F.max(raw), *counts).head()
         assert found is not None, "an aggregate without a key gives one row"
         least, greatest, n, n_rows = found
-        return Extent(least or 0, greatest or 0, n_rows - n, n_rows)
+        return TimeRange(least or 0, greatest or 0, n_rows - n, n_rows)
 
-    def frame(self, files: Sequence[NativeFile], *, numbered: bool) -> DataFrame:
+    def frame(self, files: Sequence[SourceFile], *, numbered: bool) -> DataFrame:
         """The rows behind the last step, with their times; with their numbers too if these are wanted."""
         return self.applied(self._source(files, numbered=numbered))
 
@@ -80,7 +80,7 @@ class NativeFrames:
             frame = self._step(frame, place, step)
         return frame
 
-    def _source(self, files: Sequence[NativeFile], *, numbered: bool) -> DataFrame:
+    def _source(self, files: Sequence[SourceFile], *, numbered: bool) -> DataFrame:
         time = F.lit(0).cast("long")
         if self._time is not None and self._time.column is not None:
             time = micros(column(self._time.column), self._time.type)
@@ -97,7 +97,7 @@ class NativeFrames:
         ]
         return reduce(lambda one, other: one.unionAll(other), frames)
 
-    def _read(self, files: Sequence[NativeFile]) -> DataFrame:
+    def _read(self, files: Sequence[SourceFile]) -> DataFrame:
         if isinstance(self._reader, SparkReader):
             return in_session(self._reader.frame, self._spark)
         reader = self._spark.read.schema(spark_schema(self._schema)).option("__globPaths__", "false")
@@ -111,7 +111,7 @@ class NativeFrames:
             return _mapped(frame, how, up, step.outputs[OUT].schema)
         if isinstance(op, Filter):
             assert isinstance(op.how, Expr), "only expressions are in a chain"
-            parts = Parts(frame)
+            parts = SharedColumns(frame)
             lowered = lower_spark(op.how, up, parts=parts)
             return self._dropped(parts.rows, place, lowered.value, lowered.failed)
         assert isinstance(op, StaticJoin), "only such steps are in a chain"
@@ -165,10 +165,10 @@ def in_session(frame: DataFrame, spark: SparkSession) -> DataFrame:
 
 
 def _mapped(frame: DataFrame, how: Expressions, up: pa.Schema, down: pa.Schema) -> DataFrame:
-    parts = Parts(frame)
+    parts = SharedColumns(frame)
     lowered = {name: lower_spark(expr, up, parts=parts) for name, expr in how.columns}
     frame = parts.rows
-    failed = either(*(each.failed for each in lowered.values()))
+    failed = any_failed(*(each.failed for each in lowered.values()))
     columns = [lowered[name].value.alias(name) if name in lowered else column(name) for name in down.names]
     columns += [F.col(f"`{name}`") for name in (TIME, SEQ) if name in frame.columns]
     if failed is not None:

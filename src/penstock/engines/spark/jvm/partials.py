@@ -14,9 +14,9 @@ import pyarrow.types as kind
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from penstock.engines.spark.expressions import Lowered, Parts, lower_spark
+from penstock.engines.spark.expressions import Lowered, SharedColumns, lower_spark
 from penstock.engines.spark.expressions.leaves import column
-from penstock.engines.spark.expressions.rule import either
+from penstock.engines.spark.expressions.rule import any_failed
 from penstock.engines.spark.jvm.frames import ALIVE, FAILED, FATE, LATE, NO_WINDOW, TIME, marked, whole
 from penstock.expr import Expr, type_of
 from penstock.frozen import dataclass
@@ -179,14 +179,14 @@ class NativeParts:
 
     def _lowered(self, frame: DataFrame) -> tuple[DataFrame, list[Lowered]]:
         """The aggregated expressions, and the rows that they are to be selected from."""
-        parts = Parts(frame)
+        parts = SharedColumns(frame)
         values = [lower_spark(expr, self._up.schema, parts=parts) for expr, _ in self.values]
         return parts.rows, values
 
     def _with_fates(
         self, frame: DataFrame, values: list[Lowered], judged: Judged, watermark: int
     ) -> DataFrame:
-        failed = either(*(each.failed for each in values))
+        failed = any_failed(*(each.failed for each in values))
         if failed is not None:
             frame = frame.withColumn(FATE, marked(frame, failed, FAILED))
         if not judged.late and not self._slicing.has_gaps:

@@ -17,7 +17,7 @@ from penstock.connect.protocol import Reader
 from penstock.connect.readers.files import FileReader
 from penstock.connect.readers.parquet import Parquet
 from penstock.connect.readers.spark import SparkReader
-from penstock.engines.spark.fragments import Legs
+from penstock.engines.spark.fragments import Fragments
 from penstock.expr import Expr
 from penstock.frozen import dataclass
 from penstock.operators.choices.kept import Kind, registers_of
@@ -45,7 +45,7 @@ _NO_RULE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class SourcePipeline:
     """A source, the steps behind it that stay in the JVM, and how it ends.
 
     window  the window step whose parts are made in the JVM; None when the chain ends in rows
@@ -68,19 +68,19 @@ class Chain:
         return tuple(step for step in self.steps if drops(step))
 
 
-def chains_of(plan: Plan, legs: Legs) -> list[Chain]:
-    """The chains of a plan. The groups of one chain only can go to a leg, beside what is on the wire."""
-    free, found = dict(legs.parts), []
+def source_pipelines(plan: Plan, fragments: Fragments) -> list[SourcePipeline]:
+    """The chains of a plan. The groups of one chain only can go to a fragment, beside what is on the wire."""
+    free, found = dict(fragments.parts), []
     for step in plan.sources:
-        if why_read_here(step) is None:
+        if why_driver_reads(step) is None:
             found.append(_chain(plan, step, frozenset(free)))
             window = found[-1].window
-            taken = None if window is None else free[window.name].leg
-            free = {name: edge for name, edge in free.items() if edge.leg != taken}
+            taken = None if window is None else free[window.name].fragment
+            free = {name: edge for name, edge in free.items() if edge.fragment != taken}
     return found
 
 
-def why_read_here(step: Step) -> str | None:
+def why_driver_reads(step: Step) -> str | None:
     """Why the driver reads a source; None when Spark can."""
     assert isinstance(step.op, Source), "only sources read"
     reader, time = step.op.reader, step.op.resolved()
@@ -138,7 +138,7 @@ def why_no_parts(step: Step) -> str | None:
     return None
 
 
-def _chain(plan: Plan, source: Step, parts: frozenset[str]) -> Chain:
+def _chain(plan: Plan, source: Step, parts: frozenset[str]) -> SourcePipeline:
     steps: list[Step] = []
     window: Step | None = None
     ends: str | None = None
@@ -157,7 +157,7 @@ def _chain(plan: Plan, source: Step, parts: frozenset[str]) -> Chain:
             ref = Ref(step.name, OUT)
     if window is None:
         steps, ends = _with_one_dropper(steps, ends)
-    return Chain(source, tuple(steps), window, ends)
+    return SourcePipeline(source, tuple(steps), window, ends)
 
 
 def _why_ends(step: Step, parts: frozenset[str]) -> str | None:

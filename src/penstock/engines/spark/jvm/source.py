@@ -34,7 +34,7 @@ _DAY_ZERO, _EPOCH, _US = date(1970, 1, 1), datetime(1970, 1, 1, tzinfo=UTC), tim
 
 
 @dataclass(frozen=True, slots=True)
-class NativeFile:
+class SourceFile:
     """A file, the number of its first row among all rows of the source, and the rows of its row groups."""
 
     path: str
@@ -43,7 +43,7 @@ class NativeFile:
 
 
 @dataclass(frozen=True, slots=True)
-class NativeBatch:
+class RemoteBatch:
     """A batch that Spark reads: all its rows have a time that they may have.
 
     files            none for a DataFrame, which is one batch
@@ -52,7 +52,7 @@ class NativeBatch:
     light            they make parts of it as they read, which is soon done
     """
 
-    files: tuple[NativeFile, ...]
+    files: tuple[SourceFile, ...]
     n_rows: int
     least: int
     greatest: int
@@ -61,7 +61,7 @@ class NativeBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class TimeRange:
     """The least and greatest value of a time column, in its own unit, and how many nulls and rows it has."""
 
     least: int
@@ -70,14 +70,14 @@ class Extent:
     n_rows: int
 
 
-Look = Callable[[Sequence[NativeFile]], Extent]
+ScanTimes = Callable[[Sequence[SourceFile]], TimeRange]
 """A job that looks at the times of some files, or of the DataFrame when there are none."""
 
 
 class JvmReader(SourceReader, ABC):
     """A source at work that Spark reads where that is possible."""
 
-    def __init__(self, plan: Plan, step: Step, clock: Clock, accounts: Accounts, look: Look) -> None:
+    def __init__(self, plan: Plan, step: Step, clock: Clock, accounts: Accounts, look: ScanTimes) -> None:
         super().__init__(plan, step, clock, accounts)
         assert isinstance(step.op, Source), "only sources read"
         self._time, self._look = step.op.resolved(), look
@@ -87,7 +87,7 @@ class JvmReader(SourceReader, ABC):
         self.allowed, self.least_rows = True, native_chain.LEAST_ROWS
         self.by_workers = self.light = False
 
-    def rows(self, batch: SourceBatch | NativeBatch) -> list[tuple[str, Batch]]:
+    def rows(self, batch: SourceBatch | RemoteBatch) -> list[tuple[str, Batch]]:
         """The batch with times and places; of one that Spark reads only what follows from it is noted."""
         if isinstance(batch, SourceBatch):
             return super().rows(batch)
@@ -99,7 +99,7 @@ class JvmReader(SourceReader, ABC):
             self._stage.promise(batch.greatest - self._time.delay)
         return []
 
-    def read_here(self, batch: NativeBatch) -> list[tuple[str, Batch]]:
+    def read_here(self, batch: RemoteBatch) -> list[tuple[str, Batch]]:
         """The rows of a batch that was to be read by Spark, which has been counted already."""
         try:
             return list(self._again.on_read(self.here(batch)))
@@ -107,10 +107,10 @@ class JvmReader(SourceReader, ABC):
             raise self.read_error(cause) from cause
 
     @abstractmethod
-    def here(self, batch: NativeBatch) -> SourceBatch:
+    def here(self, batch: RemoteBatch) -> SourceBatch:
         """The batch as its reader gives it."""
 
-    def _bounded(self, files: tuple[NativeFile, ...], n_rows: int, extent: Extent) -> NativeBatch | None:
+    def _bounded(self, files: tuple[SourceFile, ...], n_rows: int, extent: TimeRange) -> RemoteBatch | None:
         """The batch, unless it has times that rows may not have."""
         assert self._time is not None, "only times have bounds"
         least, greatest = self._time.type.micros(extent.least), self._time.type.micros(extent.greatest)
@@ -118,22 +118,22 @@ class JvmReader(SourceReader, ABC):
         ahead = future is not None and greatest > self._clock.now() + future
         if ahead or extent.n_nulls or max(abs(least), abs(greatest)) > LIMIT:
             return None
-        return NativeBatch(files, n_rows, least, greatest, self.by_workers, self.light)
+        return RemoteBatch(files, n_rows, least, greatest, self.by_workers, self.light)
 
 
 class FrameReader(JvmReader):
     """A DataFrame: one batch."""
 
-    def here(self, batch: NativeBatch) -> SourceBatch:
+    def here(self, batch: RemoteBatch) -> SourceBatch:
         """All rows, on the driver."""
         return next(iter(self._reader.batches()))
 
-    def _read(self) -> Iterator[SourceBatch | NativeBatch]:
+    def _read(self) -> Iterator[SourceBatch | RemoteBatch]:
         extent = self._look(())
         if extent.n_rows < self.least_rows:
             native = None
         elif self._time is None:
-            native = NativeBatch((), extent.n_rows, 0, 0)
+            native = RemoteBatch((), extent.n_rows, 0, 0)
         else:
             native = self._bounded((), extent.n_rows, extent)
         yield native or next(iter(self._reader.batches()))
@@ -147,11 +147,11 @@ class FilesReader(JvmReader):
         assert isinstance(self._reader, FileReader), "files have a reader of files"
         return self._reader
 
-    def here(self, batch: NativeBatch) -> SourceBatch:
+    def here(self, batch: RemoteBatch) -> SourceBatch:
         """The rows of the files."""
         return self._here([Path(file.path) for file in batch.files], [file.start for file in batch.files])
 
-    def _read(self) -> Iterator[SourceBatch | NativeBatch]:
+    def _read(self) -> Iterator[SourceBatch | RemoteBatch]:
         """The files in order, as many to a batch as the reader says."""
         start = self._files.position[1]
         for group in self._files.plan():
@@ -178,31 +178,31 @@ class FilesReader(JvmReader):
 
     def _native(
         self, files: Sequence[Path], footers: Sequence[Any], starts: Sequence[int]
-    ) -> NativeBatch | None:
+    ) -> RemoteBatch | None:
         """The batch as Spark would read it; None when it must be read here."""
         n_rows = sum(footer.num_rows for footer in footers)
         known = self.by_workers or all(map(_is_plain, files))
-        known = known and all(fits(each, self._files.schema) for each in footers)
+        known = known and all(has_schema(each, self._files.schema) for each in footers)
         if not self.allowed or n_rows < self.least_rows or not known:
             return None
         paths = [str(file.absolute()) for file in files]
         groups = [tuple(f.row_group(g).num_rows for g in range(f.num_row_groups)) for f in footers]
-        told = tuple(map(NativeFile, paths, starts, groups))
+        told = tuple(map(SourceFile, paths, starts, groups))
         if self._time is None:
-            return NativeBatch(told, n_rows, 0, 0, self.by_workers, self.light)
-        extent = extent_of(footers, self._time)
+            return RemoteBatch(told, n_rows, 0, 0, self.by_workers, self.light)
+        extent = time_range_of(footers, self._time)
         if extent is None and all(map(_is_plain, files)):
             extent = self._look(told)
         return None if extent is None else self._bounded(told, n_rows, extent)
 
 
-def fits(footer: Any, schema: pa.Schema) -> bool:
+def has_schema(footer: Any, schema: pa.Schema) -> bool:
     """Whether every column is stored in the very type that it is read as."""
     stored = footer.schema.to_arrow_schema()
     return all(stored.field(field.name).type == field.type for field in schema)
 
 
-def extent_of(footers: Sequence[Any], time: SourceTime) -> Extent | None:
+def time_range_of(footers: Sequence[Any], time: SourceTime) -> TimeRange | None:
     """What the statistics of all row groups prove; None where they prove nothing."""
     found: list[tuple[int, int]] = []
     for footer in footers:
@@ -221,7 +221,7 @@ def extent_of(footers: Sequence[Any], time: SourceTime) -> Extent | None:
     if not found:
         return None
     n_rows = sum(footer.num_rows for footer in footers)
-    return Extent(min(least for least, _ in found), max(most for _, most in found), 0, n_rows)
+    return TimeRange(min(least for least, _ in found), max(most for _, most in found), 0, n_rows)
 
 
 def _number(value: object) -> int:

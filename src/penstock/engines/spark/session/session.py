@@ -90,7 +90,7 @@ class Options(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class RunSession:
     """A session of a run's own.
 
     spark       the session; its SQL settings are those of `settings.sql_settings`
@@ -105,12 +105,12 @@ class Opened:
     notes: tuple[str, ...] = ()
 
 
-def open_session(options: Options, *, master: str | None = None, checkpoint: str | None = None) -> Opened:
+def open_session(options: Options, *, master: str | None = None, checkpoint: str | None = None) -> RunSession:
     """Open a session for one run; EngineError when the settings or the machine do not allow it."""
     need_pyspark()
-    conf = settings.checked(options.conf)
+    conf = settings.check_conf(options.conf)
     with _STARTING:
-        root, notes = _root(options.session, master, conf)
+        root, notes = _find_or_start(options.session, master, conf)
         context = root.sparkContext
         if not context.master.startswith("local"):
             ship(context)
@@ -119,11 +119,13 @@ def open_session(options: Options, *, master: str | None = None, checkpoint: str
     for key, value in settings.sql_settings(conf, partitions=partitions, checkpoint=checkpoint).items():
         if own.conf.isModifiable(key):
             own.conf.set(key, value)
-    _refuse_what_came_too_late(own, conf)
-    return Opened(own, without_login(context.master), partitions, notes)
+    _refuse_fixed_settings(own, conf)
+    return RunSession(own, without_login(context.master), partitions, notes)
 
 
-def _root(session: Any, master: str | None, conf: Mapping[str, str]) -> tuple[SparkSession, tuple[str, ...]]:
+def _find_or_start(
+    session: Any, master: str | None, conf: Mapping[str, str]
+) -> tuple[SparkSession, tuple[str, ...]]:
     """The session that the run's own is made from: the user's, one that runs already, or a new one."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -131,10 +133,10 @@ def _root(session: Any, master: str | None, conf: Mapping[str, str]) -> tuple[Sp
     from penstock.engines.spark.session.start import start_spark
 
     if session is not None:
-        return _users(session, master), ()
+        return _check_users(session, master), ()
     running = SparkContext._active_spark_context
     if running is None:
-        return start_spark(master or _submitted() or settings.EMBEDDED, conf)
+        return start_spark(master or _submitted_master() or settings.EMBEDDED, conf)
     if master is not None and running.master != master:
         raise EngineError(
             f'Spark already runs in this process at "{without_login(running.master)}"',
@@ -144,7 +146,7 @@ def _root(session: Any, master: str | None, conf: Mapping[str, str]) -> tuple[Sp
     return SparkSession.builder.getOrCreate(), ()
 
 
-def _users(session: Any, master: str | None) -> SparkSession:
+def _check_users(session: Any, master: str | None) -> SparkSession:
     from pyspark.sql import SparkSession
 
     if type(session).__module__.startswith("pyspark.sql.connect"):
@@ -168,7 +170,7 @@ def _users(session: Any, master: str | None) -> SparkSession:
     return session
 
 
-def _submitted() -> str | None:
+def _submitted_master() -> str | None:
     """The master that spark-submit was given, when it started this program."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return None
@@ -190,7 +192,7 @@ def _partitions(asked: int | None, cores: int) -> int:
     return asked
 
 
-def _refuse_what_came_too_late(own: SparkSession, conf: Mapping[str, str]) -> None:
+def _refuse_fixed_settings(own: SparkSession, conf: Mapping[str, str]) -> None:
     """Say that a setting has no effect, instead of running without it."""
     for key, value in conf.items():
         if own.conf.isModifiable(key):

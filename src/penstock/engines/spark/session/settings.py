@@ -27,7 +27,7 @@ _LOCAL_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSys
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class FixedSetting:
     """A setting whose value is part of what programs mean."""
 
     value: str
@@ -36,15 +36,15 @@ class Fixed:
 
 
 FIXED = {
-    "spark.sql.session.timeZone": Fixed(
+    "spark.sql.session.timeZone": FixedSetting(
         "UTC",
         frozenset({"utc", "etc/utc", "gmt", "z", "+00:00", "utc+00:00"}),
         "times are in UTC on every engine; convert them in the program instead",
     ),
-    "spark.sql.caseSensitive": Fixed(
+    "spark.sql.caseSensitive": FixedSetting(
         "true", frozenset({"true"}), 'columns "a" and "A" are two columns on every engine'
     ),
-    "spark.sql.legacy.timeParserPolicy": Fixed(
+    "spark.sql.legacy.timeParserPolicy": FixedSetting(
         "CORRECTED",
         frozenset({"corrected", "exception"}),
         "the legacy calendar prints and reads times differently from every other engine",
@@ -85,7 +85,7 @@ def sql_settings(conf: Mapping[str, str], *, partitions: int, checkpoint: str | 
     return {**ours, **theirs, **{key: fixed.value for key, fixed in FIXED.items()}}
 
 
-def checked(conf: Mapping[str, object]) -> dict[str, str]:
+def check_conf(conf: Mapping[str, object]) -> dict[str, str]:
     """The user's settings as Spark writes them; EngineError for one that would change what programs mean."""
     told: dict[str, str] = {}
     for key, value in conf.items():
@@ -143,7 +143,7 @@ def is_secret(key: str) -> bool:
     return _TELLING.search(key) is not None
 
 
-def shown(conf: Mapping[str, str]) -> dict[str, str]:
+def hide_secrets(conf: Mapping[str, str]) -> dict[str, str]:
     """The settings in a form that may be told: secrets hidden, also those inside addresses."""
     return {key: HIDDEN if is_secret(key) else without_login(value) for key, value in conf.items()}
 

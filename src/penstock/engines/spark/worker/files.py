@@ -14,7 +14,7 @@ from dataclasses import asdict
 import numpy as np
 import pyarrow as pa
 
-from penstock.engines.spark.jvm.source import NativeBatch
+from penstock.engines.spark.jvm.source import RemoteBatch
 from penstock.frozen import dataclass
 from penstock.operators.source import SourceTime
 from penstock.plan.plan import Ref
@@ -27,12 +27,12 @@ _FEW = 4
 """With more columns than this, fewer rows are carried together."""
 
 
-class ChangedFile(Exception):
+class FileChanged(Exception):
     """A file does not hold the rows any more that its footer told of."""
 
 
 @dataclass(frozen=True, slots=True)
-class FilePiece:
+class FileSplit:
     """Consecutive row groups of a file.
 
     first, last  row groups, the last not included
@@ -51,29 +51,29 @@ class FilePiece:
         return json.dumps(asdict(self)).encode()
 
     @classmethod
-    def unpacked(cls, body: bytes) -> FilePiece:
+    def unpacked(cls, body: bytes) -> FileSplit:
         """And back."""
         return cls(**json.loads(body))
 
 
-def pieces_of(source: str, batch: NativeBatch, n_tasks: int) -> list[FilePiece]:
+def split_files(source: str, batch: RemoteBatch, n_tasks: int) -> list[FileSplit]:
     """A batch in pieces: row groups together, as long as every task gets some and none gets too many."""
     most = max(1, min(AT_ONCE, -(-batch.n_rows // n_tasks)))
-    found: list[FilePiece] = []
+    found: list[FileSplit] = []
     for file in batch.files:
         start, first, n_rows = file.start, 0, 0
         for number, n in enumerate(file.groups):
             if n_rows and n_rows + n > most:
-                found.append(FilePiece(source, file.path, first, number, start, n_rows))
+                found.append(FileSplit(source, file.path, first, number, start, n_rows))
                 start, first, n_rows = start + n_rows, number, 0
             n_rows += n
         if n_rows:
-            found.append(FilePiece(source, file.path, first, len(file.groups), start, n_rows))
+            found.append(FileSplit(source, file.path, first, len(file.groups), start, n_rows))
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class FileForm:
+class FileReadPlan:
     """How the files of one source are read.
 
     ref     whose rows they are
@@ -88,7 +88,7 @@ class FileForm:
     time: SourceTime | None
     rank: int | None
 
-    def read(self, piece: FilePiece) -> Iterator[Batch]:
+    def read(self, piece: FileSplit) -> Iterator[Batch]:
         """The rows of a piece, as their source gives them."""
         import pyarrow.parquet as pq
 
@@ -100,7 +100,7 @@ class FileForm:
                 yield self._batch(cut, start)
                 start += cut.num_rows
         if start != piece.start + piece.n_rows:
-            raise ChangedFile(piece.path)
+            raise FileChanged(piece.path)
 
     def _batch(self, cut: pa.RecordBatch, start: int) -> Batch:
         n = cut.num_rows
@@ -111,6 +111,6 @@ class FileForm:
         rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         times = read_times(rows, self.time, 0)
         if times.failed is not None and times.failed.any():
-            raise ChangedFile("a time is not within what the footer tells")
+            raise FileChanged("a time is not within what the footer tells")
         ranks = () if self.rank is None else (np.full(n, self.rank, np.int64),)
         return Batch(rows, times.micros, (*ranks, np.arange(start, start + n, dtype=np.int64)))

@@ -1,18 +1,18 @@
-"""What came for a part of a leg, unpacked: rows and parts, by round and step."""
+"""What came for a part of a fragment, unpacked: rows and parts, by round and step."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from penstock.engines.spark.fragment_plan import LegPlan
+from penstock.engines.spark.fragment_plan import FragmentPlan
 from penstock.engines.spark.jvm.groups import GroupForm, apart, grouped
-from penstock.engines.spark.wire import FATES, READ, WAKE, Sent, from_wire, told
-from penstock.engines.spark.worker.files import FilePiece
+from penstock.engines.spark.wire import FATES, READ, WAKE, WireRow, from_wire, report
+from penstock.engines.spark.worker.files import FileSplit
 from penstock.engines.wire import unpack_batch
 from penstock.stages.rows.batch import Batch
 
 
-class Inbox:
+class FragmentInput:
     """What came for a part.
 
     rows   (round, step) -> batches
@@ -21,12 +21,12 @@ class Inbox:
     told   what is to be passed on to the driver
     """
 
-    def __init__(self, plan: LegPlan) -> None:
+    def __init__(self, plan: FragmentPlan) -> None:
         self._takers, self._joins = plan.takers, plan.joins
         self.rows: dict[tuple[int, str], list[Batch]] = {}
         self.parts: dict[tuple[int, str], list[bytes | Batch]] = {}
-        self.files: dict[int, list[FilePiece]] = {}
-        self.told: list[Sent] = []
+        self.files: dict[int, list[FileSplit]] = {}
+        self.told: list[WireRow] = []
         self.part = 0
 
     def take_groups(self, batch: pa.RecordBatch, form: GroupForm) -> pa.RecordBatch:
@@ -34,7 +34,7 @@ class Inbox:
         wire, groups = apart(batch, form)
         for each in grouped(groups, form):
             self.parts.setdefault((each.round, form.step), []).append(each.parts)
-            self.told.append(told(FATES, each.round, self.part, each.told))
+            self.told.append(report(FATES, each.round, self.part, each.told))
         return wire
 
     def take(self, batch: pa.RecordBatch) -> None:
@@ -42,13 +42,13 @@ class Inbox:
         for sent in from_wire(batch):
             self.take_sent(sent)
 
-    def take_sent(self, sent: Sent) -> None:
+    def take_sent(self, sent: WireRow) -> None:
         """Unpack one row of the wire."""
         self.part = sent.part
         if sent.body is None or sent.edge == WAKE:
             return
         if sent.edge == READ:
-            self.files.setdefault(sent.round, []).append(FilePiece.unpacked(sent.body))
+            self.files.setdefault(sent.round, []).append(FileSplit.unpacked(sent.body))
         elif sent.edge in self._joins:
             self.parts.setdefault((sent.round, self._joins[sent.edge]), []).append(sent.body)
         else:

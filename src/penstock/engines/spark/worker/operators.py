@@ -12,10 +12,10 @@ from dataclasses import asdict, field
 from penstock.accounts import Accounts
 from penstock.engines.checkpoint.state_files import Places, StateFiles
 from penstock.engines.frontiers import WatermarkAdvance
-from penstock.engines.spark.fragment_plan import LegPlan, RoundClock, RoundPlan, Task
+from penstock.engines.spark.fragment_plan import FragmentPlan, JobTask, RoundClock, RoundPlan
 from penstock.engines.spark.fragments import Edge
-from penstock.engines.spark.wire import COUNTED, REASONS, SAVED, Dealing, Sent, packed, told
-from penstock.engines.spark.worker.input import Inbox
+from penstock.engines.spark.wire import COUNTED, REASONS, SAVED, KeyPartitioner, WireRow, pack_pieces, report
+from penstock.engines.spark.worker.input import FragmentInput
 from penstock.engines.wire import unpack_batch
 from penstock.errors import NotSupported
 from penstock.frozen import dataclass
@@ -35,7 +35,7 @@ WORTH = 2
 """Parts go over the exchange while there are at least so many rows to each."""
 
 
-class RowsAndParts(PanesJoined):
+class AdaptiveFinalStage(PanesJoined):
     """The stage behind the exchange."""
 
     def on_batch(self, batch: Batch, watermark: float) -> Out:
@@ -48,7 +48,7 @@ class RowsAndParts(PanesJoined):
         self._take_waiting()
 
 
-class PartsOfRound:
+class AdaptivePartials:
     """Before the exchange: the rows of each round as parts, or as they are where parts would not be fewer."""
 
     def __init__(self, step: Step, site: Site, accounts: Accounts) -> None:
@@ -69,20 +69,21 @@ class PartsOfRound:
         self._stage.restore({})  # a round that is done again is judged by the watermark of its own
         found = [*self._stage.on_batch(rows, watermark), *self._stage.flush()]
         assert all(port in (PARTS, LATE, ERRORS) for port, _ in found), "results leave behind the exchange"
-        n_parts = sum(batch.num_rows for port, batch in found if port == PARTS)
-        self.worth = n_parts * WORTH <= rows.num_rows
+        n_partitions = sum(batch.num_rows for port, batch in found if port == PARTS)
+        self.worth = n_partitions * WORTH <= rows.num_rows
         return found, []
 
 
-# A leg at work on one part, inside a Python worker of Spark: the same stages as in process.
+# A fragment at work on one part, inside a Python worker of Spark: the same stages as in process.
 #
-# Round by round, every step of the leg takes its rows in, judged by the watermark before the round, then lets
+# Round by round, every step of the fragment takes its rows in, judged by the watermark before the round,
+# then lets
 # go what the watermark after it has passed; batches leave before the watermark they came with.
 
 
 @dataclass(slots=True)
-class _Seat:
-    """A step at its place in the leg; `others` are the other replicas where every one gets every row."""
+class _ChainedStep:
+    """A step at its place in the fragment; `others` are the other replicas where every one gets every row."""
 
     step: Step
     stage: Stage
@@ -91,54 +92,56 @@ class _Seat:
     waiting: list[Batch] = field(default_factory=list)
 
 
-class LegWork:
-    """The stages of a leg on one part."""
+class FragmentTask:
+    """The stages of a fragment on one part."""
 
-    def __init__(self, plan: LegPlan, part: int) -> None:
+    def __init__(self, plan: FragmentPlan, part: int) -> None:
         self._plan, self.part = plan, part
         self._clock = RoundClock()
         self._reasons: dict[str, list[str]] = {}
-        self._seats = {s.name: self._seat(s) for s in plan.leg.steps if only_on_spark(s.op) is None}
-        self._in_the_jvm = {s.name: s for s in plan.leg.steps if s.name not in self._seats}
-        self._dealings = {
-            edge.number: Dealing(edge.key, plan.schemas[edge.ref], plan.n_parts)
+        self._seats = {s.name: self._seat(s) for s in plan.fragment.steps if only_on_spark(s.op) is None}
+        self._in_the_jvm = {s.name: s for s in plan.fragment.steps if s.name not in self._seats}
+        self._partitioners = {
+            edge.number: KeyPartitioner(edge.key, plan.schemas[edge.ref], plan.n_partitions)
             for edges in plan.edges.values()
             for edge in edges
         }
         self._panes = {step.name: self._before(step, edge) for step, edge in plan.sends}
         self.at = 0  # the step at hand, for failures
 
-    def _seat(self, step: Step) -> _Seat:
+    def _seat(self, step: Step) -> _ChainedStep:
         accounts = Accounts()
         site = self._site(step, accounts)
         if isinstance(step.op, Windows) and step.name in self._plan.joins.values():
-            return _Seat(step, RowsAndParts(step.op, step.up, site), accounts)
+            return _ChainedStep(step, AdaptiveFinalStage(step.op, step.up, site), accounts)
         copied = step.routing == Routing.BROADCAST and not step.op.stateful
         others = tuple(build_stage(step, site) for _ in range(1, step.degree.least if copied else 1))
-        return _Seat(step, build_stage(step, site), accounts, others)
+        return _ChainedStep(step, build_stage(step, site), accounts, others)
 
     def _site(self, step: Step, accounts: Accounts) -> Site:
         reasons = self._reasons.setdefault(step.name, [])
         return Site(step.name, step.where, accounts, self._clock, self._plan.read[step.name], reasons)
 
-    def _before(self, step: Step, edge: Edge) -> PartsOfRound:
+    def _before(self, step: Step, edge: Edge) -> AdaptivePartials:
         """What makes parts for windows behind the exchange."""
         accounts = Accounts()
-        made = PartsOfRound(step, self._site(step, accounts), accounts)
-        self._dealings[edge.number] = Dealing(made.format.key, made.format.schema, self._plan.n_parts)
+        made = AdaptivePartials(step, self._site(step, accounts), accounts)
+        self._partitioners[edge.number] = KeyPartitioner(
+            made.format.key, made.format.schema, self._plan.n_partitions
+        )
         return made
 
     def restore(self, state: Places, files: StateFiles) -> None:
         """Take up the buckets of this part."""
         for name, places in state.items():
-            mine = {b: place for b, place in places.items() if b % self._plan.n_parts == self.part}
+            mine = {b: place for b, place in places.items() if b % self._plan.n_partitions == self.part}
             if mine and name in self._seats:
                 self._seats[name].stage.restore(files.read(mine, name))
 
-    def round(self, round_: RoundPlan, inbox: Inbox) -> list[Sent]:
+    def round(self, round_: RoundPlan, inbox: FragmentInput) -> list[WireRow]:
         """Carry the rows of one round through; gives what leaves, and what was counted."""
         self._clock.us = round_.now
-        sent: list[Sent] = []
+        sent: list[WireRow] = []
         for _, name in inbox.rows:
             self._refuse(name)
         for number, seat in enumerate(self._seats.values()):
@@ -148,7 +151,7 @@ class LegWork:
             if isinstance(seat.stage, WindowStage) and seat.step.name in round_.shown:
                 seat.stage.shown_at = round_.shown[seat.step.name]
             for body in inbox.parts.pop((round_.number, seat.step.name), []):
-                assert isinstance(seat.stage, RowsAndParts), "parts go to windows that take them"
+                assert isinstance(seat.stage, AdaptiveFinalStage), "parts go to windows that take them"
                 parts = unpack_batch(body, seat.stage.format.schema) if isinstance(body, bytes) else body
                 if parts.num_rows:
                     seat.stage.on_parts(parts)
@@ -159,17 +162,17 @@ class LegWork:
         counting = {name: seat.accounts for name, seat in self._seats.items()}
         counting |= {name: panes.accounts for name, panes in self._panes.items()}
         counted = {name: asdict(accounts.take()) for name, accounts in counting.items()}
-        sent.append(told(COUNTED, round_.number, self.part, counted))
+        sent.append(report(COUNTED, round_.number, self.part, counted))
         reasons = {name: found.pop() for name, found in self._reasons.items() if found}
-        return [*sent, told(REASONS, round_.number, self.part, reasons)] if reasons else sent
+        return [*sent, report(REASONS, round_.number, self.part, reasons)] if reasons else sent
 
-    def given(self, ref: Ref, batch: Batch, round_: RoundPlan) -> list[Sent]:
+    def given(self, ref: Ref, batch: Batch, round_: RoundPlan) -> list[WireRow]:
         """Carry rows that somebody else made in the place of a step, or of a source."""
         sent = list(self._out(ref, batch, round_.number))
-        return sent + self.round(round_, Inbox(self._plan))
+        return sent + self.round(round_, FragmentInput(self._plan))
 
     def _step(
-        self, seat: _Seat, batches: list[Batch], advance: WatermarkAdvance
+        self, seat: _ChainedStep, batches: list[Batch], advance: WatermarkAdvance
     ) -> Iterator[tuple[str, Batch]]:
         if len(batches) > 1:
             batches = [merge_batches(batches, seat.step.up.schema)]
@@ -178,12 +181,12 @@ class LegWork:
                 yield from stage.on_batch(batch, advance.before)
             yield from stage.drain() if advance.over else stage.on_watermark(advance.after)
 
-    def _out(self, ref: Ref, batch: Batch, round_: int) -> Iterator[Sent]:
-        for name in self._plan.leg.inside.get(ref, ()):
+    def _out(self, ref: Ref, batch: Batch, round_: int) -> Iterator[WireRow]:
+        for name in self._plan.fragment.inside.get(ref, ()):
             self._refuse(name)
             self._seats[name].waiting.append(batch)
         for edge in self._plan.edges.get(ref, ()):
-            if edge.leg == self._plan.leg.number and edge.step is not None:
+            if edge.fragment == self._plan.fragment.number and edge.step is not None:
                 self._seats[edge.step].waiting.append(batch)
             elif edge.step in self._panes:
                 self._panes[edge.step].waiting.append(batch)
@@ -202,12 +205,12 @@ class LegWork:
                 hint="filter such rows before, or use functions of Penstock: ps.col(...)",
             )
 
-    def _dealt(self, edge: Edge, batch: Batch, round_: int) -> Iterator[Sent]:
-        for part, rows in self._dealings[edge.number].deal(batch, self.part):
-            for body in packed(rows):
-                yield Sent(edge.leg, edge.number, round_, part, body)
+    def _dealt(self, edge: Edge, batch: Batch, round_: int) -> Iterator[WireRow]:
+        for part, rows in self._partitioners[edge.number].partition(batch, self.part):
+            for body in pack_pieces(rows):
+                yield WireRow(edge.fragment, edge.number, round_, part, body)
 
-    def _in_parts(self, round_: RoundPlan) -> Iterator[Sent]:
+    def _in_parts(self, round_: RoundPlan) -> Iterator[WireRow]:
         """What windows behind the exchange are sent: parts, or rows where parts would not be fewer."""
         for number, (step, edge) in enumerate(self._plan.sends, len(self._seats)):
             self.at = number
@@ -220,11 +223,11 @@ class LegWork:
             for batch in rows:
                 yield from self._dealt(self._plan.rows_edge(step.name), batch, round_.number)
 
-    def saved(self, task: Task) -> list[Sent]:
+    def saved(self, task: JobTask) -> list[WireRow]:
         """Write what changed in the state; gives where it is."""
-        if not self._plan.leg.keyed:
+        if not self._plan.fragment.keyed:
             return []
         pieces = {name: dict(seat.stage.snapshot()) for name, seat in self._seats.items()}
-        places = task.files.write(task.version, f"{self._plan.leg.number}-{self.part}", pieces)
+        places = task.files.write(task.version, f"{self._plan.fragment.number}-{self.part}", pieces)
         found = {step: list(where.items()) for step, where in places.items() if where}
-        return [told(SAVED, task.rounds[-1].number, self.part, found)] if found else []
+        return [report(SAVED, task.rounds[-1].number, self.part, found)] if found else []
