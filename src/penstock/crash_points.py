@@ -1,7 +1,7 @@
-"""The moments of a run at which a crash would be most awkward, by name.
+"""The moments of a run at which a crash would do most harm, by name.
 
-A run says when it comes by; that does nothing unless a test listens and ends the process there. What a run
-leaves behind must be good to go on from, whichever of these it reached last.
+A run reports each of them; that does nothing unless a test listens and ends the process there. Whichever
+point was passed last, what the run leaves behind must be good to resume from.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 READ = "rounds read"
-CARRIED = "job done"
+PROCESSED = "round processed"
 WRITTEN = "file written"
-SHOWN = "file shown"
+PUBLISHED = "file published"
 COMMITTED = "sink committed"
 STAGED = "manifest staged"
 RENAMED = "manifest renamed"
-LET_GO = "old state let go"
-NOTED = "files noted"
-"""Only where files make the batches."""
-POINTS = (READ, CARRIED, WRITTEN, SHOWN, COMMITTED, STAGED, RENAMED, LET_GO)
+CLEANED = "old state removed"
+JOURNALED = "files journaled"
+"""Passed only where files make the batches, and therefore not in POINTS: tests that follow files add it."""
+POINTS = (READ, PROCESSED, WRITTEN, PUBLISHED, COMMITTED, STAGED, RENAMED, CLEANED)
 
 listener: Callable[[str], None] | None = None
-"""Told of every point that a run comes by; None outside tests."""
+"""Called with every point that a run passes; None outside tests."""
 
 
-def reached(point: str) -> None:
-    """The run has come to this point."""
+def pass_crash_point(point: str) -> None:
+    """Reports that the run passes a point."""
     if listener is not None:
         listener(point)

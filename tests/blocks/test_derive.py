@@ -6,7 +6,7 @@ import pytest
 
 from penstock.blocks import Derivation, Distribution, Input, Kind, Node, Operator, count, derive, notation
 from penstock.errors import GraphError, Where
-from tests.blocks.shapes import KEY_BY, source, step
+from tests.support.block_shapes import KEY_BY, source, step
 
 M, SNK = Kind.M, Kind.SNK
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from penstock.blocks import Comb, Kind, Pipe, Term, derive, nodes_of
-from tests.blocks.shapes import KEY_BY, source, step
 from tests.blocks.test_grammar import both, seed, several
 from tests.blocks.test_terms import pipe, seq
+from tests.support.block_shapes import KEY_BY, source, step
 
 
 def names(term: Term) -> list[str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from penstock.blocks import Input, Kind, count, derive, notation, tree
-from tests.blocks.shapes import APPLICATIONS, KEY_BY, source, step
 from tests.blocks.test_grammar import MERGE, SPLIT, both, seed, several
 from tests.blocks.test_terms import pipe
-from tests.blocks.twin import counts_by_text
+from tests.naive.block_counts import counts_by_text
+from tests.support.block_shapes import APPLICATIONS, KEY_BY, source, step
 
 
 def test_the_notation_is_that_of_the_paper() -> None:

@@ -29,8 +29,8 @@ from penstock.blocks import (
     notation,
 )
 from penstock.errors import GraphError
-from tests.blocks.graphs import graphs, nested_splits, split_functions
-from tests.blocks.twin import counts_by_formula, counts_by_text
+from tests.naive.block_counts import counts_by_formula, counts_by_text
+from tests.support.block_graphs import graphs, nested_splits, split_functions
 
 pytestmark = pytest.mark.slow
 

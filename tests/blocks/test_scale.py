@@ -21,9 +21,9 @@ from penstock.blocks import (
     rmost,
     tree,
 )
-from tests.blocks.shapes import FORWARD, KEY_BY, source, step
 from tests.blocks.test_rightmost import D
-from tests.blocks.twin import counts_by_text
+from tests.naive.block_counts import counts_by_text
+from tests.support.block_shapes import FORWARD, KEY_BY, source, step
 
 DEEP = 10_000
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from penstock.blocks import Counts, count, derive, is_multipipe, notation
-from tests.blocks.shapes import APPLICATIONS, SD, VS
-from tests.blocks.twin import counts_by_formula
+from tests.naive.block_counts import counts_by_formula
+from tests.support.block_shapes import APPLICATIONS, SD, VS
 
 PRINTED = {
     "FD": (4, 1, 2, 2, 1),

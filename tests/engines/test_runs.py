@@ -25,26 +25,26 @@ from penstock.operators.window import tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.options import LocalOptions
 from penstock.plan.plan import Ref
-from tests.engines.reference.sketch import KTV, CutReader, Ran, Sketch, batch
+from tests.support.plans import KTV, BatchesReader, PlanBuilder, PlanRun, batch
 
 
 @pytest.fixture(params=["reference", "local", "local without rounds"])
-def sketch(request: pytest.FixtureRequest) -> Sketch:
+def builder(request: pytest.FixtureRequest) -> PlanBuilder:
     """A plan to be run by one of the engines."""
     return on(request.param)
 
 
 @pytest.fixture(params=["reference", "local"])
-def rounds(request: pytest.FixtureRequest) -> Sketch:
+def rounds(request: pytest.FixtureRequest) -> PlanBuilder:
     """A plan to be run in rounds by one of the engines."""
     return on(request.param)
 
 
-def on(engine: str) -> Sketch:
+def on(engine: str) -> PlanBuilder:
     """An empty plan for an engine."""
     if engine == "reference":
-        return Sketch(engine=ReferenceEngine())
-    return Sketch(engine=LocalEngine(), asked=LocalOptions(deterministic=engine == "local"))
+        return PlanBuilder(engine=ReferenceEngine())
+    return PlanBuilder(engine=LocalEngine(), engine_options=LocalOptions(deterministic=engine == "local"))
 
 
 @dataclass
@@ -84,60 +84,64 @@ def of_kind(ran_events: list[Event], kind: type[Event]) -> list[Any]:
     return [event for event in ran_events if isinstance(event, kind)]
 
 
-def test_a_sink_gets_each_round_once_under_its_number_and_is_closed(sketch: Sketch) -> None:
+def test_a_sink_gets_each_round_once_under_its_number_and_is_closed(builder: PlanBuilder) -> None:
     diary = Diary()
-    rows = sketch.source([("a", 1, 1)], [], [("a", 2, 2)])
-    sketch.add(Sink(writer=diary, name="out"), rows)
-    ran = sketch.run()
+    rows = builder.source([("a", 1, 1)], [], [("a", 2, 2)])
+    builder.add(Sink(writer=diary, name="out"), rows)
+    ran = builder.run()
     assert diary.log == ["open out", "write 0", "commit 0", "write 2", "commit 2", "close"]
     assert diary.rows == [("a", 1, 1), ("a", 2, 2)]
     assert ran.result.accounts["out"].balanced
 
 
-def test_what_leaves_at_the_end_is_committed_under_the_next_number(sketch: Sketch) -> None:
+def test_what_leaves_at_the_end_is_committed_under_the_next_number(builder: PlanBuilder) -> None:
     diary = Diary()
-    window = sketch.add(
-        KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), sketch.source([("a", 1, 1)])
+    window = builder.add(
+        KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), builder.source([("a", 1, 1)])
     )
-    sketch.add(Sink(writer=diary, name="out"), window)
-    sketch.run()
+    builder.add(Sink(writer=diary, name="out"), window)
+    builder.run()
     assert diary.log == ["open out", "write 1", "commit 1", "close"]
 
 
-def test_when_one_sink_cannot_be_opened_the_others_are_closed_and_nothing_is_read(sketch: Sketch) -> None:
+def test_when_one_sink_cannot_be_opened_the_others_are_closed_and_nothing_is_read(
+    builder: PlanBuilder,
+) -> None:
     good, bad = Diary(), Diary(fails="open")
-    rows = sketch.source([("a", 1, 1)])
-    sketch.add(Sink(writer=good, name="good"), rows)
-    sketch.add(Sink(writer=bad, name="bad"), rows)
+    rows = builder.source([("a", 1, 1)])
+    builder.add(Sink(writer=good, name="good"), rows)
+    builder.add(Sink(writer=bad, name="bad"), rows)
     with pytest.raises(ConnectorError, match="could not open a diary") as failure:
-        sketch.run()
+        builder.run()
     assert failure.value.step == "bad"
     assert good.log == ["open good", "close"]
 
 
 @pytest.mark.parametrize("fails", ["write", "commit"])
-def test_a_writer_that_fails_stops_the_run_and_is_closed(sketch: Sketch, fails: str) -> None:
+def test_a_writer_that_fails_stops_the_run_and_is_closed(builder: PlanBuilder, fails: str) -> None:
     diary = Diary(fails=fails)
-    sketch.add(Sink(writer=diary, name="out"), sketch.source([("a", 1, 1)]))
+    builder.add(Sink(writer=diary, name="out"), builder.source([("a", 1, 1)]))
     with pytest.raises(ConnectorError, match="could not write a diary") as failure:
-        sketch.run()
+        builder.run()
     assert failure.value.detail == "OSError: disk full"
     assert diary.log[-1] == "close"
 
 
-def test_a_writer_that_cannot_be_closed_fails_the_run_after_all_others_are_closed(sketch: Sketch) -> None:
+def test_a_writer_that_cannot_be_closed_fails_the_run_after_all_others_are_closed(
+    builder: PlanBuilder,
+) -> None:
     bad, good = Diary(fails="close"), Diary()
-    rows = sketch.source([("a", 1, 1)])
-    sketch.add(Sink(writer=bad, name="bad"), rows)
-    sketch.add(Sink(writer=good, name="good"), rows)
+    rows = builder.source([("a", 1, 1)])
+    builder.add(Sink(writer=bad, name="bad"), rows)
+    builder.add(Sink(writer=good, name="good"), rows)
     with pytest.raises(ConnectorError, match="could not close a diary") as failure:
-        sketch.run()
+        builder.run()
     assert failure.value.step == "bad"
     assert good.log[-1] == "close"
 
 
 @dataclass(frozen=True)
-class EndlessReader(CutReader):
+class EndlessReader(BatchesReader):
     """Never ends; notes when it is closed."""
 
     closed: list[bool] = field(default_factory=list)
@@ -152,13 +156,13 @@ class EndlessReader(CutReader):
             self.closed.append(True)
 
 
-def test_stop_ends_a_run_without_draining_and_closes_its_readers(sketch: Sketch) -> None:
+def test_stop_ends_a_run_without_draining_and_closes_its_readers(builder: PlanBuilder) -> None:
     reader = EndlessReader((), KTV)
-    rows = sketch.add(Source(reader=reader, time="t", time_unit="us", delay=0))
-    out = sketch.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), rows)
-    run = sketch.start(out)
+    rows = builder.add(Source(reader=reader, time="t", time_unit="us", delay=0))
+    out = builder.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), rows)
+    run = builder.start(out)
     assert reader.started.wait(10)
-    with pytest.raises(TimeoutError, match="sketch is not over"):
+    with pytest.raises(TimeoutError, match="plan is not over"):
         run.wait(timeout=0)
     run.stop()
     result = run.wait(timeout=10)
@@ -168,38 +172,38 @@ def test_stop_ends_a_run_without_draining_and_closes_its_readers(sketch: Sketch)
     assert run.metrics()[rows.step].rows_in >= 1
 
 
-def test_until_stops_after_so_many_rounds_without_draining(sketch: Sketch) -> None:
-    rows = sketch.source([("a", 1, 1)], [("a", 2, 2)], [("a", 3, 3)])
-    ran = sketch.run(until=2)
+def test_until_stops_after_so_many_rounds_without_draining(builder: PlanBuilder) -> None:
+    rows = builder.source([("a", 1, 1)], [("a", 2, 2)], [("a", 3, 3)])
+    ran = builder.run(until=2)
     assert (ran.result.outcome, ran.result.batches) == ("stopped", 2)
     assert ran.rows(rows) == [("a", 1, 1), ("a", 2, 2)]
 
 
 @dataclass(frozen=True)
-class BrokenReader(CutReader):
+class BrokenReader(BatchesReader):
     def batches(self) -> Iterator[SourceBatch]:
         yield batch([("a", 1, 1)])
         raise OSError("connection lost")
 
 
-def test_a_reader_that_fails_stops_the_run_naming_the_source(sketch: Sketch) -> None:
-    sketch.add(Source(reader=BrokenReader((), KTV), name="s"))
+def test_a_reader_that_fails_stops_the_run_naming_the_source(builder: PlanBuilder) -> None:
+    builder.add(Source(reader=BrokenReader((), KTV), name="s"))
     with pytest.raises(ConnectorError, match="could not read rows of a test") as failure:
-        sketch.run()
+        builder.run()
     assert (failure.value.step, failure.value.detail) == ("s", "OSError: connection lost")
 
 
-def test_the_events_of_a_run_tell_its_story(rounds: Sketch) -> None:
-    sketch = rounds
-    rows = sketch.source([("a", 30, 1)], [("a", 1, 0)], name="s")
-    mapped = sketch.add(Map(function={"w": 1 // col("v")}, on_error="skip", name="m"), rows)
-    late = sketch.source([("b", 50, 1)], [("b", 1, 1)], name="s2")
+def test_the_events_of_a_run_tell_its_story(rounds: PlanBuilder) -> None:
+    builder = rounds
+    rows = builder.source([("a", 30, 1)], [("a", 1, 0)], name="s")
+    mapped = builder.add(Map(function={"w": 1 // col("v")}, on_error="skip", name="m"), rows)
+    late = builder.source([("b", 50, 1)], [("b", 1, 1)], name="s2")
     window = KeyedWindows(windows=tumbling(10), aggregates={"n": count()}, name="w")
-    sketch.add(window, late)
+    builder.add(window, late)
     diary = Diary()
-    sketch.add(Sink(writer=diary, name="out"), mapped)
-    events = sketch.run(clock=ManualClock(7)).events
-    assert events[0] == RunStarted(7, "sketch", sketch.engine.name, ("s", "m", "s2", "w", "out"))
+    builder.add(Sink(writer=diary, name="out"), mapped)
+    events = builder.run(clock=ManualClock(7)).events
+    assert events[0] == RunStarted(7, "plan", builder.engine.name, ("s", "m", "s2", "w", "out"))
     assert [(done.batch, done.rows_in, done.rows_out) for done in of_kind(events, BatchDone)] == [
         (0, {"s": 1, "s2": 1}, {"out": 1}),
         (1, {"s": 1, "s2": 1}, {"out": 0}),
@@ -211,10 +215,10 @@ def test_the_events_of_a_run_tell_its_story(rounds: Sketch) -> None:
     assert events[-1] == RunEnded(7, "drained", 2)
 
 
-def test_a_failed_run_says_which_step_failed_and_ends(sketch: Sketch) -> None:
+def test_a_failed_run_says_which_step_failed_and_ends(builder: PlanBuilder) -> None:
     events: list[Event] = []
-    sketch.add(Map(function={"w": 1 // col("v")}, name="m"), sketch.source([("a", 1, 0)]))
-    run = sketch.start(events=events.append)
+    builder.add(Map(function={"w": 1 // col("v")}, name="m"), builder.source([("a", 1, 0)]))
+    run = builder.start(events=events.append)
     with pytest.raises(FunctionError):
         run.wait(timeout=10)
     (failed,) = of_kind(events, StepFailed)
@@ -222,16 +226,16 @@ def test_a_failed_run_says_which_step_failed_and_ends(sketch: Sketch) -> None:
     assert events[-1] == RunEnded(0, "failed", 0)
 
 
-def test_a_plan_runs_any_number_of_times_with_the_same_result(sketch: Sketch) -> None:
-    rows = sketch.source([("a", 1, 1)], [("a", 12, 2)])
-    out = sketch.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), rows)
-    assert sketch.run().rows(out) == sketch.run().rows(out)
+def test_a_plan_runs_any_number_of_times_with_the_same_result(builder: PlanBuilder) -> None:
+    rows = builder.source([("a", 1, 1)], [("a", 12, 2)])
+    out = builder.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), rows)
+    assert builder.run().rows(out) == builder.run().rows(out)
 
 
-def test_a_session_goes_round_by_round_and_gives_what_left_since_the_last_take(sketch: Sketch) -> None:
-    rows = sketch.source(name="s")
-    out = sketch.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), rows)
-    harness = sketch.open_harness()
+def test_a_session_goes_round_by_round_and_gives_what_left_since_the_last_take(builder: PlanBuilder) -> None:
+    rows = builder.source(name="s")
+    out = builder.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), rows)
+    harness = builder.open_harness()
     harness.push({"s": batch([("a", 1, 1)])})
     assert harness.take(out).num_rows == 0
     harness.promise(10)
@@ -245,10 +249,10 @@ def test_a_session_goes_round_by_round_and_gives_what_left_since_the_last_take(s
 
 
 def test_a_session_refuses_sources_and_ports_that_it_does_not_have_and_work_after_its_end(
-    sketch: Sketch,
+    builder: PlanBuilder,
 ) -> None:
-    sketch.source(name="views")
-    harness = sketch.open_harness()
+    builder.source(name="views")
+    harness = builder.open_harness()
     with pytest.raises(GraphError, match='no source "view"') as unknown:
         harness.push({"view": batch([])})
     assert unknown.value.detail == "the sources are views"
@@ -260,20 +264,20 @@ def test_a_session_refuses_sources_and_ports_that_it_does_not_have_and_work_afte
             call()
 
 
-def test_a_session_that_fails_is_over(sketch: Sketch) -> None:
-    rows = sketch.source(name="s")
-    sketch.add(Map(function={"w": 1 // col("v")}, name="m"), rows)
-    harness = sketch.open_harness()
+def test_a_session_that_fails_is_over(builder: PlanBuilder) -> None:
+    rows = builder.source(name="s")
+    builder.add(Map(function={"w": 1 // col("v")}, name="m"), rows)
+    harness = builder.open_harness()
     with pytest.raises(FunctionError):
         harness.push({"s": batch([("a", 1, 0)])})
     with pytest.raises(EngineError, match="is over"):
         harness.end()
 
 
-def test_ctrl_c_while_waiting_stops_the_run(sketch: Sketch) -> None:
+def test_ctrl_c_while_waiting_stops_the_run(builder: PlanBuilder) -> None:
     reader = EndlessReader((), KTV)
-    sketch.add(Source(reader=reader))
-    run: Any = sketch.start()
+    builder.add(Source(reader=reader))
+    run: Any = builder.start()
     assert reader.started.wait(10)
     waits: list[float | None] = []
     real_wait = run._over.wait
@@ -290,8 +294,8 @@ def test_ctrl_c_while_waiting_stops_the_run(sketch: Sketch) -> None:
     assert reader.closed == [True]
 
 
-def test_the_result_holds_the_tables_that_were_asked_for(sketch: Sketch) -> None:
-    rows = sketch.source([("a", 1, 1)])
-    ran: Ran = sketch.run(rows)
+def test_the_result_holds_the_tables_that_were_asked_for(builder: PlanBuilder) -> None:
+    rows = builder.source([("a", 1, 1)])
+    ran: PlanRun = builder.run(rows)
     assert list(ran.result.collected) == [rows]
     assert ran.result.collected[rows].schema == KTV

@@ -9,7 +9,7 @@ import pytest
 
 import penstock as ps
 from tests.conftest import Golden
-from tests.plan import graphs
+from tests.support import plan_graphs as graphs
 
 GRAPHS = [graphs.campaign_views, graphs.split_and_merge, graphs.join, graphs.feedback]
 

@@ -6,8 +6,8 @@ import pytest
 
 import penstock as ps
 from penstock import blocks
-from tests.blocks import shapes
 from tests.graph.applications import APPLICATIONS
+from tests.support import block_shapes as shapes
 
 TABLE_3 = {
     "FD": (4, 1, 2, 2, 1),

@@ -8,7 +8,7 @@ import penstock as ps
 from penstock import col
 from penstock.plan.explain import WIDTH, explain_dict, explain_plan
 from penstock.plan.plan import Plan, Ref
-from tests.plan import graphs
+from tests.support import plan_graphs as graphs
 
 SMALL = {"a": "int64", "b": "float64"}
 

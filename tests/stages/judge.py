@@ -23,7 +23,7 @@ from penstock.stages.window.stage import WindowStage
 from penstock.testing.agree import difference
 from penstock.timing.column import TimeType
 from penstock.timing.watermark import SourceWatermark
-from tests.engines.reference.sketch import KTV, Sketch, batch
+from tests.support.plans import KTV, PlanBuilder, batch
 
 STEP = "window-1"
 Rows = Sequence[tuple[Any, ...]]
@@ -67,20 +67,20 @@ class Told:
 
 
 def by_reference(case: Case) -> Told:
-    sketch = Sketch()
-    source = sketch.source(*case.batches, schema=case.schema, delay=case.delay)
-    out = sketch.add(case.op, source, key=case.key)
-    ran = sketch.run()
+    builder = PlanBuilder()
+    source = builder.source(*case.batches, schema=case.schema, delay=case.delay)
+    out = builder.add(case.op, source, key=case.key)
+    ran = builder.run()
     ports = case.op.outputs({IN: case.up})
     return Told({port: ran.result.collected[Ref(out.step, port)] for port in ports}, ran.account(out))
 
 
 def shown_by_reference(case: Case, ticks: Sequence[int]) -> Told:
     """As `by_reference`, with the clock moved on before every batch."""
-    sketch, clock = Sketch(), ManualClock()
-    source = sketch.source(schema=case.schema, delay=case.delay)
-    out = sketch.add(case.op, source, key=case.key)
-    harness = sketch.open_harness(clock=clock)
+    builder, clock = PlanBuilder(), ManualClock()
+    source = builder.source(schema=case.schema, delay=case.delay)
+    out = builder.add(case.op, source, key=case.key)
+    harness = builder.open_harness(clock=clock)
     for given, tick in zip(case.batches, ticks, strict=False):
         clock.advance(tick)
         harness.push({source.step: given})

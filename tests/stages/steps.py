@@ -30,8 +30,8 @@ from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.order import NO_ORDER
 from penstock.stages.source import SourceStage
 from penstock.stages.stage import Site, Stage
-from tests.engines.reference.sketch import Sketch, batch
 from tests.stages.windowed import FLOATS
+from tests.support.plans import PlanBuilder, batch
 
 WIDE = pa.schema(
     [
@@ -67,20 +67,20 @@ class Case:
     timed: bool = True
     schema: pa.Schema = field(default_factory=lambda: WIDE)
     read: tuple[str, ...] | None = None
-    sketch: Sketch = field(default_factory=Sketch)
+    builder: PlanBuilder = field(default_factory=PlanBuilder)
 
     def __post_init__(self) -> None:
         options: dict[str, Any] = {"delay": self.delay} if self.timed else {"time": None}
-        self.source = self.sketch.source(*self.batches, schema=self.schema, **options)
-        self.sketch.add(self.op, self.source, key=self.key)
+        self.source = self.builder.source(*self.batches, schema=self.schema, **options)
+        self.builder.add(self.op, self.source, key=self.key)
 
     @property
     def step(self) -> Step:
-        return self.sketch.steps[-1]
+        return self.builder.steps[-1]
 
     @property
     def reads(self) -> Source:
-        op = self.sketch.steps[0].op
+        op = self.builder.steps[0].op
         assert isinstance(op, Source)
         return op
 
@@ -97,7 +97,7 @@ class Told:
 def by_reference(case: Case) -> Told:
     step = case.step
     ports = [port for port in step.outputs if case.read is None or port in case.read]
-    plan = case.sketch.plan(*(Ref(step.name, port) for port in ports), case.source)
+    plan = case.builder.plan(*(Ref(step.name, port) for port in ports), case.source)
     judge = Interpreter(plan, clock=ManualClock(), events=nobody)
     error = None
     try:
@@ -122,7 +122,7 @@ class Driven:
         self.case, self.clock = case, ManualClock()
         self.accounts = Accounts()
         self.out: dict[str, list[Batch]] = {port: [] for port in case.step.outputs}
-        site = Site(case.source.step, case.sketch.steps[0].where, Accounts(), self.clock)
+        site = Site(case.source.step, case.builder.steps[0].where, Accounts(), self.clock)
         self.source = SourceStage(case.reads, site, rank=0)
         self.resize(1)
 

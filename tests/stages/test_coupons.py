@@ -17,9 +17,9 @@ from penstock.stages.sketches.hll import CHUNK, coupons_of
 
 def by_library(value: Any) -> int:
     """The one coupon of a sketch of one value: it stands behind the eight bytes of the head."""
-    sketch = datasketches.hll_sketch(12, datasketches.tgt_hll_type.HLL_8)
-    sketch.update(value)
-    return int.from_bytes(sketch.serialize_compact()[8:12], "little")
+    builder = datasketches.hll_sketch(12, datasketches.tgt_hll_type.HLL_8)
+    builder.update(value)
+    return int.from_bytes(builder.serialize_compact()[8:12], "little")
 
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)))

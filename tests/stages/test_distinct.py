@@ -23,11 +23,11 @@ def of(*values: int) -> Distinct:
 
 def by_library(n: int) -> datasketches.hll_sketch:
     """A sketch of 0 to n - 1 by one update per value; merged with itself, so that it estimates as ours."""
-    sketch, union = datasketches.hll_sketch(12, HLL_8), datasketches.hll_union(12)
+    builder, union = datasketches.hll_sketch(12, HLL_8), datasketches.hll_union(12)
     for value in range(n):
-        sketch.update(value)
-    union.update(sketch)
-    union.update(sketch)
+        builder.update(value)
+    union.update(builder)
+    union.update(builder)
     return union.get_result(HLL_8)
 
 

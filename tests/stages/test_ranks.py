@@ -67,5 +67,5 @@ def test_each_group_gets_its_own_values() -> None:
 
 
 def test_memory_is_bounded_whatever_comes() -> None:
-    sketch = of([float(value) for value in range(200_000)])
-    assert sketch.nbytes < 8_000
+    builder = of([float(value) for value in range(200_000)])
+    assert builder.nbytes < 8_000

@@ -22,8 +22,8 @@ from penstock.operators.function import batch, row_function
 from penstock.operators.map import Map
 from penstock.stages.functions import compile as row_compiled
 from penstock.stages.functions.compile import CompiledFunction
-from tests.engines.reference.sketch import batch as cut_batch
 from tests.stages.steps import Case, agree
+from tests.support.plans import batch as cut_batch
 
 UP = pa.schema(
     [

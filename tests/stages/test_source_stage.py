@@ -24,8 +24,8 @@ from penstock.stages.rows.order import NO_ORDER
 from penstock.stages.source import SourceStage
 from penstock.stages.stage import Site
 from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
-from tests.engines.reference.sketch import Sketch, batch
 from tests.stages.steps import told_error
+from tests.support.plans import PlanBuilder, batch
 
 LAW = settings(deadline=None, max_examples=60)
 NOW = 1_000_000_000
@@ -58,9 +58,9 @@ class Told:
             assert self.accounts == other.accounts
 
 
-def by_reference(sketch: Sketch, name: str, batches: list[SourceBatch]) -> Told:
+def by_reference(builder: PlanBuilder, name: str, batches: list[SourceBatch]) -> Told:
     told, clock = Told(), ManualClock(NOW)
-    judge = Interpreter(sketch.plan(), clock=clock, events=nobody)
+    judge = Interpreter(builder.plan(), clock=clock, events=nobody)
     try:
         judge.open()
         for each in batches:
@@ -78,9 +78,9 @@ def by_reference(sketch: Sketch, name: str, batches: list[SourceBatch]) -> Told:
     return told
 
 
-def by_stage(sketch: Sketch, name: str, batches: list[SourceBatch], *, rank: int | None = 0) -> Told:
+def by_stage(builder: PlanBuilder, name: str, batches: list[SourceBatch], *, rank: int | None = 0) -> Told:
     told, clock = Told(), ManualClock(NOW)
-    (step,) = sketch.steps
+    (step,) = builder.steps
     assert isinstance(step.op, Source)
     stage = SourceStage(step.op, Site(name, step.where, told.accounts, clock), rank=rank)
     try:
@@ -150,15 +150,15 @@ def test_times_failures_and_watermarks_are_those_of_the_reference_engine(
         "on_error": data.draw(st.sampled_from(["fail", "skip", "dead_letter"])),
         "watermark": data.draw(st.sampled_from([None, "t", col("t")])),
     }
-    sketch = Sketch()
-    name = sketch.source(*batches, schema=schema_of(kind), keeps_raw=True, time="t", **options).step
-    by_stage(sketch, name, batches).same_as(by_reference(sketch, name, batches))
+    builder = PlanBuilder()
+    name = builder.source(*batches, schema=schema_of(kind), keeps_raw=True, time="t", **options).step
+    by_stage(builder, name, batches).same_as(by_reference(builder, name, batches))
 
 
 def told_both(options: dict[str, Any], *batches: SourceBatch) -> Told:
-    sketch = Sketch()
-    name = sketch.source(*batches, schema=schema_of("microseconds"), **options).step
-    ours, judged = by_stage(sketch, name, list(batches)), by_reference(sketch, name, list(batches))
+    builder = PlanBuilder()
+    name = builder.source(*batches, schema=schema_of("microseconds"), **options).step
+    ours, judged = by_stage(builder, name, list(batches)), by_reference(builder, name, list(batches))
     ours.same_as(judged)
     return ours
 
@@ -182,9 +182,9 @@ def test_a_watermark_function_is_asked_about_every_batch_that_has_rows() -> None
         asked.append(rows.num_rows)
         return [7, None, pa.scalar(9)][len(asked) - 1]
 
-    sketch, batches = Sketch(), [rows(), rows(3, 9), rows(4), rows(5)]
-    name = sketch.source(*batches, schema=schema_of("microseconds"), **TIMED, watermark=watermark).step
-    assert by_stage(sketch, name, batches).watermarks == [BEFORE_ALL, 7, 7, 9]
+    builder, batches = PlanBuilder(), [rows(), rows(3, 9), rows(4), rows(5)]
+    name = builder.source(*batches, schema=schema_of("microseconds"), **TIMED, watermark=watermark).step
+    assert by_stage(builder, name, batches).watermarks == [BEFORE_ALL, 7, 7, 9]
     assert asked == [2, 1, 1]
 
 
@@ -216,19 +216,19 @@ def test_rows_without_time_have_no_watermark() -> None:
 
 
 def test_a_source_alone_can_do_without_its_rank() -> None:
-    sketch = Sketch()
+    builder = PlanBuilder()
     given_rows = rows(3, 4, seq=[8, 9])
-    name = sketch.source(given_rows, schema=schema_of("microseconds"), **TIMED, delay=0).step
-    assert by_stage(sketch, name, [given_rows], rank=None).out == [
+    name = builder.source(given_rows, schema=schema_of("microseconds"), **TIMED, delay=0).step
+    assert by_stage(builder, name, [given_rows], rank=None).out == [
         "({'t': 3, 'v': 1}, 3, (8,))",
         "({'t': 4, 'v': 1}, 4, (9,))",
     ]
 
 
 def new_stage(clock: ManualClock, **options: Any) -> SourceStage:
-    sketch = Sketch()
-    name = sketch.source(schema=schema_of("microseconds"), **TIMED, **options).step
-    op = sketch.steps[0].op
+    builder = PlanBuilder()
+    name = builder.source(schema=schema_of("microseconds"), **TIMED, **options).step
+    op = builder.steps[0].op
     assert isinstance(op, Source)
     return SourceStage(op, Site(name, None, Accounts(), clock))
 

@@ -20,7 +20,6 @@ from penstock.operators.window import count_window, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.keys.slots import KeyBuckets
 from penstock.stages.rows.batch import Batch
-from penstock.stages.snapshot import decode_bucket, encode_bucket, read_fingerprint
 from penstock.stages.stage import Site
 from penstock.stages.window.stage import WindowStage
 from penstock.testing.agree import difference
@@ -188,33 +187,8 @@ def test_a_bucket_is_saved_once_more_when_something_of_it_has_been_shown(
     assert driven.stage.snapshot() == {}  # it was time, but nothing had changed
 
 
-def test_state_of_version_1_is_taken_up_as_if_nothing_had_been_shown() -> None:
-    driven = Driven(case(with_early(COUNTED), ROWS, delay=0))
-    driven.clock.advance(1)
-    driven.push(driven.case.batches[0])
-    assert [row["n"] for each in driven.out["out"] for row in each.rows.to_pylist()] == [1, 1]
-    old = {bucket: as_version_1(data) for bucket, data in driven.stage.snapshot().items()}
-    driven.out["out"].clear()
-    driven.stage = driven.new_stage()
-    driven.stage.restore(old)
-    driven.clock.advance(1)
-    driven.push(driven.case.batches[1])
-    shown = [(row["k"], row["n"]) for each in driven.out["out"] for row in each.rows.to_pylist()]
-    assert shown == [("a", 2), ("b", 1)]
-
-
 def with_early(op: KeyedWindows) -> KeyedWindows:
     return replace(op, early="1 us")
-
-
-def as_version_1(data: bytes) -> bytes:
-    """A piece as it was before anything was said of early results."""
-    fingerprint = read_fingerprint(data, STEP)
-    piece = decode_bucket(data, STEP, fingerprint)
-    batches = {name: batch.drop_columns(["fresh"]) for name, batch in piece.batches.items() if "0/" in name}
-    old = encode_bucket(replace(piece, batches={**piece.batches, **batches}), STEP, fingerprint)[:-8]
-    old = old[:8] + (1).to_bytes(2, "little") + old[10:]
-    return old + xxhash.xxh3_64_digest(old)
 
 
 def test_a_bucket_whose_keys_are_gone_is_saved_once_more() -> None:
@@ -308,12 +282,18 @@ def test_damaged_state_is_refused(data: st.DataObject) -> None:
     assert refused.value.fact == f'saved state of step "{STEP}" is damaged: its checksum does not fit'
 
 
-def test_newer_state_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("version", "hint"), [(2, "start with an empty checkpoint folder"), (4, "a newer one")]
+)
+def test_state_of_another_version_is_refused_by_its_version(version: int, hint: str) -> None:
     bucket, whole = saved_one()
-    newer = whole[:8] + (3).to_bytes(2, "little") + whole[10:-8]
+    other_version = whole[:8] + version.to_bytes(2, "little") + whole[10:-8]
     with pytest.raises(CheckpointError) as refused:
-        other().restore({bucket: newer + xxhash.xxh3_64_digest(newer)})
-    assert refused.value.fact == "saved state has format version 3, and this Penstock reads up to 2"
+        other().restore({bucket: other_version + xxhash.xxh3_64_digest(other_version)})
+    assert (
+        refused.value.fact == f"saved state has format version {version}, and this Penstock reads version 3"
+    )
+    assert refused.value.hint == f"run it with the Penstock that wrote it, or {hint}"
 
 
 def test_a_refused_restore_leaves_the_stage_as_it_was() -> None:

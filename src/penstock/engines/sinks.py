@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from penstock.accounts import Accounts
 from penstock.connect.protocol import Output
-from penstock.crash_points import COMMITTED, reached
+from penstock.crash_points import COMMITTED, pass_crash_point
 from penstock.errors import CheckpointError, ConnectorError, PenstockError
 from penstock.expr.failure import reason_of
 from penstock.operators.sink import Sink
@@ -66,7 +66,7 @@ class SinkWriter:
         try:
             self._put(number, Batch.from_rows((row,), self._schema, (0,)))
             self._output.commit(number)
-            reached(COMMITTED)
+            pass_crash_point(COMMITTED)
         except Exception as cause:
             raise self._failed("could not write", cause) from cause
 
@@ -78,7 +78,7 @@ class SinkWriter:
                 for batch in batches:
                     self._put(number, batch)
                 self._output.commit(number)
-                reached(COMMITTED)
+                pass_crash_point(COMMITTED)
             except Exception as cause:
                 raise self._failed("could not write", cause) from cause
         self.accounts.rows_in += n_rows

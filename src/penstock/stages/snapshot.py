@@ -33,7 +33,7 @@ from penstock.timing.bucket import BUCKETS
 from penstock.timing.duration import spell
 
 MAGIC = b"PENSTOCK"
-VERSION = 2
+VERSION = 3
 _FRONT = struct.Struct("<8sHI")
 _CHECK = 8
 HINT = "start with an empty checkpoint folder, or bring back the step as it was"
@@ -116,11 +116,12 @@ def _read_header(data: bytes, step: str) -> tuple[dict[str, Any], bytes]:
     if data[: len(MAGIC)] != MAGIC or len(data) < _FRONT.size + _CHECK:
         raise _refusal(f'what was given to step "{step}" is not saved state of Penstock', step)
     _, version, length = _FRONT.unpack_from(data)
-    if version > VERSION:
+    if version != VERSION:
+        other = "a newer one" if version > VERSION else "start with an empty checkpoint folder"
         raise CheckpointError(
-            f"saved state has format version {version}, and this Penstock reads up to {VERSION}",
+            f"saved state has format version {version}, and this Penstock reads version {VERSION}",
             step=step,
-            hint="run it with the Penstock that wrote it, or a newer one",
+            hint=f"run it with the Penstock that wrote it, or {other}",
         )
     whole, check = data[:-_CHECK], data[-_CHECK:]
     if xxhash.xxh3_64_digest(whole) != check:

@@ -10,14 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from penstock.crash_points import CARRIED, COMMITTED, LET_GO, POINTS, READ, RENAMED, SHOWN, STAGED, WRITTEN
+from penstock.crash_points import (
+    CLEANED,
+    COMMITTED,
+    POINTS,
+    PROCESSED,
+    PUBLISHED,
+    READ,
+    RENAMED,
+    STAGED,
+    WRITTEN,
+)
 from tests.engines.local.dying_program import DIED
 from tests.engines.spark import dying
 
 pytestmark = pytest.mark.slow
 CHAINS = [
-    [(READ, 2), (CARRIED, 1), (WRITTEN, 1), (SHOWN, 1)],
-    [(COMMITTED, 2), (STAGED, 2), (RENAMED, 1), (LET_GO, 1)],
+    [(READ, 2), (PROCESSED, 1), (WRITTEN, 1), (PUBLISHED, 1)],
+    [(COMMITTED, 2), (STAGED, 2), (RENAMED, 1), (CLEANED, 1)],
 ]
 """How often each point is passed before the process ends there: each restart gets a little further."""
 

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.clock import WallClock
-from penstock.engines.checkpoint.checkpoint import Checkpoint, described
+from penstock.engines.checkpoint.checkpoint import Checkpoint
+from penstock.engines.checkpoint.graph import describe_graph
 from penstock.engines.local.checkpoint import CheckpointCoordinator
 from penstock.engines.local.options import Settings
 from penstock.engines.local.rescale.live import ReplicaScaling
@@ -148,7 +149,7 @@ def lines(folder: Path) -> Counter[str]:
 def saved(graph: ps.PipeGraph, asking: Changes, folder: Path, *, seed: int, until: int) -> None:
     """Some rounds with changes, every one of them saved."""
     plan, clock = graph.plan(), WallClock()
-    checkpoint = Checkpoint(str(folder / "checkpoint"), described(plan))
+    checkpoint = Checkpoint(str(folder / "checkpoint"), describe_graph(plan))
     saving = CheckpointCoordinator(checkpoint, clock, every=0)
     options = Settings(cores=CORES, elastic=ps.Elastic(), seed=seed, queue_size=2)
     run = build_runtime(plan, options, RunOptions(until=until), clock=clock, events=nobody, saving=saving)

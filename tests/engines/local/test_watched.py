@@ -15,10 +15,10 @@ import penstock as ps
 from penstock import crash_points
 from penstock.connect.readers import following
 from penstock.errors import ConnectorError, PenstockError
-from tests.engines.watching import Died, dying_at, put, run, written
+from tests.support.file_runs import Died, dying_at, put, run, written
 
 OFTEN: Any = {"options": ps.LocalOptions(save_every="0 s")}
-POINTS = (*crash_points.POINTS, crash_points.NOTED)
+POINTS = (*crash_points.POINTS, crash_points.JOURNALED)
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +102,7 @@ def test_a_file_that_changed_between_two_runs_is_refused(files: Path, tmp_path: 
 
 def test_a_file_that_is_needed_again_and_gone_is_named(files: Path, tmp_path: Path) -> None:
     put(files, "a.jsonl", (1, "a", 1))
-    with dying_at(crash_points.NOTED), pytest.raises((Died, PenstockError)):
+    with dying_at(crash_points.JOURNALED), pytest.raises((Died, PenstockError)):
         run(files, tmp_path, "local", until=2, drain=False)
     (files / "a.jsonl").unlink()
     with pytest.raises(ConnectorError, match=r'a.jsonl" cannot be read'):

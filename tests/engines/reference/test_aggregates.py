@@ -14,7 +14,7 @@ from penstock.expr import col
 from penstock.operators import aggregates as ps
 from penstock.operators.window import sliding, tumbling
 from penstock.operators.windows import KeyedWindows
-from tests.engines.reference.sketch import Sketch, errors
+from tests.support.plans import PlanBuilder, errors_port
 
 NAN, INF = math.nan, math.inf
 BIG = 2**63 - 1
@@ -23,10 +23,10 @@ BIG = 2**63 - 1
 def of(aggregate: ps.Aggregate, values: list[Any], type_: pa.DataType | None = None) -> Any:
     """The aggregate of a column `v` over one window; row i has time i."""
     schema = pa.schema([("t", pa.int64()), ("v", type_ or pa.int64())])
-    sketch = Sketch()
-    rows = sketch.source(list(enumerate(values)), schema=schema)
-    out = sketch.add(KeyedWindows(windows=tumbling(1_000), aggregates={"x": aggregate}, name="w"), rows)
-    ((*_, result),) = sketch.run().rows(out)
+    builder = PlanBuilder()
+    rows = builder.source(list(enumerate(values)), schema=schema)
+    out = builder.add(KeyedWindows(windows=tumbling(1_000), aggregates={"x": aggregate}, name="w"), rows)
+    ((*_, result),) = builder.run().rows(out)
     return result
 
 
@@ -111,11 +111,11 @@ def test_the_least_zero_has_no_sign() -> None:
 
 
 def test_an_integer_sum_that_leaves_int64_fails_the_run_naming_key_and_window() -> None:
-    sketch = Sketch()
-    rows = sketch.source([("é", 1, BIG), ("é", 2, 1)])
-    sketch.add(KeyedWindows(windows=tumbling(10), aggregates={"x": ps.sum("v")}, name="w"), rows, key=("k",))
+    builder = PlanBuilder()
+    rows = builder.source([("é", 1, BIG), ("é", 2, 1)])
+    builder.add(KeyedWindows(windows=tumbling(10), aggregates={"x": ps.sum("v")}, name="w"), rows, key=("k",))
     with pytest.raises(EngineError) as failure:
-        sketch.run()
+        builder.run()
     assert failure.value.fact == (
         "sum(col(\"v\")) of window tumbling 10 us from 0 to 10 of key k='é' does not fit its type"
     )
@@ -131,11 +131,11 @@ def test_a_decimal_sum_of_more_than_38_digits_fails_the_run() -> None:
 
 
 def test_first_last_and_collect_see_rows_in_order_of_time() -> None:
-    sketch = Sketch()
-    rows = sketch.source([("a", 3, 3), ("a", 1, 1)], [("a", 2, 2)], delay=10)
+    builder = PlanBuilder()
+    rows = builder.source([("a", 3, 3), ("a", 1, 1)], [("a", 2, 2)], delay=10)
     spec = {"first": ps.first("v"), "last": ps.last("v"), "all": ps.collect("v")}
-    out = sketch.add(KeyedWindows(windows=tumbling(10), aggregates=spec), rows)
-    assert sketch.run().rows(out) == [(0, 10, 1, 3, [1, 2, 3])]
+    out = builder.add(KeyedWindows(windows=tumbling(10), aggregates=spec), rows)
+    assert builder.run().rows(out) == [(0, 10, 1, 3, [1, 2, 3])]
 
 
 def test_a_fold_lifts_combines_and_lowers_in_order() -> None:
@@ -163,10 +163,10 @@ def into_second(a: list[int], b: list[int]) -> list[int]:
 @pytest.mark.parametrize("extend", [into_first, into_second])
 def test_a_fold_may_change_its_parts_without_changing_other_windows(extend: Any) -> None:
     fold = ps.fold(lambda row: [row.v], extend, [], len, type="int64")
-    sketch = Sketch()
-    rows = sketch.source([("a", 1, 1), ("a", 6, 1)])
-    out = sketch.add(KeyedWindows(windows=sliding(10, 5), aggregates={"n": fold}), rows)
-    assert [row[-1] for row in sketch.run().rows(out)] == [1, 2, 1]
+    builder = PlanBuilder()
+    rows = builder.source([("a", 1, 1), ("a", 6, 1)])
+    out = builder.add(KeyedWindows(windows=sliding(10, 5), aggregates={"n": fold}), rows)
+    assert [row[-1] for row in builder.run().rows(out)] == [1, 2, 1]
 
 
 def test_a_fold_that_cannot_combine_fails_the_run() -> None:
@@ -192,23 +192,23 @@ def test_a_row_that_lift_fails_on_is_a_row_error_and_in_no_window() -> None:
     def lift(row: Any) -> float:
         return 1 / row.v  # type: ignore[no-any-return]  # rows are untyped
 
-    sketch = Sketch()
-    rows = sketch.source([("a", 1, 0), ("a", 2, 1)])
+    builder = PlanBuilder()
+    rows = builder.source([("a", 1, 0), ("a", 2, 1)])
     fold = ps.fold(lift, lambda a, b: a + b, 0.0, type="float64")
     op = KeyedWindows(
         windows=tumbling(10), aggregates={"n": ps.count(), "x": fold}, on_error="dead_letter", name="w"
     )
-    out = sketch.add(op, rows)
-    ran = sketch.run()
+    out = builder.add(op, rows)
+    ran = builder.run()
     assert ran.rows(out) == [(0, 10, 1, 1.0)]
-    assert ran.rows(errors(out)) == [("a", 1, 0, "ZeroDivisionError: division by zero", "w")]
+    assert ran.rows(errors_port(out)) == [("a", 1, 0, "ZeroDivisionError: division by zero", "w")]
     assert ran.account(out).balanced
 
 
 def test_a_row_whose_value_fails_is_a_row_error_even_when_it_is_late() -> None:
-    sketch = Sketch()
-    rows = sketch.source([("a", 50, 1)], [("a", 1, 0)])
+    builder = PlanBuilder()
+    rows = builder.source([("a", 50, 1)], [("a", 1, 0)])
     op = KeyedWindows(windows=tumbling(10), aggregates={"x": ps.sum(col("v") // col("v"))}, on_error="skip")
-    out = sketch.add(op, rows)
-    account = sketch.run().account(out)
+    out = builder.add(op, rows)
+    account = builder.run().account(out)
     assert (account.errors, account.late, account.passed) == (1, 0, 1)

@@ -10,15 +10,15 @@ import pytest
 from penstock.errors import FunctionError
 from penstock.operators.window import tumbling
 from penstock.operators.windows import KeyedWindows
-from tests.engines.reference.sketch import Rows, Sketch
+from tests.support.plans import PlanBuilder, Rows
 
 
 def applied(fn: Any, *batches: Rows) -> list[tuple[Any, ...]]:
-    sketch = Sketch()
-    rows = sketch.source(*batches, delay=100)
+    builder = PlanBuilder()
+    rows = builder.source(*batches, delay=100)
     op = KeyedWindows(windows=tumbling(10), apply=fn, schema={"x": "int64"}, name="w")
-    out = sketch.add(op, rows, key=("k",))
-    return sketch.run().rows(out)
+    out = builder.add(op, rows, key=("k",))
+    return builder.run().rows(out)
 
 
 def test_it_sees_the_rows_in_order_and_may_give_one_row() -> None:

@@ -17,7 +17,7 @@ from penstock.frozen import dataclass
 from penstock.operators.op import OUT, Op
 from penstock.operators.split import Relay
 from penstock.operators.stream import Stream
-from tests.engines.reference.sketch import Sketch
+from tests.support.plans import PlanBuilder
 
 
 @pytest.mark.parametrize(
@@ -25,11 +25,11 @@ from tests.engines.reference.sketch import Sketch
     [RunOptions(checkpoint="state/"), RunOptions(master="spark://host:7077"), RunOptions(engine={"a": 1})],
 )
 def test_what_the_engine_cannot_do_is_refused_at_the_start(options: RunOptions) -> None:
-    sketch = Sketch()
-    sketch.source()
+    builder = PlanBuilder()
+    builder.source()
     for begin in (ReferenceEngine().start, ReferenceEngine().open_harness):
         with pytest.raises(NotSupported, match="the reference engine") as refusal:
-            begin(sketch.plan(), clock=ManualClock(), events=nobody, options=options)
+            begin(builder.plan(), clock=ManualClock(), events=nobody, options=options)
         assert "leave" in str(refusal.value.hint)
 
 
@@ -44,18 +44,18 @@ class Foreign(Op):
 
 
 def test_an_operator_without_a_rule_is_a_gap_and_refused_before_anything_runs() -> None:
-    sketch = Sketch()
-    sketch.add(Foreign(name="odd"), sketch.source())
-    (gap,) = ReferenceEngine().gaps(sketch.plan())
+    builder = PlanBuilder()
+    builder.add(Foreign(name="odd"), builder.source())
+    (gap,) = ReferenceEngine().gaps(builder.plan())
     assert (gap.step, gap.reason) == ("odd", "the reference engine has no rule for Foreign")
     with pytest.raises(NotSupported, match="no rule for Foreign"):
-        sketch.run()
+        builder.run()
 
 
 def test_explain_says_what_the_engine_is_for_and_that_degrees_change_nothing() -> None:
-    sketch = Sketch()
-    sketch.add(Relay(name="wide"), sketch.source(), degree=4)
-    lines = ReferenceEngine().explain(sketch.plan())
+    builder = PlanBuilder()
+    builder.add(Relay(name="wide"), builder.source(), degree=4)
+    lines = ReferenceEngine().explain(builder.plan())
     assert "right, not fast" in lines[0]
     assert "wide" in lines[-1]
     assert ReferenceEngine().name == "reference"

@@ -14,25 +14,25 @@ from penstock.operators.window import tumbling
 from penstock.operators.window_join import WindowJoin, band, equal
 from penstock.operators.windows import KeyedWindows
 from penstock.plan.plan import Ref
-from tests.engines.reference.sketch import Ran, Rows, Sketch
+from tests.support.plans import PlanBuilder, PlanRun, Rows
 
 LEFT = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", pa.int64())])
 RIGHT = pa.schema([("k", pa.string()), ("u", pa.int64()), ("w", pa.int64())])
 
 
-def join(left: list[Rows], right: list[Rows], delay: int = 0, **options: Any) -> Ran:
-    sketch = Sketch()
+def join(left: list[Rows], right: list[Rows], delay: int = 0, **options: Any) -> PlanRun:
+    builder = PlanBuilder()
     if "window" not in options:
         options.setdefault("within", 5)
-    a = sketch.source(*left, schema=LEFT, delay=delay)
-    b = sketch.source(*right, schema=RIGHT, time="u", time_unit="us", delay=delay)
-    out = sketch.add(WindowJoin(**{"on": "k", "name": "j", **options}), a, b)
-    ran = sketch.run()
+    a = builder.source(*left, schema=LEFT, delay=delay)
+    b = builder.source(*right, schema=RIGHT, time="u", time_unit="us", delay=delay)
+    out = builder.add(WindowJoin(**{"on": "k", "name": "j", **options}), a, b)
+    ran = builder.run()
     assert ran.account(out).balanced
     return ran
 
 
-def pairs(ran: Ran) -> list[tuple[Any, ...]]:
+def pairs(ran: PlanRun) -> list[tuple[Any, ...]]:
     return ran.rows(Ref("j"))
 
 
@@ -105,38 +105,38 @@ def test_rows_without_a_partner_leave_with_nulls_but_keep_a_shared_column(
 
 
 def test_an_outer_row_leaves_when_no_partner_can_come_and_is_not_late_after_it() -> None:
-    sketch = Sketch()
+    builder = PlanBuilder()
     times = [10, 16, 30, 40]
-    a = sketch.source(*[[("l", time, 1)] for time in times], schema=LEFT)
-    b = sketch.source(*[[("r", time, 1)] for time in times], schema=RIGHT, time="u", time_unit="us", delay=0)
-    both = sketch.add(WindowJoin(on="k", within=5, how="full"), a, b)
-    out = sketch.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), both)
-    ran = sketch.run()
+    a = builder.source(*[[("l", time, 1)] for time in times], schema=LEFT)
+    b = builder.source(*[[("r", time, 1)] for time in times], schema=RIGHT, time="u", time_unit="us", delay=0)
+    both = builder.add(WindowJoin(on="k", within=5, how="full"), a, b)
+    out = builder.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), both)
+    ran = builder.run()
     assert ran.account(out).late == 0
     assert ran.rows(out) == [(10, 20, 4), (30, 40, 2), (40, 50, 2)]
 
 
 def test_pairs_of_a_join_by_window_are_not_late_in_a_window_after_it() -> None:
     # W = 9 when the pair at 2 is made: it is a window behind, and so is the forwarded watermark
-    sketch = Sketch()
-    a = sketch.source([("x", 9, 0)], [("a", 2, 1)], schema=LEFT)
-    b = sketch.source([("y", 9, 0)], [("a", 1, 1)], schema=RIGHT, time="u", time_unit="us", delay=0)
-    both = sketch.add(WindowJoin(on="k", window=tumbling(10)), a, b)
-    out = sketch.add(KeyedWindows(windows=tumbling(2), aggregates={"n": count()}), both)
-    assert sketch.run().rows(out) == [(2, 4, 1)]
+    builder = PlanBuilder()
+    a = builder.source([("x", 9, 0)], [("a", 2, 1)], schema=LEFT)
+    b = builder.source([("y", 9, 0)], [("a", 1, 1)], schema=RIGHT, time="u", time_unit="us", delay=0)
+    both = builder.add(WindowJoin(on="k", window=tumbling(10)), a, b)
+    out = builder.add(KeyedWindows(windows=tumbling(2), aggregates={"n": count()}), both)
+    assert builder.run().rows(out) == [(2, 4, 1)]
 
 
 def test_null_equals_nothing_and_nan_equals_nan() -> None:
     schema = pa.schema([("x", pa.float64()), ("t", pa.int64())])
     other = pa.schema([("y", pa.float64()), ("u", pa.int64())])
-    sketch = Sketch()
+    builder = PlanBuilder()
     values = [None, math.nan, -0.0]
-    a = sketch.source([(value, 1) for value in values], schema=schema)
-    b = sketch.source(
+    a = builder.source([(value, 1) for value in values], schema=schema)
+    b = builder.source(
         [(value, 1) for value in (None, math.nan, 0.0)], schema=other, time="u", time_unit="us", delay=0
     )
-    out = sketch.add(WindowJoin(on=equal("x", "y"), within=5), a, b)
-    assert sorted(str(row[0]) for row in sketch.run().rows(out)) == ["-0.0", "nan"]
+    out = builder.add(WindowJoin(on=equal("x", "y"), within=5), a, b)
+    assert sorted(str(row[0]) for row in builder.run().rows(out)) == ["-0.0", "nan"]
 
 
 @pytest.mark.parametrize(("strict", "found"), [(False, [8, 10, 12]), (True, [10])])

@@ -15,8 +15,8 @@ from penstock.operators.window import count_window, session, sliding, tumbling
 from penstock.operators.window_join import WindowJoin, band
 from penstock.operators.windows import KeyedWindows
 from penstock.plan.plan import Ref
-from tests.engines.reference.sketch import Ran, Rows, Sketch, late
 from tests.engines.reference.test_joins import LEFT, RIGHT
+from tests.support.plans import PlanBuilder, PlanRun, Rows, late_port
 
 pytestmark = pytest.mark.slow
 
@@ -42,11 +42,11 @@ def cut(all_rows: list[Any], places: list[int]) -> list[Rows]:
     return [all_rows[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
-def windowed(batches: list[Rows], spec: Any, *, delay: int, lateness: int) -> tuple[Ran, Ref]:
-    sketch = Sketch()
+def windowed(batches: list[Rows], spec: Any, *, delay: int, lateness: int) -> tuple[PlanRun, Ref]:
+    builder = PlanBuilder()
     op = KeyedWindows(windows=spec, aggregates={"n": count(), "all": collect("v")}, lateness=lateness)
-    out = sketch.add(op, sketch.source(*batches, delay=delay), key=("k",))
-    return sketch.run(), out
+    out = builder.add(op, builder.source(*batches, delay=delay), key=("k",))
+    return builder.run(), out
 
 
 @LAW
@@ -58,7 +58,7 @@ def test_every_row_is_accounted_for(
     account = ran.account(out)
     assert account.rows_in == len(given_rows)
     assert account.balanced, account
-    assert account.late == len(ran.rows(late(out)))
+    assert account.late == len(ran.rows(late_port(out)))
 
 
 @LAW
@@ -81,7 +81,7 @@ def test_merging_adjacent_batches_only_makes_fewer_rows_late(
     merged = [*batches[:at], [row for each in batches[at : at + 2] for row in each], *batches[at + 2 :]]
     apart, out = windowed(batches, spec, delay=delay, lateness=lateness)
     together, _ = windowed(merged, spec, delay=delay, lateness=lateness)
-    late_apart, late_together = (Counter(ran.rows(late(out))) for ran in (apart, together))
+    late_apart, late_together = (Counter(ran.rows(late_port(out))) for ran in (apart, together))
     assert not late_together - late_apart
 
 
@@ -105,10 +105,10 @@ def test_time_windows_agree_with_a_look_at_every_window_there_could_be(
 def test_keyed_state_sees_rows_in_order_and_accounts_for_all(
     given_rows: list[Any], places: list[int], delay: int
 ) -> None:
-    sketch = Sketch()
+    builder = PlanBuilder()
     op = Accumulator(function=lambda row, state: [*state, row.t], init=[], schema={"seen": "list<int64>"})
-    out = sketch.add(op, sketch.source(*cut(given_rows, places), delay=delay), key=("k",))
-    ran = sketch.run()
+    out = builder.add(op, builder.source(*cut(given_rows, places), delay=delay), key=("k",))
+    ran = builder.run()
     assert ran.account(out).balanced
     assert all(seen == sorted(seen) for _, seen in ran.rows(out))
     assert ran.account(out).late == 0 or delay < 100
@@ -119,12 +119,12 @@ def test_keyed_state_sees_rows_in_order_and_accounts_for_all(
 def test_a_join_gives_every_pair_once_however_the_sides_are_cut(
     lefts: list[Any], rights: list[Any], one: list[int], other: list[int], older: int, newer: int, width: int
 ) -> None:
-    sketch = Sketch()
-    a = sketch.source(*cut(lefts, one), schema=LEFT, delay=100)
-    b = sketch.source(*cut(rights, other), schema=RIGHT, time="u", time_unit="us", delay=100)
+    builder = PlanBuilder()
+    a = builder.source(*cut(lefts, one), schema=LEFT, delay=100)
+    b = builder.source(*cut(rights, other), schema=RIGHT, time="u", time_unit="us", delay=100)
     on = ["k", band("v", "w", width)]
-    out = sketch.add(WindowJoin(on=on, within=(older, newer), how="full"), a, b)
-    ran = sketch.run()
+    out = builder.add(WindowJoin(on=on, within=(older, newer), how="full"), a, b)
+    ran = builder.run()
     paired = [
         (x, y)
         for x in lefts
@@ -158,15 +158,15 @@ joins = st.builds(
 def test_what_a_step_releases_is_never_behind_the_watermark_it_forwards(
     lefts: list[Any], rights: list[Any], one: list[int], other: list[int], join: WindowJoin
 ) -> None:
-    sketch = Sketch()
-    a = sketch.source(*cut(lefts, one), schema=LEFT, delay=5)
-    b = sketch.source(*cut(rights, other), schema=RIGHT, time="u", time_unit="us", delay=5)
-    pairs = sketch.add(join, a, b)
+    builder = PlanBuilder()
+    a = builder.source(*cut(lefts, one), schema=LEFT, delay=5)
+    b = builder.source(*cut(rights, other), schema=RIGHT, time="u", time_unit="us", delay=5)
+    pairs = builder.add(join, a, b)
     spec: Any = {"x": tumbling(7), "y": session(3), "z": count_window(2)}
-    first = sketch.add(KeyedWindows(windows=spec, aggregates={"n": count()}, lateness=3), pairs)
-    second = sketch.add(KeyedWindows(windows=tumbling(1), aggregates={"n": count()}), first)
-    third = sketch.add(
+    first = builder.add(KeyedWindows(windows=spec, aggregates={"n": count()}, lateness=3), pairs)
+    second = builder.add(KeyedWindows(windows=tumbling(1), aggregates={"n": count()}), first)
+    third = builder.add(
         Accumulator(function=lambda row, state: state + 1, init=0, schema={"c": "int64"}), pairs, key=("k",)
     )
-    ran = sketch.run()
+    ran = builder.run()
     assert [ran.account(step).late for step in (first, second, third)] == [0, 0, 0]

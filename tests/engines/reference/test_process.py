@@ -14,7 +14,7 @@ from penstock.operators.process import Availability, Context, Operator, Process
 from penstock.operators.window import tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.plan.plan import Ref
-from tests.engines.reference.sketch import KTV, Ran, Sketch, batch
+from tests.support.plans import KTV, PlanBuilder, PlanRun, batch
 
 OVER = Availability.OVER
 
@@ -39,10 +39,10 @@ class Barrier(Operator):
             await ctx.outputs["out"].push({"x": left.v, "y": right.v})
 
 
-def run(operator: Operator, *batches: Any) -> Ran:
-    sketch = Sketch()
-    sketch.add(Process(operator=operator, name="p"), sketch.source(*batches))
-    ran = sketch.run()
+def run(operator: Operator, *batches: Any) -> PlanRun:
+    builder = PlanBuilder()
+    builder.add(Process(operator=operator, name="p"), builder.source(*batches))
+    ran = builder.run()
     assert ran.result.accounts["p"].balanced
     return ran
 
@@ -53,11 +53,11 @@ def test_an_operator_takes_rows_in_order_and_pushes_rows() -> None:
 
 
 def test_a_barrier_waits_for_both_ports_and_ends_when_one_can_bring_no_more() -> None:
-    sketch = Sketch()
-    a = sketch.source([("a", 1, 1), ("a", 2, 2)], [("a", 3, 3)])
-    b = sketch.source([("b", 1, 10)], [("b", 2, 20)])
-    out = sketch.add(Process(operator=Barrier()), a, b)
-    ran = sketch.run()
+    builder = PlanBuilder()
+    a = builder.source([("a", 1, 1), ("a", 2, 2)], [("a", 3, 3)])
+    b = builder.source([("b", 1, 10)], [("b", 2, 20)])
+    out = builder.add(Process(operator=Barrier()), a, b)
+    ran = builder.run()
     assert ran.rows(out) == [(1, 10), (2, 20)]
     assert (ran.account(out).passed, ran.account(out).unrouted) == (4, 1)
     assert ran.account(out).balanced
@@ -76,12 +76,12 @@ class Threes(Barrier):
 
 def test_the_forwarded_watermark_waits_for_the_oldest_row_in_a_queue() -> None:
     # W in is 30 after the second round, but the row at 1 still waits, so [0, 10) stays open for it
-    sketch = Sketch()
-    a = sketch.source([("a", 1, 1)], [("a", 30, 3)], [("a", 40, 4)])
-    b = sketch.source([("b", 50, 5)], [("b", 60, 6)], [("b", 70, 7)])
-    both = sketch.add(Process(operator=Threes()), a, b)
-    out = sketch.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), both)
-    ran = sketch.run()
+    builder = PlanBuilder()
+    a = builder.source([("a", 1, 1)], [("a", 30, 3)], [("a", 40, 4)])
+    b = builder.source([("b", 50, 5)], [("b", 60, 6)], [("b", 70, 7)])
+    both = builder.add(Process(operator=Threes()), a, b)
+    out = builder.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), both)
+    ran = builder.run()
     assert ran.rows(out) == [(0, 10, 1), (30, 40, 1), (40, 50, 1)]
     assert ran.account(out).late == 0
 
@@ -97,11 +97,11 @@ class Holding(Doubled):
 
 def test_a_row_pushed_long_after_it_was_taken_is_not_late() -> None:
     # the promised watermark, 50, is beyond the only row taken, at 1: the pushed row is of 50
-    sketch = Sketch()
-    rows = sketch.source(name="s")
-    held = sketch.add(Process(operator=Holding()), rows)
-    out = sketch.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), held)
-    harness = sketch.open_harness()
+    builder = PlanBuilder()
+    rows = builder.source(name="s")
+    held = builder.add(Process(operator=Holding()), rows)
+    out = builder.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), held)
+    harness = builder.open_harness()
     harness.push({"s": batch([("a", 1, 1)])})
     harness.promise(50)
     harness.end()
@@ -115,11 +115,11 @@ class Farewell(Barrier):
 
 
 def test_a_wait_for_all_is_over_as_soon_as_one_port_has_closed_short() -> None:
-    sketch = Sketch()
-    a = sketch.source([("a", 1, 1)])
-    b = sketch.source([("b", 1, 1)], [("b", 2, 2)])
-    out = sketch.add(Process(operator=Farewell()), a, b)
-    assert sketch.run().rows(out) == [(1, 2)]
+    builder = PlanBuilder()
+    a = builder.source([("a", 1, 1)])
+    b = builder.source([("b", 1, 1)], [("b", 2, 2)])
+    out = builder.add(Process(operator=Farewell()), a, b)
+    assert builder.run().rows(out) == [(1, 2)]
 
 
 class Either(Barrier):
@@ -132,11 +132,11 @@ class Either(Barrier):
 
 
 def test_a_wait_for_any_is_over_only_when_no_port_can_bring_more() -> None:
-    sketch = Sketch()
-    a = sketch.source([("a", 1, 1)])
-    b = sketch.source([], [], [("b", 2, 2)])
-    out = sketch.add(Process(operator=Either()), a, b)
-    assert sketch.run().rows(out) == [(1, 1), (2, 2)]
+    builder = PlanBuilder()
+    a = builder.source([("a", 1, 1)])
+    b = builder.source([], [], [("b", 2, 2)])
+    out = builder.add(Process(operator=Either()), a, b)
+    assert builder.run().rows(out) == [(1, 1), (2, 2)]
 
 
 class Once(Doubled):
@@ -290,24 +290,24 @@ class Steered(Operator):
 
 def test_rows_that_flow_back_into_a_control_port_come_in_the_next_round() -> None:
     operator = Steered()
-    sketch = Sketch()
-    rows = sketch.source([("a", 1, 1)], [("a", 2, 1)], [("a", 3, 1)])
+    builder = PlanBuilder()
+    rows = builder.source([("a", 1, 1)], [("a", 2, 1)], [("a", 3, 1)])
     schema = pa.schema([("v", pa.int64())])
-    out = sketch.add(
+    out = builder.add(
         Process(operator=operator, name="p"), rows, control={"feedback": [Ref("p")]}, control_schema=schema
     )
-    ran = sketch.run()
+    ran = builder.run()
     assert ran.rows(out) == [(1,), (2,), (4,)]
     assert ran.account(out).balanced
     assert operator.added == 0, "the run works on a copy"
 
 
 def test_an_exception_in_on_control_stops_the_run() -> None:
-    sketch = Sketch()
-    rows = sketch.source([("a", 1, -1)], [("a", 2, 1)])
-    sketch.add(Process(operator=Steered()), rows, control={"feedback": [rows]}, control_schema=KTV)
+    builder = PlanBuilder()
+    rows = builder.source([("a", 1, -1)], [("a", 2, 1)])
+    builder.add(Process(operator=Steered()), rows, control={"feedback": [rows]}, control_schema=KTV)
     with pytest.raises(FunctionError, match=r"Steered\.on_control failed"):
-        sketch.run()
+        builder.run()
 
 
 class Lost(Operator):

@@ -19,7 +19,7 @@ from penstock.operators.source import ingest_time, yielded
 from penstock.operators.window import tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.timing.column import LIMIT
-from tests.engines.reference.sketch import KTV, Sketch, batch, errors
+from tests.support.plans import KTV, PlanBuilder, batch, errors_port
 
 
 def moves(events: list[Event]) -> list[int | None]:
@@ -27,9 +27,9 @@ def moves(events: list[Event]) -> list[int | None]:
 
 
 def watermarks(*batches: Any, clock: ManualClock | None = None, **options: Any) -> list[int | None]:
-    sketch = Sketch()
-    sketch.source(*batches, **options)
-    return moves(sketch.run(clock=clock).events)
+    builder = PlanBuilder()
+    builder.source(*batches, **options)
+    return moves(builder.run(clock=clock).events)
 
 
 def test_the_watermark_is_the_greatest_time_so_far_minus_the_delay_and_never_goes_back() -> None:
@@ -83,10 +83,10 @@ def test_an_int_watermark_is_in_the_unit_of_the_time_column() -> None:
 
 def test_ingest_time_is_the_clock_when_a_batch_arrives() -> None:
     clock = ManualClock(500)
-    sketch = Sketch()
-    rows = sketch.source(name="s", time=ingest_time())
-    out = sketch.add(KeyedWindows(windows=tumbling("1 ms"), aggregates={"n": count()}), rows)
-    harness = sketch.open_harness(clock=clock)
+    builder = PlanBuilder()
+    rows = builder.source(name="s", time=ingest_time())
+    out = builder.add(KeyedWindows(windows=tumbling("1 ms"), aggregates={"n": count()}), rows)
+    harness = builder.open_harness(clock=clock)
     harness.push({"s": batch([("a", 0, 1)])})
     clock.advance(1_000)
     harness.push({"s": batch([("a", 0, 1)])})
@@ -106,12 +106,12 @@ def test_ingest_time_is_the_clock_when_a_batch_arrives() -> None:
 def test_a_row_without_a_proper_time_is_a_row_error_and_does_not_move_the_watermark(
     time: Any, reason: str
 ) -> None:
-    sketch = Sketch()
+    builder = PlanBuilder()
     options: dict[str, Any] = {"on_error": "dead_letter", "max_future": "1 ms", "name": "s"}
-    rows = sketch.source([("a", time, 1), ("b", 5, 2)], **options)
-    ran = sketch.run(clock=ManualClock(1_000))
+    rows = builder.source([("a", time, 1), ("b", 5, 2)], **options)
+    ran = builder.run(clock=ManualClock(1_000))
     assert ran.rows(rows) == [("b", 5, 2)]
-    assert ran.rows(errors(rows)) == [("a", time, 1, reason, "s")]
+    assert ran.rows(errors_port(rows)) == [("a", time, 1, reason, "s")]
     assert moves(ran.events) == [5, None]
     account = ran.account(rows)
     assert (account.rows_in, account.passed, account.errors) == (2, 1, 1)
@@ -119,24 +119,24 @@ def test_a_row_without_a_proper_time_is_a_row_error_and_does_not_move_the_waterm
 
 @pytest.mark.parametrize(("time", "clock"), [(LIMIT, LIMIT), (-LIMIT, 0), (2_000, 1_000)])
 def test_times_at_the_very_limits_are_proper(time: int, clock: int) -> None:
-    sketch = Sketch()
-    rows = sketch.source([("a", time, 1)], max_future="1 ms")
-    assert sketch.run(clock=ManualClock(clock)).rows(rows) == [("a", time, 1)]
+    builder = PlanBuilder()
+    rows = builder.source([("a", time, 1)], max_future="1 ms")
+    assert builder.run(clock=ManualClock(clock)).rows(rows) == [("a", time, 1)]
 
 
 def test_a_row_without_a_time_stops_the_run_unless_errors_are_let_by() -> None:
-    sketch = Sketch()
-    sketch.source([("a", None, 1)], name="s")
+    builder = PlanBuilder()
+    builder.source([("a", None, 1)], name="s")
     with pytest.raises(TimeError, match="the time of a source failed on a row") as failure:
-        sketch.run()
+        builder.run()
     assert failure.value.step == "s"
     assert 'time column "t" is null' in str(failure.value.detail)
 
 
 def test_a_row_on_which_the_watermark_expression_fails_is_a_row_error() -> None:
-    sketch = Sketch()
-    rows = sketch.source([("a", 5, 0), ("a", 6, 2)], watermark=6 // col("v"), on_error="skip")
-    ran = sketch.run()
+    builder = PlanBuilder()
+    rows = builder.source([("a", 5, 0), ("a", 6, 2)], watermark=6 // col("v"), on_error="skip")
+    ran = builder.run()
     assert (ran.account(rows).errors, moves(ran.events)) == (1, [3, None])
 
 
@@ -144,30 +144,30 @@ BAD = BadRow("{oops", "not JSON", "in.jsonl:2")
 
 
 def test_what_the_reader_could_not_read_stops_the_run_with_its_place() -> None:
-    sketch = Sketch()
-    sketch.source(batch([], bad=(BAD,)), keeps_raw=True, name="s")
+    builder = PlanBuilder()
+    builder.source(batch([], bad=(BAD,)), keeps_raw=True, name="s")
     with pytest.raises(ConnectorError, match="the reader failed on a row") as failure:
-        sketch.run()
+        builder.run()
     assert "in.jsonl:2: not JSON" in str(failure.value.detail)
     assert "{oops" in str(failure.value.detail)
 
 
 def test_what_the_reader_could_not_read_is_dead_lettered_with_its_raw_text() -> None:
-    sketch = Sketch()
+    builder = PlanBuilder()
     given = batch([("a", 1, 1)], bad=(BAD,))
-    rows = sketch.source(given, keeps_raw=True, on_error="dead_letter", name="s")
-    ran = sketch.run()
-    assert ran.rows(errors(rows)) == [(None, None, None, "{oops", "in.jsonl:2: not JSON", "s")]
+    rows = builder.source(given, keeps_raw=True, on_error="dead_letter", name="s")
+    ran = builder.run()
+    assert ran.rows(errors_port(rows)) == [(None, None, None, "{oops", "in.jsonl:2: not JSON", "s")]
     assert (ran.account(rows).rows_in, ran.account(rows).errors) == (2, 1)
     assert ran.account(rows).balanced
 
 
 def two_sources(clock: ManualClock, *, idle: str | None) -> tuple[Any, Any]:
-    sketch = Sketch()
-    busy = sketch.source(name="busy")
-    quiet = sketch.source(name="quiet", idle=idle)
-    out = sketch.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}, name="w"), [busy, quiet])
-    return sketch.open_harness(clock=clock), out
+    builder = PlanBuilder()
+    busy = builder.source(name="busy")
+    quiet = builder.source(name="quiet", idle=idle)
+    out = builder.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}, name="w"), [busy, quiet])
+    return builder.open_harness(clock=clock), out
 
 
 def test_a_silent_source_holds_the_others_back() -> None:
@@ -194,10 +194,10 @@ def test_an_idle_source_is_ignored_and_its_return_does_not_move_the_watermark_ba
 
 def test_when_every_source_is_idle_the_watermark_stays() -> None:
     clock = ManualClock()
-    sketch = Sketch()
-    rows = sketch.source(name="s", idle="1 s")
-    out = sketch.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), rows)
-    harness = sketch.open_harness(clock=clock)
+    builder = PlanBuilder()
+    rows = builder.source(name="s", idle="1 s")
+    out = builder.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), rows)
+    harness = builder.open_harness(clock=clock)
     harness.push({"s": batch([("a", 1, 1)])})
     clock.advance(2_000_000)
     harness.push({})
@@ -205,6 +205,6 @@ def test_when_every_source_is_idle_the_watermark_stays() -> None:
 
 
 def test_an_empty_source_drains() -> None:
-    sketch = Sketch()
-    rows = sketch.source(schema=KTV)
-    assert sketch.run().rows(rows) == []
+    builder = PlanBuilder()
+    rows = builder.source(schema=KTV)
+    assert builder.run().rows(rows) == []

@@ -13,20 +13,20 @@ from penstock.operators.split import Relay, Split
 from penstock.operators.window import tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.plan.plan import Ref
-from tests.engines.reference.sketch import Ran, Sketch, errors
+from tests.support.plans import PlanBuilder, PlanRun, errors_port
 
 ROWS = [("a", 1, 0), ("b", 2, 1), ("c", 3, 2)]
 
 
-def split(function: Any, n: int = 2, *, read: tuple[str, ...] = ("0", "1"), **options: Any) -> Ran:
-    sketch = Sketch()
-    sketch.add(Split(function=function, branches=n, name="s", **options), sketch.source(ROWS))
-    ran = sketch.run(*(Ref("s", branch) for branch in read))
+def split(function: Any, n: int = 2, *, read: tuple[str, ...] = ("0", "1"), **options: Any) -> PlanRun:
+    builder = PlanBuilder()
+    builder.add(Split(function=function, branches=n, name="s", **options), builder.source(ROWS))
+    ran = builder.run(*(Ref("s", branch) for branch in read))
     assert ran.result.accounts["s"].balanced
     return ran
 
 
-def branch(ran: Ran, name: str) -> str:
+def branch(ran: PlanRun, name: str) -> str:
     return "".join(row[0] for row in ran.rows(Ref("s", name)))
 
 
@@ -53,10 +53,10 @@ def test_rows_to_a_branch_that_nobody_reads_are_unrouted() -> None:
 
 
 def test_named_branches_get_every_row_for_which_they_are_true() -> None:
-    sketch = Sketch()
+    builder = PlanBuilder()
     branches = {"small": col("v") < 2, "odd": col("v") == 1}
-    sketch.add(Split(branches=branches, name="s"), sketch.source(ROWS))
-    ran = sketch.run()
+    builder.add(Split(branches=branches, name="s"), builder.source(ROWS))
+    ran = builder.run()
     assert (branch(ran, "small"), branch(ran, "odd")) == ("ab", "b")
     assert ran.result.accounts["s"].unrouted == 1
 
@@ -72,49 +72,49 @@ def test_named_branches_get_every_row_for_which_they_are_true() -> None:
     ],
 )
 def test_what_is_not_a_branch_is_a_row_error(given: object, reason: str) -> None:
-    sketch = Sketch()
+    builder = PlanBuilder()
     op = Split(function=lambda row: given, branches=2, on_error="dead_letter", name="s")
-    out = sketch.add(op, sketch.source(ROWS[:1]))
-    ran = sketch.run()
-    assert ran.rows(errors(out)) == [("a", 1, 0, reason, "s")]
+    out = builder.add(op, builder.source(ROWS[:1]))
+    ran = builder.run()
+    assert ran.rows(errors_port(out)) == [("a", 1, 0, reason, "s")]
     assert ran.result.accounts["s"].balanced
 
 
 def test_a_predicate_that_fails_sends_the_row_to_no_branch() -> None:
-    sketch = Sketch()
+    builder = PlanBuilder()
     branches = {"all": col("v") >= 0, "bad": 1 // col("v") == 1}
-    sketch.add(Split(branches=branches, on_error="skip", name="s"), sketch.source(ROWS))
-    ran = sketch.run()
+    builder.add(Split(branches=branches, on_error="skip", name="s"), builder.source(ROWS))
+    ran = builder.run()
     assert branch(ran, "all") == "bc"
     assert ran.result.accounts["s"].errors == 1
 
 
 def test_merged_streams_have_the_least_watermark() -> None:
     # the right source stays at 2, so [0, 10) waits for it, and its row at 3 is not late
-    sketch = Sketch()
-    left = sketch.source([("a", 30, 1)], [("a", 31, 1)])
-    right = sketch.source([("b", 2, 1)], [("b", 3, 1)])
-    both = sketch.add(Relay(), [left, right])
-    out = sketch.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), both)
-    ran = sketch.run()
+    builder = PlanBuilder()
+    left = builder.source([("a", 30, 1)], [("a", 31, 1)])
+    right = builder.source([("b", 2, 1)], [("b", 3, 1)])
+    both = builder.add(Relay(), [left, right])
+    out = builder.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), both)
+    ran = builder.run()
     assert ran.rows(out) == [(0, 10, 2), (30, 40, 2)]
     assert ran.account(out).late == 0
 
 
 def test_a_source_that_has_ended_holds_nothing_back() -> None:
     # round 1: the right source has ended; the left alone moves W to 12 and closes [0, 10)
-    sketch = Sketch()
-    left = sketch.source([("a", 1, 1)], [("a", 12, 1)], [("a", 2, 1)])
-    right = sketch.source([("b", 0, 1)])
-    out = sketch.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), [left, right])
-    ran = sketch.run()
+    builder = PlanBuilder()
+    left = builder.source([("a", 1, 1)], [("a", 12, 1)], [("a", 2, 1)])
+    right = builder.source([("b", 0, 1)])
+    out = builder.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), [left, right])
+    ran = builder.run()
     assert ran.rows(out) == [(0, 10, 2), (10, 20, 1)]
     assert ran.account(out).late == 1
 
 
 def test_on_a_late_port_nothing_is_promised_so_its_windows_take_rows_of_any_age() -> None:
-    sketch = Sketch()
-    rows = sketch.source([("a", 100, 1)], [("a", 50, 1), ("a", 5, 1)], [("a", 6, 1)])
-    first = sketch.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), rows)
-    out = sketch.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), Ref(first.step, "late"))
-    assert sketch.run().rows(out) == [(0, 10, 2), (50, 60, 1)]
+    builder = PlanBuilder()
+    rows = builder.source([("a", 100, 1)], [("a", 50, 1), ("a", 5, 1)], [("a", 6, 1)])
+    first = builder.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), rows)
+    out = builder.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), Ref(first.step, "late"))
+    assert builder.run().rows(out) == [(0, 10, 2), (50, 60, 1)]

@@ -14,13 +14,13 @@ from penstock.operators.flat_map import FlatMap
 from penstock.operators.map import Map
 from penstock.operators.op import Op
 from penstock.plan.plan import Ref
-from tests.engines.reference.sketch import Ran, Rows, Sketch, batch, errors, late
+from tests.support.plans import PlanBuilder, PlanRun, Rows, batch, errors_port, late_port
 
 
-def kept(op: Op, *batches: Rows, delay: int = 0) -> tuple[Ran, Ref]:
-    sketch = Sketch()
-    out = sketch.add(op, sketch.source(*batches, delay=delay), key=("k",))
-    ran = sketch.run()
+def kept(op: Op, *batches: Rows, delay: int = 0) -> tuple[PlanRun, Ref]:
+    builder = PlanBuilder()
+    out = builder.add(op, builder.source(*batches, delay=delay), key=("k",))
+    ran = builder.run()
     assert ran.account(out).balanced
     return ran, out
 
@@ -40,9 +40,9 @@ def test_rows_reach_the_state_in_order_of_time_once_the_watermark_has_passed_the
 
 
 def test_a_row_waits_until_the_watermark_is_beyond_its_time() -> None:
-    sketch = Sketch()
-    out = sketch.add(running_sum(), sketch.source(name="s"), key=("k",))
-    harness = sketch.open_harness()
+    builder = PlanBuilder()
+    out = builder.add(running_sum(), builder.source(name="s"), key=("k",))
+    harness = builder.open_harness()
     harness.push({"s": batch([("a", 1, 1), ("a", 2, 2)])})
     assert harness.take(out).to_pylist() == [{"k": "a", "sum": 1}], "W = 2 has passed 1, not 2"
     harness.promise(3)
@@ -52,16 +52,16 @@ def test_a_row_waits_until_the_watermark_is_beyond_its_time() -> None:
 def test_a_row_behind_the_watermark_is_late() -> None:
     ran, out = kept(running_sum(), [("a", 5, 1)], [("a", 4, 2), ("a", 5, 4)])
     assert ran.rows(out) == [("a", 1), ("a", 5)]
-    assert ran.rows(late(out)) == [("a", 4, 2)]
+    assert ran.rows(late_port(out)) == [("a", 4, 2)]
     assert ran.account(out).late == 1
 
 
 def test_without_time_rows_are_handled_as_they_come() -> None:
     schema = pa.schema([("k", pa.string()), ("v", pa.int64())])
-    sketch = Sketch()
-    rows = sketch.source([("a", 5), ("a", 1)], name="s", schema=schema)
-    out = sketch.add(running_sum(), rows, key=("k",))
-    harness = sketch.open_harness()
+    builder = PlanBuilder()
+    rows = builder.source([("a", 5), ("a", 1)], name="s", schema=schema)
+    out = builder.add(running_sum(), rows, key=("k",))
+    harness = builder.open_harness()
     harness.push({"s": batch([("a", 5), ("a", 1)], schema, seq=[0, 1])})
     assert harness.take(out).to_pylist() == [{"k": "a", "sum": 5}, {"k": "a", "sum": 6}]
 
@@ -83,14 +83,14 @@ def test_a_state_may_be_a_dataclass_that_names_its_columns() -> None:
 def test_a_row_that_fails_leaves_the_accumulated_state_alone() -> None:
     ran, out = kept(running_sum(on_error="dead_letter"), [("a", 1, 1), ("a", 2, None), ("a", 3, 2)])
     assert ran.rows(out) == [("a", 1), ("a", 3)]
-    assert [row[:3] for row in ran.rows(errors(out))] == [("a", 2, None)]
+    assert [row[:3] for row in ran.rows(errors_port(out))] == [("a", 2, None)]
 
 
 @pytest.mark.parametrize("schema", [{"sum": "int64"}, {"sum": "int64", "n": "int64"}])
 def test_a_state_that_is_not_of_its_schema_is_a_row_error(schema: dict[str, str]) -> None:
     op = Accumulator(function=lambda row, state: "x", init=0, schema=schema, on_error="dead_letter")
     ran, out = kept(op, [("a", 1, 1)])
-    assert ran.rows(errors(out))[0][3].startswith("gave str 'x', not a dict")
+    assert ran.rows(errors_port(out))[0][3].startswith("gave str 'x', not a dict")
 
 
 def seen(row: Any, state: list[int]) -> dict[str, Any]:
@@ -128,6 +128,6 @@ def test_a_flat_map_with_state_gives_pairs_of_neighbours() -> None:
 
 def test_a_key_of_negative_zero_is_the_key_zero_and_is_shown_so() -> None:
     schema = pa.schema([("k", pa.float64()), ("t", pa.int64()), ("v", pa.int64())])
-    sketch = Sketch()
-    out = sketch.add(running_sum(), sketch.source([(-0.0, 1, 1), (0.0, 2, 2)], schema=schema), key=("k",))
-    assert [(str(key), value) for key, value in sketch.run().rows(out)] == [("0.0", 1), ("0.0", 3)]
+    builder = PlanBuilder()
+    out = builder.add(running_sum(), builder.source([(-0.0, 1, 1), (0.0, 2, 2)], schema=schema), key=("k",))
+    assert [(str(key), value) for key, value in builder.run().rows(out)] == [("0.0", 1), ("0.0", 3)]

@@ -21,16 +21,16 @@ from penstock.operators.split import Relay
 from penstock.operators.window import count_window
 from penstock.operators.windows import KeyedWindows
 from penstock.plan.plan import Ref
-from tests.engines.reference.sketch import Ran, Sketch, errors
+from tests.support.plans import PlanBuilder, PlanRun, errors_port
 
 ROWS = [("a", 1, 10), ("b", 2, 0), ("c", 3, None)]
 V = {"v": "int64"}
 
 
-def through(op: Op, rows: Any = None) -> tuple[Ran, Ref]:
-    sketch = Sketch()
-    out = sketch.add(op, sketch.source(ROWS if rows is None else rows))
-    ran = sketch.run()
+def through(op: Op, rows: Any = None) -> tuple[PlanRun, Ref]:
+    builder = PlanBuilder()
+    out = builder.add(op, builder.source(ROWS if rows is None else rows))
+    ran = builder.run()
     assert ran.account(out).balanced
     return ran, out
 
@@ -79,31 +79,31 @@ def test_a_flat_map_gives_any_number_of_rows_in_the_order_given() -> None:
 
 def test_a_flat_map_of_a_list_repeats_the_other_columns_and_a_null_list_has_no_rows() -> None:
     schema = pa.schema([("t", pa.int64()), ("all", pa.list_(pa.int64()))])
-    sketch = Sketch()
-    out = sketch.add(
-        FlatMap(function={"all": col("all")}), sketch.source([(1, [5, 6]), (2, None)], schema=schema)
+    builder = PlanBuilder()
+    out = builder.add(
+        FlatMap(function={"all": col("all")}), builder.source([(1, [5, 6]), (2, None)], schema=schema)
     )
-    ran = sketch.run()
+    ran = builder.run()
     assert ran.rows(out) == [(1, 5), (1, 6)]
     assert ran.account(out).passed == 2
 
 
 def test_rows_of_a_flat_map_stay_in_the_order_given_when_their_times_are_equal() -> None:
-    sketch = Sketch()
-    rows = sketch.source([("a", 1, 3), ("a", 1, 2)])
-    flat = sketch.add(
+    builder = PlanBuilder()
+    rows = builder.source([("a", 1, 3), ("a", 1, 2)])
+    flat = builder.add(
         FlatMap(function=lambda row: [{"x": 9 * row.v}, {"x": row.v}], schema={"x": "int64"}), rows
     )
-    window = sketch.add(KeyedWindows(windows=count_window(4), aggregates={"all": collect("x")}), flat)
+    window = builder.add(KeyedWindows(windows=count_window(4), aggregates={"all": collect("x")}), flat)
     # Without a number of the reader's, index 0 of both rows comes first, and ties go by the columns.
-    assert sketch.run().rows(window) == [(1, 1, 0, [18, 27, 2, 3])]
+    assert builder.run().rows(window) == [(1, 1, 0, [18, 27, 2, 3])]
 
 
 def test_a_map_keeps_the_time_of_a_row_though_the_time_column_is_gone() -> None:
-    sketch = Sketch()
-    rows = sketch.add(Select(columns=(("v", col("v")),)), sketch.source([("a", 7, 1)]))
-    out = sketch.add(KeyedWindows(windows=count_window(1), aggregates={"all": collect("v")}), rows)
-    assert sketch.run().rows(out) == [(7, 7, 0, [1])]
+    builder = PlanBuilder()
+    rows = builder.add(Select(columns=(("v", col("v")),)), builder.source([("a", 7, 1)]))
+    out = builder.add(KeyedWindows(windows=count_window(1), aggregates={"all": collect("v")}), rows)
+    assert builder.run().rows(out) == [(7, 7, 0, [1])]
 
 
 def test_a_failing_row_stops_the_run_and_names_step_function_line_and_row() -> None:
@@ -136,7 +136,7 @@ def test_skip_counts_the_rows_that_fail() -> None:
 def test_dead_letter_sends_the_row_as_it_came_with_the_reason_and_the_step() -> None:
     op = Filter(predicate=lambda row: 1 / row.v > 0, on_error="dead_letter", name="f")
     ran, out = through(op)
-    assert ran.rows(errors(out)) == [
+    assert ran.rows(errors_port(out)) == [
         ("b", 2, 0, "ZeroDivisionError: division by zero", "f"),
         ("c", 3, None, "TypeError: unsupported operand type(s) for /: 'int' and 'NoneType'", "f"),
     ]
@@ -157,7 +157,7 @@ def test_dead_letter_sends_the_row_as_it_came_with_the_reason_and_the_step() -> 
 )
 def test_what_is_not_a_row_of_the_schema_is_a_row_error(op: Op, reason: str) -> None:
     ran, out = through(op, [("a", 1, 1)])
-    assert reason in ran.rows(errors(out))[0][3]
+    assert reason in ran.rows(errors_port(out))[0][3]
 
 
 def test_when_a_flat_map_fails_midway_none_of_its_rows_leave() -> None:
@@ -199,18 +199,18 @@ def test_a_batch_function_in_flat_map_gives_any_number_of_rows() -> None:
 def test_rows_of_a_batch_flat_map_have_their_counterparts_time_or_the_last_one(
     keep: int, times: list[tuple[int, int]]
 ) -> None:
-    sketch = Sketch()
+    builder = PlanBuilder()
     op = FlatMap(function=batch_function(lambda given: double(given).slice(0, keep), schema=V))
-    flat = sketch.add(op, sketch.source([("a", 1, 1), ("a", 2, 2)]))
-    out = sketch.add(KeyedWindows(windows=count_window(1), aggregates={"all": collect("v")}), flat)
-    assert [row[:2] for row in sketch.run().rows(out)] == times
+    flat = builder.add(op, builder.source([("a", 1, 1), ("a", 2, 2)]))
+    out = builder.add(KeyedWindows(windows=count_window(1), aggregates={"all": collect("v")}), flat)
+    assert [row[:2] for row in builder.run().rows(out)] == times
 
 
 def test_a_batch_function_that_raises_is_tried_row_by_row_when_errors_are_let_by() -> None:
     op = Map(function=batch_function(double, schema=V), on_error="dead_letter")
     ran, out = through(op, [("a", 1, 1), ("b", 2, 2**62), ("c", 3, 3)])
     assert ran.rows(out) == [(2,), (6,)]
-    assert [row[:3] for row in ran.rows(errors(out))] == [("b", 2, 2**62)]
+    assert [row[:3] for row in ran.rows(errors_port(out))] == [("b", 2, 2**62)]
 
 
 def test_a_batch_function_that_raises_stops_the_run_otherwise() -> None:
@@ -261,20 +261,20 @@ class Counter:
 
 def test_a_broadcast_gives_one_copy_per_replica_and_each_replica_has_its_own_callable() -> None:
     counter = Counter()
-    sketch = Sketch()
+    builder = PlanBuilder()
     op = Map(function=counter, schema=V)
-    out = sketch.add(op, sketch.source(ROWS[:2]), degree=2, routing=Routing.BROADCAST)
-    ran = sketch.run()
+    out = builder.add(op, builder.source(ROWS[:2]), degree=2, routing=Routing.BROADCAST)
+    ran = builder.run()
     assert ran.rows(out) == [(1,), (2,), (1,), (2,)]
     assert (ran.account(out).rows_in, ran.account(out).passed) == (4, 4)
-    assert sketch.run().rows(out) == ran.rows(out), "a second run starts anew"
+    assert builder.run().rows(out) == ran.rows(out), "a second run starts anew"
     assert counter.calls == 0
 
 
 def test_any_other_routing_makes_the_degree_invisible() -> None:
-    sketch = Sketch()
-    out = sketch.add(Relay(), sketch.source(ROWS), degree=3, routing=Routing.REBALANCE)
-    assert sketch.run().rows(out) == ROWS
+    builder = PlanBuilder()
+    out = builder.add(Relay(), builder.source(ROWS), degree=3, routing=Routing.REBALANCE)
+    assert builder.run().rows(out) == ROWS
 
 
 def test_a_callable_that_cannot_be_copied_is_refused() -> None:

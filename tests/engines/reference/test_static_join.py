@@ -11,18 +11,18 @@ import pytest
 from penstock.connect.protocol import BadRow
 from penstock.errors import ConnectorError
 from penstock.operators.static_join import StaticJoin
-from tests.engines.reference.sketch import CutReader, Sketch, batch
+from tests.support.plans import BatchesReader, PlanBuilder, batch
 
 STREAM = pa.schema([("x", pa.float64()), ("t", pa.int64())])
 TABLE = pa.schema([("x", pa.float64()), ("name", pa.string())])
 
 
 def joined(how: str, keys: list[Any], table: list[Any]) -> tuple[list[Any], Any]:
-    sketch = Sketch()
-    reader = CutReader((batch(table, TABLE),), TABLE)
-    rows = sketch.source([(key, index) for index, key in enumerate(keys)], schema=STREAM)
-    out = sketch.add(StaticJoin(table=reader, on="x", how=how), rows)
-    ran = sketch.run()
+    builder = PlanBuilder()
+    reader = BatchesReader((batch(table, TABLE),), TABLE)
+    rows = builder.source([(key, index) for index, key in enumerate(keys)], schema=STREAM)
+    out = builder.add(StaticJoin(table=reader, on="x", how=how), rows)
+    ran = builder.run()
     assert ran.account(out).balanced
     return [(row[1], row[2]) for row in ran.rows(out)], ran.account(out)
 
@@ -46,9 +46,9 @@ def test_null_matches_nothing_nan_matches_nan_and_negative_zero_matches_zero() -
 
 
 def test_a_table_that_cannot_be_read_stops_the_run_before_it_starts() -> None:
-    sketch = Sketch()
-    reader = CutReader((batch([], TABLE, bad=(BadRow("?", "no number", "t.csv:3"),)),), TABLE)
-    sketch.add(StaticJoin(table=reader, on="x", name="look"), sketch.source(schema=STREAM))
+    builder = PlanBuilder()
+    reader = BatchesReader((batch([], TABLE, bad=(BadRow("?", "no number", "t.csv:3"),)),), TABLE)
+    builder.add(StaticJoin(table=reader, on="x", name="look"), builder.source(schema=STREAM))
     with pytest.raises(ConnectorError, match=r"t\.csv:3") as failure:
-        sketch.run()
+        builder.run()
     assert failure.value.step == "look"

@@ -11,20 +11,20 @@ from penstock.clock import ManualClock
 from penstock.operators.aggregates import count, event_time_max, sum
 from penstock.operators.window import Sliding, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows
-from tests.engines.reference.sketch import Ran, Rows, Sketch, batch, late
+from tests.support.plans import PlanBuilder, PlanRun, Rows, batch, late_port
 
 
 def windowed(
     *batches: Rows, window: Any = None, delay: int = 0, key: tuple[str, ...] = ("k",), **options: Any
-) -> Ran:
-    sketch = Sketch()
+) -> PlanRun:
+    builder = PlanBuilder()
     options.setdefault("aggregates", {"n": count(), "total": sum("v")})
-    rows = sketch.source(*batches, delay=delay)
-    sketch.add(KeyedWindows(windows=window or tumbling(10), name="w", **options), rows, key=key)
-    return sketch.run()
+    rows = builder.source(*batches, delay=delay)
+    builder.add(KeyedWindows(windows=window or tumbling(10), name="w", **options), rows, key=key)
+    return builder.run()
 
 
-def results(ran: Ran) -> list[tuple[Any, ...]]:
+def results(ran: PlanRun) -> list[tuple[Any, ...]]:
     (ref,) = (ref for ref in ran.result.collected if str(ref) == "w")
     return ran.rows(ref)
 
@@ -78,11 +78,11 @@ def test_a_row_late_for_some_of_its_windows_counts_in_the_others() -> None:
 
 
 def test_a_row_late_for_all_its_windows_goes_to_late() -> None:
-    sketch = Sketch()
-    rows = sketch.source([("a", 30, 1)], [("a", 7, 2)])
-    out = sketch.add(KeyedWindows(windows=sliding(10, 5), aggregates={"n": count()}), rows, key=("k",))
-    ran = sketch.run()
-    assert ran.rows(late(out)) == [("a", 7, 2)]
+    builder = PlanBuilder()
+    rows = builder.source([("a", 30, 1)], [("a", 7, 2)])
+    out = builder.add(KeyedWindows(windows=sliding(10, 5), aggregates={"n": count()}), rows, key=("k",))
+    ran = builder.run()
+    assert ran.rows(late_port(out)) == [("a", 7, 2)]
     assert ran.account(out).late_by_window == {"sliding 10 us every 5 us": 2}
     assert ran.account(out).balanced
 
@@ -101,11 +101,11 @@ def test_without_a_key_all_rows_are_one_group() -> None:
 
 def test_null_is_a_key_nan_equals_nan_and_negative_zero_equals_zero() -> None:
     schema = pa.schema([("x", pa.float64()), ("t", pa.int64())])
-    sketch = Sketch()
+    builder = PlanBuilder()
     values = [None, float("nan"), float("nan"), -0.0, 0.0, None]
-    rows = sketch.source([(value, 1) for value in values], schema=schema)
-    out = sketch.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), rows, key=("x",))
-    (null, zero, nan) = sketch.run().rows(out)
+    rows = builder.source([(value, 1) for value in values], schema=schema)
+    out = builder.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), rows, key=("x",))
+    (null, zero, nan) = builder.run().rows(out)
     assert null == (None, 0, 10, 2)
     assert (str(zero[0]), zero[3]) == ("0.0", 2)
     assert (str(nan[0]), nan[3]) == ("nan", 2)
@@ -115,10 +115,10 @@ def test_lists_and_structs_can_be_keys() -> None:
     schema = pa.schema(
         [("x", pa.list_(pa.int64())), ("y", pa.struct([("z", pa.string())])), ("t", pa.int64())]
     )
-    sketch = Sketch()
-    rows = sketch.source([([1, 2], {"z": "é"}, 1), ([1, 2], {"z": "é"}, 2), ([1], None, 3)], schema=schema)
-    out = sketch.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), rows, key=("x", "y"))
-    assert sketch.run().rows(out) == [([1], None, 0, 10, 1), ([1, 2], {"z": "é"}, 0, 10, 2)]
+    builder = PlanBuilder()
+    rows = builder.source([([1, 2], {"z": "é"}, 1), ([1, 2], {"z": "é"}, 2), ([1], None, 3)], schema=schema)
+    out = builder.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), rows, key=("x", "y"))
+    assert builder.run().rows(out) == [([1], None, 0, 10, 1), ([1, 2], {"z": "é"}, 0, 10, 2)]
 
 
 def test_several_windows_are_labelled_and_a_row_is_late_only_if_late_for_all() -> None:
@@ -147,32 +147,32 @@ def test_results_are_released_per_key_by_end_then_start() -> None:
 
 def test_windows_after_windows_lose_nothing() -> None:
     # a result's time is window_end - 1, so [0, 10) and [10, 20) are both in [0, 20)
-    sketch = Sketch()
-    rows = sketch.source([("a", 1, 1)], [("a", 11, 2)], [("a", 21, 4)], [("a", 45, 8)], delay=3)
-    ten = sketch.add(
+    builder = PlanBuilder()
+    rows = builder.source([("a", 1, 1)], [("a", 11, 2)], [("a", 21, 4)], [("a", 45, 8)], delay=3)
+    ten = builder.add(
         KeyedWindows(windows=tumbling(10), aggregates={"total": sum("v")}, lateness=2), rows, key=("k",)
     )
-    twenty = sketch.add(KeyedWindows(windows=tumbling(20), aggregates={"sum": sum("total")}), ten)
-    ran = sketch.run()
+    twenty = builder.add(KeyedWindows(windows=tumbling(20), aggregates={"sum": sum("total")}), ten)
+    ran = builder.run()
     assert ran.rows(twenty) == [("a", 0, 20, 3), ("a", 20, 40, 4), ("a", 40, 60, 8)]
     assert ran.account(twenty).late == 0
 
 
 def test_bounds_are_given_in_the_time_columns_own_unit() -> None:
-    sketch = Sketch()
-    rows = sketch.source([("a", 7, 1)], time="t", time_unit="s", delay="0 s")
+    builder = PlanBuilder()
+    rows = builder.source([("a", 7, 1)], time="t", time_unit="s", delay="0 s")
     aggregates = {"latest": event_time_max()}
-    out = sketch.add(KeyedWindows(windows=tumbling("1 min"), aggregates=aggregates), rows, key=("k",))
-    assert sketch.run().rows(out) == [("a", 0, 60, 7)]
+    out = builder.add(KeyedWindows(windows=tumbling("1 min"), aggregates=aggregates), rows, key=("k",))
+    assert builder.run().rows(out) == [("a", 0, 60, 7)]
 
 
 def test_early_results_are_given_by_the_clock_for_windows_that_changed() -> None:
     clock = ManualClock()
-    sketch = Sketch()
-    rows = sketch.source(name="s")
+    builder = PlanBuilder()
+    rows = builder.source(name="s")
     op = KeyedWindows(windows=tumbling(10), aggregates={"n": count()}, early="1 ms")
-    out = sketch.add(op, rows, key=("k",))
-    harness = sketch.open_harness(clock=clock)
+    out = builder.add(op, rows, key=("k",))
+    harness = builder.open_harness(clock=clock)
     harness.push({"s": batch([("a", 1, 1)])})
     assert harness.take(out).num_rows == 0, "the clock has not moved"
     clock.advance(1_000)
@@ -192,18 +192,18 @@ def test_early_results_are_given_by_the_clock_for_windows_that_changed() -> None
 
 
 def test_with_drain_false_open_windows_stay() -> None:
-    sketch = Sketch()
-    rows = sketch.source([("a", 1, 1)], [("a", 12, 1)])
-    out = sketch.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), rows, key=("k",))
-    ran = sketch.run(drain=False)
+    builder = PlanBuilder()
+    rows = builder.source([("a", 1, 1)], [("a", 12, 1)])
+    out = builder.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), rows, key=("k",))
+    ran = builder.run(drain=False)
     assert ran.rows(out) == [("a", 0, 10, 1)]
     assert ran.result.outcome == "stopped"
 
 
 def test_with_drain_false_a_source_that_has_ended_still_holds_back() -> None:
     # the right source ends at W = 1: a later run may go on from there, so [0, 10) stays open
-    sketch = Sketch()
-    left = sketch.source([("a", 1, 1)], [("a", 12, 1)], [("a", 13, 1)])
-    right = sketch.source([("b", 1, 1)])
-    out = sketch.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), [left, right])
-    assert sketch.run(drain=False).rows(out) == []
+    builder = PlanBuilder()
+    left = builder.source([("a", 1, 1)], [("a", 12, 1)], [("a", 13, 1)])
+    right = builder.source([("b", 1, 1)])
+    out = builder.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), [left, right])
+    assert builder.run(drain=False).rows(out) == []

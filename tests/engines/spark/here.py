@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.engines.checkpoint.checkpoint import Checkpoint, described
+from penstock.engines.checkpoint.checkpoint import Checkpoint
+from penstock.engines.checkpoint.graph import describe_graph
 from penstock.engines.protocol import EngineHarness, Gap, RunOptions, RunResult
 from penstock.engines.spark.driver.jobs import SparkJobs
 from penstock.engines.spark.driver.loop import DriverLoop
@@ -126,7 +127,7 @@ class InProcessSparkEngine:
 
     def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> InProcessRun:
         """Run the plan to its end."""
-        checkpoint = Checkpoint(options.checkpoint, described(plan))
+        checkpoint = Checkpoint(options.checkpoint, describe_graph(plan))
         fragments = split_into_fragments(plan)
         rounds = DriverLoop(
             plan,

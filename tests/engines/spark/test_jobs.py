@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import penstock as ps
-from penstock.engines.checkpoint.state_files import Place, StateFiles
+from penstock.engines.checkpoint.state_files import StateFiles, StateHandle
 from penstock.engines.spark.driver.epochs import PlannedRound
 from penstock.engines.spark.driver.jobs import LITTLE_KEPT, LITTLE_SENT, LITTLE_WORK, ROW, balance_slots
 from penstock.engines.spark.fragment_plan import JobTask, RoundPlan
@@ -26,7 +26,7 @@ def jobs() -> InProcessJobs:
 
 
 def task(kept: int = 0) -> JobTask:
-    state = {"sums": {7: Place("0000000001-1-0-abc.state", 0, kept)}}
+    state = {"sums": {7: StateHandle("0000000001-1-0-abc.state", 0, kept)}}
     return JobTask((RoundPlan(0, 0, {}),), "this", "last", state, StateFiles("state", durable=False))
 
 

@@ -14,12 +14,22 @@ from pathlib import Path
 
 import pytest
 
-from penstock.crash_points import CARRIED, COMMITTED, LET_GO, POINTS, READ, RENAMED, SHOWN, STAGED, WRITTEN
+from penstock.crash_points import (
+    CLEANED,
+    COMMITTED,
+    POINTS,
+    PROCESSED,
+    PUBLISHED,
+    READ,
+    RENAMED,
+    STAGED,
+    WRITTEN,
+)
 from tests.engines.spark import dying
 from tests.engines.spark.dying_program import DIED
 
 pytestmark = pytest.mark.slow
-CHAIN = [(READ, 2), (CARRIED, 1), (COMMITTED, 2), (STAGED, 2), (RENAMED, 1), (LET_GO, 1)]
+CHAIN = [(READ, 2), (PROCESSED, 1), (COMMITTED, 2), (STAGED, 2), (RENAMED, 1), (CLEANED, 1)]
 """How often each point is passed before the process ends there: each restart gets a little further."""
 
 
@@ -29,7 +39,7 @@ def program(folder: Path, *args: str) -> subprocess.Popen[str]:
 
 
 def test_a_program_that_dies_at_every_point_in_turn_writes_every_row_once(tmp_path: Path) -> None:
-    of_the_run = set(POINTS) - {WRITTEN, SHOWN}  # a writer's own points are all tried in test_crash.py
+    of_the_run = set(POINTS) - {WRITTEN, PUBLISHED}  # a writer's own points are all tried in test_crash.py
     assert {point for point, _ in CHAIN} == of_the_run
     for point, number in CHAIN:
         run = program(tmp_path, point, str(number))

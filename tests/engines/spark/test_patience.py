@@ -122,7 +122,7 @@ class Died(BaseException):
     """The run ends here."""
 
 
-@pytest.mark.parametrize("point", [crash_points.READ, crash_points.CARRIED, crash_points.COMMITTED])
+@pytest.mark.parametrize("point", [crash_points.READ, crash_points.PROCESSED, crash_points.COMMITTED])
 def test_rows_keep_the_time_at_which_they_were_read_when_a_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:

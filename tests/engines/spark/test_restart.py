@@ -252,12 +252,6 @@ def test_a_folder_may_be_written_as_a_file_address(program: Program) -> None:
     assert (program.folder / "checkpoint" / "penstock.json").exists()
 
 
-def test_a_newer_format_is_refused(begun: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.engines.checkpoint.checkpoint.FORMAT", 0)
-    with pytest.raises(CheckpointError, match="the checkpoint has format 2, and this Penstock reads up to 0"):
-        begun.run()
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full")
 @pytest.mark.parametrize("full", ["state", "manifest"])
 def test_a_full_disk_is_told_and_nothing_is_lost(

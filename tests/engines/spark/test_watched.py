@@ -9,12 +9,12 @@ import pytest
 from penstock import crash_points
 from penstock.connect.readers import following
 from penstock.errors import PenstockError
-from tests.engines.watching import Died, dying_at, put, run, written
+from tests.support.file_runs import Died, dying_at, put, run, written
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("point", [crash_points.NOTED, crash_points.CARRIED, crash_points.COMMITTED])
+@pytest.mark.parametrize("point", [crash_points.JOURNALED, crash_points.PROCESSED, crash_points.COMMITTED])
 def test_a_run_that_dies_goes_on_with_every_file_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from penstock.connect.batches import joined
 from penstock.connect.protocol import Delivery
-from penstock.crash_points import SHOWN, WRITTEN, reached
+from penstock.crash_points import PUBLISHED, WRITTEN, pass_crash_point
 from penstock.errors import ConnectorError
 from penstock.frozen import dataclass
 
@@ -263,9 +263,9 @@ class FolderOutput:
         with naming(self._folder):
             sheet.finish()
             _sync(self._staged(batch))
-            reached(WRITTEN)
+            pass_crash_point(WRITTEN)
             self._staged(batch).replace(self._folder / self._part(batch))
-            reached(SHOWN)
+            pass_crash_point(PUBLISHED)
             sync_folder(self._folder)
             self._manifest = self._manifest.with_committed(batch)
             self._manifest.save(self._folder)

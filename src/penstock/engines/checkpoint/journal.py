@@ -18,7 +18,7 @@ import xxhash
 
 from penstock.connect.readers.planned import Noted
 from penstock.connect.writers.folder import sync_folder
-from penstock.crash_points import NOTED, reached
+from penstock.crash_points import JOURNALED, pass_crash_point
 from penstock.errors import CheckpointError
 from penstock.expr.failure import reason_of
 
@@ -50,7 +50,7 @@ class Journal:
                 os.fsync(file.fileno())
         except OSError as cause:
             raise self._unwritable(cause) from cause
-        reached(NOTED)
+        pass_crash_point(JOURNALED)
 
     def _read(self) -> list[Noted]:
         if not self._path.exists():

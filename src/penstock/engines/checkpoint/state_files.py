@@ -1,9 +1,11 @@
-"""State on storage that driver and workers both reach: workers write it, the driver's manifest names it.
+"""Files of saved state, on storage that the driver and all workers reach.
 
-A file holds pieces of state one after the other, each with its checksum at its end (`stages/snapshot.py`),
-compressed together: what pieces of one step say of themselves is the same in all of them. It counts only once
-a manifest names it, so a file that a failed task left behind is garbage, not damage; and a file is never
-written twice.
+Workers write them and the driver's manifest refers to them. A file holds pieces of state one after the other,
+each ending with its checksum (`stages/snapshot.py`), compressed together because the pieces of one step have
+equal headers.
+
+Invariant: a file counts only once a manifest refers to it, and it is never written twice. So a file that a
+failed task left behind is garbage, not damage.
 """
 
 from __future__ import annotations
@@ -23,68 +25,69 @@ from penstock.expr.failure import reason_of
 from penstock.frozen import dataclass
 from penstock.stages.snapshot import count_saved_rows
 
-_CHECK = 8
-"""Bytes of a checksum."""
-
-_MOST_PACKED = 1 << 16
-"""More than zstd can make of a byte."""
-_LENGTH = 8
-"""Bytes at the front of a file that say how long it is when it is not compressed."""
+_CHECKSUM_NBYTES = 8
+_LENGTH_NBYTES = 8
+"""Size of the prefix of a file that holds its length before compression."""
+_MAX_RATIO = 1 << 16
+"""More than zstd can compress a byte."""
 
 
-class Place(NamedTuple):
-    """Where a piece is: the file's name, the first byte once it is not compressed, how many; and its rows."""
+class StateHandle(NamedTuple):
+    """Where a piece of state is: its file, its offset and size before compression, and its number of rows."""
 
     file: str
-    at: int
+    offset: int
     nbytes: int
     rows: int = 0
 
 
-Places = Mapping[str, Mapping[int, Place]]
+StateHandles = Mapping[str, Mapping[int, StateHandle]]
 """step -> bucket -> where its piece is."""
 
 
-def kept(state: Places) -> tuple[int, int]:
-    """How many bytes all pieces have, and how many rows."""
-    places = [place for found in state.values() for place in found.values()]
-    return sum(place.nbytes for place in places), sum(place.rows for place in places)
+def state_size(state: StateHandles) -> tuple[int, int]:
+    """Returns the number of bytes and of rows in all pieces."""
+    handles = [handle for by_bucket in state.values() for handle in by_bucket.values()]
+    return sum(handle.nbytes for handle in handles), sum(handle.rows for handle in handles)
 
 
 @dataclass(frozen=True, slots=True)
 class StateFiles:
-    """The folder of state files. `durable` says that they must outlive a crash of the machine."""
+    """The folder of state files.
+
+    durable  whether files must survive a crash of the machine
+    """
 
     folder: str
     durable: bool
 
     def write(
         self, version: int, part: str, pieces: Mapping[str, Mapping[int, bytes]]
-    ) -> dict[str, dict[int, Place]]:
-        """Write the pieces of some steps into one file; gives where each is."""
-        places: dict[str, dict[int, Place]] = {}
+    ) -> dict[str, dict[int, StateHandle]]:
+        """Writes the pieces of some steps into one file and returns where each is."""
+        state: dict[str, dict[int, StateHandle]] = {}
         name = f"{version:010d}-{part}-{uuid.uuid4().hex[:12]}.state"
-        at, bodies = 0, []
-        for step, found in pieces.items():
-            places[step] = {}
-            for bucket, body in found.items():
-                places[step][bucket] = Place(name, at, len(body), count_saved_rows(body))
+        offset, bodies = 0, []
+        for step, by_bucket in pieces.items():
+            state[step] = {}
+            for bucket, body in by_bucket.items():
+                state[step][bucket] = StateHandle(name, offset, len(body), count_saved_rows(body))
                 bodies.append(body)
-                at += len(body)
+                offset += len(body)
         if bodies:
-            self._put(name, _deflated(b"".join(bodies)))
-        return places
+            self._write_file(name, _compress(b"".join(bodies)))
+        return state
 
-    def read(self, places: Mapping[int, Place], step: str) -> dict[int, bytes]:
-        """The pieces at these places."""
-        found: dict[int, bytes] = {}
+    def read(self, handles: Mapping[int, StateHandle], step: str) -> dict[int, bytes]:
+        """Returns the pieces of a step by bucket; raises CheckpointError if one is missing or damaged."""
+        pieces: dict[int, bytes] = {}
         files: dict[str, bytes] = {}
-        for bucket, place in places.items():
-            name = place.file
+        for bucket, (name, offset, nbytes, _) in handles.items():
             try:
                 if name not in files:
-                    files[name] = _inflated((Path(self.folder) / name).read_bytes())
-                found[bucket] = _checked(files[name][place.at : place.at + place.nbytes], place.nbytes)
+                    files[name] = _decompress((Path(self.folder) / name).read_bytes())
+                pieces[bucket] = files[name][offset : offset + nbytes]
+                _verify(pieces[bucket], nbytes)
             except (OSError, ValueError) as cause:
                 raise CheckpointError(
                     f'saved state of step "{step}" cannot be read',
@@ -92,9 +95,9 @@ class StateFiles:
                     detail=f"state/{name}: {reason_of(cause)}",
                     hint="bring the file back, or start with an empty checkpoint folder",
                 ) from cause
-        return found
+        return pieces
 
-    def _put(self, name: str, data: bytes) -> None:
+    def _write_file(self, name: str, data: bytes) -> None:
         path = Path(self.folder) / name
         try:
             with path.open("xb") as file:
@@ -112,24 +115,24 @@ class StateFiles:
             ) from cause
 
 
-def _deflated(data: bytes) -> bytes:
+def _compress(data: bytes) -> bytes:
     packed: bytes = pa.compress(data, codec="zstd", asbytes=True)
-    return len(data).to_bytes(_LENGTH, "little") + packed
+    return len(data).to_bytes(_LENGTH_NBYTES, "little") + packed
 
 
-def _inflated(data: bytes) -> bytes:
-    """What was written; ValueError or OSError if that is not to be had."""
-    length = int.from_bytes(data[:_LENGTH], "little")
-    if length > _MOST_PACKED * len(data):  # else a damaged length would ask for all memory there is
+def _decompress(data: bytes) -> bytes:
+    """Returns the contents of a file; raises ValueError or OSError if it is damaged."""
+    length = int.from_bytes(data[:_LENGTH_NBYTES], "little")
+    # Why: a damaged length would otherwise allocate all memory there is.
+    if length > _MAX_RATIO * len(data):
         raise ValueError(f"it says that it has {length} bytes, from {len(data)}")
-    found: bytes = pa.decompress(data[_LENGTH:], length, codec="zstd", asbytes=True)
-    return found
+    contents: bytes = pa.decompress(data[_LENGTH_NBYTES:], length, codec="zstd", asbytes=True)
+    return contents
 
 
-def _checked(piece: bytes, length: int) -> bytes:
-    """The piece, if it is whole and ends with the checksum of what is before."""
+def _verify(piece: bytes, length: int) -> None:
+    """Raises ValueError unless the piece is whole and ends with the checksum of what is before."""
     if len(piece) != length:
         raise ValueError(f"it ends after {len(piece)} of {length} bytes")
-    if xxhash.xxh3_64_digest(piece[:-_CHECK]) != piece[-_CHECK:]:
+    if xxhash.xxh3_64_digest(piece[:-_CHECKSUM_NBYTES]) != piece[-_CHECKSUM_NBYTES:]:
         raise ValueError("its checksum does not fit")
-    return piece

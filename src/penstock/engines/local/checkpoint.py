@@ -16,9 +16,9 @@ from typing import Any
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.crash_points import CARRIED, reached
-from penstock.engines.checkpoint.checkpoint import Checkpoint, Manifest, in_form
-from penstock.engines.checkpoint.state_files import Place, kept
+from penstock.crash_points import PROCESSED, pass_crash_point
+from penstock.engines.checkpoint.checkpoint import Checkpoint, Manifest, convert_state
+from penstock.engines.checkpoint.state_files import StateHandle, state_size
 from penstock.engines.frontiers import Frontier
 from penstock.engines.local.rescale.rescale import initial_owners
 from penstock.engines.local.tasks.chain import ChainedStep, StageStep
@@ -32,7 +32,7 @@ from penstock.stages.stage import Stage
 from penstock.stages.window.stage import WindowStage
 from penstock.timing.watermark import BEFORE_ALL
 
-State = dict[str, dict[int, Place]]
+State = dict[str, dict[int, StateHandle]]
 NEVER = -1
 """The round that is saved next, after a failure."""
 
@@ -45,9 +45,9 @@ class CheckpointCoordinator:
 
     def __init__(self, checkpoint: Checkpoint, clock: Clock, *, every: int) -> None:
         self._checkpoint, self._clock, self._every = checkpoint, clock, every
-        self.done = checkpoint.latest()
+        self.done = checkpoint.latest_manifest()
         if self.done.drained:
-            raise checkpoint.is_drained()
+            raise checkpoint.drained_error()
         self._graph: ExecutionGraph
         self._lock = threading.Lock()
         self._storing = threading.Lock()  # no file is let go between its writing and its being known
@@ -64,11 +64,11 @@ class CheckpointCoordinator:
         for reader in graph.readers.values():
             name = reader.step.name
             position = self.done.positions.get(name, (0, 0))
-            watermark = self.done.watermarks.get(name, BEFORE_ALL)
+            watermark = self.done.source_watermarks.get(name, BEFORE_ALL)
             reader.resume(position, watermark, self._checkpoint.journal)
         for node in graph.tasks:
             for chained in chain_of(node):
-                frontier = Frontier(self.done.reached.get(chained.step.name, BEFORE_ALL))
+                frontier = Frontier(self.done.step_watermarks.get(chained.step.name, BEFORE_ALL))
                 if isinstance(chained, StageStep):
                     chained.frontier = frontier
                     self._resume_showing(chained.stage)
@@ -78,15 +78,15 @@ class CheckpointCoordinator:
         for step in self.done.state:
             heirs = list(_heirs(graph, step))
             for form in {stage.form for stage, _ in heirs if isinstance(stage, WindowStage)}:
-                self._known.state[step] = dict(in_form(graph.plan[step], self.done, files, form))
+                self._known.state[step] = dict(convert_state(graph.plan[step], self.done, files, form))
             pieces = files.read(self._known.state[step], step)
             for stage, inherits in heirs:
                 stage.restore({bucket: piece for bucket, piece in pieces.items() if inherits(bucket)})
 
     def _resume_showing(self, stage: Stage) -> None:
         """Show open windows as often as if there had been no end; also if the clock has been put back."""
-        if isinstance(stage, WindowStage) and stage.site.step in self.done.shown:
-            stage.shown_at = min(self.done.shown[stage.site.step], stage.shown_at)
+        if isinstance(stage, WindowStage) and stage.site.step in self.done.early_fired_at:
+            stage.shown_at = min(self.done.early_fired_at[stage.site.step], stage.shown_at)
 
     def begin(self, number: int) -> None:
         """The first source begins a round: is its end to be saved?"""
@@ -140,7 +140,7 @@ class CheckpointCoordinator:
         if all(reader.frontier.over for reader in self._graph.readers.values()):
             self._round = None  # the run is about to end, and is saved then
             return None
-        reached(CARRIED)
+        pass_crash_point(PROCESSED)
         event = self._commit(number + 1, drained=False)
         self._round = None
         return event
@@ -179,7 +179,7 @@ class CheckpointCoordinator:
                 manifest = self._known.manifest(rounds, accounts, drained=drained)
                 waiting = {name for found in self._later for name in found.files()}
             nbytes = self._checkpoint.commit(manifest, waiting)
-        return StateSaved(self._clock.now(), rounds - 1, nbytes, *kept(manifest.state))
+        return StateSaved(self._clock.now(), rounds - 1, nbytes, *state_size(manifest.state))
 
 
 class _Known:
@@ -187,10 +187,10 @@ class _Known:
 
     def __init__(self, done: Manifest) -> None:
         self.positions = dict(done.positions)
-        self.watermarks = dict(done.watermarks)
-        self.reached = dict(done.reached)
+        self.watermarks = dict(done.source_watermarks)
+        self.reached = dict(done.step_watermarks)
         self.state: State = {step: dict(places) for step, places in done.state.items()}
-        self.shown = dict(done.shown)
+        self.shown = dict(done.early_fired_at)
 
     def note(self, chained: ChainedStep) -> None:
         """What a chained has come to."""

@@ -86,9 +86,10 @@ class LocalRun(BackgroundRun):
         outcome, folder = "failed", None
         try:
             if self._options.checkpoint is not None:
-                from penstock.engines.checkpoint.checkpoint import Checkpoint, described
+                from penstock.engines.checkpoint.checkpoint import Checkpoint
+                from penstock.engines.checkpoint.graph import describe_graph
 
-                folder = Checkpoint(self._options.checkpoint, described(self._plan))
+                folder = Checkpoint(self._options.checkpoint, describe_graph(self._plan))
             run = self._made = self._make(folder)
             outcome = self._carry(run, folder)
         except PenstockError as failure:
@@ -212,7 +213,7 @@ def report_start(plan: Plan, clock: Clock, events: EventSink) -> None:
 
 def open_sinks(run: Runtime, folder: Checkpoint | None = None) -> None:
     """Open all sinks; if one fails, those that are open are closed again."""
-    known = ((folder and folder.known) or {}).get("steps", {})
+    known = ((folder and folder.saved_graph) or {}).get("steps", {})
     try:
         for name, writer in run.graph.writers.items():
             saving = run.progress.checkpoint

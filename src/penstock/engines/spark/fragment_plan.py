@@ -10,7 +10,7 @@ from dataclasses import field
 
 import pyarrow as pa
 
-from penstock.engines.checkpoint.state_files import Places, StateFiles
+from penstock.engines.checkpoint.state_files import StateFiles, StateHandles
 from penstock.engines.frontiers import WatermarkAdvance
 from penstock.engines.spark.fragments import Edge, Fragment, Fragments
 from penstock.engines.spark.worker.files import FileReadPlan
@@ -86,7 +86,7 @@ class JobTask:
     rounds: tuple[RoundPlan, ...]
     job: str
     after: str
-    state: Places
+    state: StateHandles
     files: StateFiles
 
     @property

@@ -8,7 +8,7 @@ from typing import Protocol
 from penstock.accounts import Accounts
 from penstock.connect.plain import PlainBatch
 from penstock.connect.protocol import SourceBatch
-from penstock.crash_points import READ, reached
+from penstock.crash_points import READ, pass_crash_point
 from penstock.engines.frontiers import Frontier
 from penstock.engines.local.fast_rows.context import RowContext
 from penstock.engines.local.fast_rows.pipeline import RowPipeline, build_source_pipeline
@@ -203,7 +203,7 @@ class SourceTask(Task):
                 return False
             reader.end()
         if self.progress.checkpoint is not None:
-            reached(READ)
+            pass_crash_point(READ)
         self.progress.record_read(
             self.round_group, self.round, reader.step.name, None if self._feed.over else n_rows
         )

@@ -117,13 +117,13 @@ class EpochPlanner:
         """Go on from where another run had come to; rounds that it had begun are the same again."""
         self._next = self._begun = done.rounds
         self._foreseen = dict(foreseen)
-        self._frontiers = Frontiers(self._plan, done.reached)
-        self._showing.resume(done.shown)
+        self._frontiers = Frontiers(self._plan, done.step_watermarks)
+        self._showing.resume(done.early_fired_at)
         self._patience.begin()
         for reader in self._readers:
             name = reader.step.name
             position = done.positions.get(name, (0, 0))
-            reader.resume(position, done.watermarks.get(name, BEFORE_ALL), journal)
+            reader.resume(position, done.source_watermarks.get(name, BEFORE_ALL), journal)
 
     def rounds(self) -> list[PlannedRound]:
         """The next rounds: several where the input ends by itself, one where it must be waited for."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.engines.checkpoint.state_files import kept
+from penstock.engines.checkpoint.state_files import state_size
 from penstock.engines.spark.driver.reports import JobResult, read_job_result
 from penstock.engines.spark.fragment_plan import FragmentPlan, JobTask, RoundPlan, plan_fragment
 from penstock.engines.spark.fragments import DRIVER, Fragments
@@ -98,7 +98,7 @@ class SparkJobs:
     def _is_little(self, given: Sequence[WireRow], task: JobTask, files: Files) -> bool:
         """Whether one task is enough: little to carry, little to keep, and little to do the last time."""
         n_sent = sum(_weight(sent) for sent in given)
-        n_kept, _ = kept(task.state)
+        n_kept, _ = state_size(task.state)
         return not files and n_sent <= LITTLE_SENT and n_kept <= LITTLE_KEPT and self._worked <= LITTLE_WORK
 
     def _spread(self, given: Sequence[WireRow], task: JobTask, files: Files) -> JobResult:

@@ -13,9 +13,9 @@ import pyarrow as pa
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
-from penstock.crash_points import CARRIED, READ, reached
-from penstock.engines.checkpoint.checkpoint import Checkpoint, Manifest, in_form
-from penstock.engines.checkpoint.state_files import kept
+from penstock.crash_points import PROCESSED, READ, pass_crash_point
+from penstock.engines.checkpoint.checkpoint import Checkpoint, Manifest, convert_state
+from penstock.engines.checkpoint.state_files import state_size
 from penstock.engines.sinks import SinkWriter
 from penstock.engines.spark.driver.epochs import EpochPlanner, PlannedRound
 from penstock.engines.spark.driver.jobs import SparkJobs
@@ -183,18 +183,18 @@ class DriverLoop:
 
     def open(self) -> None:
         """Take up the checkpoint and open all sinks."""
-        done = self._checkpoint.latest()
+        done = self._checkpoint.latest_manifest()
         if done.drained:
-            raise self._checkpoint.is_drained()
+            raise self._checkpoint.drained_error()
         # Workers know no form of windows but that by key.
         files, plan = self._checkpoint.files, self._plan
-        state = {name: in_form(plan[name], done, files, BY_KEY) for name in done.state}
+        state = {name: convert_state(plan[name], done, files, BY_KEY) for name in done.state}
         self._done, self._begun = replace(done, state=state), done.rounds
         for name, saved in done.accounts.items():
             if name in self.accounts:
                 self.accounts[name].add(Accounts(**saved))
-        self._ahead.resume(done, self._checkpoint.foreseen(), self._checkpoint.journal)
-        self.delivering.open((self._checkpoint.known or {}).get("steps", {}))
+        self._ahead.resume(done, self._checkpoint.planned_rounds(), self._checkpoint.journal)
+        self.delivering.open((self._checkpoint.saved_graph or {}).get("steps", {}))
         self._checkpoint.adopt()
 
     def close(self) -> None:
@@ -207,8 +207,8 @@ class DriverLoop:
         """Carry the rounds that are ready; False when there are no more."""
         ready = self._ahead.rounds()
         if ready and self._checkpoint.durable and self._patience.timely:
-            self._checkpoint.foresee({each.plan.number: each.told for each in ready})
-        reached(READ)
+            self._checkpoint.save_planned_rounds({each.plan.number: each.told for each in ready})
+        pass_crash_point(READ)
         if ready:
             self._carry(ready)
         self._raise(self._failure or self._ahead.failure)
@@ -246,7 +246,7 @@ class DriverLoop:
         if came is None:
             self._carry_from_here(ready)
             return
-        reached(CARRIED)
+        pass_crash_point(PROCESSED)
         if came.failed is not None and len(ready) > 1:
             for each in ready:
                 self._carry([each])
@@ -323,7 +323,7 @@ class DriverLoop:
             if isinstance(reader, StreamSourceReader):
                 reader.committed(last.positions[reader.step.name][0])
         if came.saved:
-            self._events(StateSaved(self._clock.now(), last.plan.number, nbytes, *kept(state)))
+            self._events(StateSaved(self._clock.now(), last.plan.number, nbytes, *state_size(state)))
 
     def _write_round(self, ready: PlannedRound, came: JobResult, parts: Mapping[str, int]) -> None:
         self._telling.count(ready, came, self.accounts)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.engines.checkpoint.state_files import Place
+from penstock.engines.checkpoint.state_files import StateHandle
 from penstock.engines.spark.driver.epochs import PlannedRound
 from penstock.engines.spark.jvm.carry import JvmSource
 from penstock.engines.spark.wire import COUNTED, FAILED, FATES, REASONS, SAVED, WORKED, from_wire
@@ -40,7 +40,7 @@ class JobResult:
 
     rows: dict[int, dict[int, list[bytes]]] = field(default_factory=dict)
     counted: list[tuple[int, Mapping[str, Mapping[str, Any]]]] = field(default_factory=list)
-    saved: dict[str, dict[int, Place]] = field(default_factory=dict)
+    saved: dict[str, dict[int, StateHandle]] = field(default_factory=dict)
     failed: PenstockError | None = None
     fates: dict[tuple[int, str], Fates] = field(default_factory=dict)
     worked: int = 0
@@ -68,7 +68,7 @@ def read_job_result(table: pa.Table) -> JobResult:
             found.counted.append((sent.round, json.loads(sent.body)))
         elif sent.edge == SAVED:
             for step, places in json.loads(sent.body).items():
-                found.saved.setdefault(step, {}).update({b: Place(*place) for b, place in places})
+                found.saved.setdefault(step, {}).update({b: StateHandle(*place) for b, place in places})
         elif sent.edge == FATES:
             told = json.loads(sent.body)
             fates = found.fates.setdefault((sent.round, told["source"]), Fates())

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.engines.background_run import BackgroundRun
-from penstock.engines.checkpoint.checkpoint import Checkpoint, described
+from penstock.engines.checkpoint.checkpoint import Checkpoint
+from penstock.engines.checkpoint.graph import describe_graph
 from penstock.engines.protocol import RunOptions, RunResult
 from penstock.engines.sources import load_tables
 from penstock.engines.spark.driver.harness import SparkHarness
@@ -277,7 +278,7 @@ class SparkRun(BackgroundRun):
             query.serve(self._turn)
             return_query(query)
         else:
-            folder = self._checkpoint.ticks()
+            folder = self._checkpoint.spark_folder()
             query = DriverQuery(self._opened.spark, self._name, folder=folder, trigger=trigger)
             try:
                 query.serve(self._turn)
@@ -329,7 +330,7 @@ def _build(
     options: RunOptions,
     stopping: threading.Event,
 ) -> tuple[DriverLoop, Checkpoint]:
-    checkpoint = Checkpoint(options.checkpoint, described(plan))
+    checkpoint = Checkpoint(options.checkpoint, describe_graph(plan))
     fragments = split_into_fragments(plan)
     jobs = SparkJobs(opened.spark, plan, fragments, run=uuid.uuid4().hex, n_partitions=opened.partitions)
     asked = getattr(options.engine, "conf", {})

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, field
 
 from penstock.accounts import Accounts
-from penstock.engines.checkpoint.state_files import Places, StateFiles
+from penstock.engines.checkpoint.state_files import StateFiles, StateHandles
 from penstock.engines.frontiers import WatermarkAdvance
 from penstock.engines.spark.fragment_plan import FragmentPlan, JobTask, RoundClock, RoundPlan
 from penstock.engines.spark.fragments import Edge
@@ -131,7 +131,7 @@ class FragmentTask:
         )
         return made
 
-    def restore(self, state: Places, files: StateFiles) -> None:
+    def restore(self, state: StateHandles, files: StateFiles) -> None:
         """Take up the buckets of this part."""
         for name, places in state.items():
             mine = {b: place for b, place in places.items() if b % self._plan.n_partitions == self.part}

@@ -4,7 +4,7 @@ import penstock as ps
 from penstock import col
 from penstock.plan.drawing.picture import Line, Manner, Picture, Shape, picture_of
 from penstock.plan.plan import Plan
-from tests.plan import graphs
+from tests.support import plan_graphs as graphs
 
 
 def drawn(graph: ps.PipeGraph) -> Picture:

@@ -1,4 +1,4 @@
-"""Plans by hand, so that these tests stand on the engine and on nothing above it."""
+"""Builds plans by hand, so that engine tests do not depend on the graph layer above."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ Rows = Sequence[tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
-class CutReader:
-    """Gives the batches it was given, one after the other."""
+class BatchesReader:
+    """Returns the given batches, one after the other."""
 
-    cut: tuple[SourceBatch, ...]
+    source_batches: tuple[SourceBatch, ...]
     schema: pa.Schema
     keeps_raw: bool = False
     bounded: bool = True
     delivery: Delivery = Delivery.EXACTLY_ONCE
 
     def batches(self) -> Iterator[SourceBatch]:
-        yield from self.cut
+        yield from self.source_batches
 
     def describe(self) -> str:
         return "rows of a test"
@@ -55,39 +55,41 @@ def batch(
 
 
 @dataclass
-class Ran:
+class PlanRun:
     """A run's result, as plain rows."""
 
     result: RunResult
     events: list[Event]
 
     def rows(self, ref: Ref) -> list[tuple[Any, ...]]:
-        return tuples(self.result.collected[ref])
+        return table_rows(self.result.collected[ref])
 
     def account(self, ref: Ref) -> Accounts:
         return self.result.accounts[ref.step]
 
 
-def tuples(table: pa.Table) -> list[tuple[Any, ...]]:
+def table_rows(table: pa.Table) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in table.to_pylist()]
 
 
 @dataclass
-class Sketch:
-    """A plan under construction; every step's outputs are collected unless `read` says which are."""
+class PlanBuilder:
+    """Builds a plan step by step; every step's outputs are collected unless `run` names some."""
 
     steps: list[Step] = field(default_factory=list)
     engine: Engine = field(default_factory=ReferenceEngine)
-    asked: object = None  # the engine's own options
+    engine_options: object = None  # the engine's own options
 
     def source(
         self, *batches: Rows | SourceBatch, schema: pa.Schema = KTV, keeps_raw: bool = False, **options: Any
     ) -> Ref:
-        made = tuple(each if isinstance(each, SourceBatch) else batch(each, schema) for each in batches)
+        source_batches = tuple(
+            each if isinstance(each, SourceBatch) else batch(each, schema) for each in batches
+        )
         if "time" not in options and "t" in schema.names:
             options = {"time": "t", "time_unit": "us", **options}
             options.setdefault("delay", "0 s" if "watermark" not in options else None)
-        return self.add(Source(reader=CutReader(made, schema, keeps_raw), **options))
+        return self.add(Source(reader=BatchesReader(source_batches, schema, keeps_raw), **options))
 
     def add(
         self,
@@ -127,31 +129,31 @@ class Sketch:
 
     def plan(self, *collects: Ref) -> Plan:
         every = [Ref(step.name, port) for step in self.steps for port in step.outputs]
-        return Plan("sketch", tuple(self.steps), collects or tuple(every))
+        return Plan("plan", tuple(self.steps), collects or tuple(every))
 
-    def run(self, *collects: Ref, clock: Clock | None = None, **options: Any) -> Ran:
+    def run(self, *collects: Ref, clock: Clock | None = None, **options: Any) -> PlanRun:
         events: list[Event] = []
         run = self.start(*collects, clock=clock, events=events.append, **options)
-        return Ran(run.wait(timeout=60), events)
+        return PlanRun(run.wait(timeout=60), events)
 
     def start(
         self, *collects: Ref, clock: Clock | None = None, events: EventSink = nobody, **options: Any
     ) -> Run:
-        asked = RunOptions(engine=self.asked, **options)
+        run_options = RunOptions(engine=self.engine_options, **options)
         return self.engine.start(
-            self.plan(*collects), clock=clock or ManualClock(), events=events, options=asked
+            self.plan(*collects), clock=clock or ManualClock(), events=events, options=run_options
         )
 
     def open_harness(self, *, clock: Clock | None = None, **options: Any) -> EngineHarness:
-        asked = RunOptions(engine=self.asked, **options)
+        run_options = RunOptions(engine=self.engine_options, **options)
         return self.engine.open_harness(
-            self.plan(), clock=clock or ManualClock(), events=nobody, options=asked
+            self.plan(), clock=clock or ManualClock(), events=nobody, options=run_options
         )
 
 
-def late(ref: Ref) -> Ref:
+def late_port(ref: Ref) -> Ref:
     return Ref(ref.step, "late")
 
 
-def errors(ref: Ref) -> Ref:
+def errors_port(ref: Ref) -> Ref:
     return Ref(ref.step, "errors")

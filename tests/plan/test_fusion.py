@@ -8,8 +8,8 @@ from penstock import col
 from penstock.plan.check import derivation
 from penstock.plan.fusion import fused_with, groups
 from penstock.plan.plan import Plan
-from tests.plan import graphs
-from tests.plan.random_graphs import random_graphs
+from tests.support import plan_graphs as graphs
+from tests.support.random_plans import random_graphs
 
 
 def plan_of(graph: ps.PipeGraph) -> Plan:

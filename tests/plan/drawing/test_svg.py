@@ -14,8 +14,8 @@ import penstock as ps
 from penstock import col
 from penstock.plan.drawing.picture import width_of
 from penstock.plan.drawing.svg import NAME_SIZE, TEXT_SIZE
-from tests.plan import graphs
-from tests.plan.random_graphs import random_graphs
+from tests.support import plan_graphs as graphs
+from tests.support.random_plans import random_graphs
 
 SVG = "{http://www.w3.org/2000/svg}"
 GRAPHS = [graphs.campaign_views, graphs.split_and_merge, graphs.join, graphs.feedback]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from penstock.engines.checkpoint.state_files import Place, StateFiles
+from penstock.engines.checkpoint.state_files import StateFiles, StateHandle
 from penstock.errors import CheckpointError
 
 
@@ -32,7 +32,7 @@ def test_nothing_to_save_makes_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def read_or_refused(files: StateFiles, places: dict[int, Place]) -> dict[int, bytes] | CheckpointError:
+def read_or_refused(files: StateFiles, places: dict[int, StateHandle]) -> dict[int, bytes] | CheckpointError:
     try:
         return files.read(places, "a")
     except CheckpointError as refused:

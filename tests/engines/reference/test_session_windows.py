@@ -10,17 +10,17 @@ import pytest
 from penstock.operators.aggregates import collect
 from penstock.operators.window import session
 from penstock.operators.windows import KeyedWindows
-from tests.engines.reference.sketch import Rows, Sketch, late
+from tests.support.plans import PlanBuilder, Rows, late_port
 
 
 def sessions(*batches: Rows, delay: int = 0, lateness: int = 0) -> tuple[list[Any], list[Any]]:
-    sketch = Sketch()
-    rows = sketch.source(*batches, delay=delay)
+    builder = PlanBuilder()
+    rows = builder.source(*batches, delay=delay)
     op = KeyedWindows(windows=session(5), aggregates={"all": collect("v")}, lateness=lateness)
-    out = sketch.add(op, rows, key=("k",))
-    ran = sketch.run()
+    out = builder.add(op, rows, key=("k",))
+    ran = builder.run()
     assert ran.account(out).balanced
-    return ran.rows(out), ran.rows(late(out))
+    return ran.rows(out), ran.rows(late_port(out))
 
 
 def test_rows_less_than_the_gap_apart_are_one_session() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 import penstock as ps
 from penstock.connect.writers.memory import Memory
-from penstock.engines.checkpoint.checkpoint import described
+from penstock.engines.checkpoint.graph import describe_graph
 from penstock.operators.window import WindowSpec
 
 ROWS = [{"t": i, "v": i} for i in range(60)]
@@ -27,7 +27,7 @@ def graph(window: WindowSpec, degree: int) -> tuple[ps.PipeGraph, Memory]:
 def test_a_pattern_that_was_chosen_for_other_replicas_is_described_the_same(window: WindowSpec) -> None:
     one, three = (graph(window, degree)[0].plan() for degree in (1, 3))
     assert one["w"].op.kind != three["w"].op.kind
-    assert described(one) == described(three)
+    assert describe_graph(one) == describe_graph(three)
 
 
 @pytest.mark.parametrize("window", [ps.tumbling(10), ps.sliding(10, 5)])

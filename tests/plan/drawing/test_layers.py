@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 
 from penstock.plan.drawing.layout import Edge, arrange
-from tests.plan.random_edges import random_edges
+from tests.support.random_edges import random_edges
 
 
 def line(*nodes: int) -> list[Edge]:

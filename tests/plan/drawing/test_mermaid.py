@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import col
-from tests.plan import graphs
+from tests.support import plan_graphs as graphs
 
 
 def named(name: str, branch: str = "b") -> str:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.plan.drawing.layout import GAP, Edge, Layout, Node, Place, lay_out
-from tests.plan.random_edges import random_edges
+from tests.support.random_edges import random_edges
 
 BOX = Node(width=100, height=50, enter=25, leave=25)
 

@@ -8,15 +8,15 @@ from penstock.clock import ManualClock
 from penstock.operators.aggregates import collect
 from penstock.operators.window import count_window, tumbling
 from penstock.operators.windows import KeyedWindows
-from tests.engines.reference.sketch import Ran, Rows, Sketch, batch, late
+from tests.support.plans import PlanBuilder, PlanRun, Rows, batch, late_port
 
 
-def counted(*batches: Rows, window: Any, delay: int = 0, **options: Any) -> tuple[list[Any], Ran, Any]:
-    sketch = Sketch()
-    rows = sketch.source(*batches, delay=delay)
+def counted(*batches: Rows, window: Any, delay: int = 0, **options: Any) -> tuple[list[Any], PlanRun, Any]:
+    builder = PlanBuilder()
+    rows = builder.source(*batches, delay=delay)
     op = KeyedWindows(windows=window, aggregates={"all": collect("v")}, **options)
-    out = sketch.add(op, rows, key=("k",))
-    ran = sketch.run()
+    out = builder.add(op, rows, key=("k",))
+    ran = builder.run()
     assert ran.account(out).balanced
     return ran.rows(out), ran, out
 
@@ -61,7 +61,7 @@ def test_a_row_is_late_once_rows_of_its_time_are_in_order() -> None:
     # W = 10 > 9, but not > 10
     made, ran, out = counted([("a", 10, 1)], [("a", 9, 2), ("a", 10, 3)], window=count_window(2))
     assert made == [("a", 10, 10, 0, [1, 3])]
-    assert ran.rows(late(out)) == [("a", 9, 2)]
+    assert ran.rows(late_port(out)) == [("a", 9, 2)]
     assert ran.account(out).late_by_window == {"count 2": 1}
 
 
@@ -73,11 +73,11 @@ def test_lateness_waits_so_much_longer_before_rows_are_put_in_order() -> None:
 
 def test_rows_of_equal_time_are_ordered_by_the_readers_number_and_else_by_their_columns() -> None:
     for seq, expected in (([7, 3], [1, 9]), (None, [1, 9])):
-        sketch = Sketch()
-        rows = sketch.source(batch([("a", 5, 9), ("a", 5, 1)], seq=seq))
+        builder = PlanBuilder()
+        rows = builder.source(batch([("a", 5, 9), ("a", 5, 1)], seq=seq))
         op = KeyedWindows(windows=count_window(2), aggregates={"all": collect("v")})
-        out = sketch.add(op, rows, key=("k",))
-        assert sketch.run().rows(out) == [("a", 5, 5, 0, expected)]
+        out = builder.add(op, rows, key=("k",))
+        assert builder.run().rows(out) == [("a", 5, 5, 0, expected)]
 
 
 def test_a_row_in_a_time_window_passes_though_its_count_window_never_fills() -> None:
@@ -89,11 +89,11 @@ def test_a_row_in_a_time_window_passes_though_its_count_window_never_fills() -> 
 
 def test_early_shows_a_count_window_that_is_not_full() -> None:
     clock = ManualClock()
-    sketch = Sketch()
-    rows = sketch.source(name="s")
+    builder = PlanBuilder()
+    rows = builder.source(name="s")
     op = KeyedWindows(windows=count_window(3), aggregates={"all": collect("v")}, early="1 ms")
-    out = sketch.add(op, rows, key=("k",))
-    harness = sketch.open_harness(clock=clock)
+    out = builder.add(op, rows, key=("k",))
+    harness = builder.open_harness(clock=clock)
     clock.advance(2_000)
     harness.push({"s": batch([("a", 1, 1), ("a", 2, 2)])})
     assert harness.take(out).to_pylist() == [
