@@ -59,7 +59,7 @@ golden: setup  ## write the golden files again after an intended change
 	$(BIN)/pytest -q tests/golden tests/test_public_names.py --update-golden
 
 bench: setup  ## the benchmarks, quick form
-	$(BIN)/penstock bench graphs --quick
+	$(BIN)/python -m bench graphs --quick
 
 lock: setup  ## choose versions again and write requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --extra spark --group dev --universal --generate-hashes --upgrade \

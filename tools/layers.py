@@ -53,8 +53,7 @@ ROOMS: dict[str, set[str]] = {
     "testing": GROUND
     | {"timing", "expr", "connect", "operators", "plan", "graph", "engines", "read", "write"},
     "apps": {"penstock"},
-    "bench": {"penstock", "errors", "events", "operators", "stages", "timing", "engines"},
-    "cli": {"penstock", "errors", "bench", "apps"},
+    "cli": {"penstock", "errors", "apps"},
 }
 LAZY = {
     ("graph", "engines"): "run() finds engines by name; types only otherwise",
@@ -62,10 +61,10 @@ LAZY = {
     ("cli", "engines"): "doctor lists what is installed",
 }
 OWNERS = {
-    "pyspark": {"engines/spark", "bench/workloads/spark"},
+    "pyspark": {"engines/spark"},
     "numba": {"kernels"},
     "typer": {"cli"},
-    "rich": {"cli", "bench"},
+    "rich": {"cli"},
     "starlette": {"dashboard"},
     "confluent_kafka": {"connect"},
     "hypothesis": {"testing"},

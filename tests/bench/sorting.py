@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from penstock.bench import Case, Cell, Claim, Result, Way, Workload, measure
+from bench import Case, Cell, Claim, Result, Way, Workload, measure
 
 
 class ScriptedClock:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from penstock.bench import Cell, Chart, Claim, Line, Point, Result, load, measure, page, report, to_json
-from penstock.bench.axis import Scale, log_ticks, scale_of
-from penstock.bench.chart_table import chart_table
-from penstock.bench.lines import lines
-from penstock.bench.result import Figures
-from penstock.bench.words import amount, mark
+from bench import Cell, Chart, Claim, Line, Point, Result, load, measure, page, report, to_json
+from bench.draw import STYLES, draw_chart, is_wide
+from bench.page import chart_table
+from bench.result import Figures
+from bench.words import amount, mark
 from tests.bench.sorting import ScriptedClock, sorting
 
 
@@ -33,7 +30,7 @@ SWEEP = Chart(
 )
 
 
-def swept(chart: Chart = SWEEP) -> Result:
+def measure_sweep(chart: Chart = SWEEP) -> Result:
     """Built-in sorting takes 10 ns a number, insertion three times as much."""
     clock = ScriptedClock()
     return measure(replace(sorting(clock), charts=(chart,)), rounds=3, clock=clock)
@@ -44,7 +41,7 @@ def figures(result: Result) -> dict[Cell, Figures]:
 
 
 def test_a_result_with_charts_and_notes_survives_json(tmp_path: Path) -> None:
-    result = swept()
+    result = measure_sweep()
     noted = replace(result.figures[0], notes={"widths": (1.5, 2.5, 3.5)})
     result = replace(result, figures=(noted, *result.figures[1:]))
     file = tmp_path / "result.json"
@@ -53,18 +50,24 @@ def test_a_result_with_charts_and_notes_survives_json(tmp_path: Path) -> None:
 
 
 def test_a_page_drawn_from_the_json_is_the_page_drawn_at_once(tmp_path: Path) -> None:
-    result = swept()
+    result = measure_sweep()
     file = tmp_path / "result.json"
     file.write_text(to_json(result))
     assert page(load(file)) == page(result)
 
 
-def test_every_line_has_its_points_its_whiskers_and_its_name() -> None:
-    text = lines(SWEEP, figures(swept()))
-    assert text.count('class="whisker"') == 3
-    assert "plain &amp; simple, few: median 100 M, quartiles 100 M to 100 M rows/s" in text
+def test_every_line_has_its_name_and_every_place_its_label() -> None:
+    text = draw_chart(SWEEP, figures(measure_sweep()))
+    assert text.startswith("<svg")
+    assert text.count("plain &amp; simple") == 1
     assert text.count(">by hand</text>") == 1
-    assert 'aria-label="Sorting &lt;ever&gt; more"' in text
+    assert text.count(">few</text>") == text.count(">many</text>") == 1
+    assert "Sorting &lt;ever&gt; more" in text
+
+
+def test_the_same_result_gives_the_same_drawing() -> None:
+    measured = figures(measure_sweep())
+    assert draw_chart(SWEEP, measured) == draw_chart(SWEEP, measured)
 
 
 def test_points_stand_left_to_right_as_their_places_do() -> None:
@@ -76,28 +79,20 @@ def test_points_stand_left_to_right_as_their_places_do() -> None:
 
 
 def test_a_chart_without_any_figure_draws_nothing() -> None:
-    assert lines(replace(SWEEP, up="no such note"), figures(swept())) == ""
+    assert draw_chart(replace(SWEEP, up="no such note"), figures(measure_sweep())) == ""
 
 
-def test_names_beside_the_lines_never_overlap_and_stay_in_the_drawing() -> None:
-    same = tuple(line(f"line {at}", "built-in", {"few": 10, "many": 100}) for at in range(8))
-    text = lines(replace(SWEEP, lines=same), figures(swept()))
-    heights = sorted(float(y) for y in re.findall(r'y="([\d.]+)" class="value"', text))
-    assert len(heights) == 8
-    assert all(after - before >= 18 for before, after in itertools.pairwise(heights))
-    assert heights[0] > 0
-    assert heights[-1] < 360
-
-
-def test_lines_of_one_chart_differ_in_look_unless_told() -> None:
-    text = lines(SWEEP, figures(swept()))
-    assert set(re.findall(r'class="(s\d)"', text)) == {"s0", "s1"}
-    told = replace(SWEEP, lines=tuple(replace(each, style=6) for each in SWEEP.lines))
-    assert set(re.findall(r'class="(s\d)"', lines(told, figures(swept())))) == {"s6"}
+def test_lines_of_one_chart_differ_in_look_unless_asked_to_look_alike() -> None:
+    colours = {colour for colour, _, _ in STYLES}
+    text = draw_chart(SWEEP, figures(measure_sweep()))
+    assert {colour for colour in colours if colour in text} == {STYLES[0][0], STYLES[1][0]}
+    alike = replace(SWEEP, lines=tuple(replace(line, style=6) for line in SWEEP.lines))
+    text = draw_chart(alike, figures(measure_sweep()))
+    assert {colour for colour in colours if colour in text} == {STYLES[6][0]}
 
 
 def test_the_table_beneath_has_all_medians_with_quartiles_and_the_work() -> None:
-    head, rows = chart_table(SWEEP, figures(swept()))
+    head, rows = chart_table(SWEEP, figures(measure_sweep()))
     assert head == ["numbers", "plain & simple", "by hand", "rows"]
     assert rows == [
         ["few", "100 M\n100 M to 100 M", "–", "10"],
@@ -107,30 +102,26 @@ def test_the_table_beneath_has_all_medians_with_quartiles_and_the_work() -> None
 
 def test_the_table_says_where_a_line_had_fewer_rows_than_the_first() -> None:
     points = (Point(100, "many", Cell("few", "insertion")),)
-    _, rows = chart_table(replace(SWEEP, lines=(SWEEP.lines[0], Line("less", points))), figures(swept()))
+    _, rows = chart_table(
+        replace(SWEEP, lines=(SWEEP.lines[0], Line("less", points))), figures(measure_sweep())
+    )
     assert rows[1][2] == "33.3 M\n33.3 M to 33.3 M\n10 rows"
 
 
 def test_bars_have_a_table_of_one_column() -> None:
-    head, rows = chart_table(replace(SWEEP, form="bars", up="s"), figures(swept()))
+    head, rows = chart_table(replace(SWEEP, form="bars", up="s"), figures(measure_sweep()))
     assert head == ["numbers", "s", "rows"]
     assert rows[0] == ["few", "0.100 us\n0.100 us to 0.100 us", "10"]
 
 
 @pytest.mark.parametrize("form", ["lines", "bars"])
 def test_the_page_has_each_chart_with_its_title_caption_and_table_and_all_figures(form: str) -> None:
-    text = page(swept(replace(SWEEP, form="bars") if form == "bars" else SWEEP))
+    text = page(measure_sweep(replace(SWEEP, form="bars") if form == "bars" else SWEEP))
     assert "<h2>Sorting &lt;ever&gt; more</h2>" in text
     assert "<figcaption>Figure 1.</figcaption>" in text
     assert "rows/s: medians, quartiles beneath" in text
     assert text.count("<svg") == 1
     assert text.count("<td>insertion</td>") == 2
-
-
-def test_the_page_prints_in_the_light_scheme() -> None:
-    text = page(swept())
-    assert "@media print" in text
-    assert text.count("--back: #ffffff") == 2
 
 
 def test_claims_told_as_speeds_turn_times_around() -> None:
@@ -152,24 +143,10 @@ def test_claims_told_as_speeds_turn_times_around() -> None:
     assert "2 of 3 claims held" in text
 
 
-def test_a_scale_begins_at_zero_unless_values_span_too_much() -> None:
-    assert scale_of([50, 100], 300, 0) == Scale(0, 108, 300, 0, log=False)
-    wide = scale_of([5, 100], 300, 0)
-    assert (wide.log, wide.low) == (True, 1)
-
-
-def test_equal_ratios_are_equal_lengths_on_a_logarithmic_scale() -> None:
-    scale = Scale(1, 100, 0, 200, log=True)
-    assert [scale.place(value) for value in (1, 10, 100)] == [0, 100, 200]
-    assert Scale(5, 5, 0, 200, log=True).place(5) == 100
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "places"),
-    [(1, 1_000, [1, 10, 100, 1_000]), (3, 60, [5, 10, 20, 50]), (0.5, 2, [0.5, 1, 2])],
-)
-def test_logarithmic_ticks_fall_on_round_places(low: float, high: float, places: list[float]) -> None:
-    assert log_ticks(low, high) == pytest.approx(places)
+def test_an_axis_is_logarithmic_only_when_values_span_too_much() -> None:
+    assert not is_wide([50, 100])
+    assert is_wide([5, 100])
+    assert not is_wide([0, 100])
 
 
 def test_amounts_are_short_and_marks_shorter() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.bench import BenchError, Cell, Result, compare, report_comparison
+from bench import BenchError, Cell, Result, compare, report_comparison
 from tests.bench.sorting import measured
 
 STEADY = (100, 101, 102, 103, 104)

@@ -7,13 +7,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.bench import find
-from penstock.bench.workloads.cstream import adapting, real, virtual
-from penstock.bench.workloads.cstream.busy import PRIME, Busy, bytes_per_us
-from penstock.bench.workloads.cstream.experiments import _right, _wrong
-from penstock.bench.workloads.cstream.real import Task
-from penstock.bench.workloads.cstream.shapes import SHAPES
-from penstock.bench.workloads.cstream.virtual import Judged, Settled
+from bench import find
+from bench.workloads.cstream import adapting, real, virtual
+from bench.workloads.cstream.busy import PRIME, Busy, bytes_per_us
+from bench.workloads.cstream.experiments import _right, _wrong
+from bench.workloads.cstream.real import Task
+from bench.workloads.cstream.shapes import SHAPES
+from bench.workloads.cstream.virtual import Judged, Settled
 
 IDLE = Busy(0)
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 import penstock as ps
-from penstock.bench import available, find
-from penstock.bench.workloads.graphs import braided, lost_some, n_operators, straight
+from bench import available, find
+from bench.workloads.graphs import braided, lost_some, n_operators, straight
 
 
 @pytest.mark.parametrize("build", [straight, braided])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bench import (
+from bench import (
     BenchError,
     Case,
     Cell,
@@ -24,7 +24,7 @@ from penstock.bench import (
     to_json,
     words,
 )
-from penstock.bench.runner import order_of_round
+from bench.runner import order_of_round
 from tests.bench.sorting import ScriptedClock, sorting
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock.bench import Case, find, measure
-from penstock.bench.workload import Way, Workload
-from penstock.bench.workloads.runtime import (
+from bench import Case, find, measure
+from bench.workload import Way, Workload
+from bench.workloads.runtime import (
     by_row,
     campaigns,
     chain,
@@ -18,7 +18,7 @@ from penstock.bench.workloads.runtime import (
     latency,
     slow_sink,
 )
-from penstock.bench.workloads.runtime.told import Told, right, wrong
+from bench.workloads.runtime.told import Told, right, wrong
 
 
 def small(cases: list[Case], ways: list[Way]) -> Workload:

@@ -7,7 +7,7 @@ import statistics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.bench.spread import spread
+from bench.spread import spread
 
 samples = st.lists(st.integers(0, 10**9), min_size=2, max_size=40)
 

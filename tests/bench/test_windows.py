@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.bench import BenchError, Case, Result, Way, Workload, available, find, measure
-from penstock.bench.workloads.windows import ours, peers, watched
-from penstock.bench.workloads.windows.answer import Answer, right, wrong
-from penstock.bench.workloads.windows.experiment import fitted
-from penstock.bench.workloads.windows.experiments import n_results
-from penstock.bench.workloads.windows.functions import FUNCTIONS
-from penstock.bench.workloads.windows.shape import BEGIN, Flow, Shape, by_key, flow
-from penstock.bench.workloads.windows.ways import BUCKETS, OURS, PANDAS, POLARS, all_ways
+from bench import BenchError, Case, Result, Way, Workload, available, find, measure
+from bench.workloads.windows import ours, peers, watched
+from bench.workloads.windows.answer import Answer, right, wrong
+from bench.workloads.windows.experiment import fitted
+from bench.workloads.windows.experiments import n_results
+from bench.workloads.windows.functions import FUNCTIONS
+from bench.workloads.windows.shape import BEGIN, Flow, Shape, by_key, flow
+from bench.workloads.windows.ways import BUCKETS, OURS, PANDAS, POLARS, all_ways
 
 # 2,000 rows, 50 to a slice of 10 ms, windows of 100 ms: small enough to go through by hand.
 SMALL = Shape(2_000, size=100_000, every=10_000, per_slice=50, batch=300)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.bench import (
+from bench import (
     BenchError,
     Case,
     Cell,
@@ -94,7 +94,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     folder.mkdir()
     (folder / "__init__.py").write_text("")
     source = (
-        "from penstock.bench import Case, Way, Workload\n"
+        "from bench import Case, Way, Workload\n"
         "def workload(size):\n"
         "    cases = (Case(size, lambda seed: [seed]),)\n"
         "    return Workload('{0}', 'about', cases, (Way('length', len),), oracle=len)\n"
@@ -120,7 +120,7 @@ def test_an_unknown_workload_lists_the_known_ones_nearest_first(package: ModuleT
         find("width", "quick", package)
     assert caught.value.fact == 'there is no workload "width"'
     assert caught.value.detail == "workloads: widths, lengths"
-    assert caught.value.hint == "try: penstock bench widths --quick"
+    assert caught.value.hint == "try: python -m bench widths --quick"
 
 
 def test_a_part_of_a_workload_has_the_cases_claims_and_charts_of_its_groups() -> None:

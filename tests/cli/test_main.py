@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.bench import BenchError, WrongAnswer
 from penstock.cli import doctor, screen
 from penstock.cli.doctor import Finding
 from penstock.cli.exits import MEANING, Code, code_of
@@ -47,8 +46,6 @@ def test_an_unknown_command_is_wrong_usage() -> None:
         (SchemaError, 2),
         (TimeError, 2),
         (NotSupported, 2),
-        (BenchError, 2),
-        (WrongAnswer, 1),
         (FunctionError, 1),
         (ConnectorError, 1),
         (CheckpointError, 1),

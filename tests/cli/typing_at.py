@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import typer
 from typer.testing import CliRunner
 
+from bench.cli import app as bench_app
 from penstock.cli.main import app
 
 
@@ -19,9 +21,18 @@ class Outcome:
 
 
 def penstock(*words: str) -> Outcome:
-    """Run a command in this process. Anything it should have caught and did not is raised here."""
+    """Run a `penstock` command in this process. Raises anything that the command should have caught."""
+    return _run(app, words, "penstock")
+
+
+def bench(*words: str) -> Outcome:
+    """Run `python -m bench` in this process."""
+    return _run(bench_app, words, "python -m bench")
+
+
+def _run(application: typer.Typer, words: tuple[str, ...], name: str) -> Outcome:
     done = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "100"}).invoke(
-        app, [str(word) for word in words], prog_name="penstock"
+        application, [str(word) for word in words], prog_name=name
     )
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception

@@ -17,7 +17,6 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from penstock.bench import this_machine
 from penstock.cli import screen
 from penstock.cli.exits import Code, epilog
 from penstock.errors import PenstockError
@@ -103,10 +102,10 @@ def engines() -> list[Finding]:
 
 def machine() -> Finding:
     """Cores and memory."""
-    facts = this_machine()
-    return Finding(
-        "machine", "ok", f"{facts.cores} cores, {facts.memory_bytes / 2**30:.1f} GiB, {facts.system}"
-    )
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    system = f"{platform.system()} {platform.release()}"
+    return Finding("machine", "ok", f"{cores} cores, {memory / 2**30:.1f} GiB, {system}")
 
 
 def temporary_folder() -> Finding:

@@ -8,7 +8,6 @@ from enum import IntEnum
 
 import typer
 
-from penstock.bench import BenchError, WayFailed
 from penstock.cli import screen
 from penstock.errors import GraphError, NotSupported, PenstockError, SchemaError, TimeError
 
@@ -19,7 +18,6 @@ class Code(IntEnum):
     FINE = 0
     FAILED = 1
     WRONG = 2
-    NOT_HELD = 3
     INTERRUPTED = 130
 
 
@@ -27,12 +25,11 @@ MEANING = {
     Code.FINE: "fine",
     Code.FAILED: "a run failed, or doctor found something broken",
     Code.WRONG: "wrong usage, or a mistake in the program found before it ran",
-    Code.NOT_HELD: "a benchmark's claim did not hold, or --fail-on found what it looks for",
     Code.INTERRUPTED: "stopped by Ctrl-C",
 }
 
 # Raised while a program is put together: nothing has run yet, so the program is what to change.
-BEFORE_THE_RUN = (GraphError, SchemaError, TimeError, NotSupported, BenchError)
+BEFORE_THE_RUN = (GraphError, SchemaError, TimeError, NotSupported)
 
 
 def epilog() -> str:
@@ -43,9 +40,7 @@ def epilog() -> str:
 
 def code_of(error: PenstockError) -> Code:
     """The exit code of an error whose moment is not known better."""
-    if isinstance(error, BEFORE_THE_RUN) and not isinstance(error, WayFailed):
-        return Code.WRONG
-    return Code.FAILED
+    return Code.WRONG if isinstance(error, BEFORE_THE_RUN) else Code.FAILED
 
 
 @contextmanager

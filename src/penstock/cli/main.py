@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from penstock.cli import bench, demo, doctor, explain, run, screen
+from penstock.cli import demo, doctor, explain, run, screen
 from penstock.cli.exits import Code, code_of, epilog
 from penstock.errors import PenstockError
 
@@ -26,18 +26,21 @@ class Commands(TyperGroup):
             raise typer.Exit(Code.INTERRUPTED) from None
         except PenstockError as error:
             screen.show_error(error)
-            raise typer.Exit(code_of(error)) from error
+            raise typer.Exit(self.exit_code(error)) from error
+
+    def exit_code(self, error: PenstockError) -> int:
+        """Return the exit code of an error that no command caught."""
+        return code_of(error)
 
 
 app = typer.Typer(
     name="penstock",
     cls=Commands,
-    help="Stream processing in Python: run, explain and measure Penstock programs.\n\n"
+    help="Stream processing in Python: run and explain Penstock programs.\n\n"
     "\b\nExamples:\n"
     "  penstock demo                     see it work\n"
     "  penstock run views.py             run the graph in a file\n"
-    "  penstock explain views.py         print its schema, blocks and plan\n"
-    "  penstock bench graphs --quick     measure",
+    "  penstock explain views.py         print its schema, blocks and plan",
     epilog=epilog(),
     no_args_is_help=True,
     add_completion=False,
@@ -45,7 +48,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, run, explain, bench, doctor):
+for command in (demo, run, explain, doctor):
     command.add_to(app)
 
 

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.bench.simulation.adaptation import Period, Setting, adapt, fixed
-from penstock.bench.simulation.best_fixed import best_fixed, ceiling
-from penstock.bench.simulation.machine import MS, Costs, Machine
-from penstock.bench.simulation.topology import TOPOLOGIES, US, chain, data_parallel, reverse_tree
+from bench.simulation.adaptation import Period, Setting, adapt, fixed
+from bench.simulation.best_fixed import best_fixed, ceiling
+from bench.simulation.machine import MS, Costs, Machine
+from bench.simulation.topology import TOPOLOGIES, US, chain, data_parallel, reverse_tree
 from penstock.engines.local import schedulers
 
 TEN = 10  # periods to settle in

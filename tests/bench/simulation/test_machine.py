@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.bench.simulation.adaptation import Setting, fixed, machine_of
-from penstock.bench.simulation.best_fixed import ceiling, work_per_row
-from penstock.bench.simulation.machine import MS, Costs, Machine
-from penstock.bench.simulation.topology import TOPOLOGIES, US, chain, data_parallel, reverse_tree, tree
+from bench.simulation.adaptation import Setting, fixed, machine_of
+from bench.simulation.best_fixed import ceiling, work_per_row
+from bench.simulation.machine import MS, Costs, Machine
+from bench.simulation.topology import TOPOLOGIES, US, chain, data_parallel, reverse_tree, tree
 
 SCHEDULERS = ["random", "max-queue-length", "min-latency", "least-recently-run", "max-running-time"]
 

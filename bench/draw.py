@@ -1,0 +1,138 @@
+"""Charts of a result as static SVG, drawn by matplotlib: sweeps as lines, single cases as bars.
+
+A drawing is text inside the page: no script, no font file, nothing remote. Series differ in colour, dashes
+and marker, so that a print in grey can be read. An axis starts at zero, so that lengths may be compared,
+unless the values span more than lengths can show; then it is logarithmic and its label says so.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from bench.cell import Cell
+from bench.chart import Chart
+from bench.result import Figures
+from bench.spread import Spread
+from bench.words import amount, mark
+
+WIDE = 12
+"""Values that differ by more than this factor are drawn on a logarithmic axis."""
+
+# The first four are for our own lines, then reading, buckets, pandas, Polars.
+STYLES = (
+    ("#0b62b0", "-", "o"),
+    ("#c2410c", "--", "s"),
+    ("#0f7b5f", "-.", "D"),
+    ("#8b3fa8", ":", "^"),
+    ("#6b7480", (0, (1, 3)), "o"),
+    ("#9a6b00", (0, (8, 2, 2, 2)), "v"),
+    ("#c0397b", (0, (4, 4)), "s"),
+    ("#1f8fa8", (0, (2, 2)), "D"),
+)
+
+_SETTINGS = {
+    "svg.fonttype": "none",  # text stays text: selectable, and no outlines of glyphs in the page
+    "svg.hashsalt": "penstock",  # the same result gives the same page, byte for byte
+    "font.family": ["system-ui", "sans-serif"],
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#dde2e9",
+}
+
+
+def draw_chart(chart: Chart, figures: Mapping[Cell, Figures]) -> str:
+    """Return the chart as SVG; the empty string if none of its points was measured."""
+    series = {
+        line.name: [
+            (point.label, spread)
+            for point in line.points
+            if point.cell in figures and (spread := figures[point.cell].of(chart.up)) is not None
+        ]
+        for line in chart.lines
+    }
+    if not any(series.values()):
+        return ""
+    if chart.form == "bars":
+        bars = [pair for points in series.values() for pair in points]
+        return _svg(chart.title, lambda figure: _bars(figure, bars, chart.up), 0.6 + 0.34 * len(bars))
+    return _svg(chart.title, lambda figure: _lines(figure, chart, series), 3.8)
+
+
+def draw_case(figures: Sequence[Figures]) -> str:
+    """Return the times of the ways of one case, one bar each, as SVG."""
+    bars = [(one.cell.way, one.seconds) for one in figures]
+    title = f"median time per way on {figures[0].cell.case}"
+    return _svg(title, lambda figure: _bars(figure, bars, "s"), 0.6 + 0.34 * len(bars))
+
+
+def is_wide(values: Sequence[float]) -> bool:
+    """Return whether the values need a logarithmic axis."""
+    return min(values) > 0 and max(values) / min(values) > WIDE
+
+
+def _svg(title: str, paint: Callable[[Figure], None], height: float) -> str:
+    with mpl.rc_context(_SETTINGS):
+        figure = Figure(figsize=(8, max(height, 1.4)), layout="constrained")
+        paint(figure)
+        text = io.StringIO()
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Title": title})
+    svg = text.getvalue()
+    return svg[svg.index("<svg") :].rstrip()
+
+
+def _lines(figure: Figure, chart: Chart, series: Mapping[str, Sequence[tuple[str, Spread]]]) -> None:
+    axes = figure.add_subplot()
+    places = chart.places
+    for at, line in enumerate(chart.lines):
+        points = sorted((places[label], spread) for label, spread in series[line.name])
+        if not points:
+            continue
+        colour, dashes, marker = STYLES[(at if line.style is None else line.style) % len(STYLES)]
+        medians = [spread.median for _, spread in points]
+        whiskers = [[s.median - s.low for _, s in points], [s.high - s.median for _, s in points]]
+        axes.errorbar(
+            [place for place, _ in points], medians, yerr=whiskers, label=line.name, color=colour,
+            linestyle=dashes, marker=marker, markersize=5, capsize=2,
+        )  # fmt: skip
+    if chart.spacing == "log":
+        axes.set_xscale("log")
+    axes.set_xticks(list(places.values()), labels=list(places), minor=False)
+    axes.set_xticks([], minor=True)
+    axes.set_xlabel(chart.along + (", logarithmic" if chart.spacing == "log" else ""))
+    spreads = [spread for points in series.values() for _, spread in points]
+    _measure_axis(axes, "y", chart.up, [value for one in spreads for value in (one.low, one.high)])
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+
+
+def _bars(figure: Figure, bars: Sequence[tuple[str, Spread]], measure: str) -> None:
+    axes = figure.add_subplot()
+    names = [name for name, _ in bars]
+    spreads = [spread for _, spread in bars]
+    medians = [spread.median for spread in spreads]
+    whiskers = [[s.median - s.low for s in spreads], [s.high - s.median for s in spreads]]
+    drawn = axes.barh(range(len(bars)), medians, xerr=whiskers, color="#b9d3ee", ecolor="#2f6fb0", capsize=3)
+    axes.bar_label(drawn, labels=[amount(median, measure) for median in medians], padding=4)
+    axes.set_yticks(range(len(bars)), labels=names)
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    _measure_axis(axes, "x", measure, [0.0, *(spread.greatest for spread in spreads)])
+
+
+def _measure_axis(axes: Any, name: str, measure: str, values: Sequence[float]) -> None:
+    """Scale and label the axis along which something was measured."""
+    axis = axes.xaxis if name == "x" else axes.yaxis
+    logarithmic = is_wide(values)
+    if logarithmic:
+        getattr(axes, f"set_{name}scale")("log")
+    else:
+        getattr(axes, f"set_{name}lim")(0, max(values) * 1.12 or 1.0)
+    axis.set_major_formatter(FuncFormatter(lambda value, _: mark(value, measure)))
+    label = "time" if measure == "s" else measure
+    axis.set_label_text(label + (", logarithmic" if logarithmic else ""))

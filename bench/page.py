@@ -1,0 +1,177 @@
+"""A result as one self-contained HTML page: claims, charts, ratios, figures, machine facts.
+
+Everything is inline and nothing runs, so the page can be mailed, archived and opened anywhere. Every
+word that comes from a workload or a machine is escaped. Sweeps come first, as their charts with a table
+beneath; cases in no chart are drawn way by way; all figures stand once more at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from html import escape
+
+from bench import words
+from bench.cell import Cell
+from bench.chart import Chart, Line
+from bench.draw import draw_case, draw_chart
+from bench.result import Figures, Result
+from bench.spread import spread
+
+Table = tuple[list[str], list[list[str]]]
+
+STYLE = """
+:root { color-scheme: light; }
+body { font: 16px/1.5 system-ui, sans-serif; color: #1d2733; background: #ffffff;
+  max-width: 68rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; margin-bottom: .2rem; }
+h2 { font-size: 1.15rem; margin: 2.5rem 0 .4rem; break-after: avoid; }
+p.about, figcaption { color: #566270; margin: 0 0 .6rem; }
+figcaption { font-size: .92rem; max-width: 50rem; }
+figure { margin: 0; break-inside: avoid; max-width: 58rem; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; display: block; overflow-x: auto;
+  font-size: .86rem; }
+th, td { text-align: left; padding: .2rem .8rem .2rem 0; border-bottom: 1px solid #dde2e9;
+  vertical-align: top; }
+th { color: #566270; font-weight: 500; }
+td small { color: #566270; white-space: nowrap; } td { min-width: 3.4rem; }
+caption { text-align: left; color: #566270; padding-bottom: .2rem; }
+li.held::marker { color: #1b7a43; content: "✓ "; }
+li.broken::marker { color: #b3261e; content: "✗ "; }
+li.broken { color: #b3261e; } p.tally { font-weight: 600; }
+svg { width: 100%; height: auto; display: block; }
+@media print {
+  body { margin: 0; max-width: none; font-size: 11pt; } table { display: table; font-size: 8pt; }
+  th, td { padding-right: .5rem; } tr { break-inside: avoid; }
+}
+"""
+
+
+def page(result: Result) -> str:
+    """The whole page as text."""
+    title = escape(f"{result.workload} benchmark")
+    sections = (_claims(result), _charts(result), _ratios(result), _plots(result))
+    body = "\n".join(part for part in (*sections, _figures(result), _facts(result)) if part)
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        f'<h1>{title}</h1>\n<p class="about">{escape(result.about)}</p>\n{body}\n</body>\n</html>\n'
+    )
+
+
+def _claims(result: Result) -> str:
+    if not result.verdicts:
+        return ""
+    told = "\n".join(
+        f'<li class="{"held" if one.held else "broken"}">{escape(words.verdict(one))}</li>'
+        for one in result.verdicts
+    )
+    return f'<h2>Claims</h2>\n<p class="tally">{escape(words.tally(result))}</p>\n<ul>\n{told}\n</ul>'
+
+
+def _charts(result: Result) -> str:
+    figures = {one.cell: one for one in result.figures}
+    return "\n".join(
+        f"<figure>\n<h2>{escape(chart.title)}</h2>\n{draw_chart(chart, figures)}\n"
+        f"<figcaption>{escape(chart.caption)}</figcaption>\n</figure>\n"
+        f"{_table(*chart_table(chart, figures), f'{chart.up}: medians, quartiles beneath')}"
+        for chart in result.charts
+    )
+
+
+def chart_table(chart: Chart, figures: Mapping[Cell, Figures]) -> Table:
+    """Return the heading and the rows of the table beneath a chart: a row per place, a column per line.
+
+    A sweep is only honest when the reader sees what else changed: work that differs between the lines of a
+    place, as when a slow way gets fewer rows, stands in the line's own column.
+    """
+    units = _units(chart, figures)
+    if chart.form == "bars":
+        one = Line(chart.up, tuple(chart.points))
+        chart = replace(chart, lines=(one,), spacing="even")
+    head = [chart.along, *(line.name for line in chart.lines), *units]
+    return head, [_table_row(chart, label, figures, units) for label in chart.places]
+
+
+def _units(chart: Chart, figures: Mapping[Cell, Figures]) -> list[str]:
+    """Units of work that the first line's cases have."""
+    shown = chart.lines if chart.form == "bars" else chart.lines[:1]
+    found = (figures[point.cell] for line in shown for point in line.points if point.cell in figures)
+    return list(dict.fromkeys(unit for one in found for unit in one.units))
+
+
+def _table_row(chart: Chart, label: str, figures: Mapping[Cell, Figures], units: list[str]) -> list[str]:
+    of_lines = [_at(line, label, figures) for line in chart.lines]
+    first = next((one for one in of_lines if one is not None), None)
+    n_rows = first.units.get("rows") if first else None
+    work = [f"{first.units[unit]:,}" if first and unit in first.units else "" for unit in units]
+    return [label, *(_median(one, chart.up, n_rows) for one in of_lines), *work]
+
+
+def _at(line: Line, label: str, figures: Mapping[Cell, Figures]) -> Figures | None:
+    return next((figures.get(point.cell) for point in line.points if point.label == label), None)
+
+
+def _median(one: Figures | None, measure: str, n_rows: int | None) -> str:
+    spread = one.of(measure) if one is not None else None
+    if one is None or spread is None:
+        return "–"
+    fewer = one.units.get("rows")
+    low, median, high = (words.amount(value, measure) for value in (spread.low, spread.median, spread.high))
+    text = f"{median}\n{low} to {high}"
+    return text if fewer in (None, n_rows) else f"{text}\n{fewer:,} rows"
+
+
+def _uncharted(result: Result) -> list[str]:
+    drawn = {point.cell.case for chart in result.charts for point in chart.points}
+    return [case for case in result.cases if case not in drawn]
+
+
+def _ratios(result: Result) -> str:
+    rows = [
+        [case, one.cell.way, words.ratio(result.ratio(one))]
+        for case in _uncharted(result)
+        for one in result.of_case(case)[1:]
+    ]
+    if not rows:
+        return ""
+    first = result.figures[0].cell.way
+    head = ["case", "way", f'time against "{first}" (quartiles of the rounds)']
+    return f"<h2>Ratios</h2>\n{_table(head, rows)}"
+
+
+def _plots(result: Result) -> str:
+    drawn = [f"<h2>{escape(case)}</h2>\n{draw_case(result.of_case(case))}" for case in _uncharted(result)]
+    told = '<p class="about">Bar: median. Whiskers: quartiles.</p>'
+    return "\n".join([*drawn, told]) if drawn else ""
+
+
+def _figures(result: Result) -> str:
+    rows = []
+    for one in result.figures:
+        time = one.seconds
+        told = [words.rate(value, unit) for unit, value in one.rates().items()]
+        told += [f"{name} {words.amount(spread(noted).median, name)}" for name, noted in one.notes.items()]
+        spans = (time.median, time.low, time.high, time.least)
+        rows.append([*one.cell, *(words.duration(span) for span in spans), ", ".join(told)])
+    head = ["case", "way", "median", "lower quartile", "upper quartile", "least", "rates and notes"]
+    return f"<h2>All figures</h2>\n{_table(head, rows)}"
+
+
+def _facts(result: Result) -> str:
+    rows = [[name, value] for name, value in words.facts(result)]
+    return f"<h2>Measured on</h2>\n{_table(['', ''], rows)}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], about: str = "") -> str:
+    caption = f"<caption>{escape(about)}</caption>\n" if about else ""
+    heading = f"<tr>{''.join(f'<th>{escape(name)}</th>' for name in head)}</tr>\n" if any(head) else ""
+    told = "\n".join(f"<tr>{''.join(f'<td>{_cell(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table>\n{caption}{heading}{told}\n</table>"
+
+
+def _cell(text: str) -> str:
+    """A cell's text; what stands after a line break is smaller and below."""
+    first, *rest = (escape(line) for line in text.split("\n"))
+    return first + "".join(f"<br><small>{line}</small>" for line in rest)

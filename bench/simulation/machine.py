@@ -1,0 +1,234 @@
+"""A machine of simulated cores that runs nodes in virtual time, with a real scheduler making the choices.
+
+A worker takes a node for a turn, works on its rows chunk by chunk, and gives it back when it blocks or when
+its quantum is over, as C-Stream does (3.2). Picking a node costs time, and only one worker picks at a time:
+that is what too many threads pay for. A share of the work may need something that only one worker can have
+at a time, and every hand-over of it costs: so the GIL, or the bandwidth of the memory, enters the picture.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass
+from random import Random
+
+from bench.simulation.nodes import Node, Operator
+from bench.simulation.topology import US, Topology
+from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED, TaskStatistics
+from penstock.engines.local.schedulers import Scheduler
+
+MS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What the machine charges, and the sizes of its run.
+
+    pick_ns     how long a worker holds the lock while it picks a node
+    switch_ns   what it then takes to resume the node
+    chunk       rows worked on between two looks at ports and quantum
+    capacity    rows that fit into a queue
+    quantum_ns  how long a turn may last while others are ready
+    shared      share of the rows' cost that only one worker at a time can do
+    handover_ns what it takes to get hold of that when another worker has it
+    jitter      how far a chunk's cost strays, as a share of it
+    """
+
+    pick_ns: int = 1 * US
+    switch_ns: int = 4 * US
+    chunk: int = 8
+    capacity: int = 32
+    quantum_ns: int = 5 * MS
+    shared: float = 0.0
+    handover_ns: int = 20 * US
+    jitter: float = 0.0
+
+
+class Machine:
+    """Runs a topology; `run_until` moves virtual time on, threads and replicas may change in between."""
+
+    def __init__(
+        self, topology: Topology, scheduler: Scheduler, costs: Costs, threads: int, random: Random
+    ) -> None:
+        self.now = 0
+        self.costs, self.scheduler = costs, scheduler
+        self.threads = 0
+        sources = topology.sources
+        self.operators = {
+            busy.name: Operator(busy, costs.capacity, source=busy.name in sources)
+            for busy in topology.operators
+        }
+        for operator in self.operators.values():
+            operator.targets = [self.operators[name] for name in operator.busy.targets]
+        self.rate: float | None = None  # rows per second that each source may give out; None is no limit
+        self._allowed_from, self._allowance = 0, 0.0
+        self._lock_free = 0
+        self._shared_free = 0
+        self._random = random
+        self._events: list[tuple[int, int, int, Node | None, int]] = []
+        self._n_events = 0
+        self._ready: list[Node] = []
+        self._idle: list[int] = []
+        self._turn_began: dict[int, int] = {}
+        self.resize(dict.fromkeys(self.operators, 1))
+        self.set_threads(threads)
+
+    def nodes(self) -> Iterable[TaskStatistics]:
+        """The statistics of all replicas but those that only finish what they hold."""
+        for operator in self.operators.values():
+            for node in operator.replicas:
+                yield node.statistics
+
+    @property
+    def finished(self) -> int:
+        """Rows that came to the end: those that operators without targets have read."""
+        return sum(
+            node.port.taken_rows
+            for operator in self.operators.values()
+            if not operator.targets
+            for node in operator.replicas
+        )
+
+    def replicas(self) -> dict[str, int]:
+        """Operator -> how many replicas it has."""
+        return {name: len(operator.replicas) for name, operator in self.operators.items()}
+
+    def set_threads(self, n: int) -> None:
+        """Use n workers from now on; those that have to go finish their chunk."""
+        self._idle = [worker for worker in self._idle if worker < n]
+        known = {*self._idle, *self._turn_began}
+        self.threads = n
+        self._idle += [worker for worker in range(n) if worker not in known]
+        self._assign()
+
+    def resize(self, replicas: dict[str, int]) -> None:
+        """Give operators so many replicas from now on."""
+        for name, n in replicas.items():
+            operator = self.operators[name]
+            gone = operator.replicas[n:]
+            self._ready += operator.resize(n, self.now)
+            for node in gone:
+                self._wake_writers(node)
+        for operator in self.operators.values():
+            operator.subscribe()
+        self._assign()
+
+    def run_until(self, until: int) -> None:
+        """Let virtual time pass."""
+        while self._events and self._events[0][0] <= until:
+            self.now, _, worker, node, rows = heapq.heappop(self._events)
+            if node is None:
+                self._wake_sources()
+            elif rows < 0:
+                self._go_on(worker, node)
+            else:
+                node.made(rows)
+                self._go_on(worker, node)
+        self.now = until
+
+    def _later(self, at: int, worker: int, node: Node | None, rows: int) -> None:
+        self._n_events += 1
+        heapq.heappush(self._events, (at, self._n_events, worker, node, rows))
+
+    def _assign(self) -> None:
+        """Idle workers take ready nodes."""
+        while self._idle and self._ready:
+            self._begin(self._idle.pop())
+
+    def _begin(self, worker: int) -> None:
+        """A worker picks a node, and its turn begins when the lock and the switch are paid for."""
+        node = self.scheduler.choose(self._ready, worker, self.now)
+        self._ready.remove(node)
+        self._lock_free = max(self.now, self._lock_free) + self.costs.pick_ns
+        start = self._lock_free + self.costs.switch_ns
+        self._turn_began[worker] = start
+        node.statistics.start(start)
+        self._later(start, worker, node, -1)
+
+    def _go_on(self, worker: int, node: Node) -> None:
+        """Deliver what is owed, then take the next chunk, or end the turn."""
+        full = node.deliver(self.now) if node.debts else None
+        self._wake_readers(node)
+        if full is not None:
+            full.blocked_writers.append(node)
+            self._stop(worker, node, WRITE_BLOCKED)
+            return
+        over = self.now - self._turn_began[worker] >= self.costs.quantum_ns and self._ready
+        if over or worker >= self.threads:
+            self._stop(worker, node, READY)
+            return
+        rows = self._allowed(self.costs.chunk) if node.operator.source else self._take(node)
+        if rows:
+            self._later(self._done(rows * node.operator.cost_ns), worker, node, rows)
+        else:
+            self._stop(worker, node, READ_BLOCKED)
+
+    def _done(self, cost: int) -> int:
+        """When a chunk that begins now will be done."""
+        costs = self.costs
+        if costs.jitter:
+            cost = round(cost * (1 + costs.jitter * (2 * self._random.random() - 1)))
+        if not costs.shared:
+            return self.now + cost
+        shared = round(cost * costs.shared)
+        contended = self._shared_free > self.now
+        begins = self._shared_free + costs.handover_ns if contended else self.now
+        self._shared_free = begins + shared
+        return begins + cost
+
+    def _take(self, node: Node) -> int:
+        rows = node.take(self.costs.chunk, self.now)
+        if node.blocked_writers and not node.full:
+            self._wake_writers(node)
+        return rows
+
+    def _stop(self, worker: int, node: Node, state: str) -> None:
+        node.statistics.stop(self.now, state)
+        del self._turn_began[worker]
+        if state == READY:
+            self._ready.append(node)
+        elif state == READ_BLOCKED and node.operator.source:
+            self._later(self.now + MS, -1, None, 0)
+        if worker < self.threads:
+            self._idle.append(worker)
+        self._assign()
+
+    def _wake_readers(self, node: Node) -> None:
+        for target in node.operator.targets:
+            for reader in target.replicas:
+                if reader.queue and reader.statistics.state == READ_BLOCKED:
+                    self._wake(reader)
+        if self._idle:
+            self._assign()
+
+    def _wake_writers(self, node: Node) -> None:
+        writers, node.blocked_writers = node.blocked_writers, []
+        for writer in writers:
+            if writer.statistics.state == WRITE_BLOCKED:
+                self._wake(writer)
+
+    def _wake_sources(self) -> None:
+        for operator in self.operators.values():
+            if operator.source:
+                for node in operator.replicas:
+                    if node.statistics.state == READ_BLOCKED:
+                        self._wake(node)
+        self._assign()
+
+    def _wake(self, node: Node) -> None:
+        node.statistics.wake(self.now)
+        self._ready.append(node)
+
+    def _allowed(self, most: int) -> int:
+        """Rows that a source may give out now, by the offered rate."""
+        if self.rate is None:
+            return most
+        self._allowance += (self.now - self._allowed_from) * self.rate / 1e9
+        self._allowed_from = self.now
+        self._allowance = min(
+            self._allowance, self.rate / 100
+        )  # what was not taken in time is not owed for ever
+        rows = min(most, int(self._allowance))
+        self._allowance -= rows
+        return rows

@@ -1,0 +1,109 @@
+"""Building, checking and explaining graphs: does the cost grow with the number of operators, and no faster?
+
+Two shapes. A straight graph is one long pipe whose every tenth operator is keyed, so that its term
+nests; a braided one splits in two and comes together again, over and over. The collector stays on: a
+user's does too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+
+import penstock as ps
+from bench.cell import Cell
+from bench.workload import Case, Claim, Size, Way, Workload
+
+ROWS = [{"key": 1, "value": 1}]
+SMALL, LARGE = 1_000, 10_000
+
+Shape = tuple[str, Callable[[int], ps.PipeGraph]]
+
+
+def straight(n: int) -> ps.PipeGraph:
+    """One pipe of n operators, source and sink included."""
+    graph = ps.PipeGraph("straight")
+    pipe = graph.source(ps.read.rows(ROWS), name="op-0")
+    for at in range(1, n - 1):
+        if at % 10 == 0:
+            pipe = pipe.key_by("key").map(count_up, state=list, schema=pipe.schema, name=f"op-{at}")
+        elif at % 2:
+            pipe = pipe.map(value=ps.col("value") + 1, name=f"op-{at}")
+        else:
+            pipe = pipe.filter(ps.col("value") > 0, name=f"op-{at}")
+    pipe.sink(ps.write.memory(), name=f"op-{n - 1}")
+    return graph
+
+
+def braided(n: int) -> ps.PipeGraph:
+    """Put n operators in diamonds: a split, a map on either branch, and a map where they meet again."""
+    graph = ps.PipeGraph("braided")
+    pipe = graph.source(ps.read.rows(ROWS), name="op-0")
+    at = 1
+    while at + 4 < n:
+        one, other = pipe.split(odd=ps.col("value") % 2 == 1, even=ps.col("value") % 2 == 0, name=f"op-{at}")
+        left = one.map(value=ps.col("value") + 1, name=f"op-{at + 1}")
+        right = other.map(value=ps.col("value") - 1, name=f"op-{at + 2}")
+        pipe = left.merge(right).map(value=ps.col("value") * 3, name=f"op-{at + 3}")
+        at += 4
+    for rest in range(at, n - 1):
+        pipe = pipe.filter(ps.col("value") > 0, name=f"op-{rest}")
+    pipe.sink(ps.write.memory(), name=f"op-{n - 1}")
+    return graph
+
+
+def count_up(row: ps.Row, state: list[object]) -> dict[str, object]:
+    """Count the rows of a key; only its place in the graph matters here."""
+    state.append(row.value)
+    return {"key": row.key, "value": len(state)}
+
+
+def n_operators(seen: object) -> int:
+    """How many operators a graph, a plan or an explanation holds."""
+    if isinstance(seen, str):
+        return len(set(re.findall(r"\bop-\d+\b", seen)))
+    steps = seen.steps if isinstance(seen, ps.PipeGraph) else getattr(seen, "steps", ())
+    return sum(step.name.startswith("op-") for step in steps)
+
+
+def lost_some(expected: int, answer: object) -> str | None:
+    """What is wrong with an answer: every operator that was written must be in it."""
+    found = n_operators(answer)
+    return None if found == expected else f"{expected} operators went in, {found} came out"
+
+
+def workload(size: Size) -> Workload:
+    """Both sizes measure the same graphs, since the claims are about them; quick leaves the parts out."""
+    shapes: tuple[Shape, ...] = (("straight", straight), ("braided", braided))
+    whole = Way("all three", lambda build: build().explain())
+    parts = (
+        Way("build", lambda build: build()),
+        Way("check", lambda graph: graph.plan(), setup=lambda build: build()),
+        Way("explain", lambda graph: graph.explain(), setup=lambda build: build()),
+    )
+    return Workload(
+        name="graphs",
+        about="build, check and explain graphs of 1,000 and 10,000 operators",
+        cases=tuple(_case(shape, build, n) for shape, build in shapes for n in (SMALL, LARGE)),
+        ways=(whole,) if size == "quick" else (whole, *parts),
+        oracle=lambda build: build.args[0],
+        wrong=lost_some,
+        claims=tuple(claim for shape, _ in shapes for claim in _claims(shape)),
+        collector=True,
+    )
+
+
+def _case(shape: str, build: Callable[[int], ps.PipeGraph], n: int) -> Case:
+    # The seed has nothing to choose here: a graph holds no data.
+    return Case(f"{shape}, {n:,} operators", make=lambda seed: partial(build, n), units={"operators": n})
+
+
+def _claims(shape: str) -> tuple[Claim, Claim]:
+    small, large = (Cell(f"{shape}, {n:,} operators", "all three") for n in (SMALL, LARGE))
+    return (
+        Claim(
+            f"{shape}: 1,000 operators are built, checked and explained in under 2 seconds", small, at_most=2
+        ),
+        Claim(f"{shape}: ten times the operators cost at most twelve times the time", large, 12, over=small),
+    )

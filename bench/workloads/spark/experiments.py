@@ -1,0 +1,180 @@
+"""The whole workload on Spark: experiments by group, and what is claimed of each.
+
+Cases of a group are measured together, so ratios are taken within groups. Ways that make a copy of a row per
+window get fewer rows the more windows a row is in, or a round would take hours.
+"""
+
+from __future__ import annotations
+
+from bench.cell import Cell
+from bench.chart import Chart, Line, Point
+from bench.workload import Case, Claim, Size, Way, Workload
+from bench.workloads.spark import ours, peers
+from bench.workloads.spark.ours import BYTES, PER_BATCH
+from bench.workloads.spark.rows import Rows, Shape, right, wrong
+
+OURS, WINDOWS, PANES, SUMS = "penstock", "Spark's window()", "groupBy(pane, key)", "groupBy(key)"
+LIVE, LIVE_PANES = "penstock, a batch at a time", "groupBy(pane, key), a batch at a time"
+FOLD, IDENTITY = "penstock, a fold", "identity mapInArrow"
+SECOND = 1_000_000
+PLAIN, SMALL, TUMBLING, FOLDED = (
+    "10 s / 100 ms, 100 keys",
+    "batches of 5,000 rows",
+    "tumbling 1 s, 100 keys",
+    "a fold of three numbers, 100 keys",
+)
+OVERLAPS = {1: 10 * SECOND, 10: SECOND, 100: SECOND // 10, 1_000: SECOND // 100}
+
+Shapes = dict[str, tuple[str, Shape]]
+"""Case -> its group and shape."""
+
+
+def workload(size: Size) -> Workload:
+    """The same cases in both sizes; quick has a half or a quarter of the rows, and fewer rounds."""
+    quick = size == "quick"
+    shapes = _plain(2_000_000 if quick else 4_000_000)
+    shapes |= _others(500_000 if quick else 2_000_000) | _overlaps(250_000 if quick else 1_000_000)
+    shapes |= _grid(100_000 if quick else 400_000)
+    ways = _ways(shapes)
+    return Workload(
+        name="spark",
+        about="sliding windows on Structured Streaming, files to files, against Spark written by hand",
+        cases=tuple(_case(name, group, shape) for name, (group, shape) in shapes.items()),
+        ways=ways,
+        oracle=right,
+        wrong=wrong,
+        claims=_claims(shapes),
+        collector=True,
+        charts=_charts(shapes),
+        rounds=3 if quick else 5,
+    )
+
+
+def _plain(batch: int) -> Shapes:
+    size, every = 10 * SECOND, SECOND // 10
+    return {
+        PLAIN: ("windows", Shape(2, batch, n_keys=100, size=size, every=every)),
+        SMALL: ("small", Shape(10, 5_000, n_keys=100, size=size, every=every, rate=2_000)),
+    }
+
+
+def _others(batch: int) -> Shapes:
+    return {
+        TUMBLING: ("tumbling", Shape(2, batch, n_keys=100, size=SECOND, every=SECOND)),
+        FOLDED: ("fold", Shape(2, batch, n_keys=100, size=SECOND, every=SECOND)),
+    }
+
+
+def _overlaps(batch: int) -> Shapes:
+    """1 to 1,000 windows a row at 10 rows per slice and key: 100 keys, 1,000 rows a slice."""
+    return {
+        _overlap(n): (
+            "overlap",
+            Shape(2, batch, n_keys=100, size=10 * SECOND, every=every, rate=1_000 * SECOND // every),
+        )
+        for n, every in OVERLAPS.items()
+    }
+
+
+def _overlap(n: int) -> str:
+    return f"{n:,} windows a row"
+
+
+def _grid(batch: int) -> Shapes:
+    """Keys times windows a row, for the claim that Spark's own windows are nowhere faster.
+
+    All rows lie within 25 seconds, so that about half of the windows leave.
+    """
+    found: Shapes = {}
+    for keys in (1, 1_000, 1_000_000):
+        for n, every in OVERLAPS.items():
+            rows = max(batch // n, 500)
+            shape = Shape(2, rows, n_keys=keys, size=10 * SECOND, every=every, rate=2 * rows // 25)
+            found[_at(keys, n)] = (f"grid, {n:,}", shape)
+    return found
+
+
+def _at(keys: int, n: int) -> str:
+    return f"grid: {keys:,} keys, {n:,} windows a row"
+
+
+def _ways(shapes: Shapes) -> tuple[Way, ...]:
+    def of(*groups: str) -> tuple[str, ...]:
+        return tuple(name for name, (group, _) in shapes.items() if group in groups)
+
+    grid = tuple(name for name, (group, _) in shapes.items() if group.startswith("grid"))
+    ways = (
+        Way(OURS, ours.run, only=(*of("windows", "tumbling", "overlap"), *grid), notes=ours.notes),
+        Way(WINDOWS, peers.windows, only=(*of("windows", "tumbling"), *grid), notes=ours.notes),
+        Way(PANES, peers.panes, oracle=peers.n_panes, only=of("windows")),
+        Way(SUMS, peers.sums, oracle=peers.n_keys, only=of("windows")),
+        Way(LIVE, ours.live, only=of("small"), notes=ours.notes),
+        Way(LIVE_PANES, peers.live_panes, oracle=peers.n_panes, only=of("small"), notes=peers.notes),
+        Way(FOLD, ours.fold, oracle=ours.n_rows, only=of("fold")),
+        Way(IDENTITY, peers.identity, oracle=ours.n_rows, only=of("fold")),
+    )
+    return tuple(way for way in ways if way.only)
+
+
+def _case(name: str, group: str, shape: Shape) -> Case:
+    def make(seed: int) -> Rows:
+        peers.session()  # before anybody's clock runs
+        return Rows.written(shape, seed)
+
+    return Case(name, make=make, units={"rows": shape.n_rows}, group=group)
+
+
+def _claims(shapes: Shapes) -> tuple[Claim, ...]:
+    claims = [
+        _faster("at least 40 times Spark's own windows", PLAIN, OURS, WINDOWS, 40),
+        _faster("at least 0.8 of a group-by of panes", PLAIN, OURS, PANES, 0.8),
+        _faster("at least 0.35 of a group-by of keys", PLAIN, OURS, SUMS, 0.35),
+        Claim(
+            "checkpoints take no more bytes a batch than Spark's own windows",
+            Cell(PLAIN, OURS),
+            1,
+            Cell(PLAIN, WINDOWS),
+            note=BYTES,
+        ),
+        Claim(
+            "a batch of 5,000 rows takes at most 1.3 times one of a plain stateful group-by",
+            Cell(SMALL, LIVE),
+            1.3,
+            Cell(SMALL, LIVE_PANES),
+            note=PER_BATCH,
+        ),
+        _faster("tumbling windows: at least 1.2 times Spark's own", TUMBLING, OURS, WINDOWS, 1.2),
+        _faster("a fold: at least 0.7 of an identity mapInArrow", FOLDED, FOLD, IDENTITY, 0.7),
+        Claim(
+            "1,000 windows a row for 1, equal rows per slice and key, cost at most 1.5x",
+            Cell(_overlap(1_000), OURS),
+            1.5,
+            Cell(_overlap(1), OURS),
+        ),
+        *(
+            _faster(f"{name}: not slower than Spark's own windows", name, OURS, WINDOWS, 1)
+            for name, (group, _) in shapes.items()
+            if group.startswith("grid")
+        ),
+    ]
+    return tuple(claim for claim in claims if claim.cell.case in shapes)
+
+
+def _faster(says: str, case: str, way: str, than: str, times: float) -> Claim:
+    return Claim(says, Cell(case, way), 1 / times, Cell(case, than), speed="rows")
+
+
+def _charts(shapes: Shapes) -> tuple[Chart, ...]:
+    caption = (
+        "Sum and count, out of order, parquet files to parquet files, one file a batch, the windows that the "
+        "last watermark lets go. The two group-bys have no windows."
+    )
+    bars = tuple(Line(way, (Point(0, way, Cell(PLAIN, way)),)) for way in (OURS, WINDOWS, PANES, SUMS))
+    charts = [Chart("Windows of 10 s every 100 ms on Spark", caption, "way", bars, form="bars")]
+    if _overlap(1) in shapes:
+        points = tuple(Point(n, f"{n:,}", Cell(_overlap(n), OURS)) for n in OVERLAPS)
+        told = (
+            "Windows of 10 s, 100 keys, 10 rows per slice and key whatever the slide: equally many results."
+        )
+        charts.append(Chart("1 to 1,000 windows a row", told, "windows a row", (Line(OURS, points),)))
+    return tuple(charts)

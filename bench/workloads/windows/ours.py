@@ -1,0 +1,167 @@
+"""Our ways: the window stage fed as an engine feeds it, and its store alone with a choice forced.
+
+Nothing is spared: batches come as Arrow columns, each with the watermark that judges it, and results leave
+as Arrow columns. Stores are given the slots of keys, since turning keys into slots is the stage's part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+import penstock as ps
+from bench.workloads.windows.answer import Answer, Given
+from bench.workloads.windows.shape import Flow
+from penstock.operators.op import OUT
+from penstock.stages.stage import Site
+from penstock.stages.window.accumulators import Kind, Register
+from penstock.stages.window.combine import Way as Combining
+from penstock.stages.window.stage import Out, WindowStage
+from penstock.stages.window.store import ENDED, NEVER, Arriving, Left, Values
+from penstock.stages.window.time_store import SliceStore
+from penstock.timing.slices import Slicing
+from penstock.timing.windows import TimeWindow
+
+
+@dataclass(slots=True)
+class Counters:
+    """What became of the rows; the stage counts here."""
+
+    rows_in: int = 0
+    rows_out: int = 0
+    passed: int = 0
+    late: int = 0
+    late_by_window: dict[str, int] = field(default_factory=dict)
+    filtered: int = 0
+    no_window: int = 0
+    unfinished: int = 0
+    unmatched: int = 0
+    unrouted: int = 0
+    errors: int = 0
+
+
+class Fed(NamedTuple):
+    """A stage that has had the rows beforehand."""
+
+    stage: WindowStage
+    flow: Flow
+
+
+def new_stage(flow: Flow) -> WindowStage:
+    """The stage of a case."""
+    site = Site("windows", None, Counters(), ps.ManualClock())
+    return WindowStage(flow.shape.op, flow.shape.up, site, numbered=flow.shape.counted)
+
+
+def fed_stage(flow: Flow) -> Fed:
+    """A stage with the windows before the first row filled."""
+    stage = new_stage(flow)
+    if flow.begin is not None:
+        for _ in stage.on_batch(flow.lead_batch, NEVER):
+            raise AssertionError("a row beforehand was late")
+        for _ in stage.on_watermark(flow.begin):
+            pass
+    return Fed(stage, flow)
+
+
+def through_stage(fed: Fed) -> Given:
+    """All batches and watermarks through the stage."""
+    running = steps(fed)
+    while True:
+        try:
+            next(running)
+        except StopIteration as ended:
+            given: Given = ended.value
+            return given
+
+
+def steps(fed: Fed) -> Generator[None, None, Given]:
+    """The same, with a stop after each batch whose windows have left; what is returned is the answer."""
+    stage, flow = fed
+    found: list[pa.RecordBatch] = []
+    watermark = NEVER if flow.begin is None else flow.begin
+    for batch, after in zip(flow.batches, flow.watermarks, strict=True):
+        _keep(stage.on_batch(batch, watermark), found)
+        watermark = after
+        _keep(stage.on_watermark(watermark), found)
+        yield
+    if flow.begin is None:
+        _keep(stage.drain(), found)
+    return lambda: _of_rows(found)
+
+
+def _keep(out: Out, found: list[pa.RecordBatch]) -> None:
+    for port, batch in out:
+        if port != OUT:
+            raise AssertionError(f"{batch.num_rows} rows went to .{port}, but none of them is late or wrong")
+        found.append(batch.rows)
+
+
+def _of_rows(found: list[pa.RecordBatch]) -> Answer:
+    table = pa.Table.from_batches(found).combine_chunks()
+    names = table.column_names
+    starts = table.column("window_index" if "window_index" in names else "window_start").to_numpy()
+    keys = table.column("key").to_numpy() if "key" in names else np.zeros(len(starts), np.int64)
+    result = table.column("result").combine_chunks()
+    parts = result.flatten() if pa.types.is_struct(result.type) else [result]
+    return Answer.of(starts, keys, np.stack([part.to_numpy(zero_copy_only=False) for part in parts], axis=1))
+
+
+class FedStore(NamedTuple):
+    """A store that has had the rows beforehand, and the slots of each batch's rows."""
+
+    store: SliceStore
+    arriving: tuple[Arriving, ...]
+    flow: Flow
+
+
+def arriving_of(flow: Flow) -> tuple[Arriving, ...]:
+    """The batches as stores take them; keys are dense here, so they are slots as they are."""
+    cuts = range(0, flow.shape.n_rows, flow.shape.batch)
+    return tuple(
+        Arriving(flow.keys[part], flow.times[part], (), (Values(flow.values[part]),))
+        for part in (slice(cut, cut + flow.shape.batch) for cut in cuts)
+    )
+
+
+def new_store(flow: Flow, way: Combining | None = None, most: int = 1 << 20) -> SliceStore:
+    """The store of a case with a sum: `way` and `most` as in SliceStore."""
+    slicing = Slicing.of([TimeWindow(flow.shape.size, flow.shape.every)])
+    return SliceStore(slicing, 0, [Register(Kind.FLOAT_SUM, 0)], way=way, most=most)
+
+
+def fed_store(flow: Flow, way: Combining | None = None, most: int = 1 << 20) -> FedStore:
+    """A store with the windows before the first row filled."""
+    store = new_store(flow, way, most)
+    if flow.begin is not None:
+        times, keys, values = flow.lead
+        store.take(Arriving(keys, times, (), (Values(values),)), NEVER)
+        store.leave(flow.begin)
+    return FedStore(store, arriving_of(flow), flow)
+
+
+def through_store(fed: FedStore) -> Given:
+    """All batches and watermarks through the store alone."""
+    store, arriving, flow = fed
+    found: list[Left] = []
+    watermark = NEVER if flow.begin is None else flow.begin
+    for batch, after in zip(arriving, flow.watermarks, strict=True):
+        store.take(batch, watermark)
+        watermark = after
+        found.append(store.leave(watermark))
+    if flow.begin is None:
+        found.append(store.leave(ENDED, ended=True))
+    return lambda: _of_left(found)
+
+
+def _of_left(found: list[Left]) -> Answer:
+    def joined(parts: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+        return np.concatenate(parts)
+
+    values = np.concatenate([left.cells[0] for left in found])
+    return Answer.of(joined([left.starts for left in found]), joined([left.slots for left in found]), values)

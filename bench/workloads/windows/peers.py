@@ -1,0 +1,167 @@
+"""What ours is held against: reading the columns, a bucket per window, pandas and Polars.
+
+Peers work in batch: they have all rows before they begin, as frames made outside the clock. Each does what
+a user of it would write. The bucket per window is given every help: dense numbers of windows and NumPy's
+fastest group-by, batch by batch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bench.errors import BenchError
+from bench.workloads.windows.answer import Answer, Given
+from bench.workloads.windows.shape import BEGIN, Flow
+
+COPIES = 1 << 18
+"""Copies of rows that a bucket per window makes at a time."""
+
+
+def read_columns(flow: Flow) -> list[float]:
+    """The sum of each column: what it costs to look at the data at all."""
+    return [float(column.sum()) for column in flow.columns]
+
+
+def sums_of_columns(flow: Flow) -> list[float]:
+    """The same by parts, as the oracle of reading."""
+    return [sum(float(part.sum()) for part in np.array_split(column, 7)) for column in flow.columns]
+
+
+def bucket_per_window(flow: Flow) -> Given:
+    """Every row copied into each of its windows, then a group-by of the copies."""
+    shape, n_keys, span = flow.shape, max(flow.shape.n_keys, 1), flow.shape.per_window
+    first = -span + 1 if shape.counted else BEGIN // shape.every - span + 1
+    n_slides = -(-shape.n_rows // shape.every) if shape.counted else shape.n_slices
+    totals = np.zeros((n_slides + span) * n_keys)
+    back = np.arange(span)
+    # So few rows at a time that their copies stay in the caches.
+    step = max(min(shape.batch, COPIES // span), 1)
+    for start in range(0, shape.n_rows, step):
+        part = slice(start, start + step)
+        last = _slices(flow, part) - first
+        windows = (last[:, None] - back[None, :]).ravel()
+        buckets = windows * n_keys + np.repeat(flow.keys[part], span) if n_keys > 1 else windows
+        weights = np.repeat(flow.values[part], span) if shape.function != "count" else None
+        # Only the windows at hand: the whole row of them once per step would cost more than the copies.
+        low = int(buckets.min())
+        found = np.bincount(buckets - low, weights)
+        totals[low : low + len(found)] += found
+    return lambda: _of_buckets(flow, totals, first)
+
+
+def _slices(flow: Flow, part: slice) -> Any:
+    """The number of the slide that each row falls in."""
+    if flow.shape.counted:
+        return np.arange(part.start, min(part.stop, flow.shape.n_rows)) // flow.shape.every
+    return flow.times[part] // flow.shape.every
+
+
+def _of_buckets(flow: Flow, totals: Any, first: int) -> Answer:
+    """Values are above 0: a bucket of 0 has no rows."""
+    shape = flow.shape
+    (filled,) = np.nonzero(totals)
+    windows, keys = np.divmod(filled, max(shape.n_keys, 1))
+    if not shape.counted:
+        return Answer.of((first + windows) * shape.every, keys, totals[filled])
+    whole = (first + windows >= 0) & ((first + windows) * shape.every + shape.size <= shape.n_rows)
+    return Answer.of((first + windows)[whole], keys[whole], totals[filled][whole] / shape.size)
+
+
+class Frame(NamedTuple):
+    """A case as a frame of a peer, and the peer."""
+
+    peer: Any
+    frame: Any
+    flow: Flow
+
+
+def pandas_frame(flow: Flow) -> Frame:
+    """The rows as a pandas frame."""
+    pandas = need("pandas")
+    columns = {"time": flow.times, "key": flow.keys, "value": flow.values}
+    return Frame(pandas, pandas.DataFrame(columns, copy=False), flow)
+
+
+def by_pandas(given: Frame) -> Given:
+    """Panes by group-by, windows by rolling: the windows end at a pane, so each is named by its last one."""
+    _, frame, flow = given
+    shape, every, span = flow.shape, flow.shape.every, flow.shape.per_window
+    if shape.counted:
+        means = frame["value"].rolling(shape.size).mean().iloc[shape.size - 1 :: every]
+        return lambda: _counted(means.to_numpy())
+    pane = frame["time"] // every
+    groups = frame["value"].groupby([pane, frame["key"]] if shape.n_keys else pane)
+    panes = groups.count() if shape.function == "count" else groups.sum()
+    if span == 1 and shape.n_keys:
+        return lambda: _of_pandas(panes, every, span)
+    wide = panes.unstack(fill_value=0.0) if shape.n_keys else panes.to_frame(0)
+    reach = range(int(wide.index[0]) - span + 1, int(wide.index[-1]) + span)
+    windows = wide.reindex(reach, fill_value=0.0).rolling(span).sum().iloc[span - 1 :].stack()
+    return lambda: _of_pandas(windows, every, span)
+
+
+def _counted(means: Any) -> Answer:
+    index = np.arange(len(means))
+    return Answer.of(index, np.zeros_like(index), means)
+
+
+def _of_pandas(windows: Any, every: int, span: int) -> Answer:
+    values = windows.to_numpy()
+    last, keys = (np.asarray(windows.index.get_level_values(level)) for level in (0, 1))
+    filled = values > 0
+    return Answer.of((last[filled] - span + 1) * every, keys[filled], values[filled])
+
+
+def polars_frame(flow: Flow) -> Frame:
+    """The rows as a Polars frame that knows where its times rise."""
+    polars = need("polars")
+    frame = polars.DataFrame({"time": flow.times, "key": flow.keys, "value": flow.values})
+    rising = frame if flow.shape.mean_delay else frame.with_columns(polars.col("time").set_sorted())
+    return Frame(polars, rising, flow)
+
+
+def by_polars(given: Frame) -> Given:
+    """Windows by group_by_dynamic, begun a window early so that those over the first row are all there.
+
+    It wants rising times, so rows that come late are sorted first. Tumbling windows are a plain group-by.
+    """
+    polars, frame, flow = given
+    shape = flow.shape
+    size, every = shape.size, shape.every
+    value = polars.col("value")
+    if shape.counted:
+        means = frame.select(value.rolling_mean(size).slice(size - 1).gather_every(every))
+        return lambda: _counted(means["value"].to_numpy())
+    result = value.len() if shape.function == "count" else value.sum()
+    keys = ["key"] if shape.n_keys else []
+    if shape.per_window == 1:
+        windows = frame.group_by((polars.col("time") // every) * every, *keys).agg(result)
+    else:
+        rising = frame.sort("time") if shape.mean_delay else frame
+        dynamic = rising.group_by_dynamic(
+            "time",
+            every=f"{every}i",
+            period=f"{size}i",
+            offset=f"-{size - every}i",
+            closed="left",
+            group_by=keys or None,
+        )
+        windows = dynamic.agg(result)
+    return lambda: _of_polars(windows)
+
+
+def _of_polars(windows: Any) -> Answer:
+    starts = windows["time"].to_numpy()
+    keys = windows["key"].to_numpy() if "key" in windows.columns else np.zeros(len(starts), np.int64)
+    return Answer.of(starts, keys, windows["value"].to_numpy())
+
+
+def need(name: str) -> Any:
+    """A peer, if it is installed."""
+    try:
+        return import_module(name)
+    except ImportError as cause:
+        raise BenchError(f"{name} is not installed", hint='pip install "penstock[bench]"') from cause

@@ -1,5 +1,0 @@
-"""The benchmarks, one per file. Each offers `workload(size)`, where size is "quick" or "full".
-
-To add one: write `NAME.py` here with its data (seeded), its ways, an oracle and, if it is meant to
-show something, its claims. `penstock bench NAME` finds it by its file name.
-"""
