@@ -8,7 +8,9 @@ unless the values span more than lengths can show; then it is logarithmic and it
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Mapping, Sequence
+from html import escape
 from typing import Any
 
 import matplotlib as mpl
@@ -35,6 +37,10 @@ STYLES = (
     ("#c0397b", (0, (4, 4)), "s"),
     ("#1f8fa8", (0, (2, 2)), "D"),
 )
+
+# Inside a page an SVG needs neither, and they hold addresses.
+_METADATA = re.compile(r"<metadata>.*?</metadata>", re.S)
+_NAMESPACES = re.compile(r' xmlns(:\w+)?="[^"]*"')
 
 _SETTINGS = {
     "svg.fonttype": "none",  # text stays text: selectable, and no outlines of glyphs in the page
@@ -82,9 +88,12 @@ def _svg(title: str, paint: Callable[[Figure], None], height: float) -> str:
         figure = Figure(figsize=(8, max(height, 1.4)), layout="constrained")
         paint(figure)
         text = io.StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Title": title})
+        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     svg = text.getvalue()
-    return svg[svg.index("<svg") :].rstrip()
+    svg = _METADATA.sub("", svg[svg.index("<svg") :])
+    return (
+        _NAMESPACES.sub("", svg).replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1).rstrip()
+    )
 
 
 def _lines(figure: Figure, chart: Chart, series: Mapping[str, Sequence[tuple[str, Spread]]]) -> None:

@@ -122,10 +122,6 @@ def test_names_from_a_workload_cannot_become_markup() -> None:
     assert "&lt;script&gt;alert(&quot;&amp;&quot;)&lt;/script&gt;" in text
 
 
-def test_the_page_follows_the_reader_s_light_or_dark_scheme() -> None:
-    assert "prefers-color-scheme: dark" in page(measured())
-
-
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(12.34, "12.3 s"), (1.0, "1.00 s"), (0.0123, "12.3 ms"), (0.000004, "4.00 us"), (3e-8, "0.030 us")],

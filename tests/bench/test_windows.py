@@ -218,7 +218,7 @@ def test_every_case_is_drawn_in_some_chart(size: Any) -> None:
 def test_a_peer_that_is_not_installed_is_named_with_how_to_get_it() -> None:
     with pytest.raises(BenchError, match="no_such_peer is not installed") as caught:
         peers.need("no_such_peer")
-    assert caught.value.hint == 'pip install "penstock[bench]"'
+    assert caught.value.hint == "make setup"
 
 
 def test_a_row_that_the_stage_calls_late_stops_the_measurement() -> None:

@@ -164,4 +164,4 @@ def need(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError as cause:
-        raise BenchError(f"{name} is not installed", hint='pip install "penstock[bench]"') from cause
+        raise BenchError(f"{name} is not installed", hint="make setup") from cause
