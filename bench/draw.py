@@ -45,7 +45,6 @@ _NAMESPACES = re.compile(r' xmlns(:\w+)?="[^"]*"')
 _SETTINGS = {
     "svg.fonttype": "none",  # text stays text: selectable, and no outlines of glyphs in the page
     "svg.hashsalt": "penstock",  # the same result gives the same page, byte for byte
-    "font.family": ["system-ui", "sans-serif"],
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,

@@ -3,8 +3,8 @@
     python tools/trace.py            the totals
     python tools/trace.py --list     each file, with its functions
 
-A program that people can follow runs through few of them; a test holds the limits. Module bodies, class bodies,
-lambdas and comprehensions do not count as functions.
+A program that people can follow runs through few of them; a test holds the limits. Module bodies, class
+bodies, lambdas and comprehensions do not count as functions.
 """
 
 from __future__ import annotations
