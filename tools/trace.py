@@ -57,7 +57,7 @@ def trace_program(program: str) -> dict[str, set[str]]:
                 exec(compile(program, "README.md", "exec"), {"__name__": "readme"})  # noqa: S102
         finally:
             sys.setprofile(None)
-            threading.setprofile(None)  # type: ignore[arg-type]
+            threading.setprofile(None)
     return _by_file(codes)
 
 
