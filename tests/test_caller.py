@@ -7,7 +7,7 @@ import inspect
 from typing import Any
 
 import penstock as ps
-from penstock.caller import called_from, defined_at, name_of
+from penstock.caller import find_call_site, find_definition, name_of
 from tests.graph.streams import TRADES
 
 
@@ -51,7 +51,7 @@ def test_each_verb_of_a_chain_knows_its_own_line() -> None:
 
 
 def test_a_call_from_outside_is_found_through_our_own_frames() -> None:
-    where = called_from()
+    where = find_call_site()
     assert where is not None
     assert (where.file, where.line) == ("tests/test_caller.py", line() - 2)
 
@@ -60,10 +60,10 @@ def test_functions_are_named_and_found_where_they_are_written() -> None:
     partial = functools.partial(plain)
     assert (name_of(plain), name_of(partial), name_of(Scorer())) == ("plain", "plain", "Scorer")
     for function in (plain, partial):
-        where = defined_at(function)
+        where = find_definition(function)
         assert where is not None
         assert (where.file, where.line) == ("tests/test_caller.py", plain.__code__.co_firstlineno)
-    scorer = defined_at(Scorer())
+    scorer = find_definition(Scorer())
     assert scorer is not None
     assert scorer.line == Scorer.__call__.__code__.co_firstlineno
 
@@ -73,12 +73,12 @@ def test_a_wrapped_function_is_found_where_it_was_written() -> None:
     def wrapper(row: Any) -> Any:
         return plain(row)
 
-    where = defined_at(wrapper)
+    where = find_definition(wrapper)
     assert where is not None
     assert where.line == plain.__code__.co_firstlineno
 
 
 def test_builtins_have_a_name_and_no_place() -> None:
     assert name_of(len) == "len"
-    assert defined_at(len) is None
-    assert defined_at(7) is None
+    assert find_definition(len) is None
+    assert find_definition(7) is None

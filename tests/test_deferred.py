@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.lazy import load
+from penstock.lazy import load_module
 from penstock.operators import aggregates
 
 SOURCE = Path(ps.__file__).parent
@@ -127,9 +127,9 @@ def test_loading_a_module_leaves_the_search_for_garbage_as_it_was(enabled: bool)
     try:
         sys.modules.pop("this_is_not_there", None)
         with pytest.raises(ModuleNotFoundError):
-            load("this_is_not_there")
+            load_module("this_is_not_there")
         assert gc.isenabled() is enabled
-        assert load("penstock.read") is ps.read
+        assert load_module("penstock.read") is ps.read
         assert gc.isenabled() is enabled
     finally:
         (gc.enable if before else gc.disable)()

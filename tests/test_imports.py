@@ -26,7 +26,6 @@ HEAVY = (
     "penstock.engines.local.elastic.controller",
     "penstock.engines.checkpoint.checkpoint",
     "difflib",
-    "xxhash",
     "penstock.events",
     "penstock.engines.local.rescale.barrier",
 )

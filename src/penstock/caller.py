@@ -14,7 +14,7 @@ _OURS = str(Path(__file__).parent)
 _APPS = str(Path(__file__).parent / "apps")  # programs that ship with the package are users of it
 
 
-def called_from() -> Where | None:
+def find_call_site() -> Where | None:
     """The nearest frame outside this package, or None when there is none (an interactive shell)."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and is_ours(frame.f_code.co_filename):
@@ -24,7 +24,7 @@ def called_from() -> Where | None:
     return Where(_shorten(frame.f_code.co_filename), frame.f_lineno)
 
 
-def defined_at(function: object) -> Where | None:
+def find_definition(function: object) -> Where | None:
     """Where a user's function was written; None for builtins and C functions."""
     plain = inspect.unwrap(function) if callable(function) else function
     plain = getattr(plain, "func", plain)  # functools.partial

@@ -107,3 +107,33 @@ def nearest_first(wanted: str, available: Iterable[str]) -> list[str]:
         return -SequenceMatcher(None, wanted.lower(), name.lower()).ratio()
 
     return sorted(available, key=lambda name: (unlike(name), name))
+
+
+# Failures of single rows.
+
+_LONGEST_CAUSE = 1_000  # characters of an exception's text that an error repeats
+
+
+class RowFailure(Exception):
+    """The failure of one row: it has no value, and the rest of its batch goes on.
+
+    An expression that overflows, divides by zero or cannot cast fails its row only; the step's `on_error`
+    decides what becomes of that row. `reason` is written for the user.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def describe_cause(cause: BaseException) -> str:
+    """Returns why a row failed: a user's exception by its type and text, shortened where that is long."""
+    if isinstance(cause, RowFailure):
+        return cause.reason
+    try:
+        text = str(cause)
+    except Exception as worse:  # a user's __str__ must not hide that there was a failure
+        text = f"(its text cannot be shown: {type(worse).__name__})"
+    if len(text) > _LONGEST_CAUSE:
+        text = f"{text[:_LONGEST_CAUSE]}… ({len(text):,} characters)"
+    return f"{type(cause).__name__}: {text}" if text else type(cause).__name__

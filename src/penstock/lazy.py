@@ -14,7 +14,7 @@ from importlib import import_module
 from types import ModuleType
 
 
-def load(name: str) -> ModuleType:
+def load_module(name: str) -> ModuleType:
     """A module with all that it imports, without a search for garbage meanwhile.
 
     What modules are made of stays, and the collector would look through it again and again as it grows.
@@ -34,7 +34,7 @@ class NoSuchName(AttributeError):
     Whoever imports a file from a package asks for its name first, in vain, and must not wait for that.
     """
 
-    def __init__(self, package: Deferring, name: str) -> None:
+    def __init__(self, package: LazyPackage, name: str) -> None:
         super().__init__(f"module {package.__name__!r} has no attribute {name!r}")
         self._package, self._asked = package, name
 
@@ -46,7 +46,7 @@ class NoSuchName(AttributeError):
         return super().__str__() + "".join(f"; did you mean {known[each]!r}?" for each in near)
 
 
-class Deferring(ModuleType):
+class LazyPackage(ModuleType):
     """A package that finds its names on demand.
 
     Any number of threads may ask at once: a file is loaded under its own lock, and a name is always the
@@ -59,7 +59,7 @@ class Deferring(ModuleType):
         home = self._homes.get(name)
         if home is None:
             raise NoSuchName(self, name)
-        module = load(home)
+        module = load_module(home)
         is_file = home == f"{self.__name__}.{name}" and not hasattr(module, name)
         found: object = module if is_file else getattr(module, name)
         super().__setattr__(name, found)
@@ -83,4 +83,4 @@ def defer(package: str, homes: Mapping[str, str]) -> None:
     module = sys.modules[package]
     home_of = {name: home for home, names in homes.items() for name in names.split()}
     vars(module).update(_homes=home_of, __all__=sorted(home_of))
-    module.__class__ = Deferring
+    module.__class__ = LazyPackage

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.connect.plain import FEW, PlainBatch, PlainRows
+from penstock.connect.row_batch import MAX_ROWS, RowBatch, RowConverter
 
 SCHEMA = pa.schema(
     [("n", pa.int8()), ("x", pa.float64()), ("text", pa.string()), ("yes", pa.bool_()), ("at", pa.date32())]
@@ -14,7 +14,7 @@ SCHEMA = pa.schema(
 
 
 def test_plain_rows_have_all_columns_in_their_order_and_numbers_from_the_first() -> None:
-    batch = PlainRows(SCHEMA).batch([{"text": "a", "n": 1}, {"x": 0.5, "yes": True}], 7)
+    batch = RowConverter(SCHEMA).batch([{"text": "a", "n": 1}, {"x": 0.5, "yes": True}], 7)
     assert batch is not None
     assert [list(row.values()) for row in batch.plain] == [
         [1, None, "a", None, None],
@@ -43,23 +43,23 @@ def test_plain_rows_have_all_columns_in_their_order_and_numbers_from_the_first()
     ],
 )
 def test_a_row_that_needs_a_closer_look_is_not_plain(row: object) -> None:
-    assert PlainRows(SCHEMA).batch([{"n": 1}, row], 0) is None
+    assert RowConverter(SCHEMA).batch([{"n": 1}, row], 0) is None
 
 
 def test_a_promise_goes_with_the_batch() -> None:
-    batch = PlainBatch([{"n": 1}], pa.schema({"n": pa.int64()}), 3)
+    batch = RowBatch([{"n": 1}], pa.schema({"n": pa.int64()}), 3)
     assert batch.watermark is None
     assert batch.promising(9).watermark == 9
     assert batch.promising(9).seq.to_pylist() == [3]
 
 
 def test_an_iterable_gives_few_rows_plain_and_many_as_columns() -> None:
-    rows = [{"n": 1}] * (FEW + 1)
-    few = next(iter(ps.read.iterable(rows, schema={"n": "int64"}, batch=FEW).batches()))
-    many = next(iter(ps.read.iterable(rows, schema={"n": "int64"}, batch=FEW + 1).batches()))
-    assert isinstance(few, PlainBatch)
-    assert not isinstance(many, PlainBatch)
-    assert many.rows.slice(0, FEW).equals(few.rows)
+    rows = [{"n": 1}] * (MAX_ROWS + 1)
+    few = next(iter(ps.read.iterable(rows, schema={"n": "int64"}, batch=MAX_ROWS).batches()))
+    many = next(iter(ps.read.iterable(rows, schema={"n": "int64"}, batch=MAX_ROWS + 1).batches()))
+    assert isinstance(few, RowBatch)
+    assert not isinstance(many, RowBatch)
+    assert many.rows.slice(0, MAX_ROWS).equals(few.rows)
 
 
 def test_memory_shows_plain_rows_as_it_shows_columns() -> None:

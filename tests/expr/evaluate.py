@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
-from penstock.expr import Expr, RowFailure, from_plain, lower_arrow, lower_python, to_plain, type_of
-from tests.naive.followed import followed
+from penstock.errors import RowFailure
+from penstock.expr import Expr, from_plain, lower_arrow, lower_python, to_plain, type_of
+from tests.naive.interpret import interpret
 
 FAILED = "<failed>"
 ValueOf = Callable[[Mapping[str, object]], object]
@@ -41,7 +42,7 @@ def both(expr: Expr, batch: pa.RecordBatch) -> list[object]:
     value_of = lower_python(expr, batch.schema)
     rows = [{name: columns[name][i] for name in columns} for i in range(batch.num_rows)]
     slow = [_value(value_of, row) for row in rows]
-    _insist_on_twin(value_of, followed(expr, batch.schema), rows)
+    _insist_on_twin(value_of, interpret(expr, batch.schema), rows)
     fast = lower_arrow(expr, batch.schema)(batch)
     assert fast.values.type == type_of(expr, batch.schema), str(expr)
     fast.values.validate(full=True)

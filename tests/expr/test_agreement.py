@@ -27,7 +27,7 @@ from penstock.expr import (
     when,
 )
 from penstock.expr.node import post_order
-from penstock.expr.nodes.cast import castable
+from penstock.expr.nodes.cast import can_cast
 from penstock.expr.values import type_name
 from tests.expr.evaluate import batch_of, both
 from tests.expr.strategies import INTEGERS, NUMBERS, ORDERED, PATTERNS, SCHEMA, TYPES, columns, of_type
@@ -151,7 +151,7 @@ def _time() -> Iterator[Expr]:
 def _casts() -> Iterator[Expr]:
     targets = [*TYPES.values(), pa.timestamp("us", "Europe/Berlin"), pa.decimal128(20, 5)]
     for name, given_type in TYPES.items():
-        yield from (col(name).cast(wanted) for wanted in targets if castable(given_type, wanted))
+        yield from (col(name).cast(wanted) for wanted in targets if can_cast(given_type, wanted))
     yield lit(None).cast("int8")
 
 

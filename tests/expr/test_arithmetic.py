@@ -5,8 +5,8 @@ import math
 import pyarrow as pa
 import pytest
 
-from penstock.errors import SchemaError
-from penstock.expr import RowFailure, col, lit, lower_python
+from penstock.errors import RowFailure, SchemaError
+from penstock.expr import col, lit, lower_python
 from tests.expr.evaluate import FAILED, run, same
 
 A, B = col("a"), col("b")

@@ -6,8 +6,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from penstock.errors import SchemaError
-from penstock.expr import RowFailure, col, lower_python
+from penstock.errors import RowFailure, SchemaError
+from penstock.expr import col, lower_python
 from tests.expr.evaluate import FAILED, run, same
 
 A = col("a")

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import SchemaError
-from penstock.expr.declared import declared_schema, declared_type
+from penstock.expr.schema import parse_schema, parse_type
 
 
 @dataclass
@@ -60,7 +60,7 @@ Untyped = namedtuple("Untyped", ["a"])  # the point: no types
 
 
 def test_a_dataclass_declares_its_fields_in_order_and_nested_ones_as_structs() -> None:
-    assert declared_schema(Trip) == pa.schema(
+    assert parse_schema(Trip) == pa.schema(
         [
             ("taxi", pa.int64()),
             ("where", pa.struct([("lat", pa.float64()), ("lon", pa.float64())])),
@@ -72,16 +72,16 @@ def test_a_dataclass_declares_its_fields_in_order_and_nested_ones_as_structs() -
 
 
 def test_a_named_tuple_declares_its_fields() -> None:
-    assert declared_schema(Click) == pa.schema([("ad", pa.string()), ("day", pa.date32())])
+    assert parse_schema(Click) == pa.schema([("ad", pa.string()), ("day", pa.date32())])
 
 
 def test_a_typed_dict_declares_its_keys_and_an_annotation_gives_the_exact_type() -> None:
-    assert declared_schema(View) == pa.schema([("ad", pa.string()), ("price", pa.decimal128(10, 2))])
+    assert parse_schema(View) == pa.schema([("ad", pa.string()), ("price", pa.decimal128(10, 2))])
 
 
 def test_a_dict_may_mix_arrow_types_names_and_python_types() -> None:
     declared = {"a": pa.int32(), "b": "string", "c": bool, "d": {"e": bytes}}
-    assert declared_schema(declared) == pa.schema(
+    assert parse_schema(declared) == pa.schema(
         [("a", pa.int32()), ("b", pa.string()), ("c", pa.bool_()), ("d", pa.struct([("e", pa.binary())]))]
     )
 
@@ -90,7 +90,7 @@ def test_an_arrow_schema_comes_out_canonical() -> None:
     given = pa.schema(
         [("a", pa.uint8()), ("b", pa.dictionary(pa.int8(), pa.string())), ("c", pa.timestamp("ns"))]
     )
-    assert declared_schema(given) == pa.schema(
+    assert parse_schema(given) == pa.schema(
         [("a", pa.int16()), ("b", pa.string()), ("c", pa.timestamp("us"))]
     )
 
@@ -117,7 +117,7 @@ def test_an_arrow_schema_comes_out_canonical() -> None:
     ],
 )
 def test_a_declared_type_becomes_its_arrow_type(declared: object, expected: pa.DataType) -> None:
-    assert declared_type(declared) == expected
+    assert parse_type(declared) == expected
 
 
 @pytest.mark.parametrize(
@@ -148,11 +148,11 @@ def test_a_declared_type_becomes_its_arrow_type(declared: object, expected: pa.D
 )
 def test_what_is_no_schema_is_refused_by_name_with_a_hint(declared: Any, fact: str, hint: str) -> None:
     with pytest.raises(SchemaError) as caught:
-        declared_schema(declared)
+        parse_schema(declared)
     assert caught.value.fact.startswith(fact)
     assert hint in str(caught.value.hint)
 
 
 def test_uint64_is_refused_wherever_it_is_declared() -> None:
     with pytest.raises(SchemaError, match="uint64"):
-        declared_schema({"a": pa.uint64()})
+        parse_schema({"a": pa.uint64()})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.expr.failure import RowFailure, reason_of
+from penstock.errors import RowFailure, describe_cause
 
 
 class Mute(Exception):
@@ -13,15 +13,15 @@ class Mute(Exception):
 
 
 def test_a_failure_of_ours_says_its_reason_and_a_user_s_exception_its_type_as_well() -> None:
-    assert reason_of(RowFailure("division by zero")) == "division by zero"
-    assert reason_of(ValueError("too big")) == "ValueError: too big"
-    assert reason_of(StopIteration()) == "StopIteration"
+    assert describe_cause(RowFailure("division by zero")) == "division by zero"
+    assert describe_cause(ValueError("too big")) == "ValueError: too big"
+    assert describe_cause(StopIteration()) == "StopIteration"
 
 
 def test_an_exception_that_cannot_be_shown_is_still_named() -> None:
-    assert reason_of(Mute()) == "Mute: (its text cannot be shown: RuntimeError)"
+    assert describe_cause(Mute()) == "Mute: (its text cannot be shown: RuntimeError)"
 
 
 def test_a_long_text_is_cut_and_says_how_long_it_was() -> None:
-    reason = reason_of(ValueError("x" * 1_000_000))
+    reason = describe_cause(ValueError("x" * 1_000_000))
     assert reason == f"ValueError: {'x' * 1_000}… (1,000,000 characters)"

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from penstock.errors import SchemaError
-from penstock.expr import RowFailure, col, lower_python
+from penstock.errors import RowFailure, SchemaError
+from penstock.expr import col, lower_python
 from tests.expr.evaluate import FAILED, run
 
 A = col("a")

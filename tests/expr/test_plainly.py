@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.caller import is_ours
-from penstock.expr.failure import RowFailure
-from penstock.expr.plainly import is_plain_type, looked_at, plainly
+from penstock.errors import RowFailure
+from penstock.expr.python.row_check import compile_row_check, exact_type_check, has_exact_check
 from penstock.expr.values import from_python
 
 TYPES = [
@@ -51,7 +51,7 @@ def test_a_dict_is_copied_where_every_value_is_its_own_plain_value(
         st.dictionaries(st.sampled_from([*NAMES, "other"]), VALUES)
         | st.fixed_dictionaries(dict.fromkeys(fields, VALUES))
     )
-    look = looked_at(pa.schema(fields), lambda given: ("otherwise", given))
+    look = compile_row_check(pa.schema(fields), lambda given: ("otherwise", given))
     found = look(row)
     if isinstance(found, dict):
         assert found == row or any(value != value for value in row.values())  # NaN is not itself
@@ -68,7 +68,7 @@ def closer(value: Any, type_: pa.DataType) -> bool:
     """Whether a value needs a closer look, as written in the module."""
     if value is None:
         return False
-    if not is_plain_type(type_) or (isinstance(value, str) and not value.isascii()):
+    if not has_exact_check(type_) or (isinstance(value, str) and not value.isascii()):
         return True
     try:
         return from_python(value, type_) is not value or type(value) not in (bool, int, float, str, bytes)
@@ -78,22 +78,22 @@ def closer(value: Any, type_: pa.DataType) -> bool:
 
 @given(st.sampled_from(TYPES), VALUES)
 def test_one_value_is_asked_about_as_in_a_row(type_: pa.DataType, value: Any) -> None:
-    look = looked_at(pa.schema([("v", type_)]), lambda given: None)
-    assert plainly(type_)(value) == (value is not None and look({"v": value}) is not None)
+    look = compile_row_check(pa.schema([("v", type_)]), lambda given: None)
+    assert exact_type_check(type_)(value) == (value is not None and look({"v": value}) is not None)
 
 
 @pytest.mark.parametrize("given_out", [None, 3, [], ("a",), type("Mine", (dict,), {})(a=1)])
 def test_what_is_no_dict_is_somebody_elses_affair(given_out: object) -> None:
-    look = looked_at(pa.schema([("a", pa.int64())]), lambda given: given)
+    look = compile_row_check(pa.schema([("a", pa.int64())]), lambda given: given)
     assert look(given_out) is given_out
 
 
 def test_what_is_written_for_a_schema_is_not_taken_for_code_of_the_user() -> None:
-    assert is_ours(looked_at(pa.schema([]), str).__code__.co_filename)
+    assert is_ours(compile_row_check(pa.schema([]), str).__code__.co_filename)
 
 
 def test_something_can_be_done_before_the_look() -> None:
-    look = looked_at(
+    look = compile_row_check(
         pa.schema([("a", pa.int64())]),
         lambda given: "no",
         "given = double(given)",

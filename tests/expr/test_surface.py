@@ -10,16 +10,16 @@ import pytest
 from penstock.errors import GraphError, SchemaError
 from penstock.expr import (
     Expr,
-    Sees,
+    InputHandling,
     coalesce,
     col,
     concat,
     from_epoch,
     hash,
-    lift,
     lit,
     lower_arrow,
     lower_python,
+    to_expr,
     type_of,
     when,
 )
@@ -100,7 +100,7 @@ def test_reflected_operators_keep_the_order_of_the_operands() -> None:
 def test_numpy_scalars_are_lifted_like_python_values() -> None:
     assert str(np.int64(2) * A) == '2 * col("a")'
     assert str(A & np.bool_(True)) == 'col("a") & True'
-    assert str(lift(np.float32(0.5))) == "lit(0.5)"
+    assert str(to_expr(np.float32(0.5))) == "lit(0.5)"
     assert (col("a") > np.datetime64("2024-05-01T00:00:00")).same_as(col("a") > datetime(2024, 5, 1))
     assert (col("a") == np.datetime64("2024-05-01")).same_as(col("a") == date(2024, 5, 1))
 
@@ -227,6 +227,6 @@ def test_a_bare_none_has_no_type() -> None:
 
 
 def test_every_node_says_what_it_sees() -> None:
-    assert (A + 1).sees is Sees.VALUES
-    assert A.is_null().sees is Sees.NULLS
-    assert (A & B).sees is Sees.FAILURES
+    assert (A + 1).input_handling is InputHandling.STRICT
+    assert A.is_null().input_handling is InputHandling.NULLS
+    assert (A & B).input_handling is InputHandling.FAILURES

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import SchemaError
-from penstock.expr import RowFailure, from_plain, from_python, to_plain, to_python
+from penstock.errors import RowFailure, SchemaError
+from penstock.expr import from_plain, from_python, to_plain, to_python
 from tests.expr.evaluate import same
 from tests.expr.strategies import TYPES, columns
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.expr import RowFailure
+from penstock.errors import RowFailure
 from penstock.operators.row import plain_row
 
 SCHEMA = pa.schema([("user", pa.string()), ("price", pa.float64()), ("at", pa.timestamp("us"))])

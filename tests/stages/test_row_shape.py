@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.expr.failure import RowFailure
+from penstock.errors import RowFailure
 from penstock.operators.row import Row, plain_row
 from penstock.stages.functions.rows import RowValidator, row_factory
 

@@ -38,7 +38,7 @@ class Address:
             return connection
         except OSError as problem:
             raise ConnectorError(
-                f"cannot connect to {self}: {said(problem)}",
+                f"cannot connect to {self}: {system_message(problem)}",
                 hint="start the other side first, or mend host and port",
             ) from problem
 
@@ -49,12 +49,12 @@ class Address:
             return socket.create_server((self.host, self.port), family=family)
         except OSError as problem:
             raise ConnectorError(
-                f"cannot listen on {self}: {said(problem)}",
+                f"cannot listen on {self}: {system_message(problem)}",
                 hint="choose a free port and an address of this machine",
             ) from problem
 
 
-def checked_address(host: object, port: object, token: object) -> Address:
+def check_address(host: object, port: object, token: object) -> Address:
     """An address as a user gave it."""
     if not isinstance(host, str) or not host.strip():
         raise ConnectorError(f"host={host!r} is no host", hint='a name or an address: "127.0.0.1"')
@@ -71,7 +71,7 @@ def checked_address(host: object, port: object, token: object) -> Address:
     return Address(host, port, token)
 
 
-def checked_wait(name: str, value: object) -> float:
+def check_wait(name: str, value: object) -> float:
     """A length of time as a user gave it, in seconds."""
     if not isinstance(value, timedelta) or value <= timedelta():
         raise ConnectorError(
@@ -81,6 +81,6 @@ def checked_wait(name: str, value: object) -> float:
     return value.total_seconds()
 
 
-def said(problem: OSError) -> str:
+def system_message(problem: OSError) -> str:
     """What the system said went wrong."""
     return problem.strerror or str(problem) or type(problem).__name__

@@ -16,8 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.connect.protocol import BadRow, SourceBatch
-from penstock.errors import ConnectorError, SchemaError, nearest_first
-from penstock.expr.failure import RowFailure
+from penstock.errors import ConnectorError, RowFailure, SchemaError, nearest_first
 from penstock.expr.types import canonical_batch, from_plain, from_python
 from penstock.expr.values import from_list, from_numpy
 from penstock.frozen import dataclass
@@ -25,7 +24,7 @@ from penstock.frozen import dataclass
 _Given = TypeVar("_Given")
 
 # Types whose values Arrow takes as they are, and the Python types for which it does so strictly.
-_PLAINLY: dict[pa.DataType, frozenset[type]] = {
+_EXACT_TYPES: dict[pa.DataType, frozenset[type]] = {
     pa.bool_(): frozenset({bool, type(None)}),
     pa.string(): frozenset({str, type(None)}),
     pa.float64(): frozenset({float, int, type(None)}),
@@ -44,7 +43,7 @@ def fields_of(row: object) -> Mapping[str, object] | None:
     return None
 
 
-def plain_row(row: object, schema: pa.Schema) -> list[object]:
+def plain_values(row: object, schema: pa.Schema) -> list[object]:
     """The row's plain values in schema order; RowFailure when it does not fit."""
     fields = fields_of(row)
     if fields is None:
@@ -65,7 +64,7 @@ def plain_value(value: object, field: pa.Field) -> object:
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class ConvertedRows:
     """Rows that fit, where they stood among those given, and the failures of those that do not."""
 
     rows: pa.RecordBatch
@@ -73,21 +72,21 @@ class Gathered:
     failures: list[tuple[int, str]]
 
 
-def gather_rows(given: Sequence[object], schema: pa.Schema) -> Gathered:
+def convert_rows(given: Sequence[object], schema: pa.Schema) -> ConvertedRows:
     """Turn rows into columns, setting aside those that do not fit."""
     mappings = [row for row in given if isinstance(row, Mapping)]
     if len(mappings) == len(given) and set().union(*mappings) <= set(schema.names):
-        quick = quick_columns(mappings, schema)
+        quick = columns_if_exact(mappings, schema)
         if quick is not None:
-            return Gathered(quick, list(range(len(given))), [])
-    return gather(given, schema, plain_row)
+            return ConvertedRows(quick, list(range(len(given))), [])
+    return convert_each(given, schema, plain_values)
 
 
-def gather(
+def convert_each(
     given: Iterable[_Given],
     schema: pa.Schema,
     plain: Callable[[_Given, pa.Schema], Sequence[object]],
-) -> Gathered:
+) -> ConvertedRows:
     """Turn rows into columns, setting aside those for which `plain` fails."""
     good: list[Sequence[object]] = []
     positions: list[int] = []
@@ -100,15 +99,15 @@ def gather(
             failures.append((position, failure.reason))
     columns = list(zip(*good, strict=True)) or [() for _ in schema]
     arrays = [from_plain(values, field.type) for values, field in zip(columns, schema, strict=True)]
-    return Gathered(pa.RecordBatch.from_arrays(arrays, schema=schema), positions, failures)
+    return ConvertedRows(pa.RecordBatch.from_arrays(arrays, schema=schema), positions, failures)
 
 
-def quick_columns(rows: Sequence[Mapping[str, object]], schema: pa.Schema) -> pa.RecordBatch | None:
+def columns_if_exact(rows: Sequence[Mapping[str, object]], schema: pa.Schema) -> pa.RecordBatch | None:
     """The rows as columns where every value is plainly of its type; None when any needs a closer look."""
     arrays = []
     for field in schema:
         values = [row.get(field.name) for row in rows]
-        if not set(map(type, values)) <= _PLAINLY.get(field.type, frozenset()):
+        if not set(map(type, values)) <= _EXACT_TYPES.get(field.type, frozenset()):
             return None
         try:
             arrays.append(from_list(values, field.type))
@@ -122,7 +121,7 @@ def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
 
-def joined(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+def concat_batches(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
     """The batches as one."""
     if not batches:
         return empty_batch(schema)
@@ -136,7 +135,7 @@ def joined(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBat
         ) from problem
 
 
-def unlike(given: pa.Schema, schema: pa.Schema) -> str | None:
+def schema_difference(given: pa.Schema, schema: pa.Schema) -> str | None:
     """Why columns `given` cannot be read as `schema`: the first column that is missing or of another type."""
     for field in schema:
         if field.name not in given.names:
@@ -148,7 +147,7 @@ def unlike(given: pa.Schema, schema: pa.Schema) -> str | None:
     return None
 
 
-def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def cast_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The schema's columns out of a foreign batch, cast where no value changes; SchemaError otherwise."""
     missing = [name for name in schema.names if name not in batch.schema.names]
     if missing:
@@ -184,7 +183,7 @@ def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class RowRange:
     """Consecutive rows of a read.
 
     rows     those that could be read
@@ -201,41 +200,43 @@ class Piece:
     end: int
 
     @classmethod
-    def whole(cls, rows: pa.RecordBatch, start: int) -> Piece:
+    def whole(cls, rows: pa.RecordBatch, start: int) -> RowRange:
         """Rows without a bad one."""
         end = start + rows.num_rows
         return cls(rows, np.arange(start, end, dtype=np.int64), (), start, end)
 
-    def split(self, n_rows: int) -> tuple[Piece, Piece]:
+    def split(self, n_rows: int) -> tuple[RowRange, RowRange]:
         """The first `n_rows` rows, and the rest."""
         border = self.start + n_rows
         at = int(np.searchsorted(self.numbers, border))
         head_bad = tuple(pair for pair in self.bad if pair[0] < border)
         tail_bad = tuple(pair for pair in self.bad if pair[0] >= border)
-        head = Piece(self.rows.slice(0, at), self.numbers[:at], head_bad, self.start, border)
-        return head, Piece(self.rows.slice(at), self.numbers[at:], tail_bad, border, self.end)
+        head = RowRange(self.rows.slice(0, at), self.numbers[:at], head_bad, self.start, border)
+        return head, RowRange(self.rows.slice(at), self.numbers[at:], tail_bad, border, self.end)
 
 
-def by_rows(pieces: Iterable[Piece], schema: pa.Schema, n_rows: int) -> Iterator[SourceBatch]:
+def batch_by_rows(pieces: Iterable[RowRange], schema: pa.Schema, n_rows: int) -> Iterator[SourceBatch]:
     """Batches of `n_rows` rows; the last may be shorter."""
-    held: list[Piece] = []
+    held: list[RowRange] = []
     n_held = 0
     for arrived in pieces:
         piece = arrived
         while n_held + piece.end - piece.start >= n_rows:
             head, piece = piece.split(n_rows - n_held)
-            yield together([*held, head], schema)
+            yield to_source_batch([*held, head], schema)
             held, n_held = [], 0
         if piece.end > piece.start:
             held.append(piece)
             n_held += piece.end - piece.start
     if held:
-        yield together(held, schema)
+        yield to_source_batch(held, schema)
 
 
-def by_files(pieces: Iterable[Piece | None], schema: pa.Schema, n_files: int) -> Iterator[SourceBatch]:
+def batch_by_files(
+    pieces: Iterable[RowRange | None], schema: pa.Schema, n_files: int
+) -> Iterator[SourceBatch]:
     """Batches of `n_files` files, whose ends are None; a file without rows still counts."""
-    held: list[Piece] = []
+    held: list[RowRange] = []
     n_ended = 0
     for piece in pieces:
         if piece is not None:
@@ -243,24 +244,24 @@ def by_files(pieces: Iterable[Piece | None], schema: pa.Schema, n_files: int) ->
             continue
         n_ended += 1
         if n_ended == n_files:
-            yield together(held, schema)
+            yield to_source_batch(held, schema)
             held, n_ended = [], 0
     if n_ended:
-        yield together(held, schema)
+        yield to_source_batch(held, schema)
 
 
-def together(pieces: list[Piece], schema: pa.Schema) -> SourceBatch:
+def to_source_batch(pieces: list[RowRange], schema: pa.Schema) -> SourceBatch:
     """The pieces as one batch."""
     numbers = [piece.numbers for piece in pieces] or [np.empty(0, np.int64)]
     whole = numbers[0] if len(numbers) == 1 else np.concatenate(numbers)
     return SourceBatch(
-        rows=joined([piece.rows for piece in pieces], schema),
+        rows=concat_batches([piece.rows for piece in pieces], schema),
         seq=from_numpy(whole),
         bad=tuple(bad for piece in pieces for _, bad in piece.bad),
     )
 
 
-def checked_size(name: str, value: object) -> int | None:
+def check_size(name: str, value: object) -> int | None:
     """A `batch=` or `files=` that a user gave: a whole number above zero, or None."""
     if value is None:
         return None

@@ -15,9 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.connect.batches import fields_of
-from penstock.errors import SchemaError
-from penstock.expr.declared import declared_schema
-from penstock.expr.failure import RowFailure
+from penstock.errors import RowFailure, SchemaError
+from penstock.expr.schema import parse_schema
 
 _SIMPLE: dict[type, pa.DataType] = {
     bool: pa.bool_(),
@@ -36,7 +35,7 @@ def infer_schema(rows: Sequence[object]) -> pa.Schema:
         raise SchemaError("there are no rows to take a schema from", hint=_DECLARE)
     classes = {type(row) for row in rows}
     if len(classes) == 1 and not isinstance(rows[0], Mapping) and fields_of(rows[0]) is not None:
-        return declared_schema(classes.pop())
+        return parse_schema(classes.pop())
     columns: dict[str, list[tuple[int, object]]] = {}
     for position, row in enumerate(rows):
         for name, value in _fields(row, position).items():
@@ -50,7 +49,7 @@ def infer_schema(rows: Sequence[object]) -> pa.Schema:
                 f'column "{name}" holds values nested too deep, or one that holds itself',
                 hint="give lists and dicts of a few levels",
             ) from None
-    return declared_schema(types)
+    return parse_schema(types)
 
 
 def _fields(row: object, position: int) -> Mapping[str, object]:
@@ -78,7 +77,7 @@ def _type_of(name: str, values: Iterable[tuple[int, object]]) -> pa.DataType:
         (_, (at, one)), (_, (other_at, other)) = list(first_of.items())[:2]
         raise SchemaError(
             f'column "{name}" holds values of different types',
-            detail=f"row {at}: {_shown(one)}; row {other_at}: {_shown(other)}",
+            detail=f"row {at}: {_show(one)}; row {other_at}: {_show(other)}",
             hint=_DECLARE,
         )
     return _type_of_kind(name, next(iter(first_of)), present)
@@ -96,7 +95,7 @@ def _kind(value: object, name: str, at: int) -> str:
     for known in _SIMPLE:
         if isinstance(value, known):
             return known.__name__
-    raise SchemaError(f'column "{name}" cannot hold {_shown(value)} (row {at})', hint=_DECLARE)
+    raise SchemaError(f'column "{name}" cannot hold {_show(value)} (row {at})', hint=_DECLARE)
 
 
 def _type_of_kind(name: str, kind: str, present: list[tuple[int, object]]) -> pa.DataType:
@@ -128,7 +127,7 @@ def _decimal_type(values: Sequence[Decimal]) -> pa.DataType:
     return pa.decimal128(min(38, whole + scale), scale)
 
 
-def _shown(value: object) -> str:
+def _show(value: object) -> str:
     return f"{type(value).__name__} {value!r:.40}"
 
 

@@ -14,10 +14,9 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.accounts import Accounts
-from penstock.caller import defined_at
+from penstock.caller import find_definition
 from penstock.engines.rows import TimedRow, batch_to_rows
-from penstock.errors import FunctionError, PenstockError
-from penstock.expr.failure import RowFailure, reason_of
+from penstock.errors import FunctionError, PenstockError, RowFailure, describe_cause
 from penstock.operators.function import own_copy
 from penstock.operators.process import Availability, InputPort, OutputPort, Process
 from penstock.operators.row import Row, plain_row
@@ -320,7 +319,7 @@ class OwnLoop:
         if asked is not None:
             raise FunctionError(
                 f"{type(self._operator).__name__}.process waits for {asked!r:.80}, which no row can bring",
-                where=defined_at(type(self._operator).process),
+                where=find_definition(type(self._operator).process),
                 hint="await only ctx.wait_for_all, ctx.wait_for_any and port.push",
             )
 
@@ -354,7 +353,7 @@ class OwnLoop:
         method = type(self._operator).process
         raise FunctionError(
             f"{type(self._operator).__name__}.process is not a co-routine",
-            where=defined_at(method),
+            where=find_definition(method),
             hint="write async def process(self, ctx)",
         )
 
@@ -389,7 +388,7 @@ class OwnLoop:
         if not known:
             raise FunctionError(
                 f'a row was pushed to port "{port}" before any row came in, so it has no time',
-                where=defined_at(type(self._operator).process),
+                where=find_definition(type(self._operator).process),
                 hint="wait for a row first: await ctx.wait_for_any({...: 1})",
             )
         return int(max(time for time in known if time is not None))
@@ -400,8 +399,10 @@ class OwnLoop:
 
     def _failed(self, method: str, cause: Exception) -> PenstockError:
         """An error in the operator: with its class and line, unless it is one of ours that says so."""
-        where = defined_at(getattr(type(self._operator), method))
+        where = find_definition(getattr(type(self._operator), method))
         if isinstance(cause, PenstockError):
             return cause.at(self._step.name, where)
         name = f"{type(self._operator).__name__}.{method}"
-        return FunctionError(f"{name} failed", step=self._step.name, where=where, detail=reason_of(cause))
+        return FunctionError(
+            f"{name} failed", step=self._step.name, where=where, detail=describe_cause(cause)
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.errors import EngineError, nearest_first
-from penstock.lazy import load
+from penstock.lazy import load_module
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
@@ -24,7 +24,7 @@ def find_engine(name: str) -> Engine:
     """The engine of that name; an error that lists the others if there is none."""
     if name in OURS:
         module, _, attribute = OURS[name].partition(":")
-        engine: Engine = getattr(load(module), attribute)()
+        engine: Engine = getattr(load_module(module), attribute)()
         return engine
     for offered in _offered().select(name=name):
         found: Engine = offered.load()()

@@ -9,8 +9,7 @@ import pyarrow as pa
 from penstock.accounts import Accounts
 from penstock.connect.protocol import Output
 from penstock.crash_points import COMMITTED, pass_crash_point
-from penstock.errors import CheckpointError, ConnectorError, PenstockError
-from penstock.expr.failure import reason_of
+from penstock.errors import CheckpointError, ConnectorError, PenstockError, describe_cause
 from penstock.operators.sink import Sink
 from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch
@@ -114,5 +113,5 @@ class SinkWriter:
     def _failed(self, what: str, cause: Exception) -> PenstockError:
         failure = cause
         if not isinstance(failure, PenstockError):
-            failure = ConnectorError(f"{what} {self._writer.describe()}", detail=reason_of(cause))
+            failure = ConnectorError(f"{what} {self._writer.describe()}", detail=describe_cause(cause))
         return failure.at(self.step.name, self.step.where)

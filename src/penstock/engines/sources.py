@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.connect.plain import PlainBatch
 from penstock.connect.protocol import SourceBatch
 from penstock.connect.readers.rows import table
+from penstock.connect.row_batch import RowBatch
 from penstock.engines.frontiers import OVER, Frontier
-from penstock.errors import CheckpointError, ConnectorError, PenstockError
-from penstock.expr.failure import reason_of
+from penstock.errors import CheckpointError, ConnectorError, PenstockError, describe_cause
 from penstock.operators.source import Source
 from penstock.operators.static_join import StaticJoin
 from penstock.plan.plan import Plan, Step
@@ -23,7 +22,7 @@ from penstock.stages.stage import Site
 from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
 
 if TYPE_CHECKING:
-    from penstock.connect.readers.planned import Journal
+    from penstock.connect.readers.file_journal import Journal
 
 JournalOf = Callable[[str, int], "Journal | None"]
 """Gives a source's journal, by name and batches that are done; None where there is none."""
@@ -133,7 +132,7 @@ class SourceReader:
         if read is None:
             self.ended = True
             return None
-        batch = PlainBatch((read,), self._reader.schema, self.n_rows) if type(read) is dict else read
+        batch = RowBatch((read,), self._reader.schema, self.n_rows) if type(read) is dict else read
         self.n_batches += 1
         self.n_rows += _n_rows(batch)
         return batch
@@ -183,7 +182,9 @@ class SourceReader:
         """The error of a reader that raised."""
         failure = cause
         if not isinstance(failure, PenstockError):
-            failure = ConnectorError(f"could not read {self._reader.describe()}", detail=reason_of(cause))
+            failure = ConnectorError(
+                f"could not read {self._reader.describe()}", detail=describe_cause(cause)
+            )
         return failure.at(self.step.name, self.step.where)
 
 

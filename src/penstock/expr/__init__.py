@@ -19,8 +19,9 @@ What an expression gives, in short; each family's file has the details:
 - **Hash**: Spark's xxhash64 with seed 42.
 - **Decimal**: compared, chosen, and cast to float64; no arithmetic.
 
-`resolve` makes a typed program of an expression; a lowering follows it line by line, dispatching on the
-node's class: `lower_python` for the reference engine, `lower_arrow` in process.
+`resolve` makes a typed program of an expression; a lowering follows it instruction by instruction and
+dispatches on the node's class: `lower_python` for the reference engine, `lower_arrow` in process,
+`lower_spark` in the JVM.
 """
 
 from typing import TYPE_CHECKING
@@ -28,11 +29,10 @@ from typing import TYPE_CHECKING
 from penstock.lazy import defer
 
 if TYPE_CHECKING:
-    from penstock.expr.arrow import Evaluated as Evaluated
-    from penstock.expr.arrow import lower_arrow as lower_arrow
-    from penstock.expr.failure import RowFailure as RowFailure
+    from penstock.expr.arrow.columnar_value import ColumnarValue as ColumnarValue
+    from penstock.expr.arrow.lower import lower_arrow as lower_arrow
+    from penstock.expr.node import InputHandling as InputHandling
     from penstock.expr.node import Node as Node
-    from penstock.expr.node import Sees as Sees
     from penstock.expr.nodes.arithmetic import Absolute as Absolute
     from penstock.expr.nodes.arithmetic import Add as Add
     from penstock.expr.nodes.arithmetic import Ceil as Ceil
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from penstock.expr.nodes.columns import Field as Field
     from penstock.expr.nodes.columns import Literal as Literal
     from penstock.expr.nodes.columns import col as col
-    from penstock.expr.nodes.columns import lift as lift
     from penstock.expr.nodes.columns import lit as lit
+    from penstock.expr.nodes.columns import to_expr as to_expr
     from penstock.expr.nodes.comparison import Between as Between
     from penstock.expr.nodes.comparison import Equal as Equal
     from penstock.expr.nodes.comparison import Greater as Greater
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from penstock.expr.nodes.comparison import Less as Less
     from penstock.expr.nodes.comparison import LessEqual as LessEqual
     from penstock.expr.nodes.comparison import NotEqual as NotEqual
-    from penstock.expr.nodes.comparison import is_in_values as is_in_values
+    from penstock.expr.nodes.comparison import to_literals as to_literals
     from penstock.expr.nodes.conditional import And as And
     from penstock.expr.nodes.conditional import Case as Case
     from penstock.expr.nodes.conditional import Coalesce as Coalesce
@@ -105,10 +105,10 @@ if TYPE_CHECKING:
     from penstock.expr.nodes.time import Truncate as Truncate
     from penstock.expr.nodes.time import from_epoch as from_epoch
     from penstock.expr.nodes.time import shift_micros as shift_micros
-    from penstock.expr.program import Line as Line
+    from penstock.expr.program import Instruction as Instruction
     from penstock.expr.program import resolve as resolve
     from penstock.expr.program import type_of as type_of
-    from penstock.expr.python import lower_python as lower_python
+    from penstock.expr.python.lower import lower_python as lower_python
     from penstock.expr.surface import Expr as Expr
     from penstock.expr.types import canonical as canonical
     from penstock.expr.types import canonical_batch as canonical_batch
@@ -121,16 +121,16 @@ else:
     defer(
         __name__,
         {
-            "penstock.expr.arrow": "Evaluated lower_arrow",
-            "penstock.expr.failure": "RowFailure",
-            "penstock.expr.node": "Node Sees",
+            "penstock.expr.arrow.columnar_value": "ColumnarValue",
+            "penstock.expr.arrow.lower": "lower_arrow",
+            "penstock.expr.node": "Node InputHandling",
             "penstock.expr.nodes.arithmetic": (
                 "Absolute Add Ceil Divide Floor FloorDivide Modulo Multiply Negate Power Round Sqrt Subtract"
             ),
             "penstock.expr.nodes.cast": "Cast cast_target",
-            "penstock.expr.nodes.columns": "Column Field Literal col lift lit",
+            "penstock.expr.nodes.columns": "Column Field Literal col to_expr lit",
             "penstock.expr.nodes.comparison": (
-                "Between Equal Greater GreaterEqual IsIn Less LessEqual NotEqual is_in_values"
+                "Between Equal Greater GreaterEqual IsIn Less LessEqual NotEqual to_literals"
             ),
             "penstock.expr.nodes.conditional": (
                 "And Case Coalesce FillNull IsNan IsNotNull IsNull Not Or When coalesce when"
@@ -144,8 +144,8 @@ else:
             "penstock.expr.nodes.time": (
                 "Epoch FromEpoch Shift TimePart Times Truncate from_epoch shift_micros"
             ),
-            "penstock.expr.program": "Line resolve type_of",
-            "penstock.expr.python": "lower_python",
+            "penstock.expr.program": "Instruction resolve type_of",
+            "penstock.expr.python.lower": "lower_python",
             "penstock.expr.surface": "Expr",
             "penstock.expr.types": (
                 "canonical canonical_batch canonical_schema from_plain from_python to_plain to_python"

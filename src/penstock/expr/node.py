@@ -15,21 +15,21 @@ if TYPE_CHECKING:
     from penstock.expr.signature import Operand, Signature
 
 
-class Sees(enum.Enum):
-    """Which inputs a node judges itself; the others it hands on untouched."""
+class InputHandling(enum.Enum):
+    """Which inputs a node handles itself; for the others its result is null or failed without a call."""
 
-    VALUES = "null if an input is null, failed if an input failed"
-    NULLS = "failed if an input failed; nulls are its own business"
-    FAILURES = "nulls and failures are its own business"
+    STRICT = "null if an input is null, failed if an input failed"
+    NULLS = "failed if an input failed; the node handles nulls"
+    FAILURES = "the node handles nulls and failures"
 
 
 class Node:
     """The part of an expression that is not operators and methods."""
 
     __slots__ = ()
-    sees: ClassVar[Sees] = Sees.VALUES
+    input_handling: ClassVar[InputHandling] = InputHandling.STRICT
     # How tightly the printed form binds, as in Python: a looser child is put in parentheses.
-    binds: ClassVar[int] = 10
+    precedence: ClassVar[int] = 10
 
     def children(self) -> tuple[Node, ...]:
         """The expressions that this one is made of, in order."""
@@ -56,7 +56,7 @@ class Node:
 
     def same_as(self, other: Node) -> bool:
         """Whether the other expression is built in the same way (`==` builds a comparison instead)."""
-        return same(self, other)
+        return is_same(self, other)
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """The types that the children are brought to, and the type of the result; SchemaError if none fit."""
@@ -66,12 +66,12 @@ class Node:
         """The expression as one would type it inside a larger one, given the text of its children."""
         raise NotImplementedError(type(self).__name__)
 
-    def alone(self, text: str) -> str:
+    def standalone_text(self, text: str) -> str:
         """The text where nothing around it makes clear that it is an expression; only literals differ."""
         return text
 
     def __str__(self) -> str:
-        return self.alone(fold(self, lambda node, parts: node.text(parts)))
+        return self.standalone_text(fold_nodes(self, lambda node, parts: node.text(parts)))
 
     __repr__ = __str__
     __hash__ = object.__hash__
@@ -95,23 +95,23 @@ def _holds_nodes(value: object) -> bool:
     )
 
 
-def method(receiver: Node, text: str, call: str) -> str:
+def method_text(receiver: Node, text: str, call: str) -> str:
     """The text of a method call, `col("a").abs()`, with the receiver in parentheses where it needs them."""
-    shown = receiver.alone(text)
-    return f"({shown}).{call}" if receiver.binds < 10 and shown == text else f"{shown}.{call}"
+    shown = receiver.standalone_text(text)
+    return f"({shown}).{call}" if receiver.precedence < 10 and shown == text else f"{shown}.{call}"
 
 
-def operand(child: Node, text: str, binds: int) -> str:
+def operand_text(child: Node, text: str, binds: int) -> str:
     """The text of an operator's operand, in parentheses when it binds less tightly."""
-    return f"({text})" if child.binds < binds else text
+    return f"({text})" if child.precedence < binds else text
 
 
-def is_text(value: object) -> bool:
+def is_nonempty_text(value: object) -> bool:
     """Whether a user gave text where text is needed, and not nothing."""
     return isinstance(value, str) and value != ""
 
 
-def is_whole(value: object) -> bool:
+def is_int32(value: object) -> bool:
     """Whether a user gave a plain whole number of no more than 32 bits where one is needed."""
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 31
 
@@ -141,7 +141,7 @@ def post_order(root: Node) -> list[Node]:
     return ordered
 
 
-def fold(root: Node, visit: Callable[[Node, tuple[Result, ...]], Result]) -> Result:
+def fold_nodes(root: Node, visit: Callable[[Node, tuple[Result, ...]], Result]) -> Result:
     """What `visit` makes of the root, given what it made of the children, from the leaves up."""
     results: dict[int, Result] = {}
     for node in post_order(root):
@@ -149,7 +149,7 @@ def fold(root: Node, visit: Callable[[Node, tuple[Result, ...]], Result]) -> Res
     return results[id(root)]
 
 
-def same(left: Node, right: Node) -> bool:
+def is_same(left: Node, right: Node) -> bool:
     """Whether two expressions have the same nodes with the same fields in the same places."""
     pending = [(left, right)]
     seen: set[tuple[int, int]] = set()

@@ -1,16 +1,11 @@
-"""From an expression and a schema to a typed program that a lowering can follow line by line.
+"""A typed program from an expression and a schema, which a lowering follows instruction by instruction.
 
-Each line has one node, the places of its inputs and its type; inputs come first. Where a signature asks
-for another type, a literal is rewritten and anything else gets a line with a cast, so operands arrive in
-the types of the signature. Assumes a canonical schema.
+An instruction has one node, the positions of its inputs and its type; inputs come first. Where a signature
+asks for another type, a literal is rewritten and anything else gets an instruction with a cast, so operands
+arrive in the types of the signature. Assumes a canonical schema.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from importlib import import_module
-from threading import RLock
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as kind
@@ -19,14 +14,14 @@ from penstock.errors import SchemaError, nearest_first
 from penstock.expr.node import Node, post_order
 from penstock.expr.nodes.cast import Cast
 from penstock.expr.nodes.columns import Column, Literal
-from penstock.expr.signature import Operand, converted
+from penstock.expr.signature import Operand, convert_literal
 from penstock.expr.types import canonical
 from penstock.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A node with the places of its inputs in the program and the types they arrive in, and its own type."""
+class Instruction:
+    """A node, the positions of its inputs in the program, the types of these, and the type of the result."""
 
     node: Node
     inputs: tuple[int, ...]
@@ -35,25 +30,29 @@ class Line:
 
 
 def type_of(expr: Node, schema: pa.Schema) -> pa.DataType:
-    """The type of the expression's values, or the SchemaError that says what does not fit."""
+    """Returns the type of the expression's values; raises SchemaError if its operands do not fit."""
     return resolve(expr, schema)[-1].type
 
 
-def resolve(expr: Node, schema: pa.Schema) -> list[Line]:
-    """The typed program; its last line is the whole expression."""
-    lines: list[Line] = []
+def resolve(expr: Node, schema: pa.Schema) -> list[Instruction]:
+    """Returns the typed program; its last instruction is the whole expression."""
+    program: list[Instruction] = []
     places: dict[int, int] = {}
     for node in post_order(expr):
-        operands = tuple(_operand(lines[places[id(child)]]) for child in node.children())
-        line = _column(node, schema) if isinstance(node, Column) else _line(node, operands, lines, places)
-        places[id(node)] = len(lines)
-        lines.append(line)
-    if kind.is_null(lines[-1].type):
+        operands = tuple(_operand(program[places[id(child)]]) for child in node.children())
+        instruction = (
+            _column(node, schema)
+            if isinstance(node, Column)
+            else _instruction(node, operands, program, places)
+        )
+        places[id(node)] = len(program)
+        program.append(instruction)
+    if kind.is_null(program[-1].type):
         raise SchemaError("a bare None has no type", hint='say it: lit(None, "int64")')
-    return lines
+    return program
 
 
-def _column(node: Column, schema: pa.Schema) -> Line:
+def _column(node: Column, schema: pa.Schema) -> Instruction:
     if node.name not in schema.names:
         near = nearest_first(node.name, schema.names)
         raise SchemaError(
@@ -68,61 +67,32 @@ def _column(node: Column, schema: pa.Schema) -> Line:
             f'column "{node.name}" has type {type}',
             hint=f"cast it to {read_as}, as readers do (canonical_batch)",
         )
-    return Line(node, (), (), type)
+    return Instruction(node, (), (), type)
 
 
-def _operand(line: Line) -> Operand:
-    if isinstance(line.node, Literal):
-        return Operand(line.node, line.type, line.node.free, line.node.value)
-    return Operand(line.node, line.type)
+def _operand(instruction: Instruction) -> Operand:
+    if isinstance(instruction.node, Literal):
+        return Operand(instruction.node, instruction.type, instruction.node.free, instruction.node.value)
+    return Operand(instruction.node, instruction.type)
 
 
-def _line(node: Node, operands: tuple[Operand, ...], lines: list[Line], places: dict[int, int]) -> Line:
+def _instruction(
+    node: Node, operands: tuple[Operand, ...], program: list[Instruction], places: dict[int, int]
+) -> Instruction:
     signature = node.signature(operands)
     inputs = []
     for child, wanted in zip(node.children(), signature.operands, strict=True):
         place = places[id(child)]
-        if lines[place].type != wanted:
-            lines.append(_brought_to(wanted, place, lines[place]))
-            place = len(lines) - 1
+        if program[place].type != wanted:
+            program.append(_convert_operand(wanted, place, program[place]))
+            place = len(program) - 1
         inputs.append(place)
-    return Line(node, tuple(inputs), signature.operands, signature.result)
+    return Instruction(node, tuple(inputs), signature.operands, signature.result)
 
 
-def _brought_to(wanted: pa.DataType, place: int, line: Line) -> Line:
-    if isinstance(line.node, Literal):
-        return Line(Literal(converted(line.node.value, wanted), wanted, free=False), (), (), wanted)
-    return Line(Cast(line.node, wanted), (place,), (line.type,), wanted)
-
-
-# Which file has the rules for a node: every lowering has one per family, loaded with the first node of it.
-#
-# A program uses few families, and loading the rules of all of them takes longer than most small runs.
-
-FAMILY = {
-    "arithmetic": "arithmetic",
-    "cast": "cast",
-    "columns": "rule",
-    "comparison": "comparison",
-    "conditional": "choice",
-    "functions": "hashing",
-    "nested": "string",
-    "string": "string",
-    "time": "time",
-}
-"""The file with the rules, by the file with the nodes."""
-
-Rule = Callable[[Node, Line], Any]
-
-# Importing a family files its rules, and they must not be looked through meanwhile.
-_FILING = RLock()
-
-
-def rule_for(rule: Rule, node: Node, line: Line) -> Any:
-    """`rule(node, line)`, with the rules of the node's family in place; `rule` lies beside those files."""
-    nodes = type(node).__module__.rpartition(".")[2]
-    lowering = rule.__module__.rpartition(".")[0]
-    with _FILING:
-        if nodes in FAMILY:
-            import_module(f"{lowering}.{FAMILY[nodes]}")
-        return rule(node, line)
+def _convert_operand(wanted: pa.DataType, place: int, instruction: Instruction) -> Instruction:
+    if isinstance(instruction.node, Literal):
+        return Instruction(
+            Literal(convert_literal(instruction.node.value, wanted), wanted, free=False), (), (), wanted
+        )
+    return Instruction(Cast(instruction.node, wanted), (place,), (instruction.type,), wanted)

@@ -51,14 +51,16 @@ def is_comparable(type: pa.DataType) -> bool:
     return not (kind.is_nested(type) or kind.is_null(type))
 
 
-def need(node: Node, operand: Operand, test: Callable[[pa.DataType], bool], wanted: str, hint: str) -> None:
+def require_type(
+    node: Node, operand: Operand, test: Callable[[pa.DataType], bool], wanted: str, hint: str
+) -> None:
     """SchemaError unless the operand's type passes the test; a null literal always does."""
     if not test(operand.type) and not kind.is_null(operand.type):
         seen = type_name(operand.type)
         raise SchemaError(f"{node} needs {wanted}, and {operand.node} is {seen}", hint=hint)
 
 
-def common(node: Node, operands: Sequence[Operand], hint: str) -> pa.DataType:
+def common_type(node: Node, operands: Sequence[Operand], hint: str) -> pa.DataType:
     """The type on which all operands can meet; SchemaError, naming the types, if there is none."""
     fixed = [each for each in operands if not each.literal]
     free = [each for each in operands if each.literal and not kind.is_null(each.type)]
@@ -69,7 +71,7 @@ def common(node: Node, operands: Sequence[Operand], hint: str) -> pa.DataType:
     for other in others:
         met = (
             met
-            if other.literal and met is not None and fits(other.value, other.type, met)
+            if other.literal and met is not None and literal_fits(other.value, other.type, met)
             else _meet(met, other.type)
         )
         if met is None:
@@ -77,7 +79,7 @@ def common(node: Node, operands: Sequence[Operand], hint: str) -> pa.DataType:
     return met
 
 
-def fits(value: object, own: pa.DataType, type: pa.DataType) -> bool:
+def literal_fits(value: object, own: pa.DataType, type: pa.DataType) -> bool:
     """Whether a literal's plain value, of type `own`, can become a value of `type` without a surprise."""
     if kind.is_temporal(own):  # a datetime fits with or without a zone; never read it as the int below it
         return bool(own == type or (kind.is_timestamp(own) and kind.is_timestamp(type)))
@@ -95,7 +97,7 @@ def fits(value: object, own: pa.DataType, type: pa.DataType) -> bool:
     return False
 
 
-def converted(value: object, type: pa.DataType) -> object:
+def convert_literal(value: object, type: pa.DataType) -> object:
     """A literal's plain value as a plain value of the type that it was found to fit."""
     if isinstance(value, int | float) and kind.is_floating(type):
         return float32(float(value)) if kind.is_float32(type) else float(value)

@@ -34,48 +34,48 @@ class Expr(Node):
     def __add__(self, other: object) -> Expr:
         if isinstance(other, str | timedelta):
             return nodes.Shift(self, nodes.shift_micros(other))
-        return nodes.Add(self, nodes.lift(other))
+        return nodes.Add(self, nodes.to_expr(other))
 
     def __radd__(self, other: object) -> Expr:
-        return self + other if isinstance(other, str | timedelta) else nodes.Add(nodes.lift(other), self)
+        return self + other if isinstance(other, str | timedelta) else nodes.Add(nodes.to_expr(other), self)
 
     def __sub__(self, other: object) -> Expr:
         if isinstance(other, str | timedelta):
             return nodes.Shift(self, -nodes.shift_micros(other))
-        return nodes.Subtract(self, nodes.lift(other))
+        return nodes.Subtract(self, nodes.to_expr(other))
 
     def __rsub__(self, other: object) -> Expr:
-        return nodes.Subtract(nodes.lift(other), self)
+        return nodes.Subtract(nodes.to_expr(other), self)
 
     def __mul__(self, other: object) -> Expr:
-        return nodes.Multiply(self, nodes.lift(other))
+        return nodes.Multiply(self, nodes.to_expr(other))
 
     def __rmul__(self, other: object) -> Expr:
-        return nodes.Multiply(nodes.lift(other), self)
+        return nodes.Multiply(nodes.to_expr(other), self)
 
     def __truediv__(self, other: object) -> Expr:
-        return nodes.Divide(self, nodes.lift(other))
+        return nodes.Divide(self, nodes.to_expr(other))
 
     def __rtruediv__(self, other: object) -> Expr:
-        return nodes.Divide(nodes.lift(other), self)
+        return nodes.Divide(nodes.to_expr(other), self)
 
     def __floordiv__(self, other: object) -> Expr:
-        return nodes.FloorDivide(self, nodes.lift(other))
+        return nodes.FloorDivide(self, nodes.to_expr(other))
 
     def __rfloordiv__(self, other: object) -> Expr:
-        return nodes.FloorDivide(nodes.lift(other), self)
+        return nodes.FloorDivide(nodes.to_expr(other), self)
 
     def __mod__(self, other: object) -> Expr:
-        return nodes.Modulo(self, nodes.lift(other))
+        return nodes.Modulo(self, nodes.to_expr(other))
 
     def __rmod__(self, other: object) -> Expr:
-        return nodes.Modulo(nodes.lift(other), self)
+        return nodes.Modulo(nodes.to_expr(other), self)
 
     def __pow__(self, other: object) -> Expr:
-        return nodes.Power(self, nodes.lift(other))
+        return nodes.Power(self, nodes.to_expr(other))
 
     def __rpow__(self, other: object) -> Expr:
-        return nodes.Power(nodes.lift(other), self)
+        return nodes.Power(nodes.to_expr(other), self)
 
     def __neg__(self) -> Expr:
         return nodes.Negate(self)
@@ -84,22 +84,22 @@ class Expr(Node):
         return nodes.Absolute(self)
 
     def __eq__(self, other: object) -> Expr:  # type: ignore[override]  # builds a comparison, as PySpark and Polars do
-        return nodes.Equal(self, nodes.lift(other))
+        return nodes.Equal(self, nodes.to_expr(other))
 
     def __ne__(self, other: object) -> Expr:  # type: ignore[override]  # as above
-        return nodes.NotEqual(self, nodes.lift(other))
+        return nodes.NotEqual(self, nodes.to_expr(other))
 
     def __lt__(self, other: object) -> Expr:
-        return nodes.Less(self, nodes.lift(other))
+        return nodes.Less(self, nodes.to_expr(other))
 
     def __le__(self, other: object) -> Expr:
-        return nodes.LessEqual(self, nodes.lift(other))
+        return nodes.LessEqual(self, nodes.to_expr(other))
 
     def __gt__(self, other: object) -> Expr:
-        return nodes.Greater(self, nodes.lift(other))
+        return nodes.Greater(self, nodes.to_expr(other))
 
     def __ge__(self, other: object) -> Expr:
-        return nodes.GreaterEqual(self, nodes.lift(other))
+        return nodes.GreaterEqual(self, nodes.to_expr(other))
 
     def __and__(self, other: object) -> Expr:
         return nodes.And(self, _condition(other, "&", self))
@@ -157,11 +157,11 @@ class Expr(Node):
 
     def between(self, low: object, high: object) -> Expr:
         """Whether low <= value <= high."""
-        return nodes.Between(self, nodes.lift(low), nodes.lift(high))
+        return nodes.Between(self, nodes.to_expr(low), nodes.to_expr(high))
 
     def is_in(self, values: Iterable[object]) -> Expr:
         """Whether the value equals one of the given ones, which may not include None."""
-        return nodes.IsIn(self, nodes.is_in_values(values))
+        return nodes.IsIn(self, nodes.to_literals(values))
 
     def is_null(self) -> Expr:
         """Whether the value is null."""
@@ -177,7 +177,7 @@ class Expr(Node):
 
     def fill_null(self, value: object) -> Expr:
         """The value, or the given one where it is null."""
-        return nodes.FillNull(self, nodes.lift(value))
+        return nodes.FillNull(self, nodes.to_expr(value))
 
     def cast(self, type: pa.DataType | builtins.str) -> Expr:
         """The value as another type; what does not fit fails the row."""
@@ -210,7 +210,7 @@ class Expr(Node):
 def _condition(other: object, operator: str, partner: Expr) -> Expr:
     """Lift one side of & or |, and catch `col("a") > 1 & col("b") > 2`, where & takes the 1."""
     if isinstance(other, Expr | bool) or other is None or isinstance(other, np.bool_):
-        return nodes.lift(other)
+        return nodes.to_expr(other)
     raise GraphError(
         f"{other!r} {operator} {partner} does not join two conditions",
         detail=f"{operator} binds more tightly than == < >",

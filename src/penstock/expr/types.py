@@ -39,7 +39,7 @@ _TEST_TO_TYPE: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType], ...] = (
     (kind.is_binary_view, pa.binary()),
     (kind.is_fixed_size_binary, pa.binary()),
 )
-_KEPT = (
+_CANONICAL = (
     kind.is_boolean,
     kind.is_signed_integer,
     kind.is_floating,
@@ -81,7 +81,7 @@ def canonical(type: pa.DataType, name: str = "") -> pa.DataType:
     for test, target in _TEST_TO_TYPE:
         if test(type):
             return target
-    if any(test(type) for test in _KEPT):
+    if any(test(type) for test in _CANONICAL):
         return type
     raise _no_such_type(type, name)
 
@@ -101,39 +101,37 @@ def canonical_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     schema = canonical_schema(batch.schema)
     if batch.schema.equals(schema):
         return batch
-    columns = [
-        _converted(column, field.type, field.name) for column, field in zip(batch, schema, strict=True)
-    ]
+    columns = [_convert(column, field.type, field.name) for column, field in zip(batch, schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _converted(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
+def _convert(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
     if array.type == target:
         return array
     if isinstance(array.type, pa.BaseExtensionType):
-        return _converted(array.storage, target, name)
+        return _convert(array.storage, target, name)
     if kind.is_dictionary(array.type):
         # The values first: Arrow cannot pick from views, which is what Polars has its categories in.
-        values = _converted(array.dictionary, target, name)
+        values = _convert(array.dictionary, target, name)
         return values.take(array.indices)
     if kind.is_run_end_encoded(array.type):
-        return _converted(pc.run_end_decode(array), target, name)
+        return _convert(pc.run_end_decode(array), target, name)
     if kind.is_timestamp(target):
         return _microseconds(array, target, name)
     if kind.is_date64(array.type):
-        return _floored(array, 86_400_000, np.dtype(np.int32), target)
+        return _floor_divide(array, 86_400_000, np.dtype(np.int32), target)
     if kind.is_list(target):
-        return _converted_list(array, target, name)
+        return _convert_list(array, target, name)
     if kind.is_struct(target):
-        fields = [_converted(array.field(i), target.field(i).type, name) for i in range(target.num_fields)]
+        fields = [_convert(array.field(i), target.field(i).type, name) for i in range(target.num_fields)]
         return pa.StructArray.from_arrays(fields, fields=list(target), mask=array.is_null())
     return array.cast(target)
 
 
-def _converted_list(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
+def _convert_list(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
     # Only a plain list has 32-bit offsets of its own; Arrow's cast gives the other kinds theirs.
     plain = array.cast(pa.list_(array.type.value_type))
-    values = _converted(plain.values, target.value_type, name)
+    values = _convert(plain.values, target.value_type, name)
     validity, offsets = plain.buffers()[:2]
     return pa.Array.from_buffers(
         target, len(plain), [validity, offsets], offset=plain.offset, children=[values]
@@ -142,7 +140,7 @@ def _converted_list(array: pa.Array, target: pa.DataType, name: str) -> pa.Array
 
 def _microseconds(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
     if array.type.unit == "ns":
-        return _floored(array, 1_000, np.dtype(np.int64), target)
+        return _floor_divide(array, 1_000, np.dtype(np.int64), target)
     try:
         counts = pc.multiply_checked(array.view(pa.int64()), _MICROS_PER.get(array.type.unit, 1))
     except pa.ArrowInvalid as problem:
@@ -154,7 +152,7 @@ def _microseconds(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
     return counts.view(target)
 
 
-def _floored(
+def _floor_divide(
     array: pa.Array, divisor: int, width: np.dtype[np.signedinteger], target: pa.DataType
 ) -> pa.Array:
     """Divide towards minus infinity: one nanosecond before 1970 is in the microsecond before 1970."""

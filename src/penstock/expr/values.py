@@ -18,8 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.errors import SchemaError
-from penstock.expr.failure import RowFailure
+from penstock.errors import RowFailure, SchemaError
 
 _OF_DTYPE: dict[np.dtype[Any], pa.DataType] = {
     np.dtype(np.int8): pa.int8(),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.caller import called_from
+from penstock.caller import find_call_site
 from penstock.errors import GraphError
 from penstock.graph.run import to_spark
 from penstock.graph.verbs.flows import Flows
@@ -57,7 +57,7 @@ class MultiPipe(Transforms, Joins, Flows):
             raise GraphError(
                 f'nothing comes after sink "{step}"',
                 step=step,
-                where=called_from(),
+                where=find_call_site(),
                 hint="put the verb on the pipe before the sink",
             )
         return self._stream
@@ -130,13 +130,13 @@ class MultiPipe(Transforms, Joins, Flows):
         if len(self._feeds) > 1:
             raise GraphError(
                 f"a merged pipe has no .{port} of its own",
-                where=called_from(),
+                where=find_call_site(),
                 hint=f"take .{port} before the merge",
             )
         step = self._graph.steps[self._feeds[0].step]
         if port not in step.outputs:
             raise GraphError(
-                f'step "{step.name}" has no .{port}', step=step.name, where=called_from(), hint=who
+                f'step "{step.name}" has no .{port}', step=step.name, where=find_call_site(), hint=who
             )
         return MultiPipe(self._graph, (Ref(step.name, port),))
 
@@ -152,7 +152,7 @@ def _refuse_elsewhere(op: object, verb: str) -> None:
     if not isinstance(op, Op):
         raise GraphError(
             f"{verb} takes an operator object, and got {op!r}",
-            where=called_from(),
+            where=find_call_site(),
             hint=f'pipe.{verb}(ps.Filter(col("price") > 0)); for a function use the verb: pipe.map(fn)',
         )
     hint = {
@@ -165,6 +165,6 @@ def _refuse_elsewhere(op: object, verb: str) -> None:
         raise GraphError(
             f"{type(op).__name__} cannot stand behind one pipe and give one",
             step=op.name,
-            where=called_from(),
+            where=find_call_site(),
             hint=hint,
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
 
-from penstock.caller import called_from
+from penstock.caller import find_call_site
 from penstock.clock import Clock
 from penstock.errors import GraphError
 from penstock.expr import Expr
@@ -90,7 +90,7 @@ class PipeGraph(Explained):
         if not isinstance(name, str) or not name.strip() or not name.isprintable():
             raise GraphError(
                 f"a graph needs a plain name, and got {name!r}",
-                where=called_from(),
+                where=find_call_site(),
                 hint='ps.PipeGraph("campaign-views")',
             )
         if composition != "combined":
@@ -161,7 +161,7 @@ class PipeGraph(Explained):
         dedicated: bool = False,
     ) -> tuple[MultiPipe, ...]:
         """Attach an operator with several ports; gives one MultiPipe per output port, in order."""
-        where = called_from()
+        where = find_call_site()
         with placed(name or getattr(op, "name", None) or "process", where):
             options: dict[str, Any] = {"name": name, "parallelism": parallelism, "dedicated": dedicated}
             made = op if isinstance(op, Op) else Process(op, **options)
@@ -172,7 +172,7 @@ class PipeGraph(Explained):
     def __getitem__(self, step: str) -> MultiPipe:
         """The pipe that a step made, by the step's name: `graph["views"].late`."""
         if step not in self._steps:
-            raise self._steps.unknown(step).at(None, called_from())
+            raise self._steps.unknown(step).at(None, find_call_site())
         ports = list(self._steps[step].outputs)
         return MultiPipe(self, (Ref(step, OUT if OUT in ports or not ports else ports[0]),))
 
@@ -246,16 +246,16 @@ class PipeGraph(Explained):
         if not pipes:
             raise GraphError(
                 "nothing to collect",
-                where=called_from(),
+                where=find_call_site(),
                 hint="name the pipes: graph.collect(views, views.late)",
             )
         for pipe in pipes:
             if not isinstance(pipe, MultiPipe):
-                raise not_a_pipe(pipe, "collect").at(None, called_from())
+                raise not_a_pipe(pipe, "collect").at(None, find_call_site())
             if pipe.graph is not self:
                 raise GraphError(
                     f'a pipe of graph "{pipe.graph.name}" cannot be collected in "{self.name}"',
-                    where=called_from(),
+                    where=find_call_site(),
                     hint="collect it in its own graph: pipe.collect()",
                 )
         return running.collect(self.plan(*pipes), [pipe.feeds for pipe in pipes], engine, options)
@@ -273,6 +273,6 @@ def _check_composition(composition: object) -> None:
     if composition not in get_args(Composition):
         raise GraphError(
             f"composition={composition!r} is unknown",
-            where=called_from(),
+            where=find_call_site(),
             hint=f"use one of {', '.join(map(repr, get_args(Composition)))}",
         )

@@ -7,10 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.caller import called_from, defined_at, name_of
+from penstock.caller import find_call_site, find_definition, name_of
 from penstock.clock import Clock, WallClock
-from penstock.errors import CheckpointError, EngineError, FunctionError, NotSupported, nearest_first
-from penstock.expr.failure import reason_of
+from penstock.errors import (
+    CheckpointError,
+    EngineError,
+    FunctionError,
+    NotSupported,
+    describe_cause,
+    nearest_first,
+)
 from penstock.graph.steps import placed
 from penstock.nobody import nobody
 from penstock.operators.op import JOIN
@@ -30,12 +36,12 @@ def engine_named(engine: str | Engine) -> Engine:
     from penstock.engines.registry import find_engine
 
     if isinstance(engine, str):
-        with placed(None, called_from()):
+        with placed(None, find_call_site()):
             return find_engine(engine)
     if not hasattr(engine, "start") or not hasattr(engine, "gaps"):
         raise EngineError(
             f"{engine!r} is not an engine",
-            where=called_from(),
+            where=find_call_site(),
             hint='name one, e.g. engine="reference", or give an Engine object',
         )
     return engine
@@ -49,7 +55,7 @@ def options_for(
 
     if until is not None and (isinstance(until, bool) or not isinstance(until, int) or until < 0):
         raise EngineError(
-            f"until={until!r} is not a number of batches", where=called_from(), hint="use until=10"
+            f"until={until!r} is not a number of batches", where=find_call_site(), hint="use until=10"
         )
     return RunOptions(checkpoint=checkpoint, until=until, drain=drain, master=master, engine=options)
 
@@ -67,7 +73,7 @@ def start(
     refuse_gaps(chosen, plan)
     if options.checkpoint is not None:
         _need_names(plan)
-    with placed(None, called_from()):
+    with placed(None, find_call_site()):
         heard = nobody if events is None else _heard(events)
         return chosen.start(plan, clock=clock or WallClock(), events=heard, options=options)
 
@@ -83,8 +89,8 @@ def _heard(listener: EventSink) -> EventSink:
         except Exception as cause:
             raise FunctionError(
                 f"{name_of(listener)}, which listens to the run, failed on {type(event).__name__}",
-                where=defined_at(listener),
-                detail=reason_of(cause),
+                where=find_definition(listener),
+                detail=describe_cause(cause),
                 hint="catch the exception in it",
             ) from cause
 
@@ -120,7 +126,7 @@ def collect(
             names = nearest_first(name, _COLLECT_OPTIONS)
             raise EngineError(
                 f"collect has no option {name}=",
-                where=called_from(),
+                where=find_call_site(),
                 detail=f"it takes {', '.join(names)}",
                 hint=f"did you mean {names[0]}=?",
             )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from penstock.caller import called_from
+from penstock.caller import find_call_site
 from penstock.errors import GraphError, PenstockError, SchemaError, Where, nearest_first
 from penstock.graph.routing import Placement, may_fuse, placement_after, route
 from penstock.operators.op import Degree, Op
@@ -55,7 +55,7 @@ class Steps:
         `fuse` None leaves fusing to the graph's own setting and the rules.
         """
         with _ADDING:
-            return self._add(make, stem=stem, name=name, inputs=inputs, fuse=fuse, where=called_from())
+            return self._add(make, stem=stem, name=name, inputs=inputs, fuse=fuse, where=find_call_site())
 
     def _add(
         self,

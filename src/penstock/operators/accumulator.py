@@ -9,9 +9,8 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from penstock.errors import FunctionError, GraphError, SchemaError
-from penstock.expr.declared import declared_schema
-from penstock.expr.failure import reason_of
+from penstock.errors import FunctionError, GraphError, SchemaError, describe_cause
+from penstock.expr.schema import parse_schema
 from penstock.frozen import dataclass
 from penstock.operators.function import RowFunction, late_port, need_call, row_function
 from penstock.operators.op import IN, OUT, Op
@@ -70,7 +69,7 @@ class Accumulator(Op):
         except Exception as cause:
             raise FunctionError(
                 f"the first state {self.init!r:.80} cannot be copied, and every key begins with a copy",
-                detail=reason_of(cause),
+                detail=describe_cause(cause),
                 hint="begin with plain values, a dataclass or a NamedTuple of them",
             ) from cause
 
@@ -96,5 +95,5 @@ class Accumulator(Op):
 def _of_init(init: object) -> pa.Schema | None:
     kind = type(init)
     if dataclasses.is_dataclass(kind) or (isinstance(init, tuple) and hasattr(init, "_fields")):
-        return declared_schema(kind)
+        return parse_schema(kind)
     return None

@@ -15,11 +15,10 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from penstock.caller import called_from, defined_at, name_of
-from penstock.errors import FunctionError, GraphError, SchemaError, Where
+from penstock.caller import find_call_site, find_definition, name_of
+from penstock.errors import FunctionError, GraphError, SchemaError, Where, describe_cause
 from penstock.expr import Expr, type_of
-from penstock.expr.declared import declared_schema
-from penstock.expr.failure import reason_of
+from penstock.expr.schema import parse_schema
 from penstock.frozen import dataclass
 from penstock.operators.op import LATE
 from penstock.operators.stream import Stream, with_columns
@@ -36,7 +35,7 @@ def need_call(fn: Callable[..., Any], *arguments: str) -> None:
     if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
         raise FunctionError(
             f"{name_of(fn)} is async, and rows do not wait for it",
-            where=defined_at(fn),
+            where=find_definition(fn),
             hint=f"write a plain function, def {call}; ps.Operator has a loop that may wait",
         )
     try:
@@ -48,7 +47,7 @@ def need_call(fn: Callable[..., Any], *arguments: str) -> None:
     except TypeError as problem:
         raise FunctionError(
             f"{name_of(fn)}{signature} cannot be called as {call}",
-            where=defined_at(fn),
+            where=find_definition(fn),
             detail=str(problem),
             hint=f"let it take {' and '.join(arguments)}",
         ) from None
@@ -63,8 +62,8 @@ def own_copy(held: Held) -> Held:
     except Exception as cause:
         raise FunctionError(
             f"{name_of(held)} cannot be copied, and every replica works on a copy of its own",
-            where=defined_at(held),
-            detail=reason_of(cause),
+            where=find_definition(held),
+            detail=describe_cause(cause),
             hint="make what it holds on its first call, or give it a __deepcopy__",
         ) from cause
 
@@ -128,12 +127,12 @@ def batch(fn: Callable[[pa.RecordBatch], Any], *, schema: object = None) -> Batc
     if not callable(fn):
         raise FunctionError(
             f"{fn!r} is not a function",
-            where=called_from(),
+            where=find_call_site(),
             hint="ps.batch(fn, schema=...) takes a function of a RecordBatch",
         )
     need_call(fn, "batch")
-    declared = None if schema is None else declared_schema(schema)
-    return BatchFunction(fn, declared, name_of(fn), defined_at(fn))
+    declared = None if schema is None else parse_schema(schema)
+    return BatchFunction(fn, declared, name_of(fn), find_definition(fn))
 
 
 def row_function(fn: object, *, schema: object = None, each: bool = False) -> RowFunction:
@@ -146,8 +145,8 @@ def row_function(fn: object, *, schema: object = None, each: bool = False) -> Ro
             f"{fn!r} is neither an expression nor a function",
             hint='use col("a") * 2, ps.batch(fn), or a function of a row',
         )
-    declared = declared_schema(schema) if schema is not None else _annotated(fn, each=each)
-    return RowFunction(fn, declared, name_of(fn), defined_at(fn))
+    declared = parse_schema(schema) if schema is not None else _annotated(fn, each=each)
+    return RowFunction(fn, declared, name_of(fn), find_definition(fn))
 
 
 def need_schema(function: BatchFunction | RowFunction, verb: str) -> pa.Schema:
@@ -209,7 +208,7 @@ def expressions(columns: Mapping[str, object], verb: str) -> Expressions:
         if callable(value) and not isinstance(value, Expr):
             raise FunctionError(
                 f"column {name!r} is given a function, and only expressions make single columns",
-                where=defined_at(value),
+                where=find_definition(value),
                 hint=f"return whole rows: {verb}(fn, schema=...)",
             )
     return Expressions(tuple((n, v if isinstance(v, Expr) else lit(v)) for n, v in columns.items()))
@@ -229,7 +228,7 @@ def _annotated(fn: Callable[..., Any], *, each: bool) -> pa.Schema | None:
         return None
     if each and typing.get_origin(given) in (list, tuple, Iterable, Iterator, Generator):
         given = typing.get_args(given)[0]
-    return declared_schema(given) if _is_row_type(given) else None
+    return parse_schema(given) if _is_row_type(given) else None
 
 
 def _is_row_type(given: object) -> bool:

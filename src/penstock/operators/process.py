@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol
 import pyarrow as pa
 
 from penstock.errors import GraphError, SchemaError
-from penstock.expr.declared import declared_schema
+from penstock.expr.schema import parse_schema
 from penstock.frozen import dataclass
 from penstock.operators.op import OUT, OnError, Op, Routing
 from penstock.operators.row import Row
@@ -175,7 +175,7 @@ class Process(Op):
             )
         times = {stream.time for stream in data.values()}
         time = times.pop() if len(times) == 1 else None
-        return {port: Stream(declared_schema(schema), time) for port, schema in declared.items()}
+        return {port: Stream(parse_schema(schema), time) for port, schema in declared.items()}
 
     def describe(self) -> str:
         """The operator's class."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from penstock.errors import SchemaError, TimeError, nearest_first
-from penstock.expr.declared import need_name
+from penstock.expr.schema import check_column_name
 from penstock.frozen import dataclass
 from penstock.timing.column import TimeType
 
@@ -91,7 +91,7 @@ def with_columns(schema: pa.Schema, added: Iterable[tuple[str, pa.DataType]]) ->
     """A schema with columns replaced in place, or added at the end."""
     fields = {field.name: field for field in schema}
     for name, type_ in added:
-        need_name(name)
+        check_column_name(name)
         fields[name] = pa.field(name, type_)
     return pa.schema(list(fields.values()))
 
@@ -115,5 +115,5 @@ def join_columns(parts: Iterable[tuple[str, pa.Schema]], *, hint: str) -> pa.Sch
 def columns(*pairs: tuple[str, pa.DataType]) -> pa.Schema:
     """A schema from (name, type) pairs."""
     for name, _ in pairs:
-        need_name(name)
+        check_column_name(name)
     return pa.schema([pa.field(name, type_) for name, type_ in pairs])

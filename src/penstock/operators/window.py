@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.caller import called_from
+from penstock.caller import find_call_site
 from penstock.errors import TimeError
 from penstock.frozen import dataclass
 from penstock.timing.column import TimeType
@@ -88,7 +88,7 @@ def count_window(size: int, every: int | None = None) -> Counted:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise TimeError(
                 f"{what} {value!r} of a count window is not a number of rows",
-                where=called_from(),
+                where=find_call_site(),
                 hint="use ps.count_window(100, every=10)",
             )
     return Counted(size, step)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from penstock.caller import called_from, defined_at, name_of
+from penstock.caller import find_call_site, find_definition, name_of
 from penstock.errors import FunctionError, GraphError, SchemaError, TimeError, Where
 from penstock.frozen import dataclass
 from penstock.operators.aggregates.base import is_number
@@ -85,7 +85,7 @@ def band(left: str, right: str | float, width: float | None = None, *, strict: b
     if width is None:
         if isinstance(right, str):
             raise SchemaError(
-                "a band needs a width", where=called_from(), hint=f'write ps.band("{left}", "{right}", 10)'
+                "a band needs a width", where=find_call_site(), hint=f'write ps.band("{left}", "{right}", 10)'
             )
         left_name, right_name, width = left, left, right
     else:
@@ -93,7 +93,7 @@ def band(left: str, right: str | float, width: float | None = None, *, strict: b
     if isinstance(width, bool) or not isinstance(width, (int, float)) or not width >= 0:
         raise SchemaError(
             f"a band of width {width!r} holds nothing",
-            where=called_from(),
+            where=find_call_site(),
             hint="use a number of zero or more",
         )
     return Band(left_name, right_name, width, strict)
@@ -109,7 +109,7 @@ def terms(on: object) -> tuple[Term, ...]:
         return (on,)
     if callable(on):
         need_call(on, "left", "right")
-        return (PairFunction(on, name_of(on), defined_at(on)),)
+        return (PairFunction(on, name_of(on), find_definition(on)),)
     raise FunctionError(
         f"on={on!r} is not a join predicate",
         hint='use a column name, ps.equal("a", "b"), ps.band("x", 10), fn(left, right), or a list',

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from penstock.blocks import Composition, Derivation, Distribution, Kind, Node, Operator, derive
 from penstock.blocks import Input as Edge
-from penstock.caller import called_from
+from penstock.caller import find_call_site
 from penstock.connect.protocol import Reader
 from penstock.errors import GraphError
 from penstock.frozen import dataclass
@@ -36,7 +36,7 @@ def checked_plan(
     if not wanted:
         raise GraphError(
             f'graph "{graph}" has no sink, so nothing would come of it',
-            where=called_from(),
+            where=find_call_site(),
             detail=f"its steps are {', '.join(by_name)}" if by_name else "it has no steps at all",
             hint="end a pipe with .sink(ps.write.memory()), or take rows in hand with pipe.collect()",
         )
@@ -132,11 +132,11 @@ def _refuse_own_input(plan: Plan) -> None:
     """A sink that starts its folder over would remove what the graph has still to read."""
     if not plan.sinks or not any(hasattr(_reader(step.op), "reads_in") for step in plan):
         return
+    from penstock.connect.readers.directory_watcher import DirectoryWatcher
     from penstock.connect.readers.files import FileReader
-    from penstock.connect.readers.following import FollowingReader
     from penstock.connect.writers.folder import FolderWriter
 
-    kinds = FileReader | FollowingReader
+    kinds = FileReader | DirectoryWatcher
     files = {step.name: reader for step in plan if isinstance(reader := _reader(step.op), kinds)}
     for sink in plan.sinks:
         writer = sink.op.writer if isinstance(sink.op, Sink) else None

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.errors import RowFailure
 from penstock.expr import Expr, lower_python, to_plain, type_of
 from penstock.expr import compute as pc
-from penstock.expr.arrow.evaluated import either
+from penstock.expr.arrow.columnar_value import any_failed
 from penstock.expr.arrow.lower import Columns, lower_arrow
-from penstock.expr.failure import RowFailure
 from penstock.expr.node import post_order
 from penstock.expr.values import from_checked, to_numpy
 from penstock.frozen import dataclass
@@ -66,7 +66,7 @@ class ExpressionEvaluator:
             lists, failed_rows = self._one_by_one(rows)
             return [*map(from_checked, lists, self._types)], failed_rows
         found = [lowered(rows) for lowered in self._lowered]
-        failed = either(*(each.failed for each in found))
+        failed = any_failed(*(each.failed for each in found))
         values = [each.values for each in found]
         if failed is None or failed.true_count == 0:
             return values, None

@@ -12,12 +12,11 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from penstock.caller import defined_at, name_of
-from penstock.errors import ConnectorError, FunctionError, TimeError
+from penstock.caller import find_definition, name_of
+from penstock.errors import ConnectorError, FunctionError, RowFailure, TimeError, describe_cause
 from penstock.expr import Expr
 from penstock.expr import compute as pc
-from penstock.expr.arrow.evaluated import numbers
-from penstock.expr.failure import RowFailure, reason_of
+from penstock.expr.arrow.columnar_value import numbers_of
 from penstock.expr.types import from_python, to_plain
 from penstock.expr.values import to_numpy
 from penstock.frozen import dataclass
@@ -81,8 +80,8 @@ class WatermarkFunction:
         except Exception as cause:
             raise FunctionError(
                 f"watermark function {name_of(self._rule)} failed on a batch",
-                where=defined_at(self._rule),
-                detail=reason_of(cause),
+                where=find_definition(self._rule),
+                detail=describe_cause(cause),
                 hint=f"give a value of type {self._time.type}, or None for no news",
             ) from cause
 
@@ -128,7 +127,7 @@ def read_times(rows: pa.RecordBatch, spec: SourceTime | None, now: int) -> RowTi
         micros = np.full(rows.num_rows, 0 if spec is None else now, np.int64)
         return RowTimes(micros, None, 0 if spec is None else now)
     column = rows.column(spec.column)
-    values = numbers(column).astype(np.int64, copy=False)
+    values = numbers_of(column).astype(np.int64, copy=False)
     good = _times_in_range(column, values, spec)
     if good is not None:
         return good

@@ -12,9 +12,9 @@ from functools import reduce
 import numpy as np
 import pyarrow as pa
 
+from penstock.errors import RowFailure
 from penstock.expr import Expr
-from penstock.expr.arrow.evaluated import numbers
-from penstock.expr.failure import RowFailure
+from penstock.expr.arrow.columnar_value import numbers_of
 from penstock.expr.values import valid_in
 from penstock.operators.function import RowFunction, own_copy
 from penstock.operators.op import ERRORS, OUT
@@ -71,7 +71,7 @@ class IndexSplit(StatelessStage):
         failed = wrong if failed is None else failed | wrong
         computed = drop_failed_rows(batch, values, failed, self._errors)
         (index,) = computed.values
-        found, valid = numbers(index), valid_in(index)
+        found, valid = numbers_of(index), valid_in(index)
         present = set(found.tolist()) if len(found) <= FEW_ROWS else range(len(self._names))
         members = {
             name: valid & (found == place) for place, name in enumerate(self._names) if place in present
@@ -81,7 +81,7 @@ class IndexSplit(StatelessStage):
             yield ERRORS, computed.dead_letters
 
     def _out_of_range(self, index: pa.Array) -> Mask:
-        found = numbers(index)  # zero, which is a branch, in place of null
+        found = numbers_of(index)  # zero, which is a branch, in place of null
         return np.asarray((found < 0) | (found >= len(self._names)), np.bool_)
 
     def _error_context(self, row: Mapping[str, object]) -> ErrorContext:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.expr.arrow.evaluated import numbers
+from penstock.expr.arrow.columnar_value import numbers_of
 from penstock.operators.op import IN, OUT
 from penstock.operators.static_join import StaticJoin
 from penstock.operators.stream import Stream
@@ -98,7 +98,7 @@ def build_index(columns: Sequence[pa.Array]) -> TableIndex | DenseIndex | TextLo
     if not others and (kind.is_string(first.type) or kind.is_binary(first.type)):
         return TextLookup(first)
     if not others and _is_integer_like(first.type) and len(first) > first.null_count:
-        values = numbers(first.drop_null())
+        values = numbers_of(first.drop_null())
         least, most = int(values.min()), int(values.max())
         if most - least < max(DENSE_RANGE, 4 * len(values)):
             return DenseIndex(first, least, most)
@@ -116,12 +116,12 @@ class DenseIndex:
         self._least, self._most = least, most
         self._rows = np.full(most - least + 1, NO_MATCH, np.int64)
         rows = np.flatnonzero(_valid_rows([keys]))
-        self._rows[numbers(keys)[rows].astype(np.int64) - least] = rows
+        self._rows[numbers_of(keys)[rows].astype(np.int64) - least] = rows
 
     def find(self, columns: Sequence[pa.Array]) -> Ints:
         """The table's row of each key, or MISSING."""
         (column,) = columns
-        values = numbers(column)
+        values = numbers_of(column)
         near = None if column.null_count == 0 else _valid_rows(columns)
         if len(values) and (values.min() < self._least or values.max() > self._most):
             inside = (values >= self._least) & (values <= self._most)

@@ -8,15 +8,14 @@ from typing import Any
 
 from penstock import read, write
 from penstock.accounts import Accounts
-from penstock.caller import called_from
+from penstock.caller import find_call_site
 from penstock.clock import Clock, ManualClock
 from penstock.connect.protocol import Reader, SourceBatch
 from penstock.connect.writers.memory import Memory
 from penstock.engines.protocol import Engine, EngineHarness, RunOptions, RunResult
-from penstock.errors import EngineError, GraphError, TimeError, nearest_first
+from penstock.errors import EngineError, GraphError, RowFailure, TimeError, nearest_first
 from penstock.events import EventSink, nobody
 from penstock.expr import from_python
-from penstock.expr.failure import RowFailure
 from penstock.graph.multipipe import MultiPipe
 from penstock.graph.run import engine_named, refuse_gaps
 from penstock.graph.steps import placed
@@ -54,7 +53,7 @@ class Harness:
         if not isinstance(pipe, MultiPipe) and not hasattr(pipe, "graph"):
             raise GraphError(
                 f"Harness takes a pipe, and got {type(pipe).__name__}",
-                where=called_from(),
+                where=find_call_site(),
                 hint='Harness(graph["views"], engine="reference")',
             )
         self.clock: Clock = clock or ManualClock()
@@ -107,7 +106,7 @@ class Harness:
                 return [dict(row) for row in self._harness.take(ref).to_pylist()]
         raise EngineError(
             f"the pipe under test has no .{port}",
-            where=called_from(),
+            where=find_call_site(),
             hint='windows, joins and steps with state have late rows; errors need on_error="dead_letter"',
         )
 
@@ -119,7 +118,7 @@ class Harness:
             told = ", ".join(nearest_first(name or "", names))
             raise EngineError(
                 f"which source? {name!r} is none of {told}",
-                where=called_from(),
+                where=find_call_site(),
                 hint=f'name it: push(rows, source="{names[0]}")',
             )
         return name
@@ -129,7 +128,7 @@ class Harness:
         assert isinstance(op, Source), "sources are steps with a Source"
         # What is no iterable of rows, one row for instance, is given on as it is, and refused by name.
         listed = list(rows) if isinstance(rows, Iterable) and not isinstance(rows, Mapping | str) else rows
-        with placed(name, called_from()):
+        with placed(name, find_call_site()):
             reader = read.batches([listed], schema=op.reader.schema)  # type: ignore[list-item]  # see above
         return next(iter(reader.batches()))
 
@@ -140,7 +139,7 @@ class Harness:
                 return stream.time.micros(self._counted(time, stream.time))
         raise EngineError(
             "no source of this pipe has event time, so there is no watermark to move",
-            where=called_from(),
+            where=find_call_site(),
             hint='give it one: graph.source(reader, time="ts", delay="2 s")',
         )
 
@@ -152,7 +151,7 @@ class Harness:
         if not isinstance(value, int):
             raise TimeError(
                 f"{time!r} is not a time of the source",
-                where=called_from(),
+                where=find_call_site(),
                 hint=f"give a value of its time column, {column}",
             )
         return value

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.connect.readers.files import listed
+from penstock.connect.readers.files import list_files
 from penstock.errors import ConnectorError
 
 
@@ -21,7 +21,7 @@ def touch(file: Path, at: int = 0) -> Path:
 
 def test_files_come_by_time_and_then_by_name(tmp_path: Path) -> None:
     late, b, a = touch(tmp_path / "0.csv", 9), touch(tmp_path / "b.csv", 1), touch(tmp_path / "a.csv", 1)
-    assert listed(tmp_path) == [a, b, late]
+    assert list_files(tmp_path) == [a, b, late]
 
 
 def test_hidden_files_and_manifests_are_not_data(tmp_path: Path) -> None:
@@ -29,55 +29,55 @@ def test_hidden_files_and_manifests_are_not_data(tmp_path: Path) -> None:
     touch(tmp_path / ".a.csv.tmp")
     touch(tmp_path / "_SUCCESS")
     touch(tmp_path / "_penstock" / "manifest.json")
-    assert listed(tmp_path) == listed(f"{tmp_path}/*") == [a]
+    assert list_files(tmp_path) == list_files(f"{tmp_path}/*") == [a]
 
 
 def test_a_file_named_outright_is_read_whatever_it_is_called(tmp_path: Path) -> None:
     file = touch(tmp_path / "_odd[1].csv")
-    assert listed(file) == [file]
+    assert list_files(file) == [file]
 
 
 def test_a_glob_reaches_into_folders_and_a_list_names_each_file_once(tmp_path: Path) -> None:
     a, b = touch(tmp_path / "x" / "a.csv"), touch(tmp_path / "y" / "b.csv")
-    assert listed(f"{tmp_path}/**/*.csv") == [a, b]
-    assert listed([a, f"{tmp_path}/*/*.csv"]) == [a, b]
+    assert list_files(f"{tmp_path}/**/*.csv") == [a, b]
+    assert list_files([a, f"{tmp_path}/*/*.csv"]) == [a, b]
 
 
 def test_an_empty_folder_means_no_files(tmp_path: Path) -> None:
-    assert listed(tmp_path) == []
+    assert list_files(tmp_path) == []
 
 
 def test_a_folder_with_subfolders_is_refused_because_their_rows_would_be_missed(tmp_path: Path) -> None:
     touch(tmp_path / "day=1" / "a.csv")
     with pytest.raises(ConnectorError, match='holds the folder "day=1"') as caught:
-        listed(tmp_path)
+        list_files(tmp_path)
     assert f"{tmp_path}/**" in str(caught.value.hint)
 
 
 def test_a_path_that_does_not_exist_is_refused_with_what_does(tmp_path: Path) -> None:
     touch(tmp_path / "events.csv")
     with pytest.raises(ConnectorError, match="does not exist") as caught:
-        listed(tmp_path / "event.csv")
+        list_files(tmp_path / "event.csv")
     assert caught.value.hint == f"{tmp_path}/ holds events.csv"
     with pytest.raises(ConnectorError, match="does not exist") as caught:
-        listed(tmp_path / "nowhere" / "a.csv")
+        list_files(tmp_path / "nowhere" / "a.csv")
     assert "working folder" in str(caught.value.hint)
 
 
 def test_a_glob_without_a_match_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConnectorError, match="no file matches"):
-        listed(f"{tmp_path}/*.csv")
+        list_files(f"{tmp_path}/*.csv")
 
 
 def test_an_empty_list_is_refused() -> None:
     with pytest.raises(ConnectorError, match="the list of paths is empty"):
-        listed([])
+        list_files([])
 
 
 def test_a_link_to_nothing_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.csv").symlink_to(tmp_path / "gone.csv")
     with pytest.raises(ConnectorError, match=r"a\.csv. vanished while it was listed"):
-        listed(tmp_path)
+        list_files(tmp_path)
 
 
 def test_a_folder_that_may_not_be_listed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,15 +86,15 @@ def test_a_folder_that_may_not_be_listed_is_named(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(Path, "iterdir", forbidden)
     with pytest.raises(ConnectorError, match="cannot be listed: Permission denied"):
-        listed(tmp_path)
+        list_files(tmp_path)
 
 
 @pytest.mark.parametrize("wrong", [None, 3, b"a.csv", [None], ["a", 3]])
 def test_what_is_no_path_is_refused(wrong: Any) -> None:
     with pytest.raises(ConnectorError, match="is not a path"):
-        listed(wrong)
+        list_files(wrong)
 
 
 def test_a_name_that_no_file_can_have_is_refused() -> None:
     with pytest.raises(ConnectorError, match="cannot be looked at: File name too long"):
-        listed("a" * 5_000)
+        list_files("a" * 5_000)

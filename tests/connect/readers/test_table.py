@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import penstock.read as read
-from penstock.connect.plain import FEW, PlainBatch
 from penstock.connect.protocol import SourceBatch
+from penstock.connect.row_batch import MAX_ROWS, RowBatch
 from penstock.errors import SchemaError
 from tests.connect.reading import cuts_of, rows_of
 
@@ -148,12 +148,12 @@ def test_single_rows_are_plain_and_say_the_same_as_batches_of_one() -> None:
     rows = [
         {"n": 2**63 - 1, "s": -128, "x": 0.5, "text": "ü", "yes": True, "raw": b"\x00"},
         {"n": None, "s": None, "x": None, "text": None, "yes": None, "raw": None},
-        *({"n": n, "s": 1, "x": -0.0, "text": "", "yes": False, "raw": b""} for n in range(FEW)),
+        *({"n": n, "s": 1, "x": -0.0, "text": "", "yes": False, "raw": b""} for n in range(MAX_ROWS)),
     ]
     reader = read.rows(rows, schema=SIMPLE, batch=1)
     plain = list(reader.rows_or_batches())
     assert plain == rows
-    assert [PlainBatch((row,), reader.schema, 0).rows for row in plain] == [
+    assert [RowBatch((row,), reader.schema, 0).rows for row in plain] == [
         batch.rows for batch in reader.batches()
     ]
 

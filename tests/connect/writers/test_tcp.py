@@ -69,7 +69,7 @@ def test_a_receiver_that_is_not_there_is_said_when_the_run_begins() -> None:
 
 
 def test_a_receiver_that_takes_nothing_is_said_with_how_much_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tcp, "STUCK_S", 0.01)
+    monkeypatch.setattr(tcp, "STALL_S", 0.01)
     with socket.create_server((HOST, 0)) as server:
         port = server.getsockname()[1]
         output = ps.write.tcp(HOST, port).open(ROWS.schema, "out")
@@ -87,7 +87,7 @@ def test_a_receiver_that_takes_nothing_is_said_with_how_much_it_took(monkeypatch
 def test_a_run_that_is_stopped_does_not_wait_long_for_a_receiver_that_takes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tcp, "HURRIED_S", 0.01)
+    monkeypatch.setattr(tcp, "SHUTDOWN_S", 0.01)
     graph, begun = ps.PipeGraph("stuck"), threading.Event()
 
     def endless() -> Iterator[dict[str, str]]:

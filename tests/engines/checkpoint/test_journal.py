@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.connect.readers.planned import Noted, SeenFile
+from penstock.connect.readers.file_journal import FileStatus, JournalEntry
 from penstock.engines.checkpoint.journal import Journal
 from penstock.errors import CheckpointError
 
 
-def seen(path: Path) -> SeenFile:
-    return SeenFile(str(path), 3, 5)
+def seen(path: Path) -> FileStatus:
+    return FileStatus(str(path), 3, 5)
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def test_what_was_noted_is_there_for_the_next_run(place: Path, tmp_path: Path) -> None:
-    notes = [Noted(1, (seen(tmp_path / "a"), seen(tmp_path / "ü b"))), Noted(61)]
+    notes = [JournalEntry(1, (seen(tmp_path / "a"), seen(tmp_path / "ü b"))), JournalEntry(61)]
     journal = Journal(place, 0)
     assert list(journal.noted()) == []
     for each in notes:
@@ -32,10 +32,13 @@ def test_what_was_noted_is_there_for_the_next_run(place: Path, tmp_path: Path) -
 def test_batches_that_are_done_are_kept_only_while_their_files_are_there(place: Path, tmp_path: Path) -> None:
     (tmp_path / "here").touch()
     journal = Journal(place, 0)
-    journal.note(Noted(1, (seen(tmp_path / "here"), seen(tmp_path / "gone"))))
-    journal.note(Noted(2, (seen(tmp_path / "gone, too"),)))
-    journal.note(Noted(3, (seen(tmp_path / "gone, and not done"),)))
-    kept = [Noted(1, (seen(tmp_path / "here"),)), Noted(3, (seen(tmp_path / "gone, and not done"),))]
+    journal.note(JournalEntry(1, (seen(tmp_path / "here"), seen(tmp_path / "gone"))))
+    journal.note(JournalEntry(2, (seen(tmp_path / "gone, too"),)))
+    journal.note(JournalEntry(3, (seen(tmp_path / "gone, and not done"),)))
+    kept = [
+        JournalEntry(1, (seen(tmp_path / "here"),)),
+        JournalEntry(3, (seen(tmp_path / "gone, and not done"),)),
+    ]
     assert list(Journal(place, 2).noted()) == kept
     assert len(place.read_text().splitlines()) == 2
 
@@ -43,14 +46,14 @@ def test_batches_that_are_done_are_kept_only_while_their_files_are_there(place: 
 @pytest.mark.parametrize("left", [1, 20, -2])
 def test_a_line_that_a_crash_cut_short_was_never_acted_on(place: Path, tmp_path: Path, left: int) -> None:
     journal = Journal(place, 0)
-    journal.note(Noted(1, (seen(tmp_path / "a"),)))
+    journal.note(JournalEntry(1, (seen(tmp_path / "a"),)))
     whole = place.read_text()
-    journal.note(Noted(2, (seen(tmp_path / "b"),)))
+    journal.note(JournalEntry(2, (seen(tmp_path / "b"),)))
     second = place.read_text()[len(whole) :]
     place.write_text(whole + second[:left])
     again = Journal(place, 0)
-    assert list(again.noted()) == [Noted(1, (seen(tmp_path / "a"),))]
-    again.note(Noted(2))
+    assert list(again.noted()) == [JournalEntry(1, (seen(tmp_path / "a"),))]
+    again.note(JournalEntry(2))
     assert [each.until for each in Journal(place, 0).noted()] == [1, 2]
 
 
@@ -59,8 +62,8 @@ def test_a_line_that_was_changed_is_refused_by_name(
     place: Path, tmp_path: Path, was: str, becomes: str
 ) -> None:
     journal = Journal(place, 0)
-    journal.note(Noted(1, (seen(tmp_path / "a"),)))
-    journal.note(Noted(2))
+    journal.note(JournalEntry(1, (seen(tmp_path / "a"),)))
+    journal.note(JournalEntry(2))
     place.write_text(place.read_text().replace(was, becomes, 1))
     with pytest.raises(CheckpointError) as told:
         Journal(place, 0)
@@ -77,4 +80,4 @@ def test_a_place_that_cannot_be_written_is_an_error_of_the_checkpoint(place: Pat
     place.unlink()
     place.mkdir()
     with pytest.raises(CheckpointError, match="the checkpoint cannot be written"):
-        journal.note(Noted(1))
+        journal.note(JournalEntry(1))

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.engines.spark.expressions import lower_spark
-from penstock.engines.spark.expressions.rule import Lowered
+from penstock.engines.spark.expressions.spark_value import SparkValue
 from penstock.engines.spark.types import from_spark, spark_schema, to_spark
 from penstock.expr import Expr, Power, to_plain, type_of
 from penstock.expr.node import post_order
@@ -45,7 +45,7 @@ def _one_job(rows: Any, expressions: Sequence[Expr], schema: pa.Schema) -> list[
     ]
 
 
-def _values(expr: Expr, lowered: Lowered, table: pa.Table, i: int, schema: pa.Schema) -> list[object]:
+def _values(expr: Expr, lowered: SparkValue, table: pa.Table, i: int, schema: pa.Schema) -> list[object]:
     type = type_of(expr, schema)
     one = from_spark(table.select([f"v{i}"]), pa.schema([(f"v{i}", type)]))
     values = to_plain(one.column(0).combine_chunks())

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 import penstock as ps
 import penstock.expr
 from penstock.engines.spark.expressions import SharedColumns, lower_spark
-from penstock.engines.spark.expressions.lower import HEAVIEST
-from penstock.engines.spark.expressions.rule import rule
+from penstock.engines.spark.expressions.lower import MAX_NODES
+from penstock.engines.spark.expressions.spark_value import lower_node
 from penstock.engines.spark.session.session import RunSession, open_session
 from penstock.engines.spark.types import from_spark, spark_schema
 from penstock.errors import NotSupported
@@ -45,7 +45,7 @@ def test_every_node_has_a_rule_and_all_but_sql_are_tried() -> None:
         node for node in vars(penstock.expr).values() if isinstance(node, type) and issubclass(node, Node)
     }
     every -= {Node, Expr}
-    assert all(rule.dispatch(node) is not rule.dispatch(Node) for node in every)
+    assert all(lower_node.dispatch(node) is not lower_node.dispatch(Node) for node in every)
     seen = {type(node) for family in FAMILIES for expr in tried(family) for node in post_order(expr)}
     assert every - seen == {SparkSql}
 
@@ -142,7 +142,7 @@ def test_an_expression_that_would_be_written_out_too_often_is_refused_with_a_way
     with pytest.raises(NotSupported, match="too large for one expression on Spark") as caught:
         lower_spark(deep, pa.schema({"a": pa.float64()}))
     assert caught.value.hint == "compute a part of it in a map of its own first: .map(part=…)"
-    assert HEAVIEST < 20**6
+    assert MAX_NODES < 20**6
 
 
 @pytest.mark.slow
@@ -154,7 +154,7 @@ def test_a_deep_expression_is_computed_in_parts(spark: Any) -> None:
         {"a": ([7.25, None, -1e9, 3.0], pa.float64()), "b": ([0.5, 1.0, None, -2.0], pa.float64())}
     )
     parts = SharedColumns(frame(spark, batch))
-    lowered = lower_spark(deep, batch.schema, parts=parts)
+    lowered = lower_spark(deep, batch.schema, shared=parts)
     found = parts.rows.select("n", lowered.value.alias("v")).toArrow().sort_by("n")
     assert found["v"].to_pylist() == both(deep, batch)
     assert parts.rows.columns[:3] == ["a", "b", "n"]
@@ -167,7 +167,7 @@ def test_a_failure_inside_a_part_is_still_a_failure(spark: Any) -> None:
         long = long + col("a")
     batch = batch_of({"a": ([1 << 60, 2, None], pa.int64())})
     parts = SharedColumns(frame(spark, batch))
-    lowered = lower_spark(long, batch.schema, parts=parts)
+    lowered = lower_spark(long, batch.schema, shared=parts)
     assert lowered.failed is not None
     found = parts.rows.select("n", lowered.value.alias("v"), lowered.failed.alias("f")).toArrow().sort_by("n")
     assert (found["v"].to_pylist(), found["f"].to_pylist()) == ([None, 62, None], [True, False, False])

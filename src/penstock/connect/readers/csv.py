@@ -18,21 +18,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.connect.batches import Piece
+from penstock.connect.batches import RowRange
 from penstock.connect.protocol import BadRow
-from penstock.connect.readers.csv_parse import Layout, each_row, inferred_types, last_row_end, parse_chunk
+from penstock.connect.readers.csv_parse import Layout, end_of_last_row, infer_types, parse_chunk, split_rows
+from penstock.connect.readers.directory_watcher import DirectoryWatcher, build_reader
 from penstock.connect.readers.files import FileReader, Paths
-from penstock.connect.readers.following import FollowingReader, file_or_folder_reader
-from penstock.connect.readers.text import Chunk, as_text, chunks
+from penstock.connect.readers.text import Chunk, read_chunks, show_bytes
 from penstock.errors import ConnectorError, SchemaError, nearest_first
-from penstock.expr.declared import declared_schema, declared_type
+from penstock.expr.schema import parse_schema, parse_type
 from penstock.frozen import dataclass
 
 _HEADER_BYTES = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
-class Csv:
+class CsvFormat:
     """Comma-separated values, and those separated otherwise."""
 
     delimiter: str = ","
@@ -54,7 +54,7 @@ class Csv:
                     f'types= names "{name}", which is not a column of "{file}"',
                     hint="one of " + ", ".join(nearest_first(name, layout.names)),
                 )
-        found = inferred_types(rest.text, layout)
+        found = infer_types(rest.text, layout)
         return pa.schema([(each.name, self.types.get(each.name, each.type)) for each in found])
 
     def misfit(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
@@ -68,12 +68,12 @@ class Csv:
         extra = [name for name in names if name not in schema.names]
         return f'it has one more column, "{extra[0]}"' if extra and not declared else None
 
-    def pieces(self, file: Path, schema: pa.Schema, declared: bool) -> Iterator[Piece]:
+    def pieces(self, file: Path, schema: pa.Schema, declared: bool) -> Iterator[RowRange]:
         """One piece per chunk."""
         layout, rest = self._begun(file, schema)
         start = 0
         for chunk in rest:
-            piece = piece_of_chunk(chunk, str(file), start, layout, schema)
+            piece = parse_rows(chunk, str(file), start, layout, schema)
             yield piece
             start = piece.end
 
@@ -81,14 +81,14 @@ class Csv:
         self, file: Path, schema: pa.Schema | None = None, size: int | None = None
     ) -> tuple[Layout, Iterator[Chunk]]:
         """The file's layout, and its text after the header, in chunks of `size`."""
-        text = chunks(file, partial(last_row_end, delimiter=self.delimiter), size)
+        text = read_chunks(file, partial(end_of_last_row, delimiter=self.delimiter), size)
         if not self.header:
             assert schema is not None, "csv() asks for a schema when there is no header"
             return Layout(tuple(schema.names), self.delimiter, self.nulls), text
         first = next(text, Chunk(b"", 1))
-        for row in each_row(first.text, self.delimiter, first.line):
+        for row in split_rows(first.text, self.delimiter, first.line):
             if row.text.strip():
-                names = _names(file, row.text, self.delimiter)
+                names = _parse_header(file, row.text, self.delimiter)
                 end = first.text.index(row.text) + len(row.text)
                 after = Chunk(first.text[end:], row.line + row.text.count(b"\n"))
                 layout = Layout(names, self.delimiter, self.nulls)
@@ -109,7 +109,7 @@ def csv(
     batch: int | None = None,
     files: int | None = None,
     follow: bool = False,
-) -> FileReader | FollowingReader:
+) -> FileReader | DirectoryWatcher:
     """Read csv files: a file, a folder, a glob, or a list of these; `.gz` is unpacked.
 
     Types come from `schema=` (only its columns are read), or from the values of the first file, with `types=`
@@ -118,24 +118,24 @@ def csv(
 
     With `follow=True` a folder is watched: files that appear later are read too, each whole and once.
     """
-    checked_delimiter(delimiter)
-    unquoted = checked_nulls(nulls)
+    check_delimiter(delimiter)
+    unquoted = check_nulls(nulls)
     if schema is None and not header:
         raise ConnectorError(
             "a csv without a header has no column names", hint='say them: schema={"price": float}'
         )
     if schema is not None and types is not None:
         raise ConnectorError("schema= and types= both say the types", hint="give one of them")
-    exact = {name: declared_type(given) for name, given in (types or {}).items()}
-    checked_columns(exact)
-    columns = None if schema is None else declared_schema(schema)
+    exact = {name: parse_type(given) for name, given in (types or {}).items()}
+    check_column_types(exact)
+    columns = None if schema is None else parse_schema(schema)
     if columns is not None:
-        checked_columns(dict(zip(columns.names, columns.types, strict=True)))
-    made = Csv(delimiter, header, unquoted, exact)
-    return file_or_folder_reader(made, path, columns, batch, files, follow=follow)
+        check_column_types(dict(zip(columns.names, columns.types, strict=True)))
+    made = CsvFormat(delimiter, header, unquoted, exact)
+    return build_reader(made, path, columns, batch, files, follow=follow)
 
 
-def checked_delimiter(delimiter: object) -> str:
+def check_delimiter(delimiter: object) -> str:
     """A delimiter as a user gave it."""
     if not isinstance(delimiter, str) or len(delimiter.encode()) != 1 or delimiter in '"\r\n':
         raise ConnectorError(
@@ -144,14 +144,14 @@ def checked_delimiter(delimiter: object) -> str:
     return delimiter
 
 
-def checked_nulls(nulls: Sequence[str]) -> tuple[str, ...]:
+def check_nulls(nulls: Sequence[str]) -> tuple[str, ...]:
     """What stands for null, as a user gave it."""
     if isinstance(nulls, str):
         raise ConnectorError(f"nulls={nulls!r} is not a list of texts", hint=f"write nulls=[{nulls!r}]")
     return tuple(nulls)
 
 
-def checked_columns(types: Mapping[str, pa.DataType]) -> None:
+def check_column_types(types: Mapping[str, pa.DataType]) -> None:
     """Refuse types that csv has no way to write."""
     for name, type_ in types.items():
         if kind.is_nested(type_) or kind.is_binary(type_):
@@ -161,18 +161,18 @@ def checked_columns(types: Mapping[str, pa.DataType]) -> None:
             )
 
 
-def piece_of_chunk(chunk: Chunk, place: str, start: int, layout: Layout, schema: pa.Schema) -> Piece:
+def parse_rows(chunk: Chunk, place: str, start: int, layout: Layout, schema: pa.Schema) -> RowRange:
     """The rows of a chunk, from row number `start` on; `place` is where its lines are from."""
     parsed = parse_chunk(chunk, layout, schema)
     bad = tuple(
-        (start + at, BadRow(as_text(row.text), reason, f"{place}:{row.line}"))
+        (start + at, BadRow(show_bytes(row.text), reason, f"{place}:{row.line}"))
         for at, row, reason in parsed.bad
     )
     numbers = np.array(parsed.positions, np.int64) + start
-    return Piece(parsed.rows, numbers, bad, start, start + parsed.n_rows)
+    return RowRange(parsed.rows, numbers, bad, start, start + parsed.n_rows)
 
 
-def _names(file: Path, row: bytes, delimiter: str) -> tuple[str, ...]:
+def _parse_header(file: Path, row: bytes, delimiter: str) -> tuple[str, ...]:
     try:
         names = next(stdlib_csv.reader(io.StringIO(row.decode(), newline=""), delimiter=delimiter))
     except UnicodeDecodeError as problem:

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.types as kind
 
-from penstock.connect.batches import empty_batch, joined
+from penstock.connect.batches import concat_batches, empty_batch
 from penstock.connect.infer import parse_time
 from penstock.connect.readers.text import Chunk
+from penstock.errors import RowFailure
 from penstock.expr import compute as pc
-from penstock.expr.failure import RowFailure
 from penstock.expr.types import from_python
 from penstock.frozen import dataclass
 
@@ -100,7 +100,7 @@ class RawRow:
     broken: bool
 
 
-def each_row(text: bytes, delimiter: str, first_line: int = 1) -> Iterator[RawRow]:
+def split_rows(text: bytes, delimiter: str, first_line: int = 1) -> Iterator[RawRow]:
     """The rows of the text, blank lines included."""
     line = first_line
     for match in _row(delimiter).finditer(text):
@@ -110,7 +110,7 @@ def each_row(text: bytes, delimiter: str, first_line: int = 1) -> Iterator[RawRo
             line += raw.count(b"\n")
 
 
-def last_row_end(text: bytes, delimiter: str) -> int:
+def end_of_last_row(text: bytes, delimiter: str) -> int:
     """Where the last whole row of unfinished text ends: an open quote may be closed by what follows."""
     if b'"' not in text:
         return text.rfind(b"\n") + 1
@@ -121,7 +121,7 @@ def last_row_end(text: bytes, delimiter: str) -> int:
     return text.find(b"\n", end) + 1  # the line with the slip is a row of its own
 
 
-def n_rows_if_tidy(text: bytes) -> int:
+def count_rows_by_quotes(text: bytes) -> int:
     """How many lines end outside quotes, if quotes come in pairs; a guess, to be compared with a count."""
     if b'"' not in text:
         return text.count(b"\n")
@@ -176,7 +176,7 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class ParsedChunk:
     """The rows of a chunk that could be parsed, where they stood, and the others with the reason."""
 
     rows: pa.RecordBatch
@@ -185,20 +185,20 @@ class Parsed:
     n_rows: int
 
 
-def parse_chunk(chunk: Chunk, layout: Layout, schema: pa.Schema) -> Parsed:
+def parse_chunk(chunk: Chunk, layout: Layout, schema: pa.Schema) -> ParsedChunk:
     """The chunk's columns that the schema names."""
     try:
         rows = _columns(chunk.text, layout, schema)
     except _PARSE_ERRORS:  # some row is to blame: find it
         return _parse_rows(_raw_rows(chunk, layout), layout, schema)
-    if b'"' in chunk.text and rows.num_rows != n_rows_if_tidy(chunk.text):
+    if b'"' in chunk.text and rows.num_rows != count_rows_by_quotes(chunk.text):
         raw = _raw_rows(chunk, layout)
         if rows.num_rows != len(raw) or any(row.broken for row in raw):
             return _parse_rows(raw, layout, schema)
-    return Parsed(rows, list(range(rows.num_rows)), [], rows.num_rows)
+    return ParsedChunk(rows, list(range(rows.num_rows)), [], rows.num_rows)
 
 
-def inferred_types(text: bytes, layout: Layout) -> pa.Schema:
+def infer_types(text: bytes, layout: Layout) -> pa.Schema:
     """The types that the values look like; text where they look like nothing that rows can hold."""
     # Rows of the wrong width, or that are not text, are set aside later; they must not hide the types of
     # the others. Arrow hands a row on only as text, so what is none is shown as escapes.
@@ -214,7 +214,7 @@ def _held_as(type: pa.DataType) -> pa.DataType:
 
 
 def _raw_rows(chunk: Chunk, layout: Layout) -> list[RawRow]:
-    rows = each_row(chunk.text, layout.delimiter, chunk.line)
+    rows = split_rows(chunk.text, layout.delimiter, chunk.line)
     return [row for row in rows if not layout.is_blank(row.text)]
 
 
@@ -222,10 +222,10 @@ def _columns(text: bytes, layout: Layout, schema: pa.Schema) -> pa.RecordBatch:
     """Arrow's reading of the text; raises when any row does not fit."""
     if not text.strip(b"\r\n") and (len(layout.names) > 1 or not text):
         return empty_batch(schema)
-    return joined(_read(text, layout, schema).to_batches(), schema)
+    return concat_batches(_read(text, layout, schema).to_batches(), schema)
 
 
-def _parse_rows(raw: list[RawRow], layout: Layout, schema: pa.Schema) -> Parsed:
+def _parse_rows(raw: list[RawRow], layout: Layout, schema: pa.Schema) -> ParsedChunk:
     """Set aside rows that are not text, then rows of the wrong width, then rows with a wrong value."""
     reasons = {at: reason for at, row in enumerate(raw) if (reason := _not_text(row)) is not None}
     left = [at for at in range(len(raw)) if at not in reasons]
@@ -235,7 +235,7 @@ def _parse_rows(raw: list[RawRow], layout: Layout, schema: pa.Schema) -> Parsed:
     rows, wrong_value = convert(texts, schema)
     reasons.update((left[at], reason) for at, reason in wrong_value.items())
     bad = [(at, raw[at], reasons[at]) for at in sorted(reasons)]
-    return Parsed(rows, [at for at in left if at not in reasons], bad, len(raw))
+    return ParsedChunk(rows, [at for at in left if at not in reasons], bad, len(raw))
 
 
 def _not_text(row: RawRow) -> str | None:
@@ -262,7 +262,7 @@ def _as_text(raw: list[RawRow], layout: Layout, schema: pa.Schema) -> tuple[pa.R
     ended = [row.text if row.text.endswith((b"\n", b"\r")) else row.text + b"\n" for row in raw]
     table = _read(b"".join(ended), layout, strings, set_aside)
     assert table.num_rows + len(wrong) == len(raw), "Arrow and csv_rows agree on where rows end"
-    return joined(table.to_batches(), strings), wrong
+    return concat_batches(table.to_batches(), strings), wrong
 
 
 def _read(

@@ -15,17 +15,17 @@ from typing import Protocol, Self
 
 import pyarrow as pa
 
-from penstock.connect.batches import Piece, by_rows, checked_size, together
+from penstock.connect.batches import RowRange, batch_by_rows, check_size, to_source_batch
 from penstock.connect.protocol import Delivery, SourceBatch
-from penstock.connect.readers.planned import Journal, NoJournal, Planned
+from penstock.connect.readers.file_journal import FileBatchPlanner, Journal, NoJournal
 from penstock.errors import ConnectorError
-from penstock.expr.declared import declared_schema
+from penstock.expr.schema import parse_schema
 from penstock.frozen import dataclass
 
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 
 
-def listed(paths: Paths) -> list[Path]:
+def list_files(paths: Paths) -> list[Path]:
     """The files that exist now; ConnectorError for a path that means none."""
     each = [paths] if isinstance(paths, str | PathLike) or not isinstance(paths, Iterable) else list(paths)
     for path in each:
@@ -39,7 +39,7 @@ def listed(paths: Paths) -> list[Path]:
     return sorted(found.values(), key=_read_order)
 
 
-def lie_in(paths: Paths, folder: Path) -> bool:
+def any_path_in(paths: Paths, folder: Path) -> bool:
     """Whether a path is the folder or lies in it; of a glob, what comes before its first wildcard."""
     each = [paths] if isinstance(paths, str | PathLike) else paths
     return any(_before_wildcards(fspath(path)).resolve().is_relative_to(folder.resolve()) for path in each)
@@ -52,7 +52,7 @@ def _before_wildcards(text: str) -> Path:
     return path
 
 
-def shown(paths: Paths) -> str:
+def format_paths(paths: Paths) -> str:
     """The path as the user wrote it."""
     return fspath(paths) if isinstance(paths, str | PathLike) else ", ".join(fspath(path) for path in paths)
 
@@ -70,18 +70,18 @@ def _files(text: str) -> list[Path]:
         ) from problem
     if glob.has_magic(text):
         matches = [Path(match) for match in glob.glob(text, recursive=True)]  # noqa: PTH207  # absolute patterns
-        files = [match for match in matches if match.is_file() and not _hidden(match)]
+        files = [match for match in matches if match.is_file() and not _is_hidden(match)]
         if files:
             return files
         raise ConnectorError(
             f'no file matches "{text}"', hint="a glob takes files, not folders: events/*.parquet"
         )
-    raise ConnectorError(f'"{text}" does not exist', hint=_neighbours(path))
+    raise ConnectorError(f'"{text}" does not exist', hint=_list_neighbours(path))
 
 
 def _files_of_folder(folder: Path) -> list[Path]:
     try:
-        entries = [entry for entry in folder.iterdir() if not _hidden(entry)]
+        entries = [entry for entry in folder.iterdir() if not _is_hidden(entry)]
     except OSError as problem:
         raise ConnectorError(
             f'"{folder}" cannot be listed: {problem.strerror}', hint="check its permissions"
@@ -95,7 +95,7 @@ def _files_of_folder(folder: Path) -> list[Path]:
     return entries
 
 
-def _hidden(path: Path) -> bool:
+def _is_hidden(path: Path) -> bool:
     return path.name.startswith((".", "_"))
 
 
@@ -108,9 +108,9 @@ def _read_order(file: Path) -> tuple[int, str]:
         ) from problem
 
 
-def _neighbours(path: Path) -> str:
+def _list_neighbours(path: Path) -> str:
     try:
-        names = sorted(entry.name for entry in path.parent.iterdir() if not _hidden(entry))[:8]
+        names = sorted(entry.name for entry in path.parent.iterdir() if not _is_hidden(entry))[:8]
     except OSError:
         return f'create it, or check the path from "{Path.cwd().name}/", the working folder'
     return f"{path.parent}/ holds {', '.join(names)}" if names else f"{path.parent}/ is empty"
@@ -122,7 +122,7 @@ def _neighbours(path: Path) -> str:
 # pieces. Files are listed again at the start of every run, so a run sees what is there when it begins.
 
 
-class FileFormat(Protocol):
+class InputFormat(Protocol):
     """One kind of file."""
 
     @property
@@ -139,7 +139,7 @@ class FileFormat(Protocol):
     def misfit(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
         """Why the file cannot be read with the schema, or None. Extra columns matter only undeclared."""
 
-    def pieces(self, file: Path, schema: pa.Schema, declared: bool) -> Iterator[Piece]:
+    def pieces(self, file: Path, schema: pa.Schema, declared: bool) -> Iterator[RowRange]:
         """The file's rows, numbered from 0."""
 
 
@@ -151,7 +151,7 @@ class FileReader:
     journal   what batches are made of; position is how many batches earlier runs read, and rows in them
     """
 
-    format: FileFormat
+    format: InputFormat
     paths: Paths
     columns: pa.Schema
     like: Path | None
@@ -189,8 +189,8 @@ class FileReader:
         """List the files and read them in order."""
         if self.batch is None:
             return self._by_files()
-        pieces = (piece for piece in self.pieces(listed(self.paths)) if piece is not None)
-        return by_rows(pieces, self.columns, self.batch)
+        pieces = (piece for piece in self.pieces(list_files(self.paths)) if piece is not None)
+        return batch_by_rows(pieces, self.columns, self.batch)
 
     def going_on(self, journal: Journal, position: tuple[int, int]) -> Self:
         """The same behind what has been read, with a journal of it; only where files make the batches."""
@@ -198,14 +198,14 @@ class FileReader:
 
     def plan(self) -> Iterator[list[Path]]:
         """The files of each batch: those noted and not done, then those that are there and not seen yet."""
-        planned = Planned(self.journal, self.position[0], self.files)
+        planned = FileBatchPlanner(self.journal, self.position[0], self.files)
         yield from planned.again()
-        yield from planned.new(lambda: listed(self.paths))
+        yield from planned.new(lambda: list_files(self.paths))
 
     def together(self, files: Sequence[Path], start: int) -> SourceBatch:
         """Some files as one batch, numbered through from `start`."""
         pieces = self.pieces(files, start)
-        return together([piece for piece in pieces if piece is not None], self.columns)
+        return to_source_batch([piece for piece in pieces if piece is not None], self.columns)
 
     def _by_files(self) -> Iterator[SourceBatch]:
         start = self.position[1]
@@ -216,12 +216,12 @@ class FileReader:
 
     def describe(self) -> str:
         """Such as `parquet events/ (3 files)`."""
-        n_files = len(listed(self.paths))
-        return f"{self.format.name} {shown(self.paths)} ({n_files} file{'s' * (n_files != 1)})"
+        n_files = len(list_files(self.paths))
+        return f"{self.format.name} {format_paths(self.paths)} ({n_files} file{'s' * (n_files != 1)})"
 
     def reads_in(self, folder: Path) -> bool:
         """Whether files of the folder are meant: a sink that starts the folder over would remove them."""
-        return lie_in(self.paths, folder)
+        return any_path_in(self.paths, folder)
 
     def check(self, file: Path) -> None:
         """ConnectorError unless the file can be read with the schema."""
@@ -233,39 +233,39 @@ class FileReader:
                 hint="read the files apart, or name the columns they share in schema=",
             )
 
-    def pieces(self, files: Sequence[Path], start: int = 0) -> Iterator[Piece | None]:
+    def pieces(self, files: Sequence[Path], start: int = 0) -> Iterator[RowRange | None]:
         """The rows of all files, numbered through from `start`; None ends a file."""
         for file in files:
             self.check(file)
             end = start
             for piece in self.format.pieces(file, self.columns, self.like is None):
-                yield shifted(piece, start)
+                yield shift_rows(piece, start)
                 end = start + piece.end
             start = end
             yield None
 
 
-def file_reader(
-    file_format: FileFormat, paths: Paths, schema: object, batch: int | None, files: int | None
+def build_file_reader(
+    file_format: InputFormat, paths: Paths, schema: object, batch: int | None, files: int | None
 ) -> FileReader:
     """A reader whose schema is settled and whose files, as they are now, all fit it."""
     if batch is not None and files is not None:
         raise ConnectorError(f"batch={batch} and files={files} both cut batches", hint="give one of them")
-    found = listed(paths)
+    found = list_files(paths)
     like = None
     if schema is None:
-        columns, like = _first_schema(file_format, found, paths)
+        columns, like = _read_first_schema(file_format, found, paths)
     else:
-        columns = declared_schema(schema)
+        columns = parse_schema(schema)
     reader = FileReader(
-        file_format, paths, columns, like, checked_size("batch", batch), checked_size("files", files) or 1
+        file_format, paths, columns, like, check_size("batch", batch), check_size("files", files) or 1
     )
     for file in found:
         reader.check(file)
     return reader
 
 
-def unreadable(file: Path, problem: Exception) -> ConnectorError:
+def read_error(file: Path, problem: Exception) -> ConnectorError:
     """The error for a file that cannot be read at all."""
     reason = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
     return ConnectorError(
@@ -274,17 +274,17 @@ def unreadable(file: Path, problem: Exception) -> ConnectorError:
     )
 
 
-def shifted(piece: Piece, by: int) -> Piece:
+def shift_rows(piece: RowRange, by: int) -> RowRange:
     """The piece with row numbers moved on."""
     bad = tuple((number + by, each) for number, each in piece.bad)
     return replace(piece, numbers=piece.numbers + by, bad=bad, start=piece.start + by, end=piece.end + by)
 
 
-def _first_schema(file_format: FileFormat, found: list[Path], paths: Paths) -> tuple[pa.Schema, Path]:
+def _read_first_schema(file_format: InputFormat, found: list[Path], paths: Paths) -> tuple[pa.Schema, Path]:
     for file in found:
         if (columns := file_format.schema_of(file)) is not None:
             return columns, file
     raise ConnectorError(
-        f'"{shown(paths)}" holds no rows to take a schema from',
+        f'"{format_paths(paths)}" holds no rows to take a schema from',
         hint='say the types: schema={"price": "float64", …}',
     )

@@ -12,11 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.connect.batches import Piece, checked_size, fitted, together
+from penstock.connect.batches import RowRange, cast_batch, check_size, to_source_batch
 from penstock.connect.protocol import SourceBatch
-from penstock.connect.readers.iterable import DEFAULT_BATCH, IterableReader, few_or_many, fresh
+from penstock.connect.readers.iterable import DEFAULT_BATCH, IterableReader, build_batch, iterate
 from penstock.errors import ConnectorError, SchemaError
-from penstock.expr.declared import declared_schema
+from penstock.expr.schema import parse_schema
 from penstock.expr.types import from_python
 from penstock.frozen import dataclass
 
@@ -69,7 +69,7 @@ class GeneratorReader(IterableReader):
     def _groups(self) -> Iterator[tuple[Any, Watermark | None]]:
         """What makes one batch, with the promise that ends it if one does."""
         held: list[object] = []
-        for given in fresh(self):
+        for given in iterate(self):
             if isinstance(given, Watermark):
                 yield held, given
                 held = []
@@ -92,13 +92,13 @@ class GeneratorReader(IterableReader):
 
     def _cut(self, given: object, start: int) -> SourceBatch:
         if isinstance(given, pa.RecordBatch):
-            return together([Piece.whole(self._fitted(given), start)], self._schema)
+            return to_source_batch([RowRange.whole(self._fitted(given), start)], self._schema)
         rows = list(given) if isinstance(given, Iterable) else []
-        return few_or_many(rows, self._few, self._schema, start)
+        return build_batch(rows, self._few, self._schema, start)
 
     def _fitted(self, given: pa.RecordBatch) -> pa.RecordBatch:
         try:
-            return fitted(given, self._schema)
+            return cast_batch(given, self._schema)
         except SchemaError as problem:
             raise ConnectorError(
                 f"{self.describe()} yielded a RecordBatch that does not fit: {problem.fact}",
@@ -124,7 +124,7 @@ def generator(
             hint="give the function itself, without calling it: ps.read.generator(sensor, schema=…)",
         )
     return GeneratorReader(
-        function, declared_schema(schema), checked_size("batch", batch) or DEFAULT_BATCH, bounded
+        function, parse_schema(schema), check_size("batch", batch) or DEFAULT_BATCH, bounded
     )
 
 

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.caller import defined_at, name_of
-from penstock.connect.batches import Piece, checked_size, gather_rows, together
-from penstock.connect.plain import FEW, PlainBatch, PlainRows
+from penstock.caller import find_definition, name_of
+from penstock.connect.batches import RowRange, check_size, convert_rows, to_source_batch
 from penstock.connect.protocol import BadRow, Delivery, SourceBatch
+from penstock.connect.row_batch import MAX_ROWS, RowBatch, RowConverter
 from penstock.errors import ConnectorError, PenstockError
-from penstock.expr.declared import declared_schema
+from penstock.expr.schema import parse_schema
 
 DEFAULT_BATCH = 1_000
 """Rows per batch of a lazy source: results wait for the end of a batch, so not too many."""
@@ -35,7 +35,7 @@ class IterableReader:
         bounded: bool,
     ) -> None:
         self._source, self._schema, self._batch, self._bounded = source, schema, batch, bounded
-        self._used_up, self._few = False, PlainRows(schema)
+        self._used_up, self._few = False, RowConverter(schema)
 
     @property
     def schema(self) -> pa.Schema:
@@ -61,7 +61,7 @@ class IterableReader:
         """Rows from the beginning, as they come."""
         start = 0
         for each in self.rows_or_batches():
-            batch = PlainBatch((each,), self._schema, start) if type(each) is dict else each
+            batch = RowBatch((each,), self._schema, start) if type(each) is dict else each
             start += batch.num_rows + len(batch.bad)
             yield batch
 
@@ -72,7 +72,7 @@ class IterableReader:
     def _several(self) -> Iterator[SourceBatch]:
         start = 0
         for taken in self._taken():
-            yield few_or_many(taken, self._few, self._schema, start)
+            yield build_batch(taken, self._few, self._schema, start)
             start += len(taken)
 
     def _taken(self) -> Iterator[list[object]]:
@@ -90,23 +90,25 @@ class IterableReader:
         except PenstockError:
             raise
         except Exception as problem:
-            raise raised_by(self, problem, n_given + len(taken)) from problem
+            raise source_error(self, problem, n_given + len(taken)) from problem
 
     def _singly(self) -> Iterator[Any]:
         """Row after row, in the same way."""
         n_given, look = 0, self._few.look
         try:
             for row in self.take():
-                yield look(row) or together([piece_of([row], self._schema, n_given)], self._schema)
+                yield look(row) or to_source_batch(
+                    [convert_range([row], self._schema, n_given)], self._schema
+                )
                 n_given += 1
         except PenstockError:
             raise
         except Exception as problem:
-            raise raised_by(self, problem, n_given) from problem
+            raise source_error(self, problem, n_given) from problem
 
     def describe(self) -> str:
         """Such as `iterable read_sensor`."""
-        return f"iterable {shown(self._source)}"
+        return f"iterable {source_name(self._source)}"
 
     def take(self) -> Iterable[object]:
         """The rows of a new run; a one-shot iterator gives them once."""
@@ -115,7 +117,7 @@ class IterableReader:
         if isinstance(self._source, Iterator):
             if self._used_up:
                 raise ConnectorError(
-                    f"{shown(self._source)} was used up by an earlier run",
+                    f"{source_name(self._source)} was used up by an earlier run",
                     detail="an iterator gives its rows once",
                     hint="give a function that makes a new one: ps.read.iterable(lambda: …, schema=…)",
                 )
@@ -140,12 +142,10 @@ def iterable(
             f"{type(source).__name__} {source!r:.80} cannot be iterated",
             hint="give an iterable of rows, or a function that returns one",
         )
-    return IterableReader(
-        source, declared_schema(schema), checked_size("batch", batch) or DEFAULT_BATCH, bounded
-    )
+    return IterableReader(source, parse_schema(schema), check_size("batch", batch) or DEFAULT_BATCH, bounded)
 
 
-def fresh(reader: IterableReader) -> Iterator[object]:
+def iterate(reader: IterableReader) -> Iterator[object]:
     """The rows of a new run; what goes wrong in the user's code names it, and how far it came."""
     n_given = 0
     try:
@@ -155,35 +155,35 @@ def fresh(reader: IterableReader) -> Iterator[object]:
     except PenstockError:
         raise
     except Exception as problem:
-        raise raised_by(reader, problem, n_given) from problem
+        raise source_error(reader, problem, n_given) from problem
 
 
-def raised_by(reader: IterableReader, problem: Exception, n_given: int) -> ConnectorError:
+def source_error(reader: IterableReader, problem: Exception, n_given: int) -> ConnectorError:
     """The user's code raised something, after so many rows."""
     return ConnectorError(
         f"{reader.describe()} raised {type(problem).__name__} after {n_given} rows: {problem}",
-        where=defined_at(reader._source) if callable(reader._source) else None,
+        where=find_definition(reader._source) if callable(reader._source) else None,
         hint="mend the function, or catch the exception in it",
     )
 
 
-def few_or_many(given: list[object], few: PlainRows, schema: pa.Schema, start: int) -> SourceBatch:
+def build_batch(given: list[object], few: RowConverter, schema: pa.Schema, start: int) -> SourceBatch:
     """A batch of rows: few of them as they are, if nothing is wrong with them, many as columns."""
-    plain = few.batch(given, start) if len(given) <= FEW else None
-    return together([piece_of(given, schema, start)], schema) if plain is None else plain
+    plain = few.batch(given, start) if len(given) <= MAX_ROWS else None
+    return to_source_batch([convert_range(given, schema, start)], schema) if plain is None else plain
 
 
-def piece_of(given: list[object], schema: pa.Schema, start: int) -> Piece:
+def convert_range(given: list[object], schema: pa.Schema, start: int) -> RowRange:
     """Rows as they were given, from row number `start` on; those that do not fit are bad."""
-    gathered = gather_rows(given, schema)
+    gathered = convert_rows(given, schema)
     bad = tuple(
         (start + at, BadRow(f"{given[at]!r:.1000}", reason, f"row {start + at}"))
         for at, reason in gathered.failures
     )
     numbers = np.array(gathered.positions, np.int64) + start
-    return Piece(gathered.rows, numbers, bad, start, start + len(given))
+    return RowRange(gathered.rows, numbers, bad, start, start + len(given))
 
 
-def shown(source: object) -> str:
+def source_name(source: object) -> str:
     """The source by name, or by type."""
     return name_of(source) if callable(source) else type(source).__name__

@@ -21,21 +21,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.connect.batches import Gathered, Piece, gather, plain_value, quick_columns
+from penstock.connect.batches import ConvertedRows, RowRange, columns_if_exact, convert_each, plain_value
 from penstock.connect.infer import infer_schema, parse_date, parse_time
 from penstock.connect.protocol import BadRow
+from penstock.connect.readers.directory_watcher import DirectoryWatcher, build_reader
 from penstock.connect.readers.files import FileReader, Paths
-from penstock.connect.readers.following import FollowingReader, file_or_folder_reader
-from penstock.connect.readers.text import Chunk, as_text, chunks
-from penstock.errors import ConnectorError, SchemaError, nearest_first
-from penstock.expr.failure import RowFailure
+from penstock.connect.readers.text import Chunk, read_chunks, show_bytes
+from penstock.errors import ConnectorError, RowFailure, SchemaError, nearest_first
 from penstock.frozen import dataclass
 
 _SPECIAL = ("NaN", "Infinity", "-Infinity")
 
 
 @dataclass(frozen=True, slots=True)
-class Jsonl:
+class JsonlFormat:
     """JSON lines."""
 
     name: str = "jsonl"
@@ -43,13 +42,13 @@ class Jsonl:
 
     def schema_of(self, file: Path) -> pa.Schema | None:
         """From all values of the file's first 8 MiB; None without a single row."""
-        first = next(chunks(file), None)
+        first = next(read_chunks(file), None)
         if first is None:
             return None
         rows = []
-        for _, raw in _lines(first):
+        for _, raw in _nonblank_lines(first):
             try:
-                rows.append(_object(raw))
+                rows.append(_parse_object(raw))
             except RowFailure:
                 continue  # reading it again will make it a bad row
         try:
@@ -63,11 +62,11 @@ class Jsonl:
         """Fields are judged row by row."""
         return None
 
-    def pieces(self, file: Path, schema: pa.Schema, declared: bool) -> Iterator[Piece]:
+    def pieces(self, file: Path, schema: pa.Schema, declared: bool) -> Iterator[RowRange]:
         """One row per line; blank lines are none."""
         start = 0
-        for chunk in chunks(file):
-            piece = piece_of_chunk(chunk, str(file), start, schema, declared)
+        for chunk in read_chunks(file):
+            piece = parse_rows(chunk, str(file), start, schema, declared)
             yield piece
             start = piece.end
 
@@ -79,7 +78,7 @@ def jsonl(
     batch: int | None = None,
     files: int | None = None,
     follow: bool = False,
-) -> FileReader | FollowingReader:
+) -> FileReader | DirectoryWatcher:
     """Read JSON lines: a file, a folder, a glob, or a list of these; `.gz` is unpacked.
 
     One file is one batch, unless `files=` says how many are, or `batch=` how many rows. Lines that are not a
@@ -87,29 +86,29 @@ def jsonl(
 
     With `follow=True` a folder is watched: files that appear later are read too, each whole and once.
     """
-    return file_or_folder_reader(Jsonl(), path, schema, batch, files, follow=follow)
+    return build_reader(JsonlFormat(), path, schema, batch, files, follow=follow)
 
 
-def piece_of_chunk(chunk: Chunk, place: str, start: int, schema: pa.Schema, declared: bool) -> Piece:
+def parse_rows(chunk: Chunk, place: str, start: int, schema: pa.Schema, declared: bool) -> RowRange:
     """The rows of whole lines, from row number `start` on; `place` is where the lines are from."""
-    lines = list(_lines(chunk))
-    gathered = _gathered([raw for _, raw in lines], schema, declared)
+    lines = list(_nonblank_lines(chunk))
+    gathered = _convert_lines([raw for _, raw in lines], schema, declared)
     bad = tuple(
-        (start + at, BadRow(as_text(lines[at][1]), reason, f"{place}:{lines[at][0]}"))
+        (start + at, BadRow(show_bytes(lines[at][1]), reason, f"{place}:{lines[at][0]}"))
         for at, reason in gathered.failures
     )
     numbers = np.array(gathered.positions, np.int64) + start
-    return Piece(gathered.rows, numbers, bad, start, start + len(lines))
+    return RowRange(gathered.rows, numbers, bad, start, start + len(lines))
 
 
-def _lines(chunk: Chunk) -> Iterator[tuple[int, bytes]]:
+def _nonblank_lines(chunk: Chunk) -> Iterator[tuple[int, bytes]]:
     """The lines that are not blank, with their numbers."""
     for number, raw in enumerate(chunk.text.split(b"\n"), start=chunk.line):
         if raw.strip():
             yield number, raw
 
 
-def _object(raw: bytes, exact: bool = False) -> dict[str, object]:
+def _parse_object(raw: bytes, exact: bool = False) -> dict[str, object]:
     try:
         parsed = json.loads(raw.decode(), parse_float=Decimal if exact else None)
     except UnicodeDecodeError as problem:
@@ -117,46 +116,46 @@ def _object(raw: bytes, exact: bool = False) -> dict[str, object]:
     except (ValueError, RecursionError) as problem:
         raise RowFailure(f"malformed JSON: {problem}") from None
     if not isinstance(parsed, dict):
-        raise RowFailure(f"it is {as_text(raw):.80}, not a JSON object")
+        raise RowFailure(f"it is {show_bytes(raw):.80}, not a JSON object")
     return parsed
 
 
-def _gathered(raw: list[bytes], schema: pa.Schema, declared: bool) -> Gathered:
+def _convert_lines(raw: list[bytes], schema: pa.Schema, declared: bool) -> ConvertedRows:
     """The rows of some lines: all at once if they are plain, else one by one."""
     exact = any(_holds_decimal(field.type) for field in schema)
     try:
-        objects = [_object(line, exact) for line in raw]
+        objects = [_parse_object(line, exact) for line in raw]
         if declared or set().union(*objects) <= set(schema.names):
-            quick = quick_columns(objects, schema)
+            quick = columns_if_exact(objects, schema)
             if quick is not None:
-                return Gathered(quick, list(range(len(raw))), [])
+                return ConvertedRows(quick, list(range(len(raw))), [])
     except RowFailure:
         pass  # some line is to blame: find it
 
     def plain(line: bytes, schema: pa.Schema) -> list[object]:
-        return _plain(_object(line, exact), schema, declared)
+        return _plain_values(_parse_object(line, exact), schema, declared)
 
-    return gather(raw, schema, plain)
+    return convert_each(raw, schema, plain)
 
 
-def _plain(fields: dict[str, object], schema: pa.Schema, declared: bool) -> list[object]:
+def _plain_values(fields: dict[str, object], schema: pa.Schema, declared: bool) -> list[object]:
     if not declared:
         for name in fields:
             if name not in schema.names:
                 known = ", ".join(nearest_first(name, schema.names))
                 raise RowFailure(f"field {name!r} is not in the first file's schema; its columns are {known}")
-    return [_column(fields.get(field.name), field) for field in schema]
+    return [_plain_value(fields.get(field.name), field) for field in schema]
 
 
-def _column(value: object, field: pa.Field) -> object:
+def _plain_value(value: object, field: pa.Field) -> object:
     try:
-        decoded = _decoded(value, field.type)
+        decoded = _decode(value, field.type)
     except RowFailure as failure:
         raise RowFailure(f'column "{field.name}": {failure.reason}') from None
     return plain_value(decoded, field)
 
 
-def _decoded(value: object, type: pa.DataType) -> object:
+def _decode(value: object, type: pa.DataType) -> object:
     """A JSON value as the Python value that the type takes; what fits no rule is left as it is."""
     if isinstance(value, str):
         for test, decode in _FROM_TEXT:
@@ -167,9 +166,9 @@ def _decoded(value: object, type: pa.DataType) -> object:
     if isinstance(value, int | float) and not isinstance(value, bool) and kind.is_decimal(type):
         return _decimal(str(value))
     if kind.is_list(type) and isinstance(value, list):
-        return [_decoded(each, type.value_type) for each in value]
+        return [_decode(each, type.value_type) for each in value]
     if kind.is_struct(type) and isinstance(value, dict):
-        return {field.name: _decoded(value.get(field.name), field.type) for field in type}
+        return {field.name: _decode(value.get(field.name), field.type) for field in type}
     return value
 
 

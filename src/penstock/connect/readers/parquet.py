@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.connect.batches import Piece, fitted, unlike
-from penstock.connect.readers.files import FileReader, Paths, unreadable
-from penstock.connect.readers.following import FollowingReader, file_or_folder_reader
+from penstock.connect.batches import RowRange, cast_batch, schema_difference
+from penstock.connect.readers.directory_watcher import DirectoryWatcher, build_reader
+from penstock.connect.readers.files import FileReader, Paths, read_error
 from penstock.errors import ConnectorError, SchemaError
 from penstock.expr.types import canonical_schema
 from penstock.frozen import dataclass
@@ -18,7 +18,7 @@ _ROWS_AT_A_TIME = 131_072
 
 
 @dataclass(frozen=True, slots=True)
-class Parquet:
+class ParquetFormat:
     """The parquet format."""
 
     name: str = "parquet"
@@ -27,21 +27,21 @@ class Parquet:
     def schema_of(self, file: Path) -> pa.Schema | None:
         """As the footer says, in canonical types."""
         try:
-            return canonical_schema(_footer(file))
+            return canonical_schema(_read_footer(file))
         except SchemaError as problem:
-            raise _named(file, problem) from problem
+            raise _name_file(file, problem) from problem
 
     def misfit(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
         """Declared columns must exist and are cast while reading; else files must have equal columns."""
         if declared:
-            missing = [name for name in schema.names if name not in (names := _footer(file).names)]
+            missing = [name for name in schema.names if name not in (names := _read_footer(file).names)]
             return f'it has no column "{missing[0]}"; its columns are {", ".join(names)}' if missing else None
         own = self.schema_of(file)
         assert own is not None, "a parquet file always has a schema"
         extra = [name for name in own.names if name not in schema.names]
-        return unlike(own, schema) or (f'it has one more column, "{extra[0]}"' if extra else None)
+        return schema_difference(own, schema) or (f'it has one more column, "{extra[0]}"' if extra else None)
 
-    def pieces(self, file: Path, schema: pa.Schema, declared: bool) -> Iterator[Piece]:
+    def pieces(self, file: Path, schema: pa.Schema, declared: bool) -> Iterator[RowRange]:
         """Only the columns of the schema are read from disk."""
         import pyarrow.parquet as pq
 
@@ -49,12 +49,12 @@ class Parquet:
         try:
             with pq.ParquetFile(file) as opened:
                 for batch in opened.iter_batches(_ROWS_AT_A_TIME, columns=schema.names):
-                    yield Piece.whole(fitted(batch, schema), start)
+                    yield RowRange.whole(cast_batch(batch, schema), start)
                     start += batch.num_rows
         except SchemaError as problem:
-            raise _named(file, problem) from problem
+            raise _name_file(file, problem) from problem
         except (OSError, pa.ArrowException) as problem:
-            raise unreadable(file, problem) from problem
+            raise read_error(file, problem) from problem
 
 
 def parquet(
@@ -64,7 +64,7 @@ def parquet(
     batch: int | None = None,
     files: int | None = None,
     follow: bool = False,
-) -> FileReader | FollowingReader:
+) -> FileReader | DirectoryWatcher:
     """Read parquet files: a file, a folder, a glob, or a list of these.
 
     One file is one batch, unless `files=` says how many are, or `batch=` how many rows. With `schema=`, only
@@ -72,17 +72,17 @@ def parquet(
 
     With `follow=True` a folder is watched: files that appear later are read too, each whole and once.
     """
-    return file_or_folder_reader(Parquet(), path, schema, batch, files, follow=follow)
+    return build_reader(ParquetFormat(), path, schema, batch, files, follow=follow)
 
 
-def _footer(file: Path) -> pa.Schema:
+def _read_footer(file: Path) -> pa.Schema:
     import pyarrow.parquet as pq
 
     try:
         return pq.read_schema(file)
     except (OSError, pa.ArrowException) as problem:
-        raise unreadable(file, problem) from problem
+        raise read_error(file, problem) from problem
 
 
-def _named(file: Path, problem: SchemaError) -> ConnectorError:
+def _name_file(file: Path, problem: SchemaError) -> ConnectorError:
     return ConnectorError(f'"{file}": {problem.fact}', detail=problem.detail, hint=problem.hint)

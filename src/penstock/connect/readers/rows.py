@@ -11,13 +11,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.connect.batches import Piece, checked_size, fitted, gather_rows, joined, together
+from penstock.connect.batches import (
+    RowRange,
+    cast_batch,
+    check_size,
+    concat_batches,
+    convert_rows,
+    to_source_batch,
+)
 from penstock.connect.infer import infer_schema
-from penstock.connect.plain import FEW
 from penstock.connect.protocol import Delivery, SourceBatch
+from penstock.connect.row_batch import MAX_ROWS
 from penstock.errors import SchemaError
-from penstock.expr.declared import declared_schema
-from penstock.expr.plainly import is_plain_type
+from penstock.expr.python.row_check import has_exact_check
+from penstock.expr.schema import parse_schema
 from penstock.expr.types import canonical_schema
 from penstock.expr.values import to_plain
 from penstock.frozen import dataclass
@@ -54,20 +61,20 @@ class TableReader:
     def batches(self) -> Iterator[SourceBatch]:
         """The table from its first row."""
         if self.batch is None:
-            return iter([together([Piece.whole(self.rows, 0)], self.schema)])
+            return iter([to_source_batch([RowRange.whole(self.rows, 0)], self.schema)])
         starts = range(0, self.rows.num_rows, self.batch)
-        pieces = (Piece.whole(self.rows.slice(start, self.batch), start) for start in starts)
-        return (together([piece], self.schema) for piece in pieces)
+        pieces = (RowRange.whole(self.rows.slice(start, self.batch), start) for start in starts)
+        return (to_source_batch([piece], self.schema) for piece in pieces)
 
     def rows_or_batches(self) -> Iterator[Any]:
         """The same batches; a single row of types that are told at a glance is a dict of plain values."""
-        singly = self.batch == 1 and all(is_plain_type(field.type) for field in self.schema)
+        singly = self.batch == 1 and all(has_exact_check(field.type) for field in self.schema)
         return self._singly() if singly else self.batches()
 
     def _singly(self) -> Iterator[dict[str, object]]:
         names = self.schema.names
-        for start in range(0, self.rows.num_rows, FEW):
-            columns = [to_plain(column) for column in self.rows.slice(start, FEW).columns]
+        for start in range(0, self.rows.num_rows, MAX_ROWS):
+            columns = [to_plain(column) for column in self.rows.slice(start, MAX_ROWS).columns]
             for values in zip(*columns, strict=True):
                 yield dict(zip(names, values, strict=True))
 
@@ -81,13 +88,13 @@ def table(data: Any, *, schema: object = None, batch: int | None = None) -> Tabl
 
     With `schema=`, only its columns are read, cast where no value changes.
     """
-    columns = _arrow(data)
-    wanted = canonical_schema(columns.schema) if schema is None else declared_schema(schema)
-    rows = joined([fitted(chunk, wanted) for chunk in columns.to_batches()], wanted)
-    return TableReader(rows, checked_size("batch", batch), "table")
+    columns = _to_arrow(data)
+    wanted = canonical_schema(columns.schema) if schema is None else parse_schema(schema)
+    rows = concat_batches([cast_batch(chunk, wanted) for chunk in columns.to_batches()], wanted)
+    return TableReader(rows, check_size("batch", batch), "table")
 
 
-def _arrow(data: Any) -> pa.Table:
+def _to_arrow(data: Any) -> pa.Table:
     if isinstance(data, pa.Table):
         return data
     if isinstance(data, pa.RecordBatch):
@@ -147,7 +154,7 @@ class BatchesReader:
         """One batch per list, empty ones too."""
         start = 0
         for rows in self.cuts:
-            yield together([Piece.whole(rows, start)], self.columns)
+            yield to_source_batch([RowRange.whole(rows, start)], self.columns)
             start += rows.num_rows
 
     def describe(self) -> str:
@@ -161,22 +168,22 @@ def rows(given: Sequence[object], *, schema: object = None, batch: int | None = 
 
     Without `schema=` it is taken from all the rows. A missing key is null; an unknown one is an error.
     """
-    listed = _listed(given, "rows")
-    columns = infer_schema(listed) if schema is None else declared_schema(schema)
-    return TableReader(_checked(listed, columns, "row {}"), checked_size("batch", batch), "rows")
+    listed = _require_list(given, "rows")
+    columns = infer_schema(listed) if schema is None else parse_schema(schema)
+    return TableReader(_convert_all(listed, columns, "row {}"), check_size("batch", batch), "rows")
 
 
 def batches(given: Sequence[Sequence[object]], *, schema: object = None) -> BatchesReader:
     """Read rows with the cuts made by hand: each inner list is one batch, and may be empty."""
-    lists = [_listed(each, f"batch {n}") for n, each in enumerate(_listed(given, "batches"))]
+    lists = [_require_list(each, f"batch {n}") for n, each in enumerate(_require_list(given, "batches"))]
     columns = (
-        infer_schema([row for each in lists for row in each]) if schema is None else declared_schema(schema)
+        infer_schema([row for each in lists for row in each]) if schema is None else parse_schema(schema)
     )
-    cuts = [_checked(each, columns, f"row {{}} of batch {n}") for n, each in enumerate(lists)]
+    cuts = [_convert_all(each, columns, f"row {{}} of batch {n}") for n, each in enumerate(lists)]
     return BatchesReader(columns, tuple(cuts))
 
 
-def _listed(given: object, what: str) -> list[object]:
+def _require_list(given: object, what: str) -> list[object]:
     if isinstance(given, list | tuple) and not hasattr(given, "_fields"):
         return list(given)
     raise SchemaError(
@@ -185,8 +192,8 @@ def _listed(given: object, what: str) -> list[object]:
     )
 
 
-def _checked(given: list[object], schema: pa.Schema, place: str) -> pa.RecordBatch:
-    gathered = gather_rows(given, schema)
+def _convert_all(given: list[object], schema: pa.Schema, place: str) -> pa.RecordBatch:
+    gathered = convert_rows(given, schema)
     for position, reason in gathered.failures:
         raise SchemaError(
             f"{place.format(position)} does not fit its schema: {reason}",

@@ -15,14 +15,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.connect.batches import fitted, joined
+from penstock.connect.batches import cast_batch, concat_batches
 from penstock.connect.protocol import Delivery, SourceBatch
-from penstock.errors import ConnectorError
-from penstock.expr.failure import reason_of
+from penstock.errors import ConnectorError, describe_cause
 from penstock.expr.types import canonical_schema
 from penstock.frozen import dataclass
 
-_LOOK = 0.1
+_POLL_S = 0.1
 """Seconds between looks whether the query is still there."""
 
 
@@ -80,7 +79,7 @@ class StreamBatches:
         try:
             self._query = (writer if reader.follow else writer.trigger(availableNow=True)).start()
         except Exception as problem:
-            raise _failed("the stream could not be started", problem) from problem
+            raise _stream_error("the stream could not be started", problem) from problem
 
     def __iter__(self) -> Iterator[SourceBatch]:
         """Batches as they come."""
@@ -106,26 +105,26 @@ class StreamBatches:
         if number < self._done:
             return
         try:
-            rows = [fitted(batch, self._reader.columns) for batch in frame.toArrow().to_batches()]
-            given: SourceBatch | Exception = SourceBatch(joined(rows, self._reader.columns))
+            rows = [cast_batch(batch, self._reader.columns) for batch in frame.toArrow().to_batches()]
+            given: SourceBatch | Exception = SourceBatch(concat_batches(rows, self._reader.columns))
         except Exception as problem:
-            given = _failed("a batch of the stream could not be computed", problem)
+            given = _stream_error("a batch of the stream could not be computed", problem)
         with self._changed:
             self._came = given
             self._changed.notify_all()
             while number >= self._done and not self._closed:
-                self._changed.wait(_LOOK)
+                self._changed.wait(_POLL_S)
             if number >= self._done:
                 raise RuntimeError("the run is over, and this batch is not done")
 
     def _awaited(self) -> SourceBatch | None:
         with self._changed:
             while self._came is None and not self._closed:
-                self._changed.wait(_LOOK)
+                self._changed.wait(_POLL_S)
                 if self._came is None and not self._query.isActive:
                     problem = self._query.exception()
                     if problem is not None:
-                        raise _failed("the stream failed", problem)
+                        raise _stream_error("the stream failed", problem)
                     return None
             came, self._came = self._came, None
         if isinstance(came, Exception):
@@ -133,8 +132,8 @@ class StreamBatches:
         return came
 
 
-def _failed(what: str, problem: Exception) -> ConnectorError:
-    return ConnectorError(what, detail=reason_of(problem).partition("\n")[0])
+def _stream_error(what: str, problem: Exception) -> ConnectorError:
+    return ConnectorError(what, detail=describe_cause(problem).partition("\n")[0])
 
 
 # Read a Spark DataFrame. pyspark is not imported: whoever has a DataFrame has it already.
@@ -177,10 +176,10 @@ class SparkReader:
             table = self.frame.toArrow()
         except Exception as problem:
             raise ConnectorError(
-                "the DataFrame could not be computed", detail=reason_of(problem).partition("\n")[0]
+                "the DataFrame could not be computed", detail=describe_cause(problem).partition("\n")[0]
             ) from problem
-        rows = [fitted(batch, self.columns) for batch in table.to_batches()]
-        yield SourceBatch(joined(rows, self.columns))
+        rows = [cast_batch(batch, self.columns) for batch in table.to_batches()]
+        yield SourceBatch(concat_batches(rows, self.columns))
 
     def describe(self) -> str:
         """Such as `Spark DataFrame (t, key, price)`."""

@@ -17,24 +17,24 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from penstock.connect.address import Address, checked_address, checked_wait, said
-from penstock.connect.batches import Piece, by_rows, checked_size, together
+from penstock.connect.address import Address, check_address, check_wait, system_message
+from penstock.connect.batches import RowRange, batch_by_rows, check_size, to_source_batch
 from penstock.connect.protocol import Delivery, SourceBatch
 from penstock.connect.readers import csv, jsonl
-from penstock.connect.readers.csv_parse import Layout, last_row_end
+from penstock.connect.readers.csv_parse import Layout, end_of_last_row
 from penstock.connect.readers.iterable import DEFAULT_BATCH
-from penstock.connect.readers.text import Chunk, RowEnd, last_newline
+from penstock.connect.readers.text import Chunk, RowEnd, end_of_last_line
 from penstock.errors import ConnectorError, nearest_first
-from penstock.expr.declared import declared_schema
+from penstock.expr.schema import parse_schema
 from penstock.frozen import dataclass
 
-QUIET_S = 1.0
+POLL_S = 1.0
 TOKEN_S = 5.0
 LONGEST_ROW = 1 << 27
 _BLOCK = 1 << 18
 
 
-class Arriving:
+class SocketLines:
     """The text of one connection.
 
     over   whether the other side has said all that it had to say
@@ -53,7 +53,7 @@ class Arriving:
         for chunk in self._whole():  # what came with a token
             until = time.monotonic() + wait_s
             yield chunk
-        while (left := QUIET_S if until is None else until - time.monotonic()) > 0:
+        while (left := POLL_S if until is None else until - time.monotonic()) > 0:
             block = self._received(left)
             if block is None:
                 return
@@ -76,7 +76,8 @@ class Arriving:
             return None
         except OSError as problem:
             raise ConnectorError(
-                f"the connection to {self.place} broke after {self._line - 1} lines: {said(problem)}",
+                f"the connection to {self.place} broke after {self._line - 1} lines: "
+                f"{system_message(problem)}",
                 hint="see what became of the other side, and run again",
             ) from problem
 
@@ -97,14 +98,14 @@ class Arriving:
             )
 
 
-def accepted(listener: socket.socket, address: Address) -> tuple[socket.socket, bytes] | None:
+def accept_sender(listener: socket.socket, address: Address) -> tuple[socket.socket, bytes] | None:
     """The next connection that shows the token, and the text after it; None if none came for a second."""
-    listener.settimeout(QUIET_S)
+    listener.settimeout(POLL_S)
     try:
         connection, _ = listener.accept()
     except TimeoutError:
         return None
-    shown, _, begun = _first_line(connection).partition(b"\n")
+    shown, _, begun = _read_token_line(connection).partition(b"\n")
     assert address.token is not None, "whoever listens has a token"
     if hmac.compare_digest(shown.removesuffix(b"\r"), address.token.encode()):
         return connection, begun
@@ -112,7 +113,7 @@ def accepted(listener: socket.socket, address: Address) -> tuple[socket.socket, 
     return None
 
 
-def _first_line(connection: socket.socket) -> bytes:
+def _read_token_line(connection: socket.socket) -> bytes:
     """Text up to the first line feed, and whatever came with it; what is too long or too slow is cut off."""
     text = b""
     until = time.monotonic() + TOKEN_S
@@ -138,13 +139,13 @@ FORMATS = ("jsonl", "csv")
 _WAIT = timedelta(milliseconds=100)
 
 
-class _Lines(Protocol):
+class _LineFormat(Protocol):
     """A format of lines."""
 
     def row_end(self, text: bytes) -> int:
         """Where the last whole row of some text ends."""
 
-    def piece(self, chunk: Chunk, place: str, start: int) -> Piece:
+    def piece(self, chunk: Chunk, place: str, start: int) -> RowRange:
         """The rows of a chunk."""
 
 
@@ -153,10 +154,10 @@ class _JsonLines:
     schema: pa.Schema
 
     def row_end(self, text: bytes) -> int:
-        return last_newline(text)
+        return end_of_last_line(text)
 
-    def piece(self, chunk: Chunk, place: str, start: int) -> Piece:
-        return jsonl.piece_of_chunk(chunk, place, start, self.schema, declared=True)
+    def piece(self, chunk: Chunk, place: str, start: int) -> RowRange:
+        return jsonl.parse_rows(chunk, place, start, self.schema, declared=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +167,11 @@ class _CsvLines:
     nulls: tuple[str, ...]
 
     def row_end(self, text: bytes) -> int:
-        return last_row_end(text, self.delimiter)
+        return end_of_last_row(text, self.delimiter)
 
-    def piece(self, chunk: Chunk, place: str, start: int) -> Piece:
+    def piece(self, chunk: Chunk, place: str, start: int) -> RowRange:
         layout = Layout(tuple(self.schema.names), self.delimiter, self.nulls)
-        return csv.piece_of_chunk(chunk, place, start, layout, self.schema)
+        return csv.parse_rows(chunk, place, start, layout, self.schema)
 
 
 class TcpReader:
@@ -180,7 +181,7 @@ class TcpReader:
         self,
         address: Address,
         schema: pa.Schema,
-        lines: _Lines,
+        lines: _LineFormat,
         *,
         form: str,
         batch: int,
@@ -219,44 +220,44 @@ class TcpReader:
         for arriving in self._connections():
             while arriving is not None and not arriving.over:
                 empty = True
-                for batch in by_rows(self._pieces(arriving, start), self._schema, self._batch):
+                for batch in batch_by_rows(self._pieces(arriving, start), self._schema, self._batch):
                     empty = False
                     start += batch.rows.num_rows + len(batch.bad)
                     yield batch
                 if empty and not arriving.over:
-                    yield together([], self._schema)
+                    yield to_source_batch([], self._schema)
             if arriving is None:
-                yield together([], self._schema)
+                yield to_source_batch([], self._schema)
 
     def describe(self) -> str:
         """Such as `tcp 127.0.0.1:9000 (jsonl, listening)`."""
         return f"tcp {self._address} ({self._form}{', listening' if self._listen else ''})"
 
-    def _pieces(self, arriving: Arriving, start: int) -> Iterator[Piece]:
+    def _pieces(self, arriving: SocketLines, start: int) -> Iterator[RowRange]:
         for chunk in arriving.spell(self._wait_s):
             piece = self._lines.piece(chunk, arriving.place, start)
             yield piece
             start = piece.end
 
-    def _connections(self) -> Iterator[Arriving | None]:
+    def _connections(self) -> Iterator[SocketLines | None]:
         """One connection after the other; None while there is none."""
         if not self._listen:
             with closing(self._address.connect()) as connection:
-                yield Arriving(connection, self._lines.row_end, str(self._address))
+                yield SocketLines(connection, self._lines.row_end, str(self._address))
             return
         n_done = 0
         with closing(self._address.listen()) as listener:
             while self._senders is None or n_done < self._senders:
-                found = accepted(listener, self._address)
+                found = accept_sender(listener, self._address)
                 if found is None:
                     yield None
                     continue
                 yield from self._one(*found)
                 n_done += 1
 
-    def _one(self, connection: socket.socket, begun: bytes) -> Iterator[Arriving]:
+    def _one(self, connection: socket.socket, begun: bytes) -> Iterator[SocketLines]:
         with closing(connection):
-            yield Arriving(connection, self._lines.row_end, str(self._address), begun)
+            yield SocketLines(connection, self._lines.row_end, str(self._address), begun)
 
 
 def tcp(
@@ -288,25 +289,25 @@ def tcp(
             detail=f"available: {', '.join(near)}",
             hint=f'format="{near[0]}"',
         )
-    address = checked_address(host, port, token)
+    address = check_address(host, port, token)
     if listen and token is None:
         raise ConnectorError(
             f"listening on {address} without a token would let anyone send rows",
             hint="token=secrets.token_urlsafe(), which senders send as their first line",
         )
-    columns = declared_schema(schema)
-    lines: _Lines = _JsonLines(columns)
+    columns = parse_schema(schema)
+    lines: _LineFormat = _JsonLines(columns)
     if format == "csv":
-        csv.checked_columns(dict(zip(columns.names, columns.types, strict=True)))
-        lines = _CsvLines(columns, csv.checked_delimiter(delimiter), csv.checked_nulls(nulls))
+        csv.check_column_types(dict(zip(columns.names, columns.types, strict=True)))
+        lines = _CsvLines(columns, csv.check_delimiter(delimiter), csv.check_nulls(nulls))
     return TcpReader(
         address,
         columns,
         lines,
         form=format,
-        batch=checked_size("batch", batch) or DEFAULT_BATCH,
-        wait_s=checked_wait("wait", wait),
-        senders=checked_size("senders", senders),
+        batch=check_size("batch", batch) or DEFAULT_BATCH,
+        wait_s=check_wait("wait", wait),
+        senders=check_size("senders", senders),
         listen=listen,
         bounded=bounded,
     )

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from penstock.connect.batches import Piece
+from penstock.connect.batches import RowRange
 from penstock.connect.protocol import BadRow
-from penstock.connect.readers.files import FileReader, Paths, unreadable
-from penstock.connect.readers.following import FollowingReader, file_or_folder_reader
+from penstock.connect.readers.directory_watcher import DirectoryWatcher, build_reader
+from penstock.connect.readers.files import FileReader, Paths, read_error
 from penstock.errors import ConnectorError
 from penstock.frozen import dataclass
 
@@ -38,16 +38,16 @@ class Chunk:
     line: int
 
 
-def last_newline(text: bytes) -> int:
+def end_of_last_line(text: bytes) -> int:
     """The rule of formats with one row per line."""
     return text.rfind(b"\n") + 1
 
 
-def chunks(file: Path, row_end: RowEnd = last_newline, size: int | None = None) -> Iterator[Chunk]:
+def read_chunks(file: Path, row_end: RowEnd = end_of_last_line, size: int | None = None) -> Iterator[Chunk]:
     """The file's text from its beginning, without its byte order mark."""
     line = 1
     rest = b""
-    for block in _blocks(file, size or CHUNK_BYTES):
+    for block in _read_blocks(file, size or CHUNK_BYTES):
         text = rest + block
         end = row_end(text)
         if end:
@@ -58,14 +58,14 @@ def chunks(file: Path, row_end: RowEnd = last_newline, size: int | None = None) 
         yield Chunk(rest, line)
 
 
-def as_text(raw: bytes) -> str:
+def show_bytes(raw: bytes) -> str:
     """Raw input for a person to read: what is not UTF-8 is shown as escapes."""
     return raw.rstrip(b"\r\n").decode("utf-8", errors="backslashreplace")
 
 
-def _blocks(file: Path, size: int) -> Iterator[bytes]:
+def _read_blocks(file: Path, size: int) -> Iterator[bytes]:
     try:
-        with _opened(file) as stream:
+        with _open(file) as stream:
             first = stream.read(size)
             if first.startswith(_UTF16_MARKS):
                 raise ConnectorError(
@@ -76,10 +76,10 @@ def _blocks(file: Path, size: int) -> Iterator[bytes]:
             while block := stream.read(size):
                 yield block
     except (OSError, EOFError, zlib.error) as problem:
-        raise unreadable(file, problem) from problem
+        raise read_error(file, problem) from problem
 
 
-def _opened(file: Path) -> gzip.GzipFile | io.BufferedReader:
+def _open(file: Path) -> gzip.GzipFile | io.BufferedReader:
     return gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb")
 
 
@@ -89,7 +89,7 @@ _SCHEMA = pa.schema([("line", pa.string())])
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextFormat:
     """Plain lines."""
 
     name: str = "text"
@@ -103,28 +103,28 @@ class Text:
         """Every file has lines."""
         return None
 
-    def pieces(self, file: Path, schema: pa.Schema, declared: bool) -> Iterator[Piece]:
+    def pieces(self, file: Path, schema: pa.Schema, declared: bool) -> Iterator[RowRange]:
         """One row per line, blank ones too; an end of line at the end of the file begins no row."""
         start = 0
-        for chunk in chunks(file):
-            piece = _piece(file, chunk, start)
+        for chunk in read_chunks(file):
+            piece = _parse_rows(file, chunk, start)
             start = piece.end
             yield piece
 
 
 def text(
     path: Paths, *, batch: int | None = None, files: int | None = None, follow: bool = False
-) -> FileReader | FollowingReader:
+) -> FileReader | DirectoryWatcher:
     """Read lines of text into the column "line": a file, a folder, a glob, or a list; `.gz` is unpacked.
 
     One file is one batch, unless `files=` says how many are, or `batch=` how many rows.
 
     With `follow=True` a folder is watched: files that appear later are read too, each whole and once.
     """
-    return file_or_folder_reader(Text(), path, None, batch, files, follow=follow)
+    return build_reader(TextFormat(), path, None, batch, files, follow=follow)
 
 
-def _piece(file: Path, chunk: Chunk, start: int) -> Piece:
+def _parse_rows(file: Path, chunk: Chunk, start: int) -> RowRange:
     raw = chunk.text.removesuffix(b"\n").split(b"\n")
     good: list[str] = []
     numbers: list[int] = []
@@ -136,6 +136,6 @@ def _piece(file: Path, chunk: Chunk, start: int) -> Piece:
         except UnicodeDecodeError as problem:
             place = f"{file}:{chunk.line + at}"
             reason = f"byte {problem.start + 1} of the line is not UTF-8"
-            bad.append((start + at, BadRow(as_text(line), reason, place)))
+            bad.append((start + at, BadRow(show_bytes(line), reason, place)))
     rows = pa.RecordBatch.from_arrays([pa.array(good, pa.string())], schema=_SCHEMA)
-    return Piece(rows, np.array(numbers, np.int64), tuple(bad), start, start + len(raw))
+    return RowRange(rows, np.array(numbers, np.int64), tuple(bad), start, start + len(raw))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from penstock.caller import defined_at, name_of
+from penstock.caller import find_definition, name_of
 from penstock.connect.protocol import Delivery
 from penstock.connect.writers.folder import StagedOutput
 from penstock.errors import ConnectorError, FunctionError, PenstockError
@@ -45,7 +45,7 @@ class Callback:
         except Exception as problem:
             raise FunctionError(
                 f"{name_of(self.function)} raised {type(problem).__name__}: {problem}",
-                where=defined_at(self.function),
+                where=find_definition(self.function),
                 detail=f"it got batch {batch}: {rows.num_rows} rows of {', '.join(rows.schema.names)}",
                 hint="mend the function; the batch is not committed and will come again after a restart",
             ) from problem

@@ -12,7 +12,7 @@ from unicodedata import combining, east_asian_width
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.connect.batches import checked_size
+from penstock.connect.batches import check_size
 from penstock.connect.protocol import Delivery
 from penstock.connect.writers.folder import StagedOutput
 from penstock.frozen import dataclass
@@ -58,7 +58,7 @@ class _Printer:
         self._n_printed += shown.num_rows
         self._n_held_back += rows.num_rows - shown.num_rows
         if shown.num_rows:
-            self._print(aligned(shown))
+            self._print(format_table(shown))
 
     def end(self) -> None:
         if self._n_held_back:
@@ -73,10 +73,10 @@ class _Printer:
 
 def console(*, limit: int | None = 100, stream: TextIO | None = None) -> Console:
     """Print rows as a table: the first `limit` of a run (None: all), to standard output or `stream`."""
-    return Console(checked_size("limit", limit), stream)
+    return Console(check_size("limit", limit), stream)
 
 
-def aligned(rows: pa.RecordBatch) -> str:
+def format_table(rows: pa.RecordBatch) -> str:
     """The rows under their column names, numbers to the right."""
     columns = [_column(name, array) for name, array in zip(rows.schema.names, rows.columns, strict=True)]
     return "\n".join("  ".join(cells).rstrip() for cells in zip(*columns, strict=True))

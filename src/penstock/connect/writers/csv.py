@@ -12,8 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.connect.writers.folder import FolderWriter, folder_writer
-from penstock.connect.writers.text import TextSheet, time_text
+from penstock.connect.writers.folder import FolderWriter, build_folder_writer
+from penstock.connect.writers.text import StagedTextFile, format_times
 from penstock.errors import SchemaError
 from penstock.expr import compute as pc
 from penstock.frozen import dataclass
@@ -22,7 +22,7 @@ _NEEDS_QUOTES = r'[",\r\n]|^$|^\x{FEFF}'
 
 
 @dataclass(frozen=True, slots=True)
-class CsvFiles:
+class CsvFormat:
     """Comma-separated values with a header line."""
 
     name: str = "csv"
@@ -36,10 +36,10 @@ class CsvFiles:
                     hint="write jsonl or parquet, or select the other columns",
                 )
 
-    def begin(self, file: Path, schema: pa.Schema) -> TextSheet:
+    def begin(self, file: Path, schema: pa.Schema) -> StagedTextFile:
         """Create the file with its header."""
-        header = ",".join(_quoted(pa.array(schema.names)).to_pylist())
-        return TextSheet(file, f"{header}\n".encode(), encode)
+        header = ",".join(_quote(pa.array(schema.names)).to_pylist())
+        return StagedTextFile(file, f"{header}\n".encode(), encode)
 
 
 def csv(path: str | PathLike[str], *, overwrite: bool = False) -> FolderWriter:
@@ -47,30 +47,30 @@ def csv(path: str | PathLike[str], *, overwrite: bool = False) -> FolderWriter:
 
     A folder with an earlier run's output is refused, unless `overwrite=True` starts it over.
     """
-    return folder_writer(CsvFiles(), path, overwrite)
+    return build_folder_writer(CsvFormat(), path, overwrite)
 
 
 def encode(rows: pa.RecordBatch) -> bytes:
     """The rows as csv lines."""
-    columns = [_text(array, name) for array, name in zip(rows.columns, rows.schema.names, strict=True)]
+    columns = [_to_text(array, name) for array, name in zip(rows.columns, rows.schema.names, strict=True)]
     lines = pc.binary_join_element_wise(*columns, pa.scalar(",", pa.large_string()))
     return ("\n".join(lines.to_pylist()) + "\n").encode()
 
 
-def _text(array: pa.Array, name: str) -> pa.Array:
+def _to_text(array: pa.Array, name: str) -> pa.Array:
     if kind.is_string(array.type):
-        text = _quoted(array)
+        text = _quote(array)
     elif kind.is_timestamp(array.type):
-        text = time_text(array, name)
+        text = format_times(array, name)
         text = pc.binary_join_element_wise(text, "Z", "") if array.type.tz else text
     elif kind.is_date32(array.type):
-        text = time_text(array, name)
+        text = format_times(array, name)
     else:
         text = array.cast(pa.string())
     return pc.fill_null(text, "").cast(pa.large_string())
 
 
-def _quoted(array: pa.Array) -> pa.Array:
+def _quote(array: pa.Array) -> pa.Array:
     doubled = pc.replace_substring(array, '"', '""')
     return pc.if_else(
         pc.match_substring_regex(array, _NEEDS_QUOTES),

@@ -18,7 +18,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from penstock.connect.batches import joined
+from penstock.connect.batches import concat_batches
 from penstock.connect.protocol import Delivery
 from penstock.crash_points import PUBLISHED, WRITTEN, pass_crash_point
 from penstock.errors import ConnectorError
@@ -40,20 +40,20 @@ class Manifest:
     @classmethod
     def load(cls, folder: Path) -> Manifest | None:
         """The folder's manifest, or None when it has none."""
-        file = _home(folder) / "manifest.json"
+        file = _metadata_folder(folder) / "manifest.json"
         if not file.exists():
             return None
         try:
             loaded = cls(**json.loads(file.read_bytes()))
         except (ValueError, TypeError) as problem:
-            raise _damaged(file, str(problem)) from problem
+            raise _damage_error(file, str(problem)) from problem
         if loaded.version != _VERSION:
-            raise _damaged(file, f"its version is {loaded.version}, and this build knows {_VERSION}")
+            raise _damage_error(file, f"its version is {loaded.version}, and this build knows {_VERSION}")
         return loaded
 
     def save(self, folder: Path) -> None:
         """Replace the folder's manifest."""
-        home = _home(folder)
+        home = _metadata_folder(folder)
         home.mkdir(exist_ok=True)
         fresh = home / ".manifest.json.tmp"
         with fresh.open("w", encoding="utf-8") as file:
@@ -82,8 +82,8 @@ class FolderLock:
     """Held by the one output that may write into a folder."""
 
     def __init__(self, folder: Path) -> None:
-        _home(folder).mkdir(exist_ok=True)
-        self._file = (_home(folder) / "lock").open("w")
+        _metadata_folder(folder).mkdir(exist_ok=True)
+        self._file = (_metadata_folder(folder) / "lock").open("w")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as problem:
@@ -107,11 +107,11 @@ def sync_folder(folder: Path) -> None:
         os.close(opened)
 
 
-def _home(folder: Path) -> Path:
+def _metadata_folder(folder: Path) -> Path:
     return folder / "_penstock"
 
 
-def _damaged(file: Path, why: str) -> ConnectorError:
+def _damage_error(file: Path, why: str) -> ConnectorError:
     return ConnectorError(f'"{file}" is damaged: {why}', hint="write to another folder, or empty this one")
 
 
@@ -132,7 +132,7 @@ _PART = re.compile(r"part-(\d{8,})\.\w+")
 _STAGED = re.compile(r"\.part-\d{8,}\.\w+\.tmp")
 
 
-class Sheet(Protocol):
+class StagedFile(Protocol):
     """A file being written."""
 
     def add(self, rows: pa.RecordBatch) -> None:
@@ -142,7 +142,7 @@ class Sheet(Protocol):
         """Write what is buffered and close."""
 
 
-class SheetFormat(Protocol):
+class OutputFormat(Protocol):
     """One kind of file."""
 
     @property
@@ -152,7 +152,7 @@ class SheetFormat(Protocol):
     def check(self, schema: pa.Schema) -> None:
         """SchemaError for columns that the format cannot hold."""
 
-    def begin(self, file: Path, schema: pa.Schema) -> Sheet:
+    def begin(self, file: Path, schema: pa.Schema) -> StagedFile:
         """Create the file."""
 
 
@@ -160,7 +160,7 @@ class SheetFormat(Protocol):
 class FolderWriter:
     """A writer of files into a folder."""
 
-    format: SheetFormat
+    format: OutputFormat
     folder: Path
     overwrite: bool
 
@@ -177,7 +177,7 @@ class FolderWriter:
     def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> FolderOutput:
         """Begin an output. `resume` continues that of the same sink after a restart from a checkpoint."""
         self.format.check(schema)
-        with naming(self.folder):
+        with translate_os_errors(self.folder):
             _make_folder(self.folder)
             lock = FolderLock(self.folder)
             try:
@@ -235,11 +235,11 @@ class FolderOutput:
     """One run's way into a folder."""
 
     def __init__(
-        self, file_format: SheetFormat, folder: Path, schema: pa.Schema, manifest: Manifest, lock: FolderLock
+        self, file_format: OutputFormat, folder: Path, schema: pa.Schema, manifest: Manifest, lock: FolderLock
     ) -> None:
         self._format, self._folder, self._schema = file_format, folder, schema
         self._manifest, self._lock = manifest, lock
-        self._sheets: dict[int, Sheet] = {}
+        self._sheets: dict[int, StagedFile] = {}
 
     @property
     def committed(self) -> int | None:
@@ -250,7 +250,7 @@ class FolderOutput:
         """Append to the batch's hidden file."""
         if not rows.num_rows or self._is_committed(batch):
             return
-        with naming(self._folder):
+        with translate_os_errors(self._folder):
             if batch not in self._sheets:
                 self._sheets[batch] = self._format.begin(self._staged(batch), self._schema)
             self._sheets[batch].add(rows)
@@ -260,7 +260,7 @@ class FolderOutput:
         sheet = self._sheets.pop(batch, None)
         if sheet is None:
             return
-        with naming(self._folder):
+        with translate_os_errors(self._folder):
             sheet.finish()
             _sync(self._staged(batch))
             pass_crash_point(WRITTEN)
@@ -273,7 +273,7 @@ class FolderOutput:
     def close(self) -> None:
         """Remove what was not committed, and let others write here."""
         try:
-            with naming(self._folder):
+            with translate_os_errors(self._folder):
                 for batch, sheet in self._sheets.items():
                     sheet.finish()
                     self._staged(batch).unlink(missing_ok=True)
@@ -299,7 +299,7 @@ def _number_of(part: str) -> int:
 
 
 @contextmanager
-def naming(folder: Path) -> Iterator[None]:
+def translate_os_errors(folder: Path) -> Iterator[None]:
     """Turn what the operating system refuses into an error that names the folder."""
     try:
         yield
@@ -310,7 +310,9 @@ def naming(folder: Path) -> Iterator[None]:
         ) from problem
 
 
-def folder_writer(file_format: SheetFormat, path: str | os.PathLike[str], overwrite: bool) -> FolderWriter:
+def build_folder_writer(
+    file_format: OutputFormat, path: str | os.PathLike[str], overwrite: bool
+) -> FolderWriter:
     """A writer of the format into the folder."""
     if not isinstance(path, str | os.PathLike):
         raise ConnectorError(
@@ -363,7 +365,7 @@ class StagedOutput:
         """Show them, once."""
         staged = self._staged.pop(batch, None)
         if staged and batch > self._last:
-            self._show(batch, staged[0] if len(staged) == 1 else joined(staged, staged[0].schema))
+            self._show(batch, staged[0] if len(staged) == 1 else concat_batches(staged, staged[0].schema))
             self._last = batch
 
     def close(self) -> None:

@@ -17,13 +17,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.connect.writers.folder import FolderWriter, folder_writer
-from penstock.connect.writers.text import TextSheet, time_text
+from penstock.connect.writers.folder import FolderWriter, build_folder_writer
+from penstock.connect.writers.text import StagedTextFile, format_times
 from penstock.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class JsonlFiles:
+class JsonlFormat:
     """JSON lines; every type of a row has a form."""
 
     name: str = "jsonl"
@@ -31,9 +31,9 @@ class JsonlFiles:
     def check(self, schema: pa.Schema) -> None:
         """Nothing to refuse."""
 
-    def begin(self, file: Path, schema: pa.Schema) -> TextSheet:
+    def begin(self, file: Path, schema: pa.Schema) -> StagedTextFile:
         """Create the file."""
-        return TextSheet(file, b"", encode)
+        return StagedTextFile(file, b"", encode)
 
 
 def jsonl(path: str | PathLike[str], *, overwrite: bool = False) -> FolderWriter:
@@ -41,7 +41,7 @@ def jsonl(path: str | PathLike[str], *, overwrite: bool = False) -> FolderWriter
 
     A folder with an earlier run's output is refused, unless `overwrite=True` starts it over.
     """
-    return folder_writer(JsonlFiles(), path, overwrite)
+    return build_folder_writer(JsonlFormat(), path, overwrite)
 
 
 def encode(rows: pa.RecordBatch) -> bytes:
@@ -61,8 +61,8 @@ def _json_values(array: pa.Array, name: str) -> list[object]:
         return _json_structs(array, name)
     if kind.is_timestamp(array.type) or kind.is_date32(array.type):
         suffix = "Z" if kind.is_timestamp(array.type) else ""
-        return [None if text is None else text + suffix for text in time_text(array, name).to_pylist()]
-    form = next((form for test, form in _FORMS if test(array.type)), None)
+        return [None if text is None else text + suffix for text in format_times(array, name).to_pylist()]
+    form = next((form for test, form in _CONVERSIONS if test(array.type)), None)
     values: list[object] = array.to_pylist()
     return values if form is None else [None if value is None else form(value) for value in values]
 
@@ -95,7 +95,7 @@ def _float(value: float) -> object:
     return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
 
 
-_FORMS: tuple[tuple[Callable[[pa.DataType], bool], Callable[..., object]], ...] = (
+_CONVERSIONS: tuple[tuple[Callable[[pa.DataType], bool], Callable[..., object]], ...] = (
     (kind.is_floating, _float),
     (kind.is_binary, lambda value: b64encode(value).decode()),
     (kind.is_decimal, str),

@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from penstock.connect.batches import joined
-from penstock.connect.plain import Plain, PlainBatch
+from penstock.connect.batches import concat_batches
 from penstock.connect.protocol import Delivery
+from penstock.connect.row_batch import Row, RowBatch
 from penstock.errors import ConnectorError
 
-Kept: TypeAlias = Any
+CommittedRows: TypeAlias = Any
 """A RecordBatch, or a row of plain values. Of a batch: a list of these, or the row that is all of it."""
 
 
@@ -22,7 +22,7 @@ class Memory:
 
     def __init__(self) -> None:
         self._schema: pa.Schema | None = None
-        self._committed: dict[int, Kept] = {}
+        self._committed: dict[int, CommittedRows] = {}
         self._sink: str | None = None
 
     @property
@@ -53,8 +53,8 @@ class Memory:
 
     def batches(self) -> list[pa.RecordBatch]:
         """The rows of each batch that had any, in order."""
-        found = [_columns(kept, self._schema) for kept in self._kept()]
-        return [joined(each, self._schema) for each in found]
+        found = [_to_record_batches(kept, self._schema) for kept in self._kept()]
+        return [concat_batches(each, self._schema) for each in found]
 
     def table(self) -> pa.Table:
         """All rows as one table."""
@@ -68,9 +68,9 @@ class Memory:
 
     def _all(self) -> list[pa.RecordBatch]:
         """All rows, those of many small batches together."""
-        return _columns(chain.from_iterable(self._kept()), self._schema)
+        return _to_record_batches(chain.from_iterable(self._kept()), self._schema)
 
-    def _kept(self) -> Iterator[Sequence[Kept]]:
+    def _kept(self) -> Iterator[Sequence[CommittedRows]]:
         """What was committed, batch by batch."""
         for kept in self._committed.values():
             yield (kept,) if isinstance(kept, dict) else kept
@@ -85,17 +85,17 @@ class MemoryOutput:
     show_row  keeps a plain row that is all of a batch, once
     """
 
-    def __init__(self, committed: dict[int, Kept], on_close: Callable[[], None]) -> None:
+    def __init__(self, committed: dict[int, CommittedRows], on_close: Callable[[], None]) -> None:
         self._committed, self._on_close = committed, on_close
-        self.show_row: Callable[[int, Plain], object] = committed.setdefault
-        self._staged: dict[int, list[Kept]] = {}
+        self.show_row: Callable[[int, Row], object] = committed.setdefault
+        self._staged: dict[int, list[CommittedRows]] = {}
 
     def write(self, batch: int, rows: pa.RecordBatch) -> None:
         """Hold the rows back."""
         if rows.num_rows:
             self._staged.setdefault(batch, []).append(rows)
 
-    def write_plain(self, batch: int, rows: Sequence[Plain], schema: pa.Schema) -> None:
+    def write_plain(self, batch: int, rows: Sequence[Row], schema: pa.Schema) -> None:
         """Hold plain rows back: columns are made when somebody looks."""
         self._staged.setdefault(batch, []).extend(rows)
 
@@ -111,12 +111,12 @@ class MemoryOutput:
         self._on_close()
 
 
-def _columns(kept: Iterable[Kept], schema: pa.Schema) -> list[pa.RecordBatch]:
+def _to_record_batches(kept: Iterable[CommittedRows], schema: pa.Schema) -> list[pa.RecordBatch]:
     """What was kept as columns, in order; plain rows that stand together as one batch."""
     found: list[pa.RecordBatch] = []
     for is_plain, group in groupby(kept, lambda each: isinstance(each, dict)):
         some = list(group)
-        found += [PlainBatch(some, schema, 0).rows] if is_plain else some
+        found += [RowBatch(some, schema, 0).rows] if is_plain else some
     return found
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.connect.writers.folder import FolderWriter, folder_writer
+from penstock.connect.writers.folder import FolderWriter, build_folder_writer
 from penstock.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class ParquetFiles:
+class ParquetFormat:
     """The parquet format, as Arrow writes it; every type of a row fits."""
 
     name: str = "parquet"
@@ -20,12 +20,12 @@ class ParquetFiles:
     def check(self, schema: pa.Schema) -> None:
         """Nothing to refuse."""
 
-    def begin(self, file: Path, schema: pa.Schema) -> ParquetSheet:
+    def begin(self, file: Path, schema: pa.Schema) -> StagedParquetFile:
         """Create the file."""
-        return ParquetSheet(file, schema)
+        return StagedParquetFile(file, schema)
 
 
-class ParquetSheet:
+class StagedParquetFile:
     """A parquet file being written; each addition is a row group."""
 
     def __init__(self, file: Path, schema: pa.Schema) -> None:
@@ -47,4 +47,4 @@ def parquet(path: str | PathLike[str], *, overwrite: bool = False) -> FolderWrit
 
     A folder with an earlier run's output is refused, unless `overwrite=True` starts it over.
     """
-    return folder_writer(ParquetFiles(), path, overwrite)
+    return build_folder_writer(ParquetFormat(), path, overwrite)

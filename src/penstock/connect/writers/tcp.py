@@ -14,16 +14,16 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from penstock.connect.address import Address, checked_address, said
+from penstock.connect.address import Address, check_address, system_message
 from penstock.connect.protocol import Delivery
 from penstock.connect.writers import csv, jsonl
 from penstock.connect.writers.folder import StagedOutput
 from penstock.errors import ConnectorError, nearest_first
 from penstock.frozen import dataclass
 
-STUCK_S = 60.0
-HURRIED_S = 5.0
-_LOOK_S = 0.2
+STALL_S = 60.0
+SHUTDOWN_S = 5.0
+_POLL_S = 0.2
 _ENCODERS: dict[str, Callable[[pa.RecordBatch], bytes]] = {"jsonl": jsonl.encode, "csv": csv.encode}
 
 
@@ -47,7 +47,7 @@ class TcpWriter:
     def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> TcpOutput:
         """Connect, and show the token."""
         if self.form == "csv":
-            csv.CsvFiles().check(schema)
+            csv.CsvFormat().check(schema)
         return TcpOutput(self.address, self.address.connect(), _ENCODERS[self.form])
 
     def describe(self) -> str:
@@ -61,10 +61,12 @@ class TcpOutput(StagedOutput):
     def __init__(
         self, address: Address, connection: socket.socket, encode: Callable[[pa.RecordBatch], bytes]
     ) -> None:
-        super().__init__(lambda batch, rows: self._send(batch, encode(rows)), lambda: _end(connection))
+        super().__init__(
+            lambda batch, rows: self._send(batch, encode(rows)), lambda: _close_connection(connection)
+        )
         self.address, self._connection = address, connection
         self._hurried: float | None = None
-        connection.settimeout(_LOOK_S)
+        connection.settimeout(_POLL_S)
 
     def hurry(self) -> None:
         """The run is to end: do not wait long for a receiver that takes nothing. Any thread may say so."""
@@ -83,13 +85,13 @@ class TcpOutput(StagedOutput):
         except OSError as problem:
             raise ConnectorError(
                 f"{self.address} took {len(text) - len(left)} of the {len(text)} bytes of batch {batch}: "
-                f"{said(problem)}",
+                f"{system_message(problem)}",
                 hint="see what became of the other side; the batch is not committed and will be sent again",
             ) from problem
 
     def _is_stuck(self, moved: float) -> bool:
         now, hurried = time.monotonic(), self._hurried
-        return now - moved >= STUCK_S or (hurried is not None and now - max(moved, hurried) >= HURRIED_S)
+        return now - moved >= STALL_S or (hurried is not None and now - max(moved, hurried) >= SHUTDOWN_S)
 
 
 def tcp(host: str, port: int, *, format: str = "jsonl", token: str | None = None) -> TcpWriter:
@@ -101,10 +103,10 @@ def tcp(host: str, port: int, *, format: str = "jsonl", token: str | None = None
             detail=f"available: {', '.join(near)}",
             hint=f'format="{near[0]}"',
         )
-    return TcpWriter(checked_address(host, port, token), format)
+    return TcpWriter(check_address(host, port, token), format)
 
 
-def _end(connection: socket.socket) -> None:
+def _close_connection(connection: socket.socket) -> None:
     with suppress(OSError):  # the other side may have gone already
         connection.shutdown(socket.SHUT_WR)
     connection.close()

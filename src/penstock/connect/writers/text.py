@@ -16,7 +16,7 @@ _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 
 
-class TextSheet:
+class StagedTextFile:
     """A text file; `encode` turns rows into whole lines."""
 
     def __init__(self, file: Path, head: bytes, encode: Callable[[pa.RecordBatch], bytes]) -> None:
@@ -33,7 +33,7 @@ class TextSheet:
         self._stream.close()
 
 
-def time_text(array: pa.Array, name: str) -> pa.Array:
+def format_times(array: pa.Array, name: str) -> pa.Array:
     """Timestamps as `2026-01-31T12:00:00.000000`, in UTC and without a zone; dates as `2026-01-31`."""
     is_date = kind.is_date32(array.type)
     counts = array.view(pa.int32() if is_date else pa.int64())

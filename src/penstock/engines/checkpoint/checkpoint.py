@@ -35,8 +35,7 @@ from penstock.crash_points import CLEANED, RENAMED, STAGED, pass_crash_point
 from penstock.engines.checkpoint.graph import FORMAT, refuse_incompatible
 from penstock.engines.checkpoint.journal import Journal
 from penstock.engines.checkpoint.state_files import StateFiles, StateHandle, StateHandles
-from penstock.errors import CheckpointError
-from penstock.expr.failure import reason_of
+from penstock.errors import CheckpointError, describe_cause
 from penstock.frozen import dataclass
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Step
@@ -96,7 +95,7 @@ class Checkpoint:
         except OSError as cause:
             self.close()
             raise CheckpointError(
-                f"the checkpoint folder cannot be used: {reason_of(cause)}",
+                f"the checkpoint folder cannot be used: {describe_cause(cause)}",
                 detail=str(self.folder),
                 hint="give a folder that can be written",
             ) from cause
@@ -208,7 +207,7 @@ class Checkpoint:
             sync_folder(path.parent)
         except OSError as cause:
             raise CheckpointError(
-                f"the checkpoint cannot be written: {reason_of(cause)}",
+                f"the checkpoint cannot be written: {describe_cause(cause)}",
                 detail=str(path),
                 hint="make room, or give another folder; what was saved before is still there",
             ) from cause
@@ -223,7 +222,7 @@ class Checkpoint:
         except (OSError, ValueError, KeyError, TypeError) as cause:
             raise CheckpointError(
                 f"the checkpoint is damaged: {path.name} cannot be read",
-                detail=f"{path}: {reason_of(cause)}",
+                detail=f"{path}: {describe_cause(cause)}",
                 hint="bring the file back, or start with an empty checkpoint folder",
             ) from cause
         return contents

@@ -16,11 +16,10 @@ from typing import Any
 
 import xxhash
 
-from penstock.connect.readers.planned import Noted
+from penstock.connect.readers.file_journal import JournalEntry
 from penstock.connect.writers.folder import sync_folder
 from penstock.crash_points import JOURNALED, pass_crash_point
-from penstock.errors import CheckpointError
-from penstock.expr.failure import reason_of
+from penstock.errors import CheckpointError, describe_cause
 
 
 class Journal:
@@ -37,11 +36,11 @@ class Journal:
         except OSError as cause:
             raise self._unwritable(cause) from cause
 
-    def noted(self) -> Iterable[Noted]:
+    def noted(self) -> Iterable[JournalEntry]:
         """What earlier runs noted, in order."""
         return self._notes
 
-    def note(self, *what: Noted) -> None:
+    def note(self, *what: JournalEntry) -> None:
         """Remember batches; once this is back, they outlive a crash."""
         try:
             with self._path.open("a") as file:
@@ -52,7 +51,7 @@ class Journal:
             raise self._unwritable(cause) from cause
         pass_crash_point(JOURNALED)
 
-    def _read(self) -> list[Noted]:
+    def _read(self) -> list[JournalEntry]:
         if not self._path.exists():
             return []
         lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
@@ -65,7 +64,7 @@ class Journal:
                     break
                 raise CheckpointError(
                     f"the checkpoint is damaged: {self._path.name} cannot be read",
-                    detail=f"{self._path}, line {number + 1}: {reason_of(cause)}",
+                    detail=f"{self._path}, line {number + 1}: {describe_cause(cause)}",
                     hint="bring the file back, or start with an empty checkpoint folder",
                 ) from cause
         return found
@@ -88,29 +87,29 @@ class Journal:
 
     def _unwritable(self, cause: OSError) -> CheckpointError:
         return CheckpointError(
-            f"the checkpoint cannot be written: {reason_of(cause)}",
+            f"the checkpoint cannot be written: {describe_cause(cause)}",
             detail=str(self._path),
             hint="make room, or give another folder; what was saved before is still there",
         )
 
 
-def _still_needed(noted: Noted, done: int) -> Noted | None:
+def _still_needed(noted: JournalEntry, done: int) -> JournalEntry | None:
     """The note, of a batch that is done only with the files that could still be taken for new ones."""
     if noted.until > done:
         return noted
     files = tuple(each for each in noted.files if Path(each.path).exists())
-    return Noted(noted.until, files) if files else None
+    return JournalEntry(noted.until, files) if files else None
 
 
-def _line(noted: Noted) -> str:
+def _line(noted: JournalEntry) -> str:
     body = json.dumps([noted.until, [list(each) for each in noted.files]])
     return json.dumps({"check": xxhash.xxh3_64_hexdigest(body.encode()), "body": body}) + "\n"
 
 
-def _parsed(line: str) -> Noted:
+def _parsed(line: str) -> JournalEntry:
     whole: dict[str, Any] = json.loads(line)
     body = whole["body"]
     if xxhash.xxh3_64_hexdigest(body.encode()) != whole["check"]:
         raise ValueError("its checksum does not fit")
     until, files = json.loads(body)
-    return Noted.of(until, files)
+    return JournalEntry.of(until, files)

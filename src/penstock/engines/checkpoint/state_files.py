@@ -20,8 +20,7 @@ import pyarrow as pa
 import xxhash
 
 from penstock.connect.writers.folder import sync_folder
-from penstock.errors import CheckpointError
-from penstock.expr.failure import reason_of
+from penstock.errors import CheckpointError, describe_cause
 from penstock.frozen import dataclass
 from penstock.stages.snapshot import count_saved_rows
 
@@ -92,7 +91,7 @@ class StateFiles:
                 raise CheckpointError(
                     f'saved state of step "{step}" cannot be read',
                     step=step,
-                    detail=f"state/{name}: {reason_of(cause)}",
+                    detail=f"state/{name}: {describe_cause(cause)}",
                     hint="bring the file back, or start with an empty checkpoint folder",
                 ) from cause
         return pieces
@@ -109,7 +108,7 @@ class StateFiles:
                 sync_folder(path.parent)
         except OSError as cause:
             raise CheckpointError(
-                f"state cannot be written: {reason_of(cause)}",
+                f"state cannot be written: {describe_cause(cause)}",
                 detail=name,
                 hint="give a checkpoint folder with room that every worker can write to",
             ) from cause

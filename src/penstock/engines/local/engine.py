@@ -9,7 +9,7 @@ from penstock.clock import Clock
 from penstock.engines.local.options import resolve_settings
 from penstock.engines.protocol import Gap, RunOptions
 from penstock.errors import NotSupported
-from penstock.lazy import load
+from penstock.lazy import load_module
 from penstock.operators.op import JOIN
 from penstock.operators.process import Process
 from penstock.plan.explain import only_on_spark
@@ -43,7 +43,7 @@ class LocalEngine:
 
     def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> LocalRun:
         """Begin a run, in threads of its own."""
-        load("penstock.engines.local.run")
+        load_module("penstock.engines.local.run")
         from penstock.engines.local.run import LocalRun
 
         self._refuse(options)

@@ -15,13 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.caller import defined_at, name_of
+from penstock.caller import find_definition, name_of
 from penstock.engines.reference.functions import Blame, Values, is_one_row, plain_rows
 from penstock.engines.reference.window_kinds import Member, WindowRows
 from penstock.engines.rows import canonical_value, equality_key, sort_key
-from penstock.errors import EngineError, FunctionError
+from penstock.errors import EngineError, FunctionError, RowFailure, describe_cause
 from penstock.expr import lower_python
-from penstock.expr.failure import RowFailure, reason_of
 from penstock.expr.types import from_python
 from penstock.operators import aggregates as spec
 from penstock.operators.aggregates import Aggregate, EventTimeMax, Fold
@@ -289,19 +288,19 @@ def _fold_rule(fold: Fold, up: Stream) -> ResultsRule:
             function = lower or combine
             return from_python(part if lower is None else lower(part), result_type)
         except Exception as cause:
-            raise _failed(name_of(function), defined_at(function), cause, place) from cause
+            raise _failed(name_of(function), find_definition(function), cause, place) from cause
 
     return rule
 
 
 def _blame(aggregate: Aggregate) -> Blame:
     if isinstance(aggregate, Fold):
-        return Blame(f"function {name_of(aggregate.lift)}", defined_at(aggregate.lift))
+        return Blame(f"function {name_of(aggregate.lift)}", find_definition(aggregate.lift))
     return Blame(f"expression {aggregate.value}", catches=RowFailure)
 
 
 def _failed(name: str, where: Any, cause: Exception, place: str) -> FunctionError:
-    return FunctionError(f"function {name} failed on {place}", where=where, detail=reason_of(cause))
+    return FunctionError(f"function {name} failed on {place}", where=where, detail=describe_cause(cause))
 
 
 _SKIPPED = object()

@@ -8,9 +8,8 @@ import pyarrow as pa
 
 from penstock.accounts import Accounts
 from penstock.engines.rows import TimedRow, format_row
-from penstock.errors import FunctionError, PenstockError, Where
+from penstock.errors import FunctionError, PenstockError, RowFailure, Where, describe_cause
 from penstock.expr import Expr, lower_python
-from penstock.expr.failure import RowFailure, reason_of
 from penstock.expr.types import from_python
 from penstock.frozen import dataclass
 from penstock.operators.function import BatchFunction, Expressions, RowFunction, own_copy
@@ -50,7 +49,7 @@ class Faults:
         self, row: TimedRow, schema: pa.Schema, blame: Blame, cause: Exception, *, counted: int = 1
     ) -> None:
         """A row failed. `counted` is 0 where the row has been counted as an error before."""
-        reason = reason_of(cause)
+        reason = describe_cause(cause)
         if self.policy == OnError.FAIL:
             raise blame.error(
                 f"{blame.who} failed on a row",

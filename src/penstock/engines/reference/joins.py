@@ -15,7 +15,7 @@ import pyarrow as pa
 from penstock.engines.reference.functions import Blame, Values
 from penstock.engines.reference.node import Frontier, Node, Outputs, RoundInput, Site, output_frontier
 from penstock.engines.rows import TimedRow, canonical_value, equality_key, sort_rows
-from penstock.expr.failure import RowFailure
+from penstock.errors import RowFailure
 from penstock.expr.types import from_python
 from penstock.frozen import dataclass
 from penstock.operators.function import own_copy

@@ -12,9 +12,8 @@ from penstock.connect.protocol import SourceBatch
 from penstock.engines.background_run import BackgroundRun
 from penstock.engines.protocol import RunOptions, RunResult
 from penstock.engines.reference.rounds import Interpreter
-from penstock.errors import ConnectorError, PenstockError
+from penstock.errors import ConnectorError, PenstockError, describe_cause
 from penstock.events import RunEnded, RunStarted, StepFailed
-from penstock.expr.failure import reason_of
 from penstock.operators.source import Source
 from penstock.plan.plan import Step
 
@@ -137,7 +136,9 @@ class Reading:
         """A reader's own error as it is; anything else with what was being read."""
         failure = cause
         if not isinstance(failure, PenstockError):
-            failure = ConnectorError(f"could not read {self._reader.describe()}", detail=reason_of(cause))
+            failure = ConnectorError(
+                f"could not read {self._reader.describe()}", detail=describe_cause(cause)
+            )
         failure.at(self._step.name, self._step.where)
         now = self._interpreter.clock.now()
         self._interpreter.events(StepFailed(now, self._step.name, str(failure)))

@@ -12,14 +12,20 @@ from datetime import date, datetime
 import numpy as np
 import pyarrow as pa
 
-from penstock.caller import defined_at, name_of
+from penstock.caller import find_definition, name_of
 from penstock.connect.protocol import Output, SourceBatch
 from penstock.engines.reference.functions import Blame
 from penstock.engines.reference.node import OVER, Frontier, Node, Outputs, RoundInput, Site
 from penstock.engines.rows import TimedRow, batch_to_rows, rows_to_batch
-from penstock.errors import ConnectorError, FunctionError, PenstockError, TimeError
+from penstock.errors import (
+    ConnectorError,
+    FunctionError,
+    PenstockError,
+    RowFailure,
+    TimeError,
+    describe_cause,
+)
 from penstock.expr import Expr, lower_python
-from penstock.expr.failure import RowFailure, reason_of
 from penstock.expr.types import from_python, to_plain
 from penstock.operators.function import own_copy
 from penstock.operators.op import OUT
@@ -171,8 +177,8 @@ def _batch_rule(time: SourceTime) -> Callable[[pa.RecordBatch], int | None] | No
         except Exception as cause:
             raise FunctionError(
                 f"watermark function {name_of(rule)} failed on a batch",
-                where=defined_at(rule),
-                detail=reason_of(cause),
+                where=find_definition(rule),
+                detail=describe_cause(cause),
                 hint=f"give a value of type {time.type}, or None for no news",
             ) from cause
 
@@ -242,4 +248,4 @@ class SinkNode(Node):
         """A writer's own error as it is; anything else with the step that it happened in."""
         if isinstance(cause, PenstockError):
             return cause
-        return ConnectorError(f"{what} {self._op.writer.describe()}", detail=reason_of(cause))
+        return ConnectorError(f"{what} {self._op.writer.describe()}", detail=describe_cause(cause))

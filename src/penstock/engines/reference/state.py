@@ -16,7 +16,7 @@ from penstock.engines.process_operator import OwnLoop
 from penstock.engines.reference.functions import blame, plain_rows, truth
 from penstock.engines.reference.node import OVER, Frontier, Node, Outputs, RoundInput, Site
 from penstock.engines.rows import TimedRow, key_columns, key_of, sort_rows
-from penstock.expr.failure import RowFailure
+from penstock.errors import RowFailure
 from penstock.expr.types import from_python
 from penstock.operators.accumulator import Accumulator
 from penstock.operators.function import RowFunction, own_copy

@@ -15,9 +15,8 @@ import pyarrow as pa
 from penstock.engines.reference.functions import HINT, Blame, Values, blame, mapping, predicate, several
 from penstock.engines.reference.node import Node, Outputs, RoundInput, Site
 from penstock.engines.rows import TimedRow, batch_to_rows, key_of, row_sort_key, rows_to_batch
-from penstock.errors import FunctionError
+from penstock.errors import FunctionError, RowFailure, describe_cause
 from penstock.expr import Expr, lower_python
-from penstock.expr.failure import RowFailure, reason_of
 from penstock.expr.types import to_plain
 from penstock.operators.function import BatchFunction, Expressions, RowFunction, own_copy
 from penstock.operators.map import Select
@@ -258,7 +257,7 @@ class BatchNode(Node):
         except Exception as cause:
             if self.faults.policy == OnError.FAIL:
                 raise self._wrong(
-                    f"function {self._function.name} failed on a batch", reason_of(cause)
+                    f"function {self._function.name} failed on a batch", describe_cause(cause)
                 ) from cause
             return {OUT: [new for row in rows for new in self._alone(row)]}
         return {OUT: self.made(rows, given)}

@@ -23,7 +23,7 @@ from penstock.engines.reference.window_kinds import (
     WindowRows,
 )
 from penstock.engines.rows import TimedRow, key_columns, key_of, sort_key
-from penstock.expr.failure import RowFailure
+from penstock.errors import RowFailure
 from penstock.expr.types import to_python
 from penstock.frozen import dataclass
 from penstock.operators.op import LATE, OUT

@@ -1,4 +1,8 @@
-"""Casts on arrays, by the rules listed in `expr/nodes/cast.py`; casts from text are in `arrow/parse.py`."""
+"""Casts on arrays, by the rules listed in `expr/nodes/cast.py`.
+
+Casts from text match a regular expression for what is well formed, then compute the parts. What is not well
+formed is replaced before Arrow parses it, because Arrow would refuse the whole batch.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +12,38 @@ import pyarrow.types as kind
 
 from penstock.expr import compute as pc
 from penstock.expr.arrow.arithmetic import to_integer
-from penstock.expr.arrow.evaluated import Evaluated, built, numbers
-from penstock.expr.arrow.parse import parser
-from penstock.expr.arrow.rule import Function, rule
-from penstock.expr.arrow.time import DAY, scaled
+from penstock.expr.arrow.columnar_value import (
+    ColumnarValue,
+    Mask,
+    Numbers,
+    any_failed,
+    fail_unless,
+    from_numbers,
+    numbers_of,
+)
+from penstock.expr.arrow.lower import Function, lower_node
+from penstock.expr.arrow.time import DAY, first_day_of, scale_to_micros
 from penstock.expr.nodes.cast import Cast
-from penstock.expr.program import Line
+from penstock.expr.program import Instruction
 
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31 in days since 1970
+_INT = r"\A[+-]?[0-9]+\z"
+_FLOAT = r"\A(?:[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|NaN|[+-]?Infinity)\z"
+_DATE = r"(?P<year>[0-9]{4})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})"
+_CLOCK = (
+    r"[T ](?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]{1,9}))?)?"
+    r"(?:Z|(?P<sign>[+-])(?P<offset_hour>[0-9]{2}):(?P<offset_minute>[0-9]{2}))?"
+)
+_LARGEST = {False: "9223372036854775807", True: "9223372036854775808"}
 
 
-@rule.register
-def _cast(node: Cast, line: Line) -> Function:
-    given, wanted = line.operands[0], line.type
+@lower_node.register
+def _cast(node: Cast, instruction: Instruction) -> Function:
+    given, wanted = instruction.operands[0], instruction.type
     if given == wanted:
         return lambda array: array
     if kind.is_string(given):
-        return parser(wanted)
+        return _parser(wanted)
     if kind.is_temporal(given):
         return _from_time(given, wanted)
     if kind.is_signed_integer(wanted) and not kind.is_boolean(given):
@@ -41,35 +60,122 @@ def _to_float32(array: pa.Array) -> pa.Array:
     """Through float64, as a row does it, and to the nearest float32; beyond its range, infinity."""
     wide = array.cast(pa.int8()) if kind.is_boolean(array.type) else array
     with np.errstate(all="ignore"):
-        return built(numbers(wide).astype(np.float64).astype(np.float32), pa.float32(), [array]).values
+        return from_numbers(
+            numbers_of(wide).astype(np.float64).astype(np.float32), pa.float32(), [array]
+        ).values
 
 
 def _from_time(given: pa.DataType, wanted: pa.DataType) -> Function:
     if kind.is_date32(given) and kind.is_timestamp(wanted):
-        return lambda array: scaled(array, DAY, wanted)
+        return lambda array: scale_to_micros(array, DAY, wanted)
     if kind.is_timestamp(given) and kind.is_timestamp(wanted):
         return lambda array: array.view(pa.int64()).view(wanted)
     if kind.is_timestamp(given) and kind.is_date32(wanted):
-        return lambda array: built(numbers(array) // DAY, wanted, [array])
+        return lambda array: from_numbers(numbers_of(array) // DAY, wanted, [array])
     return _date_text if kind.is_date32(given) else _moment_text
 
 
-def _date_text(array: pa.Array) -> Evaluated:
-    days = numbers(array)
+def _date_text(array: pa.Array) -> ColumnarValue:
+    days = numbers_of(array)
     shown, failed = _within_four_digits(array, days, days)
-    return Evaluated(shown.cast(pa.string()), failed)
+    return ColumnarValue(shown.cast(pa.string()), failed)
 
 
-def _moment_text(array: pa.Array) -> Evaluated:
-    counts = numbers(array)
+def _moment_text(array: pa.Array) -> ColumnarValue:
+    counts = numbers_of(array)
     shown, failed = _within_four_digits(array, counts, counts // DAY)
     text = shown.view(pa.int64()).view(pa.timestamp("us")).cast(pa.string())
-    return Evaluated(pc.replace_substring(text, " ", "T"), failed)
+    return ColumnarValue(pc.replace_substring(text, " ", "T"), failed)
 
 
 def _within_four_digits(
     array: pa.Array, counts: np.ndarray, days: np.ndarray
 ) -> tuple[pa.Array, pa.BooleanArray | None]:
     """The array without the years that have not four digits, and where those were."""
-    kept = built(counts, array.type, [array], (days < FIRST_DAY) | (days > LAST_DAY))
+    kept = from_numbers(counts, array.type, [array], (days < FIRST_DAY) | (days > LAST_DAY))
     return kept.values, kept.failed
+
+
+def _parser(wanted: pa.DataType) -> Function:
+    """The function from text to the wanted type."""
+    if kind.is_signed_integer(wanted):
+        return lambda text: _integer(text, wanted)
+    if kind.is_floating(wanted):
+        return lambda text: _float(text, wanted)
+    if kind.is_boolean(wanted):
+        return _bool
+    if kind.is_date32(wanted):
+        return lambda text: _date(text, wanted)
+    if kind.is_timestamp(wanted):
+        return lambda text: _moment(text, wanted)
+    return lambda text: text.cast(wanted)
+
+
+def _integer(text: pa.Array, wanted: pa.DataType) -> ColumnarValue:
+    negative = pc.starts_with(text, "-")
+    digits = pc.replace_substring_regex(text, r"\A[+-]?0*", "")
+    largest = pc.if_else(negative, _LARGEST[True], _LARGEST[False])
+    length = pc.binary_length(digits)
+    small = pc.or_(pc.less(length, 19), pc.and_(pc.equal(length, 19), pc.less_equal(digits, largest)))
+    good = pc.and_(pc.match_substring_regex(text, _INT), small)
+    signed = pc.binary_join_element_wise(pc.if_else(negative, "-", ""), "0", digits, "")
+    parsed = fail_unless(pc.if_else(good, signed, "0").cast(pa.int64()), good)
+    narrow = to_integer(parsed.values, wanted)
+    return ColumnarValue(narrow.values, any_failed(parsed.failed, narrow.failed))
+
+
+def _float(text: pa.Array, wanted: pa.DataType) -> ColumnarValue:
+    good = pc.match_substring_regex(text, _FLOAT)
+    parsed = fail_unless(pc.if_else(good, text, "0").cast(pa.float64()), good)
+    return ColumnarValue(parsed.values.cast(wanted, safe=False), parsed.failed)
+
+
+def _bool(text: pa.Array) -> ColumnarValue:
+    word = pc.ascii_lower(text)
+    true = pc.equal(word, "true")
+    return fail_unless(true, pc.or_(true, pc.equal(word, "false")))
+
+
+def _date(text: pa.Array, wanted: pa.DataType) -> ColumnarValue:
+    parts = pc.extract_regex(text, rf"\A{_DATE}\z")
+    days, good = _days(parts)
+    return from_numbers(days, wanted, [text], ~good)
+
+
+def _moment(text: pa.Array, wanted: pa.DataType) -> ColumnarValue:
+    parts = pc.extract_regex(text, rf"\A{_DATE}(?:{_CLOCK})?\z")
+    days, good = _days(parts)
+    hour, minute, second = (_part(parts, name) for name in ("hour", "minute", "second"))
+    offset_hour, offset_minute = _part(parts, "offset_hour"), _part(parts, "offset_minute")
+    for value, limit in ((hour, 24), (minute, 60), (second, 60), (offset_hour, 24), (offset_minute, 60)):
+        good &= value < limit
+    west = numbers_of(pc.equal(_text(parts, "sign"), "-"))
+    offset = np.where(west, -1, 1) * (offset_hour * 60 + offset_minute)
+    seconds = (hour * 60 + minute - offset) * 60 + second
+    return from_numbers(days * DAY + seconds * 1_000_000 + _micros(parts), wanted, [text], ~good)
+
+
+def _days(parts: pa.StructArray) -> tuple[Numbers, Mask]:
+    """Days since 1970, and where year, month and day name a day that exists."""
+    year, month, day = (_part(parts, name) for name in ("year", "month", "day"))
+    months = (year - 1970) * 12 + month - 1
+    first = first_day_of(months)
+    exists = (
+        (year >= 1) & (month >= 1) & (month <= 12) & (day >= 1) & (first + day <= first_day_of(months + 1))
+    )
+    return first + day - 1, exists
+
+
+def _micros(parts: pa.StructArray) -> Numbers:
+    six = pc.utf8_slice_codeunits(_text(parts, "fraction"), start=0, stop=6)
+    return numbers_of(pc.utf8_rpad(six, width=6, padding="0").cast(pa.int64()))
+
+
+def _part(parts: pa.StructArray, name: str) -> Numbers:
+    """A part as a number; zero where the text has none or is not well formed."""
+    return numbers_of(pc.utf8_lpad(_text(parts, name), width=1, padding="0").cast(pa.int64()))
+
+
+def _text(parts: pa.StructArray, name: str) -> pa.StringArray:
+    """A part as text, empty where the text has none or is not well formed."""
+    return pc.fill_null(pc.struct_field(parts, name), "")

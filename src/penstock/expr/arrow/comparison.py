@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.expr import compute as pc
-from penstock.expr.arrow.evaluated import nothing
-from penstock.expr.arrow.rule import Function, rule
+from penstock.expr.arrow.columnar_value import null_of
+from penstock.expr.arrow.lower import Function, lower_node
 from penstock.expr.nodes.comparison import (
     Between,
     Equal,
@@ -21,12 +21,12 @@ from penstock.expr.nodes.comparison import (
     LessEqual,
     NotEqual,
 )
-from penstock.expr.program import Line
-from penstock.expr.signature import BOOL, converted
+from penstock.expr.program import Instruction
+from penstock.expr.signature import BOOL, convert_literal
 from penstock.expr.values import from_numpy, from_plain, to_numpy
 
 INTEGERS = frozenset((pa.int8(), pa.int16(), pa.int32(), pa.int64()))
-FEW = 4096
+NUMPY_ROWS = 4096
 """So many numbers are compared by NumPy, which does not let go of Python's lock for them as Arrow does: where
 several threads work on small batches, waiting for the lock takes longer than to compare.
 """
@@ -34,7 +34,7 @@ several threads work on small batches, waiting for the lock takes longer than to
 
 def equal(a: pa.Array, b: pa.Array) -> pa.BooleanArray:
     """Whether both are equal; NaN equals NaN."""
-    if (few := _few(a, b)) is not None:
+    if (few := _small_integers(a, b)) is not None:
         return from_numpy(few[0] == few[1])
     same = pc.equal(a, b)
     return pc.or_(same, pc.and_(pc.is_nan(a), pc.is_nan(b))) if kind.is_floating(a.type) else same
@@ -42,7 +42,7 @@ def equal(a: pa.Array, b: pa.Array) -> pa.BooleanArray:
 
 def less(a: pa.Array, b: pa.Array) -> pa.BooleanArray:
     """Whether a comes before b; everything but NaN comes before NaN."""
-    if (few := _few(a, b)) is not None:
+    if (few := _small_integers(a, b)) is not None:
         return from_numpy(few[0] < few[1])
     before = pc.less(a, b)
     if not kind.is_floating(a.type):
@@ -50,7 +50,7 @@ def less(a: pa.Array, b: pa.Array) -> pa.BooleanArray:
     return pc.or_(before, pc.and_(pc.invert(pc.is_nan(a)), pc.is_nan(b)))
 
 
-def _few(a: pa.Array | pa.Scalar, b: pa.Array | pa.Scalar) -> tuple[Any, Any] | None:
+def _small_integers(a: pa.Array | pa.Scalar, b: pa.Array | pa.Scalar) -> tuple[Any, Any] | None:
     """Both as NumPy takes them, if they are few integers that are there; either may be one value for all."""
     if a.type not in INTEGERS:
         return None
@@ -58,7 +58,7 @@ def _few(a: pa.Array | pa.Scalar, b: pa.Array | pa.Scalar) -> tuple[Any, Any] | 
     for each in (a, b):
         if isinstance(each, pa.Scalar):
             found.append(each.as_py())
-        elif len(each) > FEW or each.null_count:
+        elif len(each) > NUMPY_ROWS or each.null_count:
             return None
         else:
             found.append(to_numpy(each))
@@ -67,54 +67,56 @@ def _few(a: pa.Array | pa.Scalar, b: pa.Array | pa.Scalar) -> tuple[Any, Any] | 
     return found[0], found[1]
 
 
-@rule.register
-def _equal(node: Equal, line: Line) -> Function:
+@lower_node.register
+def _equal(node: Equal, instruction: Instruction) -> Function:
     return equal
 
 
-@rule.register
-def _not_equal(node: NotEqual, line: Line) -> Function:
+@lower_node.register
+def _not_equal(node: NotEqual, instruction: Instruction) -> Function:
     return lambda a, b: pc.invert(equal(a, b))
 
 
-@rule.register
-def _less(node: Less, line: Line) -> Function:
+@lower_node.register
+def _less(node: Less, instruction: Instruction) -> Function:
     return less
 
 
-@rule.register
-def _less_equal(node: LessEqual, line: Line) -> Function:
+@lower_node.register
+def _less_equal(node: LessEqual, instruction: Instruction) -> Function:
     return lambda a, b: pc.invert(less(b, a))
 
 
-@rule.register
-def _greater(node: Greater, line: Line) -> Function:
+@lower_node.register
+def _greater(node: Greater, instruction: Instruction) -> Function:
     return lambda a, b: less(b, a)
 
 
-@rule.register
-def _greater_equal(node: GreaterEqual, line: Line) -> Function:
+@lower_node.register
+def _greater_equal(node: GreaterEqual, instruction: Instruction) -> Function:
     return lambda a, b: pc.invert(less(a, b))
 
 
-@rule.register
-def _between(node: Between, line: Line) -> Function:
+@lower_node.register
+def _between(node: Between, instruction: Instruction) -> Function:
     return lambda a, low, high: pc.and_(pc.invert(less(a, low)), pc.invert(less(high, a)))
 
 
-@rule.register
-def _is_in(node: IsIn, line: Line) -> Function:
-    type = line.operands[0]
-    wanted = _one_form(from_plain([converted(value.value, type) for value in node.values], type))
+@lower_node.register
+def _is_in(node: IsIn, instruction: Instruction) -> Function:
+    type = instruction.operands[0]
+    wanted = _normalize_floats(
+        from_plain([convert_literal(value.value, type) for value in node.values], type)
+    )
 
     def found(array: pa.Array) -> pa.BooleanArray:
-        hits = pc.is_in(_one_form(array), value_set=wanted)
-        return pc.if_else(array.is_valid(), hits, nothing(BOOL)) if array.null_count else hits
+        hits = pc.is_in(_normalize_floats(array), value_set=wanted)
+        return pc.if_else(array.is_valid(), hits, null_of(BOOL)) if array.null_count else hits
 
     return found
 
 
-def _one_form(array: pa.Array) -> pa.Array:
+def _normalize_floats(array: pa.Array) -> pa.Array:
     """Arrow looks floats up by their bits: adding 0.0 turns -0.0 into 0.0, and all NaNs are made one."""
     if not kind.is_floating(array.type):
         return array

@@ -1,108 +1,131 @@
-"""Follow the typed program from top to bottom for one batch.
+"""Expressions as functions of a batch of columns: kernels of Arrow and NumPy, no Python per row.
 
-All branches are computed for all rows; what is not needed is left out by the nodes that choose.
+`lower_arrow` follows the typed program from top to bottom. All branches are computed for all rows; what is
+not needed is left out by the nodes that choose. The rules are registered with `lower_node` by the module of
+their family.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from functools import singledispatch
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.expr.arrow.evaluated import Evaluated, either, without_failed
-from penstock.expr.arrow.rule import Function, rule
-from penstock.expr.node import Sees
+from penstock.errors import NotSupported
+from penstock.expr.arrow.columnar_value import ColumnarValue, any_failed, null_where_failed
+from penstock.expr.node import InputHandling, Node
 from penstock.expr.nodes.columns import Column, Literal
 from penstock.expr.nodes.comparison import Comparison
-from penstock.expr.program import Line, resolve, rule_for
+from penstock.expr.program import Instruction, resolve
 from penstock.expr.surface import Expr
 from penstock.expr.values import from_plain
 
-FEW = 1024
-"""So many rows make a small batch."""
+Function = Callable[..., Any]
+"""From arrays to an array or a ColumnarValue; pyarrow is untyped."""
+
+SHARED_ROWS = 1024
+"""The length of the array that a literal shares among small batches: making one per batch takes longer."""
 
 
 class Columns(Protocol):
-    """What expressions are computed on: a RecordBatch, or whatever has columns by name as it does."""
+    """What expressions are computed on: a RecordBatch, or anything else that has columns by name."""
 
     @property
     def num_rows(self) -> int:
-        """How many rows."""
+        """The number of rows."""
 
     def column(self, name: str) -> pa.Array:
-        """One column."""
+        """Returns one column."""
 
 
-def lower_arrow(expr: Expr, schema: pa.Schema) -> Callable[[Columns], Evaluated]:
-    """A function from a batch of that schema to the expression's values and failed rows.
+def lower_arrow(expr: Expr, schema: pa.Schema) -> Callable[[Columns], ColumnarValue]:
+    """Returns a function from a batch of that schema to the expression's values and failed rows.
 
     >>> from penstock.expr import col
     >>> double = lower_arrow(col("a") * 2, pa.schema({"a": pa.int64()}))
     >>> double(pa.RecordBatch.from_pydict({"a": [1, None]})).values.to_pylist()
     [2, None]
     """
-    lines = resolve(expr, schema)
-    needed = _needed_per_row(lines)
-    steps = [(_reader(line, place in needed), line.inputs) for place, line in enumerate(lines)]
+    program = resolve(expr, schema)
+    per_row = _needed_per_row(program)
+    steps = [(_compile(each, place in per_row), each.inputs) for place, each in enumerate(program)]
 
-    def values_of(batch: Columns) -> Evaluated:
-        results: list[Evaluated] = []
+    def evaluate(batch: Columns) -> ColumnarValue:
+        results: list[ColumnarValue] = []
         for compute, inputs in steps:
             results.append(compute(batch, [results[place] for place in inputs]))
         return results[-1]
 
-    return values_of
+    return evaluate
 
 
-def _needed_per_row(lines: list[Line]) -> set[int]:
-    """The lines whose value is wanted once per row: all but literals that are only compared with columns."""
-    needed = {len(lines) - 1}
-    for line in lines:
-        literal = [isinstance(lines[place].node, Literal) for place in line.inputs]
-        if not isinstance(line.node, Comparison) or all(literal):
-            needed.update(line.inputs)
+@singledispatch
+def lower_node(node: Node, instruction: Instruction) -> Function:
+    """Returns the function that computes the node; registered per class by the families.
+
+    Unless the node handles failures itself, the function takes arrays and returns an array, or a
+    ColumnarValue with the failures that are its own; it must return null for null, and must not raise for any
+    values. Nodes that handle failures take and return ColumnarValues.
+    """
+    raise NotSupported(f"Arrow has no rule for {type(node).__name__}", hint="add it in expr/arrow/")
+
+
+def kernel(function: Any) -> Function:
+    """Types one of Arrow's own kernels, which returns null for null and has no failures."""
+    compute: Function = function
+    return compute
+
+
+def _needed_per_row(program: list[Instruction]) -> set[int]:
+    """Returns the instructions whose value is needed once per row: all but literals compared with columns."""
+    needed = {len(program) - 1}
+    for instruction in program:
+        literal = [isinstance(program[place].node, Literal) for place in instruction.inputs]
+        if not isinstance(instruction.node, Comparison) or all(literal):
+            needed.update(instruction.inputs)
     return needed
 
 
-def _reader(line: Line, per_row: bool) -> Callable[[Columns, list[Evaluated]], Evaluated]:
-    node = line.node
+def _compile(
+    instruction: Instruction, per_row: bool
+) -> Callable[[Columns, list[ColumnarValue]], ColumnarValue]:
+    node = instruction.node
     if isinstance(node, Column):
         name = node.name
-        return lambda batch, _: Evaluated(batch.column(name))
+        return lambda batch, _: ColumnarValue(batch.column(name))
     if isinstance(node, Literal):
-        value = from_plain([node.value], line.type)[0]
+        value = from_plain([node.value], instruction.type)[0]
         if per_row:
-            return _Repeated(value)
-        alone = Evaluated(value)
-        return lambda batch, _: alone
-    function, sees = rule_for(rule, node, line), node.sees
-    return lambda _, inputs: _guarded(function, sees, inputs)
+            return _RepeatedLiteral(value)
+        scalar = ColumnarValue(value)
+        return lambda batch, _: scalar
+    function, handling = lower_node(node, instruction), node.input_handling
+    return lambda _, inputs: _apply(function, handling, inputs)
 
 
-class _Repeated:
-    """One value for each row. Small batches share one array of it, because making one takes longer; not so of
-    values that may be long.
-    """
+class _RepeatedLiteral:
+    """One value for each row. Small batches share an array of it, unless its values may be long."""
 
     def __init__(self, value: pa.Scalar) -> None:
         self._value = value
-        self._few = pa.repeat(value, FEW if kind.is_primitive(value.type) else 0)
+        self._shared = pa.repeat(value, SHARED_ROWS if kind.is_primitive(value.type) else 0)
 
-    def __call__(self, batch: Columns, _: list[Evaluated]) -> Evaluated:
-        """As many as there are rows."""
-        n_rows = batch.num_rows
-        few = self._few
-        return Evaluated(few.slice(0, n_rows) if n_rows <= len(few) else pa.repeat(self._value, n_rows))
+    def __call__(self, batch: Columns, _: list[ColumnarValue]) -> ColumnarValue:
+        n_rows, shared = batch.num_rows, self._shared
+        if n_rows <= len(shared):
+            return ColumnarValue(shared.slice(0, n_rows))
+        return ColumnarValue(pa.repeat(self._value, n_rows))
 
 
-def _guarded(function: Function, sees: Sees, inputs: list[Evaluated]) -> Evaluated:
-    """Hand on failures, unless the node judges them itself; nulls are handed on by the kernels."""
-    if sees is Sees.FAILURES:
-        return without_failed(function(*inputs))
+def _apply(function: Function, handling: InputHandling, inputs: list[ColumnarValue]) -> ColumnarValue:
+    """Hands on failures, unless the node handles them itself; nulls are handed on by the kernels."""
+    if handling is InputHandling.FAILURES:
+        return null_where_failed(function(*inputs))
     own = function(*(each.values for each in inputs))
-    if not isinstance(own, Evaluated):
-        own = Evaluated(own)
-    failed = either(own.failed, *(each.failed for each in inputs))
-    return own if failed is None else without_failed(Evaluated(own.values, failed))
+    if not isinstance(own, ColumnarValue):
+        own = ColumnarValue(own)
+    failed = any_failed(own.failed, *(each.failed for each in inputs))
+    return own if failed is None else null_where_failed(ColumnarValue(own.values, failed))

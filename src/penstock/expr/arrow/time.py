@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.expr.arrow.arithmetic import product_of, sum_of
-from penstock.expr.arrow.evaluated import Evaluated, Numbers, built, numbers
-from penstock.expr.arrow.rule import Function, rule
+from penstock.expr.arrow.arithmetic import add_checked, multiply_checked
+from penstock.expr.arrow.columnar_value import ColumnarValue, Numbers, from_numbers, numbers_of
+from penstock.expr.arrow.lower import Function, lower_node
 from penstock.expr.nodes.time import UNITS, Epoch, FromEpoch, Shift, TimePart, Truncate
-from penstock.expr.program import Line
+from penstock.expr.program import Instruction
 
 DAY = UNITS["d"]
 _PER_UNIT = {"hour": (3_600_000_000, 24), "minute": (60_000_000, 60), "second": (1_000_000, 60)}
@@ -26,60 +26,62 @@ def first_day_of(months: Numbers) -> Numbers:
     return months.astype("M8[M]").astype("M8[D]").astype(np.int64)
 
 
-@rule.register
-def _time_part(node: TimePart, line: Line) -> Function:
-    is_date = kind.is_date32(line.operands[0])
+@lower_node.register
+def _time_part(node: TimePart, instruction: Instruction) -> Function:
+    is_date = kind.is_date32(instruction.operands[0])
 
-    def part(times: pa.Array) -> Evaluated:
-        counts = numbers(times).astype(np.int64, copy=False)
+    def part(times: pa.Array) -> ColumnarValue:
+        counts = numbers_of(times).astype(np.int64, copy=False)
         if node.part in _PER_UNIT:
             length, modulus = _PER_UNIT[node.part]
-            return built(counts // length % modulus, line.type, [times])
-        return built(_date_part(node.part, counts if is_date else counts // DAY), line.type, [times])
+            return from_numbers(counts // length % modulus, instruction.type, [times])
+        return from_numbers(
+            _date_part(node.part, counts if is_date else counts // DAY), instruction.type, [times]
+        )
 
     return part
 
 
-@rule.register
-def _epoch(node: Epoch, line: Line) -> Function:
-    length = 1 if kind.is_date32(line.operands[0]) else UNITS[node.unit]
-    return lambda times: built(numbers(times) // length, line.type, [times])
+@lower_node.register
+def _epoch(node: Epoch, instruction: Instruction) -> Function:
+    length = 1 if kind.is_date32(instruction.operands[0]) else UNITS[node.unit]
+    return lambda times: from_numbers(numbers_of(times) // length, instruction.type, [times])
 
 
-@rule.register
-def _from_epoch(node: FromEpoch, line: Line) -> Function:
-    return lambda counts: scaled(counts, UNITS[node.unit], line.type)
+@lower_node.register
+def _from_epoch(node: FromEpoch, instruction: Instruction) -> Function:
+    return lambda counts: scale_to_micros(counts, UNITS[node.unit], instruction.type)
 
 
-@rule.register
-def _truncate(node: Truncate, line: Line) -> Function:
+@lower_node.register
+def _truncate(node: Truncate, instruction: Instruction) -> Function:
     length = np.int64(node.micros)
 
-    def truncated(times: pa.Array) -> Evaluated:
-        counts = numbers(times)
+    def truncated(times: pa.Array) -> ColumnarValue:
+        counts = numbers_of(times)
         beyond = counts % length
-        values, failed = sum_of(counts, -beyond)
-        return built(values, line.type, [times], failed)
+        values, failed = add_checked(counts, -beyond)
+        return from_numbers(values, instruction.type, [times], failed)
 
     return truncated
 
 
-@rule.register
-def _shift(node: Shift, line: Line) -> Function:
-    def shifted(times: pa.Array) -> Evaluated:
+@lower_node.register
+def _shift(node: Shift, instruction: Instruction) -> Function:
+    def shifted(times: pa.Array) -> ColumnarValue:
         with np.errstate(all="ignore"):
-            values, failed = sum_of(numbers(times), np.full(len(times), node.micros, dtype=np.int64))
-        return built(values, line.type, [times], failed)
+            values, failed = add_checked(numbers_of(times), np.full(len(times), node.micros, dtype=np.int64))
+        return from_numbers(values, instruction.type, [times], failed)
 
     return shifted
 
 
-def scaled(counts: pa.Array, length: int, type: pa.DataType) -> Evaluated:
+def scale_to_micros(counts: pa.Array, length: int, type: pa.DataType) -> ColumnarValue:
     """The counts times a length in microseconds; beyond 64 bits the row fails."""
-    given = numbers(counts).astype(np.int64, copy=False)
+    given = numbers_of(counts).astype(np.int64, copy=False)
     with np.errstate(all="ignore"):
-        values, failed = product_of(given, np.full(len(given), length, dtype=np.int64))
-    return built(values, type, [counts], failed)
+        values, failed = multiply_checked(given, np.full(len(given), length, dtype=np.int64))
+    return from_numbers(values, type, [counts], failed)
 
 
 def _date_part(part: str, days: Numbers) -> Numbers:

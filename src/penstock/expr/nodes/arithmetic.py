@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.errors import SchemaError
-from penstock.expr.node import is_whole, method, operand
-from penstock.expr.signature import FLOAT64, INT64, Operand, Signature, common, is_numeric, need
+from penstock.expr.node import is_int32, method_text, operand_text
+from penstock.expr.signature import FLOAT64, INT64, Operand, Signature, common_type, is_numeric, require_type
 from penstock.expr.surface import Expr
 from penstock.frozen import dataclass
 
@@ -38,8 +38,8 @@ class Arithmetic(Expr):
 
     def _meet(self, operands: tuple[Operand, ...]) -> pa.DataType:
         for each in operands:
-            need(self, each, is_numeric, "numbers", _hint(each))
-        return common(self, operands, "cast one of them")
+            require_type(self, each, is_numeric, "numbers", _hint(each))
+        return common_type(self, operands, "cast one of them")
 
 
 class Add(Arithmetic):
@@ -47,7 +47,7 @@ class Add(Arithmetic):
 
     __slots__ = ()
     operator = "+"
-    binds = 5
+    precedence = 5
 
 
 class Subtract(Arithmetic):
@@ -55,13 +55,13 @@ class Subtract(Arithmetic):
 
     __slots__ = ()
     operator = "-"
-    binds = 5
+    precedence = 5
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """Numbers as in every arithmetic; two timestamps give int64."""
         if not any(kind.is_timestamp(each.type) for each in operands):
             return Arithmetic.signature(self, operands)
-        moment = common(self, operands, 'take a duration away with - "10 s" or - timedelta(seconds=10)')
+        moment = common_type(self, operands, 'take a duration away with - "10 s" or - timedelta(seconds=10)')
         return Signature((moment, moment), INT64)
 
 
@@ -70,7 +70,7 @@ class Multiply(Arithmetic):
 
     __slots__ = ()
     operator = "*"
-    binds = 6
+    precedence = 6
 
 
 class Divide(Arithmetic):
@@ -78,7 +78,7 @@ class Divide(Arithmetic):
 
     __slots__ = ()
     operator = "/"
-    binds = 6
+    precedence = 6
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """Everything as float64."""
@@ -91,7 +91,7 @@ class FloorDivide(Arithmetic):
 
     __slots__ = ()
     operator = "//"
-    binds = 6
+    precedence = 6
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """Integers keep the wider type; floats are float64."""
@@ -103,7 +103,7 @@ class Modulo(Arithmetic):
 
     __slots__ = ()
     operator = "%"
-    binds = 6
+    precedence = 6
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """Integers keep the wider type; floats are float64."""
@@ -115,7 +115,7 @@ class Power(Arithmetic):
 
     __slots__ = ()
     operator = "**"
-    binds = 8
+    precedence = 8
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """Everything as float64."""
@@ -128,16 +128,16 @@ class Negate(Expr):
     """The value with the other sign; the least integer has no such value and fails the row."""
 
     child: Expr
-    binds: ClassVar[int] = 7
+    precedence: ClassVar[int] = 7
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """The type stays."""
-        need(self, operands[0], is_numeric, "a number", _hint(operands[0]))
+        require_type(self, operands[0], is_numeric, "a number", _hint(operands[0]))
         return Signature((operands[0].type,), operands[0].type)
 
     def text(self, parts: tuple[str, ...]) -> str:
         """As typed: -col("a")."""
-        return f"-{operand(self.child, self.child.alone(parts[0]), self.binds)}"
+        return f"-{operand_text(self.child, self.child.standalone_text(parts[0]), self.precedence)}"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -149,12 +149,12 @@ class NumberFunction(Expr):
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """The type stays."""
-        need(self, operands[0], is_numeric, "a number", _hint(operands[0]))
+        require_type(self, operands[0], is_numeric, "a number", _hint(operands[0]))
         return Signature((operands[0].type,), operands[0].type)
 
     def text(self, parts: tuple[str, ...]) -> str:
         """As typed: col("a").abs()."""
-        return method(self.child, parts[0], f"{self.name}()")
+        return method_text(self.child, parts[0], f"{self.name}()")
 
 
 class Absolute(NumberFunction):
@@ -198,19 +198,19 @@ class Round(Expr):
     digits: int
 
     def __post_init__(self) -> None:
-        if not is_whole(self.digits) or not 0 <= self.digits <= 15:
+        if not is_int32(self.digits) or not 0 <= self.digits <= 15:
             raise SchemaError(
                 f"round to {self.digits!r} digits is not defined", hint="give 0 to 15 digits: .round(2)"
             )
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """Integers stay as they are; floats are float64, because few float32 have short decimals."""
-        need(self, operands[0], is_numeric, "a number", _hint(operands[0]))
+        require_type(self, operands[0], is_numeric, "a number", _hint(operands[0]))
         return _floats_as_float64(operands[0].type, 1)
 
     def text(self, parts: tuple[str, ...]) -> str:
         """As typed: col("a").round(2)."""
-        return method(self.child, parts[0], f"round({self.digits or ''})")
+        return method_text(self.child, parts[0], f"round({self.digits or ''})")
 
 
 def _floats_as_float64(met: pa.DataType, operands: int) -> Signature:
@@ -222,8 +222,8 @@ def _as_operands(node: Expr, left: Expr, right: Expr, parts: tuple[str, ...]) ->
     """Both operands' text; equal precedence groups to the left, except that ** groups to the right."""
     to_the_right = isinstance(node, Power)
     return (
-        operand(left, parts[0], node.binds + to_the_right),
-        operand(right, parts[1], node.binds + (not to_the_right)),
+        operand_text(left, parts[0], node.precedence + to_the_right),
+        operand_text(right, parts[1], node.precedence + (not to_the_right)),
     )
 
 
@@ -233,7 +233,7 @@ def _hint(wrong: Operand) -> str:
     if kind.is_decimal(wrong.type):
         return f'decimals have no arithmetic yet; use {wrong.node}.cast("float64")'
     if kind.is_boolean(wrong.type):
-        return f'count with {method(wrong.node, str(wrong.node), "cast")}("int64")'
+        return f'count with {method_text(wrong.node, str(wrong.node), "cast")}("int64")'
     if kind.is_timestamp(wrong.type):
         return 'shift a time with + "10 s" or + timedelta(seconds=10); get a number with .dt.epoch("us")'
     if kind.is_date32(wrong.type):

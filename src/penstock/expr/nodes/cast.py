@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.errors import SchemaError
-from penstock.expr.declared import declared_type
-from penstock.expr.node import Node, method
+from penstock.expr.node import Node, method_text
+from penstock.expr.schema import parse_type
 from penstock.expr.signature import Operand, Signature, is_numeric
 from penstock.expr.surface import Expr
 from penstock.expr.values import type_name
@@ -39,7 +39,7 @@ class Cast(Expr):
         given = operands[0].type
         if kind.is_null(given):
             return Signature((self.type,), self.type)
-        if not castable(given, self.type):
+        if not can_cast(given, self.type):
             raise SchemaError(
                 f"{self} cannot turn {type_name(given)} into {type_name(self.type)}",
                 detail="only casts on which all engines agree exist",
@@ -49,10 +49,10 @@ class Cast(Expr):
 
     def text(self, parts: tuple[str, ...]) -> str:
         """As typed: col("a").cast("int64")."""
-        return method(self.child, parts[0], f'cast("{type_name(self.type)}")')
+        return method_text(self.child, parts[0], f'cast("{type_name(self.type)}")')
 
 
-def castable(given: pa.DataType, wanted: pa.DataType) -> bool:
+def can_cast(given: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether there is a rule from one type to the other."""
     if given == wanted:
         return True
@@ -83,7 +83,7 @@ _RULES: tuple[tuple[Kind, Kind], ...] = (
 
 def cast_target(type: pa.DataType | str) -> pa.DataType:
     """The type to cast to, from its name or itself."""
-    return declared_type(type)
+    return parse_type(type)
 
 
 def _hint(given: pa.DataType, wanted: pa.DataType) -> str:
@@ -102,4 +102,4 @@ def _hint(given: pa.DataType, wanted: pa.DataType) -> str:
 
 def _targets(given: pa.DataType) -> list[str]:
     names = ("bool", "int64", "float64", "string", "binary", "date", "timestamp")
-    return [name for name in names if castable(given, declared_type(name))]
+    return [name for name in names if can_cast(given, parse_type(name))]

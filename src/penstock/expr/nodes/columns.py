@@ -9,10 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.errors import SchemaError, nearest_first
-from penstock.expr.declared import declared_type
-from penstock.expr.failure import RowFailure
-from penstock.expr.node import is_text, method
+from penstock.errors import RowFailure, SchemaError, nearest_first
+from penstock.expr.node import is_nonempty_text, method_text
+from penstock.expr.schema import parse_type
 from penstock.expr.signature import Operand, Signature
 from penstock.expr.surface import Expr
 from penstock.expr.values import (
@@ -41,7 +40,7 @@ class Column(Expr):
 
     def text(self, parts: tuple[str, ...]) -> str:
         """As typed: col("a")."""
-        return f"col({quoted(self.name)})"
+        return f"col({quote(self.name)})"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -58,10 +57,10 @@ class Literal(Expr):
 
     def text(self, parts: tuple[str, ...]) -> str:
         """As typed: 1, "view", or lit(1, "int8") where the type was said."""
-        shown = _shown(self.value, self.type)
+        shown = _show(self.value, self.type)
         return shown if self.free else f'lit({shown}, "{type_name(self.type)}")'
 
-    def alone(self, text: str) -> str:
+    def standalone_text(self, text: str) -> str:
         """A bare literal is no expression in Python, so it stands as lit(1)."""
         return f"lit({text})" if self.free else text
 
@@ -87,7 +86,7 @@ class Field(Expr):
             raise SchemaError(
                 f'{self.child} has no field "{self.name}"',
                 detail="its fields are " + ", ".join(near),
-                hint=f"use {method(self.child, str(self.child), f'field({quoted(near[0])})')}"
+                hint=f"use {method_text(self.child, str(self.child), f'field({quote(near[0])})')}"
                 if near
                 else None,
             )
@@ -95,7 +94,7 @@ class Field(Expr):
 
     def text(self, parts: tuple[str, ...]) -> str:
         """As typed: col("user").field("id")."""
-        return method(self.child, parts[0], f"field({quoted(self.name)})")
+        return method_text(self.child, parts[0], f"field({quote(self.name)})")
 
 
 def col(name: str) -> Expr:
@@ -104,7 +103,7 @@ def col(name: str) -> Expr:
     >>> col("price") * 2
     col("price") * 2
     """
-    if not is_text(name):
+    if not is_nonempty_text(name):
         raise SchemaError(f"{name!r} cannot name a column", hint='name it by a string: col("price")')
     return Column(name)
 
@@ -118,20 +117,20 @@ def lit(value: object, type: pa.DataType | str | None = None) -> Expr:
     if isinstance(value, Expr):
         raise SchemaError(f"{value} is already an expression", hint=f"use it as it is: {value}")
     if type is None:
-        return _untyped(unwrapped(value) if isinstance(value, np.generic) else value)
-    wanted = declared_type(type)
+        return _untyped_literal(unwrapped(value) if isinstance(value, np.generic) else value)
+    wanted = parse_type(type)
     try:
         return Literal(from_python(value, wanted), wanted, free=False)
     except RowFailure as failure:
         raise SchemaError(failure.reason, hint="give a value of the type, or leave the type out") from None
 
 
-def lift(value: object) -> Expr:
+def to_expr(value: object) -> Expr:
     """The expression itself, or the literal of a Python value."""
     return value if isinstance(value, Expr) else lit(value)
 
 
-def _untyped(value: object) -> Literal:
+def _untyped_literal(value: object) -> Literal:
     if isinstance(value, int) and not isinstance(value, bool):
         low, high = integer_range(pa.int64())
         if not low <= value <= high:
@@ -172,16 +171,16 @@ def _hint_for(value: object) -> str:
     return "compute it in a row function instead"
 
 
-def _shown(value: object, type: pa.DataType) -> str:
+def _show(value: object, type: pa.DataType) -> str:
     if isinstance(value, str):
-        return quoted(value)
+        return quote(value)
     try:
         return repr(to_python(value, type))
     except RowFailure:  # a time that datetime cannot show
         return repr(value)
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """The text in double quotes, escaped as Python and JSON both read it."""
     return (
         '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t") + '"'

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.errors import SchemaError
-from penstock.expr.node import Node, method, operand
-from penstock.expr.nodes.columns import Literal, lift
-from penstock.expr.signature import BOOL, Operand, Signature, common, is_comparable, need
+from penstock.expr.node import Node, method_text, operand_text
+from penstock.expr.nodes.columns import Literal, to_expr
+from penstock.expr.signature import BOOL, Operand, Signature, common_type, is_comparable, require_type
 from penstock.expr.surface import Expr
 from penstock.frozen import dataclass
 
@@ -26,7 +26,7 @@ class Comparison(Expr):
     left: Expr
     right: Expr
     operator: ClassVar[str]
-    binds: ClassVar[int] = 1
+    precedence: ClassVar[int] = 1
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """Both operands on their common type; true or false comes out."""
@@ -35,7 +35,9 @@ class Comparison(Expr):
 
     def text(self, parts: tuple[str, ...]) -> str:
         """As typed: col("a") > 1."""
-        left, right = (operand(c, p, self.binds + 1) for c, p in zip(self.children(), parts, strict=True))
+        left, right = (
+            operand_text(c, p, self.precedence + 1) for c, p in zip(self.children(), parts, strict=True)
+        )
         return f"{left} {self.operator} {right}"
 
 
@@ -96,7 +98,7 @@ class Between(Expr):
 
     def text(self, parts: tuple[str, ...]) -> str:
         """As typed: col("a").between(1, 2)."""
-        return method(self.child, parts[0], f"between({parts[1]}, {parts[2]})")
+        return method_text(self.child, parts[0], f"between({parts[1]}, {parts[2]})")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -121,14 +123,14 @@ class IsIn(Expr):
 
     def text(self, parts: tuple[str, ...]) -> str:
         """As typed: col("a").is_in([1, 2])."""
-        return method(self.child, parts[0], f"is_in([{', '.join(self.own_fields())}])")
+        return method_text(self.child, parts[0], f"is_in([{', '.join(self.own_fields())}])")
 
 
-def is_in_values(values: Iterable[object]) -> tuple[Literal, ...]:
+def to_literals(values: Iterable[object]) -> tuple[Literal, ...]:
     """The literals of `is_in`; null is refused, because nothing equals it."""
     if isinstance(values, str | bytes | Expr) or not isinstance(values, Iterable):
         raise SchemaError(f"is_in needs a list, not {values!r}", hint=f"write .is_in([{values!r}])")
-    return tuple(_is_in_value(lift(value)) for value in values)
+    return tuple(_is_in_value(to_expr(value)) for value in values)
 
 
 def _is_in_value(value: Expr) -> Literal:
@@ -145,8 +147,10 @@ def _is_in_value(value: Expr) -> Literal:
 
 def _comparable(node: Expr, operands: tuple[Operand, ...]) -> pa.DataType:
     for each in operands:
-        need(node, each, is_comparable, "values with an order", "compare one of its fields, or its length")
-    return common(node, operands, _hint([each.type for each in operands]))
+        require_type(
+            node, each, is_comparable, "values with an order", "compare one of its fields, or its length"
+        )
+    return common_type(node, operands, _hint([each.type for each in operands]))
 
 
 def _hint(types: list[pa.DataType]) -> str:

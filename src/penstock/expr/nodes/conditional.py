@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.errors import SchemaError
-from penstock.expr.node import Sees, method, operand
-from penstock.expr.nodes.columns import lift, lit
-from penstock.expr.signature import BOOL, Operand, Signature, common, need
+from penstock.expr.node import InputHandling, method_text, operand_text
+from penstock.expr.nodes.columns import lit, to_expr
+from penstock.expr.signature import BOOL, Operand, Signature, common_type, require_type
 from penstock.expr.surface import Expr
 from penstock.frozen import dataclass
 
@@ -26,22 +26,24 @@ class Case(Expr):
     conditions: tuple[Expr, ...]
     values: tuple[Expr, ...]
     default: Expr
-    sees: ClassVar[Sees] = Sees.FAILURES
+    input_handling: ClassVar[InputHandling] = InputHandling.FAILURES
 
     def when(self, condition: object) -> When:
         """One more condition, asked if none before it holds."""
-        return When(lift(condition), self)
+        return When(to_expr(condition), self)
 
     def otherwise(self, value: object) -> Case:
         """The value if no condition holds."""
-        return Case(self.conditions, self.values, lift(value))
+        return Case(self.conditions, self.values, to_expr(value))
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """Conditions are true or false; all values meet on one type."""
         asked, values = operands[: len(self.conditions)], operands[len(self.conditions) :]
         for each in asked:
-            need(self, each, kind.is_boolean, "conditions", 'compare it with something: when(col("a") > 0)')
-        met = common(self, values, "cast one of the values, so that all have one type")
+            require_type(
+                self, each, kind.is_boolean, "conditions", 'compare it with something: when(col("a") > 0)'
+            )
+        met = common_type(self, values, "cast one of the values, so that all have one type")
         return Signature((BOOL,) * len(asked) + (met,) * len(values), met)
 
     def text(self, parts: tuple[str, ...]) -> str:
@@ -62,9 +64,9 @@ class When:
     def then(self, value: object) -> Case:
         """The value if the condition holds."""
         if self.before is None:
-            return Case((self.condition,), (lift(value),), lit(None))
+            return Case((self.condition,), (to_expr(value),), lit(None))
         before = self.before
-        return Case((*before.conditions, self.condition), (*before.values, lift(value)), before.default)
+        return Case((*before.conditions, self.condition), (*before.values, to_expr(value)), before.default)
 
 
 def when(condition: object) -> When:
@@ -74,7 +76,7 @@ def when(condition: object) -> When:
     >>> when(col("a") > 1).then("big").otherwise("small")
     when(col("a") > 1).then("big").otherwise("small")
     """
-    return When(lift(condition))
+    return When(to_expr(condition))
 
 
 # Null: asking for it, and replacing it.
@@ -91,17 +93,17 @@ class NullTest(Expr):
 
     child: Expr
     name: ClassVar[str]
-    sees: ClassVar[Sees] = Sees.NULLS
+    input_handling: ClassVar[InputHandling] = InputHandling.NULLS
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """Any type in, true or false out."""
         if kind.is_null(operands[0].type):
-            common(self, operands, _HINT)
+            common_type(self, operands, _HINT)
         return Signature((operands[0].type,), BOOL)
 
     def text(self, parts: tuple[str, ...]) -> str:
         """As typed: col("a").is_null()."""
-        return method(self.child, parts[0], f"{self.name}()")
+        return method_text(self.child, parts[0], f"{self.name}()")
 
 
 class IsNull(NullTest):
@@ -123,11 +125,11 @@ class IsNan(NullTest):
 
     __slots__ = ()
     name = "is_nan"
-    sees = Sees.VALUES
+    input_handling = InputHandling.STRICT
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """A float in, true or false out."""
-        need(self, operands[0], kind.is_floating, "a float", "only floats can be NaN; use .is_null()")
+        require_type(self, operands[0], kind.is_floating, "a float", "only floats can be NaN; use .is_null()")
         return NullTest.signature(self, operands)
 
 
@@ -137,16 +139,16 @@ class FillNull(Expr):
 
     child: Expr
     other: Expr
-    sees: ClassVar[Sees] = Sees.FAILURES
+    input_handling: ClassVar[InputHandling] = InputHandling.FAILURES
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """Both on their common type."""
-        met = common(self, operands, _HINT)
+        met = common_type(self, operands, _HINT)
         return Signature((met, met), met)
 
     def text(self, parts: tuple[str, ...]) -> str:
         """As typed: col("a").fill_null(0)."""
-        return method(self.child, parts[0], f"fill_null({parts[1]})")
+        return method_text(self.child, parts[0], f"fill_null({parts[1]})")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -154,11 +156,11 @@ class Coalesce(Expr):
     """The first value that is not null."""
 
     parts: tuple[Expr, ...]
-    sees: ClassVar[Sees] = Sees.FAILURES
+    input_handling: ClassVar[InputHandling] = InputHandling.FAILURES
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """All on their common type."""
-        met: pa.DataType = common(self, operands, _HINT)
+        met: pa.DataType = common_type(self, operands, _HINT)
         return Signature((met,) * len(operands), met)
 
     def text(self, parts: tuple[str, ...]) -> str:
@@ -175,7 +177,7 @@ def coalesce(*expressions: object) -> Expr:
     """
     if not expressions:
         raise SchemaError("coalesce has nothing to choose from", hint='coalesce(col("a"), 0)')
-    return Coalesce(tuple(lift(each) for each in expressions))
+    return Coalesce(tuple(to_expr(each) for each in expressions))
 
 
 # And, or, not, in three values: `False & null` is False, `True | null` is True, else null stays null.
@@ -192,18 +194,18 @@ class Logic(Expr):
     left: Expr
     right: Expr
     operator: ClassVar[str]
-    sees: ClassVar[Sees] = Sees.FAILURES
+    input_handling: ClassVar[InputHandling] = InputHandling.FAILURES
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """Conditions in, a condition out."""
         for each in operands:
-            need(self, each, kind.is_boolean, "conditions", _LOGIC_HINT)
+            require_type(self, each, kind.is_boolean, "conditions", _LOGIC_HINT)
         return Signature((BOOL, BOOL), BOOL)
 
     def text(self, parts: tuple[str, ...]) -> str:
         """As typed: (col("a") > 1) & col("b")."""
-        left = operand(self.left, parts[0], self.binds)
-        return f"{left} {self.operator} {operand(self.right, parts[1], self.binds + 1)}"
+        left = operand_text(self.left, parts[0], self.precedence)
+        return f"{left} {self.operator} {operand_text(self.right, parts[1], self.precedence + 1)}"
 
 
 class And(Logic):
@@ -211,7 +213,7 @@ class And(Logic):
 
     __slots__ = ()
     operator = "&"
-    binds = 3
+    precedence = 3
 
 
 class Or(Logic):
@@ -219,7 +221,7 @@ class Or(Logic):
 
     __slots__ = ()
     operator = "|"
-    binds = 2
+    precedence = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -227,13 +229,13 @@ class Not(Expr):
     """Whether it does not hold; null for null."""
 
     child: Expr
-    binds: ClassVar[int] = 7
+    precedence: ClassVar[int] = 7
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """A condition in, a condition out."""
-        need(self, operands[0], kind.is_boolean, "a condition", _LOGIC_HINT)
+        require_type(self, operands[0], kind.is_boolean, "a condition", _LOGIC_HINT)
         return Signature((BOOL,), BOOL)
 
     def text(self, parts: tuple[str, ...]) -> str:
         """As typed: ~col("a")."""
-        return f"~{operand(self.child, self.child.alone(parts[0]), self.binds)}"
+        return f"~{operand_text(self.child, self.child.standalone_text(parts[0]), self.precedence)}"

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.errors import SchemaError
-from penstock.expr.declared import declared_type
-from penstock.expr.node import Sees, is_text
-from penstock.expr.nodes.columns import lift
-from penstock.expr.signature import INT64, Operand, Signature, need
+from penstock.expr.node import InputHandling, is_nonempty_text
+from penstock.expr.nodes.columns import to_expr
+from penstock.expr.schema import parse_type
+from penstock.expr.signature import INT64, Operand, Signature, require_type
 from penstock.expr.surface import Expr
 from penstock.expr.values import type_name
 from penstock.frozen import dataclass
@@ -29,12 +29,12 @@ class Hash(Expr):
     """The 64-bit hash of all values together; never null."""
 
     parts: tuple[Expr, ...]
-    sees: ClassVar[Sees] = Sees.NULLS
+    input_handling: ClassVar[InputHandling] = InputHandling.NULLS
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """Any simple types in, int64 out."""
         for each in operands:
-            need(
+            require_type(
                 self, each, _hashable, "simple values", "hash the fields one by one, or a decimal as float64"
             )
         types = tuple(INT64 if kind.is_null(each.type) else each.type for each in operands)
@@ -54,7 +54,7 @@ def hash(*expressions: object) -> Expr:
     """
     if not expressions:
         raise SchemaError("hash has nothing to hash", hint='hash(col("a"), col("b"))')
-    return Hash(tuple(lift(each) for each in expressions))
+    return Hash(tuple(to_expr(each) for each in expressions))
 
 
 def _hashable(type: pa.DataType) -> bool:
@@ -91,6 +91,6 @@ def spark_expr(sql: str, type: object) -> Expr:
     >>> spark_expr("soundex(name)", "string")
     spark_expr("soundex(name)", "string")
     """
-    if not is_text(sql) or not sql.strip():
+    if not is_nonempty_text(sql) or not sql.strip():
         raise SchemaError(f"spark_expr({sql!r}) is no SQL", hint='spark_expr("soundex(name)", "string")')
-    return SparkSql(sql, declared_type(type))
+    return SparkSql(sql, parse_type(type))

@@ -9,12 +9,11 @@ from typing import NoReturn
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.errors import SchemaError
-from penstock.expr.declared import declared_type
-from penstock.expr.failure import RowFailure
-from penstock.expr.node import is_text, is_whole, method
-from penstock.expr.nodes.columns import quoted
-from penstock.expr.signature import INT64, STRING, Operand, Signature, is_numeric, need
+from penstock.errors import RowFailure, SchemaError
+from penstock.expr.node import is_int32, is_nonempty_text, method_text
+from penstock.expr.nodes.columns import quote
+from penstock.expr.schema import parse_type
+from penstock.expr.signature import INT64, STRING, Operand, Signature, is_numeric, require_type
 from penstock.expr.surface import Expr
 from penstock.expr.values import from_python, type_name
 from penstock.frozen import dataclass
@@ -28,7 +27,7 @@ class ListFunction(Expr):
 
     def element(self, operand: Operand) -> pa.DataType:
         """The type of the list's items; SchemaError if it is no list."""
-        need(self, operand, kind.is_list, "a list", 'make one with .str.split(",")')
+        require_type(self, operand, kind.is_list, "a list", 'make one with .str.split(",")')
         return operand.type.value_type
 
 
@@ -44,7 +43,7 @@ class ListLength(ListFunction):
 
     def text(self, parts: tuple[str, ...]) -> str:
         """As typed: col("a").list.length()."""
-        return method(self.child, parts[0], "list.length()")
+        return method_text(self.child, parts[0], "list.length()")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -54,7 +53,7 @@ class ListItem(ListFunction):
     index: int
 
     def __post_init__(self) -> None:
-        if not is_whole(self.index):
+        if not is_int32(self.index):
             raise SchemaError(
                 f"a list has no item {self.index!r}", hint=".list.item(0) is the first, -1 the last"
             )
@@ -66,7 +65,7 @@ class ListItem(ListFunction):
 
     def text(self, parts: tuple[str, ...]) -> str:
         """As typed: col("a").list.item(0)."""
-        return method(self.child, parts[0], f"list.item({self.index})")
+        return method_text(self.child, parts[0], f"list.item({self.index})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,21 +103,21 @@ class JsonValue(Expr):
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """Text in, the type named out."""
-        need(self, operands[0], kind.is_string, "text", "use .field(name) for a struct")
+        require_type(self, operands[0], kind.is_string, "text", "use .field(name) for a struct")
         return Signature((STRING,), self.type)
 
     def text(self, parts: tuple[str, ...]) -> str:
         """As typed: col("body").json("user.id", "int64")."""
-        return method(self.child, parts[0], f'json({quoted(self.path)}, "{type_name(self.type)}")')
+        return method_text(self.child, parts[0], f'json({quote(self.path)}, "{type_name(self.type)}")')
 
 
 def json_target(path: str, type: pa.DataType | str) -> pa.DataType:
     """The declared type of a JSON scalar; the path is checked as well."""
-    if not is_text(path) or not _PATH.fullmatch(path):
+    if not is_nonempty_text(path) or not _PATH.fullmatch(path):
         raise SchemaError(
             f"{path!r} is not a path into JSON", hint='use one such as "user.id" or "items[0].price"'
         )
-    wanted = declared_type(type)
+    wanted = parse_type(type)
     if not (is_numeric(wanted) or kind.is_boolean(wanted) or kind.is_string(wanted)):
         raise SchemaError(
             f"JSON has no {type_name(wanted)}",
@@ -128,7 +127,7 @@ def json_target(path: str, type: pa.DataType | str) -> pa.DataType:
     return wanted
 
 
-def steps_of(path: str) -> tuple[str | int, ...]:
+def parse_path(path: str) -> tuple[str | int, ...]:
     """The path taken apart: names and indices.
 
     >>> steps_of("items[0].price")
@@ -137,10 +136,10 @@ def steps_of(path: str) -> tuple[str | int, ...]:
     return tuple(int(index) if index else name for index, name in _PART.findall(path))
 
 
-def extract(text: str, steps: tuple[str | int, ...], type: pa.DataType) -> object:
+def extract_json(text: str, steps: tuple[str | int, ...], type: pa.DataType) -> object:
     """The plain value at the end of the steps; RowFailure if the text or the value is not right."""
     try:
-        found = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_without_repeats)
+        found = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_repeated_keys)
     except (ValueError, RecursionError) as problem:
         raise RowFailure(f"malformed JSON ({problem}): {text!r:.80}") from None
     for step in steps:
@@ -153,11 +152,11 @@ def extract(text: str, steps: tuple[str | int, ...], type: pa.DataType) -> objec
     return from_python(found, type)
 
 
-def _no_constant(name: str) -> NoReturn:
+def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def _refuse_repeated_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a key is repeated")

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.errors import SchemaError
-from penstock.expr.node import is_text, is_whole, method
-from penstock.expr.nodes.columns import lift, quoted
-from penstock.expr.signature import BOOL, INT64, STRING, Operand, Signature, need
+from penstock.expr.node import is_int32, is_nonempty_text, method_text
+from penstock.expr.nodes.columns import quote, to_expr
+from penstock.expr.signature import BOOL, INT64, STRING, Operand, Signature, require_type
 from penstock.expr.surface import Expr
 from penstock.frozen import dataclass
 
@@ -32,7 +32,7 @@ class StringFunction(Expr):
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """Text in, the function's type out."""
-        need(self, operands[0], kind.is_string, "text", _HINT)
+        require_type(self, operands[0], kind.is_string, "text", _HINT)
         return Signature((STRING,), self.result)
 
     def arguments(self) -> str:
@@ -41,7 +41,7 @@ class StringFunction(Expr):
 
     def text(self, parts: tuple[str, ...]) -> str:
         """As typed: col("a").str.lower()."""
-        return method(self.child, parts[0], f"str.{self.name}({self.arguments()})")
+        return method_text(self.child, parts[0], f"str.{self.name}({self.arguments()})")
 
 
 class Lower(StringFunction):
@@ -83,7 +83,7 @@ class PatternFunction(StringFunction):
 
     def arguments(self) -> str:
         """The pattern."""
-        return quoted(self.pattern)
+        return quote(self.pattern)
 
 
 class Contains(PatternFunction):
@@ -136,7 +136,7 @@ class Replace(PatternFunction):
 
     def arguments(self) -> str:
         """The pattern and its replacement."""
-        return f"{quoted(self.pattern)}, {quoted(self.replacement)}"
+        return f"{quote(self.pattern)}, {quote(self.replacement)}"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -147,12 +147,12 @@ class Strip(StringFunction):
     name: ClassVar[str] = "strip"
 
     def __post_init__(self) -> None:
-        if not is_text(self.characters):
+        if not is_nonempty_text(self.characters):
             raise SchemaError(f"strip needs characters, not {self.characters!r}", hint='.str.strip(" \\t")')
 
     def arguments(self) -> str:
         """The characters, unless they are white space."""
-        return "" if self.characters == WHITE_SPACE else quoted(self.characters)
+        return "" if self.characters == WHITE_SPACE else quote(self.characters)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -165,7 +165,7 @@ class Slice(StringFunction):
 
     def __post_init__(self) -> None:
         count = 0 if self.length is None else self.length
-        if not (is_whole(self.start) and is_whole(count)):
+        if not (is_int32(self.start) and is_int32(count)):
             raise SchemaError(
                 f"slice needs plain whole numbers, not {self.start!r}, {self.length!r}",
                 hint=".str.slice(0, 3)",
@@ -189,7 +189,7 @@ class Concat(Expr):
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """Text in, text out."""
         for each in operands:
-            need(self, each, kind.is_string, "text", _HINT)
+            require_type(self, each, kind.is_string, "text", _HINT)
         return Signature((STRING,) * len(operands), STRING)
 
     def text(self, parts: tuple[str, ...]) -> str:
@@ -206,7 +206,7 @@ def concat(*expressions: object) -> Expr:
     """
     if not expressions:
         raise SchemaError("concat has nothing to join", hint='concat(col("a"), "-", col("b"))')
-    return Concat(tuple(lift(each) for each in expressions))
+    return Concat(tuple(to_expr(each) for each in expressions))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.errors import SchemaError, TimeError
-from penstock.expr.node import method, operand
-from penstock.expr.nodes.columns import lift
-from penstock.expr.signature import INT64, Operand, Signature, need
+from penstock.expr.node import method_text, operand_text
+from penstock.expr.nodes.columns import to_expr
+from penstock.expr.signature import INT64, Operand, Signature, require_type
 from penstock.expr.surface import Expr
 from penstock.frozen import dataclass
 from penstock.timing.duration import MICROS, micros, spell
@@ -38,12 +38,12 @@ class TimePart(Expr):
         test, wanted = (
             (_is_time, "a date or timestamp") if self.part in DATE_PARTS else (_is_moment, "a timestamp")
         )
-        need(self, operands[0], test, wanted, _HINT)
+        require_type(self, operands[0], test, wanted, _HINT)
         return Signature((operands[0].type,), INT64)
 
     def text(self, parts: tuple[str, ...]) -> str:
         """As typed: col("t").dt.year()."""
-        return method(self.child, parts[0], f"dt.{self.part}()")
+        return method_text(self.child, parts[0], f"dt.{self.part}()")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -61,12 +61,12 @@ class Epoch(Expr):
         hint = f'use .dt.epoch("d"), or .cast("timestamp").dt.epoch("{self.unit}")'
         if kind.is_date32(operands[0].type) and self.unit != "d":
             raise SchemaError(f"{self} needs a timestamp, and {self.child} is a date", hint=hint)
-        need(self, operands[0], _is_time, "a date or timestamp", _HINT)
+        require_type(self, operands[0], _is_time, "a date or timestamp", _HINT)
         return Signature((operands[0].type,), INT64)
 
     def text(self, parts: tuple[str, ...]) -> str:
         """As typed: col("t").dt.epoch("ms")."""
-        return method(self.child, parts[0], f'dt.epoch("{self.unit}")')
+        return method_text(self.child, parts[0], f'dt.epoch("{self.unit}")')
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -81,7 +81,7 @@ class FromEpoch(Expr):
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """An integer in, timestamp[us] out."""
-        need(self, operands[0], kind.is_signed_integer, "whole numbers", 'cast it: .cast("int64")')
+        require_type(self, operands[0], kind.is_signed_integer, "whole numbers", 'cast it: .cast("int64")')
         return Signature((INT64,), pa.timestamp("us"))
 
     def text(self, parts: tuple[str, ...]) -> str:
@@ -101,12 +101,12 @@ class Truncate(Expr):
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """The timestamp's type stays."""
-        need(self, operands[0], _is_moment, "a timestamp", _HINT)
+        require_type(self, operands[0], _is_moment, "a timestamp", _HINT)
         return Signature((operands[0].type,), operands[0].type)
 
     def text(self, parts: tuple[str, ...]) -> str:
         """As typed: col("t").dt.truncate("10 s")."""
-        return method(self.child, parts[0], f'dt.truncate("{spell(self.micros)}")')
+        return method_text(self.child, parts[0], f'dt.truncate("{spell(self.micros)}")')
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -115,7 +115,7 @@ class Shift(Expr):
 
     child: Expr
     micros: int
-    binds: ClassVar[int] = 5
+    precedence: ClassVar[int] = 5
 
     def __post_init__(self) -> None:
         _check_length(self.micros)
@@ -123,13 +123,13 @@ class Shift(Expr):
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """The timestamp's type stays."""
         hint = "join text with concat(a, b)" if kind.is_string(operands[0].type) else _HINT
-        need(self, operands[0], _is_moment, "a timestamp", hint)
+        require_type(self, operands[0], _is_moment, "a timestamp", hint)
         return Signature((operands[0].type,), operands[0].type)
 
     def text(self, parts: tuple[str, ...]) -> str:
         """As typed: col("t") + "10 s"."""
         sign = "-" if self.micros < 0 else "+"
-        return f'{operand(self.child, parts[0], self.binds)} {sign} "{spell(abs(self.micros))}"'
+        return f'{operand_text(self.child, parts[0], self.precedence)} {sign} "{spell(abs(self.micros))}"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def from_epoch(count: object, unit: str) -> Expr:
     >>> from_epoch(col("t"), "ms")
     from_epoch(col("t"), "ms")
     """
-    return FromEpoch(lift(count), unit)
+    return FromEpoch(to_expr(count), unit)
 
 
 def shift_micros(duration: str | timedelta) -> int:

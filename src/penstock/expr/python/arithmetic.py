@@ -7,7 +7,7 @@ import math
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.expr.failure import RowFailure
+from penstock.errors import RowFailure
 from penstock.expr.nodes.arithmetic import (
     Absolute,
     Add,
@@ -23,74 +23,74 @@ from penstock.expr.nodes.arithmetic import (
     Sqrt,
     Subtract,
 )
-from penstock.expr.program import Line
-from penstock.expr.python.rule import Function, rule
+from penstock.expr.program import Instruction
+from penstock.expr.python.lower import Function, lower_node
 from penstock.expr.values import integer_range, type_name
 
 
-@rule.register
-def _add(node: Add, line: Line) -> Function:
-    return lambda a, b: in_range(a + b, line.type)
+@lower_node.register
+def _add(node: Add, instruction: Instruction) -> Function:
+    return lambda a, b: check_range(a + b, instruction.type)
 
 
-@rule.register
-def _subtract(node: Subtract, line: Line) -> Function:
-    return lambda a, b: in_range(a - b, line.type)
+@lower_node.register
+def _subtract(node: Subtract, instruction: Instruction) -> Function:
+    return lambda a, b: check_range(a - b, instruction.type)
 
 
-@rule.register
-def _multiply(node: Multiply, line: Line) -> Function:
-    return lambda a, b: in_range(a * b, line.type)
+@lower_node.register
+def _multiply(node: Multiply, instruction: Instruction) -> Function:
+    return lambda a, b: check_range(a * b, instruction.type)
 
 
-@rule.register
-def _divide(node: Divide, line: Line) -> Function:
+@lower_node.register
+def _divide(node: Divide, instruction: Instruction) -> Function:
     return lambda a, b: a / _divisor(b)
 
 
-@rule.register
-def _floor_divide(node: FloorDivide, line: Line) -> Function:
-    return lambda a, b: in_range(a // _divisor(b), line.type)
+@lower_node.register
+def _floor_divide(node: FloorDivide, instruction: Instruction) -> Function:
+    return lambda a, b: check_range(a // _divisor(b), instruction.type)
 
 
-@rule.register
-def _modulo(node: Modulo, line: Line) -> Function:
+@lower_node.register
+def _modulo(node: Modulo, instruction: Instruction) -> Function:
     return lambda a, b: a % _divisor(b)
 
 
-@rule.register
-def _power(node: Power, line: Line) -> Function:
+@lower_node.register
+def _power(node: Power, instruction: Instruction) -> Function:
     return _ieee_power
 
 
-@rule.register
-def _negate(node: Negate, line: Line) -> Function:
-    return lambda a: in_range(-a, line.type)
+@lower_node.register
+def _negate(node: Negate, instruction: Instruction) -> Function:
+    return lambda a: check_range(-a, instruction.type)
 
 
-@rule.register
-def _absolute(node: Absolute, line: Line) -> Function:
-    return lambda a: in_range(abs(a), line.type)
+@lower_node.register
+def _absolute(node: Absolute, instruction: Instruction) -> Function:
+    return lambda a: check_range(abs(a), instruction.type)
 
 
-@rule.register
-def _floor(node: Floor, line: Line) -> Function:
+@lower_node.register
+def _floor(node: Floor, instruction: Instruction) -> Function:
     return lambda a: _whole(a, math.floor)
 
 
-@rule.register
-def _ceil(node: Ceil, line: Line) -> Function:
+@lower_node.register
+def _ceil(node: Ceil, instruction: Instruction) -> Function:
     return lambda a: _whole(a, math.ceil)
 
 
-@rule.register
-def _sqrt(node: Sqrt, line: Line) -> Function:
+@lower_node.register
+def _sqrt(node: Sqrt, instruction: Instruction) -> Function:
     return lambda a: math.nan if a < 0 else math.sqrt(a)
 
 
-@rule.register
-def _round(node: Round, line: Line) -> Function:
-    if kind.is_signed_integer(line.type):
+@lower_node.register
+def _round(node: Round, instruction: Instruction) -> Function:
+    if kind.is_signed_integer(instruction.type):
         return lambda a: a
     scale = 10.0**node.digits
 
@@ -102,7 +102,7 @@ def _round(node: Round, line: Line) -> Function:
     return rounded
 
 
-def in_range(value: int | float, type: pa.DataType) -> int | float:
+def check_range(value: int | float, type: pa.DataType) -> int | float:
     """The value itself, or RowFailure when it is an integer beyond its type."""
     if isinstance(value, int):
         low, high = integer_range(type)

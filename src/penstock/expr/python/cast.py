@@ -11,11 +11,11 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.expr.failure import RowFailure
+from penstock.errors import RowFailure
 from penstock.expr.nodes.cast import Cast
-from penstock.expr.program import Line
-from penstock.expr.python.arithmetic import in_range
-from penstock.expr.python.rule import Function, rule
+from penstock.expr.program import Instruction
+from penstock.expr.python.arithmetic import check_range
+from penstock.expr.python.lower import Function, lower_node
 from penstock.expr.python.time import DAY, calendar
 from penstock.expr.signature import is_numeric
 from penstock.expr.values import WIDE, days_of, type_name
@@ -29,9 +29,9 @@ _MOMENT = re.compile(
 )
 
 
-@rule.register
-def _cast(node: Cast, line: Line) -> Function:
-    given, wanted = line.operands[0], line.type
+@lower_node.register
+def _cast(node: Cast, instruction: Instruction) -> Function:
+    given, wanted = instruction.operands[0], instruction.type
     if given == wanted:
         return lambda value: value
     convert = _from_text(wanted) if kind.is_string(given) else _from_value(given, wanted)
@@ -57,7 +57,7 @@ def _from_value(given: pa.DataType, wanted: pa.DataType) -> Function:
     if kind.is_timestamp(given):
         return lambda value, _: value // DAY if kind.is_date32(wanted) else value
     if kind.is_date32(given):
-        return lambda value, _: in_range(value * DAY, wanted)
+        return lambda value, _: check_range(value * DAY, wanted)
     if kind.is_signed_integer(wanted):
         return _whole_number
     if kind.is_decimal128(wanted):
@@ -69,7 +69,7 @@ def _from_value(given: pa.DataType, wanted: pa.DataType) -> Function:
 def _whole_number(value: float, wanted: pa.DataType) -> int | float:
     if not math.isfinite(value):
         raise RowFailure(f"{value} cannot become {type_name(wanted)}")
-    return in_range(int(value), wanted)
+    return check_range(int(value), wanted)
 
 
 def _simple_text(value: int, wanted: pa.DataType) -> str:
@@ -97,7 +97,7 @@ def _int_of(text: str, wanted: pa.DataType) -> int | float:
     sign, digits = ("-" if text[0] == "-" else ""), text.lstrip("+-").lstrip("0")
     if len(digits) > 20:
         raise RowFailure(f"{text:.40} overflows {type_name(wanted)}")
-    return in_range(int(sign + (digits or "0")), wanted)
+    return check_range(int(sign + (digits or "0")), wanted)
 
 
 def _float_of(text: str, wanted: pa.DataType) -> float:

@@ -18,9 +18,9 @@ from penstock.expr.nodes.comparison import (
     LessEqual,
     NotEqual,
 )
-from penstock.expr.program import Line
-from penstock.expr.python.rule import Function, rule
-from penstock.expr.signature import converted
+from penstock.expr.program import Instruction
+from penstock.expr.python.lower import Function, lower_node
+from penstock.expr.signature import convert_literal
 
 _OPERATORS: dict[type[Comparison], Callable[[Any, Any], bool]] = {
     Equal: operator.eq,
@@ -32,24 +32,24 @@ _OPERATORS: dict[type[Comparison], Callable[[Any, Any], bool]] = {
 }
 
 
-def order(value: object) -> tuple[bool, object]:
+def sort_key(value: object) -> tuple[bool, object]:
     """The value's place in the total order of its type."""
     is_nan = isinstance(value, float) and math.isnan(value)
     return (is_nan, 0.0 if is_nan else value)
 
 
-@rule.register
-def _comparison(node: Comparison, line: Line) -> Function:
+@lower_node.register
+def _comparison(node: Comparison, instruction: Instruction) -> Function:
     holds = _OPERATORS[type(node)]
-    return lambda a, b: holds(order(a), order(b))
+    return lambda a, b: holds(sort_key(a), sort_key(b))
 
 
-@rule.register
-def _between(node: Between, line: Line) -> Function:
-    return lambda a, low, high: order(low) <= order(a) <= order(high)
+@lower_node.register
+def _between(node: Between, instruction: Instruction) -> Function:
+    return lambda a, low, high: sort_key(low) <= sort_key(a) <= sort_key(high)
 
 
-@rule.register
-def _is_in(node: IsIn, line: Line) -> Function:
-    wanted = [order(converted(value.value, line.operands[0])) for value in node.values]
-    return lambda a: order(a) in wanted
+@lower_node.register
+def _is_in(node: IsIn, instruction: Instruction) -> Function:
+    wanted = [sort_key(convert_literal(value.value, instruction.operands[0])) for value in node.values]
+    return lambda a: sort_key(a) in wanted

@@ -1,25 +1,198 @@
-"""From an expression to a function of one row.
+"""Expressions as functions of one row of plain values.
 
-Every line of the typed program is computed, also the branches that are not taken; a failure travels until a
-node that may ignore it does, or until the end, where it is raised.
+`lower_python` writes a typed program as the text of one Python function and compiles it. Following the
+program at run time would cost several calls for each of its instructions. Operators that cannot fail stand in
+the text as they are, all others are calls of their rule, which the module of their family registers with
+`lower_node`. Whether an instruction can give null or fail is known from those before it, so most checks are
+left out.
+
+Every instruction is computed, also for branches that are not taken. A failure is an exception as long as no
+node handles failures itself; where one does, a failure is a value (`Failed`) until that node, or the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import singledispatch
+from textwrap import indent
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.types as kind
 
-from penstock.expr.program import resolve
-from penstock.expr.python.write import written
+from penstock.errors import NotSupported, RowFailure
+from penstock.expr.node import InputHandling, Node
+from penstock.expr.nodes.arithmetic import Add, FloorDivide, Modulo, Multiply, Subtract
+from penstock.expr.nodes.columns import Column, Literal
+from penstock.expr.nodes.comparison import Comparison
+from penstock.expr.nodes.conditional import IsNotNull, IsNull, Not
+from penstock.expr.program import Instruction, resolve
 from penstock.expr.surface import Expr
+from penstock.expr.values import float32, integer_range
+from penstock.frozen import dataclass
+
+Function = Callable[..., Any]
+"""A function of the inputs' plain values, which have the types of the instruction's operands."""
+
+# Why: the name lies under our own folder, so that stack traces show users their own frames only.
+_FILE_NAME = f"{__file__} (generated)"
 
 
 def lower_python(expr: Expr, schema: pa.Schema) -> Callable[[Mapping[str, object]], object]:
-    """A function from a row's plain values to the expression's plain value; it raises RowFailure.
+    """Returns a function from a row's plain values to the expression's plain value; it raises RowFailure.
 
     >>> from penstock.expr import col
     >>> lower_python(col("a") + 1, pa.schema({"a": pa.int64()}))({"a": 41})
     42
     """
-    return written(resolve(expr, schema))
+    return _compile_program(resolve(expr, schema))
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Stands for the value of an input that failed."""
+
+    reason: str
+
+
+@singledispatch
+def lower_node(node: Node, instruction: Instruction) -> Function:
+    """Returns the function that computes the node; registered per class by the families.
+
+    Which inputs reach the function is said by `node.input_handling`. It raises RowFailure to fail the row.
+    """
+    raise NotSupported(f"plain Python has no rule for {type(node).__name__}", hint="add it in expr/python/")
+
+
+def compile_function(name: str, text: str, namespace: Mapping[str, object] | None = None) -> Function:
+    """Returns the function of that name which a text defines.
+
+    text       our own: what users wrote is in it as `repr` only
+    namespace  the names that it uses
+    """
+    names: dict[str, Any] = dict(namespace or {})
+    exec(compile(text, _FILE_NAME, "exec"), names)  # noqa: S102  # see above
+    function: Function = names[name]
+    return function
+
+
+_SIGNS: dict[type, str] = {Add: "+", Subtract: "-", Multiply: "*"}
+_DIVISIONS: dict[type, str] = {FloorDivide: "//", Modulo: "%"}
+
+
+def _compile_program(program: Sequence[Instruction]) -> Callable[[Mapping[str, object]], object]:
+    writer = _ProgramWriter(program)
+    text = "\n".join(writer.write(place) for place in range(len(program)))
+    last = len(program) - 1
+    if last in writer.may_fail:
+        text += f"\nif type(v{last}) is Failed:\n    raise RowFailure(v{last}.reason)"
+    text = f"def value_of(row):\n{indent(text, '    ')}\n    return v{last}\n"
+    return compile_function("value_of", text, writer.namespace)
+
+
+class _ProgramWriter:
+    """Writes one statement per instruction, and keeps what is known of the values.
+
+    namespace    the names that the statements use
+    may_be_null  the instructions whose value may be null
+    may_fail     the instructions whose value may be a `Failed`
+    """
+
+    def __init__(self, program: Sequence[Instruction]) -> None:
+        self._program = program
+        self._catches = any(each.node.input_handling is InputHandling.FAILURES for each in program)
+        self.namespace: dict[str, object] = {
+            "Failed": Failed,
+            "RowFailure": RowFailure,
+            "float32": float32,
+        }
+        self.may_be_null: set[int] = set()
+        self.may_fail: set[int] = set()
+
+    def write(self, place: int) -> str:
+        """Returns the statement that assigns the value of the instruction at `place`."""
+        instruction = self._program[place]
+        node = instruction.node
+        if isinstance(node, Column):
+            self.may_be_null.add(place)
+            return f"v{place} = row[{node.name!r}]"
+        if isinstance(node, Literal):
+            return self._write_constant(place, node.value)
+        self.namespace[f"f{place}"] = lower_node(node, instruction)
+        inputs = [f"v{at}" for at in instruction.inputs]
+        call = f"v{place} = f{place}({', '.join(inputs)})"
+        inline = _inline_text(instruction, [self._program[at] for at in instruction.inputs])
+        if inline is None:
+            self.may_be_null.add(place)
+            return self._write_guards(place, self._write_call(place, call))
+        if node.input_handling is InputHandling.STRICT and self.may_be_null.intersection(instruction.inputs):
+            self.may_be_null.add(place)
+        statement = f"v{place} = {inline.format(*inputs)}"
+        if type(node) in _SIGNS and kind.is_signed_integer(instruction.type):
+            low, high = integer_range(instruction.type)
+            overflow = indent(self._write_call(place, call), "    ")  # the rule raises and says what is wrong
+            statement += f"\nif not {low} <= v{place} <= {high}:\n{overflow}"
+        return self._write_guards(place, statement)
+
+    def _write_constant(self, place: int, value: object) -> str:
+        if value is None:
+            self.may_be_null.add(place)
+        if kind.is_float32(self._program[place].type) and isinstance(value, float):
+            value = float32(value)
+        self.namespace[f"c{place}"] = value
+        return f"v{place} = c{place}"
+
+    def _write_call(self, place: int, call: str) -> str:
+        """Completes a call of the instruction's rule: its result is rounded, and its failure caught."""
+        if kind.is_float32(self._program[place].type):
+            call += f"\nif type(v{place}) is float:\n    v{place} = float32(v{place})"
+        if not self._catches:
+            return call
+        self.may_fail.add(place)
+        handler = f"except RowFailure as failure:\n    v{place} = Failed(failure.reason)"
+        return f"try:\n{indent(call, '    ')}\n{handler}"
+
+    def _write_guards(self, place: int, statement: str) -> str:
+        """Puts checks before a statement that hand on failures and nulls, unless the node handles them."""
+        instruction = self._program[place]
+        handling = instruction.node.input_handling
+        guards = []
+        if handling is not InputHandling.FAILURES:
+            failing = [at for at in instruction.inputs if at in self.may_fail]
+            guards += [(f"type(v{at}) is Failed", f"v{at}") for at in failing]
+            self.may_fail |= {place} if failing else set()
+        if handling is InputHandling.STRICT:
+            nullable = [at for at in dict.fromkeys(instruction.inputs) if at in self.may_be_null]
+            is_null = " or ".join(f"v{at} is None" for at in nullable)
+            guards += [(is_null, "None")] if nullable else []
+        if not guards:
+            return statement
+        text = "\nel".join(f"if {check}:\n    v{place} = {value}" for check, value in guards)
+        return f"{text}\nelse:\n{indent(statement, '    ')}"
+
+
+def _inline_text(instruction: Instruction, inputs: Sequence[Instruction]) -> str | None:
+    """Returns the text of an operator that cannot fail on its inputs; None where its rule must be called."""
+    node = instruction.node
+    if isinstance(node, Comparison) and all(map(_has_no_nan, instruction.operands)):
+        return f"{{0}} {node.operator} {{1}}"
+    if isinstance(node, Not):
+        return "not {0}"
+    if isinstance(node, IsNull):
+        return "{0} is None"
+    if isinstance(node, IsNotNull):
+        return "{0} is not None"
+    is_integer = kind.is_signed_integer(instruction.type)
+    if type(node) in _SIGNS and (is_integer or kind.is_float64(instruction.type)):
+        return f"{{0}} {_SIGNS[type(node)]} {{1}}"
+    if type(node) in _DIVISIONS and is_integer:
+        divisor = inputs[1].node
+        # Why: the least integer divided by -1 overflows, and division by zero fails.
+        if isinstance(divisor, Literal) and isinstance(divisor.value, int) and divisor.value > 0:
+            return f"{{0}} {_DIVISIONS[type(node)]} {{1}}"
+    return None
+
+
+def _has_no_nan(type_: pa.DataType) -> bool:
+    tests = (kind.is_signed_integer, kind.is_boolean, kind.is_string, kind.is_binary, kind.is_temporal)
+    return any(test(type_) for test in tests)

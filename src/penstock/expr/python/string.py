@@ -1,10 +1,9 @@
-"""Text, lists and JSON in plain Python, whose strings are sequences of code points."""
+"""Text in plain Python, whose strings are sequences of code points."""
 
 from __future__ import annotations
 
 import string as ascii_tables
 
-from penstock.expr.nodes.nested import JsonValue, ListItem, ListLength, extract, steps_of
 from penstock.expr.nodes.string import (
     Concat,
     Contains,
@@ -18,79 +17,63 @@ from penstock.expr.nodes.string import (
     Strip,
     Upper,
 )
-from penstock.expr.program import Line
-from penstock.expr.python.rule import Function, rule
+from penstock.expr.program import Instruction
+from penstock.expr.python.lower import Function, lower_node
 
 _LOWER = str.maketrans(ascii_tables.ascii_uppercase, ascii_tables.ascii_lowercase)
 _UPPER = str.maketrans(ascii_tables.ascii_lowercase, ascii_tables.ascii_uppercase)
 
 
-@rule.register
-def _lower(node: Lower, line: Line) -> Function:
+@lower_node.register
+def _lower(node: Lower, instruction: Instruction) -> Function:
     return lambda text: text.translate(_LOWER)
 
 
-@rule.register
-def _upper(node: Upper, line: Line) -> Function:
+@lower_node.register
+def _upper(node: Upper, instruction: Instruction) -> Function:
     return lambda text: text.translate(_UPPER)
 
 
-@rule.register
-def _length(node: Length, line: Line) -> Function:
+@lower_node.register
+def _length(node: Length, instruction: Instruction) -> Function:
     return len
 
 
-@rule.register
-def _contains(node: Contains, line: Line) -> Function:
+@lower_node.register
+def _contains(node: Contains, instruction: Instruction) -> Function:
     return lambda text: node.pattern in text
 
 
-@rule.register
-def _starts_with(node: StartsWith, line: Line) -> Function:
+@lower_node.register
+def _starts_with(node: StartsWith, instruction: Instruction) -> Function:
     return lambda text: text.startswith(node.pattern)
 
 
-@rule.register
-def _ends_with(node: EndsWith, line: Line) -> Function:
+@lower_node.register
+def _ends_with(node: EndsWith, instruction: Instruction) -> Function:
     return lambda text: text.endswith(node.pattern)
 
 
-@rule.register
-def _split(node: Split, line: Line) -> Function:
+@lower_node.register
+def _split(node: Split, instruction: Instruction) -> Function:
     return lambda text: text.split(node.pattern)
 
 
-@rule.register
-def _replace(node: Replace, line: Line) -> Function:
+@lower_node.register
+def _replace(node: Replace, instruction: Instruction) -> Function:
     return lambda text: text.replace(node.pattern, node.replacement)
 
 
-@rule.register
-def _strip(node: Strip, line: Line) -> Function:
+@lower_node.register
+def _strip(node: Strip, instruction: Instruction) -> Function:
     return lambda text: text.strip(node.characters)
 
 
-@rule.register
-def _slice(node: Slice, line: Line) -> Function:
+@lower_node.register
+def _slice(node: Slice, instruction: Instruction) -> Function:
     return lambda text: text[node.start :][: node.length]
 
 
-@rule.register
-def _concat(node: Concat, line: Line) -> Function:
+@lower_node.register
+def _concat(node: Concat, instruction: Instruction) -> Function:
     return lambda *texts: "".join(texts)
-
-
-@rule.register
-def _list_length(node: ListLength, line: Line) -> Function:
-    return len
-
-
-@rule.register
-def _list_item(node: ListItem, line: Line) -> Function:
-    return lambda items: items[node.index] if -len(items) <= node.index < len(items) else None
-
-
-@rule.register
-def _json(node: JsonValue, line: Line) -> Function:
-    steps = steps_of(node.path)
-    return lambda text: extract(text, steps, node.type)

@@ -11,9 +11,9 @@ from datetime import date, timedelta
 import pyarrow.types as kind
 
 from penstock.expr.nodes.time import UNITS, Epoch, FromEpoch, Shift, TimePart, Truncate
-from penstock.expr.program import Line
-from penstock.expr.python.arithmetic import in_range
-from penstock.expr.python.rule import Function, rule
+from penstock.expr.program import Instruction
+from penstock.expr.python.arithmetic import check_range
+from penstock.expr.python.lower import Function, lower_node
 
 DAY = UNITS["d"]
 _CYCLE_DAYS, _CYCLE_YEARS = 146_097, 400
@@ -29,32 +29,32 @@ def calendar(days: int) -> tuple[int, int, int, int]:
     return day.year + cycles * _CYCLE_YEARS, day.month, day.day, day.weekday()
 
 
-@rule.register
-def _time_part(node: TimePart, line: Line) -> Function:
+@lower_node.register
+def _time_part(node: TimePart, instruction: Instruction) -> Function:
     if node.part in _PER_UNIT:
         length, count = _PER_UNIT[node.part]
         return lambda t: t // length % count
     place = ("year", "month", "day", "weekday").index(node.part)
-    length = 1 if kind.is_date32(line.operands[0]) else DAY
+    length = 1 if kind.is_date32(instruction.operands[0]) else DAY
     return lambda t: calendar(t // length)[place]
 
 
-@rule.register
-def _epoch(node: Epoch, line: Line) -> Function:
-    length = 1 if kind.is_date32(line.operands[0]) else UNITS[node.unit]
+@lower_node.register
+def _epoch(node: Epoch, instruction: Instruction) -> Function:
+    length = 1 if kind.is_date32(instruction.operands[0]) else UNITS[node.unit]
     return lambda t: t // length
 
 
-@rule.register
-def _from_epoch(node: FromEpoch, line: Line) -> Function:
-    return lambda count: in_range(count * UNITS[node.unit], line.type)
+@lower_node.register
+def _from_epoch(node: FromEpoch, instruction: Instruction) -> Function:
+    return lambda count: check_range(count * UNITS[node.unit], instruction.type)
 
 
-@rule.register
-def _truncate(node: Truncate, line: Line) -> Function:
-    return lambda t: in_range(t // node.micros * node.micros, line.type)
+@lower_node.register
+def _truncate(node: Truncate, instruction: Instruction) -> Function:
+    return lambda t: check_range(t // node.micros * node.micros, instruction.type)
 
 
-@rule.register
-def _shift(node: Shift, line: Line) -> Function:
-    return lambda t: in_range(t + node.micros, line.type)
+@lower_node.register
+def _shift(node: Shift, instruction: Instruction) -> Function:
+    return lambda t: check_range(t + node.micros, instruction.type)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from penstock.caller import called_from
+from penstock.caller import find_call_site
 from penstock.connect.protocol import Writer
 from penstock.errors import GraphError, SchemaError, TimeError, nearest_first
 from penstock.expr import Expr
@@ -35,7 +35,7 @@ class Branches:
             raise GraphError(
                 f"there is no branch {branch!r}",
                 step=self._step,
-                where=called_from(),
+                where=find_call_site(),
                 detail=f"the branches are {names}",
                 hint=f'did you mean "{nearest_first(str(branch), self._pipes)[0]}"?',
             )
@@ -60,7 +60,7 @@ class SinkHandle:
         raise GraphError(
             f'nothing comes after a sink: .{name} on sink "{self.step}"',
             step=self.step,
-            where=called_from(),
+            where=find_call_site(),
             hint="put it before .sink(...)",
         )
 
@@ -90,7 +90,7 @@ class Flows(Verbs):
         """
         from penstock.graph.multipipe import MultiPipe
 
-        with placed(name or Split.verb, called_from()):
+        with placed(name or Split.verb, find_call_site()):
             if (function is None) == (not branches) or (function is not None and n is None):
                 raise GraphError(
                     "split takes a function and a number of branches, or branches by name",
@@ -106,7 +106,7 @@ class Flows(Verbs):
         """All rows of several pipes as one; they must have the same columns and the same kind of time."""
         from penstock.graph.multipipe import MultiPipe
 
-        with placed(None, called_from()):
+        with placed(None, find_call_site()):
             if not others:
                 raise GraphError("merge needs another pipe", hint="a.merge(b)")
             stream = self.stream
@@ -155,7 +155,7 @@ class Flows(Verbs):
 
     def feed_back(self, to: str, port: str) -> None:
         """Close a loop: send rows to a control port of an earlier step, which takes them a round later."""
-        with placed(None, called_from()):
+        with placed(None, find_call_site()):
             self.graph.steps.feed_back(to, port, self.feeds, self.stream)
 
     def _one_operator(self) -> Verbs:

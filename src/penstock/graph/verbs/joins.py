@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.caller import called_from
+from penstock.caller import find_call_site
 from penstock.connect.protocol import Reader
 from penstock.errors import GraphError, nearest_first
 from penstock.expr import Expr
@@ -39,12 +39,12 @@ class Joins(Verbs):
         from penstock.graph.multipipe import MultiPipe
 
         key = (*names, *columns)
-        with placed(None, called_from()):
+        with placed(None, find_call_site()):
             if not key:
                 raise GraphError("key_by needs a column", hint='key_by("user"), key_by("region", "user")')
             self.stream.require(*(name for name in names if name not in list(columns)))
         pipe: Any = self.map(columns) if columns else self  # type: ignore[attr-defined]
-        with placed(None, called_from()):
+        with placed(None, find_call_site()):
             pipe.stream.require_key(*key)
         return MultiPipe(pipe.graph, pipe.feeds, replace(pipe.stream, key=key))
 
@@ -76,7 +76,7 @@ class Joins(Verbs):
         device    "auto", "cpu" or "cuda": where windows are kept; "auto" takes a CUDA device if there is one.
                   `ps.Cuda(...)` is "cuda" with limits of your own
         """
-        with placed(name or "window", called_from()):
+        with placed(name or "window", find_call_site()):
             _refuse_misspelt(windows)
             if (window is None) == (not windows):
                 raise GraphError(
@@ -140,7 +140,7 @@ class Joins(Verbs):
                 on_error=on_error,
             )
 
-        with placed(name or WindowJoin.verb, called_from()):
+        with placed(name or WindowJoin.verb, find_call_site()):
             if not isinstance(right, MultiPipe):
                 raise GraphError(
                     f"join takes another pipe, and got {type(right).__name__}", hint="for tables: join_table"

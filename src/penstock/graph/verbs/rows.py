@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from penstock.caller import called_from
+from penstock.caller import find_call_site
 from penstock.errors import FunctionError
 from penstock.expr import Column, Expr, col
 from penstock.graph.steps import placed
@@ -186,7 +186,7 @@ class Transforms(Verbs):
         dedicated: bool = False,
     ) -> MultiPipe:
         """Run an operator with its own driver loop; for several ports use `graph.operator`."""
-        with placed(name or Process.verb, called_from()):
+        with placed(name or Process.verb, find_call_site()):
             made = Process(operator, name=name, parallelism=parallelism, dedicated=dedicated)
             if len(operator.inputs) != 1:
                 raise FunctionError(

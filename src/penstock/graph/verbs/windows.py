@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from penstock.caller import called_from
+from penstock.caller import find_call_site
 from penstock.errors import GraphError
 from penstock.operators.aggregates import Aggregate
 from penstock.operators.choices.device import on_cuda
@@ -85,6 +85,6 @@ class WindowedPipe:
         raise GraphError(
             f"a windowed pipe has no .{name}",
             step=self._name or "window",
-            where=called_from(),
+            where=find_call_site(),
             hint="end the window first: .aggregate(n=ps.count()) or .apply(fn)",
         )

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.lazy import load
+from penstock.lazy import load_module
 
 Function = Callable[..., Any]
 
@@ -112,7 +112,7 @@ class Loop:
     @cached_property
     def compiled(self) -> Function:
         """The function as machine code; the first process builds it, later ones load it."""
-        numba: Any = load("numba")
+        numba: Any = load_module("numba")
         fast: Any = {"reassoc", "nsz"} if self._reassociate else False
         if self._signature is None:
             alone: Function = numba.njit(self._calling_compiled(), cache=False, nogil=True, fastmath=fast)

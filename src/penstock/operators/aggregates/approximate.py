@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from penstock.caller import called_from
+from penstock.caller import find_call_site
 from penstock.errors import SchemaError
 from penstock.expr import Expr
 from penstock.frozen import dataclass
@@ -59,7 +59,7 @@ def quantile(value: str | Expr, q: float) -> Quantile:
     if isinstance(q, bool) or not isinstance(q, (int, float)) or not 0 <= q <= 1:
         raise SchemaError(
             f"quantile {q!r} is not a share",
-            where=called_from(),
+            where=find_call_site(),
             hint="use a number from 0 to 1: 0.5 is the median",
         )
     return Quantile(aggregated(value), q)

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from penstock.caller import called_from, defined_at, name_of
+from penstock.caller import find_call_site, find_definition, name_of
 from penstock.errors import FunctionError, SchemaError
-from penstock.expr.declared import declared_type
+from penstock.expr.schema import parse_type
 from penstock.frozen import dataclass
 from penstock.operators.aggregates.base import Aggregate
 from penstock.operators.function import need_call
@@ -42,7 +42,7 @@ class Fold(Aggregate):
         if self.result is None:
             raise SchemaError(
                 f"fold {name_of(self.combine)} has no result type",
-                where=defined_at(self.lower or self.combine),
+                where=find_definition(self.lower or self.combine),
                 hint='say type="float64", or annotate what lower (or combine) returns',
             )
         return self.result
@@ -95,7 +95,7 @@ def fold(
         if not callable(fn) and (fn is not None or what != "lower"):
             raise FunctionError(
                 f"fold's {what} is {fn!r}, not a function",
-                where=called_from(),
+                where=find_call_site(),
                 hint="write ps.fold(lift, combine, zero, lower)",
             )
     need_call(lift, "row")
@@ -103,7 +103,7 @@ def fold(
     if lower is not None:
         need_call(lower, "part")
     given = type if type is not None else _annotated(lower or combine)
-    result = None if given is None else declared_type(given)
+    result = None if given is None else parse_type(given)
     read = None if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
     return Fold(None, lift, combine, zero, lower, read, result, commutative)
 

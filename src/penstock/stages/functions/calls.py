@@ -12,8 +12,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import FunctionError
-from penstock.expr.failure import RowFailure, reason_of
+from penstock.errors import FunctionError, RowFailure, describe_cause
 from penstock.expr.types import from_python
 from penstock.frozen import dataclass
 from penstock.operators.function import BatchFunction, RowFunction, own_copy
@@ -95,7 +94,7 @@ def plain_rows_of_batch(batch: Batch) -> Sequence[PlainRow]:
 
 def function_error(function: RowFunction, cause: Exception) -> ErrorContext:
     """The function, and why it failed."""
-    return ErrorContext(f"function {function.name}", function.where, cause, reason_of(cause))
+    return ErrorContext(f"function {function.name}", function.where, cause, describe_cause(cause))
 
 
 def check_truth(given: object) -> bool:
@@ -149,7 +148,7 @@ class BatchCaller:
 
     def failed(self, cause: Exception) -> FunctionError:
         """The error of a function that raised."""
-        return self.wrong(f"function {self._function.name} failed on a batch", reason_of(cause))
+        return self.wrong(f"function {self._function.name} failed on a batch", describe_cause(cause))
 
     def given(self, batch: Batch, take: Collect) -> Iterator[tuple[str, Batch]]:
         """The rows in one call; row by row if that fails and errors are let by."""
@@ -225,7 +224,9 @@ class BatchCaller:
         return [f"{self._function} gets whole batches"]
 
     def _error_context(self, cause: Exception) -> ErrorContext:
-        return ErrorContext(f"function {self._function.name}", self._function.where, cause, reason_of(cause))
+        return ErrorContext(
+            f"function {self._function.name}", self._function.where, cause, describe_cause(cause)
+        )
 
 
 def _describe_columns(schema: pa.Schema) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.expr.arrow.evaluated import numbers
+from penstock.expr.arrow.columnar_value import numbers_of
 from penstock.expr.values import days_of, microseconds_of
 from penstock.frozen import dataclass
 from penstock.kernels.compile.user_functions import CheckedFunction
@@ -140,14 +140,14 @@ def _is_within_python_years(column: pa.Array) -> bool:
     least, most = _YEARS.get(column.type.id, (None, None))
     if least is None or most is None:
         return True
-    values = numbers(column)  # 1970 in place of null
+    values = numbers_of(column)  # 1970 in place of null
     return not len(values) or bool(least <= values.min() and values.max() <= most)
 
 
 def _kernel_array(column: pa.Array) -> npt.NDArray[Any]:
     letter = kernel_type_code(column.type)
     assert letter is not None, "the program reads numbers and bools"
-    return numbers(column).astype(_DTYPES[letter], copy=False)
+    return numbers_of(column).astype(_DTYPES[letter], copy=False)
 
 
 def _split_by_nulls(columns: Sequence[pa.Array], n_rows: int) -> tuple[Ints, Ints]:

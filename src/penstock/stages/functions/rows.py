@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from penstock.caller import defined_at, name_of
-from penstock.errors import FunctionError
-from penstock.expr.failure import RowFailure, reason_of
-from penstock.expr.plainly import is_plain_type, looked_at
+from penstock.caller import find_definition, name_of
+from penstock.errors import FunctionError, RowFailure, describe_cause
+from penstock.expr.python.row_check import compile_row_check, has_exact_check
 from penstock.expr.types import from_python, to_plain
 from penstock.operators.aggregates import Fold
 from penstock.operators.function import RowFunction, own_copy
@@ -42,12 +41,14 @@ class WindowFunctionFailure(Exception):
     """A function failed on the part of one window, by its place in the call."""
 
     def __init__(self, place: int, function: Callable[..., Any], cause: Exception) -> None:
-        super().__init__(reason_of(cause))
+        super().__init__(describe_cause(cause))
         self.place, self._function, self._cause = place, function, cause
 
     def error(self, place: str) -> FunctionError:
         """The error, once the window is known."""
-        return window_function_error(name_of(self._function), defined_at(self._function), self._cause, place)
+        return window_function_error(
+            name_of(self._function), find_definition(self._function), self._cause, place
+        )
 
 
 class FoldCaller:
@@ -75,7 +76,9 @@ class FoldCaller:
             function = self._lower or self._combine
             return self.lowered(whole)
         except Exception as cause:
-            raise window_function_error(name_of(function), defined_at(function), cause, place()) from cause
+            raise window_function_error(
+                name_of(function), find_definition(function), cause, place()
+            ) from cause
 
     def lowered(self, whole: object) -> object:
         """The plain result of a window's part; it may raise anything."""
@@ -118,7 +121,7 @@ class ApplyCaller:
 
 def window_function_error(name: str, where: Any, cause: Exception, place: str) -> FunctionError:
     """The error of a function that failed on a window, which `place` names."""
-    return FunctionError(f"function {name} failed on {place}", where=where, detail=reason_of(cause))
+    return FunctionError(f"function {name} failed on {place}", where=where, detail=describe_cause(cause))
 
 
 # Rows of one schema on their way into and out of a user's function, quickly.
@@ -148,7 +151,7 @@ def row_type(schema: pa.Schema) -> RowType:
     The values become the row's own attributes, so that reading one is no call. Not so where a column has the
     name of something that a row has itself.
     """
-    plain = frozenset(field.name for field in schema if is_plain_type(field.type))
+    plain = frozenset(field.name for field in schema if has_exact_check(field.type))
     look_up = Row.__getitem__
 
     def item(row: Row, name: str) -> object:
@@ -177,7 +180,9 @@ def compile_map_step(
 ) -> Callable[[PlainRow], PlainRow]:
     """A function of rows as one of plain values, with as few calls in it as can be."""
     space = {"call": call, "new": new_object, "kind": kind.kind, "put": kind.put}
-    return looked_at(shape.schema, shape.of_any, "row = new(kind); put(row, given); given = call(row)", space)
+    return compile_row_check(
+        shape.schema, shape.of_any, "row = new(kind); put(row, given); given = call(row)", space
+    )
 
 
 class RowValidator:
@@ -190,8 +195,8 @@ class RowValidator:
         self.schema = schema
         self._names = frozenset(schema.names)
         self._whole: dict[type, bool] = {}  # dataclasses: whether they have these fields and no others
-        self._of_dict = looked_at(schema, lambda given: plain_row(given, schema))
-        self.plain: Callable[[object], PlainRow] = looked_at(schema, self.of_any)
+        self._of_dict = compile_row_check(schema, lambda given: plain_row(given, schema))
+        self.plain: Callable[[object], PlainRow] = compile_row_check(schema, self.of_any)
 
     def columns(self, rows: Sequence[PlainRow]) -> pa.RecordBatch:
         """Rows of plain values as a batch."""
@@ -213,4 +218,4 @@ class RowValidator:
 
 def is_exact_type(type_: pa.DataType) -> bool:
     """Whether values that are equal always look the same: not so with zeros, NaN and decimals."""
-    return is_plain_type(type_) and not pa.types.is_floating(type_)
+    return has_exact_check(type_) and not pa.types.is_floating(type_)

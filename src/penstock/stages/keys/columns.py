@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.expr.arrow.evaluated import numbers
+from penstock.expr.arrow.columnar_value import numbers_of
 from penstock.expr.values import from_numpy, valid_in
 from penstock.stages.keys.allocator import MIN_SLOTS, SlotAllocator
 from penstock.stages.keys.index import DictIndex, Index, table_for
@@ -269,7 +269,7 @@ def _sweep(values: KeyValues, used: Ints) -> None:
 
 def _to_words(array: pa.Array) -> Ints:
     """Each value as a word, equal words for equal values; anything in place of null."""
-    values = numbers(array)
+    values = numbers_of(array)
     if kind.is_floating(array.type):
         with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
             values = values + values.dtype.type(0)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.expr.arrow.evaluated import numbers
+from penstock.expr.arrow.columnar_value import numbers_of
 from penstock.expr.values import from_numpy, valid_in
 from penstock.kernels.windows.accumulate import decode_floats
 from penstock.stages.rows.batch import Ints, Mask
@@ -51,8 +51,8 @@ def encode_column(array: pa.Array, form: Form) -> Values:
     if form is Form.COUPON:
         return Values(coupons_of(array), valid)
     if form is Form.WHOLE:
-        return Values(np.ascontiguousarray(numbers(array), np.int64), valid)
-    floats = np.ascontiguousarray(numbers(array), np.float64)
+        return Values(np.ascontiguousarray(numbers_of(array), np.int64), valid)
+    floats = np.ascontiguousarray(numbers_of(array), np.float64)
     return Values(floats.view(np.int64) if form is Form.BITS else floats, valid)
 
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.expr.arrow.evaluated import numbers
+from penstock.expr.arrow.columnar_value import numbers_of
 from penstock.stages.rows.batch import Ints
 
 LG_K = 12
@@ -175,7 +175,7 @@ def coupons_of(array: pa.Array) -> Ints:
 
 def _words(array: pa.Array) -> Words:
     """Numbers as the 64 bits that are hashed."""
-    values = numbers(array)
+    values = numbers_of(array)
     if not kind.is_floating(array.type):
         return np.ascontiguousarray(values, np.int64).view(np.uint64)
     floats = values.astype(np.float64) + 0.0

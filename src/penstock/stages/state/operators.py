@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.expr.failure import RowFailure
-from penstock.expr.plainly import plainly
+from penstock.errors import RowFailure
+from penstock.expr.python.row_check import exact_type_check
 from penstock.expr.types import from_python
 from penstock.operators.accumulator import Accumulator
 from penstock.operators.filter import Filter
@@ -98,7 +98,7 @@ class AccumulateStage(KeyedStage):
     def __init__(self, op: Accumulator, up: Stream, site: Site) -> None:
         super().__init__(op, up, site, op.how, op.new_state)
         self._call, self._state = own_copy(op.how.call), RowValidator(op.state_schema)
-        self._plainly = plainly(op.state_schema.field(0).type)
+        self._plainly = exact_type_check(op.state_schema.field(0).type)
         self._only = op.state_schema.field(0) if len(op.state_schema) == 1 else None
 
     def step(self, values: PlainRow, state: Any) -> tuple[PlainRow, Any]:

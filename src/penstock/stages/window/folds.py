@@ -15,10 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.caller import defined_at, name_of
-from penstock.errors import FunctionError
-from penstock.expr.arrow.evaluated import numbers
-from penstock.expr.failure import reason_of
+from penstock.caller import find_definition, name_of
+from penstock.errors import FunctionError, describe_cause
+from penstock.expr.arrow.columnar_value import numbers_of
 from penstock.expr.types import from_plain
 from penstock.frozen import dataclass
 from penstock.kernels.compile.user_functions import FunctionSource
@@ -57,7 +56,7 @@ class CombineFailed(Exception):
     """Combine failed; `place` counts in what the loop was given, rows or windows, if that is known."""
 
     def __init__(self, rule: Rule, cause: Exception, place: int | None) -> None:
-        super().__init__(reason_of(cause))
+        super().__init__(describe_cause(cause))
         self.rule, self.cause, self.place = rule, cause, place
         self.slot: int | None = None
         self.time: int | None = None
@@ -193,7 +192,7 @@ class Folding:
 
     def _liftable(self, chosen: pa.RecordBatch, valid: Mask | None) -> tuple[Floats, ...] | None:
         """The columns for the compiled lift, which fails on none of the rows; None where it might."""
-        columns = [numbers(column) for column in chosen.columns]
+        columns = [numbers_of(column) for column in chosen.columns]
         whole = [column for column in columns if column.dtype.kind in "iu" and len(column)]
         if any(column.max() > EXACT or column.min() < -EXACT for column in whole):
             return None
@@ -269,7 +268,7 @@ def combining(foldings: Sequence[Folding], site: Site, place: Callable[[Whose], 
         raise FunctionError(
             f"function {name_of(combine)} failed on {on}",
             step=site.step,
-            where=defined_at(combine),
+            where=find_definition(combine),
             detail=str(failed),
             hint="combine must take any two parts, and zero with any part",
         ) from failed.cause

@@ -13,11 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.caller import defined_at, name_of
-from penstock.errors import Where
+from penstock.caller import find_definition, name_of
+from penstock.errors import RowFailure, Where, describe_cause
 from penstock.expr import Expr, lower_python, type_of
 from penstock.expr.arrow.lower import lower_arrow
-from penstock.expr.failure import RowFailure, reason_of
 from penstock.expr.nodes.columns import Column
 from penstock.expr.values import to_numpy
 from penstock.frozen import dataclass
@@ -150,7 +149,7 @@ class Lifting:
         self, name: str, aggregate: Aggregate
     ) -> Callable[[dict[str, object]], ErrorContext | None]:
         if isinstance(aggregate, Fold):
-            who, where = f"function {name_of(aggregate.lift)}", defined_at(aggregate.lift)
+            who, where = f"function {name_of(aggregate.lift)}", find_definition(aggregate.lift)
             lift = self._lift_of(name, aggregate)
             return lambda values: _caught(lift, values, who, where, Exception)
         if aggregate.value is None:
@@ -173,7 +172,7 @@ def _caught(
     try:
         call(values)
     except catches as cause:
-        return ErrorContext(who, where, cause, reason_of(cause))
+        return ErrorContext(who, where, cause, describe_cause(cause))
     return None
 
 

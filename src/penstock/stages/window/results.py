@@ -9,9 +9,8 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import EngineError, FunctionError, TimeError
+from penstock.errors import EngineError, FunctionError, RowFailure, TimeError
 from penstock.expr import compute as pc
-from penstock.expr.failure import RowFailure
 from penstock.expr.types import from_plain, to_plain, to_python
 from penstock.expr.values import from_list, from_numpy
 from penstock.frozen import dataclass

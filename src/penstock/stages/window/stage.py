@@ -16,8 +16,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from penstock.errors import RowFailure
 from penstock.expr import Expr, lower_python
-from penstock.expr.failure import RowFailure
 from penstock.expr.nodes.columns import Column
 from penstock.operators.aggregates import Fold
 from penstock.operators.choices.compiled import why_python

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random as RandomNumbers
 
-from penstock.caller import defined_at
+from penstock.caller import find_definition
 from penstock.engines.local import schedulers
 from penstock.engines.local.schedulers.protocol import Scheduler
-from penstock.errors import EngineError, nearest_first
-from penstock.expr.failure import reason_of
+from penstock.errors import EngineError, describe_cause, nearest_first
 from penstock.frozen import dataclass
 
 
@@ -118,8 +117,8 @@ def make_scheduler(name: str, random: RandomNumbers) -> Scheduler:
         scheduler = factory(random)
     except Exception as cause:
         raise EngineError(
-            f'the factory of scheduler "{name}" raised {reason_of(cause)}',
-            where=defined_at(factory),
+            f'the factory of scheduler "{name}" raised {describe_cause(cause)}',
+            where=find_definition(factory),
             hint=f'it gets the random numbers of the run: register("{name}", lambda random: MyScheduler())',
         ) from cause
     if not callable(getattr(scheduler, "choose", None)):

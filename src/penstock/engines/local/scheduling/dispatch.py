@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 
 from penstock.engines.local.metrics.statistics import COMPLETED, READ_BLOCKED, READY, WRITE_BLOCKED
 from penstock.engines.local.schedulers import Scheduler
-from penstock.errors import EngineError
-from penstock.expr.failure import reason_of
+from penstock.errors import EngineError, describe_cause
 
 if TYPE_CHECKING:
     from penstock.engines.local.tasks.task import Task
@@ -105,7 +104,7 @@ class Dispatcher:
                 return node
             told = f"gave {node!r:.80}, which is none of the nodes that are ready"
         except Exception as cause:
-            told = reason_of(cause)
+            told = describe_cause(cause)
         failure = EngineError(
             f"the scheduler {name} failed", detail=told, hint="choose(ready, worker, now) gives one of ready"
         )

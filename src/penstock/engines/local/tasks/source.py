@@ -6,8 +6,8 @@ from collections import deque
 from typing import Protocol
 
 from penstock.accounts import Accounts
-from penstock.connect.plain import PlainBatch
 from penstock.connect.protocol import SourceBatch
+from penstock.connect.row_batch import RowBatch
 from penstock.crash_points import READ, pass_crash_point
 from penstock.engines.frontiers import Frontier
 from penstock.engines.local.fast_rows.context import RowContext
@@ -190,7 +190,7 @@ class SourceTask(Task):
 
     def _carry(self, batch: SourceBatch | None) -> bool:
         """One round; False when it was the last."""
-        self._singly = type(batch) is PlainBatch and len(batch.plain) == 1
+        self._singly = type(batch) is RowBatch and len(batch.plain) == 1
         if self.progress.latencies is not None:
             self.progress.stamp_arrival(self.round_group, self.round)
         reader, n_rows = self.source.reader, 0

@@ -183,12 +183,12 @@ def _is_numbered(plan: Plan, step: Step) -> bool:
 
 
 def _numbers_rows(reader: object) -> bool:
+    from penstock.connect.readers.directory_watcher import DirectoryWatcher
     from penstock.connect.readers.files import FileReader
-    from penstock.connect.readers.following import FollowingReader
     from penstock.connect.readers.iterable import IterableReader
     from penstock.connect.readers.rows import BatchesReader, TableReader
 
-    known = (FileReader, FollowingReader, IterableReader, BatchesReader, TableReader)
+    known = (FileReader, DirectoryWatcher, IterableReader, BatchesReader, TableReader)
     return isinstance(reader, known)
 
 

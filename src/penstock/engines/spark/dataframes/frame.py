@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
 from pyspark.sql.types import StructType
 
-from penstock.engines.spark.expressions.leaves import column
+from penstock.engines.spark.expressions.columns import column
 from penstock.engines.spark.session.settings import FIXED
 from penstock.errors import SchemaError, TimeError
 from penstock.expr.types import canonical

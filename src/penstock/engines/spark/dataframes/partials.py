@@ -20,7 +20,7 @@ from penstock.accounts import Accounts
 from penstock.clock import WallClock
 from penstock.engines.spark.dataframes.frame import as_ours, has_valid_time, micros
 from penstock.engines.spark.expressions import lower_spark
-from penstock.engines.spark.expressions.leaves import column
+from penstock.engines.spark.expressions.columns import column
 from penstock.engines.spark.types import spark_type
 from penstock.errors import Where
 from penstock.expr import Expr, type_of

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from penstock.caller import called_from
+from penstock.caller import find_call_site
 from penstock.engines.spark.dataframes.frame import (
     CLOSES,
     Frame,
@@ -36,7 +36,7 @@ from penstock.engines.spark.dataframes.partials import (
     project_inputs,
 )
 from penstock.engines.spark.engine import PIP_LINE, need_pyspark
-from penstock.engines.spark.expressions.leaves import column
+from penstock.engines.spark.expressions.columns import column
 from penstock.engines.spark.jvm.partials import slice_end, slice_start
 from penstock.engines.spark.session.session import ship
 from penstock.errors import EngineError, GraphError, NotSupported, PenstockError, SchemaError, Where
@@ -71,7 +71,7 @@ def window_aggregate(
             aggregates={"n": ps.count(), "spent": ps.sum("price")},
         )
     """
-    where = called_from()
+    where = find_call_site()
     try:
         need_pyspark()
         _need_frame(df)

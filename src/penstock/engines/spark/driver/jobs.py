@@ -28,8 +28,7 @@ from penstock.engines.spark.jvm.source import RemoteBatch
 from penstock.engines.spark.wire import READ, SCHEMA, SPARK_SCHEMA, WAKE, WireRow, to_wire
 from penstock.engines.spark.worker.files import FileSplit, split_files
 from penstock.engines.spark.worker.task import run_all_fragments, run_fragment
-from penstock.errors import EngineError
-from penstock.expr.failure import reason_of
+from penstock.errors import EngineError, describe_cause
 from penstock.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -159,7 +158,7 @@ class SparkJobs:
             return self._spark.createDataFrame(table)
         except OSError as cause:
             raise EngineError(
-                f"rows cannot be handed to Spark: {reason_of(cause)}",
+                f"rows cannot be handed to Spark: {describe_cause(cause)}",
                 hint="make room in the folder for temporary files, or name another with TMPDIR",
             ) from cause
 

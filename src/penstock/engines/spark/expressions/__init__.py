@@ -1,12 +1,12 @@
 """The third lowering of the expression language: to columns that Spark computes in the JVM.
 
-`lower_spark(expr, schema)` follows the typed program of `expr.resolve` line by line, as `lower_arrow` does,
-and gives a `Lowered`: the value's Column, and the Column that is true where the row failed, or None where no
-row can. A failed row's value is null and nothing is ever raised inside Spark, so a plan routes the flagged
-rows by the step's `on_error`. What cannot fail is the very Column that a person would write. Deep expressions
-need `SharedColumns(rows)`, which keeps large parts as columns of their own.
+`lower_spark(expr, schema)` follows the typed program of `expr.resolve`, as `lower_arrow` does, and returns a
+`SparkValue`: the value's Column, and the Column that is true where the row failed, or None where no row can.
+A failed row's value is null and nothing is ever raised inside Spark, so a plan routes the flagged rows by the
+step's `on_error`. What cannot fail is the very Column that a person would write. Deep expressions need
+`SharedColumns(rows)`, which keeps large parts as columns of their own.
 """
 
-from penstock.engines.spark.expressions.leaves import SharedColumns as SharedColumns
+from penstock.engines.spark.expressions.columns import SharedColumns as SharedColumns
 from penstock.engines.spark.expressions.lower import lower_spark as lower_spark
-from penstock.engines.spark.expressions.rule import Lowered as Lowered
+from penstock.engines.spark.expressions.spark_value import SparkValue as SparkValue

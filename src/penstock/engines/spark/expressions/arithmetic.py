@@ -12,8 +12,14 @@ import pyarrow.types as kind
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from penstock.engines.spark.expressions.leaves import literal
-from penstock.engines.spark.expressions.rule import Inputs, Lowered, fail_where, fail_where_null, rule
+from penstock.engines.spark.expressions.columns import literal
+from penstock.engines.spark.expressions.spark_value import (
+    Inputs,
+    SparkValue,
+    fail_where,
+    fail_where_null,
+    lower_node,
+)
 from penstock.engines.spark.types import spark_type
 from penstock.expr import (
     Absolute,
@@ -31,74 +37,74 @@ from penstock.expr import (
     Sqrt,
     Subtract,
 )
-from penstock.expr.program import Line
+from penstock.expr.program import Instruction
 from penstock.expr.values import integer_range
 
 COPIES: dict[type[Node], int] = {FloorDivide: 20, Modulo: 8, Power: 3, Floor: 3, Ceil: 3, Round: 3}
 _WHOLE = 2.0**52  # a float this large has no fraction
 
 
-@rule.register
-def _add(node: Add, line: Line, inputs: Inputs) -> Lowered | Column:
+@lower_node.register
+def _add(node: Add, instruction: Instruction, inputs: Inputs) -> SparkValue | Column:
     a, b = inputs
-    if kind.is_floating(line.type):
+    if kind.is_floating(instruction.type):
         return a.value + b.value
     return fail_where_null(F.try_add(a.value, b.value), a, b)
 
 
-@rule.register
-def _subtract(node: Subtract, line: Line, inputs: Inputs) -> Lowered | Column:
+@lower_node.register
+def _subtract(node: Subtract, instruction: Instruction, inputs: Inputs) -> SparkValue | Column:
     a, b = inputs
-    if kind.is_floating(line.type):
+    if kind.is_floating(instruction.type):
         return a.value - b.value
-    if kind.is_timestamp(line.operands[0]):
+    if kind.is_timestamp(instruction.operands[0]):
         return fail_where_null(F.try_subtract(F.unix_micros(a.value), F.unix_micros(b.value)), a, b)
     return fail_where_null(F.try_subtract(a.value, b.value), a, b)
 
 
-@rule.register
-def _multiply(node: Multiply, line: Line, inputs: Inputs) -> Lowered | Column:
+@lower_node.register
+def _multiply(node: Multiply, instruction: Instruction, inputs: Inputs) -> SparkValue | Column:
     a, b = inputs
-    if kind.is_floating(line.type):
+    if kind.is_floating(instruction.type):
         return a.value * b.value
     return fail_where_null(F.try_multiply(a.value, b.value), a, b)
 
 
-@rule.register
-def _divide(node: Divide, line: Line, inputs: Inputs) -> Lowered | Column:
+@lower_node.register
+def _divide(node: Divide, instruction: Instruction, inputs: Inputs) -> SparkValue | Column:
     a, b = inputs
     if _is_safe(b):
         return a.value / b.value
     return fail_where(b.value == 0, a.value / b.value, a, b)
 
 
-@rule.register
-def _floor_divide(node: FloorDivide, line: Line, inputs: Inputs) -> Lowered | Column:
+@lower_node.register
+def _floor_divide(node: FloorDivide, instruction: Instruction, inputs: Inputs) -> SparkValue | Column:
     a, b = inputs
-    if kind.is_floating(line.type):
+    if kind.is_floating(instruction.type):
         quotient = _float_quotient(a.value, b.value)
         return quotient if _is_safe(b) else fail_where(b.value == 0, quotient, a, b)
-    quotient = _quotient(a, b).cast(spark_type(line.type))
+    quotient = _quotient(a, b).cast(spark_type(instruction.type))
     if _is_safe(b) and b.constant != -1:
         return quotient
-    least = literal(integer_range(line.type)[0], line.type)
+    least = literal(integer_range(instruction.type)[0], instruction.type)
     return fail_where((b.value == 0) | ((b.value == -1) & (a.value == least)), quotient, a, b)
 
 
-@rule.register
-def _modulo(node: Modulo, line: Line, inputs: Inputs) -> Lowered | Column:
+@lower_node.register
+def _modulo(node: Modulo, instruction: Instruction, inputs: Inputs) -> SparkValue | Column:
     a, b = inputs
-    if kind.is_floating(line.type):
+    if kind.is_floating(instruction.type):
         rest = _float_rest(a.value, b.value)
     elif b.is_constant and b.constant > 0:
         return F.pmod(a.value, b.value)
     else:
-        rest = _rest(a.value, b.value).cast(spark_type(line.type))
+        rest = _rest(a.value, b.value).cast(spark_type(instruction.type))
     return rest if _is_safe(b) else fail_where(b.value == 0, rest, a, b)
 
 
-@rule.register
-def _power(node: Power, line: Line, inputs: Inputs) -> Column:
+@lower_node.register
+def _power(node: Power, instruction: Instruction, inputs: Inputs) -> Column:
     a, b = inputs
     power = F.pow(a.value, b.value)
     if (b.is_constant and math.isfinite(b.constant)) or (a.is_constant and abs(a.constant) != 1):
@@ -109,40 +115,40 @@ def _power(node: Power, line: Line, inputs: Inputs) -> Column:
     return F.when(one & b.value.isNotNull(), F.lit(1.0)).otherwise(power)
 
 
-@rule.register
-def _negate(node: Negate, line: Line, inputs: Inputs) -> Lowered | Column:
-    if kind.is_floating(line.type):
+@lower_node.register
+def _negate(node: Negate, instruction: Instruction, inputs: Inputs) -> SparkValue | Column:
+    if kind.is_floating(instruction.type):
         return -inputs[0].value
-    return fail_where_null(F.try_subtract(literal(0, line.type), inputs[0].value), *inputs)
+    return fail_where_null(F.try_subtract(literal(0, instruction.type), inputs[0].value), *inputs)
 
 
-@rule.register
-def _absolute(node: Absolute, line: Line, inputs: Inputs) -> Lowered | Column:
-    if kind.is_floating(line.type):
+@lower_node.register
+def _absolute(node: Absolute, instruction: Instruction, inputs: Inputs) -> SparkValue | Column:
+    if kind.is_floating(instruction.type):
         return F.abs(inputs[0].value)
-    least = literal(integer_range(line.type)[0], line.type)
+    least = literal(integer_range(instruction.type)[0], instruction.type)
     return fail_where(inputs[0].value == least, F.abs(inputs[0].value), *inputs)
 
 
-@rule.register
-def _floor(node: Floor, line: Line, inputs: Inputs) -> Column:
-    return _in_double(floor(inputs[0].value.cast("double")), line, inputs)
+@lower_node.register
+def _floor(node: Floor, instruction: Instruction, inputs: Inputs) -> Column:
+    return _in_double(floor(inputs[0].value.cast("double")), instruction, inputs)
 
 
-@rule.register
-def _ceil(node: Ceil, line: Line, inputs: Inputs) -> Column:
-    return _in_double(-floor(-inputs[0].value.cast("double")), line, inputs)
+@lower_node.register
+def _ceil(node: Ceil, instruction: Instruction, inputs: Inputs) -> Column:
+    return _in_double(-floor(-inputs[0].value.cast("double")), instruction, inputs)
 
 
-@rule.register
-def _sqrt(node: Sqrt, line: Line, inputs: Inputs) -> Column:
+@lower_node.register
+def _sqrt(node: Sqrt, instruction: Instruction, inputs: Inputs) -> Column:
     return F.sqrt(inputs[0].value)
 
 
-@rule.register
-def _round(node: Round, line: Line, inputs: Inputs) -> Column:
+@lower_node.register
+def _round(node: Round, instruction: Instruction, inputs: Inputs) -> Column:
     given = inputs[0].value
-    if kind.is_signed_integer(line.type):
+    if kind.is_signed_integer(instruction.type):
         return given
     scaled = given * F.lit(10.0**node.digits)
     return F.when(F.abs(scaled) < _WHOLE, F.rint(scaled) / F.lit(10.0**node.digits)).otherwise(given)
@@ -154,18 +160,18 @@ def floor(x: Column) -> Column:
     return F.when(nearest > x, nearest - 1.0).otherwise(nearest)
 
 
-def _in_double(whole: Column, line: Line, inputs: Inputs) -> Column:
-    if kind.is_signed_integer(line.type):
+def _in_double(whole: Column, instruction: Instruction, inputs: Inputs) -> Column:
+    if kind.is_signed_integer(instruction.type):
         return inputs[0].value
-    return whole if kind.is_float64(line.type) else whole.cast("float")
+    return whole if kind.is_float64(instruction.type) else whole.cast("float")
 
 
-def _is_safe(divisor: Lowered) -> bool:
+def _is_safe(divisor: SparkValue) -> bool:
     """Whether the divisor is a literal other than zero."""
     return divisor.is_constant and divisor.constant != 0
 
 
-def _quotient(a: Lowered, b: Lowered) -> Column:
+def _quotient(a: SparkValue, b: SparkValue) -> Column:
     """Rounded down; `div` gives a bigint rounded towards zero, which is one more where signs differ."""
     cut, rest = F.call_function("div", a.value, b.value), a.value % b.value
     if b.is_constant and b.constant > 0:

@@ -11,13 +11,19 @@ import pyarrow.types as kind
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from penstock.engines.spark.expressions.rule import Inputs, Lowered, fail_where, fail_where_null, rule
+from penstock.engines.spark.expressions.spark_value import (
+    Inputs,
+    SparkValue,
+    fail_where,
+    fail_where_null,
+    lower_node,
+)
 from penstock.engines.spark.expressions.string import ascii_lower
 from penstock.engines.spark.expressions.time import timestamp_after
 from penstock.engines.spark.types import spark_type
 from penstock.expr import Cast, Node
 from penstock.expr.nodes.time import UNITS
-from penstock.expr.program import Line
+from penstock.expr.program import Instruction
 from penstock.expr.values import integer_range
 
 _INT = r"\A[+-]?[0-9]+\z"
@@ -29,7 +35,7 @@ _ZONE = rf"([+-])({_HOUR}):({_SIXTY})\z"
 _MOMENT = rf"\A{_DAY}(?:{_CLOCK}(?:Z|[+-]{_HOUR}:{_SIXTY})?)?\z"
 
 
-def parse_text(text: Lowered, wanted: pa.DataType) -> Lowered | Column:
+def parse_text(text: SparkValue, wanted: pa.DataType) -> SparkValue | Column:
     """The text as a value of the wanted type."""
     given = text.value
     if kind.is_binary(wanted):
@@ -71,9 +77,9 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31 in days
 _CAST_MOMENT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 
 
-@rule.register
-def _cast(node: Cast, line: Line, inputs: Inputs) -> Lowered | Column:
-    given, wanted = line.operands[0], line.type
+@lower_node.register
+def _cast(node: Cast, instruction: Instruction, inputs: Inputs) -> SparkValue | Column:
+    given, wanted = instruction.operands[0], instruction.type
     if given == wanted:
         return inputs[0].value
     if kind.is_string(given):
@@ -87,7 +93,7 @@ def _cast(node: Cast, line: Line, inputs: Inputs) -> Lowered | Column:
     return inputs[0].value.cast(spark_type(wanted))
 
 
-def _to_integer(number: Lowered, given: pa.DataType, wanted: pa.DataType) -> Lowered | Column:
+def _to_integer(number: SparkValue, given: pa.DataType, wanted: pa.DataType) -> SparkValue | Column:
     if kind.is_floating(given):
         return _cut_off(number, wanted)
     if given.bit_width <= wanted.bit_width:
@@ -95,7 +101,7 @@ def _to_integer(number: Lowered, given: pa.DataType, wanted: pa.DataType) -> Low
     return fail_where_null(number.value.try_cast(spark_type(wanted)), number)
 
 
-def _cut_off(number: Lowered, wanted: pa.DataType) -> Lowered:
+def _cut_off(number: SparkValue, wanted: pa.DataType) -> SparkValue:
     """Towards zero. Spark's own check takes 2.0**63 for the greatest int64, which it is not."""
     low, high = integer_range(wanted)
     given = number.value.cast("double")
@@ -105,13 +111,13 @@ def _cut_off(number: Lowered, wanted: pa.DataType) -> Lowered:
     return fail_where(~fits, given.cast(spark_type(wanted)), number)
 
 
-def _from_time(time: Lowered, given: pa.DataType, wanted: pa.DataType) -> Lowered | Column:
+def _from_time(time: SparkValue, given: pa.DataType, wanted: pa.DataType) -> SparkValue | Column:
     if kind.is_timestamp(given) and kind.is_timestamp(wanted):
         return time.value
     if kind.is_date32(wanted):
         return time.value.cast("date")
     if kind.is_timestamp(wanted):
-        return timestamp_after(Lowered(F.unix_date(time.value), constant=time.constant), UNITS["d"])
+        return timestamp_after(SparkValue(F.unix_date(time.value), constant=time.constant), UNITS["d"])
     day = time.value.cast("date")
     four_digits = day.between(
         F.date_from_unix_date(F.lit(_FIRST_DAY)), F.date_from_unix_date(F.lit(_LAST_DAY))

@@ -10,12 +10,12 @@ import pyarrow.types as kind
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from penstock.engines.spark.expressions.leaves import literal
-from penstock.engines.spark.expressions.rule import Inputs, all_present, rule
+from penstock.engines.spark.expressions.columns import literal
+from penstock.engines.spark.expressions.spark_value import Inputs, all_present, lower_node
 from penstock.expr import Between, Equal, Greater, GreaterEqual, IsIn, Less, LessEqual, Node, NotEqual
 from penstock.expr.nodes.comparison import Comparison
-from penstock.expr.program import Line
-from penstock.expr.signature import converted
+from penstock.expr.program import Instruction
+from penstock.expr.signature import convert_literal
 
 COPIES: dict[type[Node], int] = {Between: 2}
 _OPERATORS: dict[type[Comparison], Callable[[Any, Any], Any]] = {
@@ -28,14 +28,14 @@ _OPERATORS: dict[type[Comparison], Callable[[Any, Any], Any]] = {
 }
 
 
-@rule.register
-def _comparison(node: Comparison, line: Line, inputs: Inputs) -> Column:
+@lower_node.register
+def _comparison(node: Comparison, instruction: Instruction, inputs: Inputs) -> Column:
     compared: Column = _OPERATORS[type(node)](inputs[0].value, inputs[1].value)
     return compared
 
 
-@rule.register
-def _between(node: Between, line: Line, inputs: Inputs) -> Column:
+@lower_node.register
+def _between(node: Between, instruction: Instruction, inputs: Inputs) -> Column:
     value, low, high = inputs
     within = value.value.between(low.value, high.value)
     # Spark's is false as soon as one bound is missed; ours is null while the other bound is null.
@@ -43,10 +43,10 @@ def _between(node: Between, line: Line, inputs: Inputs) -> Column:
     return within if known is None else F.when(known, within)
 
 
-@rule.register
-def _is_in(node: IsIn, line: Line, inputs: Inputs) -> Column:
-    (type,), (given,) = line.operands, inputs
-    wanted = [converted(value.value, type) for value in node.values]
+@lower_node.register
+def _is_in(node: IsIn, instruction: Instruction, inputs: Inputs) -> Column:
+    (type,), (given,) = instruction.operands, inputs
+    wanted = [convert_literal(value.value, type) for value in node.values]
     if not wanted:
         return F.when(given.value.isNotNull(), F.lit(False))
     if kind.is_floating(type) and 0.0 in wanted:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from penstock.accounts import Accounts
 from penstock.engines import wire as failures
-from penstock.engines.spark.expressions.leaves import column
+from penstock.engines.spark.expressions.columns import column
 from penstock.engines.spark.fragment_plan import FragmentPlan, RoundPlan
 from penstock.engines.spark.fragments import Edge
 from penstock.engines.spark.jvm.frames import ALIVE, FATE, LATE, NO_WINDOW, SEQ, TIME, JvmFrames

@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 
 from penstock.connect.readers.spark import SparkReader
 from penstock.engines.spark.expressions import SharedColumns, lower_spark
-from penstock.engines.spark.expressions.leaves import column
-from penstock.engines.spark.expressions.rule import any_failed
+from penstock.engines.spark.expressions.columns import column
+from penstock.engines.spark.expressions.spark_value import any_failed
 from penstock.engines.spark.jvm.pipeline import OURS, SourcePipeline, drops
 from penstock.engines.spark.jvm.source import SourceFile, TimeRange
 from penstock.engines.spark.types import spark_schema, to_spark
@@ -112,7 +112,7 @@ class JvmFrames:
         if isinstance(op, Filter):
             assert isinstance(op.how, Expr), "only expressions are in a chain"
             parts = SharedColumns(frame)
-            lowered = lower_spark(op.how, up, parts=parts)
+            lowered = lower_spark(op.how, up, shared=parts)
             return self._dropped(parts.rows, place, lowered.value, lowered.failed)
         assert isinstance(op, StaticJoin), "only such steps are in a chain"
         return self._joined(frame, place, step, op)
@@ -166,7 +166,7 @@ def in_session(frame: DataFrame, spark: SparkSession) -> DataFrame:
 
 def _mapped(frame: DataFrame, how: Expressions, up: pa.Schema, down: pa.Schema) -> DataFrame:
     parts = SharedColumns(frame)
-    lowered = {name: lower_spark(expr, up, parts=parts) for name, expr in how.columns}
+    lowered = {name: lower_spark(expr, up, shared=parts) for name, expr in how.columns}
     frame = parts.rows
     failed = any_failed(*(each.failed for each in lowered.values()))
     columns = [lowered[name].value.alias(name) if name in lowered else column(name) for name in down.names]

@@ -14,9 +14,9 @@ import pyarrow.types as kind
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from penstock.engines.spark.expressions import Lowered, SharedColumns, lower_spark
-from penstock.engines.spark.expressions.leaves import column
-from penstock.engines.spark.expressions.rule import any_failed
+from penstock.engines.spark.expressions import SharedColumns, SparkValue, lower_spark
+from penstock.engines.spark.expressions.columns import column
+from penstock.engines.spark.expressions.spark_value import any_failed
 from penstock.engines.spark.jvm.frames import ALIVE, FAILED, FATE, LATE, NO_WINDOW, TIME, marked, whole
 from penstock.expr import Expr, type_of
 from penstock.frozen import dataclass
@@ -177,14 +177,14 @@ class NativeParts:
         opens = [first_open(window, watermark, self._lateness) for window in self._windows]
         return Judged(least < max(opens), least < watermark - self._lateness)
 
-    def _lowered(self, frame: DataFrame) -> tuple[DataFrame, list[Lowered]]:
+    def _lowered(self, frame: DataFrame) -> tuple[DataFrame, list[SparkValue]]:
         """The aggregated expressions, and the rows that they are to be selected from."""
         parts = SharedColumns(frame)
-        values = [lower_spark(expr, self._up.schema, parts=parts) for expr, _ in self.values]
+        values = [lower_spark(expr, self._up.schema, shared=parts) for expr, _ in self.values]
         return parts.rows, values
 
     def _with_fates(
-        self, frame: DataFrame, values: list[Lowered], judged: Judged, watermark: int
+        self, frame: DataFrame, values: list[SparkValue], judged: Judged, watermark: int
     ) -> DataFrame:
         failed = any_failed(*(each.failed for each in values))
         if failed is not None:
@@ -220,7 +220,7 @@ class NativeParts:
             found.append((expr, form))
         return found
 
-    def _cell(self, register: Register, values: list[Lowered]) -> list[Column]:
+    def _cell(self, register: Register, values: list[SparkValue]) -> list[Column]:
         """A register's cell as aggregates; a cell without values is as its rule has it."""
         what = register.kind
         if what is Kind.ROWS:

@@ -15,7 +15,7 @@ import pyarrow.types as kind
 
 from penstock.connect.protocol import Reader
 from penstock.connect.readers.files import FileReader
-from penstock.connect.readers.parquet import Parquet
+from penstock.connect.readers.parquet import ParquetFormat
 from penstock.connect.readers.spark import SparkReader
 from penstock.engines.spark.fragments import Fragments
 from penstock.expr import Expr
@@ -96,7 +96,7 @@ def _why_not_read(reader: Reader) -> str | None:
     if isinstance(reader, SparkReader):
         zoneless = [each.name for each in reader.schema if kind.is_timestamp(each.type) and not each.type.tz]
         return f"column {zoneless[0]} is a TIMESTAMP_NTZ" if zoneless else None
-    if not (isinstance(reader, FileReader) and isinstance(reader.format, Parquet)):
+    if not (isinstance(reader, FileReader) and isinstance(reader.format, ParquetFormat)):
         return "only parquet files and DataFrames are read in the JVM"
     return None if reader.batch is None else "batch= cuts inside of files"
 

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.connect.batches import Piece, together
+from penstock.connect.batches import RowRange, to_source_batch
 from penstock.connect.protocol import SourceBatch
-from penstock.connect.readers.files import FileReader, shifted, unreadable
+from penstock.connect.readers.files import FileReader, read_error, shift_rows
 from penstock.engines.sources import SourceReader
 from penstock.engines.spark.jvm import pipeline as native_chain
 from penstock.frozen import dataclass
@@ -169,12 +169,12 @@ class FilesReader(JvmReader):
         return self._files.like is None
 
     def _here(self, files: Sequence[Path], starts: Sequence[int]) -> SourceBatch:
-        pieces: list[Piece] = [
-            shifted(piece, start)
+        pieces: list[RowRange] = [
+            shift_rows(piece, start)
             for file, start in zip(files, starts, strict=True)
             for piece in self._files.format.pieces(file, self._files.schema, self._declared)
         ]
-        return together(pieces, self._files.schema)
+        return to_source_batch(pieces, self._files.schema)
 
     def _native(
         self, files: Sequence[Path], footers: Sequence[Any], starts: Sequence[int]
@@ -241,7 +241,7 @@ def _footer(file: Path) -> Any:
     try:
         return pq.read_metadata(file)
     except (OSError, pa.ArrowException) as problem:
-        raise unreadable(file, problem) from problem
+        raise read_error(file, problem) from problem
 
 
 def _is_plain(file: Path) -> bool:

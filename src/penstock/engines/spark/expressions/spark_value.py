@@ -1,4 +1,4 @@
-"""What an expression is on its way to Spark: two Columns, and what is known of them beforehand.
+"""An expression on its way to Spark: two Columns, what is known of them, and the rules that make them.
 
 Columns are trees: using one twice doubles it, so each carries its weight. Flags are never null, and where a
 flag is true the value is null: rules may rely on both and must keep to them.
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from penstock.errors import NotSupported
 from penstock.expr import Node
-from penstock.expr.program import Line
+from penstock.expr.program import Instruction
 from penstock.frozen import dataclass
 
 VARIES = object()
@@ -23,7 +23,7 @@ VARIES = object()
 
 
 @dataclass(frozen=True, slots=True)
-class Lowered:
+class SparkValue:
     """The value's Column, and where it failed.
 
     value        null where the row failed
@@ -51,7 +51,7 @@ class Lowered:
 
 
 def any_failed(*flags: Column | None) -> Column | None:
-    """Where any of the flags is true; None when none can be."""
+    """Returns where any of the flags is true; None when none can be."""
     found: Column | None = None
     for flag in flags:
         if flag is not None:
@@ -59,8 +59,8 @@ def any_failed(*flags: Column | None) -> Column | None:
     return found
 
 
-def all_present(*inputs: Lowered) -> Column | None:
-    """Where all inputs have values; None when they always do, being literals."""
+def all_present(*inputs: SparkValue) -> Column | None:
+    """Returns where all inputs have values; None when they always do, being literals."""
     found: Column | None = None
     for each in inputs:
         if not each.is_constant:
@@ -69,39 +69,38 @@ def all_present(*inputs: Lowered) -> Column | None:
     return found
 
 
-def fail_where_null(value: Column, *inputs: Lowered) -> Lowered:
-    """A value that is null where it failed or an input is: failed is null from inputs that are not."""
+def fail_where_null(value: Column, *inputs: SparkValue) -> SparkValue:
+    """Returns a value that failed where it is null although no input is."""
     there = all_present(*inputs)
-    return Lowered(value, value.isNull() if there is None else there & value.isNull())
+    return SparkValue(value, value.isNull() if there is None else there & value.isNull())
 
 
-def fail_where(bad: Column, value: Column, *inputs: Lowered) -> Lowered:
-    """The value where `bad` is false; failed where it is true, null where an input is null.
+def fail_where(bad: Column, value: Column, *inputs: SparkValue) -> SparkValue:
+    """Returns the value where `bad` is false; failed where it is true, null where an input is null.
 
     The value is not computed where `bad` is true or null.
     """
     there = all_present(*inputs)
-    return Lowered(F.when(~bad, value), bad if there is None else there & bad)
+    return SparkValue(F.when(~bad, value), bad if there is None else there & bad)
 
 
-def null_where_failed(own: Lowered) -> Lowered:
-    """The same with null in the failed rows, for values that do not follow from a null."""
-    return own if own.failed is None else Lowered(F.when(~own.failed, own.value), own.failed)
+def null_where_failed(own: SparkValue) -> SparkValue:
+    """Returns the same with null in the failed rows, for values that do not follow from a null."""
+    return own if own.failed is None else SparkValue(F.when(~own.failed, own.value), own.failed)
 
 
-# How a node's Column follows from its inputs' Columns: one rule per node class, filed by family.
-#
-# A rule gets its line of the program and its inputs, and gives a Column, or a Lowered with the failures that
-# are its own. Unless the node sees failures itself, its value must be null where an input is (or, if it sees
-# nulls, anything); failures of inputs are added by `lower`. A rule must not give a Column that raises for any
-# values, whatever `spark.sql.ansi.enabled` says, and `copies` tells how often an input stands in its value.
-
-Inputs = Sequence[Lowered]
+Inputs = Sequence[SparkValue]
 
 
 @singledispatch
-def rule(node: Node, line: Line, inputs: Inputs) -> Lowered | Column:
-    """The Column that computes the node; registered per class by the families."""
+def lower_node(node: Node, instruction: Instruction, inputs: Inputs) -> SparkValue | Column:
+    """Returns the Column that computes the node, or a SparkValue with the failures that are its own.
+
+    Registered per class by the families. Unless the node handles failures itself, its value must be null
+    where an input is (if it handles nulls, anything); failures of inputs are added by `lower_spark`. A rule
+    must not return a Column that raises for any values, whatever `spark.sql.ansi.enabled` says, and the
+    `COPIES` of its family say how often an input stands in its value.
+    """
     raise NotSupported(
         f"Spark has no rule for {type(node).__name__}", hint="add it in engines/spark/expressions/"
     )

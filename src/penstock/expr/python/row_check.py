@@ -12,10 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.expr.python.write import written_as
+from penstock.expr.python.lower import compile_function
 from penstock.expr.values import integer_range
 
-Look = Callable[[Any], Any]
+RowCheck = Callable[[Any], Any]
 """From what somebody gave to a new dict of plain values, or to what `otherwise` makes of it."""
 
 _TYPES = {
@@ -31,22 +31,22 @@ _TYPES = {
 }
 
 
-def is_plain_type(type_: pa.DataType) -> bool:
+def has_exact_check(type_: pa.DataType) -> bool:
     """Whether values of a type can be told at a glance."""
     return type_ in _TYPES
 
 
 @cache
-def plainly(type_: pa.DataType) -> Callable[[object], bool]:
+def exact_type_check(type_: pa.DataType) -> Callable[[object], bool]:
     """Whether a value is plainly of a type; None is not, and nothing is where that takes a closer look."""
     question = _TYPES.get(type_, "False").format("value")
-    asked: Callable[[object], bool] = written_as("asked", f"asked = lambda value: {question}")
+    asked: Callable[[object], bool] = compile_function("asked", f"asked = lambda value: {question}")
     return asked
 
 
-def looked_at(
-    schema: pa.Schema, otherwise: Look, first: str = "pass", space: Mapping[str, object] | None = None
-) -> Look:
+def compile_row_check(
+    schema: pa.Schema, otherwise: RowCheck, first: str = "pass", space: Mapping[str, object] | None = None
+) -> RowCheck:
     """A function that gives a new dict for a dict with exactly the columns of a schema, null being None.
 
     otherwise  is asked about everything that is not plainly such a row
@@ -55,14 +55,14 @@ def looked_at(
     """
     columns = tuple((field.name, _TYPES.get(field.type)) for field in schema)
     names = {"otherwise": otherwise, **(space or {})}
-    made: Look = _maker(columns, first, tuple(names))(*names.values())
+    made: RowCheck = _maker(columns, first, tuple(names))(*names.values())
     return made
 
 
 @cache
 def _maker(
     columns: tuple[tuple[str, str | None], ...], first: str, names: tuple[str, ...]
-) -> Callable[..., Look]:
+) -> Callable[..., RowCheck]:
     """Makes the function for these columns: name, and the question whether a value is plainly right."""
     reads = [f"v{at} = given[{name!r}]" for at, (name, _) in enumerate(columns)]
     asked = [_question(f"v{at}", question) for at, (_, question) in enumerate(columns)]
@@ -81,7 +81,7 @@ def make({", ".join(names)}):
         return otherwise(given)
     return look
 """
-    return written_as("make", text)
+    return compile_function("make", text)
 
 
 def _question(value: str, question: str | None) -> str:

@@ -5,52 +5,52 @@ from __future__ import annotations
 import math
 
 from penstock.expr.nodes.conditional import And, Case, Coalesce, FillNull, IsNan, IsNotNull, IsNull, Not, Or
-from penstock.expr.program import Line
-from penstock.expr.python.rule import Failed, Function, rule
+from penstock.expr.program import Instruction
+from penstock.expr.python.lower import Failed, Function, lower_node
 
 
-@rule.register
-def _and(node: And, line: Line) -> Function:
-    return lambda a, b: _decided(a, b, by=False)
+@lower_node.register
+def _and(node: And, instruction: Instruction) -> Function:
+    return lambda a, b: _decide(a, b, by=False)
 
 
-@rule.register
-def _or(node: Or, line: Line) -> Function:
-    return lambda a, b: _decided(a, b, by=True)
+@lower_node.register
+def _or(node: Or, instruction: Instruction) -> Function:
+    return lambda a, b: _decide(a, b, by=True)
 
 
-@rule.register
-def _not(node: Not, line: Line) -> Function:
+@lower_node.register
+def _not(node: Not, instruction: Instruction) -> Function:
     return lambda a: not a
 
 
-@rule.register
-def _is_null(node: IsNull, line: Line) -> Function:
+@lower_node.register
+def _is_null(node: IsNull, instruction: Instruction) -> Function:
     return lambda a: a is None
 
 
-@rule.register
-def _is_not_null(node: IsNotNull, line: Line) -> Function:
+@lower_node.register
+def _is_not_null(node: IsNotNull, instruction: Instruction) -> Function:
     return lambda a: a is not None
 
 
-@rule.register
-def _is_nan(node: IsNan, line: Line) -> Function:
+@lower_node.register
+def _is_nan(node: IsNan, instruction: Instruction) -> Function:
     return math.isnan
 
 
-@rule.register
-def _fill_null(node: FillNull, line: Line) -> Function:
+@lower_node.register
+def _fill_null(node: FillNull, instruction: Instruction) -> Function:
     return _first_not_null
 
 
-@rule.register
-def _coalesce(node: Coalesce, line: Line) -> Function:
+@lower_node.register
+def _coalesce(node: Coalesce, instruction: Instruction) -> Function:
     return _first_not_null
 
 
-@rule.register
-def _case(node: Case, line: Line) -> Function:
+@lower_node.register
+def _case(node: Case, instruction: Instruction) -> Function:
     count = len(node.conditions)
 
     def chosen(*inputs: object) -> object:
@@ -64,7 +64,7 @@ def _case(node: Case, line: Line) -> Function:
     return chosen
 
 
-def _decided(left: object, right: object, *, by: bool) -> object:
+def _decide(left: object, right: object, *, by: bool) -> object:
     """`by` decides from either side; then a failure counts, then a null; else the opposite of `by`."""
     if left is by or right is by:
         return by

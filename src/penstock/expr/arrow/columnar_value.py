@@ -23,14 +23,14 @@ Numbers = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluated:
+class ColumnarValue:
     """One value per row; `failed` is None when no row failed, else true (never null) where one did."""
 
     values: pa.Array
     failed: pa.BooleanArray | None = None
 
 
-def numbers(array: pa.Array) -> Numbers:
+def numbers_of(array: pa.Array) -> Numbers:
     """The values as NumPy has them, times as the integers below them, zero in place of null."""
     if kind.is_temporal(array.type):
         array = array.view(pa.int32() if kind.is_date32(array.type) else pa.int64())
@@ -39,9 +39,9 @@ def numbers(array: pa.Array) -> Numbers:
     return to_numpy(array)
 
 
-def built(
+def from_numbers(
     values: Numbers, type: pa.DataType, inputs: Sequence[pa.Array], failed: Mask | None = None
-) -> Evaluated:
+) -> ColumnarValue:
     """NumPy values as an array of `type`: null where an input is, null and failed where the mask says so."""
     missing: Mask | None = None
     for array in inputs:
@@ -51,19 +51,19 @@ def built(
     if failed is not None and missing is not None:
         failed = failed & ~missing
     if failed is None or not failed.any():
-        return Evaluated(_array(values, type, missing))
+        return ColumnarValue(_array(values, type, missing))
     missing = failed if missing is None else missing | failed
-    return Evaluated(_array(values, type, missing), from_numpy(failed))
+    return ColumnarValue(_array(values, type, missing), from_numpy(failed))
 
 
-def failing(values: pa.Array, good: pa.BooleanArray) -> Evaluated:
+def fail_unless(values: pa.Array, good: pa.BooleanArray) -> ColumnarValue:
     """The values where `good` is true; failed where it is false, null where it is null."""
     if good.false_count == 0:
-        return Evaluated(values)
-    return Evaluated(pc.if_else(good, values, nothing(values.type)), pc.fill_null(pc.invert(good), False))
+        return ColumnarValue(values)
+    return ColumnarValue(pc.if_else(good, values, null_of(values.type)), pc.fill_null(pc.invert(good), False))
 
 
-def either(*flags: pa.BooleanArray | None) -> pa.BooleanArray | None:
+def any_failed(*flags: pa.BooleanArray | None) -> pa.BooleanArray | None:
     """Where any of the flags is true; None when none can be."""
     found: pa.BooleanArray | None = None
     for flag in flags:
@@ -72,15 +72,15 @@ def either(*flags: pa.BooleanArray | None) -> pa.BooleanArray | None:
     return found
 
 
-def without_failed(evaluated: Evaluated) -> Evaluated:
+def null_where_failed(evaluated: ColumnarValue) -> ColumnarValue:
     """The same with null in the failed rows, and without flags when no row failed."""
     if evaluated.failed is None or evaluated.failed.true_count == 0:
-        return Evaluated(evaluated.values)
-    null = nothing(evaluated.values.type)
-    return Evaluated(pc.if_else(evaluated.failed, null, evaluated.values), evaluated.failed)
+        return ColumnarValue(evaluated.values)
+    null = null_of(evaluated.values.type)
+    return ColumnarValue(pc.if_else(evaluated.failed, null, evaluated.values), evaluated.failed)
 
 
-def nothing(type: pa.DataType) -> pa.Scalar:
+def null_of(type: pa.DataType) -> pa.Scalar:
     """The null of a type."""
     return pa.scalar(None, type)
 

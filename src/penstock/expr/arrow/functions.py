@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.types as kind
 import xxhash
 
-from penstock.expr.arrow.evaluated import built, numbers
-from penstock.expr.arrow.rule import Function, rule
+from penstock.expr.arrow.columnar_value import from_numbers, numbers_of
+from penstock.expr.arrow.lower import Function, lower_node
 from penstock.expr.nodes.functions import SEED, Hash
-from penstock.expr.program import Line
+from penstock.expr.program import Instruction
 from penstock.expr.values import valid_in
 
 Words = npt.NDArray[np.uint64]
@@ -27,62 +27,62 @@ _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
 
 
-@rule.register
-def _hash(node: Hash, line: Line) -> Function:
+@lower_node.register
+def _hash(node: Hash, instruction: Instruction) -> Function:
     def hashed(*arrays: pa.Array) -> pa.Array:
         state = np.full(len(arrays[0]), SEED, dtype=np.uint64)
         for array in arrays:
             valid = valid_in(array)
-            state = np.where(valid, _absorb(state, array), state)
-        return built(state.view(np.int64), line.type, []).values
+            state = np.where(valid, _hash_column(state, array), state)
+        return from_numbers(state.view(np.int64), instruction.type, []).values
 
     return hashed
 
 
-def _absorb(seeds: Words, array: pa.Array) -> Words:
+def _hash_column(seeds: Words, array: pa.Array) -> Words:
     if kind.is_string(array.type) or kind.is_binary(array.type):
-        return _texts(seeds, array)
-    values = numbers(array)
+        return _hash_texts(seeds, array)
+    values = numbers_of(array)
     if kind.is_floating(array.type):
         with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
             values = np.where(np.isnan(values), np.nan, values + values.dtype.type(0))  # one NaN, one zero
     if values.dtype.itemsize == 8:
-        return _eight_bytes(seeds, values.view(np.uint64))
+        return _hash_eight_bytes(seeds, values.view(np.uint64))
     if values.dtype != np.float32:
         values = values.astype(np.int32)  # small integers and bool, with their sign
-    return _four_bytes(seeds, values.view(np.uint32).astype(np.uint64))
+    return _hash_four_bytes(seeds, values.view(np.uint32).astype(np.uint64))
 
 
-def _eight_bytes(seeds: Words, values: Words) -> Words:
+def _hash_eight_bytes(seeds: Words, values: Words) -> Words:
     with np.errstate(over="ignore"):
         state = seeds + _P5 + np.uint64(8)
-        state ^= _rotated(values * _P2, 31) * _P1
-        return _mixed(_rotated(state, 27) * _P1 + _P4)
+        state ^= _rotate(values * _P2, 31) * _P1
+        return _mix(_rotate(state, 27) * _P1 + _P4)
 
 
-def _four_bytes(seeds: Words, values: Words) -> Words:
+def _hash_four_bytes(seeds: Words, values: Words) -> Words:
     with np.errstate(over="ignore"):
         state = seeds + _P5 + np.uint64(4)
         state ^= values * _P1
-        return _mixed(_rotated(state, 23) * _P2 + _P3)
+        return _mix(_rotate(state, 23) * _P2 + _P3)
 
 
-def _rotated(words: Words, bits: int) -> Words:
+def _rotate(words: Words, bits: int) -> Words:
     return (words << np.uint64(bits)) | (words >> np.uint64(64 - bits))
 
 
-def _mixed(state: Words) -> Words:
+def _mix(state: Words) -> Words:
     state = (state ^ (state >> np.uint64(33))) * _P2
     state = (state ^ (state >> np.uint64(29))) * _P3
     return state ^ (state >> np.uint64(32))
 
 
-def _texts(seeds: Words, array: pa.Array) -> Words:
+def _hash_texts(seeds: Words, array: pa.Array) -> Words:
     encoded = array.dictionary_encode()
     texts = [text.encode() if isinstance(text, str) else text for text in encoded.dictionary.to_pylist()]
     if not texts:
         return seeds
-    codes = numbers(encoded.indices).astype(np.int64)
+    codes = numbers_of(encoded.indices).astype(np.int64)
     if (seeds == seeds[0]).all():  # nothing was hashed before, so sorting the seeds is needless
         return np.array([xxhash.xxh64_intdigest(text, int(seeds[0])) for text in texts], dtype=np.uint64)[
             codes

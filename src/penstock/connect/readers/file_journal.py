@@ -17,7 +17,7 @@ Stamp = tuple[int, int]
 _GONE: Stamp = (0, 0)
 
 
-class SeenFile(NamedTuple):
+class FileStatus(NamedTuple):
     """A file that was read, with its size and time of change."""
 
     path: str
@@ -25,41 +25,41 @@ class SeenFile(NamedTuple):
     changed_ns: int
 
 
-class Noted(NamedTuple):
+class JournalEntry(NamedTuple):
     """Files that made the batch before number `until`; without any, batches up to there have no rows."""
 
     until: int
-    files: tuple[SeenFile, ...] = ()
+    files: tuple[FileStatus, ...] = ()
 
     @classmethod
     def of(cls, until: int, files: Iterable[Iterable[object]]) -> Self:
         """A note that was read back; a ValueError or TypeError if it is none."""
-        found = tuple(SeenFile(str(path), int(str(size)), int(str(ns))) for path, size, ns in files)
+        found = tuple(FileStatus(str(path), int(str(size)), int(str(ns))) for path, size, ns in files)
         return cls(int(until), found)
 
 
 class Journal(Protocol):
     """Where a run notes what its batches are made of."""
 
-    def noted(self) -> Iterable[Noted]:
+    def noted(self) -> Iterable[JournalEntry]:
         """What earlier runs noted, in order."""
 
-    def note(self, *what: Noted) -> None:
+    def note(self, *what: JournalEntry) -> None:
         """Remember it, before the batches are given."""
 
 
 class NoJournal:
     """For runs that nobody goes on from."""
 
-    def noted(self) -> Iterable[Noted]:
+    def noted(self) -> Iterable[JournalEntry]:
         """Nothing."""
         return ()
 
-    def note(self, *what: Noted) -> None:
+    def note(self, *what: JournalEntry) -> None:
         """Forget it."""
 
 
-class Planned:
+class FileBatchPlanner:
     """The files of one source, dealt to batches `at_once`; `number` is that of the next batch."""
 
     def __init__(self, journal: Journal, number: int, at_once: int) -> None:
@@ -88,7 +88,7 @@ class Planned:
         new = [file for file in look() if self._is_new(file)]
         groups = [new[first : first + self._at_once] for first in range(0, len(new), self._at_once)]
         notes = [
-            Noted(self.number + at, tuple(SeenFile(str(f), *self._seen[f]) for f in files))
+            JournalEntry(self.number + at, tuple(FileStatus(str(f), *self._seen[f]) for f in files))
             for at, files in enumerate(groups, 1)
         ]
         if notes:
@@ -101,7 +101,7 @@ class Planned:
         """The next batch has no rows. That is noted for so many batches, so that it need not be each time."""
         if self.number >= self._until:
             self._until = self.number + ahead
-            self._journal.note(Noted(self._until))
+            self._journal.note(JournalEntry(self._until))
         self.number += 1
 
     def _is_new(self, file: Path) -> bool:

@@ -67,7 +67,7 @@ _ZONED = re.compile(r"timestamp\[us, *([^\]]+)\]")
 _LIST = re.compile(r"list<(.+)>")
 
 
-def declared_schema(declared: object) -> pa.Schema:
+def parse_schema(declared: object) -> pa.Schema:
     """The canonical Arrow schema that a user declared.
 
     >>> declared_schema({"ad_id": "int64", "price": float}).names
@@ -76,7 +76,7 @@ def declared_schema(declared: object) -> pa.Schema:
     return pa.schema(_fields(declared, "", ()))
 
 
-def declared_type(declared: object) -> pa.DataType:
+def parse_type(declared: object) -> pa.DataType:
     """The canonical Arrow type that a user declared.
 
     >>> declared_type(list[int])
@@ -85,7 +85,7 @@ def declared_type(declared: object) -> pa.DataType:
     return _type(declared, "", ())
 
 
-def need_name(name: object) -> None:
+def check_column_name(name: object) -> None:
     """Raise unless a column can have this name: text, not nothing, and no half of a surrogate pair."""
     if not isinstance(name, str) or not name or name.encode(errors="ignore").decode() != name:
         raise SchemaError(f"{name!r} cannot name a column", hint='name columns by strings: {"price": float}')
@@ -98,7 +98,7 @@ def _fields(declared: object, inside: str, open_classes: tuple[type, ...]) -> li
         open_classes = (*open_classes, declared)
     seen: set[str] = set()
     for name, _ in pairs:
-        need_name(name)
+        check_column_name(name)
         if name in seen:
             raise SchemaError(f'two columns are named "{name}"', hint="rename one of them")
         seen.add(name)

@@ -10,13 +10,13 @@ import pyarrow.types as kind
 import xxhash
 
 from penstock.expr.nodes.functions import SEED, Hash
-from penstock.expr.program import Line
-from penstock.expr.python.rule import Function, rule
+from penstock.expr.program import Instruction
+from penstock.expr.python.lower import Function, lower_node
 
 
-@rule.register
-def _hash(node: Hash, line: Line) -> Function:
-    types = line.operands
+@lower_node.register
+def _hash(node: Hash, instruction: Instruction) -> Function:
+    types = instruction.operands
 
     def hashed(*values: object) -> int:
         state = SEED

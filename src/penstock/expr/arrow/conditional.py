@@ -5,57 +5,57 @@ from __future__ import annotations
 import pyarrow as pa
 
 from penstock.expr import compute as pc
-from penstock.expr.arrow.evaluated import Evaluated, either
-from penstock.expr.arrow.rule import Function, kernel, rule
+from penstock.expr.arrow.columnar_value import ColumnarValue, any_failed
+from penstock.expr.arrow.lower import Function, kernel, lower_node
 from penstock.expr.nodes.conditional import And, Case, Coalesce, FillNull, IsNan, IsNotNull, IsNull, Not, Or
-from penstock.expr.program import Line
+from penstock.expr.program import Instruction
 
 
-@rule.register
-def _and(node: And, line: Line) -> Function:
-    return lambda a, b: _undecided_fails(pc.and_kleene(a.values, b.values), a, b)
+@lower_node.register
+def _and(node: And, instruction: Instruction) -> Function:
+    return lambda a, b: _fail_undecided(pc.and_kleene(a.values, b.values), a, b)
 
 
-@rule.register
-def _or(node: Or, line: Line) -> Function:
-    return lambda a, b: _undecided_fails(pc.or_kleene(a.values, b.values), a, b)
+@lower_node.register
+def _or(node: Or, instruction: Instruction) -> Function:
+    return lambda a, b: _fail_undecided(pc.or_kleene(a.values, b.values), a, b)
 
 
-@rule.register
-def _not(node: Not, line: Line) -> Function:
+@lower_node.register
+def _not(node: Not, instruction: Instruction) -> Function:
     return kernel(pc.invert)
 
 
-@rule.register
-def _is_null(node: IsNull, line: Line) -> Function:
+@lower_node.register
+def _is_null(node: IsNull, instruction: Instruction) -> Function:
     return kernel(pc.is_null)
 
 
-@rule.register
-def _is_not_null(node: IsNotNull, line: Line) -> Function:
+@lower_node.register
+def _is_not_null(node: IsNotNull, instruction: Instruction) -> Function:
     return kernel(pc.is_valid)
 
 
-@rule.register
-def _is_nan(node: IsNan, line: Line) -> Function:
+@lower_node.register
+def _is_nan(node: IsNan, instruction: Instruction) -> Function:
     return kernel(pc.is_nan)
 
 
-@rule.register
-def _fill_null(node: FillNull, line: Line) -> Function:
+@lower_node.register
+def _fill_null(node: FillNull, instruction: Instruction) -> Function:
     return _first_not_null
 
 
-@rule.register
-def _coalesce(node: Coalesce, line: Line) -> Function:
+@lower_node.register
+def _coalesce(node: Coalesce, instruction: Instruction) -> Function:
     return _first_not_null
 
 
-@rule.register
-def _case(node: Case, line: Line) -> Function:
+@lower_node.register
+def _case(node: Case, instruction: Instruction) -> Function:
     count = len(node.conditions)
 
-    def chosen(*inputs: Evaluated) -> Evaluated:
+    def chosen(*inputs: ColumnarValue) -> ColumnarValue:
         taken = inputs[-1]
         # From the last condition to the first, so that an earlier one overrules what comes after it.
         for condition, value in zip(reversed(inputs[:count]), reversed(inputs[count:-1]), strict=True):
@@ -65,11 +65,11 @@ def _case(node: Case, line: Line) -> Function:
     return chosen
 
 
-def _if_else(condition: Evaluated, value: Evaluated, other: Evaluated) -> Evaluated:
+def _if_else(condition: ColumnarValue, value: ColumnarValue, other: ColumnarValue) -> ColumnarValue:
     holds = pc.fill_null(condition.values, False)
     values = pc.if_else(holds, value.values, other.values)
     inside = _if_else_failed(holds, value.failed, other.failed)
-    return Evaluated(values, either(condition.failed, inside))
+    return ColumnarValue(values, any_failed(condition.failed, inside))
 
 
 def _if_else_failed(
@@ -81,18 +81,18 @@ def _if_else_failed(
     return pc.if_else(holds, no if then is None else then, no if other is None else other)
 
 
-def _undecided_fails(values: pa.BooleanArray, a: Evaluated, b: Evaluated) -> Evaluated:
+def _fail_undecided(values: pa.BooleanArray, a: ColumnarValue, b: ColumnarValue) -> ColumnarValue:
     """A failed side is null here; where the other side decided, the result is not null and nothing failed."""
-    failed = either(a.failed, b.failed)
-    return Evaluated(values, None if failed is None else pc.and_(failed, values.is_null()))
+    failed = any_failed(a.failed, b.failed)
+    return ColumnarValue(values, None if failed is None else pc.and_(failed, values.is_null()))
 
 
-def _first_not_null(*inputs: Evaluated) -> Evaluated:
+def _first_not_null(*inputs: ColumnarValue) -> ColumnarValue:
     """From the last to the first: a value hides what comes after it, and so does a failure."""
     taken = inputs[-1]
     for each in reversed(inputs[:-1]):
         there = each.values.is_valid()
         values = pc.if_else(there, each.values, taken.values)
         inherited = None if taken.failed is None else pc.and_not(taken.failed, there)
-        taken = Evaluated(values, either(each.failed, inherited))
+        taken = ColumnarValue(values, any_failed(each.failed, inherited))
     return taken

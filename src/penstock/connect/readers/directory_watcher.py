@@ -18,18 +18,25 @@ from typing import ClassVar, Self
 import pyarrow as pa
 
 from penstock.connect.protocol import Delivery, SourceBatch
-from penstock.connect.readers.files import FileFormat, FileReader, Paths, file_reader, listed, shown
-from penstock.connect.readers.planned import Journal, NoJournal, Planned
+from penstock.connect.readers.file_journal import FileBatchPlanner, Journal, NoJournal
+from penstock.connect.readers.files import (
+    FileReader,
+    InputFormat,
+    Paths,
+    build_file_reader,
+    format_paths,
+    list_files,
+)
 from penstock.errors import ConnectorError
 from penstock.frozen import dataclass
 
-QUIET_S = 1.0
-QUIET_AHEAD = 60
+POLL_S = 1.0
+EMPTY_BATCHES_PER_ENTRY = 60
 """Batches without rows that are noted at once: a folder where nothing happens is noted once a minute."""
 
 
 @dataclass(frozen=True, slots=True)
-class FollowingReader:
+class DirectoryWatcher:
     """A folder that is watched; `reader` knows how to read its files.
 
     journal   what its batches are made of
@@ -77,37 +84,37 @@ class FollowingReader:
 
     def _plan(self) -> Iterator[list[Path]]:
         """The files of each batch; none for one without rows."""
-        planned = Planned(self.journal, self.position[0], self.reader.files)
+        planned = FileBatchPlanner(self.journal, self.position[0], self.reader.files)
         yield from planned.again()
         while True:
             before = planned.number
-            yield from planned.new(lambda: listed(self.folder))
+            yield from planned.new(lambda: list_files(self.folder))
             if planned.number == before:
-                planned.nothing(QUIET_AHEAD)
-                time.sleep(QUIET_S)
+                planned.nothing(EMPTY_BATCHES_PER_ENTRY)
+                time.sleep(POLL_S)
                 yield []
 
     def describe(self) -> str:
         """Such as `csv events/ (watched)`."""
-        return f"{self.reader.format.name} {shown(self.reader.paths)} (watched)"
+        return f"{self.reader.format.name} {format_paths(self.reader.paths)} (watched)"
 
     def reads_in(self, folder: Path) -> bool:
         """Whether files of the folder are meant."""
         return self.reader.reads_in(folder)
 
 
-def file_or_folder_reader(
-    file_format: FileFormat,
+def build_reader(
+    file_format: InputFormat,
     paths: Paths,
     schema: object,
     batch: int | None,
     files: int | None,
     *,
     follow: bool,
-) -> FileReader | FollowingReader:
+) -> FileReader | DirectoryWatcher:
     """A reader of the files that are there, or with `follow` also of those that will be."""
     if not follow:
-        return file_reader(file_format, paths, schema, batch, files)
+        return build_file_reader(file_format, paths, schema, batch, files)
     if not isinstance(paths, str | Path) or not Path(paths).is_dir():
         raise ConnectorError(
             f"{paths!r:.80} is not a folder that can be watched", hint='name one that exists: "events/"'
@@ -117,4 +124,4 @@ def file_or_folder_reader(
             f"batch={batch} would hold rows of a watched folder back until others come",
             hint="leave it out: every file is a batch; files= puts several together",
         )
-    return FollowingReader(file_reader(file_format, paths, schema, batch, files), Path(paths))
+    return DirectoryWatcher(build_file_reader(file_format, paths, schema, batch, files), Path(paths))

@@ -12,29 +12,29 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.connect.protocol import BadRow, SourceBatch
-from penstock.expr.plainly import looked_at
+from penstock.expr.python.row_check import compile_row_check
 from penstock.expr.values import from_checked, from_numpy
 
-FEW = 1024
+MAX_ROWS = 1024
 """Rows that stay plain; of more, columns are worth making at once."""
 
-Plain = Mapping[str, object]
+Row = Mapping[str, object]
 
 
-class PlainBatch(SourceBatch):
+class RowBatch(SourceBatch):
     """A batch without bad rows whose rows are plain values, each with all columns in their order.
 
     start  the reader's number of the first row
     """
 
     __slots__ = ("_columns", "_schema", "plain", "start")
-    plain: Sequence[Plain]
+    plain: Sequence[Row]
     start: int
     _schema: pa.Schema
     _columns: pa.RecordBatch | None
 
     def __init__(
-        self, plain: Sequence[Plain], schema: pa.Schema, start: int, watermark: int | None = None
+        self, plain: Sequence[Row], schema: pa.Schema, start: int, watermark: int | None = None
     ) -> None:
         _PUT_PLAIN(self, plain)
         _PUT_START(self, start)
@@ -61,9 +61,9 @@ class PlainBatch(SourceBatch):
         """How many."""
         return len(self.plain)
 
-    def promising(self, watermark: int) -> PlainBatch:
+    def promising(self, watermark: int) -> RowBatch:
         """The same with a promise of the source."""
-        return PlainBatch(self.plain, self._schema, self.start, watermark)
+        return RowBatch(self.plain, self._schema, self.start, watermark)
 
     @property
     def seq(self) -> pa.Int64Array:
@@ -73,12 +73,12 @@ class PlainBatch(SourceBatch):
 
 # The slots themselves: batches are frozen, and this is quicker than to go round that by name.
 _PUT_PLAIN, _PUT_START, _PUT_SCHEMA, _PUT_COLUMNS = (
-    vars(PlainBatch)[name].__set__ for name in ("plain", "start", "_schema", "_columns")
+    vars(RowBatch)[name].__set__ for name in ("plain", "start", "_schema", "_columns")
 )
 _PUT_WATERMARK = vars(SourceBatch)["watermark"].__set__
 
 
-class PlainRows:
+class RowConverter:
     """Rows of one schema, looked at one by one.
 
     look  a row as a dict of plain values; None where it needs a closer look
@@ -86,17 +86,17 @@ class PlainRows:
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema, self._names = schema, frozenset(schema.names)
-        self._complete = looked_at(schema, lambda row: None)
-        self.look: Callable[[object], Plain | None] = looked_at(schema, self._with_nulls)
+        self._complete = compile_row_check(schema, lambda row: None)
+        self.look: Callable[[object], Row | None] = compile_row_check(schema, self._with_nulls)
 
-    def batch(self, given: Sequence[object], start: int) -> PlainBatch | None:
+    def batch(self, given: Sequence[object], start: int) -> RowBatch | None:
         """The rows as they are; None where one needs a closer look."""
         rows = [plain for plain in map(self.look, given) if plain is not None]
-        return PlainBatch(rows, self._schema, start) if len(rows) == len(given) else None
+        return RowBatch(rows, self._schema, start) if len(rows) == len(given) else None
 
-    def _with_nulls(self, row: object) -> Plain | None:
+    def _with_nulls(self, row: object) -> Row | None:
         """A missing key is null; an unknown one needs a closer look."""
         if type(row) is not dict or len(row) == len(self._names) or not row.keys() <= self._names:
             return None
-        found: Plain | None = self._complete({name: row.get(name) for name in self._schema.names})
+        found: Row | None = self._complete({name: row.get(name) for name in self._schema.names})
         return found
