@@ -20,16 +20,17 @@ ROOT = Path(__file__).parents[2]
 _FEW_ROWS = """
 import sys
 import numpy as np
-from penstock.stages.window.accumulators import Kind, Register
-from penstock.stages.window.time_store import SliceStore
-from penstock.stages.window.store import ENDED, NEVER, Arriving, Values
+from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
+from penstock.stages.window.time_store import TimeStore
+from penstock.stages.window.store import ENDED, NEVER, InputRows, Values
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 
-store = SliceStore(Slicing.of([TimeWindow(10, 5)]), 0, [Register(Kind.ROWS), Register(Kind.FLOAT_SUM, 0)])
+accumulators = [WindowAccumulator(AccumulatorKind.ROWS), WindowAccumulator(AccumulatorKind.FLOAT_SUM, 0)]
+store = TimeStore(Slicing.of([TimeWindow(10, 5)]), 0, accumulators)
 rows = np.arange(500)
-store.take(Arriving(rows % 7, rows, (), (Values(rows.astype(float)),)), NEVER)
-n_windows = len(store.leave(ENDED).slots)  # 99 windows with all 7 keys, and the first and last with 5
+store.add(InputRows(rows % 7, rows, (), (Values(rows.astype(float)),)), NEVER)
+n_windows = len(store.close(ENDED).slots)  # 99 windows with all 7 keys, and the first and last with 5
 assert n_windows == 703, n_windows
 assert "numba" not in sys.modules, "numba was loaded for 500 rows"
 """

@@ -20,14 +20,14 @@ class NaiveCounts:
         self.size, self.every, self.lateness, self.partial = size, every, lateness, partial
         self.slots: dict[int, Slot] = {}
 
-    def take(self, number: int, slot: int, time: int, watermark: float) -> bool:
+    def add(self, number: int, slot: int, time: int, watermark: float) -> bool:
         """Whether the row is late; otherwise it waits."""
         if watermark > time + self.lateness:
             return True
         self.slots.setdefault(slot, Slot()).waiting.append((time, number))
         return False
 
-    def leave(self, watermark: float, ended: bool) -> list[tuple[int, int, int, int, list[int]]]:
+    def close(self, watermark: float, ended: bool) -> list[tuple[int, int, int, int, list[int]]]:
         found = []
         for name, slot in self.slots.items():
             slot.placed += sorted(row for row in slot.waiting if row[0] + self.lateness < watermark)
@@ -40,7 +40,7 @@ class NaiveCounts:
                 slot.n_left += 1
         return found
 
-    def early(self) -> list[tuple[int, int, int, int, list[int]]]:
+    def fire_early(self) -> list[tuple[int, int, int, int, list[int]]]:
         found = []
         for name, slot in self.slots.items():
             index = slot.n_left

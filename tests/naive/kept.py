@@ -13,7 +13,7 @@ class NaiveKept:
         self.open: dict[Window, list[int]] = {}
         self.changed: set[Window] = set()
 
-    def take(self, number: int, slot: int, time: int, watermark: float) -> list[tuple[int, int]]:
+    def add(self, number: int, slot: int, time: int, watermark: float) -> list[tuple[int, int]]:
         """(open windows, windows missed) of the row, per kind."""
         return [self._take(kind, number, slot, time, watermark) for kind in range(len(self.kinds))]
 
@@ -33,12 +33,12 @@ class NaiveKept:
             start += every
         return n_open, n_missed
 
-    def leave(self, watermark: float) -> list[tuple[Window, list[int]]]:
+    def close(self, watermark: float) -> list[tuple[Window, list[int]]]:
         gone = [window for window in self.open if watermark >= window[3] + self.lateness]
         self.changed -= set(gone)
         return [(window, self.open.pop(window)) for window in gone]
 
-    def early(self) -> list[tuple[Window, list[int]]]:
+    def fire_early(self) -> list[tuple[Window, list[int]]]:
         shown = sorted(self.changed)
         self.changed = set()
         return [(window, self.open[window]) for window in shown]

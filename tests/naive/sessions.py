@@ -20,20 +20,20 @@ class NaiveSessions:
         self.gap, self.lateness = gap, lateness
         self.open: dict[int, list[Session]] = {}
 
-    def take(self, rows: list[tuple[int, int, int]], watermark: float) -> list[bool]:
+    def add(self, rows: list[tuple[int, int, int]], watermark: float) -> list[bool]:
         """Rows as (number, slot, time); says which are late."""
         behind = []
         for number, slot, time in rows:
             if watermark >= time + self.gap + self.lateness:
                 behind.append((number, slot, time))
             else:
-                self.add(number, slot, time)
+                self._add_row(number, slot, time)
         again = True
         while again:
             again = False
             for row in list(behind):
                 if self.touched(row[1], row[2]):
-                    self.add(*row)
+                    self._add_row(*row)
                     behind.remove(row)
                     again = True
         late = {number for number, _, _ in behind}
@@ -42,7 +42,7 @@ class NaiveSessions:
     def touched(self, slot: int, time: int) -> list[Session]:
         return [s for s in self.open.get(slot, []) if time <= s.end and s.start <= time + self.gap]
 
-    def add(self, number: int, slot: int, time: int) -> None:
+    def _add_row(self, number: int, slot: int, time: int) -> None:
         joined = Session(time, time + self.gap, [number])
         for session in self.touched(slot, time):
             joined.start = min(joined.start, session.start)
@@ -51,14 +51,14 @@ class NaiveSessions:
             self.open[slot].remove(session)
         self.open.setdefault(slot, []).append(joined)
 
-    def leave(self, watermark: float) -> list[tuple[int, int, int, list[int]]]:
+    def close(self, watermark: float) -> list[tuple[int, int, int, list[int]]]:
         gone = []
         for slot, sessions in self.open.items():
             gone += [(slot, s.start, s.end, s.rows) for s in sessions if watermark >= s.end + self.lateness]
             self.open[slot] = [s for s in sessions if watermark < s.end + self.lateness]
         return gone
 
-    def early(self) -> list[tuple[int, int, int, list[int]]]:
+    def fire_early(self) -> list[tuple[int, int, int, list[int]]]:
         shown = [(slot, s) for slot, sessions in self.open.items() for s in sessions if s.changed]
         for _, session in shown:
             session.changed = False

@@ -27,7 +27,7 @@ class Buckets:
         self.open: dict[Place, list[Row]] = {}
         self.watermark = -(2**62)
 
-    def take(self, row: Row) -> list[tuple[str, int]]:
+    def add(self, row: Row) -> list[tuple[str, int]]:
         """Put a row into its open windows; per kind what becomes of it and how many windows it missed."""
         said = []
         for kind, (size, every) in enumerate(self.windows):
@@ -38,7 +38,7 @@ class Buckets:
             said.append(("taken" if still else "late" if starts else "gap", len(starts) - len(still)))
         return said
 
-    def leave(self, watermark: int) -> dict[Place, list[Row]]:
+    def close(self, watermark: int) -> dict[Place, list[Row]]:
         """The windows that the watermark has passed, with their rows."""
         self.watermark = max(self.watermark, watermark)
         gone = {

@@ -13,7 +13,7 @@ from penstock.clock import ManualClock
 from penstock.operators.windows import Windows
 from penstock.stages.stage import Site
 from penstock.stages.window.stage import WindowStage
-from penstock.stages.window.time_store import SliceStore
+from penstock.stages.window.time_store import TimeStore
 
 SCHEMA = {"k": "string", "t": "timestamp[us]", "v": "int64", "x": "float64"}
 EVERY_SECOND = ps.sliding("10 s", every="1 s")
@@ -214,5 +214,5 @@ def test_memory_is_what_the_stage_takes_per_slice(names: list[str]) -> None:
     assert isinstance(step.op, Windows)
     stage = WindowStage(step.op, step.up, Site("window", None, Accounts(), ManualClock()))
     (store,) = stage._shelves[0].stores
-    assert isinstance(store, SliceStore)
+    assert isinstance(store, TimeStore)
     assert told == f"{8 * sum(rule.width for rule in store._arena.rules)} bytes per key and open slice"

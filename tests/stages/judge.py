@@ -101,7 +101,7 @@ class Driven:
 
     def new_stage(self) -> WindowStage:
         site = Site(STEP, None, self.accounts, self.clock)
-        return WindowStage(self.case.op, self.case.up, site, numbered=self.case.numbered)
+        return WindowStage(self.case.op, self.case.up, site, totally_ordered=self.case.numbered)
 
     def batch_of(self, given: SourceBatch) -> Batch:
         return stage_batch(given)

@@ -13,19 +13,19 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from penstock.stages.window.accumulators import Kind, Register
-from penstock.stages.window.store import ENDED, NEVER, Arriving, Left, Values
+from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
+from penstock.stages.window.store import ENDED, NEVER, ClosedWindows, InputRows, Values
 
 SCHEMA = pa.schema([("number", pa.int64()), ("half", pa.float64())])
 REGISTERS = (
-    Register(Kind.ROWS),
-    Register(Kind.COUNT, 1),
-    Register(Kind.INT_SUM, 0),
-    Register(Kind.FLOAT_SUM, 1),
-    Register(Kind.MOST, 0),
-    Register(Kind.LEAST_OF, 0),
-    Register(Kind.MOMENTS, 1),
-    Register(Kind.LATEST),
+    WindowAccumulator(AccumulatorKind.ROWS),
+    WindowAccumulator(AccumulatorKind.COUNT, 1),
+    WindowAccumulator(AccumulatorKind.INT_SUM, 0),
+    WindowAccumulator(AccumulatorKind.FLOAT_SUM, 1),
+    WindowAccumulator(AccumulatorKind.MAX, 0),
+    WindowAccumulator(AccumulatorKind.MIN_COUNT, 0),
+    WindowAccumulator(AccumulatorKind.MOMENTS, 1),
+    WindowAccumulator(AccumulatorKind.MAX_TIME),
 )
 
 
@@ -47,17 +47,17 @@ class Round:
     watermark: int  # after the round
 
 
-def arriving(rows: list[Row], *, tickets: bool = False) -> Arriving:
+def arriving(rows: list[Row], *, tags: bool = False) -> InputRows:
     numbers = np.array([row.number for row in rows], np.int64)
     halves = pa.array([row.half for row in rows], pa.float64())
     valid = np.array([row.half is not None for row in rows], np.bool_)
     data = np.array([row.half or 0.0 for row in rows], np.float64)
-    return Arriving(
+    return InputRows(
         np.array([row.slot for row in rows], np.int64),
         np.array([row.time for row in rows], np.int64),
         values=(Values(numbers), Values(data, valid)),
         rows=pa.RecordBatch.from_arrays([pa.array(numbers), halves], schema=SCHEMA),
-        tickets=numbers if tickets else None,
+        tags=numbers if tags else None,
     )
 
 
@@ -84,14 +84,14 @@ def watermarks_before(made: list[Round]) -> list[int]:
     return [NEVER, *(each.watermark for each in made[:-1])]
 
 
-def windows(left: Left) -> list[tuple[Any, ...]]:
+def windows(left: ClosedWindows) -> list[tuple[Any, ...]]:
     """(slot, start, end, time, index) of each window, in the order it has there."""
     index = np.full(len(left.slots), -1) if left.index is None else left.index
     columns = (left.slots, left.starts, left.ends, left.times, index)
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def rows_in(left: Left) -> list[list[int]]:
+def rows_in(left: ClosedWindows) -> list[list[int]]:
     """The numbers of each window's rows, in order."""
     assert left.members is not None
     numbers = left.members.rows.column("number").to_numpy()[left.members.places]
@@ -99,7 +99,7 @@ def rows_in(left: Left) -> list[list[int]]:
     return [numbers[start:end].tolist() for start, end in pairs]
 
 
-def registers_in(left: Left) -> list[tuple[list[float], ...]]:
+def registers_in(left: ClosedWindows) -> list[tuple[list[float], ...]]:
     """The cells of REGISTERS of each window."""
     return [
         tuple(np.round(cells[i].astype(float), 6).tolist() for cells in left.cells)

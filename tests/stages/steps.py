@@ -25,7 +25,7 @@ from penstock.operators.stream import Stream
 from penstock.plan.plan import Ref, Step
 from penstock.stages.functions.rows import plain_rows_of
 from penstock.stages.make import build_stage
-from penstock.stages.patterns.partitioners import KeyDeal
+from penstock.stages.patterns.partitioners import KeyPartitioner
 from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.order import NO_ORDER
 from penstock.stages.source import SourceStage
@@ -127,7 +127,7 @@ class Driven:
         self.resize(1)
 
     def resize(self, degree: int) -> None:
-        self.deal = KeyDeal(self.case.schema, self.case.key, degree)
+        self.deal = KeyPartitioner(self.case.schema, self.case.key, degree)
         self.stages = [self.new_stage() for _ in range(degree)]
 
     def new_stage(self) -> Stage:

@@ -21,7 +21,7 @@ def added(row: Any, total: int) -> int:
 TOTALS = Accumulator(added, 0, {"total": "int64"}, on_error="skip")
 
 
-def keepers(driven: Driven) -> list[BucketedStage]:
+def stateful_stages(driven: Driven) -> list[BucketedStage]:
     """The stages, which all keep state by bucket."""
     return [stage for stage in driven.stages if isinstance(stage, BucketedStage)]
 
@@ -29,10 +29,10 @@ def keepers(driven: Driven) -> list[BucketedStage]:
 def hand_over(driven: Driven, degree: int) -> None:
     """Give all state to so many new replicas, or to those that there are."""
     held: dict[int, Any] = {}
-    for stage in keepers(driven):
+    for stage in stateful_stages(driven):
         held |= stage.export_buckets()
     driven.resize(degree)
-    for home, stage in enumerate(keepers(driven)):
+    for home, stage in enumerate(stateful_stages(driven)):
         mine = [bucket for bucket in range(256) if bucket % degree == home]
         stage.replace_buckets({b: held[b] for b in mine if b in held}, gone=(), came=mine)
 
@@ -62,7 +62,7 @@ def two_keys() -> tuple[Driven, BucketedStage]:
     """One replica with the state of two keys."""
     driven = Driven(case(TOTALS, [("a", 1, 1), ("b", 2, 2)], [("a", 9, 3)], key=("k",)))
     driven.push(driven.case.batches[0])
-    (stage,) = keepers(driven)
+    (stage,) = stateful_stages(driven)
     return driven, stage
 
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.windows.folds import build_fold_rule
-from penstock.stages.window.accumulators import Kind, Register
+from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
 from penstock.stages.window.count_store import CountStore
-from penstock.stages.window.store import ENDED, NEVER, Arriving, Fate, Left, Outcome
+from penstock.stages.window.store import ENDED, NEVER, ClosedWindows, Decision, InputRows, Outcome
 from penstock.timing.windows import CountWindow
 from tests.naive.counts import NaiveCounts
 from tests.stages.rounds import (
@@ -36,10 +36,15 @@ LATENESS = st.integers(0, 12)
 
 
 def store_of(
-    size: int, every: int, lateness: int = 0, *, partial: bool = False, small: int = 10_000
+    size: int, every: int, lateness: int = 0, *, partial: bool = False, compile_after: int = 10_000
 ) -> CountStore:
     return CountStore(
-        [CountWindow(size, every)], lateness, REGISTERS, partial=partial, rows=SCHEMA, small=small
+        [CountWindow(size, every)],
+        lateness,
+        REGISTERS,
+        partial=partial,
+        rows=SCHEMA,
+        compile_after=compile_after,
     )
 
 
@@ -47,7 +52,7 @@ def rows(*times: int, slot: int = 0) -> list[Row]:
     return [Row(number, slot, time) for number, time in enumerate(times)]
 
 
-def settled_in(left: Left) -> dict[int, str]:
+def settled_in(left: ClosedWindows) -> dict[int, str]:
     assert left.settled is not None
     tickets, outcomes = left.settled
     said = {Outcome.PASSED: "passed", Outcome.UNFINISHED: "unfinished", Outcome.NO_WINDOW: "no window"}
@@ -59,28 +64,28 @@ def settled_in(left: Left) -> dict[int, str]:
 
 def test_rows_are_numbered_by_time_once_the_watermark_has_passed_them() -> None:
     store = store_of(2, 2)
-    store.take(arriving(rows(8, 3, 5, 9)), NEVER)
-    assert windows(store.leave(5)) == []  # only 3 is before the watermark
-    left = store.leave(9)
+    store.add(arriving(rows(8, 3, 5, 9)), NEVER)
+    assert windows(store.close(5)) == []  # only 3 is before the watermark
+    left = store.close(9)
     assert windows(left) == [(0, 3, 5, 5, 0)]
     assert rows_in(left) == [[1, 2]]
 
 
 def test_a_row_that_comes_after_its_time_was_numbered_is_late() -> None:
     store = store_of(2, 2, lateness=1)
-    store.leave(10)
-    judged = store.take(arriving(rows(8, 9)), 10)
+    store.close(10)
+    judged = store.add(arriving(rows(8, 9)), 10)
     assert judged is not None
     fates, misses = judged
-    assert fates.tolist() == [[Fate.LATE, Fate.TAKEN]]
+    assert fates.tolist() == [[Decision.LATE, Decision.TAKEN]]
     assert misses.tolist() == [[1, 0]]
 
 
 def test_rows_of_equal_time_and_no_order_are_numbered_by_their_columns() -> None:
     store = CountStore([CountWindow(1, 1)], 0, rows=SCHEMA)
     batch = pa.RecordBatch.from_pydict({"number": [2, 1, None], "half": [0.5, 0.5, 0.5]}, schema=SCHEMA)
-    store.take(Arriving(np.zeros(3, np.int64), np.full(3, 7), rows=batch), NEVER)
-    left = store.leave(ENDED, ended=True)
+    store.add(InputRows(np.zeros(3, np.int64), np.full(3, 7), rows=batch), NEVER)
+    left = store.close(ENDED, ended=True)
     assert left.members is not None
     numbers = left.members.rows.column("number").to_pylist()
     assert left.index is not None
@@ -90,8 +95,8 @@ def test_rows_of_equal_time_and_no_order_are_numbered_by_their_columns() -> None
 def test_a_window_that_is_not_full_leaves_only_when_partial_windows_are_asked_for() -> None:
     for partial, expected in ((False, []), (True, [(0, 1, 2, 2, 0)])):
         store = store_of(3, 3, partial=partial)
-        store.take(arriving(rows(1, 2)), NEVER)
-        assert windows(store.leave(ENDED, ended=True)) == expected
+        store.add(arriving(rows(1, 2)), NEVER)
+        assert windows(store.close(ENDED, ended=True)) == expected
 
 
 @pytest.mark.slow
@@ -101,25 +106,25 @@ def test_a_window_that_is_not_full_leaves_only_when_partial_windows_are_asked_fo
 def test_the_store_agrees_with_lists_of_rows(
     small: int, made: list[Round], sizes: tuple[int, int], lateness: int, partial: bool, shown: set[int]
 ) -> None:
-    store = store_of(*sizes, lateness, partial=partial, small=small)
+    store = store_of(*sizes, lateness, partial=partial, compile_after=small)
     naive = NaiveCounts(*sizes, lateness, partial)
     known = {row.number: row for each in made for row in each.rows}
     settled: dict[int, str] = {}
     n_settled = 0
     for place, (each, before) in enumerate(zip(made, watermarks_before(made), strict=True)):
-        judged = store.take(arriving(each.rows, tickets=True), before)
+        judged = store.add(arriving(each.rows, tags=True), before)
         nothing = np.zeros((1, len(each.rows)), np.int64)
         fates, misses = (nothing, nothing) if judged is None else judged
-        late = [naive.take(row.number, row.slot, row.time, before) for row in each.rows]
-        assert fates.tolist() == [[Fate.LATE if is_late else Fate.TAKEN for is_late in late]]
+        late = [naive.add(row.number, row.slot, row.time, before) for row in each.rows]
+        assert fates.tolist() == [[Decision.LATE if is_late else Decision.TAKEN for is_late in late]]
         assert misses.tolist() == [[int(is_late) for is_late in late]]
         ended = each.watermark == ENDED
-        left = store.leave(each.watermark, ended=ended)
+        left = store.close(each.watermark, ended=ended)
         settled |= (now := settled_in(left))
         n_settled += len(now)
-        pairs = [(left, naive.leave(each.watermark, ended))]
+        pairs = [(left, naive.close(each.watermark, ended))]
         if place in shown and not ended:
-            pairs.append((store.early(), naive.early()))
+            pairs.append((store.fire_early(), naive.fire_early()))
         for found, expected in pairs:
             assert sorted(zip(windows(found), rows_in(found), registers_in(found), strict=True)) == sorted(
                 ((slot, start, end, end, index), numbers, registers_of([known[n] for n in numbers]))
@@ -129,11 +134,11 @@ def test_the_store_agrees_with_lists_of_rows(
     assert n_settled == len(settled)
 
 
-def told(left: Left) -> list[Any]:
+def told(left: ClosedWindows) -> list[Any]:
     return list(zip(windows(left), rows_in(left), registers_in(left), strict=True))
 
 
-def tickets_in(left: Left) -> Counter[Any]:
+def tickets_in(left: ClosedWindows) -> Counter[Any]:
     assert left.settled is not None
     return Counter(zip(*(each.tolist() for each in left.settled), strict=True))
 
@@ -153,16 +158,16 @@ def test_kinds_that_share_their_rows_are_what_each_would_be_alone(
         if place == cut:
             saved, together = together.export(np.arange(3)), new()
             together.load(saved, np.arange(3))
-        rows_ = arriving(each.rows, tickets=True)
-        judged, said = together.take(rows_, before), [one.take(rows_, before) for one in alone]
+        rows_ = arriving(each.rows, tags=True)
+        judged, said = together.add(rows_, before), [one.add(rows_, before) for one in alone]
         assert (judged is None) == all(one is None for one in said)
         if judged is not None:
             assert [part.tolist() for part in judged] == [
                 [one[part][0].tolist() for one in said if one is not None] for part in range(2)
             ]
         ended = each.watermark == ENDED
-        lefts = [one.leave(each.watermark, ended=ended) for one in alone]
-        left = together.leave(each.watermark, ended=ended)
+        lefts = [one.close(each.watermark, ended=ended) for one in alone]
+        left = together.close(each.watermark, ended=ended)
         assert tickets_in(left) == sum((tickets_in(one) for one in lefts), Counter())
         found = list(zip(left.kinds.tolist(), told(left), strict=True))
         assert found == [(kind, one) for kind, part in enumerate(lefts) for one in told(part)]
@@ -171,7 +176,7 @@ def test_kinds_that_share_their_rows_are_what_each_would_be_alone(
 def test_kinds_of_one_step_keep_their_waiting_rows_once() -> None:
     one, three = store_of(50, 50), CountStore([CountWindow(50, 50)] * 3, 0, REGISTERS, rows=SCHEMA)
     for store in (one, three):
-        store.take(arriving([Row(i, 0, i) for i in range(3_000)], tickets=True), NEVER)
+        store.add(arriving([Row(i, 0, i) for i in range(3_000)], tags=True), NEVER)
     assert three.nbytes < 1.1 * one.nbytes
 
 
@@ -188,10 +193,10 @@ def test_a_store_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(
             store.load(saved, np.array(moved))
         names = moved if place >= cut else [0, 1, 2]
         renamed = [Row(row.number, names[row.slot], row.time) for row in each.rows]
-        whole.take(arriving(each.rows, tickets=True), before)
-        store.take(arriving(renamed, tickets=True), before)
+        whole.add(arriving(each.rows, tags=True), before)
+        store.add(arriving(renamed, tags=True), before)
         ended = each.watermark == ENDED
-        expected, found = whole.leave(each.watermark, ended=ended), store.leave(each.watermark, ended=ended)
+        expected, found = whole.close(each.watermark, ended=ended), store.close(each.watermark, ended=ended)
         known = sorted(zip(windows(expected), rows_in(expected), registers_in(expected), strict=True))
         back = [(names.index(slot), *rest) for slot, *rest in windows(found)]
         assert sorted(zip(back, rows_in(found), registers_in(found), strict=True)) == known
@@ -200,9 +205,9 @@ def test_a_store_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(
 
 def test_a_users_fold_is_combined_from_panes() -> None:
     product = build_fold_rule("product", lambda a, b: a * b, (1.0,), alone=True)
-    store = CountStore([CountWindow(2, 1)], 0, [Register(Kind.FOLD, 1, product)])
-    store.take(arriving([Row(4, 0, 0), Row(8, 0, 1), Row(10, 0, 2)]), NEVER)  # values are halves
-    assert store.leave(ENDED).cells[0].tolist() == [[2.0 * 4.0], [4.0 * 5.0]]
+    store = CountStore([CountWindow(2, 1)], 0, [WindowAccumulator(AccumulatorKind.FOLD, 1, product)])
+    store.add(arriving([Row(4, 0, 0), Row(8, 0, 1), Row(10, 0, 2)]), NEVER)  # values are halves
+    assert store.close(ENDED).cells[0].tolist() == [[2.0 * 4.0], [4.0 * 5.0]]
 
 
 @pytest.mark.slow
@@ -211,18 +216,18 @@ def test_memory_follows_the_windows_that_are_not_full() -> None:
     most = 0
     for start in range(0, 20_000, 100):
         batch = [Row(i, i % 5, start + i // 10) for i in range(1_000)]
-        store.take(arriving(batch, tickets=True), max(NEVER, start - 100))
+        store.add(arriving(batch, tags=True), max(NEVER, start - 100))
         most = max(most, store.nbytes)
-        store.leave(start)
+        store.close(start)
     assert most < 500_000
-    store.leave(ENDED, ended=True)
+    store.close(ENDED, ended=True)
     assert store.nbytes < most / 2
 
 
 def test_a_slot_holds_state_once_it_has_a_row_that_is_not_late() -> None:
     store = store_of(2, 2)
-    store.leave(5)
-    store.take(arriving([Row(0, 0, 4), Row(1, 1, 5)]), 5)
-    assert store.holds(np.arange(3)).tolist() == [False, True, False]
-    store.leave(ENDED - 1)
-    assert store.holds(np.arange(3)).tolist() == [False, True, False]
+    store.close(5)
+    store.add(arriving([Row(0, 0, 4), Row(1, 1, 5)]), 5)
+    assert store.has_state(np.arange(3)).tolist() == [False, True, False]
+    store.close(ENDED - 1)
+    assert store.has_state(np.arange(3)).tolist() == [False, True, False]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.stages.sketches.hll import CHUNK, coupons_of
+from penstock.stages.sketches.hll import CHUNK, hash_coupons
 
 
 def by_library(value: Any) -> int:
@@ -24,29 +24,29 @@ def by_library(value: Any) -> int:
 
 @given(st.lists(st.integers(-(2**63), 2**63 - 1)))
 def test_integers_have_the_coupons_of_the_library(values: list[int]) -> None:
-    assert coupons_of(pa.array(values, pa.int64())).tolist() == [by_library(value) for value in values]
+    assert hash_coupons(pa.array(values, pa.int64())).tolist() == [by_library(value) for value in values]
 
 
 @given(st.lists(st.floats()))
 def test_floats_have_the_coupons_of_the_library(values: list[float]) -> None:
-    assert coupons_of(pa.array(values, pa.float64())).tolist() == [by_library(value) for value in values]
+    assert hash_coupons(pa.array(values, pa.float64())).tolist() == [by_library(value) for value in values]
 
 
 @given(st.lists(st.text(min_size=1, max_size=70)))
 def test_texts_of_any_length_have_the_coupons_of_the_library(values: list[str]) -> None:
-    assert coupons_of(pa.array(values, pa.string())).tolist() == [by_library(value) for value in values]
+    assert hash_coupons(pa.array(values, pa.string())).tolist() == [by_library(value) for value in values]
 
 
 def test_more_values_than_are_hashed_at_a_time_have_their_coupons() -> None:
     values = range(CHUNK - 2, 2 * CHUNK + 3)
     expected = [by_library(value) for value in values]
-    assert coupons_of(pa.array(values)).tolist() == expected
+    assert hash_coupons(pa.array(values)).tolist() == expected
     words = [str(value) for value in values]
-    assert coupons_of(pa.array(words)).tolist() == [by_library(word) for word in words]
+    assert hash_coupons(pa.array(words)).tolist() == [by_library(word) for word in words]
 
 
 def test_an_empty_text_is_a_value_of_its_own() -> None:
-    coupons = coupons_of(pa.array(["", "a", "", "\0"])).tolist()
+    coupons = hash_coupons(pa.array(["", "a", "", "\0"])).tolist()
     assert coupons[0] == coupons[2]
     assert len(set(coupons)) == 3
 
@@ -70,18 +70,18 @@ def test_equal_values_of_every_type_have_equal_coupons_wherever_they_stand(
 ) -> None:
     one, other = values
     array = pa.array([None, one, other, one, None], type_)
-    coupons = coupons_of(array)
+    coupons = hash_coupons(array)
     assert coupons[1] == coupons[3] != coupons[2]
-    assert np.array_equal(coupons_of(array.slice(2, 2)), coupons[2:4])
+    assert np.array_equal(hash_coupons(array.slice(2, 2)), coupons[2:4])
 
 
 def test_all_nans_are_one_value_and_so_are_both_zeros() -> None:
     odd = np.array([0x7FF8000000000001, 0xFFF8000000000000], np.uint64).view(np.float64)
-    coupons = coupons_of(pa.array([float("nan"), *odd, 0.0, -0.0], from_pandas=False)).tolist()
+    coupons = hash_coupons(pa.array([float("nan"), *odd, 0.0, -0.0], from_pandas=False)).tolist()
     assert len(set(coupons[:3])) == 1
     assert coupons[3] == coupons[4] != coupons[0]
 
 
 def test_no_values_have_no_coupons() -> None:
-    assert coupons_of(pa.array([], pa.string())).tolist() == []
-    assert len(coupons_of(pa.array([None, None], pa.string()))) == 2
+    assert hash_coupons(pa.array([], pa.string())).tolist() == []
+    assert len(hash_coupons(pa.array([None, None], pa.string()))) == 2

@@ -21,7 +21,7 @@ from penstock.operators import aggregates as spec
 from penstock.operators.window import session, tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.stage import Site
-from penstock.stages.window.device import Placement, place_windows
+from penstock.stages.window.device import Placement, choose_placement
 from tests.stages.judge import STEP, Case, Driven, case
 from tests.stages.windowed import WIDE
 
@@ -29,16 +29,18 @@ WHERE = Where("app.py", 7)
 ROWS = [[("a", 1, 1)]]
 
 
-def placed(*, numbered: bool = False, folds: Sequence[Rule] = (), **changes: Any) -> Placement:
+def placed(*, totally_ordered: bool = False, folds: Sequence[Rule] = (), **changes: Any) -> Placement:
     op = KeyedWindows(**{"windows": tumbling(10), "aggregates": {"n": spec.count()}, **changes})
     site = Site(STEP, WHERE, Accounts(), ManualClock())
-    return place_windows(op, Case(op, [], schema=WIDE).up, site, numbered=numbered, folds=folds)
+    return choose_placement(
+        op, Case(op, [], schema=WIDE).up, site, totally_ordered=totally_ordered, folds=folds
+    )
 
 
 @pytest.fixture
 def a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if there were one: what is decided does not touch it."""
-    monkeypatch.setattr("penstock.stages.window.device.lacking_for_auto", lambda: None)
+    monkeypatch.setattr("penstock.stages.window.device.explain_auto_cpu", lambda: None)
 
 
 @pytest.mark.usefixtures("a_device")
@@ -74,7 +76,7 @@ def test_auto_leaves_to_the_cpu_what_a_device_cannot_do_as_well(changes: dict[st
 
 @pytest.mark.usefixtures("a_device")
 def test_rows_that_are_numbered_have_a_first_on_a_device() -> None:
-    assert placed(aggregates={"f": spec.first("v")}, numbered=True).device == "cuda"
+    assert placed(aggregates={"f": spec.first("v")}, totally_ordered=True).device == "cuda"
 
 
 def test_a_run_whose_rows_have_no_numbers_is_refused_a_first_on_a_device() -> None:

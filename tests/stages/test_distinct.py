@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.stages.sketches.hll import MOST_COUPONS, Distinct, coupons_of
+from penstock.stages.sketches.hll import MOST_COUPONS, HllSketch, hash_coupons
 
 HLL_8 = datasketches.tgt_hll_type.HLL_8
 SIZES = [0, 1, 7, 8, 9, 24, 25, 48, 96, 97, MOST_COUPONS, MOST_COUPONS + 1, 5_000]
 
 
-def of(*values: int) -> Distinct:
-    return Distinct.added([None], np.zeros(len(values), np.int64), coupons_of(pa.array(values, pa.int64())))[
-        0
-    ]
+def of(*values: int) -> HllSketch:
+    return HllSketch.added(
+        [None], np.zeros(len(values), np.int64), hash_coupons(pa.array(values, pa.int64()))
+    )[0]
 
 
 def by_library(n: int) -> datasketches.hll_sketch:
@@ -40,9 +40,9 @@ def test_a_sketch_has_the_estimate_of_the_library(n: int) -> None:
 def test_the_library_s_bytes_and_ours_are_of_the_same_sketch(n: int) -> None:
     theirs = by_library(n)
     ours = of(*range(n))
-    assert np.array_equal(Distinct.from_bytes(theirs.serialize_compact()).data, ours.data)
-    assert np.array_equal(Distinct.from_bytes(theirs.serialize_updatable()).data, ours.data)
-    assert np.array_equal(Distinct.from_bytes(ours.to_bytes()).data, ours.data)
+    assert np.array_equal(HllSketch.from_bytes(theirs.serialize_compact()).data, ours.data)
+    assert np.array_equal(HllSketch.from_bytes(theirs.serialize_updatable()).data, ours.data)
+    assert np.array_equal(HllSketch.from_bytes(ours.to_bytes()).data, ours.data)
     # The coupons of a hash table come in any order.
     assert sorted(ours.to_bytes()) == sorted(theirs.serialize_compact())
 
@@ -63,18 +63,18 @@ def test_parts_make_the_sketch_of_the_whole_however_they_were_cut(parts: list[tu
     #  A part is a stretch of up to 999 values, so that some sketches have gone over to registers.
     stretches = [range(500 * start, 500 * start + length) for start, length in parts]
     whole = of(*(value for stretch in stretches for value in stretch))
-    merged = Distinct.merged([of(*stretch) for stretch in stretches])
+    merged = HllSketch.merged([of(*stretch) for stretch in stretches])
     assert np.array_equal(merged.data, whole.data)
-    held: Distinct | None = None
+    held: HllSketch | None = None
     for stretch in stretches:
-        coupons = coupons_of(pa.array(stretch, pa.int64()))
-        (held,) = Distinct.added([held], np.zeros(len(coupons), np.int64), coupons)
+        coupons = hash_coupons(pa.array(stretch, pa.int64()))
+        (held,) = HllSketch.added([held], np.zeros(len(coupons), np.int64), coupons)
     assert held is None or np.array_equal(held.data, whole.data)
 
 
 def test_each_group_gets_its_own_values() -> None:
-    groups, values = np.array([2, 0, 2, 0]), coupons_of(pa.array([1, 2, 3, 2]))
-    found = Distinct.added([None, of(9), of(1)], groups, values)
+    groups, values = np.array([2, 0, 2, 0]), hash_coupons(pa.array([1, 2, 3, 2]))
+    found = HllSketch.added([None, of(9), of(1)], groups, values)
     assert [each.estimate() for each in found] == [1, 1, 2]
     assert np.array_equal(found[2].data, of(1, 3).data)
 

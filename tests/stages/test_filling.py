@@ -9,31 +9,33 @@ import numpy as np
 import pytest
 
 from penstock.kernels.windows.accumulate import decode_floats
-from penstock.stages.policy import Pace
-from penstock.stages.window.accumulators import Kind, Register
-from penstock.stages.window.inputs import Filling
+from penstock.stages.policy import JitPolicy
+from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
+from penstock.stages.window.inputs import AccumulatorUpdate
 from penstock.stages.window.store import Values
 
 speeds = pytest.mark.parametrize("small", [0, 10**9], ids=["compiled", "plain"])
 ALL = [
-    Register(Kind.ROWS),
-    Register(Kind.LATEST),
-    Register(Kind.COUNT, 0),
-    Register(Kind.INT_SUM, 0),
-    Register(Kind.MOST, 0),
-    Register(Kind.LEAST_OF, 0),
-    Register(Kind.FIRST, 0),
-    Register(Kind.FLOAT_SUM, 1),
-    Register(Kind.MOMENTS, 1),
-    Register(Kind.LEAST, 1),
-    Register(Kind.MOST_OF, 1),
+    WindowAccumulator(AccumulatorKind.ROWS),
+    WindowAccumulator(AccumulatorKind.MAX_TIME),
+    WindowAccumulator(AccumulatorKind.COUNT, 0),
+    WindowAccumulator(AccumulatorKind.INT_SUM, 0),
+    WindowAccumulator(AccumulatorKind.MAX, 0),
+    WindowAccumulator(AccumulatorKind.MIN_COUNT, 0),
+    WindowAccumulator(AccumulatorKind.FIRST, 0),
+    WindowAccumulator(AccumulatorKind.FLOAT_SUM, 1),
+    WindowAccumulator(AccumulatorKind.MOMENTS, 1),
+    WindowAccumulator(AccumulatorKind.MIN, 1),
+    WindowAccumulator(AccumulatorKind.MAX_COUNT, 1),
 ]
 
 
-def filled(registers: list[Register], cells: list[int], values: list[Values], small: int, runs: Any) -> Any:
+def filled(
+    registers: list[WindowAccumulator], cells: list[int], values: list[Values], small: int, runs: Any
+) -> Any:
     """The cells 0, 1, 2 of each register."""
     times = np.arange(len(cells))
-    filling = Filling(Pace(small), np.array(cells), times, np.zeros_like(times), values, runs)
+    filling = AccumulatorUpdate(JitPolicy(small), np.array(cells), times, np.zeros_like(times), values, runs)
     states = [register.rule.neutral_cells(3) for register in registers]
     for register, state in zip(registers, states, strict=True):
         filling.fill(register, state)
@@ -59,7 +61,11 @@ def test_runs_come_to_the_same_cells_as_the_rows_one_by_one(small: int, nulls: b
 def test_floats_are_compared_with_nan_greatest_and_both_zeros_the_same(small: int) -> None:
     values = [Values(np.array([-0.0, 0.0, -3.5, math.nan, -math.inf, 1.0]))]
     most, least = filled(
-        [Register(Kind.MOST_OF, 0), Register(Kind.LEAST_OF, 0)], [0, 0, 0, 1, 1, 2], values, small, None
+        [WindowAccumulator(AccumulatorKind.MAX_COUNT, 0), WindowAccumulator(AccumulatorKind.MIN_COUNT, 0)],
+        [0, 0, 0, 1, 1, 2],
+        values,
+        small,
+        None,
     )
     assert [each[1] for each in most] == [2, 1, 1]
     assert [each[1] for each in least] == [1, 1, 1]
@@ -72,5 +78,5 @@ def test_floats_are_compared_with_nan_greatest_and_both_zeros_the_same(small: in
 def test_the_spread_of_floats_whose_sum_is_too_great_is_still_known(small: int) -> None:
     values = [Values(np.full(4, 1.5e308))]
     runs = np.array([[0, 4, 0]])
-    (moments,) = filled([Register(Kind.MOMENTS, 0)], [0] * 4, values, small, runs)
+    (moments,) = filled([WindowAccumulator(AccumulatorKind.MOMENTS, 0)], [0] * 4, values, small, runs)
     assert moments[0] == [4.0, 1.5e308, 0.0]

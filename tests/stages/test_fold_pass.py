@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from penstock.kernels.compile.user_functions import FunctionSource
 from penstock.kernels.windows.folds import FoldFunctions, build_fold_rule
 from penstock.kernels.windows.slice_loop import BASE, END, FIRST, MASK, MAX_DISTANCE, MAX_ID
-from penstock.stages.window.accumulators import Kind, Register
-from penstock.stages.window.folds import CombineFailed, Unlifted
-from penstock.stages.window.panes import SliceCells, fold_pass
+from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
+from penstock.stages.window.folds import CombineFailure, FoldColumns
+from penstock.stages.window.panes import SliceAccumulators, plan_fold_pass
 from penstock.stages.window.store import Values
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
@@ -41,12 +41,15 @@ def strict(a: float, b: float) -> float:
 WRITTEN = FunctionSource(combine)
 RULE = build_fold_rule("combine", WRITTEN, ZERO, alone=False)
 OF = FoldFunctions(FunctionSource(lift), WRITTEN, ("v",), 3, False)
-ALONE = (Register(Kind.ROWS), Register(Kind.FOLD, 0, RULE))
-BESIDE = (*ALONE, Register(Kind.LATEST))  # too much for one pass: rows are placed, then added
+ALONE = (WindowAccumulator(AccumulatorKind.ROWS), WindowAccumulator(AccumulatorKind.FOLD, 0, RULE))
+BESIDE = (
+    *ALONE,
+    WindowAccumulator(AccumulatorKind.MAX_TIME),
+)  # too much for one pass: rows are placed, then added
 ways = pytest.mark.parametrize("registers", [ALONE, BESIDE], ids=["one pass", "placed"])
 
 
-def held(cells: SliceCells, slicing: Slicing) -> dict[tuple[int, int], tuple[int, Part]]:
+def held(cells: SliceAccumulators, slicing: Slicing) -> dict[tuple[int, int], tuple[int, Part]]:
     found = {}
     for slot, ring in zip(*cells.rings.active(), strict=True):
         for id_ in range(ring[FIRST], ring[END]):
@@ -63,8 +66,8 @@ def twin(rows: Any, pair: tuple[int, int], open_from: int) -> Any:
     )
 
 
-def unlifted(values: Any) -> Unlifted:
-    return Unlifted(OF, (np.ascontiguousarray(values, np.float64),), None)
+def unlifted(values: Any) -> FoldColumns:
+    return FoldColumns(OF, (np.ascontiguousarray(values, np.float64),), None)
 
 
 sometimes_far = st.integers(-60, 60) | st.sampled_from([-(10**7), 10**7, 2 * MAX_DISTANCE])
@@ -93,7 +96,7 @@ def test_the_compiled_pass_gives_what_a_plain_fold_of_each_slice_gives(
 ) -> None:
     rows = [(0, time, value) for _, time, value in rows] if one_slot else rows
     slicing = Slicing.of([TimeWindow(*pair)])
-    cells = SliceCells(slicing, registers, 0)
+    cells = SliceAccumulators(slicing, registers, 0)
     for start in range(0, len(rows), cut):
         part = rows[start : start + cut]
         slots, times = (np.array([row[place] for row in part], np.int64) for place in range(2))
@@ -113,7 +116,7 @@ def test_long_batches_in_and_out_of_order_are_folded_in_one_pass(
     times = np.sort(rng.integers(0, 3000, 6000)) - rng.integers(0, disorder + 1, 6000)
     slots, values = rng.integers(0, n_slots, 6000), rng.integers(0, 9, 6000).astype(np.float64)
     slicing = Slicing.of([TimeWindow(*pair)])
-    cells = SliceCells(slicing, ALONE, 0)
+    cells = SliceAccumulators(slicing, ALONE, 0)
     for part in (slice(0, 2500), slice(2500, 6000)):
         cells.add(slots[part], times[part], (unlifted(values[part]),), None, -100)
     rows = list(zip(slots.tolist(), times.tolist(), values.tolist(), strict=True))
@@ -122,12 +125,20 @@ def test_long_batches_in_and_out_of_order_are_folded_in_one_pass(
 
 def test_one_pass_is_for_a_fold_alone_without_nulls() -> None:
     rows, nulls = unlifted([1.0, 2.0]), Values(np.zeros(2), np.array([True, False]))
-    assert fold_pass(ALONE, (rows,), keyed=True) is not None
-    assert fold_pass((*ALONE, Register(Kind.COUNT, 1)), (rows, Values(np.zeros(2))), keyed=True) is not None
-    assert fold_pass((*ALONE, Register(Kind.COUNT, 1)), (rows, nulls), keyed=True) is None
-    assert fold_pass(BESIDE, (rows,), keyed=True) is None
-    assert fold_pass(ALONE, (rows.lifted(),), keyed=True) is None
-    assert fold_pass(ALONE, (Unlifted(OF, rows.columns, nulls.valid),), keyed=True) is None
+    assert plan_fold_pass(ALONE, (rows,), keyed=True) is not None
+    assert (
+        plan_fold_pass(
+            (*ALONE, WindowAccumulator(AccumulatorKind.COUNT, 1)), (rows, Values(np.zeros(2))), keyed=True
+        )
+        is not None
+    )
+    assert (
+        plan_fold_pass((*ALONE, WindowAccumulator(AccumulatorKind.COUNT, 1)), (rows, nulls), keyed=True)
+        is None
+    )
+    assert plan_fold_pass(BESIDE, (rows,), keyed=True) is None
+    assert plan_fold_pass(ALONE, (rows.lifted(),), keyed=True) is None
+    assert plan_fold_pass(ALONE, (FoldColumns(OF, rows.columns, nulls.valid),), keyed=True) is None
 
 
 @pytest.mark.slow
@@ -139,11 +150,13 @@ def test_a_row_of_the_slice_on_which_combine_fails_is_told(n_slots: int, disorde
     of = FoldFunctions(FunctionSource(lambda row: row.v), written, ("v",), 1, True)
     times = np.arange(1000) + np.random.default_rng(1).permuted(np.arange(1000) % (disorder + 1))
     values = np.where(times // 10 == 55, 60.0, 1.0)
-    cells = SliceCells(
-        Slicing.of([TimeWindow(10, 10)]), (Register(Kind.ROWS), Register(Kind.FOLD, 0, rule)), 0
+    cells = SliceAccumulators(
+        Slicing.of([TimeWindow(10, 10)]),
+        (WindowAccumulator(AccumulatorKind.ROWS), WindowAccumulator(AccumulatorKind.FOLD, 0, rule)),
+        0,
     )
-    with pytest.raises(CombineFailed, match="ValueError: too much") as failed:
-        cells.add(np.arange(1000) % n_slots, times, (Unlifted(of, (values,), None),))
+    with pytest.raises(CombineFailure, match="ValueError: too much") as failed:
+        cells.add(np.arange(1000) % n_slots, times, (FoldColumns(of, (values,), None),))
     assert failed.value.time is not None
     assert failed.value.time // 10 == 55
     assert failed.value.slot is not None
@@ -151,7 +164,7 @@ def test_a_row_of_the_slice_on_which_combine_fails_is_told(n_slots: int, disorde
 
 
 def test_parts_that_are_lifted_to_be_kept_are_those_of_valid_rows() -> None:
-    some = Unlifted(OF, (np.array([1.0, 1.0, 3.0]),), np.array([True, False, True]))
+    some = FoldColumns(OF, (np.array([1.0, 1.0, 3.0]),), np.array([True, False, True]))
     kept = some.at(np.array([0, 2])).lifted()
     assert kept.data.tolist() == [[1.0, 2.0, 1.0], [3.0, 6.0, 1.0]]
     assert kept.valid is not None

@@ -12,12 +12,13 @@ from penstock.errors import FunctionError
 from penstock.kernels.compile.user_functions import FunctionSource
 from penstock.operators import aggregates as spec
 from penstock.operators.aggregates import Fold
-from penstock.operators.choices.compiled import may_refuse, why_python
+from penstock.operators.choices.folds import may_raise, why_python
 from penstock.operators.window import count_window, session, sliding
 from penstock.operators.windows import KeyedWindows
 from penstock.stages import policy as pace
 from penstock.stages.window import folds as folding
 from tests.stages.judge import Driven, agree, assert_same, by_reference, by_stage, case
+from tests.support.sizes import set_sizes
 
 Part = tuple[float, float]
 
@@ -71,7 +72,7 @@ def test_a_fold_of_floats_gives_what_the_reference_engine_gives(windows: Any) ->
 def test_a_compiled_fold_gives_what_the_reference_engine_gives(
     windows: Any, lifted: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folding, "SMALL", 0)
+    set_sizes(monkeypatch, compile_after=0)
     agree(counted(spec.fold(lifted, combine, ZERO, lower, columns="v", type="float64"), windows, 12_000))
 
 
@@ -79,8 +80,8 @@ def test_a_compiled_fold_gives_what_the_reference_engine_gives(
 def test_rows_on_which_nothing_fails_are_lifted_by_the_compiled_loop_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(folding, "SMALL", 0)
-    monkeypatch.delattr(folding.Folding, "_one_by_one")
+    set_sizes(monkeypatch, compile_after=0)
+    monkeypatch.delattr(folding.AccumulatorFold, "_one_by_one")
     agree(
         counted(
             spec.fold(lift_any, combine, ZERO, lower, columns="v", type="float64"), sliding(500, 200), 12_000
@@ -119,7 +120,7 @@ def first_of(part: Part) -> float:
 def test_rows_that_python_refuses_are_row_errors_though_machine_code_would_give_nan_or_infinity(
     lifted: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folding, "SMALL", 0)
+    set_sizes(monkeypatch, compile_after=0)
     fold = spec.fold(lifted, combine, ZERO, first_of, columns="v", type="float64")
     given = [("a", i, (i * 7) % 40) for i in range(200)]
     op = KeyedWindows(windows=sliding(50, 20), aggregates={"f": fold}, on_error="skip")
@@ -132,7 +133,7 @@ def test_rows_that_python_refuses_are_row_errors_though_machine_code_would_give_
 def test_a_lower_that_python_refuses_stops_the_run_though_machine_code_would_give_nan(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(folding, "SMALL", 0)
+    set_sizes(monkeypatch, compile_after=0)
     fold = spec.fold(lift_any, combine, ZERO, rooted, columns="v", type="float64")
     op = KeyedWindows(windows=sliding(10, 10), aggregates={"f": fold})
     with pytest.raises(FunctionError, match="function rooted failed on window"):
@@ -152,7 +153,7 @@ def cubed(a: Part, b: Part) -> Part:
 def test_a_combine_that_python_refuses_stops_the_run_though_machine_code_would_give_nan_or_infinity(
     combined: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folding, "SMALL", 0)
+    set_sizes(monkeypatch, compile_after=0)
     fold = spec.fold(lift_any, combined, (0.0, 0.0), first_of, columns="v", type="float64")
     op = KeyedWindows(windows=sliding(10, 10), aggregates={"f": fold})
     given = [("a", i % 10, 30) for i in range(2000)]
@@ -162,10 +163,10 @@ def test_a_combine_that_python_refuses_stops_the_run_though_machine_code_would_g
 
 
 def test_powers_and_functions_of_math_are_known_to_refuse_some_numbers() -> None:
-    assert may_refuse(root)
-    assert may_refuse(squared)
-    assert not may_refuse(lift)
-    assert not may_refuse(combine)
+    assert may_raise(root)
+    assert may_raise(squared)
+    assert not may_raise(lift)
+    assert not may_raise(combine)
 
 
 def test_a_lower_that_fails_names_window_and_key() -> None:
@@ -207,10 +208,10 @@ COUNTED = "count 3 every 2 from 1 to 4 of key k='b'"
 def test_a_combine_that_fails_stops_the_run_and_is_named_with_window_and_key(
     windows: Any, place: str, small: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folding, "SMALL", small)
-    monkeypatch.setattr(pace.Pace, "compiles", lambda self, work: small == 0)
+    set_sizes(monkeypatch, compile_after=small)
+    monkeypatch.setattr(pace.JitPolicy, "compiles", lambda self, work: small == 0)
     monkeypatch.setattr(
-        pace.Pace, "__call__", lambda self, loop, *given, work=None: loop.at(small == 0)(*given)
+        pace.JitPolicy, "__call__", lambda self, loop, *given, work=None: loop.at(small == 0)(*given)
     )
     rows = [("a", 0, 60), ("b", 1, 60), ("b", 3, 60), ("b", 4, 1)]
     with pytest.raises(FunctionError) as failed:
@@ -267,7 +268,7 @@ def made(factor: float) -> Fold:
 def test_a_second_stage_with_the_same_functions_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     from numba.core.event import install_recorder
 
-    monkeypatch.setattr(folding, "SMALL", 0)
+    set_sizes(monkeypatch, compile_after=0)
     monkeypatch.setattr(FunctionSource, "is_stable", False)  # the disk knows them from the last time
 
     def compiled(factor: float) -> int:
@@ -282,7 +283,7 @@ def test_a_second_stage_with_the_same_functions_compiles_nothing(monkeypatch: py
 
 @pytest.mark.slow
 def test_a_fold_whose_functions_capture_numbers_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folding, "SMALL", 0)
+    set_sizes(monkeypatch, compile_after=0)
     agree(counted(made(2.0), sliding(500, 200), 12_000))
     told = Driven(counted(made(2.0), sliding(10, 5), 0)).stage.explain()[-1]
     assert told == "fold(made.<locals>.<lambda>) is compiled by Numba"

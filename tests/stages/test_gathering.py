@@ -15,9 +15,9 @@ from penstock.operators import aggregates as spec
 from penstock.operators.window import sliding, tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.rows.batch import Batch
-from penstock.stages.window import stage as gathering
 from tests.stages.judge import Case, Driven, assert_same, by_reference, case, shown_by_reference, stage_batch
 from tests.stages.windowed import SKETCHES, cases, timed
+from tests.support.sizes import set_sizes
 
 LAW = settings(deadline=None, derandomize=True, max_examples=100)
 
@@ -84,9 +84,9 @@ def test_rows_that_wait_are_saved_shown_and_handed_over_as_if_they_did_not(
         driven.push(each)
         if number in at and number % 2:
             saved |= driven.stage.snapshot()
-            shown_at, driven.stage = driven.stage.shown_at, driven.new_stage()
+            fired_at, driven.stage = driven.stage.fired_at, driven.new_stage()
             driven.stage.restore(saved)
-            driven.stage.shown_at = shown_at
+            driven.stage.fired_at = fired_at
         elif number in at:
             saved |= driven.stage.snapshot()
             driven.stage.replace_buckets(driven.stage.export_buckets(), gone=(), came=())
@@ -128,7 +128,7 @@ def test_a_row_on_which_an_expression_fails_does_not_wait() -> None:
 
 
 def test_rows_that_wait_are_counted_as_memory_and_are_not_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathering, "MOST", 5)
+    set_sizes(monkeypatch, buffered_rows=5)
     op = KeyedWindows(windows=tumbling(100), aggregates={"sum": spec.sum("v")})
     run = driven(op, ("a", 1, 1))
     before = run.stage.nbytes

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.stages.window.row_store import KeptRows
-from penstock.stages.window.store import ENDED, NEVER, Fate, Left
+from penstock.stages.window.row_store import RowStore
+from penstock.stages.window.store import ENDED, NEVER, ClosedWindows, Decision
 from penstock.timing.windows import TimeWindow
 from tests.naive.kept import NaiveKept
 from tests.stages.rounds import SCHEMA, Round, Row, arriving, rounds, rows_in, watermarks_before, windows
@@ -17,11 +17,11 @@ LATENESS = st.integers(0, 12)
 KINDS = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), min_size=1, max_size=3)
 
 
-def store_of(*kinds: tuple[int, int], lateness: int = 0) -> KeptRows:
-    return KeptRows([TimeWindow(size, every) for size, every in kinds], lateness, rows=SCHEMA)
+def store_of(*kinds: tuple[int, int], lateness: int = 0) -> RowStore:
+    return RowStore([TimeWindow(size, every) for size, every in kinds], lateness, rows=SCHEMA)
 
 
-def read(left: Left) -> list[tuple[int, int, int, int, list[int]]]:
+def read(left: ClosedWindows) -> list[tuple[int, int, int, int, list[int]]]:
     """(kind, slot, start, end, numbers of rows) of each window."""
     bounds = [(slot, start, end) for slot, start, end, _, _ in windows(left)]
     return sorted(
@@ -32,25 +32,25 @@ def read(left: Left) -> list[tuple[int, int, int, int, list[int]]]:
 
 def test_a_row_is_in_each_of_its_windows_and_rows_come_in_order() -> None:
     store = store_of((10, 5))
-    store.take(arriving([Row(0, 0, 7), Row(1, 0, 3), Row(2, 0, 7)]), NEVER)
-    assert read(store.leave(10)) == [(0, 0, -5, 5, [1]), (0, 0, 0, 10, [1, 0, 2])]
-    assert read(store.leave(ENDED)) == [(0, 0, 5, 15, [0, 2])]
+    store.add(arriving([Row(0, 0, 7), Row(1, 0, 3), Row(2, 0, 7)]), NEVER)
+    assert read(store.close(10)) == [(0, 0, -5, 5, [1]), (0, 0, 0, 10, [1, 0, 2])]
+    assert read(store.close(ENDED)) == [(0, 0, 5, 15, [0, 2])]
 
 
 def test_a_row_that_missed_a_window_is_only_in_those_still_open() -> None:
     store = store_of((10, 5))
-    store.leave(10)
-    fates, misses = store.take(arriving([Row(0, 0, 7), Row(1, 0, 3)]), 10)
-    assert fates.tolist() == [[Fate.TAKEN, Fate.LATE]]
+    store.close(10)
+    fates, misses = store.add(arriving([Row(0, 0, 7), Row(1, 0, 3)]), 10)
+    assert fates.tolist() == [[Decision.TAKEN, Decision.LATE]]
     assert misses.tolist() == [[1, 2]]
-    assert read(store.leave(ENDED)) == [(0, 0, 5, 15, [0])]
+    assert read(store.close(ENDED)) == [(0, 0, 5, 15, [0])]
 
 
 def test_rows_may_not_be_taken_before_the_windows_of_the_watermark_have_left() -> None:
     store = store_of((10, 5))
-    store.take(arriving([Row(0, 0, 7)]), NEVER)
+    store.add(arriving([Row(0, 0, 7)]), NEVER)
     with pytest.raises(AssertionError, match="windows leave before more rows are taken"):
-        store.take(arriving([Row(1, 0, 8)]), 20)
+        store.add(arriving([Row(1, 0, 8)]), 20)
 
 
 @pytest.mark.slow
@@ -62,17 +62,20 @@ def test_the_store_agrees_with_a_list_of_rows_per_window(
     store, naive = store_of(*kinds, lateness=lateness), NaiveKept(kinds, lateness)
     known = {row.number: row for each in made for row in each.rows}
     for place, (each, before) in enumerate(zip(made, watermarks_before(made), strict=True)):
-        fates, misses = store.take(arriving(each.rows), before)
-        said = [naive.take(row.number, row.slot, row.time, before) for row in each.rows]
+        fates, misses = store.add(arriving(each.rows), before)
+        said = [naive.add(row.number, row.slot, row.time, before) for row in each.rows]
         expected = [
-            [Fate.TAKEN if n_open else Fate.LATE if n_missed else Fate.GAP for n_open, n_missed in kinds_said]
+            [
+                Decision.TAKEN if n_open else Decision.LATE if n_missed else Decision.GAP
+                for n_open, n_missed in kinds_said
+            ]
             for kinds_said in said
         ]
         assert fates.T.tolist() == expected
         assert misses.T.tolist() == [[n_missed for _, n_missed in kinds_said] for kinds_said in said]
-        pairs = [(store.leave(each.watermark), naive.leave(each.watermark))]
+        pairs = [(store.close(each.watermark), naive.close(each.watermark))]
         if place in shown:
-            pairs.append((store.early(), naive.early()))
+            pairs.append((store.fire_early(), naive.fire_early()))
         for left, windows_left in pairs:
             in_order = [
                 (*window, sorted(numbers, key=lambda number: (known[number].time, number)))
@@ -94,13 +97,13 @@ def test_a_store_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(
             store.load(saved, np.array(moved))
         names = moved if place >= cut else [0, 1, 2]
         renamed = [Row(row.number, names[row.slot], row.time) for row in each.rows]
-        whole.take(arriving(each.rows), before)
-        store.take(arriving(renamed), before)
+        whole.add(arriving(each.rows), before)
+        store.add(arriving(renamed), before)
         found = [
             (kind, names.index(slot), start, end, numbers)
-            for kind, slot, start, end, numbers in read(store.leave(each.watermark))
+            for kind, slot, start, end, numbers in read(store.close(each.watermark))
         ]
-        assert sorted(found) == read(whole.leave(each.watermark))
+        assert sorted(found) == read(whole.close(each.watermark))
 
 
 @pytest.mark.slow
@@ -108,10 +111,10 @@ def test_memory_follows_the_rows_that_open_windows_need() -> None:
     store = store_of((100, 10))
     most = 0
     for start in range(0, 20_000, 100):
-        store.take(arriving([Row(i, i % 50, start + i // 10) for i in range(1_000)]), max(NEVER, start - 100))
+        store.add(arriving([Row(i, i % 50, start + i // 10) for i in range(1_000)]), max(NEVER, start - 100))
         most = max(most, store.nbytes)
-        store.leave(start)
+        store.close(start)
     assert most < 500_000
-    store.leave(ENDED)
+    store.close(ENDED)
     assert store.nbytes == 0
-    assert not store.holds(np.arange(50)).any()
+    assert not store.has_state(np.arange(50)).any()

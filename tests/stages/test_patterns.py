@@ -294,5 +294,5 @@ def test_memory_is_given_back_when_windows_have_left(pattern: str, case: Case) -
     for batch in case.batches:
         spread.push(batch)
     spread.end()
-    for stage in (*spread.pattern.replicas, *spread.pattern.joining):
+    for stage in (*spread.pattern.replicas, *spread.pattern.final_stages):
         assert getattr(stage, "nbytes", 0) < 1_000_000

@@ -17,14 +17,14 @@ from penstock.stages.rows.store import (
     rows_of_slots,
     rows_to_snapshot,
 )
-from penstock.stages.window.store import Arriving, Values
+from penstock.stages.window.store import InputRows, Values
 from tests.stages.rounds import Row, arriving
 
 ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30)), max_size=10)
 STEPS = st.lists(st.tuples(ROWS, st.integers(0, 30), st.sets(st.integers(0, 3))), max_size=12)
 
 
-def numbers(rows: Arriving | None) -> list[int]:
+def numbers(rows: InputRows | None) -> list[int]:
     return [] if rows is None else sorted(rows.values[0].data.tolist())
 
 
@@ -71,12 +71,12 @@ def test_many_small_batches_make_few_blocks_and_taken_rows_are_given_back() -> N
 
 def test_a_missing_part_of_the_order_comes_before_any_there_is() -> None:
     one, two = np.array([1]), np.array([2])
-    parts = [Arriving(one, one, (one,)), Arriving(two, two, (two, two))]
+    parts = [InputRows(one, one, (one,)), InputRows(two, two, (two, two))]
     assert [each.tolist() for each in concat_rows(parts).order] == [[1, 2], [INT64_MIN, 2]]
 
 
 def test_rows_are_the_same_after_they_were_saved_and_loaded() -> None:
-    rows = Arriving(
+    rows = InputRows(
         np.array([4, 9, 4]),
         np.array([1, 2, 3]),
         (np.array([7, 8, 9]),),
@@ -95,8 +95,8 @@ def test_rows_are_the_same_after_they_were_saved_and_loaded() -> None:
     assert loaded.values[1].valid.tolist() == [True, False, True]
     assert np.isnan(loaded.values[1].data[2])
     assert loaded.rows == rows.rows
-    assert loaded.tickets is not None
-    assert loaded.tickets.tolist() == [-1, 5, 6]
+    assert loaded.tags is not None
+    assert loaded.tags.tolist() == [-1, 5, 6]
 
 
 def test_no_rows_are_saved_as_no_rows() -> None:

@@ -20,10 +20,10 @@ from penstock.expr import col
 from penstock.operators.filter import Filter
 from penstock.operators.function import batch, row_function
 from penstock.operators.map import Map
-from penstock.stages.functions import compile as row_compiled
 from penstock.stages.functions.compile import CompiledFunction
 from tests.stages.steps import Case, agree
 from tests.support.plans import batch as cut_batch
+from tests.support.sizes import set_sizes
 
 UP = pa.schema(
     [
@@ -124,13 +124,13 @@ def compiled(
     function: Any, schema: Any = None, *, predicate: bool = False, wraps: bool = False
 ) -> CompiledFunction:
     made = row_function(function, schema=schema)
-    return CompiledFunction(made, UP, None if predicate else made.schema, wraps=wraps, small=0)
+    return CompiledFunction(made, UP, None if predicate else made.schema, wraps=wraps, compile_after=0)
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compile from the first row on."""
-    monkeypatch.setattr(row_compiled, "SMALL", 0)
+    set_sizes(monkeypatch, compile_after=0)
 
 
 @pytest.mark.slow
@@ -227,7 +227,7 @@ def test_a_constant_that_changes_ends_the_compiled_function(monkeypatch: pytest.
 
 
 def test_numba_is_not_asked_while_there_are_few_rows() -> None:
-    made = CompiledFunction(row_function(widest), UP, None, small=2)
+    made = CompiledFunction(row_function(widest), UP, None, compile_after=2)
     batch_ = cut_batch([(0, "a", 1.0, 2.0, 0.0, False, 1, None)], UP).rows
     assert [made.results(batch_) is None for _ in range(3)] == [True, True, False]
 

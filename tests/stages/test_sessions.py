@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.windows.folds import build_fold_rule
-from penstock.stages.window.accumulators import Kind, Register
+from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
 from penstock.stages.window.session_store import SessionStore
-from penstock.stages.window.store import ENDED, NEVER, Fate
+from penstock.stages.window.store import ENDED, NEVER, Decision
 from penstock.timing.windows import SessionWindow
 from tests.naive.sessions import NaiveSessions
 from tests.stages.rounds import (
@@ -31,8 +31,8 @@ GAPS = st.integers(1, 8)
 LATENESS = st.integers(0, 12)
 
 
-def store_of(gap: int, lateness: int = 0, small: int = 10_000) -> SessionStore:
-    return SessionStore(SessionWindow(gap), lateness, REGISTERS, rows=SCHEMA, small=small)
+def store_of(gap: int, lateness: int = 0, compile_after: int = 10_000) -> SessionStore:
+    return SessionStore(SessionWindow(gap), lateness, REGISTERS, rows=SCHEMA, compile_after=compile_after)
 
 
 def rows(*times: int, slot: int = 0) -> list[Row]:
@@ -41,35 +41,35 @@ def rows(*times: int, slot: int = 0) -> list[Row]:
 
 def test_rows_exactly_a_gap_apart_are_one_session() -> None:
     store = store_of(5)
-    store.take(arriving(rows(3, 8, 14)), NEVER)
-    left = store.leave(ENDED)
+    store.add(arriving(rows(3, 8, 14)), NEVER)
+    left = store.close(ENDED)
     assert sorted(windows(left)) == [(0, 3, 13, 12, -1), (0, 14, 19, 18, -1)]
     assert sorted(rows_in(left)) == [[0, 1], [2]]
 
 
 def test_a_session_leaves_when_the_watermark_reaches_its_end_and_the_lateness() -> None:
     store = store_of(5, lateness=2)
-    store.take(arriving(rows(3)), NEVER)
-    assert windows(store.leave(9)) == []
-    assert windows(store.leave(10)) == [(0, 3, 8, 7, -1)]
+    store.add(arriving(rows(3)), NEVER)
+    assert windows(store.close(9)) == []
+    assert windows(store.close(10)) == [(0, 3, 8, 7, -1)]
 
 
 def test_a_row_behind_bridges_two_open_sessions() -> None:
     #  [0    5)  [7    12)     both open; at watermark 18 rows at 3 and -8 are behind
     store = store_of(5, lateness=10)
-    store.take(arriving([Row(0, 0, 0), Row(1, 0, 7)]), NEVER)
-    fates, misses = store.take(arriving([Row(2, 0, 3), Row(3, 0, -8)]), 18)
-    assert fates.tolist() == [[Fate.TAKEN, Fate.LATE]]
+    store.add(arriving([Row(0, 0, 0), Row(1, 0, 7)]), NEVER)
+    fates, misses = store.add(arriving([Row(2, 0, 3), Row(3, 0, -8)]), 18)
+    assert fates.tolist() == [[Decision.TAKEN, Decision.LATE]]
     assert misses.tolist() == [[0, 1]]
-    assert windows(store.leave(ENDED)) == [(0, 0, 12, 11, -1)]
+    assert windows(store.close(ENDED)) == [(0, 0, 12, 11, -1)]
 
 
 def test_rows_behind_reach_a_session_over_each_other() -> None:
     store = store_of(5)
-    store.take(arriving(rows(20)), NEVER)
+    store.add(arriving(rows(20)), NEVER)
     #  behind at 24: 11 touches 15 (which touches the open session at 20), 4 touches none of them
-    fates, _ = store.take(arriving([Row(1, 0, 11), Row(2, 0, 15), Row(3, 0, 4)]), 24)
-    assert fates.tolist() == [[Fate.TAKEN, Fate.TAKEN, Fate.LATE]]
+    fates, _ = store.add(arriving([Row(1, 0, 11), Row(2, 0, 15), Row(3, 0, 4)]), 24)
+    assert fates.tolist() == [[Decision.TAKEN, Decision.TAKEN, Decision.LATE]]
 
 
 @pytest.mark.slow
@@ -82,13 +82,13 @@ def test_the_store_agrees_with_sessions_row_by_row(
     store, naive = store_of(gap, lateness, small), NaiveSessions(gap, lateness)
     known = {row.number: row for each in made for row in each.rows}
     for place, (each, before) in enumerate(zip(made, watermarks_before(made), strict=True)):
-        fates, misses = store.take(arriving(each.rows), before)
-        late = naive.take([(row.number, row.slot, row.time) for row in each.rows], before)
-        assert fates.tolist() == [[Fate.LATE if is_late else Fate.TAKEN for is_late in late]]
+        fates, misses = store.add(arriving(each.rows), before)
+        late = naive.add([(row.number, row.slot, row.time) for row in each.rows], before)
+        assert fates.tolist() == [[Decision.LATE if is_late else Decision.TAKEN for is_late in late]]
         assert misses.tolist() == [[int(is_late) for is_late in late]]
-        pairs = [(store.leave(each.watermark), naive.leave(each.watermark))]
+        pairs = [(store.close(each.watermark), naive.close(each.watermark))]
         if place in shown:
-            pairs.append((store.early(), naive.early()))
+            pairs.append((store.fire_early(), naive.fire_early()))
         for left, expected in pairs:
             found = zip(windows(left), rows_in(left), registers_in(left), strict=True)
             assert sorted(found) == sorted(
@@ -99,7 +99,7 @@ def test_the_store_agrees_with_sessions_row_by_row(
                 )
                 for slot, start, end, numbers in expected
             )
-        held = store.holds(np.arange(4)).tolist()
+        held = store.has_state(np.arange(4)).tolist()
         assert held == [bool(naive.open.get(slot)) for slot in range(4)]
 
 
@@ -118,10 +118,10 @@ def test_a_store_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(
         names = moved if place >= cut else [0, 1, 2]
         renamed = [Row(row.number, names[row.slot], row.time) for row in each.rows]
         assert (
-            whole.take(arriving(each.rows), before)[0].tolist()
-            == store.take(arriving(renamed), before)[0].tolist()
+            whole.add(arriving(each.rows), before)[0].tolist()
+            == store.add(arriving(renamed), before)[0].tolist()
         )
-        expected, found = whole.leave(each.watermark), store.leave(each.watermark)
+        expected, found = whole.close(each.watermark), store.close(each.watermark)
         known = sorted(zip(windows(expected), rows_in(expected), registers_in(expected), strict=True))
         back = [(names.index(slot), *rest) for slot, *rest in windows(found)]
         assert sorted(zip(back, rows_in(found), registers_in(found), strict=True)) == known
@@ -129,26 +129,26 @@ def test_a_store_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(
 
 def test_a_users_fold_is_joined_when_sessions_are() -> None:
     product = build_fold_rule("product", lambda a, b: a * b, (1.0,), alone=True)
-    store = SessionStore(SessionWindow(5), 0, [Register(Kind.FOLD, 1, product)])
-    store.take(arriving([Row(4, 0, 0), Row(8, 0, 9)]), NEVER)
-    store.take(arriving([Row(10, 0, 4)]), NEVER)  # bridges the two; values are halves of the numbers
-    assert store.leave(ENDED).cells[0].tolist() == [[2.0 * 4.0 * 5.0]]
+    store = SessionStore(SessionWindow(5), 0, [WindowAccumulator(AccumulatorKind.FOLD, 1, product)])
+    store.add(arriving([Row(4, 0, 0), Row(8, 0, 9)]), NEVER)
+    store.add(arriving([Row(10, 0, 4)]), NEVER)  # bridges the two; values are halves of the numbers
+    assert store.close(ENDED).cells[0].tolist() == [[2.0 * 4.0 * 5.0]]
 
 
 def test_memory_follows_the_open_sessions() -> None:
     store = store_of(5)
     before = store.nbytes
     for start in range(0, 200_000, 20_000):
-        store.take(arriving([Row(i, i % 500, start + 10 * i) for i in range(2_000)]), NEVER)
+        store.add(arriving([Row(i, i % 500, start + 10 * i) for i in range(2_000)]), NEVER)
     assert store.nbytes > before + 100_000
-    store.leave(ENDED)
+    store.close(ENDED)
     assert store.nbytes <= before + 4_096
-    assert not store.holds(np.arange(500)).any()
+    assert not store.has_state(np.arange(500)).any()
 
 
 def test_far_more_sessions_than_fit_at_first_are_kept_apart() -> None:
-    store = store_of(1, small=0)
+    store = store_of(1, compile_after=0)
     many = [Row(i, i % 7, 10 * i) for i in range(5_000)]
-    store.take(arriving(many[::2]), NEVER)
-    store.take(arriving(many[1::2]), NEVER)
-    assert len(windows(store.leave(ENDED))) == 5_000
+    store.add(arriving(many[::2]), NEVER)
+    store.add(arriving(many[1::2]), NEVER)
+    assert len(windows(store.close(ENDED))) == 5_000

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.stages.sketches.hll import Distinct, coupons_of
-from penstock.stages.sketches.kll import Ranks
+from penstock.stages.sketches.hll import HllSketch, hash_coupons
+from penstock.stages.sketches.kll import KllSketch
 from penstock.stages.sketches.store import Sketch, SketchStore, SketchTree
-from penstock.stages.window.store import ENDED, NEVER, Arriving, Fate, Left, Values
+from penstock.stages.window.store import ENDED, NEVER, ClosedWindows, Decision, InputRows, Values
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 from tests.naive.kept import NaiveKept
@@ -25,7 +25,7 @@ LAW = settings(deadline=None, max_examples=60)
 LATENESS = st.integers(0, 12)
 SLIDES = st.sampled_from([1, 2, 3, 4, 6, 12])  # so that all kinds can share slices
 KINDS = st.lists(st.tuples(st.integers(1, 12), SLIDES), min_size=1, max_size=3)
-SKETCHES = (Sketch(Distinct, 0), Sketch(Ranks, 1))
+SKETCHES = (Sketch(HllSketch, 0), Sketch(KllSketch, 1))
 N_DIFFERENT = 5
 
 
@@ -33,14 +33,14 @@ def store_of(*kinds: tuple[int, int], lateness: int = 0) -> SketchStore:
     return SketchStore(Slicing.of([TimeWindow(*kind) for kind in kinds]), lateness, SKETCHES)
 
 
-def arriving(rows: list[Row]) -> Arriving:
+def arriving(rows: list[Row]) -> InputRows:
     """Of each row the coupon of its number modulo five, and half its number, or null."""
     halves = [row.half for row in rows]
-    return Arriving(
+    return InputRows(
         np.array([row.slot for row in rows], np.int64),
         np.array([row.time for row in rows], np.int64),
         values=(
-            Values(coupons_of(pa.array([row.number % N_DIFFERENT for row in rows], pa.int64()))),
+            Values(hash_coupons(pa.array([row.number % N_DIFFERENT for row in rows], pa.int64()))),
             Values(
                 np.array([half or 0.0 for half in halves], np.float64),
                 np.array([half is not None for half in halves], np.bool_),
@@ -49,7 +49,7 @@ def arriving(rows: list[Row]) -> Arriving:
     )
 
 
-def read(left: Left) -> list[tuple[Any, ...]]:
+def read(left: ClosedWindows) -> list[tuple[Any, ...]]:
     """(kind, slot, start, end, different values, median) of each window."""
     distinct, ranks = left.sketches
     bounds = [window[:3] for window in windows(left)]
@@ -71,20 +71,20 @@ def expected(found: Sequence[tuple[tuple[int, ...], list[int]]]) -> list[tuple[A
 
 def test_a_window_has_the_values_of_all_its_slices() -> None:
     store = store_of((10, 5))
-    store.take(arriving([Row(1, 0, 7), Row(2, 0, 3), Row(6, 0, 8)]), NEVER)
-    assert read(store.leave(10)) == [(0, 0, -5, 5, 1, 1.0), (0, 0, 0, 10, 2, 0.5)]
-    assert read(store.leave(ENDED)) == [(0, 0, 5, 15, 1, 0.5)]
+    store.add(arriving([Row(1, 0, 7), Row(2, 0, 3), Row(6, 0, 8)]), NEVER)
+    assert read(store.close(10)) == [(0, 0, -5, 5, 1, 1.0), (0, 0, 0, 10, 2, 0.5)]
+    assert read(store.close(ENDED)) == [(0, 0, 5, 15, 1, 0.5)]
 
 
 def test_rows_late_for_some_windows_change_only_those_still_open() -> None:
     store = store_of((10, 5))
-    store.take(arriving([Row(1, 0, 7)]), NEVER)
-    assert read(store.leave(10)) == [(0, 0, 0, 10, 1, 0.5)]
-    judged = store.take(arriving([Row(2, 0, 8), Row(4, 0, 4)]), 10)
+    store.add(arriving([Row(1, 0, 7)]), NEVER)
+    assert read(store.close(10)) == [(0, 0, 0, 10, 1, 0.5)]
+    judged = store.add(arriving([Row(2, 0, 8), Row(4, 0, 4)]), 10)
     assert judged is not None
-    assert judged[0].tolist() == [[Fate.TAKEN, Fate.LATE]]
+    assert judged[0].tolist() == [[Decision.TAKEN, Decision.LATE]]
     assert judged[1].tolist() == [[1, 2]]
-    assert read(store.leave(ENDED)) == [(0, 0, 5, 15, 2, 0.5)]
+    assert read(store.close(ENDED)) == [(0, 0, 5, 15, 2, 0.5)]
 
 
 @pytest.mark.slow
@@ -95,10 +95,13 @@ def test_the_store_agrees_with_the_rows_of_windows(
 ) -> None:
     store, naive = store_of(*kinds, lateness=lateness), NaiveKept(kinds, lateness)
     for place, (each, before) in enumerate(zip(made, watermarks_before(made), strict=True)):
-        judged = store.take(arriving(each.rows), before)
-        said = [naive.take(row.number, row.slot, row.time, before) for row in each.rows]
+        judged = store.add(arriving(each.rows), before)
+        said = [naive.add(row.number, row.slot, row.time, before) for row in each.rows]
         fates = [
-            [Fate.TAKEN if n_open else Fate.LATE if n_missed else Fate.GAP for n_open, n_missed in kinds_said]
+            [
+                Decision.TAKEN if n_open else Decision.LATE if n_missed else Decision.GAP
+                for n_open, n_missed in kinds_said
+            ]
             for kinds_said in said
         ]
         misses = [[n_missed for _, n_missed in kinds_said] for kinds_said in said]
@@ -107,9 +110,9 @@ def test_the_store_agrees_with_the_rows_of_windows(
             assert not np.any(misses)
         else:
             assert (judged[0].T.tolist(), judged[1].T.tolist()) == (fates, misses)
-        assert read(store.leave(each.watermark)) == expected(naive.leave(each.watermark))
+        assert read(store.close(each.watermark)) == expected(naive.close(each.watermark))
         if place in shown:
-            assert read(store.early()) == expected(naive.early())
+            assert read(store.fire_early()) == expected(naive.fire_early())
 
 
 @pytest.mark.slow
@@ -124,25 +127,25 @@ def test_a_store_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(
             saved, store = store.export(np.arange(3)), store_of(*kinds, lateness=lateness)
             store.load(saved, np.array(moved))
         names = moved if place >= cut else [0, 1, 2]
-        whole.take(arriving(each.rows), before)
-        store.take(arriving([Row(row.number, names[row.slot], row.time) for row in each.rows]), before)
-        found = [(kind, names.index(slot), *rest) for kind, slot, *rest in read(store.leave(each.watermark))]
-        assert sorted(found) == read(whole.leave(each.watermark))
+        whole.add(arriving(each.rows), before)
+        store.add(arriving([Row(row.number, names[row.slot], row.time) for row in each.rows]), before)
+        found = [(kind, names.index(slot), *rest) for kind, slot, *rest in read(store.close(each.watermark))]
+        assert sorted(found) == read(whole.close(each.watermark))
 
 
-def many(n: int, time: int, *, start: int = 0) -> Arriving:
+def many(n: int, time: int, *, start: int = 0) -> InputRows:
     """Rows of one slot and time, all different."""
     values = np.arange(start, start + n)
-    lots = Values(coupons_of(pa.array(values))), Values(values.astype(np.float64))
-    return Arriving(np.zeros(n, np.int64), np.full(n, time), values=lots)
+    lots = Values(hash_coupons(pa.array(values))), Values(values.astype(np.float64))
+    return InputRows(np.zeros(n, np.int64), np.full(n, time), values=lots)
 
 
 def test_memory_of_a_slice_is_bounded_whatever_number_of_rows_it_has() -> None:
     store = store_of((10, 10))
     for round_ in range(20):
-        store.take(many(50_000, 5, start=50_000 * round_), NEVER)
+        store.add(many(50_000, 5, start=50_000 * round_), NEVER)
         assert store.nbytes < 12_000
-    distinct, ranks = store.leave(ENDED).sketches
+    distinct, ranks = store.close(ENDED).sketches
     assert abs(distinct[0].estimate() - 1_000_000) < 50_000
     assert abs(ranks[0].quantile(0.5) - 500_000) < 30_000
 
@@ -151,15 +154,15 @@ def test_memory_of_a_slice_is_bounded_whatever_number_of_rows_it_has() -> None:
 def test_memory_is_given_back_when_windows_have_left() -> None:
     store = store_of((100, 10))
     for time in range(0, 5_000, 10):
-        store.take(many(2_000, time, start=time), max(NEVER, time - 100))
-        store.leave(time)
+        store.add(many(2_000, time, start=time), max(NEVER, time - 100))
+        store.close(time)
         assert store.nbytes < 350_000
-    store.leave(ENDED)
+    store.close(ENDED)
     assert store.nbytes == 0
-    assert not store.holds(np.arange(2)).any()
+    assert not store.has_state(np.arange(2)).any()
 
 
-class CountedMerges(Distinct):
+class CountedMerges(HllSketch):
     """A sketch that counts how many it is merged from."""
 
     n_merged = 0

@@ -11,23 +11,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.windows.slice_loop import BASE, END, FIRST, MASK, MAX_DISTANCE, MAX_ID
-from penstock.stages.window.accumulators import Kind, Register
-from penstock.stages.window.panes import SliceCells
+from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
+from penstock.stages.window.panes import SliceAccumulators
 from penstock.stages.window.store import Values
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 from tests.naive.slices import slice_of
 
 fixed = settings(deadline=None, derandomize=True, max_examples=30)
-SUM = (Register(Kind.ROWS), Register(Kind.FLOAT_SUM, 0))
-MORE = (*SUM, Register(Kind.LATEST))  # too much for one pass: rows are placed, then added
+SUM = (WindowAccumulator(AccumulatorKind.ROWS), WindowAccumulator(AccumulatorKind.FLOAT_SUM, 0))
+MORE = (
+    *SUM,
+    WindowAccumulator(AccumulatorKind.MAX_TIME),
+)  # too much for one pass: rows are placed, then added
 kinds = pytest.mark.parametrize("registers", [SUM, MORE], ids=["one pass", "placed"])
 speeds = pytest.mark.parametrize("small", [0, 10**9], ids=["compiled", "plain"])
 
 Totals = dict[tuple[int, int], tuple[int, float]]
 
 
-def held(cells: SliceCells, slicing: Slicing) -> Totals:
+def held(cells: SliceAccumulators, slicing: Slicing) -> Totals:
     """(rows, sum) by (slot, start of slice)."""
     found = {}
     for slot, ring in zip(*cells.rings.active(), strict=True):
@@ -82,7 +85,7 @@ def test_rows_go_into_the_slices_that_hold_their_times_unless_they_are_late(
 ) -> None:
     rows = [(0, time, value) for _, time, value in rows] if one_slot else rows
     slicing = Slicing.of([TimeWindow(*pair)])
-    cells = SliceCells(slicing, registers, small)
+    cells = SliceAccumulators(slicing, registers, small)
     for start in range(0, len(rows), cut):
         part = rows[start : start + cut]
         slots, times, values = arrays(part)
@@ -102,7 +105,7 @@ def test_long_batches_in_and_out_of_order_are_counted_and_summed_in_one_pass(
     times = np.sort(rng.integers(0, 3000, 6000)) - rng.integers(0, disorder + 1, 6000)
     slots, values = rng.integers(0, n_slots, 6000), rng.integers(0, 9, 6000).astype(np.float64)
     slicing = Slicing.of([TimeWindow(*pair)])
-    cells = SliceCells(slicing, SUM, 0)
+    cells = SliceAccumulators(slicing, SUM, 0)
     for part in (slice(0, 2500), slice(2500, 6000)):
         cells.add(slots[part], times[part], (Values(values[part]),), None, -100)
     rows = list(zip(slots.tolist(), times.tolist(), values.tolist(), strict=True))
@@ -116,7 +119,7 @@ def test_blocks_over_few_and_many_slices_near_and_far_apart_are_summed_as_by_div
 ) -> None:
     rng = np.random.default_rng(period + n_slices)
     slicing = Slicing.of([TimeWindow(period, period)])
-    cells = SliceCells(slicing, SUM, 0)
+    cells = SliceAccumulators(slicing, SUM, 0)
     wanted: dict[int, tuple[int, float]] = {}
     for jump in (0, 3, 2**32 // period + 1, 1, 5):  # also further on than 32 bits reach, and back
         times = (jump + rng.integers(0, n_slices, 700)) * period + rng.integers(0, period, 700)
@@ -130,7 +133,7 @@ def test_blocks_over_few_and_many_slices_near_and_far_apart_are_summed_as_by_div
 
 def test_nan_and_infinity_stay_in_their_slices() -> None:
     slicing = Slicing.of([TimeWindow(10, 10)])
-    cells = SliceCells(slicing, SUM, 0)
+    cells = SliceAccumulators(slicing, SUM, 0)
     values = np.ones(90)
     values[5], values[40] = math.nan, math.inf
     cells.add(None, np.arange(90) // 3, (Values(values),), None, 0)
@@ -142,7 +145,7 @@ def test_nan_and_infinity_stay_in_their_slices() -> None:
 def test_many_slots_at_once_find_room() -> None:
     slots = np.arange(50_000)
     slicing = Slicing.of([TimeWindow(10, 10)])
-    cells = SliceCells(slicing, SUM, 0)
+    cells = SliceAccumulators(slicing, SUM, 0)
     for start in (0, 30):
         cells.add(slots, slots % 10 + start, (Values(np.ones(50_000)),))
     assert (cells.rings.table[:50_000, END] - cells.rings.table[:50_000, FIRST] == 4).all()
@@ -151,7 +154,7 @@ def test_many_slots_at_once_find_room() -> None:
 
 def test_a_period_too_long_for_the_product_is_divided_exactly() -> None:
     slicing = Slicing.of([TimeWindow(2**55, 2**55)])
-    cells = SliceCells(slicing, SUM, 0)
+    cells = SliceAccumulators(slicing, SUM, 0)
     cells.add(None, np.array([2**55 - 1, 2**55, -1]), (Values(np.ones(3)),))
     assert held(cells, slicing) == {(0, start): (1, 1.0) for start in (-(2**55), 0, 2**55)}
 
@@ -163,7 +166,7 @@ def test_slices_by_multiplication_are_those_by_division_at_the_edges_of_their_re
     whole = (MAX_DISTANCE // 4) // period
     times = [base + k * period + d for k in (0, 1, whole - 1, whole) for d in (-1, 0, 1)]
     for time in times[1:]:
-        cells = SliceCells(slicing, SUM, 0)
+        cells = SliceAccumulators(slicing, SUM, 0)
         cells.add(None, np.array([base, time]), (Values(np.ones(2)),))
         wanted: dict[int, int] = {}
         for each in (base, time):

@@ -12,10 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.windows.accumulate import decode_floats, encode_floats
-from penstock.stages.window.accumulators import Kind, Register
-from penstock.stages.window.combine import Listing, choose
-from penstock.stages.window.store import ENDED, NEVER, Arriving, Fate, Left, Values
-from penstock.stages.window.time_store import SliceStore
+from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
+from penstock.stages.window.combine import ReadyWindows, choose_method
+from penstock.stages.window.store import ENDED, NEVER, ClosedWindows, Decision, InputRows, Values
+from penstock.stages.window.time_store import TimeStore
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 from tests.naive.time_windows import Buckets, Place, Row
@@ -25,30 +25,30 @@ thorough = settings(deadline=None, derandomize=True, max_examples=300)
 
 WHOLE, REAL, ORDERED = 0, 1, 2  # places of the values: integers, floats, floats in the order of integers
 EVERY_REGISTER = (
-    Register(Kind.ROWS),
-    Register(Kind.COUNT, WHOLE),
-    Register(Kind.INT_SUM, WHOLE),
-    Register(Kind.FLOAT_SUM, REAL),
-    Register(Kind.MOST, WHOLE),
-    Register(Kind.LEAST, ORDERED),
-    Register(Kind.MOST_OF, ORDERED),
-    Register(Kind.LEAST_OF, WHOLE),
-    Register(Kind.FIRST, WHOLE),
-    Register(Kind.LAST, WHOLE),
-    Register(Kind.MOMENTS, REAL),
-    Register(Kind.LATEST),
+    WindowAccumulator(AccumulatorKind.ROWS),
+    WindowAccumulator(AccumulatorKind.COUNT, WHOLE),
+    WindowAccumulator(AccumulatorKind.INT_SUM, WHOLE),
+    WindowAccumulator(AccumulatorKind.FLOAT_SUM, REAL),
+    WindowAccumulator(AccumulatorKind.MAX, WHOLE),
+    WindowAccumulator(AccumulatorKind.MIN, ORDERED),
+    WindowAccumulator(AccumulatorKind.MAX_COUNT, ORDERED),
+    WindowAccumulator(AccumulatorKind.MIN_COUNT, WHOLE),
+    WindowAccumulator(AccumulatorKind.FIRST, WHOLE),
+    WindowAccumulator(AccumulatorKind.LAST, WHOLE),
+    WindowAccumulator(AccumulatorKind.MOMENTS, REAL),
+    WindowAccumulator(AccumulatorKind.MAX_TIME),
 )
 WAYS = ("direct", "subtract", "sweep", "tree", None)
 
 
-def arriving(rows: Sequence[Row]) -> Arriving:
+def arriving(rows: Sequence[Row]) -> InputRows:
     whole = np.array([row.whole or 0 for row in rows], np.int64)
     real = np.array([0.0 if row.real is None else row.real for row in rows], np.float64)
     ordered = np.empty(len(rows), np.int64)
     encode_floats.plain(real.view(np.int64), ordered)
     has_whole = np.array([row.whole is not None for row in rows], np.bool_)
     has_real = np.array([row.real is not None for row in rows], np.bool_)
-    return Arriving(
+    return InputRows(
         np.array([row.slot for row in rows], np.int64),
         np.array([row.time for row in rows], np.int64),
         (np.array([row.order for row in rows], np.int64),),
@@ -84,7 +84,7 @@ def expected(rows: list[Row]) -> dict[str, Any]:
     return found
 
 
-def held(left: Left, i: int) -> dict[str, Any]:
+def held(left: ClosedWindows, i: int) -> dict[str, Any]:
     """The registers of the i-th window in the form of `expected`."""
     cell = [cells[i].tolist() for cells in left.cells]
     found: dict[str, Any] = {"rows": cell[0][0], "count": cell[1][0], "latest": cell[11][0]}
@@ -125,14 +125,14 @@ def _near(a: Any, b: Any, moments: bool) -> bool:
     return bool(a == pytest.approx(b, rel=1e-9, abs=1e-6, nan_ok=True))
 
 
-def windows_of(left: Left) -> dict[Place, int]:
+def windows_of(left: ClosedWindows) -> dict[Place, int]:
     places = zip(left.kinds.tolist(), left.slots.tolist(), left.starts.tolist(), strict=True)
     found = {place: i for i, place in enumerate(places)}
     assert len(found) == len(left.slots), "a window left twice"
     return found
 
 
-def check(left: Left, wanted: dict[Place, list[Row]], sizes: list[int]) -> None:
+def check(left: ClosedWindows, wanted: dict[Place, list[Row]], sizes: list[int]) -> None:
     found = windows_of(left)
     assert found.keys() == wanted.keys()
     for place, i in found.items():
@@ -163,31 +163,31 @@ def streams(draw: st.DrawFn) -> list[tuple[list[Row], int]]:
 
 def store_of(
     pairs: list[tuple[int, int]], lateness: int, way: Any = None, **options: Any
-) -> SliceStore | None:
+) -> TimeStore | None:
     """A store of windows that share slices; None when they do not or when `way` does not fit."""
     slicings = Slicing.groups(TimeWindow(size, every) for size, every in pairs)
     if len(slicings) > 1 or (way == "direct" and slicings[0].longest > 1):
         return None
-    return SliceStore(slicings[0], lateness, EVERY_REGISTER, way=way, **options)
+    return TimeStore(slicings[0], lateness, EVERY_REGISTER, way=way, **options)
 
 
 def run(
-    store: SliceStore, pairs: list[tuple[int, int]], lateness: int, stream: list[tuple[list[Row], int]]
+    store: TimeStore, pairs: list[tuple[int, int]], lateness: int, stream: list[tuple[list[Row], int]]
 ) -> None:
     twin, watermark = Buckets(pairs, lateness), NEVER
     sizes = [size for size, _ in pairs]
     for rows, next_watermark in [*stream, ([], ENDED)]:
-        judged = store.take(arriving(rows), watermark)
+        judged = store.add(arriving(rows), watermark)
         nothing = np.zeros((len(pairs), len(rows)), np.int64)
         fates, misses = (nothing, nothing) if judged is None else judged
         for i, row in enumerate(rows):
-            said = [(Fate(fates[k, i]).name.lower(), int(misses[k, i])) for k in range(len(pairs))]
-            assert said == twin.take(row)
+            said = [(Decision(fates[k, i]).name.lower(), int(misses[k, i])) for k in range(len(pairs))]
+            assert said == twin.add(row)
         watermark = max(watermark, next_watermark)
-        check(store.leave(watermark), twin.leave(watermark), sizes)
+        check(store.close(watermark), twin.close(watermark), sizes)
         slots = np.arange(5)
-        assert set(slots[store.holds(slots)].tolist()) >= twin.holding()
-    assert not store.holds(np.arange(5)).any()
+        assert set(slots[store.has_state(slots)].tolist()) >= twin.holding()
+    assert not store.has_state(np.arange(5)).any()
 
 
 @pytest.mark.slow
@@ -206,7 +206,7 @@ def test_windows_are_those_of_a_bucket_per_window_whichever_way_they_are_combine
     stream: list[tuple[list[Row], int]],
     most: int,
 ) -> None:
-    store = store_of(pairs, lateness, way, small=small, most=most)
+    store = store_of(pairs, lateness, way, compile_after=small, most=most)
     if store is not None:
         run(store, pairs, lateness, stream)
 
@@ -218,7 +218,7 @@ def test_windows_are_those_of_a_bucket_per_window_whichever_way_they_are_combine
 def test_windows_are_those_of_a_bucket_per_window_over_many_streams(
     way: Any, pairs: list[tuple[int, int]], lateness: int, stream: list[tuple[list[Row], int]], most: int
 ) -> None:
-    store = store_of(pairs, lateness, way, small=100, most=most)
+    store = store_of(pairs, lateness, way, compile_after=100, most=most)
     if store is not None:
         run(store, pairs, lateness, stream)
 
@@ -235,18 +235,18 @@ def test_saving_and_loading_between_batches_changes_nothing(
     twin, watermark, turned = Buckets(pairs, lateness), NEVER, np.arange(5)
     for number, (rows, next_watermark) in enumerate([*stream, ([], ENDED)]):
         if number == when:
-            held_slots = np.flatnonzero(store.holds(np.arange(5)))
+            held_slots = np.flatnonzero(store.has_state(np.arange(5)))
             again = store_of(pairs, lateness)
             assert again is not None
             again.load(store.export(held_slots), 4 - held_slots)
             store, turned = again, 4 - np.arange(5)  # the keys have other slots from now on
         moved = [row._replace(slot=int(turned[row.slot])) for row in rows]
-        store.take(arriving(moved), watermark)
+        store.add(arriving(moved), watermark)
         for row in rows:
-            twin.take(row)
+            twin.add(row)
         watermark = max(watermark, next_watermark)
-        wanted = {(k, int(turned[slot]), start): r for (k, slot, start), r in twin.leave(watermark).items()}
-        check(store.leave(watermark), wanted, [size for size, _ in pairs])
+        wanted = {(k, int(turned[slot]), start): r for (k, slot, start), r in twin.close(watermark).items()}
+        check(store.close(watermark), wanted, [size for size, _ in pairs])
 
 
 @pytest.mark.slow
@@ -260,51 +260,51 @@ def test_windows_are_shown_early_when_they_have_changed(
         return
     twin, watermark, shown = Buckets(pairs, 0), NEVER, dict[Place, int]()
     for rows, next_watermark in stream:
-        store.take(arriving(rows), watermark)
+        store.add(arriving(rows), watermark)
         for row in rows:
-            twin.take(row)
+            twin.add(row)
         changed = {place: held for place, held in twin.open.items() if len(held) != shown.get(place)}
-        check(store.early(), changed, [size for size, _ in pairs])
+        check(store.fire_early(), changed, [size for size, _ in pairs])
         shown = {place: len(held) for place, held in twin.open.items()}
         watermark = max(watermark, next_watermark)
-        store.leave(watermark)
-        twin.leave(watermark)
+        store.close(watermark)
+        twin.close(watermark)
 
 
-def tumbling(size: int = 10) -> SliceStore:
-    return SliceStore(Slicing.of([TimeWindow(size, size)]), 0, [Register(Kind.ROWS)])
+def tumbling(size: int = 10) -> TimeStore:
+    return TimeStore(Slicing.of([TimeWindow(size, size)]), 0, [WindowAccumulator(AccumulatorKind.ROWS)])
 
 
 def test_memory_stays_bounded_by_the_open_slices() -> None:
     store, watermark, sizes = tumbling(), NEVER, []
     for start in range(0, 40_000, 1000):
         times = np.arange(start, start + 1000)
-        store.take(Arriving(times % 50, times), watermark)
+        store.add(InputRows(times % 50, times), watermark)
         watermark = start + 1000
-        store.leave(watermark)
+        store.close(watermark)
         sizes.append(store.nbytes)
     assert max(sizes[10:]) == sizes[10]
 
 
 def test_results_of_a_key_leave_in_the_order_of_their_ends() -> None:
-    store = SliceStore(Slicing.of([TimeWindow(10, 5)]), 0, [Register(Kind.ROWS)], most=2)
-    store.take(Arriving(np.zeros(3, np.int64), np.array([31, 4, 17])), NEVER)
-    assert store.leave(ENDED).ends.tolist() == [5, 10, 20, 25, 35, 40]
+    store = TimeStore(Slicing.of([TimeWindow(10, 5)]), 0, [WindowAccumulator(AccumulatorKind.ROWS)], most=2)
+    store.add(InputRows(np.zeros(3, np.int64), np.array([31, 4, 17])), NEVER)
+    assert store.close(ENDED).ends.tolist() == [5, 10, 20, 25, 35, 40]
 
 
 def test_a_watermark_that_goes_back_lets_nothing_leave_twice() -> None:
     store = tumbling()
-    store.take(Arriving(np.zeros(2, np.int64), np.array([3, 13])), NEVER)
-    assert store.leave(10).ends.tolist() == [10]
-    assert store.leave(5).ends.tolist() == []
-    assert store.leave(ENDED).ends.tolist() == [20]
+    store.add(InputRows(np.zeros(2, np.int64), np.array([3, 13])), NEVER)
+    assert store.close(10).ends.tolist() == [10]
+    assert store.close(5).ends.tolist() == []
+    assert store.close(ENDED).ends.tolist() == [20]
 
 
 def test_a_row_far_in_the_future_costs_no_memory_for_the_time_between() -> None:
     store = tumbling()
-    store.take(Arriving(np.zeros(3, np.int64), np.array([3, 2**60, -(2**60)])), NEVER)
+    store.add(InputRows(np.zeros(3, np.int64), np.array([3, 2**60, -(2**60)])), NEVER)
     assert store.nbytes < 100_000
-    assert store.leave(ENDED).starts.tolist() == [-(2**60) // 10 * 10, 0, 2**60 // 10 * 10]
+    assert store.close(ENDED).starts.tolist() == [-(2**60) // 10 * 10, 0, 2**60 // 10 * 10]
 
 
 @pytest.mark.parametrize(
@@ -312,27 +312,27 @@ def test_a_row_far_in_the_future_costs_no_memory_for_the_time_between() -> None:
     [
         (
             TimeWindow(10, 10),
-            [Register(Kind.FLOAT_SUM, 0)],
+            [WindowAccumulator(AccumulatorKind.FLOAT_SUM, 0)],
             "tumbling 10 us: direct: a window is one slice, and needs no tree",
         ),
         (
             TimeWindow(100, 10),
-            [Register(Kind.INT_SUM, 0)],
+            [WindowAccumulator(AccumulatorKind.INT_SUM, 0)],
             "sliding 100 us every 10 us: subtract: running sums are exact; B-PAT when few windows leave at "
             "once, for a logarithm of 10 slices each",
         ),
     ],
 )
 def test_the_store_says_how_windows_are_put_together_and_why(
-    window: TimeWindow, registers: list[Register], why: str
+    window: TimeWindow, registers: list[WindowAccumulator], why: str
 ) -> None:
-    assert SliceStore(Slicing.of([window]), 0, registers).why == (why,)
+    assert TimeStore(Slicing.of([window]), 0, registers).explain() == (why,)
 
 
 def test_few_windows_at_once_go_through_the_tree_and_many_through_a_sweep() -> None:
     ring = np.array([[0, 1023, 0, 1000, 900, 2**62, -(2**62), 0]])
-    one = Listing(np.array([0]), np.array([0]), np.array([901]), np.array([1]))
-    many = Listing(np.arange(900), np.arange(900), np.arange(100, 1000), np.array([900]))
-    assert choose(900, ring, one) == "tree"
-    assert choose(100, ring, many) == "subtract"
-    assert choose(1, ring, many) == "direct"
+    one = ReadyWindows(np.array([0]), np.array([0]), np.array([901]), np.array([1]))
+    many = ReadyWindows(np.arange(900), np.arange(900), np.arange(100, 1000), np.array([900]))
+    assert choose_method(900, ring, one) == "tree"
+    assert choose_method(100, ring, many) == "subtract"
+    assert choose_method(1, ring, many) == "direct"

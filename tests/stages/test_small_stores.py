@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import sys
 from penstock.stages.window.count_store import CountStore
-from penstock.stages.window.row_store import KeptRows
+from penstock.stages.window.row_store import RowStore
 from penstock.stages.window.session_store import SessionStore
 from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow
 from tests.stages.rounds import ENDED, NEVER, REGISTERS, SCHEMA, Row, arriving
@@ -18,10 +18,10 @@ from tests.stages.rounds import ENDED, NEVER, REGISTERS, SCHEMA, Row, arriving
 for store in (
     CountStore([CountWindow(4, 2)], 0, REGISTERS, rows=SCHEMA),
     SessionStore(SessionWindow(5), 0, REGISTERS, rows=SCHEMA),
-    KeptRows([TimeWindow(10, 5)], 0, rows=SCHEMA),
+    RowStore([TimeWindow(10, 5)], 0, rows=SCHEMA),
 ):
-    store.take(arriving([Row(i, i % 3, i) for i in range(100)]), NEVER)
-    assert len(store.leave(ENDED, ended=True).slots)
+    store.add(arriving([Row(i, i % 3, i) for i in range(100)]), NEVER)
+    assert len(store.close(ENDED, ended=True).slots)
 print("numba" in sys.modules)
 """
 

@@ -11,26 +11,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.stages.sketches.hll import Distinct
-from penstock.stages.sketches.kll import Ranks
+from penstock.stages.sketches.hll import HllSketch
+from penstock.stages.sketches.kll import KllSketch
 from penstock.stages.sketches.store import Sketch, SketchStore
-from penstock.stages.window.accumulators import Kind, Register
+from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
 from penstock.stages.window.count_store import CountStore
-from penstock.stages.window.row_store import KeptRows
+from penstock.stages.window.row_store import RowStore
 from penstock.stages.window.session_store import SessionStore
-from penstock.stages.window.store import ENDED, NEVER, Arriving, Store, Values
-from penstock.stages.window.time_store import SliceStore
+from penstock.stages.window.store import ENDED, NEVER, InputRows, Values, WindowStore
+from penstock.stages.window.time_store import TimeStore
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow
 
 SCHEMA = pa.schema([("v", pa.int64())])
-REGISTERS = (Register(Kind.ROWS), Register(Kind.MOST, 1))
-SKETCHES = (Sketch(Distinct, 0), Sketch(Ranks, 2))
+REGISTERS = (WindowAccumulator(AccumulatorKind.ROWS), WindowAccumulator(AccumulatorKind.MAX, 1))
+SKETCHES = (Sketch(HllSketch, 0), Sketch(KllSketch, 2))
 SLIDING = TimeWindow(100, 20)
-STORES: dict[str, Callable[[], Store]] = {
-    "slices": lambda: SliceStore(Slicing.of([SLIDING]), 0, REGISTERS),
+STORES: dict[str, Callable[[], WindowStore]] = {
+    "slices": lambda: TimeStore(Slicing.of([SLIDING]), 0, REGISTERS),
     "sketches": lambda: SketchStore(Slicing.of([SLIDING]), 0, SKETCHES),
-    "kept rows": lambda: KeptRows([SLIDING], 0, rows=SCHEMA),
+    "kept rows": lambda: RowStore([SLIDING], 0, rows=SCHEMA),
     "sessions": lambda: SessionStore(SessionWindow(30), 0, REGISTERS, rows=SCHEMA, sketches=SKETCHES),
     "counts": lambda: CountStore([CountWindow(20, 5)], 0, REGISTERS, rows=SCHEMA),
 }
@@ -38,17 +38,17 @@ FREE = 200_000
 """Bytes that a store may keep for what comes next: most of all the room for 8,192 cells of each register."""
 
 
-def arriving(slots: Any, times: Any) -> Arriving:
+def arriving(slots: Any, times: Any) -> InputRows:
     numbers = np.arange(len(slots))
     values = Values(numbers + (1 << 26)), Values(numbers), Values(numbers.astype(np.float64))
     rows = pa.RecordBatch.from_arrays([pa.array(numbers)], schema=SCHEMA)
-    return Arriving(np.asarray(slots, np.int64), np.asarray(times, np.int64), values=values, rows=rows)
+    return InputRows(np.asarray(slots, np.int64), np.asarray(times, np.int64), values=values, rows=rows)
 
 
-def push(store: Store, rows: Arriving, before: int, after: int) -> None:
-    store.leave(before)
-    store.take(rows, before)
-    store.leave(after)
+def push(store: WindowStore, rows: InputRows, before: int, after: int) -> None:
+    store.close(before)
+    store.add(rows, before)
+    store.close(after)
 
 
 lots = st.lists(st.tuples(st.integers(1, 3_000), st.integers(1, 5), st.integers(1, 400)), max_size=4)
@@ -86,24 +86,24 @@ def test_a_burst_of_keys_and_rows_is_forgotten(name: str) -> None:
     push(store, arriving([0], [1_000]), 1_000, 1_000)
     assert full > 2 * FREE
     assert store.nbytes < FREE
-    assert not store.holds(np.arange(1, 8_000)).any()
-    store.leave(ENDED, ended=True)
-    assert not store.holds(np.array([0])).any()
+    assert not store.has_state(np.arange(1, 8_000)).any()
+    store.close(ENDED, ended=True)
+    assert not store.has_state(np.array([0])).any()
 
 
-def plain(slots: list[int], time: int) -> Arriving:
-    return Arriving(np.array(slots), np.full(len(slots), time))
+def plain(slots: list[int], time: int) -> InputRows:
+    return InputRows(np.array(slots), np.full(len(slots), time))
 
 
 def test_panes_of_keys_that_rest_stay_while_those_of_others_are_let_go() -> None:
-    store = CountStore([CountWindow(100, 10)], 0, [Register(Kind.ROWS)])
-    store.take(plain([slot for slot in range(2_000) for _ in range(55)], 0), NEVER)
-    store.leave(1)
+    store = CountStore([CountWindow(100, 10)], 0, [WindowAccumulator(AccumulatorKind.ROWS)])
+    store.add(plain([slot for slot in range(2_000) for _ in range(55)], 0), NEVER)
+    store.close(1)
     for time in range(1, 40):
-        store.take(plain([5] * 1_000, time), time)
-        store.leave(time + 1)
-    store.take(plain([7] * 45, 50), 50)
-    left = store.leave(51)
+        store.add(plain([5] * 1_000, time), time)
+        store.close(time + 1)
+    store.add(plain([7] * 45, 50), 50)
+    left = store.close(51)
     assert (left.slots.tolist(), left.starts.tolist(), left.ends.tolist()) == ([7], [0], [50])
     assert left.cells[0].tolist() == [[100]]
 
@@ -113,7 +113,7 @@ def test_memory_of_panes_does_not_grow_with_a_long_stream() -> None:
     store = CountStore([CountWindow(1_000, 10)], 0, REGISTERS[:1])
     sizes = []
     for time in range(300):
-        store.take(plain([0, 1, 2] * 1_000, time), time)
-        store.leave(time + 1)
+        store.add(plain([0, 1, 2] * 1_000, time), time)
+        store.close(time + 1)
         sizes.append(store.nbytes)
     assert max(sizes) == max(sizes[:10])

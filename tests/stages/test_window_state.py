@@ -47,9 +47,9 @@ def restarted(case: Case, at: set[int], ticks: Sequence[int] = (0,) * 7) -> Driv
         driven.push(given_batch)
         saved |= driven.stage.snapshot()
         if number in at:
-            shown_at, driven.stage = driven.stage.shown_at, driven.new_stage()
+            fired_at, driven.stage = driven.stage.fired_at, driven.new_stage()
             driven.stage.restore(saved)
-            driven.stage.shown_at = shown_at
+            driven.stage.fired_at = fired_at
     return driven
 
 
@@ -85,7 +85,7 @@ class Replicas:
     ) -> None:
         self.case, self.n = case, n
         sites = [Site(STEP, None, accounts, clock) for _ in range(n)]
-        self.stages = [WindowStage(case.op, case.up, site, numbered=case.numbered) for site in sites]
+        self.stages = [WindowStage(case.op, case.up, site, totally_ordered=case.numbered) for site in sites]
         for number, stage in enumerate(self.stages):
             stage.restore({bucket: data for bucket, data in saved.items() if bucket % n == number})
         self._buckets = KeyBuckets([case.schema.field(name).type for name in case.key])
@@ -103,21 +103,21 @@ class Replicas:
 def test_state_can_be_taken_up_by_another_number_of_replicas(
     case: Case, degrees: list[int], ticks: list[int]
 ) -> None:
-    clock, shown_at = ManualClock(), 0
+    clock, fired_at = ManualClock(), 0
     accounts, saved, found = Accounts(), dict[int, bytes](), list[tuple[str, Batch]]()
     watermark = SourceWatermark(case.delay)
     for given_batch, degree, tick in zip(case.batches, degrees, ticks, strict=False):
         replicas = Replicas(case, degree, accounts, saved, clock)
         clock.advance(tick)
         for stage in replicas.stages:
-            stage.shown_at = shown_at
+            stage.fired_at = fired_at
         rows = stage_batch(given_batch)
         found += replicas.push(rows, watermark.now)
         watermark.saw(int(rows.times.max()) if rows.num_rows else None)
         for stage in replicas.stages:
             found += stage.on_watermark(watermark.now)
             saved |= stage.snapshot()
-            shown_at = stage.shown_at
+            fired_at = stage.fired_at
     last = Replicas(case, degrees[-1], accounts, saved, clock)
     found += [out for stage in last.stages for out in stage.drain()]
     judged = shown_by_reference(case, ticks)

@@ -1,0 +1,1 @@
+"""What tests share: builders, drivers and comparisons; no tests."""

@@ -19,11 +19,11 @@ from bench.workloads.windows.answer import Answer, Given
 from bench.workloads.windows.shape import Flow
 from penstock.operators.op import OUT
 from penstock.stages.stage import Site
-from penstock.stages.window.accumulators import Kind, Register
-from penstock.stages.window.combine import Way as Combining
-from penstock.stages.window.stage import Out, WindowStage
-from penstock.stages.window.store import ENDED, NEVER, Arriving, Left, Values
-from penstock.stages.window.time_store import SliceStore
+from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
+from penstock.stages.window.combine import CombineMethod as Combining
+from penstock.stages.window.stage import Emitted, WindowStage
+from penstock.stages.window.store import ENDED, NEVER, ClosedWindows, InputRows, Values
+from penstock.stages.window.time_store import TimeStore
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 
@@ -55,7 +55,7 @@ class Fed(NamedTuple):
 def new_stage(flow: Flow) -> WindowStage:
     """The stage of a case."""
     site = Site("windows", None, Counters(), ps.ManualClock())
-    return WindowStage(flow.shape.op, flow.shape.up, site, numbered=flow.shape.counted)
+    return WindowStage(flow.shape.op, flow.shape.up, site, totally_ordered=flow.shape.counted)
 
 
 def fed_stage(flow: Flow) -> Fed:
@@ -95,7 +95,7 @@ def steps(fed: Fed) -> Generator[None, None, Given]:
     return lambda: _of_rows(found)
 
 
-def _keep(out: Out, found: list[pa.RecordBatch]) -> None:
+def _keep(out: Emitted, found: list[pa.RecordBatch]) -> None:
     for port, batch in out:
         if port != OUT:
             raise AssertionError(f"{batch.num_rows} rows went to .{port}, but none of them is late or wrong")
@@ -115,24 +115,24 @@ def _of_rows(found: list[pa.RecordBatch]) -> Answer:
 class FedStore(NamedTuple):
     """A store that has had the rows beforehand, and the slots of each batch's rows."""
 
-    store: SliceStore
-    arriving: tuple[Arriving, ...]
+    store: TimeStore
+    arriving: tuple[InputRows, ...]
     flow: Flow
 
 
-def arriving_of(flow: Flow) -> tuple[Arriving, ...]:
+def arriving_of(flow: Flow) -> tuple[InputRows, ...]:
     """The batches as stores take them; keys are dense here, so they are slots as they are."""
     cuts = range(0, flow.shape.n_rows, flow.shape.batch)
     return tuple(
-        Arriving(flow.keys[part], flow.times[part], (), (Values(flow.values[part]),))
+        InputRows(flow.keys[part], flow.times[part], (), (Values(flow.values[part]),))
         for part in (slice(cut, cut + flow.shape.batch) for cut in cuts)
     )
 
 
-def new_store(flow: Flow, way: Combining | None = None, most: int = 1 << 20) -> SliceStore:
+def new_store(flow: Flow, way: Combining | None = None, most: int = 1 << 20) -> TimeStore:
     """The store of a case with a sum: `way` and `most` as in SliceStore."""
     slicing = Slicing.of([TimeWindow(flow.shape.size, flow.shape.every)])
-    return SliceStore(slicing, 0, [Register(Kind.FLOAT_SUM, 0)], way=way, most=most)
+    return TimeStore(slicing, 0, [WindowAccumulator(AccumulatorKind.FLOAT_SUM, 0)], way=way, most=most)
 
 
 def fed_store(flow: Flow, way: Combining | None = None, most: int = 1 << 20) -> FedStore:
@@ -140,26 +140,26 @@ def fed_store(flow: Flow, way: Combining | None = None, most: int = 1 << 20) -> 
     store = new_store(flow, way, most)
     if flow.begin is not None:
         times, keys, values = flow.lead
-        store.take(Arriving(keys, times, (), (Values(values),)), NEVER)
-        store.leave(flow.begin)
+        store.add(InputRows(keys, times, (), (Values(values),)), NEVER)
+        store.close(flow.begin)
     return FedStore(store, arriving_of(flow), flow)
 
 
 def through_store(fed: FedStore) -> Given:
     """All batches and watermarks through the store alone."""
     store, arriving, flow = fed
-    found: list[Left] = []
+    found: list[ClosedWindows] = []
     watermark = NEVER if flow.begin is None else flow.begin
     for batch, after in zip(arriving, flow.watermarks, strict=True):
-        store.take(batch, watermark)
+        store.add(batch, watermark)
         watermark = after
-        found.append(store.leave(watermark))
+        found.append(store.close(watermark))
     if flow.begin is None:
-        found.append(store.leave(ENDED, ended=True))
+        found.append(store.close(ENDED, ended=True))
     return lambda: _of_left(found)
 
 
-def _of_left(found: list[Left]) -> Answer:
+def _of_left(found: list[ClosedWindows]) -> Answer:
     def joined(parts: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
         return np.concatenate(parts)
 

@@ -18,11 +18,11 @@ from bench.workloads.windows.shape import Flow
 from penstock.stages.keys.slots import KeySlots
 from penstock.stages.rows.arrays import Form, encode_column
 from penstock.stages.rows.batch import Batch
-from penstock.stages.window.accumulators import Kind, Register
-from penstock.stages.window.inputs import Lifting
-from penstock.stages.window.panes import SliceCells
-from penstock.stages.window.store import NEVER, Arriving
-from penstock.stages.window.time_store import SliceStore
+from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
+from penstock.stages.window.inputs import InputEvaluator
+from penstock.stages.window.panes import SliceAccumulators
+from penstock.stages.window.store import NEVER, InputRows
+from penstock.stages.window.time_store import TimeStore
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 
@@ -51,7 +51,7 @@ def n_rows_of(flow: Flow) -> list[float]:
 class Columns(NamedTuple):
     """The expressions of a case, and its batches."""
 
-    lifting: Lifting
+    lifting: InputEvaluator
     batches: Sequence[Batch]
 
 
@@ -59,7 +59,7 @@ def lifting_of(flow: Flow) -> Columns:
     """The case's expressions, ready to be computed."""
     aggregates = flow.shape.op.aggregates
     assert aggregates is not None, "every case aggregates"
-    return Columns(Lifting(aggregates, flow.shape.up), flow.batches)
+    return Columns(InputEvaluator(aggregates, flow.shape.up), flow.batches)
 
 
 def to_values(columns: Columns) -> list[float]:
@@ -74,23 +74,25 @@ def to_values(columns: Columns) -> list[float]:
 class Placing(NamedTuple):
     """Empty slices, and rows for them."""
 
-    cells: SliceCells
-    arriving: Sequence[Arriving]
+    cells: SliceAccumulators
+    arriving: Sequence[InputRows]
 
 
 def counting(flow: Flow) -> Placing:
     """Slices that only count their rows."""
-    return _placing(flow, [Register(Kind.ROWS)])
+    return _placing(flow, [WindowAccumulator(AccumulatorKind.ROWS)])
 
 
 def summing(flow: Flow) -> Placing:
     """Slices that count and sum."""
-    return _placing(flow, [Register(Kind.ROWS), Register(Kind.FLOAT_SUM, 0)])
+    return _placing(
+        flow, [WindowAccumulator(AccumulatorKind.ROWS), WindowAccumulator(AccumulatorKind.FLOAT_SUM, 0)]
+    )
 
 
-def _placing(flow: Flow, registers: Sequence[Register]) -> Placing:
+def _placing(flow: Flow, registers: Sequence[WindowAccumulator]) -> Placing:
     slicing = Slicing.of([TimeWindow(flow.shape.size, flow.shape.every)])
-    return Placing(SliceCells(slicing, registers), arriving_of(flow))
+    return Placing(SliceAccumulators(slicing, registers), arriving_of(flow))
 
 
 def to_cells(placing: Placing) -> list[float]:
@@ -103,7 +105,7 @@ def to_cells(placing: Placing) -> list[float]:
 class Full(NamedTuple):
     """A store that holds all rows, and the watermarks that let them go."""
 
-    store: SliceStore
+    store: TimeStore
     watermarks: Sequence[int]
 
 
@@ -111,13 +113,13 @@ def full_store(flow: Flow) -> Full:
     """A store that has taken everything and let nothing go."""
     store = new_store(flow)
     for each in arriving_of(flow):
-        store.take(each, NEVER)
+        store.add(each, NEVER)
     return Full(store, flow.watermarks)
 
 
 def leaving(full: Full) -> list[float]:
     """Slices to windows, watermark by watermark."""
-    return [sum(len(full.store.leave(watermark).starts) for watermark in full.watermarks)]
+    return [sum(len(full.store.close(watermark).starts) for watermark in full.watermarks)]
 
 
 def n_leaving(flow: Flow) -> list[float]:

@@ -12,7 +12,7 @@ from penstock.caller import name_of
 from penstock.errors import GraphError, SchemaError, TimeError
 from penstock.frozen import dataclass
 from penstock.operators.aggregates import Aggregate
-from penstock.operators.choices.device import AUTO, check_device, refused
+from penstock.operators.choices.device import AUTO, check_device, device_refusal
 from penstock.operators.cuda import Cuda
 from penstock.operators.function import RowFunction, need_call, need_schema, row_function
 from penstock.operators.op import IN, LATE, OUT, Op, Routing
@@ -176,7 +176,7 @@ class Windows(Op):
             raise TimeError(
                 "partial=True is for count windows", hint="time and session windows leave as they are"
             )
-        not_there = refused(self, up)
+        not_there = device_refusal(self, up)
         if not_there is not None:
             raise not_there
         schema = join_columns(

@@ -10,9 +10,16 @@ from collections.abc import Iterator, Mapping
 
 from penstock.frozen import dataclass
 from penstock.operators.aggregates import Aggregate, Fold
-from penstock.operators.choices.compiled import why_python
-from penstock.operators.choices.device import AUTO, way_of, why_not_by_itself, why_not_cuda
-from penstock.operators.choices.kept import EXACT, Kind, is_sketched, registers_of, why_rows, width_of
+from penstock.operators.choices.accumulators import (
+    EXACT,
+    AccumulatorKind,
+    accumulators_of,
+    uses_sketch,
+    why_rows,
+    width_of,
+)
+from penstock.operators.choices.device import AUTO, explain_method, why_not_by_itself, why_not_cuda
+from penstock.operators.choices.folds import why_python
 from penstock.operators.choices.patterns import DECOMPOSED
 from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
@@ -46,7 +53,7 @@ def _device(op: Windows, up: Stream) -> str:
     if op.device != AUTO:
         return f"{op.device}, asked for by name"
     # Only a run can tell whether its readers number rows, and whether its machine has a device.
-    why = why_not_cuda(op, up, numbered=True) or why_not_by_itself(op)
+    why = why_not_cuda(op, up, totally_ordered=True) or why_not_by_itself(op)
     return f"cpu: {why}" if why else "a CUDA device where the run has one, else cpu"
 
 
@@ -68,9 +75,9 @@ class _Windows:
         slicings = Slicing.groups([window for _, window in windows if isinstance(window, TimeWindow)])
         slicing = {window: each for each in slicings for window in each.windows}
         named = op.aggregates or {}
-        numbers = {n: each for n, each in named.items() if why_rows(each, up, numbered=False) is None}
+        numbers = {n: each for n, each in named.items() if why_rows(each, up, totally_ordered=False) is None}
         sketched = {
-            n: each for n, each in named.items() if is_sketched(each, [window for _, window in windows])
+            n: each for n, each in named.items() if uses_sketch(each, [window for _, window in windows])
         }
         rows = {n: each for n, each in named.items() if n not in numbers and n not in sketched}
         return cls(op, up, windows, slicing, numbers, sketched, rows)
@@ -106,7 +113,7 @@ class _Windows:
             return "kept per open session, as rows come"
         if name in self.sketched:
             return "a sketch per slice; a window's are merged"
-        return way_of(longest, exact=EXACT.issuperset(registers_of(self.numbers[name], self.up)))
+        return explain_method(longest, exact=EXACT.issuperset(accumulators_of(self.numbers[name], self.up)))
 
     def _longest(self) -> Iterator[tuple[str, int | None]]:
         """(which windows, the most slices or panes of one), each different one once; None for sessions."""
@@ -134,8 +141,8 @@ class _Windows:
         if self.op.function is not None:
             yield "keeps rows", f"for {self.op.function}: it sees whole windows"
         for name, aggregate in self.of_rows.items():
-            why = why_rows(aggregate, self.up, numbered=False)
-            always = why_rows(aggregate, self.up, numbered=True) is not None
+            why = why_rows(aggregate, self.up, totally_ordered=False)
+            always = why_rows(aggregate, self.up, totally_ordered=True) is not None
             unless = "" if always else ", unless the reader numbers them"
             yield "keeps rows", f"for {name}={aggregate}{unless}: {why}"
 
@@ -160,11 +167,11 @@ class _Windows:
 
     def _n_numbers(self) -> int:
         """The numbers in a cell: rows are counted first, and aggregates of one value share registers."""
-        kept: list[tuple[Kind, Aggregate]] = []
+        kept: list[tuple[AccumulatorKind, Aggregate]] = []
         for aggregate in self.numbers.values():
             kept += [
                 (register, aggregate)
-                for register in registers_of(aggregate, self.up)
+                for register in accumulators_of(aggregate, self.up)
                 if not any(register is other and _same_value(aggregate, known) for other, known in kept)
             ]
         return 1 + sum(width_of(register, aggregate) for register, aggregate in kept)

@@ -37,15 +37,15 @@ class StepLike(Protocol):
         """What flows into it."""
 
 
-def build_stage(step: StepLike, site: Site, *, numbered: bool = False) -> Stage:
+def build_stage(step: StepLike, site: Site, *, totally_ordered: bool = False) -> Stage:
     """A stage for one replica of a step with one input; each replica has a site of its own.
 
-    numbered  as for WindowStage: batches come with one column of order in which no two rows are alike
+    totally_ordered  as for WindowStage: batches come with one column of order in which no two rows are alike
     """
     if isinstance(step.op, Windows):
         from penstock.stages.window.stage import WindowStage
 
-        return WindowStage(step.op, step.up, site, numbered=numbered)
+        return WindowStage(step.op, step.up, site, totally_ordered=totally_ordered)
     return _build(step.op, step.up, site)
 
 

@@ -1,7 +1,9 @@
-"""Which of its two speeds a loop runs at: plain Python while there is little to do, compiled after that.
+"""When work is little and when it is much: the one place that chooses between two ways with one answer.
 
-Loading Numba takes longer than a small program does, so it is loaded when a store has had enough work to pay
-for it.
+Stages can do their work at two speeds (plain Python, or loops that Numba compiles) and in two shapes (row by
+row, or by columns). Loading Numba takes longer than a small program runs, and building columns takes longer
+than handling a few rows, so small work goes the plain way. No result depends on the choice; `SIZES` holds
+every number that decides, and tests replace it to force one way.
 """
 
 from __future__ import annotations
@@ -10,25 +12,61 @@ from typing import Any
 
 import numpy as np
 
+from penstock.frozen import dataclass
 from penstock.kernels.compile.loops import Loop
 
-SMALL = 10_000
-"""Loops run plain up to this much work in total."""
+
+@dataclass(frozen=True, slots=True)
+class SizePolicy:
+    """The sizes at which stages change from one way of working to the other.
+
+    Plain Python or compiled:
+    compile_after     a store, or a user's function, runs compiled once it has done more than this much work
+                      in total (rows, cells or windows): about what loading Numba costs
+    compiled_calls    plain rows that still go through Python although a compiled function is at hand: fewer
+                      than this are done before their columns are built
+    hash_batch_rows   a single batch of this many rows turns a key index from a dict into a compiled table
+    hash_total_rows   so does this many rows in total
+
+    Rows or columns:
+    plain_rows        a batch of up to this many rows may stay a list of rows; waiting, more would take ten
+                      times the memory of columns
+    row_expressions   expression nodes times rows that are computed row by row
+    buffered_batch    window stages buffer single rows from batches of up to this many rows
+    buffered_rows     at most this many rows are buffered: adding as many at once costs a microsecond each
+    selection_share   a filter keeps its input and a selection while at least one row in this many is
+                      selected; otherwise the selected rows are copied, so that little holds much in memory
+    """
+
+    compile_after: int = 10_000
+    compiled_calls: int = 1024
+    hash_batch_rows: int = 4096
+    hash_total_rows: int = 1 << 17
+    plain_rows: int = 4096
+    row_expressions: int = 128
+    buffered_batch: int = 16
+    buffered_rows: int = 1024
+    selection_share: int = 16
 
 
-class Pace:
-    """Counts the work of one store: `pace(loop, *arguments)` runs a loop at the speed that fits."""
+SIZES = SizePolicy()
+"""The policy in force. Read it where a choice is made, as `policy.SIZES`, so that it can be replaced."""
 
-    def __init__(self, small: int = SMALL) -> None:
-        self._work, self._small = 0, small
+
+class JitPolicy:
+    """Counts the work of one store or stage, and runs its loops at the speed that fits."""
+
+    def __init__(self, compile_after: int | None = None) -> None:
+        self._work = 0
+        self._compile_after = SIZES.compile_after if compile_after is None else compile_after
 
     def __call__(self, loop: Loop, *arguments: Any, work: int | None = None) -> Any:
-        """Run a loop; its work is the length of its longest list of numbers unless that is said."""
+        """Run a loop; its work is the length of its longest one-dimensional array unless it is given."""
         if work is None:
-            work = max(len(each) for each in arguments if isinstance(each, np.ndarray) and each.ndim == 1)
+            work = max(len(array) for array in arguments if isinstance(array, np.ndarray) and array.ndim == 1)
         self._work += work
-        return loop.version(self._work > self._small)(*arguments)
+        return loop.version(self._work > self._compile_after)(*arguments)
 
     def compiles(self, work: int) -> bool:
-        """Whether a loop with this much work to do would run compiled."""
-        return self._work + work > self._small
+        """Return whether a loop with this much work would run compiled."""
+        return self._work + work > self._compile_after

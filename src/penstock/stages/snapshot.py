@@ -181,7 +181,7 @@ FORM = "operator"
 """The topic of the form."""
 
 
-def window_fingerprint(op: Windows, up: Stream, *, numbered: bool, form: str = BY_KEY) -> Fingerprint:
+def window_fingerprint(op: Windows, up: Stream, *, totally_ordered: bool, form: str = BY_KEY) -> Fingerprint:
     """The step in words, by topic."""
     resolved = op.resolved(up)
     windows = [f"{label}: {window}" if label else str(window) for label, window in resolved.windows]
@@ -193,7 +193,7 @@ def window_fingerprint(op: Windows, up: Stream, *, numbered: bool, form: str = B
         "aggregates": str(op.function) if op.function is not None else ", ".join(aggregates),
         "input schema": ", ".join(f"{field.name}: {field.type}" for field in up.schema),
         "time": str(up.time),
-        "order": "numbered by the reader" if numbered else "by columns",
+        "order": "numbered by the reader" if totally_ordered else "by columns",
     }
 
 

@@ -16,7 +16,7 @@ from penstock.clock import ManualClock
 from penstock.engines.spark.worker.operators import AdaptiveFinalStage, AdaptivePartials
 from penstock.operators.op import LATE, OUT
 from penstock.plan.plan import Step
-from penstock.stages.patterns.partial_stores import PARTS
+from penstock.stages.patterns.partial_stores import PARTIALS
 from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import Site
 from penstock.stages.window.stage import WindowStage
@@ -76,7 +76,7 @@ def test_rows_and_parts_give_the_results_late_rows_and_accounts_of_rows_alone(
             before.waiting.append(batch)
             made, _ = before.made(watermark)
             for port, each in made:
-                if port == PARTS:
+                if port == PARTIALS:
                     behind.on_parts(each)
                 else:
                     found.append((port, each))
@@ -103,7 +103,7 @@ def test_parts_are_made_as_long_as_they_are_fewer_than_rows(copies: int, worth: 
     before = AdaptivePartials(windows, site(accounts), accounts)
     before.waiting.append(rows(list(range(100)) * copies))
     made, left = before.made(float("-inf"))
-    assert [port for port, _ in made] == [PARTS]
+    assert [port for port, _ in made] == [PARTIALS]
     assert left == []
     assert before.worth is worth
     before.waiting.append(rows([5]))
@@ -118,4 +118,4 @@ def test_a_round_that_is_done_again_is_judged_by_its_own_watermark() -> None:
         before.worth = True
         before.waiting.append(rows([20]))
         made, _ = before.made(watermark)
-        assert [port for port, _ in made] == ([LATE] if watermark == 1_000 else [PARTS])
+        assert [port for port, _ in made] == ([LATE] if watermark == 1_000 else [PARTIALS])

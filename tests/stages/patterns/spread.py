@@ -13,9 +13,9 @@ from penstock.clock import ManualClock
 from penstock.connect.protocol import SourceBatch
 from penstock.operators.op import IN
 from penstock.operators.windows import KeyedWindows
-from penstock.stages.patterns import Deal, Pattern, decompose
-from penstock.stages.patterns.forms import reformed
-from penstock.stages.patterns.partials import PartStage
+from penstock.stages.patterns import Partitioner, Pattern, decompose
+from penstock.stages.patterns.forms import convert_state
+from penstock.stages.patterns.partials import PartialStage
 from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import Site, Stage
 from penstock.stages.window.stage import WindowStage
@@ -45,8 +45,8 @@ class Spread:
             self.degree,
             self.new_site,
             pattern=self.name,
-            numbered=self.case.numbered,
-            joining=self.joining,
+            totally_ordered=self.case.numbered,
+            n_final=self.joining,
         )
 
     def new_site(self) -> Site:
@@ -55,18 +55,18 @@ class Spread:
 
     def push(self, given: SourceBatch) -> None:
         rows = stage_batch(given)
-        for number, share in self.pattern.deal(rows):
+        for number, share in self.pattern.partitioner(rows):
             self._from_replica(self.pattern.replicas[number].on_batch(share, self.watermark.now))
         self.watermark.saw(int(rows.times.max()) if rows.num_rows else None)
         for replica in self.pattern.replicas:
             self._from_replica(replica.on_watermark(self.watermark.now))
-        for joining in self.pattern.joining:
+        for joining in self.pattern.final_stages:
             self._keep(joining.on_watermark(self.watermark.now))
 
     def end(self) -> Told:
         for replica in self.pattern.replicas:
             self._from_replica(replica.drain())
-        for joining in self.pattern.joining:
+        for joining in self.pattern.final_stages:
             self._keep(joining.drain())
         return self.told()
 
@@ -84,7 +84,7 @@ class Spread:
                     continue
                 self._from_replica(replica.on_watermark(watermark))
                 reached[number] = watermark
-                for joining in self.pattern.joining:
+                for joining in self.pattern.final_stages:
                     self._keep(joining.on_watermark(min(reached)))
         return self.end()
 
@@ -93,7 +93,7 @@ class Spread:
         queues: list[list[tuple[Batch | None, float]]] = [[] for _ in self.pattern.replicas]
         for given in self.case.batches:
             rows = stage_batch(given)
-            for number, share in self.pattern.deal(rows):
+            for number, share in self.pattern.partitioner(rows):
                 queues[number].append((share, self.watermark.now))
             self.watermark.saw(int(rows.times.max()) if rows.num_rows else None)
             for queue in queues:
@@ -111,11 +111,11 @@ class Spread:
     def save(self) -> None:
         """Save what has changed since the last time."""
         for replica in self.pattern.replicas:
-            if isinstance(replica, PartStage):
+            if isinstance(replica, PartialStage):
                 self._from_replica(replica.flush())
-        keepers, _ = self.pattern.keepers
+        keepers, _ = self.pattern.stateful_stages
         _save(keepers, self._saved)
-        for stage in (*self.pattern.replicas, *self.pattern.joining):
+        for stage in (*self.pattern.replicas, *self.pattern.final_stages):
             assert stage in keepers or not stage.snapshot()
 
     def move_to(self, degree: int, joining: int, pattern: str | None = None) -> None:
@@ -125,23 +125,23 @@ class Spread:
         self.pattern = self.new_pattern()
         _go_on_showing(before, self.pattern)
         self._reform()
-        _restore(*self.pattern.keepers, self._saved)
+        _restore(*self.pattern.stateful_stages, self._saved)
 
     def _reform(self) -> None:
         """Bring what is saved into the form that the pattern saves in, as an engine does."""
-        (form,) = {stage.form for stage in self.pattern.keepers[0] if isinstance(stage, WindowStage)}
+        (form,) = {stage.form for stage in self.pattern.stateful_stages[0] if isinstance(stage, WindowStage)}
         site = Site(STEP, None, Accounts(), self.clock)
         op, up, numbered = self.case.op, self.case.up, self.case.numbered
-        self._saved = dict(reformed(self._saved, form, op, up, site, numbered=numbered))
+        self._saved = dict(convert_state(self._saved, form, op, up, site, totally_ordered=numbered))
 
     def _from_replica(self, outputs: Iterable[tuple[str, Batch]]) -> None:
         for port, batch in outputs:
             if port != self.pattern.between:
                 self._keep([(port, batch)])
                 continue
-            assert self.pattern.joining_deal is not None
-            for number, share in self.pattern.joining_deal(batch):
-                self._keep(self.pattern.joining[number].on_batch(share, self.watermark.now))
+            assert self.pattern.final_partitioner is not None
+            for number, share in self.pattern.final_partitioner(batch):
+                self._keep(self.pattern.final_stages[number].on_batch(share, self.watermark.now))
 
     def _keep(self, outputs: Iterable[tuple[str, Batch]]) -> None:
         for port, batch in outputs:
@@ -189,13 +189,13 @@ def _save(stages: Sequence[Stage], saved: Pieces) -> None:
 
 def _go_on_showing(before: Pattern, now: Pattern) -> None:
     """When windows were last shown early is known to whoever makes the stages."""
-    shown = next(stage.shown_at for stage in before.replicas if isinstance(stage, WindowStage))
-    for stage in (*now.replicas, *now.joining):
+    shown = next(stage.fired_at for stage in before.replicas if isinstance(stage, WindowStage))
+    for stage in (*now.replicas, *now.final_stages):
         if isinstance(stage, WindowStage):
-            stage.shown_at = shown
+            stage.fired_at = shown
 
 
-def _restore(stages: Sequence[Stage], deal: Deal, saved: Pieces) -> None:
+def _restore(stages: Sequence[Stage], deal: Partitioner, saved: Pieces) -> None:
     """Every bucket to the stages that need it now."""
     for number, stage in enumerate(stages):
-        stage.restore({bucket: data for bucket, data in saved.items() if number in deal.heirs(bucket)})
+        stage.restore({bucket: data for bucket, data in saved.items() if number in deal.owners(bucket)})

@@ -14,8 +14,8 @@ from penstock.operators.stream import Stream
 from penstock.operators.window import sliding
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.patterns import decompose
-from penstock.stages.patterns.forms import Pieces, form_of, reformed
-from penstock.stages.patterns.partials import PartStage
+from penstock.stages.patterns.forms import Pieces, convert_state, form_of
+from penstock.stages.patterns.partials import PartialStage
 from penstock.stages.rows.batch import Batch
 from penstock.stages.snapshot import AS_PARTIALS, BY_KEY, BY_PARTITION
 from penstock.stages.stage import Site
@@ -36,13 +36,13 @@ def saved(pattern: str, op: KeyedWindows = OP) -> Pieces:
     made = decompose(op, UP, 3, site, pattern=pattern)
     times = np.arange(30, dtype=np.int64)
     rows = pa.RecordBatch.from_arrays([pa.array(list("abc") * 10), pa.array(times)], schema=SCHEMA)
-    for number, share in made.deal(Batch(rows, times)):
+    for number, share in made.partitioner(Batch(rows, times)):
         replica = made.replicas[number]
         assert list(replica.on_batch(share, float("-inf"))) == []
-        if isinstance(replica, PartStage):
+        if isinstance(replica, PartialStage):
             for _, parts in replica.flush():
-                list(made.joining[0].on_batch(parts, float("-inf")))
-    stages, _ = made.keepers
+                list(made.final_stages[0].on_batch(parts, float("-inf")))
+    stages, _ = made.stateful_stages
     return {bucket: piece for stage in stages for bucket, piece in stage.snapshot().items()}
 
 
@@ -52,8 +52,8 @@ def test_pieces_by_key_are_pieces_by_window_and_back() -> None:
     assert {form_of(piece, "w") for piece in dealt.values()} == {BY_PARTITION}
     assert len(by_key) == 3
     assert len(dealt) > 3
-    assert set(reformed(by_key, BY_PARTITION, OP, UP, site())) == set(dealt)
-    assert set(reformed(dealt, BY_KEY, OP, UP, site())) == set(by_key)
+    assert set(convert_state(by_key, BY_PARTITION, OP, UP, site())) == set(dealt)
+    assert set(convert_state(dealt, BY_KEY, OP, UP, site())) == set(by_key)
 
 
 def results(pieces: Pieces) -> list[tuple[str, int, int, list[int]]]:
@@ -66,16 +66,16 @@ def results(pieces: Pieces) -> list[tuple[str, int, int, list[int]]]:
 
 def test_there_and_back_is_as_if_nothing_had_been_done() -> None:
     by_key = saved("keyed")
-    again = reformed(reformed(by_key, BY_PARTITION, OP, UP, site()), BY_KEY, OP, UP, site())
+    again = convert_state(convert_state(by_key, BY_PARTITION, OP, UP, site()), BY_KEY, OP, UP, site())
     assert results(again) == results(by_key)
-    assert results(reformed(saved("parallel"), BY_KEY, OP, UP, site())) == results(by_key)
+    assert results(convert_state(saved("parallel"), BY_KEY, OP, UP, site())) == results(by_key)
     assert len(results(by_key)) == 3 * 7
 
 
 def test_what_has_the_form_already_stays_as_it_is() -> None:
     by_key = saved("keyed")
-    assert reformed(by_key, BY_KEY, OP, UP, site()) is by_key
-    assert reformed({}, BY_PARTITION, OP, UP, site()) == {}
+    assert convert_state(by_key, BY_KEY, OP, UP, site()) is by_key
+    assert convert_state({}, BY_PARTITION, OP, UP, site()) == {}
 
 
 @pytest.mark.parametrize(
@@ -102,5 +102,5 @@ def test_whole_windows_have_no_other_form_and_the_error_says_what_to_do(
     pattern: str, form: str, fact: str, hint: str
 ) -> None:
     with pytest.raises(CheckpointError) as refused:
-        reformed(saved(pattern, COUNTED), form, COUNTED, UP, site())
+        convert_state(saved(pattern, COUNTED), form, COUNTED, UP, site())
     assert (refused.value.fact, refused.value.hint) == (fact, hint)

@@ -30,7 +30,7 @@ def made(degree: int, pattern: str = "parallel") -> Pattern:
 def push(pattern: Pattern, *times: int, watermark: float) -> list[tuple[int, int]]:
     """(window_start, n) of the windows that leave at the watermark after these rows, replica by replica."""
     rows = pa.RecordBatch.from_arrays([pa.array(times, pa.int64())], schema=SCHEMA)
-    for number, share in pattern.deal(Batch(rows, np.array(times, np.int64))):
+    for number, share in pattern.partitioner(Batch(rows, np.array(times, np.int64))):
         list(pattern.replicas[number].on_batch(share, float("-inf")))
     results = [out for replica in pattern.replicas for _, out in replica.on_watermark(watermark)]
     return sorted((row["window_start"], row["n"]) for out in results for row in out.rows.to_pylist())

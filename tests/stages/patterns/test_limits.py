@@ -10,7 +10,7 @@ from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.errors import GraphError, Where
 from penstock.operators import aggregates as spec
-from penstock.operators.choices.patterns import able
+from penstock.operators.choices.patterns import possible_patterns
 from penstock.operators.window import count_window, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows, MapReduceWindows, PanedWindows, ParallelWindows, Windows
 from penstock.stages.patterns import decompose
@@ -88,14 +88,14 @@ def test_a_fold_that_registers_cannot_hold_is_refused_with_what_would_help(patte
 def test_first_and_last_are_made_of_parts_only_where_the_reader_numbers_rows() -> None:
     op = KeyedWindows(windows=tumbling(5), aggregates={"first": spec.first("v")})
     up = case(op, [], schema=WIDE).up
-    assert able(op, up, numbered=False) == ("keyed", "parallel")
-    assert able(op, up, numbered=True) == ("keyed", "parallel", "paned", "map_reduce")
+    assert possible_patterns(op, up, totally_ordered=False) == ("keyed", "parallel")
+    assert possible_patterns(op, up, totally_ordered=True) == ("keyed", "parallel", "paned", "map_reduce")
 
 
 @pytest.mark.parametrize("name", REGISTERS)
 def test_aggregates_of_registers_can_be_spread_in_every_way(name: str) -> None:
     op = KeyedWindows(windows=sliding(5, 2), aggregates={name: REGISTERS[name]})
-    assert able(op, case(op, [], schema=WIDE).up, numbered=False) == (
+    assert possible_patterns(op, case(op, [], schema=WIDE).up, totally_ordered=False) == (
         "keyed",
         "parallel",
         "paned",
@@ -106,4 +106,7 @@ def test_aggregates_of_registers_can_be_spread_in_every_way(name: str) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_every_aggregate_of_time_windows_can_be_spread_by_key_and_by_window(name: str) -> None:
     op = KeyedWindows(windows=sliding(5, 2), aggregates={name: ALL[name]})
-    assert able(op, case(op, [], schema=WIDE).up, numbered=False)[:2] == ("keyed", "parallel")
+    assert possible_patterns(op, case(op, [], schema=WIDE).up, totally_ordered=False)[:2] == (
+        "keyed",
+        "parallel",
+    )

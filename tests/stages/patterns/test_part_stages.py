@@ -12,8 +12,8 @@ from penstock.operators import aggregates as spec
 from penstock.operators.stream import Stream
 from penstock.operators.window import sliding, tumbling
 from penstock.operators.windows import KeyedWindows
-from penstock.stages.patterns import PARTS, Pattern, decompose
-from penstock.stages.patterns.partials import PartStage
+from penstock.stages.patterns import PARTIALS, Pattern, decompose
+from penstock.stages.patterns.partials import PartialStage
 from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import Site
 from penstock.timing.column import TimeType
@@ -42,7 +42,7 @@ def test_parts_of_slices_are_the_cells_of_registers() -> None:
     stage = made("paned").replicas[0]
     list(stage.on_batch(batch(("a", 1, 3), ("a", 2, None), ("b", 4, 7), ("a", 5, 1)), NEVER))
     ((port, parts),) = stage.on_watermark(7)
-    assert port == PARTS
+    assert port == PARTIALS
     assert parts.rows.to_pydict() == {
         "key_0": ["a", "b"],
         "window": [0, 0],
@@ -62,7 +62,7 @@ def test_parts_of_windows_are_the_cells_of_registers() -> None:
     stage = made("map_reduce").replicas[0]
     list(stage.on_batch(batch(("a", 1, 3), ("a", 6, 5)), NEVER))
     ((port, parts),) = stage.on_watermark(12)
-    assert port == PARTS
+    assert port == PARTIALS
     rows = parts.rows.select(["key_0", "window", "start", "rows.0", "int sum of 0.1"]).to_pylist()
     assert rows == [
         {"key_0": "a", "window": 0, "start": -5, "rows.0": 1, "int sum of 0.1": 3},
@@ -74,8 +74,8 @@ def test_parts_of_windows_are_the_cells_of_registers() -> None:
 def test_what_has_been_flushed_is_forgotten_and_more_may_come(pattern: str) -> None:
     op = KeyedWindows(windows=tumbling(10), aggregates={"n": spec.count()})
     whole = made(pattern, op)
-    stage, (joining,) = whole.replicas[0], whole.joining
-    assert isinstance(stage, PartStage)
+    stage, (joining,) = whole.replicas[0], whole.final_stages
+    assert isinstance(stage, PartialStage)
     for time in (1, 2):
         list(stage.on_batch(batch(("a", time, 0)), NEVER))
         for _, parts in stage.flush():
@@ -89,7 +89,7 @@ def test_what_has_been_flushed_is_forgotten_and_more_may_come(pattern: str) -> N
 def test_a_row_that_missed_a_window_stays_out_of_it_though_its_replica_is_ahead() -> None:
     op = KeyedWindows(windows=sliding(10, 5), aggregates={"n": spec.count()})
     whole = made("paned", op)
-    ahead, (joining,) = whole.replicas[0], whole.joining
+    ahead, (joining,) = whole.replicas[0], whole.final_stages
     outputs = [
         *ahead.on_batch(batch(("a", 1, 0), ("a", 7, 0)), NEVER),
         *ahead.on_watermark(10),
@@ -106,10 +106,10 @@ def test_a_row_that_missed_a_window_stays_out_of_it_though_its_replica_is_ahead(
 
 def test_results_of_a_replica_that_is_ahead_wait_for_the_others() -> None:
     whole = made("parallel", KeyedWindows(windows=tumbling(10), aggregates={"n": spec.count()}))
-    (joining,) = whole.joining
+    (joining,) = whole.final_stages
     rows = batch(("a", 1, 0), ("a", 11, 0), ("a", 21, 0))
     given = []
-    for number, share in whole.deal(rows):
+    for number, share in whole.partitioner(rows):
         replica = whole.replicas[number]
         given += [*replica.on_batch(share, NEVER), *replica.on_watermark(30)]
     for _, results in reversed(given):

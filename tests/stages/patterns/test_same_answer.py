@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.operators import aggregates as spec
 from penstock.operators.aggregates import Aggregate
-from penstock.operators.choices.patterns import able
+from penstock.operators.choices.patterns import possible_patterns
 from penstock.operators.window import sliding, tumbling
 from penstock.operators.windows import PATTERNS, KeyedWindows
 from tests.stages.judge import Case, assert_same, by_reference, case
@@ -54,7 +54,7 @@ def numbered(draw: st.DrawFn) -> Case:
 def test_every_pattern_and_degree_gives_the_rows_late_rows_and_accounts_of_the_reference_engine(
     pattern: str, case: Case, degree: int, joining: int
 ) -> None:
-    assert pattern in able(case.op, case.up, numbered=True)
+    assert pattern in possible_patterns(case.op, case.up, totally_ordered=True)
     assert_same(by_pattern(case, pattern, degree, joining=joining), by_reference(case))
 
 

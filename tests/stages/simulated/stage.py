@@ -14,7 +14,7 @@ from penstock.operators.cuda import Cuda
 from penstock.operators.window import sliding, tumbling
 from penstock.operators.windows import KeyedWindows, ParallelWindows
 from penstock.stages.window.cuda_store import CudaStore
-from penstock.stages.window.time_store import SliceStore
+from penstock.stages.window.time_store import TimeStore
 from tests.stages.judge import (
     Case,
     Driven,
@@ -103,7 +103,7 @@ def test_only_a_step_that_asks_for_the_simulator_is_given_it() -> None:
         return [type(store) for shelf in stage._shelves for store in shelf.stores]
 
     assert stores("cuda") == [CudaStore]
-    assert stores("cpu") == stores("auto") == [SliceStore]
+    assert stores("cpu") == stores("auto") == [TimeStore]
 
 
 def test_explain_names_the_device() -> None:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from penstock.kernels.cuda.ring import SliceStates
 from penstock.stages.rows.batch import Ints
-from penstock.stages.window.accumulators import Kind, Register
+from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
 from penstock.stages.window.cuda_store import CudaStore
-from penstock.stages.window.store import ENDED, NEVER, Arriving, Left, in_order
-from penstock.stages.window.time_store import SliceStore
+from penstock.stages.window.store import ENDED, NEVER, ClosedWindows, InputRows, sort_windows
+from penstock.stages.window.time_store import TimeStore
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 from tests.naive.time_windows import Row
@@ -41,13 +41,13 @@ LIMITS = st.fixed_dictionaries(
 SLOTS = np.arange(5)
 
 
-def both(pairs: Pairs, lateness: int, registers: Any, limits: Any) -> tuple[CudaStore, SliceStore]:
+def both(pairs: Pairs, lateness: int, registers: Any, limits: Any) -> tuple[CudaStore, TimeStore]:
     slicing = Slicing.of([TimeWindow(*pair) for pair in pairs])
-    return CudaStore(slicing, lateness, registers, **limits), SliceStore(slicing, lateness, registers)
+    return CudaStore(slicing, lateness, registers, **limits), TimeStore(slicing, lateness, registers)
 
 
-def assert_same(one: Left, other: Left) -> None:
-    one, other = in_order(one), in_order(other)
+def assert_same(one: ClosedWindows, other: ClosedWindows) -> None:
+    one, other = sort_windows(one), sort_windows(other)
     for name in ("kinds", "slots", "starts", "ends", "times"):
         assert getattr(one, name).tolist() == getattr(other, name).tolist(), name
     for a, b in zip(one.cells, other.cells, strict=True):
@@ -55,18 +55,18 @@ def assert_same(one: Left, other: Left) -> None:
 
 
 def assert_step(
-    ours: SliceStore, host: SliceStore, rows: list[Row], watermark: int, upto: int, turned: Ints = SLOTS
+    ours: TimeStore, host: TimeStore, rows: list[Row], watermark: int, upto: int, turned: Ints = SLOTS
 ) -> None:
     """Both take rows, judged by one watermark, and let windows leave at the next."""
     moved = arriving([row._replace(slot=int(turned[row.slot])) for row in rows])
-    told, wanted = ours.take(moved, watermark), host.take(moved, watermark)
+    told, wanted = ours.add(moved, watermark), host.add(moved, watermark)
     assert (told is None) == (wanted is None)
     if told is not None and wanted is not None:
         assert [each.tolist() for each in told] == [each.tolist() for each in wanted]
-    left, expected = ours.leave(upto), host.leave(upto)
+    left, expected = ours.close(upto), host.close(upto)
     assert_same(left, expected)
-    assert ours.holds(SLOTS).tolist() == host.holds(SLOTS).tolist()
-    assert not ours.holds(left.touched).any()
+    assert ours.has_state(SLOTS).tolist() == host.has_state(SLOTS).tolist()
+    assert not ours.has_state(left.touched).any()
 
 
 @settings(deadline=None, max_examples=20)
@@ -80,7 +80,7 @@ def test_a_device_judges_and_lets_leave_as_the_host_does(
         upto = max(watermark, after)
         assert_step(ours, host, rows, watermark, upto)
         watermark = upto
-    assert not ours.holds(SLOTS).any()
+    assert not ours.has_state(SLOTS).any()
 
 
 @settings(deadline=None, max_examples=15)
@@ -88,23 +88,23 @@ def test_a_device_judges_and_lets_leave_as_the_host_does(
 def test_state_goes_from_either_device_to_the_other(
     pairs: Pairs, lateness: int, registers: Any, limits: Any, stream: Stream, when: int, to_host: bool
 ) -> None:
-    ours: SliceStore
+    ours: TimeStore
     ours, host = both(pairs, lateness, registers, limits)
     watermark, turned = NEVER, SLOTS
     for number, (rows, after) in enumerate([*stream, ([], ENDED)]):
         if number == when:
-            held = np.flatnonzero(host.holds(SLOTS))
+            held = np.flatnonzero(host.has_state(SLOTS))
             turned = SLOTS[::-1].copy()  # the keys have other slots from now on
             saved = (ours if to_host else host).export(held)
             assert saved["slices"].schema == host.export(held)["slices"].schema
             device, fresh = both(pairs, lateness, registers, limits)
             fresh.load(host.export(held), turned[held])
-            ours = SliceStore(fresh.slicing, lateness, registers) if to_host else device
+            ours = TimeStore(fresh.slicing, lateness, registers) if to_host else device
             ours.load(saved, turned[held])
             host = fresh
         upto = max(watermark, after)
         assert_step(ours, host, rows, watermark, upto, turned)
-        assert_same(ours.early(), host.early())  # what was shown goes with the state
+        assert_same(ours.fire_early(), host.fire_early())  # what was shown goes with the state
         watermark = upto
 
 
@@ -117,19 +117,19 @@ def test_windows_are_shown_early_as_on_the_host(
     watermark = NEVER
     for rows, after in stream:
         for store in (ours, host):
-            store.take(arriving(rows), watermark)
-        assert_same(ours.early(), host.early())
+            store.add(arriving(rows), watermark)
+        assert_same(ours.fire_early(), host.fire_early())
         watermark = max(watermark, after)
-        assert_same(ours.leave(watermark), host.leave(watermark))
+        assert_same(ours.close(watermark), host.close(watermark))
 
 
 def counted(**limits: Any) -> CudaStore:
-    return CudaStore(Slicing.of([TimeWindow(10, 5)]), 0, [Register(Kind.ROWS)], **limits)
+    return CudaStore(Slicing.of([TimeWindow(10, 5)]), 0, [WindowAccumulator(AccumulatorKind.ROWS)], **limits)
 
 
 def test_reading_back_for_several_buckets_happens_once(monkeypatch: pytest.MonkeyPatch) -> None:
     store, reads = counted(), []
-    store.take(Arriving(np.array([0, 1]), np.array([1, 2])), NEVER)
+    store.add(InputRows(np.array([0, 1]), np.array([1, 2])), NEVER)
     states = store._windows.states
 
     def noted() -> SliceStates:
@@ -145,14 +145,16 @@ def test_reading_back_for_several_buckets_happens_once(monkeypatch: pytest.Monke
 def test_memory_counts_what_waits_and_what_is_on_the_device() -> None:
     store = counted(batch_rows=1000)
     empty = store.nbytes
-    store.take(Arriving(np.zeros(100, np.int64), np.arange(100)), NEVER)
+    store.add(InputRows(np.zeros(100, np.int64), np.arange(100)), NEVER)
     waiting = store.nbytes
     assert waiting >= empty + 100 * 16
-    store.leave(50)
+    store.close(50)
     assert empty < store.nbytes
 
 
 def test_the_store_says_that_it_is_on_a_device_and_how_windows_are_put_together() -> None:
-    assert counted().why == ("sliding 10 us every 5 us: cuda, B-PAT over up to 2 slices a window",)
-    tumbling = CudaStore(Slicing.of([TimeWindow(9, 9)]), 0, [Register(Kind.FLOAT_SUM, REAL)])
-    assert tumbling.why == ("tumbling 9 us: cuda, a window is one slice",)
+    assert counted().explain() == ("sliding 10 us every 5 us: cuda, B-PAT over up to 2 slices a window",)
+    tumbling = CudaStore(
+        Slicing.of([TimeWindow(9, 9)]), 0, [WindowAccumulator(AccumulatorKind.FLOAT_SUM, REAL)]
+    )
+    assert tumbling.explain() == ("tumbling 9 us: cuda, a window is one slice",)

@@ -260,14 +260,14 @@ def convert_state(step: Step, manifest: Manifest, files: StateFiles, form: str) 
     handles = manifest.state[step.name]
     if not isinstance(step.op, Windows) or not handles:
         return handles
-    from penstock.stages.patterns.forms import form_of, reformed
+    from penstock.stages.patterns.forms import convert_state, form_of
 
     bucket, handle = next(iter(handles.items()))
     (piece,) = files.read({bucket: handle}, step.name).values()
     if form_of(piece, step.name) == form:
         return handles
     site = Site(step.name, step.where, Accounts(), WallClock())
-    pieces = reformed(files.read(handles, step.name), form, step.op, step.up, site)
+    pieces = convert_state(files.read(handles, step.name), form, step.op, step.up, site)
     return files.write(manifest.rounds, "converted", {step.name: pieces})[step.name]
 
 

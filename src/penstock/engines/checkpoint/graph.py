@@ -87,6 +87,6 @@ def _describe_step(step: Step) -> dict[str, str]:
         return kind | ({"place": writer.describe()} if writer.delivery == Delivery.EXACTLY_ONCE else {})
     if isinstance(step.op, Windows):
         # Why: another parallelism may choose another pattern; each piece of state names its own form.
-        topics = window_fingerprint(step.op, step.up, numbered=False)
+        topics = window_fingerprint(step.op, step.up, totally_ordered=False)
         return {"kind": Windows.__name__, **{topic: text for topic, text in topics.items() if topic != FORM}}
     return kind | {"key": ", ".join(step.up.key), "columns": str(step.up.schema)}

@@ -26,7 +26,7 @@ from penstock.engines.local.tasks.source import SourceStep
 from penstock.engines.local.tasks.task import InputTask, Task
 from penstock.engines.local.topology.network import ExecutionGraph, chain_of
 from penstock.events import StateSaved
-from penstock.stages.patterns.partitioners import Deal
+from penstock.stages.patterns.partitioners import Partitioner
 from penstock.stages.rows.batch import Ints
 from penstock.stages.stage import Stage
 from penstock.stages.window.stage import WindowStage
@@ -86,7 +86,7 @@ class CheckpointCoordinator:
     def _resume_showing(self, stage: Stage) -> None:
         """Show open windows as often as if there had been no end; also if the clock has been put back."""
         if isinstance(stage, WindowStage) and stage.site.step in self.done.early_fired_at:
-            stage.shown_at = min(self.done.early_fired_at[stage.site.step], stage.shown_at)
+            stage.fired_at = min(self.done.early_fired_at[stage.site.step], stage.fired_at)
 
     def begin(self, number: int) -> None:
         """The first source begins a round: is its end to be saved?"""
@@ -200,7 +200,7 @@ class _Known:
         if isinstance(chained, StageStep):
             self.reached[chained.step.name] = chained.frontier.watermark
             if isinstance(chained.stage, WindowStage) and chained.stage.early is not None:
-                self.shown[chained.step.name] = chained.stage.shown_at
+                self.shown[chained.step.name] = chained.stage.fired_at
 
     def add(self, newer: _Known) -> None:
         """Take over what is newer."""
@@ -233,7 +233,7 @@ def _heirs(graph: ExecutionGraph, step: str) -> Iterator[tuple[Stage, Callable[[
     """The stages of a step that keep state, each with whether it takes up a saved bucket."""
     pattern = graph.patterns.get(step)
     if pattern is not None:
-        stages, deal = pattern.keepers
+        stages, deal = pattern.stateful_stages
         for number, stage in enumerate(stages):
             yield stage, partial(_is_heir, deal, number)
         return
@@ -245,8 +245,8 @@ def _heirs(graph: ExecutionGraph, step: str) -> Iterator[tuple[Stage, Callable[[
             yield stage, partial(_owns, owners, number)
 
 
-def _is_heir(deal: Deal, replica: int, bucket: int) -> bool:
-    return replica in deal.heirs(bucket)
+def _is_heir(deal: Partitioner, replica: int, bucket: int) -> bool:
+    return replica in deal.owners(bucket)
 
 
 def _owns(owners: Ints, replica: int, bucket: int) -> bool:

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.frozen import dataclass
-from penstock.operators.choices.patterns import PANED, unfit
+from penstock.operators.choices.patterns import PANED, why_not_pattern
 from penstock.operators.op import ERRORS, LATE
 from penstock.operators.sink import Sink
 from penstock.operators.source import Source
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Ref, Step
-from penstock.stages.patterns.partial_stores import PARTS
+from penstock.stages.patterns.partial_stores import PARTIALS
 
 DRIVER = -1
 """Where sources are read and sinks written."""
@@ -155,11 +155,14 @@ def _parts(plan: Plan, homes: Mapping[str, int], edges: list[Edge]) -> dict[str,
     """
     found: dict[str, Edge] = {}
     for step in plan:
-        if not isinstance(step.op, Windows) or unfit(PANED, step.op, step.up, numbered=False) is not None:
+        if (
+            not isinstance(step.op, Windows)
+            or why_not_pattern(PANED, step.op, step.up, totally_ordered=False) is not None
+        ):
             continue
         home = homes[step.name]
         sides = [who for port in (LATE, ERRORS) for who, _ in plan.readers(Ref(step.name, port))]
         if all(homes[ref.step] < home for ref in step.feeds) and all(homes[who] == DRIVER for who in sides):
             number = len(edges) + len(found)
-            found[step.name] = Edge(number, Ref(step.name, PARTS), home, step.name, step.up.key)
+            found[step.name] = Edge(number, Ref(step.name, PARTIALS), home, step.name, step.up.key)
     return found

@@ -9,7 +9,7 @@ from penstock.caller import find_call_site
 from penstock.errors import GraphError
 from penstock.operators.aggregates import Aggregate
 from penstock.operators.choices.device import on_cuda
-from penstock.operators.choices.patterns import as_pattern, choose_pattern, unfit
+from penstock.operators.choices.patterns import as_pattern, choose_pattern, why_not_pattern
 from penstock.operators.op import Op, degree
 from penstock.operators.window import WindowSpec
 from penstock.operators.windows import PATTERNS, Windows
@@ -62,7 +62,7 @@ class WindowedPipe:
             made = operator(self._windows, name=self._name, **what, **self._options)
             if self._pattern == "auto":
                 return self._chosen(made)
-            found = unfit(self._pattern, made, self._pipe.stream, numbered=True)
+            found = why_not_pattern(self._pattern, made, self._pipe.stream, totally_ordered=True)
             if found is not None:
                 # A pattern never changes an answer, so one that cannot take the windows is only not followed.
                 asked = f'pattern="{self._pattern}" was asked for, but for {found[0]} {found[1]}'

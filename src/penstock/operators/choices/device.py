@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import GraphError, NotSupported, nearest_first
 from penstock.operators.aggregates import Fold
-from penstock.operators.choices.kept import why_rows
+from penstock.operators.choices.accumulators import why_rows
 from penstock.operators.cuda import Cuda
 from penstock.operators.stream import Stream
 from penstock.operators.window import Sliding
@@ -38,9 +38,9 @@ def on_cuda(op: Windows) -> bool:
     return op.device == CUDA or isinstance(op.device, Cuda)
 
 
-def refused(op: Windows, up: Stream, *, numbered: bool = True) -> NotSupported | None:
-    """The error for a step that is to run on a device and cannot; `numbered` as in `why_rows`."""
-    why = why_not_cuda(op, up, numbered=numbered) if on_cuda(op) else None
+def device_refusal(op: Windows, up: Stream, *, totally_ordered: bool = True) -> NotSupported | None:
+    """The error for a step that is to run on a device and cannot; `totally_ordered` as in `why_rows`."""
+    why = why_not_cuda(op, up, totally_ordered=totally_ordered) if on_cuda(op) else None
     if why is None:
         return None
     return NotSupported(
@@ -50,7 +50,7 @@ def refused(op: Windows, up: Stream, *, numbered: bool = True) -> NotSupported |
     )
 
 
-def why_not_cuda(op: Windows, up: Stream, *, numbered: bool) -> str | None:
+def why_not_cuda(op: Windows, up: Stream, *, totally_ordered: bool) -> str | None:
     """Why a step cannot run on a device; None when it can."""
     others = [str(spec) for _, spec in op.named() if not isinstance(spec, Sliding)]
     if others:
@@ -60,7 +60,7 @@ def why_not_cuda(op: Windows, up: Stream, *, numbered: bool) -> str | None:
     if op.pattern in IN_PARTS:
         return f"{op.pattern} windows are put together from parts"
     for name, aggregate in (op.aggregates or {}).items():
-        why = why_rows(aggregate, up, numbered=numbered)
+        why = why_rows(aggregate, up, totally_ordered=totally_ordered)
         if why is not None:
             return f"{name}={aggregate} needs more than registers: {why}"
     return None
@@ -80,7 +80,7 @@ def why_not_by_itself(op: Windows) -> str | None:
 # SPRINGALD (IV-B) does less than either: a stage chooses at every watermark, and the answer is the same.
 
 
-def way_of(longest: int, *, exact: bool) -> str:
+def explain_method(longest: int, *, exact: bool) -> str:
     """The way for windows of up to `longest` slices; `exact` says that what was added can be taken away."""
     if longest == 1:
         return "direct: a window is one slice, and needs no tree"

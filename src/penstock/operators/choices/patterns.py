@@ -14,7 +14,7 @@ from dataclasses import fields
 from penstock.errors import GraphError
 from penstock.frozen import dataclass
 from penstock.operators.aggregates import Aggregate, Fold
-from penstock.operators.choices.kept import why_rows
+from penstock.operators.choices.accumulators import why_rows
 from penstock.operators.stream import Stream
 from penstock.operators.windows import PATTERNS, Windows
 from penstock.timing.slices import Slicing
@@ -39,7 +39,7 @@ class Choice:
 
 
 def choose_pattern(
-    op: Windows, up: Stream, degree: int, *, numbered: bool = False, n_keys: int | None = None
+    op: Windows, up: Stream, degree: int, *, totally_ordered: bool = False, n_keys: int | None = None
 ) -> Choice:
     """The pattern for so many replicas; `n_keys` is how many keys there are, if that is known."""
     if degree == 1:
@@ -47,9 +47,9 @@ def choose_pattern(
     if up.key and (n_keys is None or n_keys >= degree):
         return Choice(KEYED, f"the keys ({', '.join(up.key)}) spread the rows, and nothing is combined after")
     few = "there is no key" if not up.key else f"there are {n_keys} keys for {degree} replicas"
-    patterns = able(op, up, numbered=numbered)
+    patterns = possible_patterns(op, up, totally_ordered=totally_ordered)
     if PANED in patterns:
-        return _in_parts(op, up, few)
+        return _choose_partials(op, up, few)
     if PARALLEL in patterns:
         return Choice(PARALLEL, f"{few}, and results are made from the rows of whole windows")
     return Choice(KEYED, f"{few}, but sessions and count windows can only be spread by key")
@@ -61,7 +61,7 @@ def most_slices(op: Windows, up: Stream) -> int:
     return max((slicing.longest for slicing in Slicing.groups(windows)), default=0)
 
 
-def _in_parts(op: Windows, up: Stream, few: str) -> Choice:
+def _choose_partials(op: Windows, up: Stream, few: str) -> Choice:
     longest = most_slices(op, up)
     if longest == 1:
         return Choice(MAP_REDUCE, f"{few}, and windows do not overlap: the rows of each are shared out")
@@ -70,7 +70,9 @@ def _in_parts(op: Windows, up: Stream, few: str) -> Choice:
     )
 
 
-def unfit(pattern: str, op: Windows, up: Stream, *, numbered: bool) -> tuple[str, str] | None:
+def why_not_pattern(
+    pattern: str, op: Windows, up: Stream, *, totally_ordered: bool
+) -> tuple[str, str] | None:
     """(what the pattern cannot take, why), or None if it can take everything."""
     if pattern == KEYED:
         return None
@@ -82,24 +84,28 @@ def unfit(pattern: str, op: Windows, up: Stream, *, numbered: bool) -> tuple[str
     if op.function is not None:
         return str(op.function), "it sees all rows of a window at once, which here are never together"
     for name, aggregate in (op.aggregates or {}).items():
-        why = _why_whole(aggregate, up, numbered=numbered)
+        why = _why_whole(aggregate, up, totally_ordered=totally_ordered)
         if why is not None:
             return f"{name}={aggregate}", why
     return None
 
 
-def able(op: Windows, up: Stream, *, numbered: bool) -> tuple[str, ...]:
+def possible_patterns(op: Windows, up: Stream, *, totally_ordered: bool) -> tuple[str, ...]:
     """The patterns that can take the step."""
-    return tuple(name for name in PATTERNS if unfit(name, op, up, numbered=numbered) is None)
+    return tuple(
+        name for name in PATTERNS if why_not_pattern(name, op, up, totally_ordered=totally_ordered) is None
+    )
 
 
-def refusal(pattern: str, op: Windows, up: Stream, *, numbered: bool) -> GraphError | None:
+def pattern_refusal(pattern: str, op: Windows, up: Stream, *, totally_ordered: bool) -> GraphError | None:
     """The error that names the patterns that can, or None if this one can take the step."""
-    found = unfit(pattern, op, up, numbered=numbered)
+    found = why_not_pattern(pattern, op, up, totally_ordered=totally_ordered)
     if found is None:
         return None
     what, why = found
-    others = " or ".join(f'pattern="{name}"' for name in able(op, up, numbered=numbered))
+    others = " or ".join(
+        f'pattern="{name}"' for name in possible_patterns(op, up, totally_ordered=totally_ordered)
+    )
     return GraphError(f'pattern="{pattern}" cannot compute {what}', detail=why, hint=f"use {others}")
 
 
@@ -113,9 +119,9 @@ def as_pattern(pattern: str, op: Windows, *, because: str | None = None) -> Wind
     return PATTERNS[pattern](**options)
 
 
-def _why_whole(aggregate: Aggregate, up: Stream, *, numbered: bool) -> str | None:
+def _why_whole(aggregate: Aggregate, up: Stream, *, totally_ordered: bool) -> str | None:
     """Why an aggregate needs the rows of whole windows, or None if parts will do."""
-    why = why_rows(aggregate, up, numbered=numbered)
+    why = why_rows(aggregate, up, totally_ordered=totally_ordered)
     if isinstance(aggregate, Fold) and not aggregate.commutative:
         return "commutative=False asks for rows in order, and parts are combined in any order"
     if why is None or isinstance(aggregate, Fold):

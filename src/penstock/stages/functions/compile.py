@@ -22,9 +22,9 @@ from penstock.frozen import dataclass
 from penstock.kernels.compile.user_functions import CheckedFunction
 from penstock.kernels.rows import build_row_loop
 from penstock.operators.function import RowFunction
+from penstock.stages import policy
 from penstock.stages.functions.rewrite import PREDICATE, RowProgram, kernel_type_code, rewrite_function
 from penstock.stages.functions.types import NotCompilable
-from penstock.stages.policy import SMALL
 from penstock.stages.rows.batch import Ints
 
 _YEARS = {
@@ -58,10 +58,10 @@ class CompiledFunction:
         down: pa.Schema | None,
         *,
         wraps: bool = False,
-        small: int | None = None,
+        compile_after: int | None = None,
     ) -> None:
         self._function, self._up, self._work = function, up, 0
-        self._small = SMALL if small is None else small
+        self._compile_after = policy.SIZES.compile_after if compile_after is None else compile_after
         self._stays: str | None = None
         self.program: RowProgram | None = None
         try:
@@ -84,7 +84,7 @@ class CompiledFunction:
     def results(self, rows: pa.RecordBatch) -> CompiledResults | None:
         """What the compiled function gives; None where only Python will do."""
         self._work += rows.num_rows
-        if self._stays is not None or self.program is None or self._work <= self._small:
+        if self._stays is not None or self.program is None or self._work <= self._compile_after:
             return None
         if not self.program.source.unchanged():
             self._stays = "a value that it uses from outside has changed"

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from penstock.lazy import defer
 
 if TYPE_CHECKING:
-    from penstock.stages.patterns.partial_stores import PARTS as PARTS
-    from penstock.stages.patterns.partial_stores import PartFormat as PartFormat
-    from penstock.stages.patterns.partitioners import Deal as Deal
+    from penstock.stages.patterns.partial_stores import PARTIALS as PARTIALS
+    from penstock.stages.patterns.partial_stores import PartialFormat as PartialFormat
+    from penstock.stages.patterns.partitioners import Partitioner as Partitioner
     from penstock.stages.patterns.pattern import Pattern as Pattern
     from penstock.stages.patterns.pattern import decompose as decompose
 
@@ -16,8 +16,8 @@ else:
     defer(
         __name__,
         {
-            "penstock.stages.patterns.partitioners": "Deal",
-            "penstock.stages.patterns.partial_stores": "PARTS PartFormat",
+            "penstock.stages.patterns.partitioners": "Partitioner",
+            "penstock.stages.patterns.partial_stores": "PARTIALS PartialFormat",
             "penstock.stages.patterns.pattern": "Pattern decompose",
         },
     )

@@ -14,7 +14,7 @@ from penstock.operators.choices.patterns import MAP_REDUCE, PARALLEL, as_pattern
 from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
 from penstock.stages.patterns.parallel import ParallelStage
-from penstock.stages.patterns.partitioners import WindowDeal
+from penstock.stages.patterns.partitioners import WindowPartitioner
 from penstock.stages.snapshot import (
     AS_PARTIALS,
     BY_PARTITION,
@@ -35,22 +35,24 @@ def form_of(piece: bytes, step: str) -> str:
     return read_fingerprint(piece, step)[FORM]
 
 
-def reformed(
-    saved: Pieces, form: str, op: Windows, up: Stream, site: Site, *, numbered: bool = False
+def convert_state(
+    saved: Pieces, form: str, op: Windows, up: Stream, site: Site, *, totally_ordered: bool = False
 ) -> Pieces:
     """All pieces of a step, in the form asked for; those of whole windows have no other.
 
-    numbered  as for WindowStage
+    totally_ordered  as for WindowStage
     """
     before = form_of(next(iter(saved.values())), site.step) if saved else form
     if before == form:
         return saved
     if AS_PARTIALS in (before, form):
-        raise _no_way(before, form, site)
+        raise _conversion_refusal(before, form, site)
     windows = [window for _, window in op.resolved(up).windows if isinstance(window, TimeWindow)]
-    deal = WindowDeal(windows, up.schema, up.key, 1)
-    whole = ParallelStage(as_pattern(PARALLEL, op), up, site, deal, 0, numbered=numbered)
-    was, is_now = (window_fingerprint(op, up, numbered=numbered, form=each) for each in (before, form))
+    deal = WindowPartitioner(windows, up.schema, up.key, 1)
+    whole = ParallelStage(as_pattern(PARALLEL, op), up, site, deal, 0, totally_ordered=totally_ordered)
+    was, is_now = (
+        window_fingerprint(op, up, totally_ordered=totally_ordered, form=each) for each in (before, form)
+    )
     whole.take_up([decode_bucket(data, site.step, was) for data in saved.values()])
     if form == BY_PARTITION:
         return whole.snapshot()
@@ -59,7 +61,7 @@ def reformed(
     }
 
 
-def _no_way(before: str, form: str, site: Site) -> CheckpointError:
+def _conversion_refusal(before: str, form: str, site: Site) -> CheckpointError:
     pattern = f'pattern="{MAP_REDUCE}"'
     if before == AS_PARTIALS:
         hint = f'say {pattern} and run it with engine="local", as it was saved'

@@ -15,20 +15,20 @@ import pyarrow as pa
 from penstock.frozen import dataclass
 from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
-from penstock.stages.patterns.partitioners import WindowDeal
+from penstock.stages.patterns.partitioners import WindowPartitioner
 from penstock.stages.rows.batch import Batch, Ints, Mask
 from penstock.stages.rows.store import PLACE, ints_of
 from penstock.stages.snapshot import BY_PARTITION, KEYS, BucketState, decode_bucket, encode_bucket
 from penstock.stages.stage import Site
-from penstock.stages.window.stage import Out, WindowStage
-from penstock.stages.window.store import NEVER, Left, Shelf, each_once, picked
+from penstock.stages.window.stage import Emitted, WindowStage
+from penstock.stages.window.store import NEVER, ClosedWindows, WindowGroup, select_windows, unique_slots
 from penstock.timing.slices import Slicing
 
 Batches = Mapping[str, pa.RecordBatch]
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class PartitionState:
     """What one lane has: the places of its keys among those exported, and batches that count in `places`."""
 
     lane: int
@@ -36,10 +36,10 @@ class Cut:
     batches: Batches
 
 
-class Lanes:
+class VirtualPartitions:
     """The lanes of one replica's shelves."""
 
-    def __init__(self, deal: WindowDeal, replica: int, shelves: Sequence[Shelf]) -> None:
+    def __init__(self, deal: WindowPartitioner, replica: int, shelves: Sequence[WindowGroup]) -> None:
         self._deal, self._replica = deal, replica
         self._kinds = [shelf.kinds for shelf in shelves]
         self._slicings = [Slicing.of([deal.windows[kind] for kind in kinds]) for kinds in self._kinds]
@@ -54,11 +54,11 @@ class Lanes:
         for kinds in self._kinds:
             yield self._deal.saved_in(kinds, times, buckets)
 
-    def cut(self, exported: Batches, buckets: Ints, lanes: Sequence[int]) -> Iterator[Cut]:
+    def cut(self, exported: Batches, buckets: Ints, lanes: Sequence[int]) -> Iterator[PartitionState]:
         """Exported state, lane by lane; `buckets` are those of the places that it counts in."""
         of_rows = {}
         for name, batch in exported.items():
-            kinds = self._kinds[_shelf(name)]
+            kinds = self._kinds[_group_number(name)]
             of_rows[name] = self._deal.saved_in(
                 kinds, self._times(name, batch), buckets[ints_of(batch, PLACE)]
             )
@@ -66,8 +66,8 @@ class Lanes:
             rows = {name: np.flatnonzero(each == lane) for name, each in of_rows.items()}
             mine = {name: batch.take(pa.array(rows[name])) for name, batch in exported.items()}
             places = np.unique(np.concatenate([ints_of(batch, PLACE) for batch in mine.values()]))
-            moved = {name: _placed(batch, _rank(batch, places)) for name, batch in mine.items()}
-            yield Cut(lane, places, moved)
+            moved = {name: _set_places(batch, _rank(batch, places)) for name, batch in mine.items()}
+            yield PartitionState(lane, places, moved)
 
     def joined(self, pieces: Sequence[BucketState], buckets: Ints) -> Batches:
         """What this replica needs of all lanes, as one; places count on from piece to piece."""
@@ -79,17 +79,17 @@ class Lanes:
                     places = ints_of(batch, PLACE) + start
                     needed = self._deal.needed(self._times(name, batch), buckets[places], self._replica)
                     rows = pa.array(np.flatnonzero(needed))
-                    found.setdefault(name, []).append(_placed(batch, places).take(rows))
-        return {name: _one(batches) for name, batches in found.items()}
+                    found.setdefault(name, []).append(_set_places(batch, places).take(rows))
+        return {name: _concat_batches(batches) for name, batches in found.items()}
 
     def _times(self, name: str, batch: pa.RecordBatch) -> Ints:
         """When what each row of a saved batch tells of begins: a slice, or a row that was kept."""
         if "slice" in batch.schema.names:
-            return self._slicings[_shelf(name)].starts(ints_of(batch, "slice"))
+            return self._slicings[_group_number(name)].starts(ints_of(batch, "slice"))
         return ints_of(batch, "time") if batch.num_rows else np.empty(0, np.int64)
 
 
-def _shelf(name: str) -> int:
+def _group_number(name: str) -> int:
     """Batches are named "shelf/store.what"."""
     return int(name.partition("/")[0])
 
@@ -98,11 +98,11 @@ def _rank(batch: pa.RecordBatch, places: Ints) -> Ints:
     return np.searchsorted(places, ints_of(batch, PLACE))
 
 
-def _placed(batch: pa.RecordBatch, places: Ints) -> pa.RecordBatch:
+def _set_places(batch: pa.RecordBatch, places: Ints) -> pa.RecordBatch:
     return batch.set_column(batch.schema.get_field_index(PLACE), PLACE, pa.array(places, pa.int64()))
 
 
-def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _concat_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     """Several batches as one. Those without rows may lack columns, so they are left out."""
     filled = [batch for batch in batches if batch.num_rows]
     if len(filled) < 2:
@@ -127,22 +127,29 @@ class ParallelStage(WindowStage):
     gathers = False
 
     def __init__(
-        self, op: Windows, up: Stream, site: Site, deal: WindowDeal, replica: int, *, numbered: bool = False
+        self,
+        op: Windows,
+        up: Stream,
+        site: Site,
+        deal: WindowPartitioner,
+        replica: int,
+        *,
+        totally_ordered: bool = False,
     ) -> None:
         self._deal, self._replica = deal, replica
-        super().__init__(op, up, site, numbered=numbered)
+        super().__init__(op, up, site, totally_ordered=totally_ordered)
 
     def _begin(self) -> None:
         super()._begin()
-        self._lanes = Lanes(self._deal, self._replica, self._shelves)
+        self._lanes = VirtualPartitions(self._deal, self._replica, self._shelves)
         # The lanes with news since the last snapshot; None before the first. And, from then on, those with
         # rows since windows were last shown early.
         self._changed: Mask | None = None
         self._unshown = np.zeros(self._deal.n_lanes, np.bool_)
 
-    def on_batch(self, batch: Batch, watermark: float) -> Out:
+    def on_batch(self, batch: Batch, watermark: float) -> Emitted:
         """Take rows in: those at home here as any window stage does, guests without a word about them."""
-        at_home = self._deal.homes(batch) == self._replica
+        at_home = self._deal.primary_replicas(batch) == self._replica
         if self._changed is not None:
             for lanes in self._lanes.saving(batch.times, self._deal.buckets(batch)):
                 self._changed[lanes] = self._unshown[lanes] = True
@@ -194,8 +201,8 @@ class ParallelStage(WindowStage):
         if self._least > NEVER:
             # A lane that was saved before others may still hold windows that have left since.
             for shelf in self._shelves:
-                shelf.leave(self._least, ended=False)
-        self._free(each_once([slots]))
+                shelf.close(self._least, ended=False)
+        self._free(unique_slots([slots]))
 
     def _take_guests(self, batch: Batch) -> None:
         """Rows into windows; one that fails or is late is told of by its home."""
@@ -208,25 +215,25 @@ class ParallelStage(WindowStage):
         slots = self._slots(batch)
         arriving = self._arriving(batch, lifted, slots)
         for shelf in self._shelves:
-            shelf.take(arriving, self._watermark)
-        self._free(each_once([slots]))
+            shelf.add(arriving, self._watermark)
+        self._free(unique_slots([slots]))
 
-    def _note_shown(self, lefts: list[Left]) -> None:
+    def _note_shown(self, lefts: list[ClosedWindows]) -> None:
         """Slices are saved with whether they have been shown: those that had rows by now are news."""
         if self._changed is not None:
             self._changed |= self._unshown
             self._unshown[:] = False
 
-    def _given(self, lefts: list[Left], *, final: bool) -> Out:
+    def _given(self, lefts: list[ClosedWindows], *, final: bool) -> Emitted:
         return super()._given([self._mine(left, final=final) for left in lefts], final=final)
 
-    def _mine(self, left: Left, *, final: bool) -> Left:
+    def _mine(self, left: ClosedWindows, *, final: bool) -> ClosedWindows:
         """The windows that belong to this replica; those that leave change the state of their lanes."""
-        lanes = self._deal.lanes(left.kinds, left.starts, self._buckets(left.slots))
+        lanes = self._deal.virtual_partitions(left.kinds, left.starts, self._buckets(left.slots))
         mine = lanes % self._deal.degree == self._replica
         if final and self._changed is not None:
             self._changed[lanes[mine]] = True
-        return picked(left, np.flatnonzero(mine))
+        return select_windows(left, np.flatnonzero(mine))
 
     def _buckets(self, slots: Ints) -> Ints:
         """The buckets of the slots' keys, each key hashed once."""

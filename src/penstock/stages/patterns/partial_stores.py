@@ -28,21 +28,21 @@ from penstock.kernels.windows.sessions import build_merge_loop
 from penstock.kernels.windows.slice_loop import BASE, END, FIRST, MASK, MAX_ID
 from penstock.operators.stream import Stream
 from penstock.stages.keys.slots import KeySlots
-from penstock.stages.policy import Pace
+from penstock.stages.policy import JitPolicy
 from penstock.stages.rows.batch import Batch, Ints, Mask
-from penstock.stages.window.accumulators import Kind, Register
-from penstock.stages.window.inputs import counts_of
-from penstock.stages.window.store import Arriving, Fates, Left, Saved
-from penstock.stages.window.time_store import FRESH, Shown, SliceStore
+from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
+from penstock.stages.window.inputs import to_counts
+from penstock.stages.window.store import ClosedWindows, Decisions, InputRows, StateBatches
+from penstock.stages.window.time_store import FRESH, EarlyFirings, TimeStore
 from penstock.timing.windows import TimeWindow
 
-PARTS = "parts"
+PARTIALS = "parts"
 """The port on which parts leave a stage."""
 _WINDOW, _START, _WATERMARK = "window", "start", "watermark"
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class Partials:
     """Parts as arrays, all of one length.
 
     kinds   int64[n]  the column "window"
@@ -56,17 +56,17 @@ class Cut:
     starts: Ints
     cells: tuple[Cells, ...]
 
-    def where(self, kinds: Ints) -> Cut:
+    def where(self, kinds: Ints) -> Partials:
         """The parts of some kinds."""
         mine = np.flatnonzero(np.isin(self.kinds, kinds))
         cells = tuple(each[mine] for each in self.cells)
-        return Cut(self.kinds[mine], self.slots[mine], self.starts[mine], cells)
+        return Partials(self.kinds[mine], self.slots[mine], self.starts[mine], cells)
 
 
-class PartFormat:
+class PartialFormat:
     """The columns of the parts of one step, there and back."""
 
-    def __init__(self, up: Stream, registers: Sequence[Register]) -> None:
+    def __init__(self, up: Stream, registers: Sequence[WindowAccumulator]) -> None:
         self._registers = tuple(registers)
         self.key = tuple(f"key_{place}" for place in range(len(up.key)))
         types = [up.schema.field(name).type for name in up.key]
@@ -77,7 +77,7 @@ class PartFormat:
             fields += [(name, type_) for name in _names(register)]
         self.schema = pa.schema(fields)
 
-    def batch(self, left: Left, keys: KeySlots, watermark: int) -> Batch:
+    def batch(self, left: ClosedWindows, keys: KeySlots, watermark: int) -> Batch:
         """What leaves a replica, as parts; a part's time is where it begins."""
         judged = np.full(len(left.slots), watermark, np.int64)
         columns = [*keys.columns_of(left.slots), *map(pa.array, (left.kinds, left.starts, judged))]
@@ -85,7 +85,7 @@ class PartFormat:
             columns += [pa.array(cells[:, part], from_pandas=False) for part in range(cells.shape[1])]
         return Batch(pa.RecordBatch.from_arrays(columns, schema=self.schema), left.starts)
 
-    def cut(self, batch: Batch, keys: KeySlots) -> Cut:
+    def cut(self, batch: Batch, keys: KeySlots) -> Partials:
         """Parts as they came, their keys in slots."""
         rows = batch.rows
         slots = keys.assign([rows.column(name) for name in self.key], rows.num_rows)
@@ -93,10 +93,10 @@ class PartFormat:
             np.stack([_numbers(rows, name) for name in _names(register)], axis=1)
             for register in self._registers
         )
-        return Cut(_numbers(rows, _WINDOW), slots, _numbers(rows, _START), cells)
+        return Partials(_numbers(rows, _WINDOW), slots, _numbers(rows, _START), cells)
 
 
-def _names(register: Register) -> list[str]:
+def _names(register: WindowAccumulator) -> list[str]:
     """The columns of a register: one for each number of a cell."""
     name = str(register.kind) if register.column is None else f"{register.kind} of {register.column}"
     return [f"{name}.{part}" for part in range(register.rule.width)]
@@ -117,24 +117,23 @@ def _numbers(rows: pa.RecordBatch, name: str) -> Ints:
 # windows of a step judge rows as `SliceStore` does; only what leaves differs.
 
 
-class PaneParts(SliceStore):
+class PartialPaneStore(TimeStore):
     """Slices that leave as parts once the watermark, less the lateness, is past their end (PLQ)."""
 
-    @property
-    def why(self) -> tuple[str, ...]:
+    def explain(self) -> tuple[str, ...]:
         """Windows are put together elsewhere."""
         return tuple(f"{window}: slices leave as parts" for window in self.slicing.windows)
 
-    def leave(self, watermark: int, *, ended: bool = False) -> Left:
+    def close(self, watermark: int, *, ended: bool = False) -> ClosedWindows:
         """Give away the slices that have ended: no window that leaves now holds a later one."""
         self._left_to = max(self._left_to, watermark)
         return self._given_away(self.slicing.id_of(self._left_to - self.lateness))
 
-    def early(self) -> Left:
+    def fire_early(self) -> ClosedWindows:
         """Give away all slices."""
         return self._given_away(MAX_ID)
 
-    def _given_away(self, before: int) -> Left:
+    def _given_away(self, before: int) -> ClosedWindows:
         """Slices with numbers below `before`; kinds are 0, ends mean nothing."""
         slots, rings = self._rings.active()
         ids, ring = expand_ranges(rings[:, FIRST], np.minimum(rings[:, END], before))
@@ -144,55 +143,58 @@ class PaneParts(SliceStore):
         starts = self.slicing.starts(ids)
         cells = tuple(each[places] for each in self._arena.cells)
         emptied = self._rings.forget(slots, rings, before, self._cells.run)
-        left = Left(np.zeros(len(ids), np.int64), owners, starts, starts, starts, cells=cells)
+        left = ClosedWindows(np.zeros(len(ids), np.int64), owners, starts, starts, starts, cells=cells)
         return self._asked_for(replace(left, touched=emptied))
 
 
-class WindowParts(SliceStore):
+class PartialWindowStore(TimeStore):
     """Windows that leave as parts, when they would leave whole (MAP)."""
 
-    def early(self) -> Left:
+    def fire_early(self) -> ClosedWindows:
         """Give away all open windows, and the slices they are made of."""
-        left = super().early()
-        self.shown = Shown()  # none of them counts as shown: more may come of each
+        left = super().fire_early()
+        self.shown = EarlyFirings()  # none of them counts as shown: more may come of each
         slots, rings = self._rings.active()
         return replace(left, touched=self._rings.forget(slots, rings, MAX_ID, self._cells.run))
 
 
-class PanesTogether(SliceStore):
+class FinalPaneStore(TimeStore):
     """Slices that come in parts, and the windows made of them (WLQ)."""
 
-    def take_parts(self, cut: Cut) -> None:
+    def take_parts(self, cut: Partials) -> None:
         """Put parts into their slices, also those that earlier windows have used."""
         self._rings.reserve(int(cut.slots.max()) + 1)
         places = self._rings.place(cut.slots, self.slicing.ids(cut.starts))
         into, which = np.unique(places, return_inverse=True)
         registers = zip(self._kept, self._arena.cells, cut.cells, strict=True)
         for place, (register, state, part) in enumerate(registers):
-            kept = counts_of(register, part, cut.cells[0])
+            kept = to_counts(register, part, cut.cells[0])
             self._arena.is_neutral[place] &= not kept.any()
-            state[into] = _merged(self._cells.run, register, state[into], kept, which)
+            state[into] = _merge_partials(self._cells.run, register, state[into], kept, which)
 
 
-class WindowsTogether:
+class FinalWindowStore:
     """Windows that come in parts (REDUCE): one cell per register and open window."""
 
-    def __init__(self, windows: Sequence[TimeWindow], lateness: int, registers: Sequence[Register]) -> None:
-        assert registers[0].kind is Kind.ROWS, "a window that has no rows is none, so rows are counted first"
+    def __init__(
+        self, windows: Sequence[TimeWindow], lateness: int, registers: Sequence[WindowAccumulator]
+    ) -> None:
+        assert registers[0].kind is AccumulatorKind.ROWS, (
+            "a window that has no rows is none, so rows are counted first"
+        )
         self._windows, self._lateness, self._registers = tuple(windows), lateness, tuple(registers)
         self._sizes = np.array([window.size for window in windows], np.int64)
         self._open = np.empty((0, 3), np.int64)  # slot, kind, start; each once, sorted
         self._cells: list[Cells] = [register.rule.neutral_cells(0) for register in registers]
         self._fresh = np.zeros(0, np.bool_)  # by open window: parts came since it was last shown
-        self._run = Pace()
+        self._run = JitPolicy()
 
     @property
     def n_kinds(self) -> int:
         """How many kinds of window."""
         return len(self._windows)
 
-    @property
-    def why(self) -> tuple[str, ...]:
+    def explain(self) -> tuple[str, ...]:
         """How windows are put together."""
         return tuple(f"{window}: put together from the parts of replicas" for window in self._windows)
 
@@ -201,16 +203,16 @@ class WindowsTogether:
         """The memory held."""
         return self._open.nbytes + self._fresh.nbytes + sum(cells.nbytes for cells in self._cells)
 
-    def take(self, arriving: Arriving, watermark: int) -> tuple[Fates, Ints]:
+    def add(self, arriving: InputRows, watermark: int) -> tuple[Decisions, Ints]:
         """Rows never come here."""
         raise AssertionError("rows are taken in by the stages that make parts")
 
-    def take_parts(self, cut: Cut) -> None:
+    def take_parts(self, cut: Partials) -> None:
         """Put parts into their windows."""
         places = self._placed(cut)
         self._fresh[places] = True
 
-    def _placed(self, cut: Cut) -> Ints:
+    def _placed(self, cut: Partials) -> Ints:
         """Put parts into their windows; gives where these stand."""
         new = np.stack([cut.slots, cut.kinds, cut.starts], axis=1)
         both, which = np.unique(np.concatenate([self._open, new]), axis=0, return_inverse=True)
@@ -219,13 +221,13 @@ class WindowsTogether:
         for i, (register, part) in enumerate(zip(self._registers, cut.cells, strict=True)):
             into = register.rule.neutral_cells(len(both))
             into[old] = self._cells[i]
-            self._cells[i] = _merged(self._run, register, into, part, new_places)
+            self._cells[i] = _merge_partials(self._run, register, into, part, new_places)
         fresh = np.zeros(len(both), np.bool_)
         fresh[old] = self._fresh
         self._open, self._fresh = both, fresh
         return np.asarray(new_places, np.int64)
 
-    def leave(self, watermark: int, *, ended: bool = False) -> Left:
+    def close(self, watermark: int, *, ended: bool = False) -> ClosedWindows:
         """Let go every window with end + lateness <= watermark."""
         gone = self._ends() + self._lateness <= watermark
         left = self._left(np.flatnonzero(gone))
@@ -233,7 +235,7 @@ class WindowsTogether:
         self._cells = [cells[~gone] for cells in self._cells]
         return replace(left, touched=np.unique(left.slots))
 
-    def early(self) -> Left:
+    def fire_early(self) -> ClosedWindows:
         """The open windows that changed since they were last shown."""
         changed = np.flatnonzero(self._fresh)
         self._fresh[:] = False
@@ -242,16 +244,18 @@ class WindowsTogether:
     def _ends(self) -> Ints:
         return np.asarray(self._open[:, 2] + self._sizes[self._open[:, 1]], np.int64)
 
-    def _left(self, places: Ints) -> Left:
+    def _left(self, places: Ints) -> ClosedWindows:
         slots, kinds, starts = (np.ascontiguousarray(column) for column in self._open[places].T)
         ends = self._ends()[places]
-        return Left(kinds, slots, starts, ends, ends - 1, cells=tuple(each[places] for each in self._cells))
+        return ClosedWindows(
+            kinds, slots, starts, ends, ends - 1, cells=tuple(each[places] for each in self._cells)
+        )
 
-    def holds(self, slots: Ints) -> Mask:
+    def has_state(self, slots: Ints) -> Mask:
         """Which of these slots have an open window."""
         return np.isin(slots, self._open[:, 0])
 
-    def export(self, slots: Ints) -> Saved:
+    def export(self, slots: Ints) -> StateBatches:
         """The open windows of these slots."""
         mine = np.isin(self._open[:, 0], slots)
         places = np.argsort(slots, kind="stable")
@@ -263,7 +267,7 @@ class WindowsTogether:
         arrays = {name: pa.array(each, from_pandas=False) for name, each in columns.items()}
         return {"windows": pa.RecordBatch.from_pydict(arrays)}
 
-    def load(self, saved: Saved, slots: Ints) -> None:
+    def load(self, saved: StateBatches, slots: Ints) -> None:
         """Take up exported windows: what was at place i now belongs to slots[i]."""
         batch = saved["windows"]
         columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
@@ -271,11 +275,13 @@ class WindowsTogether:
             np.stack([columns[f"{i}.{part}"] for part in range(register.rule.width)], axis=1)
             for i, register in enumerate(self._registers)
         )
-        places = self._placed(Cut(columns["kind"], slots[columns["place"]], columns["start"], cells))
+        places = self._placed(Partials(columns["kind"], slots[columns["place"]], columns["start"], cells))
         self._fresh[places] = columns.get(FRESH, True)
 
 
-def _merged(run: Pace, register: Register, into: Cells, parts: Cells, which: Ints) -> Cells:
+def _merge_partials(
+    run: JitPolicy, register: WindowAccumulator, into: Cells, parts: Cells, which: Ints
+) -> Cells:
     """The cells `into`, each with the parts that belong to it: part i to cell which[i]."""
     both = np.concatenate([into, parts])
     sources = len(into) + np.arange(len(parts))

@@ -15,51 +15,51 @@ import numpy as np
 from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
 from penstock.stages.patterns.partial_stores import (
-    PARTS,
-    PaneParts,
-    PanesTogether,
-    PartFormat,
-    WindowParts,
-    WindowsTogether,
+    PARTIALS,
+    FinalPaneStore,
+    FinalWindowStore,
+    PartialFormat,
+    PartialPaneStore,
+    PartialWindowStore,
     watermarks_of,
 )
 from penstock.stages.rows.batch import Batch
 from penstock.stages.snapshot import AS_PARTIALS
 from penstock.stages.stage import Site
-from penstock.stages.window.admission import Judging
-from penstock.stages.window.stage import Out, WindowStage
-from penstock.stages.window.store import NEVER, Left, Shelf, each_once
-from penstock.stages.window.time_store import SliceStore
+from penstock.stages.window.admission import Admission
+from penstock.stages.window.stage import Emitted, WindowStage
+from penstock.stages.window.store import NEVER, ClosedWindows, WindowGroup, unique_slots
+from penstock.stages.window.time_store import TimeStore
 from penstock.timing.windows import TimeWindow
 
 
-class _HalfStage(WindowStage):
+class _DecomposedStage(WindowStage):
     """A window stage with stores of its own class in the place of slices."""
 
     gathers = False
-    store: ClassVar[type[SliceStore]]
+    store: ClassVar[type[TimeStore]]
 
-    def __init__(self, op: Windows, up: Stream, site: Site, *, numbered: bool = False) -> None:
-        super().__init__(op, up, site, numbered=numbered)
-        self.format = PartFormat(up, self._sheet.registers)
+    def __init__(self, op: Windows, up: Stream, site: Site, *, totally_ordered: bool = False) -> None:
+        super().__init__(op, up, site, totally_ordered=totally_ordered)
+        self.format = PartialFormat(up, self._sheet.registers)
 
     def _begin(self) -> None:
         super()._begin()
         self._shelves = self._own(self._shelves)
-        self._judging = Judging(self._resolved, self._shelves, self.site.accounts)
+        self._judging = Admission(self._resolved, self._shelves, self.site.accounts)
 
-    def _own(self, shelves: Sequence[Shelf]) -> tuple[Shelf, ...]:
+    def _own(self, shelves: Sequence[WindowGroup]) -> tuple[WindowGroup, ...]:
         """The same windows, sharing slices as before."""
         made = []
         for shelf in shelves:
             (plain,) = shelf.stores
-            assert isinstance(plain, SliceStore), "only time windows of registers come in parts"
+            assert isinstance(plain, TimeStore), "only time windows of registers come in parts"
             own = self.store(plain.slicing, plain.lateness, plain.registers)
-            made.append(Shelf(shelf.kinds.tolist(), [own]))
+            made.append(WindowGroup(shelf.kinds.tolist(), [own]))
         return tuple(made)
 
 
-class PartStage(_HalfStage):
+class PartialStage(_DecomposedStage):
     """A replica that makes parts.
 
     It has state only between two calls of `flush`: an engine flushes it before a snapshot, which is then that
@@ -70,11 +70,11 @@ class PartStage(_HalfStage):
         super()._begin()
         self._judged = NEVER  # by this watermark were judged all rows of slices that it has passed
 
-    def flush(self) -> Out:
+    def flush(self) -> Emitted:
         """Give away everything, as parts."""
-        lefts = [shelf.early() for shelf in self._shelves]
+        lefts = [shelf.fire_early() for shelf in self._shelves]
         yield from self._given(lefts, final=False)
-        touched = each_once([left.touched for left in lefts])
+        touched = unique_slots([left.touched for left in lefts])
         self._touched.note(touched)
         self._free(touched)
 
@@ -88,47 +88,47 @@ class PartStage(_HalfStage):
         assert not saved, "a stage that makes parts saves nothing"
         self._begin()
 
-    def _up_to(self, watermark: int) -> Out:
+    def _up_to(self, watermark: int) -> Emitted:
         yield from super()._up_to(watermark)
         self._judged = self._watermark
 
-    def _early(self) -> Out:
+    def _early(self) -> Emitted:
         """When it is time to show open windows, the stages that show them must know all parts."""
         if self._is_time():
             yield from self.flush()
 
-    def _given(self, lefts: list[Left], *, final: bool) -> Out:
+    def _given(self, lefts: list[ClosedWindows], *, final: bool) -> Emitted:
         for left in lefts:
             if len(left.slots):
-                yield PARTS, self.format.batch(left, self._keys, self._judged)
+                yield PARTIALS, self.format.batch(left, self._keys, self._judged)
 
 
-class PaneStage(PartStage):
+class PartialAggregateStage(PartialStage):
     """Parts of slices: the pane-level query, PLQ."""
 
-    store = PaneParts
+    store = PartialPaneStore
 
 
-class MapStage(PartStage):
+class MapAggregateStage(PartialStage):
     """Parts of windows, of the rows that came to this replica: MAP."""
 
-    store = WindowParts
+    store = PartialWindowStore
 
 
-class JoinStage(_HalfStage):
+class FinalStage(_DecomposedStage):
     """A replica that puts the parts of some keys together; results leave here."""
 
     def _begin(self) -> None:
         super()._begin()
         self._waiting: list[Batch] = []
 
-    def on_batch(self, batch: Batch, watermark: float) -> Out:
+    def on_batch(self, batch: Batch, watermark: float) -> Emitted:
         """Take parts in. The watermark was heeded where they were made, and windows wait for all of them."""
         self._waiting.append(batch)
         self._take_waiting()
         return iter(())
 
-    def drain(self) -> Out:
+    def drain(self) -> Emitted:
         """No more parts come: let everything go."""
         yield from self._up_to(max(map(self._last_judged, self._waiting), default=NEVER))
         yield from super().drain()
@@ -138,7 +138,7 @@ class JoinStage(_HalfStage):
         assert not self._waiting, "a snapshot is made when every replica has the watermark"
         return super().snapshot()
 
-    def _up_to(self, watermark: int) -> Out:
+    def _up_to(self, watermark: int) -> Emitted:
         """As far as the watermark, halting wherever parts wait for it."""
         halts = {int(judged) for parts in self._waiting for judged in np.unique(watermarks_of(parts))}
         for halt in sorted(halt for halt in halts if halt < watermark):
@@ -165,24 +165,24 @@ class JoinStage(_HalfStage):
         self._touched.note(cut.slots)
         for shelf in self._shelves:
             (store,) = shelf.stores
-            assert isinstance(store, PanesTogether | WindowsTogether), "parts go to stores of parts"
+            assert isinstance(store, FinalPaneStore | FinalWindowStore), "parts go to stores of parts"
             mine = cut.where(shelf.kinds)
             if len(mine.slots):
                 store.take_parts(mine)
 
 
-class PanesJoined(JoinStage):
+class FinalAggregateStage(FinalStage):
     """Windows from slices: the window-level query, WLQ."""
 
-    store = PanesTogether
+    store = FinalPaneStore
 
 
-class ReduceStage(JoinStage):
+class ReduceAggregateStage(FinalStage):
     """Windows from their parts: REDUCE."""
 
     form = AS_PARTIALS
 
-    def _own(self, shelves: Sequence[Shelf]) -> tuple[Shelf, ...]:
+    def _own(self, shelves: Sequence[WindowGroup]) -> tuple[WindowGroup, ...]:
         windows = [window for _, window in self._resolved.windows if isinstance(window, TimeWindow)]
-        store = WindowsTogether(windows, self._resolved.lateness, self._sheet.registers)
-        return (Shelf(range(len(windows)), [store]),)
+        store = FinalWindowStore(windows, self._resolved.lateness, self._sheet.registers)
+        return (WindowGroup(range(len(windows)), [store]),)

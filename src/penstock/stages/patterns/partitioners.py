@@ -19,26 +19,26 @@ from penstock.timing.bucket import BUCKETS
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 
-Shares = list[tuple[int, Batch]]
+Partitions = list[tuple[int, Batch]]
 """(replica, its rows), by replica; replicas that get none are not named."""
 
 
-class Deal(Protocol):
+class Partitioner(Protocol):
     """A distribution function for a number of replicas."""
 
     degree: int
 
-    def __call__(self, batch: Batch) -> Shares:
+    def __call__(self, batch: Batch) -> Partitions:
         """The rows of each replica, in the order they have in the batch."""
 
-    def heirs(self, bucket: int) -> Sequence[int]:
+    def owners(self, bucket: int) -> Sequence[int]:
         """The replicas that take up a saved bucket, whatever number of them saved it."""
 
     def __str__(self) -> str:
         """What goes where, for explain()."""
 
 
-class KeyDeal:
+class KeyPartitioner:
     """All rows of a key to one replica: that of the key's bucket (`timing/bucket.py`)."""
 
     def __init__(self, schema: pa.Schema, key: Sequence[str], degree: int) -> None:
@@ -55,13 +55,13 @@ class KeyDeal:
     def _of(self, columns: Sequence[pa.Array], n_rows: int) -> Ints:
         return self._buckets.of(columns, n_rows).astype(np.int64)
 
-    def __call__(self, batch: Batch) -> Shares:
+    def __call__(self, batch: Batch) -> Partitions:
         """By bucket."""
         if self.degree == 1:
             return _whole(batch)
-        return _shared_out(batch, self.buckets(batch) % self.degree, self.degree)
+        return _split_rows(batch, self.buckets(batch) % self.degree, self.degree)
 
-    def heirs(self, bucket: int) -> Sequence[int]:
+    def owners(self, bucket: int) -> Sequence[int]:
         """The one that has the bucket's keys."""
         return (bucket % self.degree,)
 
@@ -69,7 +69,7 @@ class KeyDeal:
         return f"rows by key to {_replicas(self.degree)}"
 
 
-class WindowDeal:
+class WindowPartitioner:
     """Whole windows to replicas in turn; a row goes to every replica that has one of its windows.
 
     Window number w (start / every) of a key in bucket b is in *lane* (w + b) mod 256, and lane l belongs to
@@ -86,12 +86,12 @@ class WindowDeal:
         self.degree, self.n_lanes = degree, BUCKETS
         self.windows = tuple(windows)
         self._every = np.array([window.every for window in windows], np.int64)
-        self._keys = KeyDeal(schema, key, degree)
+        self._keys = KeyPartitioner(schema, key, degree)
 
-    def __call__(self, batch: Batch) -> Shares:
+    def __call__(self, batch: Batch) -> Partitions:
         """By window; a row may be in several shares."""
         buckets = self._keys.buckets(batch)
-        homes = self._homes(batch.times, buckets)
+        homes = self._primary_replicas(batch.times, buckets)
         masks = [self.needed(batch.times, buckets, each) | (homes == each) for each in range(self.degree)]
         return [(each, batch.where(mask)) for each, mask in enumerate(masks) if mask.any()]
 
@@ -99,11 +99,11 @@ class WindowDeal:
         """The bucket of each row's key."""
         return self._keys.buckets(batch)
 
-    def homes(self, batch: Batch) -> Ints:
+    def primary_replicas(self, batch: Batch) -> Ints:
         """The replica at which each row is judged and counted."""
-        return self._homes(batch.times, self._keys.buckets(batch))
+        return self._primary_replicas(batch.times, self._keys.buckets(batch))
 
-    def lanes(self, kinds: Ints, starts: Ints, buckets: Ints) -> Ints:
+    def virtual_partitions(self, kinds: Ints, starts: Ints, buckets: Ints) -> Ints:
         """The lane of each window, by its kind, its start and the bucket of its key."""
         return np.asarray((starts // self._every[kinds] + buckets) % BUCKETS, np.int64)
 
@@ -115,7 +115,7 @@ class WindowDeal:
         found = np.full(len(times), int(kinds[0]), np.int64)
         for kind in kinds[::-1].tolist():
             found[times % self._every[kind] < self.windows[kind].size] = kind
-        return self.lanes(found, times, buckets)
+        return self.virtual_partitions(found, times, buckets)
 
     def needed(self, times: Ints, buckets: Ints, replica: int) -> Mask:
         """Which times lie in a window of the replica."""
@@ -130,18 +130,18 @@ class WindowDeal:
             found |= replica % self.degree < n_windows - before_end
         return found
 
-    def heirs(self, bucket: int) -> Sequence[int]:
+    def owners(self, bucket: int) -> Sequence[int]:
         """All: windows overlap, so what one lane saves others need too, and each takes what it needs."""
         return range(self.degree)
 
-    def _homes(self, times: Ints, buckets: Ints) -> Ints:
+    def _primary_replicas(self, times: Ints, buckets: Ints) -> Ints:
         return (times // self.windows[0].every + buckets) % BUCKETS % self.degree
 
     def __str__(self) -> str:
         return f"windows in turn to {_replicas(self.degree)}; a row to all that have one of its windows"
 
 
-class PaneDeal:
+class PanePartitioner:
     """Slices to replicas in turn, for all keys: a row goes to one replica.
 
     Where kinds of window do not share slices, those of the first decide; slices of the others may then come
@@ -152,13 +152,13 @@ class PaneDeal:
         self.degree = degree
         self._slicing = Slicing.groups(windows)[0]
 
-    def __call__(self, batch: Batch) -> Shares:
+    def __call__(self, batch: Batch) -> Partitions:
         """By slice."""
         if self.degree == 1:
             return _whole(batch)
-        return _shared_out(batch, self._slicing.ids(batch.times) % self.degree, self.degree)
+        return _split_rows(batch, self._slicing.ids(batch.times) % self.degree, self.degree)
 
-    def heirs(self, bucket: int) -> Sequence[int]:
+    def owners(self, bucket: int) -> Sequence[int]:
         """None: what makes parts saves nothing."""
         return ()
 
@@ -166,22 +166,22 @@ class PaneDeal:
         return f"slices in turn to {_replicas(self.degree)}"
 
 
-class TurnDeal:
+class RoundRobinPartitioner:
     """Row after row to replicas in turn, so that every window is cut into parts of about equal size."""
 
     def __init__(self, degree: int) -> None:
         self.degree = degree
         self._next = 0
 
-    def __call__(self, batch: Batch) -> Shares:
+    def __call__(self, batch: Batch) -> Partitions:
         """The next replica for the next row, across batches."""
         if self.degree == 1:
             return _whole(batch)
         turns = (self._next + np.arange(batch.num_rows)) % self.degree
         self._next = (self._next + batch.num_rows) % self.degree
-        return _shared_out(batch, turns, self.degree)
+        return _split_rows(batch, turns, self.degree)
 
-    def heirs(self, bucket: int) -> Sequence[int]:
+    def owners(self, bucket: int) -> Sequence[int]:
         """None: what makes parts saves nothing."""
         return ()
 
@@ -189,11 +189,11 @@ class TurnDeal:
         return f"rows in turn to {_replicas(self.degree)}"
 
 
-def _whole(batch: Batch) -> Shares:
+def _whole(batch: Batch) -> Partitions:
     return [(0, batch)] if batch.num_rows else []
 
 
-def _shared_out(batch: Batch, replicas: Ints, degree: int) -> Shares:
+def _split_rows(batch: Batch, replicas: Ints, degree: int) -> Partitions:
     masks = ((each, replicas == each) for each in range(degree))
     return [(each, batch.where(mask)) for each, mask in masks if mask.any()]
 

@@ -13,21 +13,40 @@ import pyarrow as pa
 
 from penstock.expr import compute as pc
 from penstock.frozen import dataclass
-from penstock.operators.choices.patterns import MAP_REDUCE, PANED, PARALLEL, as_pattern, most_slices, refusal
+from penstock.operators.choices.patterns import (
+    MAP_REDUCE,
+    PANED,
+    PARALLEL,
+    as_pattern,
+    most_slices,
+    pattern_refusal,
+)
 from penstock.operators.op import IN, OUT
 from penstock.operators.stream import Stream
 from penstock.operators.windows import FINAL, PATTERNS, START, WINDOW, Windows
 from penstock.stages.patterns.parallel import ParallelStage
-from penstock.stages.patterns.partial_stores import PARTS
-from penstock.stages.patterns.partials import JoinStage, MapStage, PanesJoined, PaneStage, ReduceStage
-from penstock.stages.patterns.partitioners import Deal, KeyDeal, PaneDeal, TurnDeal, WindowDeal
+from penstock.stages.patterns.partial_stores import PARTIALS
+from penstock.stages.patterns.partials import (
+    FinalAggregateStage,
+    FinalStage,
+    MapAggregateStage,
+    PartialAggregateStage,
+    ReduceAggregateStage,
+)
+from penstock.stages.patterns.partitioners import (
+    KeyPartitioner,
+    PanePartitioner,
+    Partitioner,
+    RoundRobinPartitioner,
+    WindowPartitioner,
+)
 from penstock.stages.rows.batch import Batch, Ints, Mask, concat_batches
 from penstock.stages.stage import Site, Stage
-from penstock.stages.window.stage import Out, WindowStage
+from penstock.stages.window.stage import Emitted, WindowStage
 from penstock.timing.windows import TimeWindow
 
 
-class InOrder:
+class ResultOrderStage:
     """The stage after parallel windows. Results were counted by the replicas that made them."""
 
     def __init__(self, op: Windows, up: Stream) -> None:
@@ -35,12 +54,12 @@ class InOrder:
         self._resolved = op.resolved(up)
         self._waiting: list[Batch] = []
 
-    def on_batch(self, batch: Batch, watermark: float) -> Out:
+    def on_batch(self, batch: Batch, watermark: float) -> Emitted:
         """Keep results until all replicas have come as far."""
         self._waiting.append(batch)
         return iter(())
 
-    def on_watermark(self, watermark: float) -> Out:
+    def on_watermark(self, watermark: float) -> Emitted:
         """Give the results of windows that the watermark has passed, and early ones."""
         if not self._waiting:
             return
@@ -53,7 +72,7 @@ class InOrder:
             given = waiting.where(ready)
             yield OUT, given.take(self._order(given))
 
-    def drain(self) -> Out:
+    def drain(self) -> Emitted:
         """Give everything."""
         yield from self.on_watermark(float("inf"))
 
@@ -83,7 +102,7 @@ class InOrder:
 
 # A window step as replicas: what goes where, who does the work, and who puts it together.
 #
-# rows → deal → replicas → between → joining_deal → joining → results ↘ late, errors
+# rows → deal → replicas → between → final_partitioner → joining → results ↘ late, errors
 #
 # The answer, the late rows and the accounts (summed over all stages) are those of keyed windows with one
 # replica, for every pattern and degree. An engine carries the batches, and gives each stage the least
@@ -96,33 +115,33 @@ class Pattern:
     """The decomposition of a window step.
 
     name          keyed, parallel, paned or map_reduce
-    deal          rows to replicas
+    partitioner   rows to replicas
     replicas      as many as the degree
-    between       the port of the replicas whose batches go on to `joining`; None when there is none
-    joining_deal  those batches to the joining stages, by key
-    joining       WLQ, REDUCE, or the stage that puts results in order; () when replicas give results
+    between       the port of the replicas whose batches go on to `final_stages`; None when there is none
+    final_partitioner  those batches to the joining stages, by key
+    final_stages  WLQ, REDUCE, or the stage that puts results in order; () when replicas give results
     """
 
     name: str
-    deal: Deal
+    partitioner: Partitioner
     replicas: tuple[Stage, ...]
     between: str | None = None
-    joining_deal: Deal | None = None
-    joining: tuple[Stage, ...] = ()
+    final_partitioner: Partitioner | None = None
+    final_stages: tuple[Stage, ...] = ()
 
     @property
-    def keepers(self) -> tuple[tuple[Stage, ...], Deal]:
+    def stateful_stages(self) -> tuple[tuple[Stage, ...], Partitioner]:
         """The stages that save state, and the deal whose `heirs` says which of them take up which bucket."""
-        if self.between == PARTS and self.joining_deal is not None:
-            return self.joining, self.joining_deal
-        return self.replicas, self.deal
+        if self.between == PARTIALS and self.final_partitioner is not None:
+            return self.final_stages, self.final_partitioner
+        return self.replicas, self.partitioner
 
     def explain(self) -> list[str]:
         """Who gets what, in words."""
-        joined = {PARTS: "their parts are put together", OUT: "their results are put in order"}
-        lines = [f"{self.name} windows: {self.deal}"]
+        joined = {PARTIALS: "their parts are put together", OUT: "their results are put in order"}
+        lines = [f"{self.name} windows: {self.partitioner}"]
         if self.between is not None:
-            lines.append(f"{joined[self.between]} by {len(self.joining)}: {self.joining_deal}")
+            lines.append(f"{joined[self.between]} by {len(self.final_stages)}: {self.final_partitioner}")
         return lines
 
 
@@ -133,78 +152,96 @@ def decompose(
     new_site: Callable[[], Site],
     *,
     pattern: str | None = None,
-    numbered: bool = False,
-    joining: int = 1,
+    totally_ordered: bool = False,
+    n_final: int = 1,
 ) -> Pattern:
     """The step as `degree` replicas, by the operator's own pattern unless another is named.
 
     new_site  called once per stage: each counts in accounts of its own
-    numbered  as for WindowStage
-    joining   how many stages put parts, or results, together
+    totally_ordered  as for WindowStage
+    n_final   how many stages put parts, or results, together
     """
     assert degree >= 1, f"a step has at least one replica, not {degree}"
-    assert joining >= 1, f"at least one stage puts parts together, not {joining}"
+    assert n_final >= 1, f"at least one stage puts parts together, not {n_final}"
     name = pattern or op.pattern
     assert name in PATTERNS, f"the graph let pattern {name!r} pass"
-    refused = refusal(name, op, up, numbered=numbered)
+    refused = pattern_refusal(name, op, up, totally_ordered=totally_ordered)
     if refused is not None:
         site = new_site()
         raise refused.at(site.step, site.where)
-    return _Making(as_pattern(name, op), up, degree, new_site, numbered, joining).made(name)
+    return _PatternBuilder(as_pattern(name, op), up, degree, new_site, totally_ordered, n_final).made(name)
 
 
 @dataclass(frozen=True, slots=True)
-class _Making:
+class _PatternBuilder:
     """What all patterns are made from."""
 
     op: Windows
     up: Stream
     degree: int
     new_site: Callable[[], Site]
-    numbered: bool
-    n_joining: int
+    totally_ordered: bool
+    n_final: int
 
     def made(self, name: str) -> Pattern:
         if name == PARALLEL:
             return self.parallel(name)
         if name == PANED:
-            return self.in_parts(name, PaneDeal(self._windows(), self.degree), PaneStage, PanesJoined)
+            return self.in_parts(
+                name,
+                PanePartitioner(self._windows(), self.degree),
+                PartialAggregateStage,
+                FinalAggregateStage,
+            )
         if name == MAP_REDUCE and most_slices(self.op, self.up) == 1:
-            return self.in_parts(name, TurnDeal(self.degree), PaneStage, PanesJoined)  # a window is a slice
+            return self.in_parts(
+                name, RoundRobinPartitioner(self.degree), PartialAggregateStage, FinalAggregateStage
+            )  # a window is a slice
         if name == MAP_REDUCE:
-            return self.in_parts(name, TurnDeal(self.degree), MapStage, ReduceStage)
+            return self.in_parts(
+                name, RoundRobinPartitioner(self.degree), MapAggregateStage, ReduceAggregateStage
+            )
         return self.keyed(name)
 
     def keyed(self, name: str) -> Pattern:
-        deal = KeyDeal(self.up.schema, self.up.key, self.degree)
+        deal = KeyPartitioner(self.up.schema, self.up.key, self.degree)
         stages = (
-            WindowStage(self.op, self.up, self.new_site(), numbered=self.numbered) for _ in range(self.degree)
+            WindowStage(self.op, self.up, self.new_site(), totally_ordered=self.totally_ordered)
+            for _ in range(self.degree)
         )
         return Pattern(name, deal, tuple(stages))
 
     def parallel(self, name: str) -> Pattern:
-        deal = WindowDeal(self._windows(), self.up.schema, self.up.key, self.degree)
+        deal = WindowPartitioner(self._windows(), self.up.schema, self.up.key, self.degree)
         replicas = tuple(
-            ParallelStage(self.op, self.up, self.new_site(), deal, number, numbered=self.numbered)
+            ParallelStage(
+                self.op, self.up, self.new_site(), deal, number, totally_ordered=self.totally_ordered
+            )
             for number in range(self.degree)
         )
         results = self.op.outputs({IN: self.up})[OUT].schema
-        back = KeyDeal(results, self.up.key, self.n_joining)
-        ordering = tuple(InOrder(self.op, self.up) for _ in range(self.n_joining))
+        back = KeyPartitioner(results, self.up.key, self.n_final)
+        ordering = tuple(ResultOrderStage(self.op, self.up) for _ in range(self.n_final))
         return Pattern(name, deal, replicas, OUT, back, ordering)
 
     def in_parts(
-        self, name: str, deal: Deal, part: type[PaneStage | MapStage], join: type[JoinStage]
+        self,
+        name: str,
+        partitioner: Partitioner,
+        part: type[PartialAggregateStage | MapAggregateStage],
+        join: type[FinalStage],
     ) -> Pattern:
         replicas = [
-            part(self.op, self.up, self.new_site(), numbered=self.numbered) for _ in range(self.degree)
+            part(self.op, self.up, self.new_site(), totally_ordered=self.totally_ordered)
+            for _ in range(self.degree)
         ]
         joining = [
-            join(self.op, self.up, self.new_site(), numbered=self.numbered) for _ in range(self.n_joining)
+            join(self.op, self.up, self.new_site(), totally_ordered=self.totally_ordered)
+            for _ in range(self.n_final)
         ]
         parts = replicas[0].format
-        back = KeyDeal(parts.schema, parts.key, self.n_joining)
-        return Pattern(name, deal, tuple(replicas), PARTS, back, tuple(joining))
+        back = KeyPartitioner(parts.schema, parts.key, self.n_final)
+        return Pattern(name, partitioner, tuple(replicas), PARTIALS, back, tuple(joining))
 
     def _windows(self) -> list[TimeWindow]:
         resolved = self.op.resolved(self.up)

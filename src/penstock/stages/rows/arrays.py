@@ -18,7 +18,7 @@ from penstock.expr.arrow.columnar_value import numbers_of
 from penstock.expr.values import from_numpy, valid_in
 from penstock.kernels.windows.accumulate import decode_floats
 from penstock.stages.rows.batch import Ints, Mask
-from penstock.stages.sketches.hll import coupons_of
+from penstock.stages.sketches.hll import hash_coupons
 from penstock.stages.window.store import Values
 from penstock.timing.column import TimeType
 
@@ -49,7 +49,7 @@ def encode_column(array: pa.Array, form: Form) -> Values:
     if form is Form.PRESENT:
         return Values(np.zeros(len(array), np.int64), valid)
     if form is Form.COUPON:
-        return Values(coupons_of(array), valid)
+        return Values(hash_coupons(array), valid)
     if form is Form.WHOLE:
         return Values(np.ascontiguousarray(numbers_of(array), np.int64), valid)
     floats = np.ascontiguousarray(numbers_of(array), np.float64)

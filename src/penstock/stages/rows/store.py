@@ -20,15 +20,24 @@ from penstock.kernels.windows.accumulate import INT64_MIN
 from penstock.kernels.windows.ring import expand_ranges
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.rows.order import sort_indices
-from penstock.stages.window.store import ENDED, NEVER, UNLIFTED, Arriving, Members, Objects, Values, nothing
+from penstock.stages.window.store import (
+    ENDED,
+    NEVER,
+    NOT_LIFTED,
+    InputRows,
+    Objects,
+    Values,
+    WindowRows,
+    no_ints,
+)
 
 MAX_MERGED_ROWS = 1 << 16
 """Blocks of so many rows are not put together with others."""
 
-RowPredicate = Callable[[Arriving], Mask]
+RowPredicate = Callable[[InputRows], Mask]
 
 
-def all_rows(rows: Arriving) -> Mask:
+def all_rows(rows: InputRows) -> Mask:
     """All of the rows."""
     return np.ones(len(rows.slots), np.bool_)
 
@@ -49,17 +58,17 @@ def rows_before(slots: Ints, ends: Ints) -> RowPredicate:
 class Block:
     """Some rows, those that are still there, and the least of all times."""
 
-    rows: Arriving
+    rows: InputRows
     there: Mask
     n_there: int
     least: int
 
     @classmethod
-    def of(cls, rows: Arriving) -> Block:
+    def of(cls, rows: InputRows) -> Block:
         """A block with all of its rows there."""
         return cls(rows, all_rows(rows), len(rows.slots), int(rows.times.min()))
 
-    def packed(self) -> Arriving:
+    def packed(self) -> InputRows:
         """The rows that are there."""
         return _select(self.rows, self.there)
 
@@ -69,7 +78,7 @@ class RowBlocks:
 
     def __init__(self) -> None:
         self._blocks: list[Block] = []
-        self._n_rows = nothing()  # by slot
+        self._n_rows = no_ints()  # by slot
 
     def __len__(self) -> int:
         return sum(block.n_there for block in self._blocks)
@@ -88,7 +97,7 @@ class RowBlocks:
         held[known] = self._n_rows[slots[known]] > 0
         return held
 
-    def add(self, rows: Arriving) -> None:
+    def add(self, rows: InputRows) -> None:
         """Keep rows."""
         if not len(rows.slots):
             return
@@ -100,12 +109,12 @@ class RowBlocks:
             last, before = self._blocks.pop(), self._blocks.pop()
             self._blocks.append(Block.of(concat_rows([before.packed(), last.packed()])))
 
-    def find(self, where: RowPredicate = all_rows, *, below: int | None = None) -> Arriving | None:
+    def find(self, where: RowPredicate = all_rows, *, below: int | None = None) -> InputRows | None:
         """The rows with time < below for which `where` is true; None if there are none."""
         found = [_select(block.rows, chosen) for block, chosen in self._chosen(where, below)]
         return concat_rows(found) if found else None
 
-    def pull(self, where: RowPredicate = all_rows, *, below: int | None = None) -> Arriving | None:
+    def pull(self, where: RowPredicate = all_rows, *, below: int | None = None) -> InputRows | None:
         """As `find`, and the rows are no longer there."""
         found = []
         for block, chosen in self._chosen(where, below):
@@ -119,7 +128,7 @@ class RowBlocks:
             if block.n_there
         ]
         if not self._blocks:
-            self._n_rows = nothing()
+            self._n_rows = no_ints()
         return concat_rows(found) if found else None
 
     def _count(self, slots: Ints, change: int) -> None:
@@ -140,14 +149,14 @@ class RowBlocks:
                 yield block, chosen
 
 
-def concat_rows(parts: list[Arriving]) -> Arriving:
+def concat_rows(parts: list[InputRows]) -> InputRows:
     """Several lots of rows as one; a missing part of the order comes before any there is."""
     if len(parts) == 1:
         return parts[0]
     depth = max(len(part.order) for part in parts)
     batches = [part.rows for part in parts]
-    tickets = [part.tickets for part in parts if part.tickets is not None]
-    return Arriving(
+    tickets = [part.tags for part in parts if part.tags is not None]
+    return InputRows(
         np.concatenate([part.slots for part in parts]),
         np.concatenate([part.times for part in parts]),
         tuple(np.concatenate([_order_column(part, place) for part in parts]) for place in range(depth)),
@@ -158,27 +167,27 @@ def concat_rows(parts: list[Arriving]) -> Arriving:
     )
 
 
-def rows_nbytes(rows: Arriving) -> int:
+def rows_nbytes(rows: InputRows) -> int:
     """The memory of some rows."""
     arrays: list[Any] = [rows.slots, rows.times, *rows.order]
     for each in rows.values:
         arrays += [each.data] if each.valid is None else [each.data, each.valid]
-    arrays += [each for each in (rows.rows, rows.tickets, *rows.lifted) if each is not None]
+    arrays += [each for each in (rows.rows, rows.tags, *rows.lifted) if each is not None]
     return sum(int(each.nbytes) for each in arrays)
 
 
-def _select(rows: Arriving, chosen: Mask) -> Arriving:
+def _select(rows: InputRows, chosen: Mask) -> InputRows:
     return rows if chosen.all() else rows.at(np.flatnonzero(chosen))
 
 
-def _order_column(rows: Arriving, place: int) -> Ints:
+def _order_column(rows: InputRows, place: int) -> Ints:
     return rows.order[place] if place < len(rows.order) else np.full(len(rows.slots), INT64_MIN, np.int64)
 
 
-def _concat_lifted(parts: list[Arriving]) -> tuple[Objects, ...]:
+def _concat_lifted(parts: list[InputRows]) -> tuple[Objects, ...]:
     """What lift gave, where it is known."""
     n_folds = max(len(part.lifted) for part in parts)
-    unknown = [np.full(0 if part.lifted else len(part.slots), UNLIFTED) for part in parts]
+    unknown = [np.full(0 if part.lifted else len(part.slots), NOT_LIFTED) for part in parts]
     pairs = list(zip(parts, unknown, strict=True))
     return tuple(
         np.concatenate([part.lifted[fold] if part.lifted else none for part, none in pairs])
@@ -208,7 +217,7 @@ def places_of(slots: Ints, wanted: Ints) -> Ints:
     return np.asarray(order[np.searchsorted(wanted[order], slots)], np.int64)
 
 
-def rows_to_snapshot(rows: Arriving | None, wanted: Ints) -> pa.RecordBatch:
+def rows_to_snapshot(rows: InputRows | None, wanted: Ints) -> pa.RecordBatch:
     """Rows to be saved; "place" says where in `wanted` the slot of each stands."""
     if rows is None:
         return pa.RecordBatch.from_pydict({PLACE: pa.array([], pa.int64())})
@@ -217,8 +226,8 @@ def rows_to_snapshot(rows: Arriving | None, wanted: Ints) -> pa.RecordBatch:
     for place, values in enumerate(rows.values):
         mask = None if values.valid is None else ~values.valid
         saved[f"value {place}"] = _array(values.data, mask)
-    if rows.tickets is not None:
-        saved["ticket"] = pa.array(rows.tickets)
+    if rows.tags is not None:
+        saved["tag"] = pa.array(rows.tags)
     batch = pa.RecordBatch.from_pydict(saved)
     if rows.rows is not None:
         for field, column in zip(rows.rows.schema, rows.rows.columns, strict=True):
@@ -226,7 +235,7 @@ def rows_to_snapshot(rows: Arriving | None, wanted: Ints) -> pa.RecordBatch:
     return batch
 
 
-def rows_from_snapshot(saved: pa.RecordBatch, slots: Ints) -> Arriving | None:
+def rows_from_snapshot(saved: pa.RecordBatch, slots: Ints) -> InputRows | None:
     """The rows of a snapshot, in the slots that their keys have now; None if it has none."""
     if saved.num_rows == 0:
         return None
@@ -234,13 +243,13 @@ def rows_from_snapshot(saved: pa.RecordBatch, slots: Ints) -> Arriving | None:
     fields = [field for field in saved.schema if field.name.startswith(_ROW)]
     schema = pa.schema([field.with_name(field.name.removeprefix(_ROW)) for field in fields])
     columns = [saved.column(field.name) for field in fields]
-    return Arriving(
+    return InputRows(
         slots[ints_of(saved, PLACE)],
         ints_of(saved, "time"),
         tuple(ints_of(saved, name) for name in names if name.startswith("order ")),
         tuple(_values_from_snapshot(saved.column(name)) for name in names if name.startswith("value ")),
         pa.RecordBatch.from_arrays(columns, schema=schema) if columns else None,
-        ints_of(saved, "ticket") if "ticket" in names else None,
+        ints_of(saved, "tag") if "tag" in names else None,
     )
 
 
@@ -276,20 +285,20 @@ def _values_from_snapshot(array: pa.Array) -> Values:
 NO_WINDOW = -1
 
 
-def no_members(schema: pa.Schema) -> Members:
+def no_members(schema: pa.Schema) -> WindowRows:
     """The rows of no windows."""
-    return Members(pa.RecordBatch.from_pylist([], schema=schema), np.zeros(1, np.int64), nothing())
+    return WindowRows(pa.RecordBatch.from_pylist([], schema=schema), np.zeros(1, np.int64), no_ints())
 
 
-def members_of(rows: Arriving, windows: Ints, n_windows: int) -> Members:
+def members_of(rows: InputRows, windows: Ints, n_windows: int) -> WindowRows:
     """Rows by window from the number of each row's window."""
     assert rows.rows is not None, "a store that keeps rows is given rows"
     offsets = np.append(0, np.cumsum(np.bincount(windows, minlength=n_windows)))
     places = sort_indices([windows, rows.times, *rows.order], rows.rows)
-    return Members(rows.rows, offsets, places, rows.lifted)
+    return WindowRows(rows.rows, offsets, places, rows.lifted)
 
 
-def find_windows(rows: Arriving, slots: Ints, starts: Ints, ends: Ints) -> Ints:
+def find_windows(rows: InputRows, slots: Ints, starts: Ints, ends: Ints) -> Ints:
     """The window [start, end) of its slot that each row lies in, or NO_WINDOW; those of a slot are apart.
 
     Starts and rows are sorted together, so the window of a row is the last start before it.
@@ -323,8 +332,8 @@ def list_windows(slots: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints, Ints
     return numbers, lo, hi + 1
 
 
-def members_of_ranges(rows: Arriving, order: Ints, lo: Ints, hi: Ints) -> Members:
+def members_of_ranges(rows: InputRows, order: Ints, lo: Ints, hi: Ints) -> WindowRows:
     """Windows whose rows stand together once in order: window i has the rows order[lo[i] : hi[i]]."""
     assert rows.rows is not None, "a store that keeps rows is given rows"
     places, _ = expand_ranges(lo, hi)
-    return Members(rows.rows, np.append(0, np.cumsum(hi - lo)), order[places], rows.lifted)
+    return WindowRows(rows.rows, np.append(0, np.cumsum(hi - lo)), order[places], rows.lifted)

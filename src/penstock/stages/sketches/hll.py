@@ -35,7 +35,7 @@ _COMPACT, _EMPTY, _OUT_OF_ORDER = 8, 4, 16
 _SERIAL, _FAMILY = 1, 7
 
 
-class Distinct:
+class HllSketch:
     """Never changes. `data` is uint32 coupons, each once and sorted, or uint8[4096] registers."""
 
     __slots__ = ("data",)
@@ -59,7 +59,7 @@ class Distinct:
         few = [(group, each.data) for group, each in enumerate(held) if each is not None and not each.full]
         owners = np.repeat([group for group, _ in few], [len(data) for _, data in few]).astype(np.int64)
         known = np.concatenate([np.empty(0, np.uint32), *(data for _, data in few)]).astype(np.int64)
-        packed = _each_once(np.concatenate([(groups << 32) | values, (owners << 32) | known]))
+        packed = _sort_unique(np.concatenate([(groups << 32) | values, (owners << 32) | known]))
         bounds = np.searchsorted(packed, np.arange(len(held) + 1) << 32).tolist()
         coupons = packed.astype(np.uint32)  # the lower half
         pieces = (coupons[start:end] for start, end in pairwise(bounds))
@@ -72,7 +72,7 @@ class Distinct:
     def merged(cls, parts: Sequence[Self]) -> Self:
         """The sketch of all values of some sketches."""
         few = [part.data for part in parts if not part.full]
-        coupons = _each_once(np.concatenate(few)) if few else np.empty(0, np.uint32)
+        coupons = _sort_unique(np.concatenate(few)) if few else np.empty(0, np.uint32)
         return cls._of(coupons, [part.data for part in parts if part.full])
 
     @classmethod
@@ -128,7 +128,7 @@ class Distinct:
         return cls(np.sort(np.frombuffer(told, np.uint32, offset=start)))
 
 
-def _each_once(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _sort_unique(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Sorted, each once; np.unique looks at its input for longer than that takes on few numbers."""
     ordered = np.sort(numbers)
     new = np.append(True, ordered[1:] != ordered[:-1])
@@ -155,7 +155,7 @@ _BLOCK = 16
 assert sys.byteorder == "little", "hashes are of little-endian bytes, here taken as they are"
 
 
-def coupons_of(array: pa.Array) -> Ints:
+def hash_coupons(array: pa.Array) -> Ints:
     """The coupon of each value, below 2^32; that of null means nothing.
 
     NaN equals NaN whatever its bits, and -0.0 equals 0.0.
@@ -164,16 +164,16 @@ def coupons_of(array: pa.Array) -> Ints:
     if kind.is_string(type_) or kind.is_binary(type_):
         encoded = array.dictionary_encode()
         places = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)
-        found = _of_bytes(*_texts(encoded.dictionary))
+        found = _hash_bytes(*_string_buffers(encoded.dictionary))
         return found[places] if len(found) else np.zeros(len(array), np.int64)
     if kind.is_decimal(type_):
         width = type_.bit_width // 8
         data = np.frombuffer(array.buffers()[1], np.uint8)[array.offset * width :]
-        return _of_bytes(data, np.arange(len(array) + 1, dtype=np.int64) * width)
-    return _of_words(_words(array))
+        return _hash_bytes(data, np.arange(len(array) + 1, dtype=np.int64) * width)
+    return _hash_words(_to_words(array))
 
 
-def _words(array: pa.Array) -> Words:
+def _to_words(array: pa.Array) -> Words:
     """Numbers as the 64 bits that are hashed."""
     values = numbers_of(array)
     if not kind.is_floating(array.type):
@@ -183,49 +183,49 @@ def _words(array: pa.Array) -> Words:
     return floats.view(np.uint64)
 
 
-def _texts(values: pa.Array) -> tuple[Bytes, Ints]:
+def _string_buffers(values: pa.Array) -> tuple[Bytes, Ints]:
     """The bytes of all values one after the other, and where each begins and the last ends."""
     _, offsets, data = values.buffers()
     bounds = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
     return np.frombuffer(data or b"", np.uint8), bounds.astype(np.int64)
 
 
-def _of_words(words: Words) -> Ints:
+def _hash_words(words: Words) -> Ints:
     """The coupons of values of 8 bytes."""
     found = np.empty(len(words), np.int64)
     for start in range(0, len(words), CHUNK):
         part = words[start : start + CHUNK]
         seed = np.full(len(part), SEED, np.uint64)
-        found[start : start + CHUNK] = _coupons(*_finished(seed ^ _mixed_low(part), seed, np.uint64(8)))
+        found[start : start + CHUNK] = _to_coupons(*_finalize(seed ^ _mix_low(part), seed, np.uint64(8)))
     return found
 
 
-def _of_bytes(data: Bytes, bounds: Ints) -> Ints:
+def _hash_bytes(data: Bytes, bounds: Ints) -> Ints:
     """The coupons of values of any length: value i is data[bounds[i] : bounds[i + 1]]."""
     padded = np.concatenate([data, np.zeros(_BLOCK, np.uint8)])
     # Every 8 bytes in a row as a word, wherever they begin.
     words = np.ndarray((len(padded) - 7,), np.uint64, padded, strides=(1,))
     found = np.empty(len(bounds) - 1, np.int64)
     for start in range(0, len(found), CHUNK):
-        found[start : start + CHUNK] = _of_texts(words, bounds[start : start + CHUNK + 1])
+        found[start : start + CHUNK] = _hash_strings(words, bounds[start : start + CHUNK + 1])
     return found
 
 
-def _of_texts(words: Words, bounds: Ints) -> Ints:
+def _hash_strings(words: Words, bounds: Ints) -> Ints:
     starts, lengths = bounds[:-1], np.diff(bounds)
     low, high = np.full(len(lengths), SEED, np.uint64), np.full(len(lengths), SEED, np.uint64)
     for done in range(0, int(lengths.max()) // _BLOCK * _BLOCK, _BLOCK):
         some = np.flatnonzero(lengths >= done + _BLOCK)
         at = starts[some] + done
-        low[some], high[some] = _stirred(low[some], high[some], words[at], words[at + 8])
+        low[some], high[some] = _mix_block(low[some], high[some], words[at], words[at + 8])
     rest = lengths % _BLOCK
     at = bounds[1:] - rest
-    first, second = _cut(words[at], rest), _cut(words[at + 8], rest - 8)
+    first, second = _first_bytes(words[at], rest), _first_bytes(words[at + 8], rest - 8)
     # A word of no bytes is zero, and mixes to zero.
-    return _coupons(*_finished(low ^ _mixed_low(first), high ^ _mixed_high(second), lengths.view(np.uint64)))
+    return _to_coupons(*_finalize(low ^ _mix_low(first), high ^ _mix_high(second), lengths.view(np.uint64)))
 
 
-def _cut(words: Words, lengths: Ints) -> Words:
+def _first_bytes(words: Words, lengths: Ints) -> Words:
     """The first bytes of each word, as many as said, from none to 8."""
     n_gone = 8 - np.clip(lengths, 0, 8)
     # In two steps: a shift by all 64 bits is not defined.
@@ -233,42 +233,42 @@ def _cut(words: Words, lengths: Ints) -> Words:
     return (kept >> (n_gone * 4).view(np.uint64)) >> (n_gone * 4).view(np.uint64)
 
 
-def _stirred(low: Words, high: Words, first: Words, second: Words) -> tuple[Words, Words]:
+def _mix_block(low: Words, high: Words, first: Words, second: Words) -> tuple[Words, Words]:
     """The two halves of the hash after one whole block."""
-    low = (_turned(low ^ _mixed_low(first), 27) + high) * np.uint64(5) + np.uint64(0x52DCE729)
-    high = (_turned(high ^ _mixed_high(second), 31) + low) * np.uint64(5) + np.uint64(0x38495AB5)
+    low = (_rotate_left(low ^ _mix_low(first), 27) + high) * np.uint64(5) + np.uint64(0x52DCE729)
+    high = (_rotate_left(high ^ _mix_high(second), 31) + low) * np.uint64(5) + np.uint64(0x38495AB5)
     return low, high
 
 
-def _mixed_low(words: Words) -> Words:
-    return _turned(words * _C1, 31) * _C2
+def _mix_low(words: Words) -> Words:
+    return _rotate_left(words * _C1, 31) * _C2
 
 
-def _mixed_high(words: Words) -> Words:
-    return _turned(words * _C2, 33) * _C1
+def _mix_high(words: Words) -> Words:
+    return _rotate_left(words * _C2, 33) * _C1
 
 
-def _finished(low: Words, high: Words, length: Any) -> tuple[Words, Words]:
+def _finalize(low: Words, high: Words, length: Any) -> tuple[Words, Words]:
     low, high = low ^ length, high ^ length
     low = low + high
     high = high + low
-    low, high = _avalanched(low), _avalanched(high)
+    low, high = _avalanche(low), _avalanche(high)
     low = low + high
     return low, high + low
 
 
-def _avalanched(words: Words) -> Words:
+def _avalanche(words: Words) -> Words:
     shift = np.uint64(33)
     words = (words ^ (words >> shift)) * np.uint64(0xFF51AFD7ED558CCD)
     words = (words ^ (words >> shift)) * np.uint64(0xC4CEB9FE1A85EC53)
     return words ^ (words >> shift)
 
 
-def _turned(words: Words, by: int) -> Words:
+def _rotate_left(words: Words, by: int) -> Words:
     return (words << np.uint64(by)) | (words >> np.uint64(64 - by))
 
 
-def _coupons(low: Words, high: Words) -> Ints:
+def _to_coupons(low: Words, high: Words) -> Ints:
     """26 bits of the lower half, and one more than the zeros that the upper half begins with, at most 63."""
     # Without neighbours of set bits no number is rounded up to the next power of two.
     _, bits = np.frexp((high & ~(high >> np.uint64(1))).astype(np.float64))

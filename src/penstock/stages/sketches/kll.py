@@ -28,7 +28,7 @@ def _sketches() -> Any:
     return datasketches
 
 
-class Ranks:
+class KllSketch:
     """A sketch of numbers, changed in place as values are added."""
 
     __slots__ = ("n_nan", "sketch")

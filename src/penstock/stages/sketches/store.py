@@ -19,13 +19,22 @@ from penstock.frozen import dataclass
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.rows.order import sort_indices
 from penstock.stages.rows.store import PLACE, ints_of, places_of
-from penstock.stages.sketches.hll import Distinct
-from penstock.stages.sketches.kll import Ranks
-from penstock.stages.window.row_store import judge, windows_between
-from penstock.stages.window.store import ENDED, NEVER, Arriving, Judged, Left, Saved, Values, nothing
+from penstock.stages.sketches.hll import HllSketch
+from penstock.stages.sketches.kll import KllSketch
+from penstock.stages.window.row_store import decide_rows, windows_between
+from penstock.stages.window.store import (
+    ENDED,
+    NEVER,
+    ClosedWindows,
+    Decided,
+    InputRows,
+    StateBatches,
+    Values,
+    no_ints,
+)
 from penstock.timing.slices import Slicing, first_open
 
-SketchKind = type[Distinct] | type[Ranks]
+SketchKind = type[HllSketch] | type[KllSketch]
 Cell = list[Any]
 """The summaries of one slice or session, one for each sketch that is kept."""
 Summaries = npt.NDArray[np.object_]
@@ -43,7 +52,7 @@ class Sketch:
     column: int
 
 
-class Groups:
+class GroupedRows:
     """Rows put together by some numbers of each, with one sort."""
 
     def __init__(self, keys: Sequence[Ints]) -> None:
@@ -75,19 +84,19 @@ class Groups:
         return found
 
 
-def merged(sketches: Sequence[Sketch], cells: Sequence[Cell]) -> Cell:
+def merge_cells(sketches: Sequence[Sketch], cells: Sequence[Cell]) -> Cell:
     """Several cells as one; one alone is itself."""
     if len(cells) == 1:
         return cells[0]
     return [sketch.kind.merged([cell[i] for cell in cells]) for i, sketch in enumerate(sketches)]
 
 
-def nbytes_of(cell: Cell) -> int:
+def cell_nbytes(cell: Cell) -> int:
     """The memory of a cell, with about what Python needs for it."""
     return 128 + sum(128 + int(summary.nbytes) for summary in cell)
 
 
-def columns_of(sketches: Sequence[Sketch], cells: Sequence[Cell]) -> tuple[Summaries, ...]:
+def cell_columns(sketches: Sequence[Sketch], cells: Sequence[Cell]) -> tuple[Summaries, ...]:
     """Cells turned round: for each sketch the summaries of all cells."""
     found = tuple(np.empty(len(cells), np.object_) for _ in sketches)
     for place, column in enumerate(found):
@@ -96,7 +105,7 @@ def columns_of(sketches: Sequence[Sketch], cells: Sequence[Cell]) -> tuple[Summa
     return found
 
 
-def saved_cells(sketches: Sequence[Sketch], cells: Sequence[Cell]) -> dict[str, pa.Array]:
+def export_cells(sketches: Sequence[Sketch], cells: Sequence[Cell]) -> dict[str, pa.Array]:
     """Cells as Arrow columns."""
     return {
         f"sketch {place}": pa.array([cell[place].to_bytes() for cell in cells], pa.binary())
@@ -104,7 +113,7 @@ def saved_cells(sketches: Sequence[Sketch], cells: Sequence[Cell]) -> dict[str, 
     }
 
 
-def loaded_cells(sketches: Sequence[Sketch], saved: pa.RecordBatch) -> list[Cell]:
+def load_cells(sketches: Sequence[Sketch], saved: pa.RecordBatch) -> list[Cell]:
     """Saved cells back, in their order."""
     columns = [
         [sketch.kind.from_bytes(data) for data in saved.column(f"sketch {place}").to_pylist()]
@@ -144,7 +153,7 @@ class SketchTree:
         self.cells[id_] = cell
         if fresh:
             self.fresh.add(id_)
-        size = nbytes_of(cell)
+        size = cell_nbytes(cell)
         self.nbytes += size - self._sizes.get(id_, 0)
         self._sizes[id_] = size
         self._forget_blocks(id_)
@@ -172,7 +181,7 @@ class SketchTree:
             if start < end:
                 parts.append(self._block(level, first >> level, start, end))
             first = until
-        return merged(self._sketches, parts)
+        return merge_cells(self._sketches, parts)
 
     def _block(self, level: int, number: int, start: int, end: int) -> Cell:
         """The cell of a block, whose slices are ids[start:end]; at least one."""
@@ -187,8 +196,8 @@ class SketchTree:
                 self._block(level - 1, 2 * number, start, middle),
                 self._block(level - 1, 2 * number + 1, middle, end),
             ]
-            found = self._blocks[level, number] = merged(self._sketches, halves)
-            self.nbytes += nbytes_of(found)
+            found = self._blocks[level, number] = merge_cells(self._sketches, halves)
+            self.nbytes += cell_nbytes(found)
         return found
 
     def _forget_blocks(self, id_: int) -> None:
@@ -196,7 +205,7 @@ class SketchTree:
             for level in range(1, self._levels + 1):
                 block = self._blocks.pop((level, id_ >> level), None)
                 if block is not None:
-                    self.nbytes -= nbytes_of(block)
+                    self.nbytes -= cell_nbytes(block)
 
 
 # The store of sketches of time windows: one per (slot, slice), merged into windows when these leave.
@@ -222,8 +231,7 @@ class SketchStore:
         """How many kinds of window."""
         return len(self._slicing.windows)
 
-    @property
-    def why(self) -> tuple[str, ...]:
+    def explain(self) -> tuple[str, ...]:
         """For each kind: how sketches are put together, and why."""
         longest = self._slicing.longest
         way = f"merged by blocks, at most {2 * longest.bit_length()} of them for {longest} slices"
@@ -235,11 +243,11 @@ class SketchStore:
         """The memory held."""
         return sum(tree.nbytes for tree in self._trees.values())
 
-    def holds(self, slots: Ints) -> Mask:
+    def has_state(self, slots: Ints) -> Mask:
         """Which of these slots have slices that an open window needs."""
         return np.array([slot in self._trees for slot in slots.tolist()], np.bool_)
 
-    def take(self, arriving: Arriving, watermark: int) -> Judged | None:
+    def add(self, arriving: InputRows, watermark: int) -> Decided | None:
         """Judge rows and put what is not late into the sketches of its slices."""
         times, windows = arriving.times, self._slicing.windows
         open_from = self._slicing.open_from(watermark, self._lateness)
@@ -252,10 +260,10 @@ class SketchStore:
         if self._slicing.has_gaps:
             taken &= ~self._slicing.outside(times)
         self._add(arriving if taken.all() else arriving.at(np.flatnonzero(taken)))
-        return judge(windows, self._lateness, times, watermark)
+        return decide_rows(windows, self._lateness, times, watermark)
 
-    def _add(self, rows: Arriving) -> None:
-        groups = Groups([rows.slots, self._slicing.ids(rows.times)])
+    def _add(self, rows: InputRows) -> None:
+        groups = GroupedRows([rows.slots, self._slicing.ids(rows.times)])
         names = list(zip(*(each.tolist() for each in groups.names), strict=True))
         held = [self._cell(*name) for name in names]
         for (slot, id_), cell in zip(names, groups.add(self._sketches, held, rows.values), strict=True):
@@ -270,7 +278,7 @@ class SketchStore:
             self._trees[slot] = SketchTree(self._sketches, self._slicing.longest)
         return self._trees[slot]
 
-    def leave(self, watermark: int, *, ended: bool = False) -> Left:
+    def close(self, watermark: int, *, ended: bool = False) -> ClosedWindows:
         """Every window with end + lateness <= watermark, and the slices that only they needed."""
         before, self._left_to = self._left_to, max(self._left_to, watermark)
         if not any(
@@ -295,14 +303,16 @@ class SketchStore:
                 emptied.append(slot)
         return np.array(emptied, np.int64)
 
-    def early(self) -> Left:
+    def fire_early(self) -> ClosedWindows:
         """The open windows that have got rows since they were last shown."""
         left = self._given(sorted(self._trees), self._left_to - self._lateness, ENDED, only_fresh=True)
         for tree in self._trees.values():
             tree.fresh.clear()
         return left
 
-    def _given(self, slots: Sequence[int], after: int, upto: int, *, only_fresh: bool = False) -> Left:
+    def _given(
+        self, slots: Sequence[int], after: int, upto: int, *, only_fresh: bool = False
+    ) -> ClosedWindows:
         """The windows of some slots with after < end <= upto."""
         owners, ids, fresh = self._slices(slots)
         times = self._slicing.starts(ids)
@@ -314,8 +324,8 @@ class SketchStore:
         spans = zip(owners[lo].tolist(), ids[lo].tolist(), (ids[hi - 1] + 1).tolist(), strict=True)
         cells = [self._trees[slot].total(first, past) for slot, first, past in spans]
         ends = starts + np.array([window.size for window in self._slicing.windows], np.int64)[kinds]
-        sketches = columns_of(self._sketches, cells)
-        return Left(kinds, owners[lo], starts, ends, ends - 1, sketches=sketches)
+        sketches = cell_columns(self._sketches, cells)
+        return ClosedWindows(kinds, owners[lo], starts, ends, ends - 1, sketches=sketches)
 
     def _slices(self, slots: Sequence[int]) -> tuple[Ints, Ints, Mask]:
         """(slot, number, whether it is fresh) of all slices of some slots, slot by slot and in order."""
@@ -325,27 +335,27 @@ class SketchStore:
         fresh = [id_ in tree.fresh for tree in trees for id_ in tree.ids]
         return owners, np.array(ids, np.int64), np.array(fresh, np.bool_)
 
-    def export(self, slots: Ints) -> Saved:
+    def export(self, slots: Ints) -> StateBatches:
         """The slices of these slots."""
         owners, ids, fresh = self._slices([slot for slot in slots.tolist() if slot in self._trees])
         named = zip(owners.tolist(), ids.tolist(), strict=True)
         columns = {
-            PLACE: pa.array(places_of(owners, slots) if len(owners) else nothing()),
+            PLACE: pa.array(places_of(owners, slots) if len(owners) else no_ints()),
             "slice": pa.array(ids),
             "fresh": pa.array(fresh),
             "left_to": pa.array(np.full(len(ids), self._left_to, np.int64)),
-            **saved_cells(self._sketches, [self._trees[slot].cells[id_] for slot, id_ in named]),
+            **export_cells(self._sketches, [self._trees[slot].cells[id_] for slot, id_ in named]),
         }
         return {"sketches": pa.RecordBatch.from_pydict(columns)}
 
-    def load(self, saved: Saved, slots: Ints) -> None:
+    def load(self, saved: StateBatches, slots: Ints) -> None:
         """Take up exported slices: what was at place i now belongs to slots[i]."""
         batch = saved["sketches"]
         if batch.num_rows == 0:
             return
         self._left_to = max(self._left_to, int(ints_of(batch, "left_to").max()))
         owners, ids = slots[ints_of(batch, PLACE)].tolist(), ints_of(batch, "slice").tolist()
-        fresh, cells = batch.column("fresh").to_pylist(), loaded_cells(self._sketches, batch)
+        fresh, cells = batch.column("fresh").to_pylist(), load_cells(self._sketches, batch)
         for slot, id_, is_fresh, cell in zip(owners, ids, fresh, cells, strict=True):
             self._tree(slot).put(id_, cell, fresh=is_fresh)
 
@@ -353,7 +363,7 @@ class SketchStore:
 # Sketches of numbered things, such as sessions: what `cell_room.py` is for registers.
 
 
-class SketchRoom:
+class SessionSketches:
     """A cell per number in use; without sketches there are none, and nothing takes any time."""
 
     def __init__(self, sketches: Sequence[Sketch]) -> None:
@@ -366,13 +376,13 @@ class SketchRoom:
     @property
     def nbytes(self) -> int:
         """The memory held."""
-        return sum(map(nbytes_of, self._cells.values()))
+        return sum(map(cell_nbytes, self._cells.values()))
 
-    def fill(self, numbers: Ints, rows: Arriving) -> None:
+    def fill(self, numbers: Ints, rows: InputRows) -> None:
         """Put each row into the sketches of its number."""
         if not self._sketches or not len(numbers):
             return
-        groups = Groups([numbers])
+        groups = GroupedRows([numbers])
         names = groups.names[0].tolist()
         held = [self._cells.get(name) for name in names]
         cells = groups.add(self._sketches, held, rows.values)
@@ -386,11 +396,11 @@ class SketchRoom:
             parts = [self._cells[each] for each in (into, gone) if each in self._cells]
             self._cells.pop(gone, None)
             if parts:
-                self._cells[into] = merged(self._sketches, parts)
+                self._cells[into] = merge_cells(self._sketches, parts)
 
     def read(self, numbers: Ints) -> tuple[Summaries, ...]:
         """The summaries of some numbers, sketch by sketch."""
-        return columns_of(self._sketches, self._of(numbers))
+        return cell_columns(self._sketches, self._of(numbers))
 
     def clear(self, numbers: Ints) -> None:
         """These numbers are not in use any more."""
@@ -403,11 +413,11 @@ class SketchRoom:
 
     def saved(self, numbers: Ints) -> dict[str, pa.Array]:
         """The sketches of some numbers as Arrow columns."""
-        return saved_cells(self._sketches, self._of(numbers))
+        return export_cells(self._sketches, self._of(numbers))
 
     def load(self, saved: pa.RecordBatch, numbers: Ints) -> None:
         """Take up saved sketches, in their order, under other numbers."""
-        self._cells.update(zip(numbers.tolist(), loaded_cells(self._sketches, saved), strict=False))
+        self._cells.update(zip(numbers.tolist(), load_cells(self._sketches, saved), strict=False))
 
     def _of(self, numbers: Ints) -> list[Cell]:
         return [self._cells[number] for number in numbers.tolist()] if self._sketches else []

@@ -31,7 +31,7 @@ from penstock.stages.snapshot import KEYS, BucketedStage, BucketState, ChangedBu
 from penstock.stages.stage import Site
 from penstock.stages.state.codec import StateCodec
 from penstock.stages.stateless import RowStep, function_step
-from penstock.stages.window.store import ENDED, NEVER, Arriving
+from penstock.stages.window.store import ENDED, NEVER, InputRows
 
 Outputs = Iterator[tuple[str, Batch]]
 
@@ -239,10 +239,10 @@ class KeyedStage(BucketedStage):
         """The keys of a bucket and their rows that wait; and beside them the states as they are, by place."""
         mine = [(batch, each, np.isin(each, slots)) for batch, each in self._waiting]
         some = [(batch.where(mask), each[mask]) for batch, each, mask in mine if mask.any()]
-        rows: Arriving | None = None
+        rows: InputRows | None = None
         if some:
             whole = merge_batches([batch for batch, _ in some], self.up.schema)
-            rows = Arriving(
+            rows = InputRows(
                 np.concatenate([each for _, each in some]), whole.times, whole.order, rows=whole.rows
             )
         batches = {KEYS: self.keys.export(slots), "waiting": rows_to_snapshot(rows, slots)}

@@ -21,43 +21,49 @@ from penstock.frozen import dataclass
 from penstock.kernels.windows import accumulate as rules
 from penstock.kernels.windows.accumulate import Rule
 from penstock.operators import aggregates as spec
-from penstock.operators.choices.kept import Kind, is_numeric, is_sketched, is_whole, why_rows
+from penstock.operators.choices.accumulators import (
+    AccumulatorKind,
+    is_numeric,
+    is_whole,
+    uses_sketch,
+    why_rows,
+)
 from penstock.operators.stream import Stream
 from penstock.stages.rows.arrays import Form, build_column, build_time_column, decode_numbers
-from penstock.stages.window.folds import Folding
-from penstock.stages.window.store import Left
+from penstock.stages.window.folds import AccumulatorFold
+from penstock.stages.window.store import ClosedWindows
 from penstock.timing.windows import Window
 
 if TYPE_CHECKING:
     from penstock.stages.sketches.store import Sketch, SketchKind
 
-__all__ = ["Kind", "Register"]
+__all__ = ["AccumulatorKind", "WindowAccumulator"]
 
 
 _RULES = {
-    Kind.ROWS: rules.COUNT,
-    Kind.COUNT: rules.COUNT,
-    Kind.INT_SUM: rules.WIDE_SUM,
-    Kind.FLOAT_SUM: rules.FLOAT_SUM,
-    Kind.MOST: rules.MAX,
-    Kind.LEAST: rules.MAX,
-    Kind.MOST_OF: rules.MAX_COUNT,
-    Kind.LEAST_OF: rules.MAX_COUNT,
-    Kind.LAST: rules.LATEST,
-    Kind.FIRST: rules.LATEST,
-    Kind.MOMENTS: rules.MOMENTS,
-    Kind.LATEST: rules.MAX,
+    AccumulatorKind.ROWS: rules.COUNT,
+    AccumulatorKind.COUNT: rules.COUNT,
+    AccumulatorKind.INT_SUM: rules.WIDE_SUM,
+    AccumulatorKind.FLOAT_SUM: rules.FLOAT_SUM,
+    AccumulatorKind.MAX: rules.MAX,
+    AccumulatorKind.MIN: rules.MAX,
+    AccumulatorKind.MAX_COUNT: rules.MAX_COUNT,
+    AccumulatorKind.MIN_COUNT: rules.MAX_COUNT,
+    AccumulatorKind.LAST: rules.LATEST,
+    AccumulatorKind.FIRST: rules.LATEST,
+    AccumulatorKind.MOMENTS: rules.MOMENTS,
+    AccumulatorKind.MAX_TIME: rules.MAX,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Register:
+class WindowAccumulator:
     """One register: `column` is the place of its values in `Arriving.values`; None where it is of rows.
 
     FLOAT_SUM, MOMENTS and FOLD read float64 values, the others int64. A FOLD has a rule of its own.
     """
 
-    kind: Kind
+    kind: AccumulatorKind
     column: int | None = None
     own: Rule | None = None
 
@@ -69,48 +75,50 @@ class Register:
     @property
     def flip(self) -> int:
         """-1 where values or times are kept as complements, so that the greatest is the least; else 0."""
-        return -1 if self.kind in (Kind.LEAST, Kind.LEAST_OF, Kind.FIRST) else 0
+        return (
+            -1 if self.kind in (AccumulatorKind.MIN, AccumulatorKind.MIN_COUNT, AccumulatorKind.FIRST) else 0
+        )
 
 
 # What a window step keeps of its rows: the values that are aggregated, registers and sketches of them.
 
 
-class Sheet:
+class AccumulatorLayout:
     """The values that are aggregated and the registers that are kept of them, each once.
 
-    Register 0 counts rows: every window has it, because a window without rows does not exist. `numbered` says
-    that batches come with one column of order, by which first and last can be decided.
+    Register 0 counts rows: every window has it, because a window without rows does not exist. With
+    `totally_ordered`, batches have one order column, by which first and last can be decided.
     """
 
     def __init__(
         self,
         up: Stream,
         *,
-        numbered: bool,
+        totally_ordered: bool,
         windows: Sequence[Window],
-        foldings: Sequence[Folding] = (),
+        foldings: Sequence[AccumulatorFold] = (),
     ) -> None:
-        self.up, self.numbered, self.foldings = up, numbered, tuple(foldings)
+        self.up, self.totally_ordered, self.foldings = up, totally_ordered, tuple(foldings)
         self.windows = tuple(windows)
         self.sketches: list[Sketch] = []
-        self.values: list[tuple[Expr, Form] | tuple[Folding, None]] = []
-        self.registers: list[Register] = [Register(Kind.ROWS)]
+        self.values: list[tuple[Expr, Form] | tuple[AccumulatorFold, None]] = []
+        self.registers: list[WindowAccumulator] = [WindowAccumulator(AccumulatorKind.ROWS)]
 
     def type(self, value: Expr) -> pa.DataType:
         """The type of an expression's values."""
         return type_of(value, self.up.schema)
 
-    def keep(self, what: Kind, value: Expr | None = None, form: Form | None = None) -> int:
+    def keep(self, what: AccumulatorKind, value: Expr | None = None, form: Form | None = None) -> int:
         """The place of a register, which is added if it is new."""
         column = None if value is None else self._column(value, form or self._form(value))
-        register = Register(what, column)
+        register = WindowAccumulator(what, column)
         if register not in self.registers:
             self.registers.append(register)
         return self.registers.index(register)
 
-    def keep_parts(self, folding: Folding) -> int:
+    def keep_parts(self, folding: AccumulatorFold) -> int:
         """The place of a fold's register."""
-        self.registers.append(Register(Kind.FOLD, len(self.values), folding.rule))
+        self.registers.append(WindowAccumulator(AccumulatorKind.FOLD, len(self.values), folding.rule))
         self.values.append((folding, None))
         return len(self.registers) - 1
 
@@ -146,7 +154,7 @@ Cells = npt.NDArray[Any]
 Finish = Callable[..., pa.Array]
 
 
-class DoesNotFit(Exception):
+class SumOverflow(Exception):
     """The exact sum of one window, by its place in the call, leaves the type of the result."""
 
     def __init__(self, place: int, reason: str) -> None:
@@ -155,73 +163,77 @@ class DoesNotFit(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Lowered:
+class AggregatePlan:
     """An aggregate as registers, by their places on the sheet, and the way back to a column."""
 
     places: tuple[int, ...]
     finish: Finish
 
-    def of(self, left: Left) -> pa.Array:
+    def of(self, left: ClosedWindows) -> pa.Array:
         """The results of all windows, from the cells of all registers."""
         return self.finish(*(left.cells[place] for place in self.places))
 
 
 @dataclass(frozen=True, slots=True)
-class LoweredSketch:
+class SketchPlan:
     """An aggregate as a sketch, by its place on the sheet, and what is read from each window's."""
 
     place: int
     type: pa.DataType
     read: Callable[[Any], object]
 
-    def of(self, left: Left) -> pa.Array:
+    def of(self, left: ClosedWindows) -> pa.Array:
         """The results of all windows, from their sketches."""
         return pa.array([self.read(summary) for summary in left.sketches[self.place]], self.type)
 
 
-def lower(aggregate: spec.Aggregate, sheet: Sheet) -> Lowered | LoweredSketch | None:
+def plan_accumulators(
+    aggregate: spec.Aggregate, sheet: AccumulatorLayout
+) -> AggregatePlan | SketchPlan | None:
     """The aggregate as registers or as a sketch; None when it can be neither, and rows must be kept."""
-    if is_sketched(aggregate, sheet.windows):
-        return _sketched(aggregate, sheet)
-    kept = why_rows(aggregate, sheet.up, numbered=sheet.numbered) is not None
-    return None if kept else _LOWERING_RULES[type(aggregate).__name__](aggregate, sheet)
+    if uses_sketch(aggregate, sheet.windows):
+        return _plan_sketch(aggregate, sheet)
+    kept = why_rows(aggregate, sheet.up, totally_ordered=sheet.totally_ordered) is not None
+    return None if kept else _PLANNERS[type(aggregate).__name__](aggregate, sheet)
 
 
-def _sketched(aggregate: spec.Aggregate, sheet: Sheet) -> LoweredSketch:
-    from penstock.stages.sketches.hll import Distinct
-    from penstock.stages.sketches.kll import Ranks
+def _plan_sketch(aggregate: spec.Aggregate, sheet: AccumulatorLayout) -> SketchPlan:
+    from penstock.stages.sketches.hll import HllSketch
+    from penstock.stages.sketches.kll import KllSketch
 
     value, type_ = aggregate.value, aggregate.type(sheet.up)
     assert value is not None, "sketches are of values"
     if isinstance(aggregate, spec.Quantile):
-        q, ranks = aggregate.q, sheet.keep_sketch(Ranks, value, Form.FLOAT)
-        return LoweredSketch(ranks, type_, lambda summary: summary.quantile(q))
-    return LoweredSketch(sheet.keep_sketch(Distinct, value, Form.COUPON), type_, Distinct.estimate)
+        q, ranks = aggregate.q, sheet.keep_sketch(KllSketch, value, Form.FLOAT)
+        return SketchPlan(ranks, type_, lambda summary: summary.quantile(q))
+    return SketchPlan(sheet.keep_sketch(HllSketch, value, Form.COUPON), type_, HllSketch.estimate)
 
 
-def _count(aggregate: spec.Count, sheet: Sheet) -> Lowered:
+def _plan_count(aggregate: spec.Count, sheet: AccumulatorLayout) -> AggregatePlan:
     value = aggregate.value
-    place = sheet.keep(Kind.ROWS) if value is None else sheet.keep(Kind.COUNT, value)
-    return Lowered((place,), lambda counts: from_numpy(counts[:, 0]))
+    place = sheet.keep(AccumulatorKind.ROWS) if value is None else sheet.keep(AccumulatorKind.COUNT, value)
+    return AggregatePlan((place,), lambda counts: from_numpy(counts[:, 0]))
 
 
-def _sum(aggregate: spec.Sum, sheet: Sheet) -> Lowered:
-    return _of_total(aggregate.value, sheet, _float_sum, _exact_sum)
+def _plan_sum(aggregate: spec.Sum, sheet: AccumulatorLayout) -> AggregatePlan:
+    return _plan_total(aggregate.value, sheet, _float_sum, _exact_sum)
 
 
-def _mean(aggregate: spec.Mean, sheet: Sheet) -> Lowered:
-    return _of_total(aggregate.value, sheet, _float_mean, _exact_mean)
+def _plan_mean(aggregate: spec.Mean, sheet: AccumulatorLayout) -> AggregatePlan:
+    return _plan_total(aggregate.value, sheet, _float_mean, _exact_mean)
 
 
-def _of_total(value: Expr | None, sheet: Sheet, floats: Finish, integers: Finish) -> Lowered:
+def _plan_total(
+    value: Expr | None, sheet: AccumulatorLayout, floats: Finish, integers: Finish
+) -> AggregatePlan:
     assert value is not None, "sums are of values"
     type_ = sheet.type(value)
     # The sum is asked for first: slices add up a sum that comes right after the rows in the same pass.
     if kind.is_floating(type_):
-        total, finish = sheet.keep(Kind.FLOAT_SUM, value), floats
+        total, finish = sheet.keep(AccumulatorKind.FLOAT_SUM, value), floats
     else:
-        total, finish = sheet.keep(Kind.INT_SUM, value), integers
-    return Lowered((sheet.keep(Kind.COUNT, value), total), finish)
+        total, finish = sheet.keep(AccumulatorKind.INT_SUM, value), integers
+    return AggregatePlan((sheet.keep(AccumulatorKind.COUNT, value), total), finish)
 
 
 def _float_sum(counts: Cells, sums: Cells) -> pa.Array:
@@ -234,7 +246,7 @@ def _exact_sum(counts: Cells, sums: Cells) -> pa.Array:
     if beyond.any():
         place = int(np.argmax(beyond))
         exact = (int(upper[place]) << 32) + int(lower[place])
-        raise DoesNotFit(place, f"the exact sum is {exact}, outside int64")
+        raise SumOverflow(place, f"the exact sum is {exact}, outside int64")
     return build_column((upper << 32) | lower, pa.int64(), counts[:, 0] == 0)
 
 
@@ -244,19 +256,19 @@ def _halves(sums: Cells) -> tuple[Cells, Cells]:
 
 
 def _float_mean(counts: Cells, sums: Cells) -> pa.Array:
-    return _divided(sums[:, 0], counts[:, 0])
+    return _divide(sums[:, 0], counts[:, 0])
 
 
 def _exact_mean(counts: Cells, sums: Cells) -> pa.Array:
     upper, lower = _halves(sums)
-    return _divided(upper.astype(np.float64) * 2.0**32 + lower.astype(np.float64), counts[:, 0])
+    return _divide(upper.astype(np.float64) * 2.0**32 + lower.astype(np.float64), counts[:, 0])
 
 
-def _divided(totals: Cells, counts: Cells) -> pa.Array:
+def _divide(totals: Cells, counts: Cells) -> pa.Array:
     return build_column(totals / np.maximum(counts, 1), pa.float64(), counts == 0)
 
 
-def _spread(aggregate: spec.Var | spec.Std, sheet: Sheet) -> Lowered:
+def _plan_variance(aggregate: spec.Var | spec.Std, sheet: AccumulatorLayout) -> AggregatePlan:
     rooted, fewer = isinstance(aggregate, spec.Std), 0 if aggregate.population else 1
 
     def column(moments: Cells) -> pa.Array:
@@ -265,43 +277,53 @@ def _spread(aggregate: spec.Var | spec.Std, sheet: Sheet) -> Lowered:
         variance = np.abs(moments[:, 2]) / np.maximum(n, 1)
         return build_column(np.sqrt(variance) if rooted else variance, pa.float64(), n < 1)
 
-    return Lowered((sheet.keep(Kind.MOMENTS, aggregate.value, Form.FLOAT),), column)
+    return AggregatePlan((sheet.keep(AccumulatorKind.MOMENTS, aggregate.value, Form.FLOAT),), column)
 
 
-def _extreme(aggregate: spec.Min | spec.Max, sheet: Sheet) -> Lowered:
+def _plan_extreme(aggregate: spec.Min | spec.Max, sheet: AccumulatorLayout) -> AggregatePlan:
     least = isinstance(aggregate, spec.Min)
-    places, type_, form = _compared(aggregate.value, sheet, Kind.LEAST if least else Kind.MOST)
-    return Lowered(
+    places, type_, form = _extreme_accumulators(
+        aggregate.value, sheet, AccumulatorKind.MIN if least else AccumulatorKind.MAX
+    )
+    return AggregatePlan(
         places,
-        lambda counts, cells: build_column(_kept(cells[:, 0], form, least=least), type_, counts[:, 0] == 0),
+        lambda counts, cells: build_column(
+            _decode_extremes(cells[:, 0], form, least=least), type_, counts[:, 0] == 0
+        ),
     )
 
 
-def _counted(aggregate: spec.MinCount | spec.MaxCount, sheet: Sheet) -> Lowered:
+def _plan_extreme_count(aggregate: spec.MinCount | spec.MaxCount, sheet: AccumulatorLayout) -> AggregatePlan:
     least = isinstance(aggregate, spec.MinCount)
-    places, type_, form = _compared(aggregate.value, sheet, Kind.LEAST_OF if least else Kind.MOST_OF)
+    places, type_, form = _extreme_accumulators(
+        aggregate.value, sheet, AccumulatorKind.MIN_COUNT if least else AccumulatorKind.MAX_COUNT
+    )
 
     def column(counts: Cells, cells: Cells) -> pa.Array:
         none = counts[:, 0] == 0
-        return counted(build_column(_kept(cells[:, 0], form, least=least), type_, none), cells[:, 1], none)
+        return value_counts(
+            build_column(_decode_extremes(cells[:, 0], form, least=least), type_, none), cells[:, 1], none
+        )
 
-    return Lowered(places, column)
+    return AggregatePlan(places, column)
 
 
-def _compared(value: Expr | None, sheet: Sheet, what: Kind) -> tuple[tuple[int, int], pa.DataType, Form]:
+def _extreme_accumulators(
+    value: Expr | None, sheet: AccumulatorLayout, what: AccumulatorKind
+) -> tuple[tuple[int, int], pa.DataType, Form]:
     """The registers of an extreme: how many values, and the extreme; with the value's type and form."""
     assert value is not None, "extremes are of values"
     type_ = sheet.type(value)
     form = Form.WHOLE if is_whole(type_) else Form.ORDERED
-    return (sheet.keep(Kind.COUNT, value), sheet.keep(what, value, form)), type_, form
+    return (sheet.keep(AccumulatorKind.COUNT, value), sheet.keep(what, value, form)), type_, form
 
 
-def _kept(cells: Cells, form: Form, *, least: bool) -> Cells:
+def _decode_extremes(cells: Cells, form: Form, *, least: bool) -> Cells:
     """The extremes back from cells; least values were kept as complements."""
     return decode_numbers(np.ascontiguousarray(~cells if least else cells), form)
 
 
-def counted(values: pa.Array, n_equal: Cells, none: npt.NDArray[np.bool_]) -> pa.Array:
+def value_counts(values: pa.Array, n_equal: Cells, none: npt.NDArray[np.bool_]) -> pa.Array:
     """struct<value, count>, null where there were no values."""
     return pa.StructArray.from_arrays(
         [values, pa.array(n_equal, pa.int64())],
@@ -310,43 +332,45 @@ def counted(values: pa.Array, n_equal: Cells, none: npt.NDArray[np.bool_]) -> pa
     )
 
 
-def _end(aggregate: spec.First | spec.Last, sheet: Sheet) -> Lowered:
-    what = Kind.FIRST if isinstance(aggregate, spec.First) else Kind.LAST
+def _plan_first_last(aggregate: spec.First | spec.Last, sheet: AccumulatorLayout) -> AggregatePlan:
+    what = AccumulatorKind.FIRST if isinstance(aggregate, spec.First) else AccumulatorKind.LAST
     value = aggregate.value
     assert value is not None, "first and last are of values"
     type_ = sheet.type(value)
     form = Form.WHOLE if is_whole(type_) else Form.BITS
-    places = sheet.keep(Kind.COUNT, value), sheet.keep(what, value, form)
+    places = sheet.keep(AccumulatorKind.COUNT, value), sheet.keep(what, value, form)
 
     def column(counts: Cells, cells: Cells) -> pa.Array:
         return build_column(decode_numbers(np.ascontiguousarray(cells[:, 2]), form), type_, counts[:, 0] == 0)
 
-    return Lowered(places, column)
+    return AggregatePlan(places, column)
 
 
-def _time_max(aggregate: spec.EventTimeMax, sheet: Sheet) -> Lowered:
+def _plan_time_max(aggregate: spec.EventTimeMax, sheet: AccumulatorLayout) -> AggregatePlan:
     time = sheet.up.require_time("event_time_max")
-    return Lowered((sheet.keep(Kind.LATEST),), lambda latest: build_time_column(latest[:, 0], time))
+    return AggregatePlan(
+        (sheet.keep(AccumulatorKind.MAX_TIME),), lambda latest: build_time_column(latest[:, 0], time)
+    )
 
 
-def _fold(aggregate: spec.Fold, sheet: Sheet) -> Lowered:
+def _plan_fold(aggregate: spec.Fold, sheet: AccumulatorLayout) -> AggregatePlan:
     folding = next(each for each in sheet.foldings if each.fold is aggregate)
-    return Lowered((sheet.keep_parts(folding),), folding.column)
+    return AggregatePlan((sheet.keep_parts(folding),), folding.column)
 
 
-_LOWERING_RULES: dict[str, Callable[[Any, Sheet], Lowered]] = {
-    "Count": _count,
-    "Sum": _sum,
-    "Mean": _mean,
-    "Var": _spread,
-    "Std": _spread,
-    "Min": _extreme,
-    "Max": _extreme,
-    "MinCount": _counted,
-    "MaxCount": _counted,
-    "First": _end,
-    "Last": _end,
-    "EventTimeMax": _time_max,
-    "Fold": _fold,
+_PLANNERS: dict[str, Callable[[Any, AccumulatorLayout], AggregatePlan]] = {
+    "Count": _plan_count,
+    "Sum": _plan_sum,
+    "Mean": _plan_mean,
+    "Var": _plan_variance,
+    "Std": _plan_variance,
+    "Min": _plan_extreme,
+    "Max": _plan_extreme,
+    "MinCount": _plan_extreme_count,
+    "MaxCount": _plan_extreme_count,
+    "First": _plan_first_last,
+    "Last": _plan_first_last,
+    "EventTimeMax": _plan_time_max,
+    "Fold": _plan_fold,
 }
 """By the name of the aggregate, so that a program loads only those that it uses."""

@@ -18,13 +18,21 @@ from penstock.frozen import dataclass
 from penstock.operators.windows import ResolvedWindows
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.stage import Accounts
-from penstock.stages.window.store import ENDED, Arriving, Fate, Fates, Left, Outcome, Shelf
+from penstock.stages.window.store import (
+    ENDED,
+    ClosedWindows,
+    Decision,
+    Decisions,
+    InputRows,
+    Outcome,
+    WindowGroup,
+)
 from penstock.timing.bucket import BUCKETS
 
 _COLUMNS = ("ticket", "answers", "outcome")
 
 
-class Settling:
+class PendingRows:
     """Tickets given out and taken back, for `n_kinds` kinds of count window."""
 
     def __init__(self, accounts: Accounts, n_kinds: int) -> None:
@@ -33,26 +41,26 @@ class Settling:
         self._tickets = np.empty((0, 3), np.int64)  # ticket, answers to come, best outcome so far
 
     @property
-    def numbered(self) -> bool:
+    def totally_ordered(self) -> bool:
         """Whether tickets must differ, and the buckets of rows are needed to make them so."""
         return self._n_kinds > 1
 
     def tickets(self, taken_elsewhere: Mask, buckets: Ints) -> Ints:
         """A ticket per row; -1 for rows that another kind of window has taken."""
         numbers = np.zeros(len(taken_elsewhere), np.int64)
-        if self.numbered:
+        if self.totally_ordered:
             numbers = (self._next + np.arange(len(numbers))) * BUCKETS + buckets
             self._next += len(numbers)
         return np.where(taken_elsewhere, -1, numbers)
 
     def taken(self, tickets: Ints, n_takers: Ints) -> None:
         """Rows that some count windows took, each with how many of them will answer."""
-        if self.numbered:
+        if self.totally_ordered:
             mine = (tickets >= 0) & (n_takers > 0)
             new = np.stack([tickets[mine], n_takers[mine], np.zeros(int(mine.sum()), np.int64)], axis=1)
             self._tickets = np.concatenate([self._tickets, new])
 
-    def settle(self, parts: list[Left]) -> None:
+    def settle(self, parts: list[ClosedWindows]) -> None:
         """Count what has been decided."""
         for part in parts:
             if part.settled is not None:
@@ -61,7 +69,7 @@ class Settling:
                 self._answered(tickets[mine], outcomes[mine].astype(np.int64))
 
     def _answered(self, tickets: Ints, outcomes: Ints) -> None:
-        if not self.numbered:
+        if not self.totally_ordered:
             self._count(outcomes)
             return
         order = np.argsort(self._tickets[:, 0])
@@ -100,30 +108,30 @@ Buckets = Callable[[Ints], npt.NDArray[np.uint8]]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Rejected:
     """Which rows are late, and which no kind has taken, late or not."""
 
     late: Mask
     lost: Mask
 
 
-class Judging:
+class Admission:
     """Asks the shelves of a step and keeps its accounts."""
 
-    def __init__(self, resolved: ResolvedWindows, shelves: Sequence[Shelf], accounts: Accounts) -> None:
+    def __init__(self, resolved: ResolvedWindows, shelves: Sequence[WindowGroup], accounts: Accounts) -> None:
         self._resolved, self._accounts = resolved, accounts
         self._sure = [shelf for shelf in shelves if not shelf.counted]
         self._counted = [shelf for shelf in shelves if shelf.counted]
-        self.settling = Settling(accounts, sum(len(shelf.kinds) for shelf in self._counted))
+        self.settling = PendingRows(accounts, sum(len(shelf.kinds) for shelf in self._counted))
 
-    def take(self, arriving: Arriving, watermark: int, buckets: Buckets) -> Verdict | None:
+    def add(self, arriving: InputRows, watermark: int, buckets: Buckets) -> Rejected | None:
         """Rows into windows; None when every kind has taken every row. `buckets` gives those of slots."""
         answers = [self._asked(shelf, arriving, watermark) for shelf in self._sure]
         n = len(arriving.slots)
         if self._sure and not self._counted and all(answer is None for answer in answers):
             self._accounts.passed += n  # the common case by far
             return None
-        fates = np.full((len(self._resolved.windows), n), Fate.TAKEN, np.uint8)
+        fates = np.full((len(self._resolved.windows), n), Decision.TAKEN, np.uint8)
         for shelf, answer in zip(self._sure, answers, strict=True):
             if answer is not None:
                 fates[shelf.kinds] = answer
@@ -131,8 +139,8 @@ class Judging:
             self._take_counted(arriving, watermark, fates, buckets)
         return self._verdict(fates)
 
-    def _asked(self, shelf: Shelf, arriving: Arriving, watermark: int) -> Fates | None:
-        judged = shelf.take(arriving, watermark)
+    def _asked(self, shelf: WindowGroup, arriving: InputRows, watermark: int) -> Decisions | None:
+        judged = shelf.add(arriving, watermark)
         if judged is None:
             return None
         fates, misses = judged
@@ -146,25 +154,25 @@ class Judging:
                 self._accounts.late_by_window = {**counts, name: counts.get(name, 0) + missed}
         return fates
 
-    def _take_counted(self, arriving: Arriving, watermark: int, fates: Fates, buckets: Buckets) -> None:
-        elsewhere = (fates[self._kinds(self._sure)] == Fate.TAKEN).any(axis=0)
+    def _take_counted(self, arriving: InputRows, watermark: int, fates: Decisions, buckets: Buckets) -> None:
+        elsewhere = (fates[self._kinds(self._sure)] == Decision.TAKEN).any(axis=0)
         homes = np.zeros(len(elsewhere), np.int64)
-        if self.settling.numbered:
+        if self.settling.totally_ordered:
             homes = buckets(arriving.slots).astype(np.int64)
         tickets = self.settling.tickets(elsewhere, homes)
         for shelf in self._counted:
-            answer = self._asked(shelf, replace(arriving, tickets=tickets), watermark)
-            fates[shelf.kinds] = Fate.TAKEN if answer is None else answer
-        self.settling.taken(tickets, (fates[self._kinds(self._counted)] == Fate.TAKEN).sum(axis=0))
+            answer = self._asked(shelf, replace(arriving, tags=tickets), watermark)
+            fates[shelf.kinds] = Decision.TAKEN if answer is None else answer
+        self.settling.taken(tickets, (fates[self._kinds(self._counted)] == Decision.TAKEN).sum(axis=0))
 
-    def _verdict(self, fates: Fates) -> Verdict:
-        taken = (fates == Fate.TAKEN).any(axis=0)
-        late = ~taken & (fates == Fate.LATE).any(axis=0)
-        passed = (fates[self._kinds(self._sure)] == Fate.TAKEN).any(axis=0)
+    def _verdict(self, fates: Decisions) -> Rejected:
+        taken = (fates == Decision.TAKEN).any(axis=0)
+        late = ~taken & (fates == Decision.LATE).any(axis=0)
+        passed = (fates[self._kinds(self._sure)] == Decision.TAKEN).any(axis=0)
         self._accounts.passed += int(passed.sum())
         self._accounts.late += int(late.sum())
         self._accounts.no_window += int((~taken & ~late).sum())
-        return Verdict(np.asarray(late), np.asarray(~taken))
+        return Rejected(np.asarray(late), np.asarray(~taken))
 
-    def _kinds(self, shelves: Sequence[Shelf]) -> Ints:
+    def _kinds(self, shelves: Sequence[WindowGroup]) -> Ints:
         return np.concatenate([np.empty(0, np.int64), *(shelf.kinds for shelf in shelves)])

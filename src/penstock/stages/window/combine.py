@@ -21,19 +21,18 @@ from penstock.kernels.windows.accumulate import RULES, Rule
 from penstock.kernels.windows.arena import Arena
 from penstock.kernels.windows.slice_loop import BASE, CLEAN, FIRST, LATE_FROM, LATE_TO, MASK, MAX_ID
 from penstock.kernels.windows.tree import NUMBER_SWEEPS, QUERIES, SWEEPS, UPDATES
-from penstock.operators.choices.device import way_of
-from penstock.stages.window.folds import CombineFailed, under
+from penstock.stages.window.folds import CombineFailure, catch_combine
 from penstock.stages.window.inputs import Run
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 
 Ints = npt.NDArray[np.int64]
 Cells = npt.NDArray[Any]
-Way = Literal["direct", "subtract", "sweep", "tree"]
+CombineMethod = Literal["direct", "subtract", "sweep", "tree"]
 
 
 @dataclass(slots=True)
-class Listing:
+class ReadyWindows:
     """Windows of one kind, ring by ring: the starts, and the slices [lo, hi) that the ring has of each."""
 
     starts: Ints
@@ -51,19 +50,19 @@ class Listing:
         counts[1:] -= self.ends[:-1]
         return counts
 
-    def only(self, keep: npt.NDArray[np.bool_]) -> Listing:
+    def only(self, keep: npt.NDArray[np.bool_]) -> ReadyWindows:
         """The windows that `keep` says."""
         before = np.concatenate([[0], np.cumsum(keep)])
-        return Listing(self.starts[keep], self.lo[keep], self.hi[keep], before[self.ends], self.effort)
+        return ReadyWindows(self.starts[keep], self.lo[keep], self.hi[keep], before[self.ends], self.effort)
 
-    def first(self, n: int) -> Listing:
+    def first(self, n: int) -> ReadyWindows:
         """The first `n` windows."""
-        return Listing(self.starts[:n], self.lo[:n], self.hi[:n], np.minimum(self.ends, n))
+        return ReadyWindows(self.starts[:n], self.lo[:n], self.hi[:n], np.minimum(self.ends, n))
 
 
 def list_ready(
     run: Run, slicing: Slicing, window: TimeWindow, rings: Ints, after: int, upto: int, most: int
-) -> list[Listing]:
+) -> list[ReadyWindows]:
     """The windows with after < end <= upto that lie over each ring, at most `most` per ring and listing."""
     firsts, counts = np.empty(len(rings), np.int64), np.empty(len(rings), np.int64)
     period, offsets = slicing.period, np.array(slicing.offsets, np.int64)
@@ -76,12 +75,12 @@ def list_ready(
         ends, effort = np.empty(len(rings), np.int64), np.zeros(5, np.int64)
         listed = (starts, lo, hi, ends, effort)
         run(ready.list_ready, rings, *kind, period, offsets, firsts, counts, most, *listed, work=now)
-        found.append(Listing(*listed))
+        found.append(ReadyWindows(*listed))
         left -= now
     return found
 
 
-def choose(longest: int, rings: Ints, listing: Listing, lightly: bool = False) -> Way:
+def choose_method(longest: int, rings: Ints, listing: ReadyWindows, lightly: bool = False) -> CombineMethod:
     """The way that takes the least work for these windows; what they give does not depend on it.
 
     `longest` is the most slices of a window. Where sums are not exact, "subtract" means to sweep. Rules of
@@ -97,7 +96,7 @@ def choose(longest: int, rings: Ints, listing: Listing, lightly: bool = False) -
     return "tree" if climbing < sweeping else "subtract"
 
 
-def _effort(rings: Ints, listing: Listing) -> Ints:
+def _effort(rings: Ints, listing: ReadyWindows) -> Ints:
     """What `kernels.ready.list_ready` has counted, or the same of windows listed elsewhere."""
     if listing.effort is not None:
         return listing.effort
@@ -109,11 +108,6 @@ def _effort(rings: Ints, listing: Listing) -> Ints:
     return np.array([*(each.sum() for each in (swept, advance, lacking, late)), swept.max(initial=0)])
 
 
-def explain(slicing: Slicing, rule: Rule) -> str:
-    """Which ways a register may be combined, and why: a line of the plan's text."""
-    return way_of(slicing.longest, exact=rule.exact)
-
-
 class Combiner:
     """Combines the slices of one arena into windows, register by register."""
 
@@ -123,7 +117,7 @@ class Combiner:
         self.lightly = all(rule.merge_numbers is not None or rule.exact for rule in arena.rules)
         self._levels = self.longest.bit_length() - 1
 
-    def refresh(self, rings: Ints, listing: Listing) -> None:
+    def refresh(self, rings: Ints, listing: ReadyWindows) -> None:
         """Make all trees right for the listed windows, and note so in the rings."""
         past = _past(rings, listing)
         trees = zip(self._arena.rules, self._arena.cells, self._arena.tree_nodes(), strict=True)
@@ -133,7 +127,7 @@ class Combiner:
         rings[:, CLEAN] = np.maximum(np.maximum(rings[:, CLEAN], rings[:, FIRST]), past)
         rings[:, LATE_FROM], rings[:, LATE_TO] = MAX_ID, -MAX_ID
 
-    def combine(self, register: int, way: Way, rings: Ints, listing: Listing) -> Cells:
+    def combine(self, register: int, way: CombineMethod, rings: Ints, listing: ReadyWindows) -> Cells:
         """The combined cell of each listed window, for one register; trees have been refreshed."""
         if way == "direct":
             cells = self._arena.cells[register]
@@ -144,7 +138,7 @@ class Combiner:
         with self._blaming(register, rings, listing):
             return self._combine(register, way, rings, listing)
 
-    def _combine(self, register: int, way: Way, rings: Ints, listing: Listing) -> Cells:
+    def _combine(self, register: int, way: CombineMethod, rings: Ints, listing: ReadyWindows) -> Cells:
         rule, cells = self._arena.rules[register], self._arena.cells[register]
         work = len(listing.starts)
         if self._arena.is_neutral[register]:
@@ -170,16 +164,16 @@ class Combiner:
         return out
 
     @contextmanager
-    def _blaming(self, register: int, rings: Ints, listing: Listing) -> Iterator[None]:
+    def _blaming(self, register: int, rings: Ints, listing: ReadyWindows) -> Iterator[None]:
         """Find the window on which a user's combine failed."""
         try:
-            with under(self._arena.rules[register]):
+            with catch_combine(self._arena.rules[register]):
                 yield
-        except CombineFailed as failed:
+        except CombineFailure as failed:
             failed.place = self._first_failing(register, rings, listing)
             raise
 
-    def _first_failing(self, register: int, rings: Ints, listing: Listing) -> int | None:
+    def _first_failing(self, register: int, rings: Ints, listing: ReadyWindows) -> int | None:
         """The first window that a sweep fails on, found by halving; None if it fails on none."""
 
         def fails(n: int) -> bool:
@@ -197,18 +191,18 @@ class Combiner:
             good, bad = (good, middle) if fails(middle) else (middle, bad)
         return good
 
-    def _scratch(self, rule: Rule, rings: Ints, listing: Listing) -> Cells:
+    def _scratch(self, rule: Rule, rings: Ints, listing: ReadyWindows) -> Cells:
         longest = int(_effort(rings, listing)[ready.WIDEST])
         return np.empty((longest + 1, rule.width), rule.dtype)
 
 
-def _past(rings: Ints, listing: Listing) -> Ints:
+def _past(rings: Ints, listing: ReadyWindows) -> Ints:
     """One past the last slice that each ring's windows need; its own first where it has no window."""
     has = listing.counts > 0
     return np.where(has, listing.hi[listing.ends - 1] if len(listing.hi) else 0, rings[:, FIRST])
 
 
-def _of_first(rings: Ints, listing: Listing, slices: Ints) -> Ints:
+def _of_first(rings: Ints, listing: ReadyWindows, slices: Ints) -> Ints:
     """What `slices` says of each ring's first window; the ring's own first slice where it has no window."""
     heads = np.concatenate([[0], listing.ends[:-1]])
     safe = np.minimum(heads, max(len(slices) - 1, 0))

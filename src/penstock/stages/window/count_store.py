@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from penstock.stages.policy import SMALL, Pace
+from penstock.stages.policy import JitPolicy
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.rows.order import is_sorted, sort_indices
 from penstock.stages.rows.store import (
@@ -33,10 +33,20 @@ from penstock.stages.rows.store import (
     rows_of_slots,
     rows_to_snapshot,
 )
-from penstock.stages.window.accumulators import Register
-from penstock.stages.window.count_panes import RowPanes, Settled, Tickets, joined_settled
-from penstock.stages.window.folds import settled as lifted
-from penstock.stages.window.store import ENDED, Arriving, Fate, Judged, Left, Members, Outcome, Saved, nothing
+from penstock.stages.window.accumulators import WindowAccumulator
+from penstock.stages.window.count_panes import CountPanes, OpenRows, ResolvedRows, concat_resolved
+from penstock.stages.window.folds import materialize_values as lifted
+from penstock.stages.window.store import (
+    ENDED,
+    ClosedWindows,
+    Decided,
+    Decision,
+    InputRows,
+    Outcome,
+    StateBatches,
+    WindowRows,
+    no_ints,
+)
 from penstock.timing.windows import CountWindow
 
 PLACED, SHOWN, GONE = range(3)
@@ -55,16 +65,16 @@ class CountStore:
         self,
         windows: Sequence[CountWindow],
         lateness: int,
-        registers: Sequence[Register] = (),
+        registers: Sequence[WindowAccumulator] = (),
         *,
         partial: bool = False,
         rows: pa.Schema | None = None,
-        small: int = SMALL,
+        compile_after: int | None = None,
     ) -> None:
         self._windows, self._lateness, self._partial = tuple(windows), lateness, partial
-        self._schema, pace = rows, Pace(small)
-        self._panes = [RowPanes(window, registers, pace) for window in windows]
-        self._tickets = [Tickets(window) for window in windows]
+        self._schema, pace = rows, JitPolicy(compile_after)
+        self._panes = [CountPanes(window, registers, pace) for window in windows]
+        self._tickets = [OpenRows(window) for window in windows]
         self._waiting, self._rows = RowBlocks(), RowBlocks()
         self._slots = np.zeros((0, GONE + len(self._windows)), np.int64)
 
@@ -73,8 +83,7 @@ class CountStore:
         """How many kinds of window."""
         return len(self._windows)
 
-    @property
-    def why(self) -> tuple[str, ...]:
+    def explain(self) -> tuple[str, ...]:
         """For each kind: how windows are put together, and why."""
         kept = "" if self._schema is None else "; rows are kept until their last window leaves"
         return tuple(
@@ -89,14 +98,14 @@ class CountStore:
         held += sum(panes.nbytes for panes in self._panes)
         return held + sum(tickets.nbytes for tickets in self._tickets)
 
-    def holds(self, slots: Ints) -> Mask:
+    def has_state(self, slots: Ints) -> Mask:
         """Which slots have numbered rows, or rows that wait."""
         known = slots < len(self._slots)
         held = self._waiting.holds(slots)
         held[known] |= self._slots[slots[known], PLACED] > 0
         return held
 
-    def take(self, arriving: Arriving, watermark: int) -> Judged | None:
+    def add(self, arriving: InputRows, watermark: int) -> Decided | None:
         """A row waits for its place unless rows of its time are numbered already."""
         arriving = replace(arriving, values=lifted(arriving.values))
         self._reserve(arriving.slots)
@@ -105,13 +114,13 @@ class CountStore:
             return None
         late = arriving.times < watermark - self._lateness
         self._waiting.add(arriving.at(np.flatnonzero(~late)))
-        fates = np.where(late, Fate.LATE, Fate.TAKEN).astype(np.uint8)
+        fates = np.where(late, Decision.LATE, Decision.TAKEN).astype(np.uint8)
         return np.tile(fates, (self.n_kinds, 1)), np.tile(late.astype(np.int64), (self.n_kinds, 1))
 
-    def leave(self, watermark: int, *, ended: bool = False) -> Left:
+    def close(self, watermark: int, *, ended: bool = False) -> ClosedWindows:
         """Number the rows that the watermark has passed; every window that is full leaves."""
         ready = self._waiting.pull(below=watermark - self._lateness)
-        slots, settled = (nothing(), []) if ready is None else self._place(ready)
+        slots, settled = (no_ints(), []) if ready is None else self._place(ready)
         touched = slots
         for tickets in self._tickets:
             settled.append(tickets.settle(self._slots[:, PLACED]))
@@ -127,15 +136,15 @@ class CountStore:
         ]
         left = self._given(slots, past, needed)
         self._slots[slots, GONE:] = np.stack(past, axis=1)
-        return replace(left, touched=touched, settled=joined_settled(settled))
+        return replace(left, touched=touched, settled=concat_resolved(settled))
 
-    def early(self) -> Left:
+    def fire_early(self) -> ClosedWindows:
         """The windows that are not full and have got rows since they were last shown."""
         slots = np.flatnonzero(self._slots[:, PLACED] > self._slots[:, SHOWN])
         self._slots[slots, SHOWN] = self._slots[slots, PLACED]
         return self._given(slots, [self._n_begun(slots, window) for window in self._windows], None)
 
-    def _place(self, ready: Arriving) -> tuple[Ints, list[Settled]]:
+    def _place(self, ready: InputRows) -> tuple[Ints, list[ResolvedRows]]:
         """Number rows and add those that are in windows; gives the slots, and the tickets settled by that."""
         keys = [ready.slots, ready.times, *ready.order]
         ready = ready if is_sorted(keys) else ready.at(sort_indices(keys, ready.rows))
@@ -144,16 +153,16 @@ class CountStore:
         numbers = np.arange(len(ready.slots)) + np.repeat(self._slots[slots, PLACED] - heads, counts)
         self._slots[slots, PLACED] += counts
         self._add(numbers, ready)
-        if ready.tickets is None:
+        if ready.tags is None:
             return slots, []
         settled = []
         for tickets, window in zip(self._tickets, self._windows, strict=True):
             n_full = self._n_full(slots, window)
             filled = np.where(n_full > 0, (n_full - 1) * window.every + window.size, 0)
-            settled += tickets.add(ready.slots, numbers, ready.tickets, np.repeat(filled, counts))
+            settled += tickets.add(ready.slots, numbers, ready.tags, np.repeat(filled, counts))
         return slots, settled
 
-    def _add(self, numbers: Ints, rows: Arriving) -> None:
+    def _add(self, numbers: Ints, rows: InputRows) -> None:
         """Add the rows whose numbers are in some window."""
         gaps = [numbers % each.every >= each.size for each in self._windows if each.every > each.size]
         outside = np.logical_and.reduce(gaps) if len(gaps) == self.n_kinds else None
@@ -164,10 +173,10 @@ class CountStore:
             else:
                 panes.add(numbers, rows)
         if self._schema is not None:
-            kept = Arriving(rows.slots, rows.times, (numbers,), rows=rows.rows, lifted=rows.lifted)
+            kept = InputRows(rows.slots, rows.times, (numbers,), rows=rows.rows, lifted=rows.lifted)
             self._rows.add(kept if outside is None else kept.at(np.flatnonzero(~outside)))
 
-    def _given(self, slots: Ints, past: list[Ints], needed_from: list[Ints] | None) -> Left:
+    def _given(self, slots: Ints, past: list[Ints], needed_from: list[Ints] | None) -> ClosedWindows:
         """The windows of each slot and kind that have not left, before `past`."""
         first = [self._slots[slots, GONE + kind] for kind in range(self.n_kinds)]
         needed = [None] * self.n_kinds if needed_from is None else needed_from
@@ -184,11 +193,11 @@ class CountStore:
             members = self._members(owners, slots, first, past, self._schema)
             if needed_from is not None:
                 self._let_go(slots, np.minimum.reduce(needed_from))
-        return Left(kind, owners, starts, ends, ends, index, cells, members)
+        return ClosedWindows(kind, owners, starts, ends, ends, index, cells, members)
 
     def _members(
         self, owners: Ints, slots: Ints, first: list[Ints], past: list[Ints], schema: pa.Schema
-    ) -> Members:
+    ) -> WindowRows:
         """The rows of windows, which come kind by kind, slot by slot and by number."""
         rows = self._rows.find(rows_of_slots(owners)) if len(owners) else None
         if rows is None:
@@ -224,7 +233,7 @@ class CountStore:
             more = max(n_slots, 2 * have) - have
             self._slots = np.concatenate([self._slots, np.zeros((more, width), np.int64)])
 
-    def export(self, slots: Ints) -> Saved:
+    def export(self, slots: Ints) -> StateBatches:
         """What is known of these slots, the rows that wait, and panes, tickets and kept rows."""
         self._reserve(slots)
         columns = dict(zip(self._known, self._slots[slots].T, strict=True))
@@ -239,7 +248,7 @@ class CountStore:
             saved["rows"] = rows_to_snapshot(self._rows.find(rows_of_slots(slots)), slots)
         return saved
 
-    def load(self, saved: Saved, slots: Ints) -> None:
+    def load(self, saved: StateBatches, slots: Ints) -> None:
         """Take up exported state: what was at place i now belongs to slots[i]."""
         self._reserve(slots)
         known = saved["slots"]

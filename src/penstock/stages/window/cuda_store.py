@@ -22,28 +22,28 @@ from penstock.kernels.cuda.ring import SliceStates
 from penstock.kernels.cuda.windows import CudaWindows
 from penstock.kernels.windows.accumulate import encode_floats
 from penstock.stages.rows.batch import Ints, Mask
-from penstock.stages.window.accumulators import Kind, Register
-from penstock.stages.window.folds import settled
-from penstock.stages.window.store import Arriving, Judged, Left, Saved, Values
-from penstock.stages.window.time_store import SliceStore
+from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
+from penstock.stages.window.folds import materialize_values
+from penstock.stages.window.store import ClosedWindows, Decided, InputRows, StateBatches, Values
+from penstock.stages.window.time_store import TimeStore
 from penstock.timing.slices import Slicing
 
 _LIFTS = {
-    Kind.ROWS: "row",
-    Kind.COUNT: "null",  # kept as the number of nulls, as on the host
-    Kind.INT_SUM: "halves",
-    Kind.FLOAT_SUM: "float",
-    Kind.MOST: "extreme",
-    Kind.LEAST: "extreme",
-    Kind.MOST_OF: "counted",
-    Kind.LEAST_OF: "counted",
-    Kind.LAST: "placed",
-    Kind.FIRST: "placed",
-    Kind.MOMENTS: "moments",
-    Kind.LATEST: "time",
-    Kind.FOLD: "part",
+    AccumulatorKind.ROWS: "row",
+    AccumulatorKind.COUNT: "null",  # kept as the number of nulls, as on the host
+    AccumulatorKind.INT_SUM: "halves",
+    AccumulatorKind.FLOAT_SUM: "float",
+    AccumulatorKind.MAX: "extreme",
+    AccumulatorKind.MIN: "extreme",
+    AccumulatorKind.MAX_COUNT: "counted",
+    AccumulatorKind.MIN_COUNT: "counted",
+    AccumulatorKind.LAST: "placed",
+    AccumulatorKind.FIRST: "placed",
+    AccumulatorKind.MOMENTS: "moments",
+    AccumulatorKind.MAX_TIME: "time",
+    AccumulatorKind.FOLD: "part",
 }
-_COMPARED = (Kind.MOST, Kind.LEAST, Kind.MOST_OF, Kind.LEAST_OF)
+_COMPARED = (AccumulatorKind.MAX, AccumulatorKind.MIN, AccumulatorKind.MAX_COUNT, AccumulatorKind.MIN_COUNT)
 
 
 class _Read(StrEnum):
@@ -54,18 +54,19 @@ class _Read(StrEnum):
     PART = "part"
 
 
-class CudaStore(SliceStore):
+class CudaStore(TimeStore):
     """Time windows of kinds that share slices, for all keys; `limits` as for CudaWindows."""
 
-    def __init__(self, slicing: Slicing, lateness: int, registers: Sequence[Register], **limits: Any) -> None:
+    def __init__(
+        self, slicing: Slicing, lateness: int, registers: Sequence[WindowAccumulator], **limits: Any
+    ) -> None:
         super().__init__(slicing, lateness, registers)
         self._reads: list[tuple[int, _Read, int]] = []
         on_device = [self._on_device(register) for register in self._kept]
         self._windows = CudaWindows(slicing, on_device, **limits)
         self._read_back: SliceStates | None = None  # while nothing changes, snapshots of all buckets share it
 
-    @property
-    def why(self) -> tuple[str, ...]:
+    def explain(self) -> tuple[str, ...]:
         """For each kind: how its windows are put together, and why."""
         longest = self.slicing.longest
         how = "a window is one slice" if longest == 1 else f"B-PAT over up to {longest} slices a window"
@@ -76,11 +77,11 @@ class CudaStore(SliceStore):
         """The memory held, here and on the device."""
         return self._windows.nbytes + self.shown.nbytes
 
-    def holds(self, slots: Ints) -> Mask:
+    def has_state(self, slots: Ints) -> Mask:
         """Which of these slots have rows that an open window needs."""
         return self._windows.holds(slots)
 
-    def take(self, arriving: Arriving, watermark: int) -> Judged | None:
+    def add(self, arriving: InputRows, watermark: int) -> Decided | None:
         """Judge rows, and queue what is not late for the device; (fates, misses) per kind and row."""
         judged = self._judge(arriving.times, int(arriving.times.min(initial=watermark)), watermark)
         needed = arriving.times >= self.slicing.open_from(watermark, self.lateness)
@@ -92,7 +93,7 @@ class CudaStore(SliceStore):
         self._read_back = None
         return judged
 
-    def leave(self, watermark: int, *, ended: bool = False) -> Left:
+    def close(self, watermark: int, *, ended: bool = False) -> ClosedWindows:
         """Let go every window with end + lateness <= watermark, and the slices that only they needed."""
         if watermark < self.next_end:
             return self._asked_for(self._left([], np.empty(0, np.int64)))
@@ -102,19 +103,19 @@ class CudaStore(SliceStore):
         self.shown.forget_before(self.slicing.id_of(self.slicing.open_from(self._left_to, self.lateness)))
         sizes = np.array([window.size for window in self.slicing.windows], np.int64)
         ends = found.starts + sizes[found.kinds]
-        left = Left(found.kinds, found.slots, found.starts, ends, ends - 1, cells=found.cells)
+        left = ClosedWindows(found.kinds, found.slots, found.starts, ends, ends - 1, cells=found.cells)
         return self._asked_for(replace(left, touched=self._windows.emptied()))
 
-    def early(self) -> Left:
+    def fire_early(self) -> ClosedWindows:
         """The open windows that changed since they were last shown; put together here, from a copy."""
-        twin = SliceStore(self.slicing, self.lateness, self.registers)
+        twin = TimeStore(self.slicing, self.lateness, self.registers)
         slots = np.unique(self._states().slots)
         twin.load(self.export(slots), slots)
-        left = twin.early()
+        left = twin.fire_early()
         self.shown = twin.shown
         return left
 
-    def export(self, slots: Ints) -> Saved:
+    def export(self, slots: Ints) -> StateBatches:
         """The slices of these slots that have rows."""
         states = self._states()
         states = states.where(np.isin(states.slots, slots))
@@ -127,7 +128,7 @@ class CudaStore(SliceStore):
         arrays = {name: pa.array(each, from_pandas=False) for name, each in columns.items()}
         return {"slices": pa.RecordBatch.from_pydict(arrays)}
 
-    def load(self, saved: Saved, slots: Ints) -> None:
+    def load(self, saved: StateBatches, slots: Ints) -> None:
         """Take up exported slices: what was at place i now belongs to slots[i]."""
         batch = saved["slices"]
         if batch.num_rows == 0:
@@ -148,12 +149,12 @@ class CudaStore(SliceStore):
             self._read_back = self._windows.states()
         return self._read_back
 
-    def _on_device(self, register: Register) -> CudaAccumulator:
+    def _on_device(self, register: WindowAccumulator) -> CudaAccumulator:
         """The register for the device; what it reads is added to the columns that go there."""
         lift = _LIFTS[register.kind]
         if register.column is None:
             return CudaAccumulator(register.rule, lift, None, register.flip)
-        if register.kind is Kind.FOLD:
+        if register.kind is AccumulatorKind.FOLD:
             column = len(self._reads)
             self._reads += [(register.column, _Read.PART, part) for part in range(register.rule.width)]
             return CudaAccumulator(register.rule, lift, column, register.flip)
@@ -162,8 +163,8 @@ class CudaStore(SliceStore):
             self._reads.append(read)
         return CudaAccumulator(register.rule, lift, self._reads.index(read), register.flip)
 
-    def _rows(self, arriving: Arriving) -> Rows:
-        values = settled(arriving.values)
+    def _rows(self, arriving: InputRows) -> Rows:
+        values = materialize_values(arriving.values)
         return Rows(
             arriving.slots,
             arriving.times,

@@ -13,12 +13,19 @@ from penstock.errors import NotSupported, PenstockError
 from penstock.frozen import dataclass
 from penstock.kernels.cuda.device import Device, choose_device, explain_auto_cpu
 from penstock.kernels.windows.accumulate import Rule
-from penstock.operators.choices.device import AUTO, CUDA, on_cuda, refused, why_not_by_itself, why_not_cuda
+from penstock.operators.choices.device import (
+    AUTO,
+    CUDA,
+    device_refusal,
+    on_cuda,
+    why_not_by_itself,
+    why_not_cuda,
+)
 from penstock.operators.cuda import Cuda
 from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
 from penstock.stages.stage import Site
-from penstock.stages.window.time_store import SliceStore
+from penstock.stages.window.time_store import TimeStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +39,11 @@ class Placement:
         return f"device: {self.device}, because {self.why}"
 
 
-def place_windows(
-    op: Windows, up: Stream, site: Site, *, numbered: bool, folds: Sequence[Rule] = ()
+def choose_placement(
+    op: Windows, up: Stream, site: Site, *, totally_ordered: bool, folds: Sequence[Rule] = ()
 ) -> Placement:
-    """The device for a step; `numbered` as for WindowStage. `folds` are the rules of users' combines."""
-    error = refused(op, up, numbered=numbered)
+    """Choose the device of a step; `folds` are the rules of users' combines."""
+    error = device_refusal(op, up, totally_ordered=totally_ordered)
     if error is not None:
         raise error.at(site.step, site.where)
     if op.device != AUTO:
@@ -47,7 +54,9 @@ def place_windows(
         except PenstockError as wrong:
             raise wrong.at(site.step, site.where) from None
         return Placement(chosen, "it was asked for by name")
-    lacking = why_not_cuda(op, up, numbered=numbered) or why_not_by_itself(op) or explain_auto_cpu()
+    lacking = (
+        why_not_cuda(op, up, totally_ordered=totally_ordered) or why_not_by_itself(op) or explain_auto_cpu()
+    )
     if lacking is not None:
         return Placement("cpu", lacking)
     return Placement("cuda", "there is a CUDA device, and it can hold all registers of the step")
@@ -70,10 +79,10 @@ def _why_not_compiled(rule: Rule) -> str | None:
     return explain_refusal(rule)
 
 
-def slices_on(device: Device, asked: str | Cuda) -> Callable[..., SliceStore]:
+def store_factory(device: Device, asked: str | Cuda) -> Callable[..., TimeStore]:
     """What makes the store of slices for a device. Numba's part for CUDA is loaded for a device only."""
     if device == "cpu":
-        return SliceStore
+        return TimeStore
     from penstock.stages.window.cuda_store import CudaStore
 
     limits = asked if isinstance(asked, Cuda) else Cuda()

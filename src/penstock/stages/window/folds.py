@@ -30,10 +30,10 @@ from penstock.kernels.windows.folds import (
     build_probe_loop,
 )
 from penstock.operators.aggregates import Fold
-from penstock.operators.choices.compiled import is_plain, may_refuse
+from penstock.operators.choices.folds import is_pure, may_raise
 from penstock.operators.stream import Stream
+from penstock.stages import policy
 from penstock.stages.functions.rows import SKIPPED, FoldCaller, PlainRow, WindowFunctionFailure, plain_rows_of
-from penstock.stages.policy import SMALL
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.stage import Site
 from penstock.stages.window.store import Values
@@ -43,7 +43,7 @@ Window = TimeWindow | SessionWindow | CountWindow
 
 
 @dataclass(frozen=True, slots=True)
-class Whose:
+class WindowRef:
     """One window of one slot, bounds in microseconds."""
 
     slot: int
@@ -52,7 +52,7 @@ class Whose:
     end: int
 
 
-class CombineFailed(Exception):
+class CombineFailure(Exception):
     """Combine failed; `place` counts in what the loop was given, rows or windows, if that is known."""
 
     def __init__(self, rule: Rule, cause: Exception, place: int | None) -> None:
@@ -60,28 +60,28 @@ class CombineFailed(Exception):
         self.rule, self.cause, self.place = rule, cause, place
         self.slot: int | None = None
         self.time: int | None = None
-        self.whose: Whose | None = None
+        self.whose: WindowRef | None = None
 
 
 @contextmanager
-def under(rule: Rule, at: Ints | None = None) -> Iterator[None]:
+def catch_combine(rule: Rule, at: Ints | None = None) -> Iterator[None]:
     """Catch what a loop raises under a user's rule; at[0] is the place where it was."""
     try:
         yield
-    except (CombineFailed, AssertionError):
+    except (CombineFailure, AssertionError):
         raise
     except Exception as cause:
         if rule in RULES:
             raise
-        raise CombineFailed(rule, cause, None if at is None else int(at[0])) from cause
+        raise CombineFailure(rule, cause, None if at is None else int(at[0])) from cause
 
 
 @contextmanager
-def among(slots: Ints | None, times: Ints) -> Iterator[None]:
+def locate_row(slots: Ints | None, times: Ints) -> Iterator[None]:
     """Add the slot and the time of the row; without slots all are of slot 0."""
     try:
         yield
-    except CombineFailed as failed:
+    except CombineFailure as failed:
         if failed.place is not None and failed.time is None:
             failed.slot = 0 if slots is None else int(slots[failed.place])
             failed.time = int(times[failed.place])
@@ -97,7 +97,7 @@ def among(slots: Ints | None, times: Ints) -> Iterator[None]:
 Floats = npt.NDArray[np.float64]
 
 
-class Unlifted(Values):
+class FoldColumns(Values):
     """The columns of a fold whose lift is compiled and fails on none of these rows.
 
     Rows that are not valid have the values of one that is, so that lift does not fail on them either.
@@ -118,19 +118,19 @@ class Unlifted(Values):
         build_lift_loop(self.of).version(True)(*self.columns, parts)
         return parts
 
-    def at(self, places: npt.NDArray[Any]) -> Unlifted:
+    def at(self, places: npt.NDArray[Any]) -> FoldColumns:
         """The rows at some places."""
         valid = None if self.valid is None else self.valid[places]
-        return Unlifted(self.of, tuple(column[places] for column in self.columns), valid)
+        return FoldColumns(self.of, tuple(column[places] for column in self.columns), valid)
 
     def lifted(self) -> Values:
         """The same with its parts made, to be kept."""
         return Values(self.data, self.valid)
 
 
-def settled(values: tuple[Values, ...]) -> tuple[Values, ...]:
+def materialize_values(values: tuple[Values, ...]) -> tuple[Values, ...]:
     """Values that can be kept: parts are lifted."""
-    return tuple(each.lifted() if isinstance(each, Unlifted) else each for each in values)
+    return tuple(each.lifted() if isinstance(each, FoldColumns) else each for each in values)
 
 
 # Folds by registers: parts of floats kept in cells, lifted and combined by loops that Numba compiles.
@@ -144,14 +144,14 @@ EXACT = 2**53
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class FoldInputs:
     """The parts of a batch's rows, lifted or not, and the rows that failed; None if none did."""
 
     values: Values
     failed: Mask | None
 
 
-class Folding:
+class AccumulatorFold:
     """One fold by registers."""
 
     def __init__(self, fold: Fold, up: Stream, calls: FoldCaller) -> None:
@@ -159,12 +159,12 @@ class Folding:
         self._alone = not isinstance(fold.zero, tuple)
         self.zero: tuple[float, ...] = (fold.zero,) if self._alone else fold.zero
         self._columns = tuple(fold.columns or ())
-        combine = FunctionSource(fold.combine, strict=may_refuse(fold.combine))
+        combine = FunctionSource(fold.combine, strict=may_raise(fold.combine))
         width = len(self.zero)
         self.rule = build_fold_rule(name_of(fold.combine), combine, self.zero, alone=self._alone)
         self._functions = FoldFunctions(FunctionSource(fold.lift), combine, self._columns, width, self._alone)
-        self._probe = build_probe_loop(self._functions, strict=may_refuse(fold.lift))
-        plain = fold.lower is not None and is_plain(fold.lower) and kind.is_float64(self._type)
+        self._probe = build_probe_loop(self._functions, strict=may_raise(fold.lift))
+        plain = fold.lower is not None and is_pure(fold.lower) and kind.is_float64(self._type)
         self._lower = (
             build_lower_loop(FunctionSource(fold.lower), width, alone=self._alone)
             if plain and fold.lower
@@ -179,16 +179,16 @@ class Folding:
         name, refused = name_of(self.fold.lift), self._probe.refusal
         return f"{self.fold}: {name} runs in Python, because Numba says: {refused}"
 
-    def parts(self, rows: pa.RecordBatch) -> Parts:
+    def parts(self, rows: pa.RecordBatch) -> FoldInputs:
         """Lift every row that has no null in the fold's columns, or find that it can be lifted later."""
         chosen = rows.select(list(self._columns))
-        valid = _valid(chosen)
+        valid = _valid_rows(chosen)
         self._work += rows.num_rows
-        columns = self._liftable(chosen, valid) if self._work > SMALL else None
+        columns = self._liftable(chosen, valid) if self._work > policy.SIZES.compile_after else None
         if columns is not None:
-            return Parts(Unlifted(self._functions, columns, valid), None)
+            return FoldInputs(FoldColumns(self._functions, columns, valid), None)
         lifted, failed = self._one_by_one(rows, valid)
-        return Parts(Values(lifted, valid), failed)
+        return FoldInputs(Values(lifted, valid), failed)
 
     def _liftable(self, chosen: pa.RecordBatch, valid: Mask | None) -> tuple[Floats, ...] | None:
         """The columns for the compiled lift, which fails on none of the rows; None where it might."""
@@ -238,13 +238,17 @@ class Folding:
         except Exception:  # it failed on some window: Python finds out which
             return None
         assert self.fold.lower is not None, "the loop is of it"
-        return None if may_refuse(self.fold.lower) and not np.isfinite(results).all() else results
+        return None if may_raise(self.fold.lower) and not np.isfinite(results).all() else results
 
     def column(self, cells: npt.NDArray[np.float64]) -> pa.Array:
         """The results of windows, from their cells."""
         if self.fold.lower is None:
             return pa.array(cells[:, 0], self._type, from_pandas=False)
-        fast = self._lowered(cells) if self._lower is not None and self._work > SMALL else None
+        fast = (
+            self._lowered(cells)
+            if self._lower is not None and self._work > policy.SIZES.compile_after
+            else None
+        )
         if fast is not None:
             return pa.array(fast, self._type, from_pandas=False)
         parts = cells[:, 0].tolist() if self._alone else list(map(tuple, cells.tolist()))
@@ -258,11 +262,13 @@ class Folding:
 
 
 @contextmanager
-def combining(foldings: Sequence[Folding], site: Site, place: Callable[[Whose], str]) -> Iterator[None]:
+def report_combine_failure(
+    foldings: Sequence[AccumulatorFold], site: Site, place: Callable[[WindowRef], str]
+) -> Iterator[None]:
     """Name the function, the step and the window where stores could not combine parts."""
     try:
         yield
-    except CombineFailed as failed:
+    except CombineFailure as failed:
         combine = next(each.fold.combine for each in foldings if each.rule is failed.rule)
         on = "parts of windows" if failed.whose is None else place(failed.whose)
         raise FunctionError(
@@ -274,7 +280,7 @@ def combining(foldings: Sequence[Folding], site: Site, place: Callable[[Whose], 
         ) from failed.cause
 
 
-def _valid(rows: pa.RecordBatch) -> Mask | None:
+def _valid_rows(rows: pa.RecordBatch) -> Mask | None:
     """Which rows have no null; None when all."""
     masks = [c.is_valid().to_numpy(zero_copy_only=False) for c in rows.columns if c.null_count]
     return np.asarray(np.logical_and.reduce(masks)) if masks else None

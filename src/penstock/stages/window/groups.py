@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.operators.windows import ResolvedWindows
-from penstock.stages.window.accumulators import Register
-from penstock.stages.window.store import Shelf, Store
-from penstock.stages.window.time_store import SliceStore
+from penstock.stages.window.accumulators import WindowAccumulator
+from penstock.stages.window.store import WindowGroup, WindowStore
+from penstock.stages.window.time_store import TimeStore
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from penstock.stages.sketches.store import Sketch
 
 
-def shelves_of(
+def window_groups(
     resolved: ResolvedWindows,
-    registers: Sequence[Register],
+    registers: Sequence[WindowAccumulator],
     rows: pa.Schema | None,
     *,
     partial: bool,
     sketches: Sequence[Sketch] = (),
-    slices: Callable[..., SliceStore] = SliceStore,
-) -> tuple[Shelf, ...]:
+    slices: Callable[..., TimeStore] = TimeStore,
+) -> tuple[WindowGroup, ...]:
     """The shelves of a step, count windows last: other kinds must have judged a row before them.
 
     `registers` is empty when everything is made from rows; `rows` is the schema of kept rows, if any are.
@@ -39,7 +39,7 @@ def shelves_of(
     """
     lateness = resolved.lateness
     timed: list[tuple[int, TimeWindow]] = []
-    sessions: list[Shelf] = []
+    sessions: list[WindowGroup] = []
     counts: list[tuple[int, CountWindow]] = []
     for number, (_, window) in enumerate(resolved.windows):
         if isinstance(window, TimeWindow):
@@ -48,7 +48,7 @@ def shelves_of(
             from penstock.stages.window.session_store import SessionStore
 
             session = SessionStore(window, lateness, registers, rows=rows, sketches=sketches)
-            sessions.append(Shelf([number], [session]))
+            sessions.append(WindowGroup([number], [session]))
         elif isinstance(window, CountWindow):
             counts.append((number, window))
     counted = []
@@ -57,43 +57,45 @@ def shelves_of(
         from penstock.stages.window.count_store import CountStore
 
         store = CountStore(windows, lateness, registers, partial=partial, rows=rows)
-        counted.append(Shelf(numbers, [store], counted=True))
+        counted.append(WindowGroup(numbers, [store], counted=True))
     assert not (counts and sketches), "count windows keep rows, and no sketches"
-    return (*_timed_shelves(timed, lateness, registers, rows, sketches, slices), *sessions, *counted)
+    return (*_time_groups(timed, lateness, registers, rows, sketches, slices), *sessions, *counted)
 
 
-def _timed_shelves(
+def _time_groups(
     timed: list[tuple[int, TimeWindow]],
     lateness: int,
-    registers: Sequence[Register],
+    registers: Sequence[WindowAccumulator],
     rows: pa.Schema | None,
     sketches: Sequence[Sketch],
-    slices: Callable[..., SliceStore],
-) -> list[Shelf]:
+    slices: Callable[..., TimeStore],
+) -> list[WindowGroup]:
     shelves = []
     waiting = list(timed)
     for slicing in Slicing.groups([window for _, window in timed]):
-        numbers = [_taken(waiting, window) for window in slicing.windows]
-        shelves.append(Shelf(numbers, _stores(slicing, lateness, registers, rows, sketches, slices)))
+        numbers = [_take_number(waiting, window) for window in slicing.windows]
+        shelves.append(
+            WindowGroup(numbers, _time_stores(slicing, lateness, registers, rows, sketches, slices))
+        )
     return shelves
 
 
-def _taken(waiting: list[tuple[int, TimeWindow]], window: TimeWindow) -> int:
+def _take_number(waiting: list[tuple[int, TimeWindow]], window: TimeWindow) -> int:
     """The number of the first such window that is not placed yet: equal windows are interchangeable."""
     found = next(each for each in waiting if each[1] == window)
     waiting.remove(found)
     return found[0]
 
 
-def _stores(
+def _time_stores(
     slicing: Slicing,
     lateness: int,
-    registers: Sequence[Register],
+    registers: Sequence[WindowAccumulator],
     rows: pa.Schema | None,
     sketches: Sequence[Sketch],
-    slices: Callable[..., SliceStore],
-) -> list[Store]:
-    stores: list[Store] = []
+    slices: Callable[..., TimeStore],
+) -> list[WindowStore]:
+    stores: list[WindowStore] = []
     if registers:
         stores.append(slices(slicing, lateness, registers))
     if sketches:
@@ -101,7 +103,7 @@ def _stores(
 
         stores.append(SketchStore(slicing, lateness, sketches))
     if rows is not None:
-        from penstock.stages.window.row_store import KeptRows
+        from penstock.stages.window.row_store import RowStore
 
-        stores.append(KeptRows(slicing.windows, lateness, rows=rows))
+        stores.append(RowStore(slicing.windows, lateness, rows=rows))
     return stores

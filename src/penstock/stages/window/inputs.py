@@ -26,18 +26,18 @@ from penstock.kernels.windows.accumulate import Cells, Rule
 from penstock.kernels.windows.folds import build_add_loop, build_cells_loop
 from penstock.kernels.windows.slice_loop import write_run_cells
 from penstock.operators.aggregates import Aggregate, Fold
-from penstock.operators.choices.compiled import why_python
+from penstock.operators.choices.folds import why_python
 from penstock.operators.stream import Stream
 from penstock.stages.functions.errors import ErrorContext
 from penstock.stages.functions.rows import FoldCaller, plain_rows_of
 from penstock.stages.rows.batch import Batch, Ints, Mask
-from penstock.stages.window.accumulators import Kind, Register
-from penstock.stages.window.folds import CombineFailed, Folding, Unlifted, under
-from penstock.stages.window.store import UNLIFTED, Objects, Values
+from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
+from penstock.stages.window.folds import AccumulatorFold, CombineFailure, FoldColumns, catch_combine
+from penstock.stages.window.store import NOT_LIFTED, Objects, Values
 
 
 @dataclass(frozen=True, slots=True)
-class Lifted:
+class AggregateInputs:
     """The values of each different expression, by place, and the parts of folds by registers, in their order.
 
     kept    what lift gave for each row, of folds that keep rows: it is called once per row
@@ -49,14 +49,14 @@ class Lifted:
     failed: Mask | None
     kept: tuple[Objects, ...] = ()
 
-    def at(self, places: Ints) -> Lifted:
+    def at(self, places: Ints) -> AggregateInputs:
         """What was taken from some rows, none of which failed."""
         arrays = tuple(array.take(pa.array(places)) for array in self.arrays)
         parts = tuple(each.at(places) for each in self.parts)
-        return Lifted(arrays, parts, None, tuple(each[places] for each in self.kept))
+        return AggregateInputs(arrays, parts, None, tuple(each[places] for each in self.kept))
 
 
-class Lifting:
+class InputEvaluator:
     """The expressions and folds of a step's aggregates."""
 
     def __init__(self, aggregates: Mapping[str, Aggregate], up: Stream) -> None:
@@ -73,7 +73,7 @@ class Lifting:
         self._computed = [lower_arrow(expr, up.schema) for expr in self.expressions]
         self.folds = {n: FoldCaller(each, up) for n, each in aggregates.items() if isinstance(each, Fold)}
         self.foldings = [
-            Folding(each, up, self.folds[name])
+            AccumulatorFold(each, up, self.folds[name])
             for name, each in aggregates.items()
             if isinstance(each, Fold) and why_python(each, up) is None
         ]
@@ -104,7 +104,7 @@ class Lifting:
         columns = [*rows.columns, *(arrays[place] for place in self._added)]
         return pa.RecordBatch.from_arrays(columns, schema=self.kept_schema)
 
-    def lift(self, batch: Batch) -> Lifted:
+    def lift(self, batch: Batch) -> AggregateInputs:
         """Compute all expressions on a batch, and try all folds on its rows."""
         evaluated = [compute(batch) for compute in self._computed]
         flags = [to_numpy(each.failed) for each in evaluated if each.failed is not None]
@@ -114,7 +114,7 @@ class Lifting:
         flags += [each.failed for each in parts if each.failed is not None]
         failed = np.logical_or.reduce(flags) if flags else None
         arrays = tuple(each.values for each in evaluated)
-        return Lifted(arrays, tuple(each.values for each in parts), failed, kept)
+        return AggregateInputs(arrays, tuple(each.values for each in parts), failed, kept)
 
     def error_context(self, values: dict[str, object]) -> ErrorContext:
         """The first aggregate that fails on a row, and why."""
@@ -135,7 +135,7 @@ class Lifting:
     def _kept(self, rows: pa.RecordBatch) -> tuple[tuple[Objects, ...], Mask]:
         """What the folds in Python lift from each row, and the rows on which one raises."""
         calls = [self.folds[name].lift for name in self.in_python]
-        kept = tuple(np.full(rows.num_rows, UNLIFTED) for _ in calls)
+        kept = tuple(np.full(rows.num_rows, NOT_LIFTED) for _ in calls)
         failed = np.zeros(rows.num_rows, np.bool_)
         for place, values in enumerate(plain_rows_of(rows)):
             try:
@@ -151,18 +151,18 @@ class Lifting:
         if isinstance(aggregate, Fold):
             who, where = f"function {name_of(aggregate.lift)}", find_definition(aggregate.lift)
             lift = self._lift_of(name, aggregate)
-            return lambda values: _caught(lift, values, who, where, Exception)
+            return lambda values: _try_row(lift, values, who, where, Exception)
         if aggregate.value is None:
             return lambda values: None
         compute, who = lower_python(aggregate.value, self._schema), f"expression {aggregate.value}"
-        return lambda values: _caught(compute, values, who, None, RowFailure)
+        return lambda values: _try_row(compute, values, who, None, RowFailure)
 
 
 def _free_name(name: str, schema: pa.Schema) -> str:
     return _free_name(f"#{name}", schema) if name in schema.names else name
 
 
-def _caught(
+def _try_row(
     call: Callable[[dict[str, object]], object],
     values: dict[str, object],
     who: str,
@@ -188,7 +188,7 @@ Places = tuple[Ints, Ints]
 """(runs, cells) of rows, as `kernels.registers` reads them."""
 
 
-class Filling:
+class AccumulatorUpdate:
     """The rows of a batch with the cells they go to; what registers share of one column is made once.
 
     cells  int64[n]     of the rows, each of which has one; need not be written where a run has its own
@@ -205,37 +205,37 @@ class Filling:
         runs: Ints | None = None,
     ) -> None:
         self._run, self._times, self._order, self._values = run, times, order, values
-        self._places = _apart(cells) if runs is None else (runs, cells)
+        self._places = _single_row_runs(cells) if runs is None else (runs, cells)
         self._written = runs is None
         self._valid_cells: dict[int, Ints] = {}
         self._ordered: dict[int, Ints] = {}
 
-    def fill(self, register: Register, state: Cells) -> None:
+    def fill(self, register: WindowAccumulator, state: Cells) -> None:
         """Add the rows to a register's cells."""
-        if register.kind is Kind.ROWS:
+        if register.kind is AccumulatorKind.ROWS:
             self._run(rows_into.count_rows, *self._places, state)
-        elif register.kind is Kind.LATEST:
+        elif register.kind is AccumulatorKind.MAX_TIME:
             self._run(rows_into.keep_max, *self._places, self._times, 0, state)
         else:
             assert register.column is not None, f"a register of kind {register.kind} is of a column"
             self._fill_column(register, register.column, state)
 
-    def _fill_column(self, register: Register, column: int, state: Cells) -> None:
-        if register.kind is Kind.COUNT:
+    def _fill_column(self, register: WindowAccumulator, column: int, state: Cells) -> None:
+        if register.kind is AccumulatorKind.COUNT:
             valid = self._values[column].valid
             if valid is not None:
-                self._run(rows_into.count_rows, *_apart(self._cells[~valid]), state)
+                self._run(rows_into.count_rows, *_single_row_runs(self._cells[~valid]), state)
             return
-        if register.kind is Kind.FOLD:
+        if register.kind is AccumulatorKind.FOLD:
             self._fold(register.rule, column, state)
             return
         places, flip = self._placed(column), register.flip
         data = self._valid(column, self._values[column].data)
-        if register.kind is Kind.MOMENTS:
+        if register.kind is AccumulatorKind.MOMENTS:
             self._run(rows_into.add_moments, *places, data, register.rule.neutral_cells(1), state)
         elif register.kind in _SUMS:
             self._run(_SUMS[register.kind], *places, data, state)
-        elif register.kind in (Kind.LAST, Kind.FIRST):
+        elif register.kind in (AccumulatorKind.LAST, AccumulatorKind.FIRST):
             times, order = self._valid(column, self._times), self._valid(column, self._order)
             self._run(rows_into.keep_latest, *places, times, order, data, flip, state)
         else:
@@ -254,13 +254,13 @@ class Filling:
         """Combine parts into their cells, lifting them in the same loop where that can be compiled."""
         values, at = self._values[column], np.zeros(1, np.int64)
         cells, loop, given = self._of_valid(column), build_add_loop(rule), None
-        if isinstance(values, Unlifted) and build_cells_loop(values.of).compiles:
+        if isinstance(values, FoldColumns) and build_cells_loop(values.of).compiles:
             loop, given = build_cells_loop(values.of), values.columns
         given = (values.data.reshape(-1, rule.width),) if given is None else given
         try:
-            with under(rule, at):
+            with catch_combine(rule, at):
                 self._run(loop, cells, *(self._valid(column, each) for each in given), state, at)
-        except CombineFailed as failed:
+        except CombineFailure as failed:
             if values.valid is not None and failed.place is not None:
                 failed.place = int(np.flatnonzero(values.valid)[failed.place])
             raise
@@ -275,7 +275,9 @@ class Filling:
 
     def _placed(self, column: int) -> Places:
         """The places of the rows whose value is not null."""
-        return self._places if self._values[column].valid is None else _apart(self._of_valid(column))
+        return (
+            self._places if self._values[column].valid is None else _single_row_runs(self._of_valid(column))
+        )
 
     def _of_valid(self, column: int) -> Ints:
         if column not in self._valid_cells:
@@ -287,23 +289,23 @@ class Filling:
         return array if valid is None else array[valid]
 
 
-def _apart(cells: Ints) -> Places:
+def _single_row_runs(cells: Ints) -> Places:
     """Rows that go each by its cell."""
     return rows_into.single_run(len(cells)), cells
 
 
-def counts_of(register: Register, state: Cells, n_rows: Cells) -> Cells:
+def to_counts(register: WindowAccumulator, state: Cells, n_rows: Cells) -> Cells:
     """The register's cells as others read them: of COUNT the rows less the nulls."""
-    return np.asarray(n_rows - state) if register.kind is Kind.COUNT else state
+    return np.asarray(n_rows - state) if register.kind is AccumulatorKind.COUNT else state
 
 
-_SUMS: dict[Kind, Loop] = {
-    Kind.INT_SUM: rows_into.sum_ints,
-    Kind.FLOAT_SUM: rows_into.sum_floats,
+_SUMS: dict[AccumulatorKind, Loop] = {
+    AccumulatorKind.INT_SUM: rows_into.sum_ints,
+    AccumulatorKind.FLOAT_SUM: rows_into.sum_floats,
 }
-_EXTREMES: dict[Kind, Loop] = {
-    Kind.MOST: rows_into.keep_max,
-    Kind.LEAST: rows_into.keep_max,
-    Kind.MOST_OF: rows_into.count_max,
-    Kind.LEAST_OF: rows_into.count_max,
+_EXTREMES: dict[AccumulatorKind, Loop] = {
+    AccumulatorKind.MAX: rows_into.keep_max,
+    AccumulatorKind.MIN: rows_into.keep_max,
+    AccumulatorKind.MAX_COUNT: rows_into.count_max,
+    AccumulatorKind.MIN_COUNT: rows_into.count_max,
 }

@@ -19,11 +19,11 @@ from penstock.kernels.windows.folds import build_keyed_loop, build_single_loop
 from penstock.kernels.windows.ring import Rings
 from penstock.kernels.windows.slice_loop import MIN_RING_CELLS
 from penstock.kernels.windows.sums import sum_keyed, sum_single
-from penstock.stages.policy import SMALL, Pace
+from penstock.stages.policy import JitPolicy
 from penstock.stages.rows.batch import Ints
-from penstock.stages.window.accumulators import Kind, Register
-from penstock.stages.window.folds import Unlifted, among, under
-from penstock.stages.window.inputs import Filling, Run
+from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
+from penstock.stages.window.folds import FoldColumns, catch_combine, locate_row
+from penstock.stages.window.inputs import AccumulatorUpdate, Run
 from penstock.stages.window.store import Values
 from penstock.timing.slices import Slicing
 
@@ -33,7 +33,7 @@ class FoldPass:
     """The rows of a batch and the rule of the only register beside their number."""
 
     rule: Rule
-    rows: Unlifted
+    rows: FoldColumns
 
     def run(
         self, run: Run, row: int, slots: Ints | None, times: Ints, room: tuple[Any, ...], cells: list[Cells]
@@ -43,25 +43,27 @@ class FoldPass:
         loop = build_single_loop(of) if slots is None else build_keyed_loop(of)
         given = (*(() if slots is None else (slots,)), times, *self.rows.columns, row)
         into = (cells[0].reshape(-1), cells[1], at)
-        with among(slots, times), under(self.rule, at):
+        with locate_row(slots, times), catch_combine(self.rule, at):
             return int(run(loop, *given, *room, *into, work=len(times) - row))
 
 
-def fold_pass(registers: Sequence[Register], values: Sequence[Values], *, keyed: bool) -> FoldPass | None:
+def plan_fold_pass(
+    registers: Sequence[WindowAccumulator], values: Sequence[Values], *, keyed: bool
+) -> FoldPass | None:
     """The pass that does everything for these rows, if one does.
 
     Counts of columns without nulls are nothing to do: they are kept as the number of nulls.
     """
-    folds = [each for each in registers[1:] if each.kind is Kind.FOLD]
-    others = [each for each in registers[1:] if each.kind is not Kind.FOLD]
+    folds = [each for each in registers[1:] if each.kind is AccumulatorKind.FOLD]
+    others = [each for each in registers[1:] if each.kind is not AccumulatorKind.FOLD]
     if len(folds) != 1 or registers[1] is not folds[0] or folds[0].column is None:
         return None
-    if any(each.kind is not Kind.COUNT or each.column is None for each in others):
+    if any(each.kind is not AccumulatorKind.COUNT or each.column is None for each in others):
         return None
     if any(each.column is None or values[each.column].valid is not None for each in registers[1:]):
         return None
     rows = values[folds[0].column]
-    if not isinstance(rows, Unlifted):
+    if not isinstance(rows, FoldColumns):
         return None
     loop = build_keyed_loop(rows.of) if keyed else build_single_loop(rows.of)
     return FoldPass(folds[0].rule, rows) if loop.compiles else None
@@ -82,7 +84,13 @@ class SumPass:
     arena: Arena
 
     def run(
-        self, pace: Pace, row: int, slots: Ints | None, times: Ints, room: Sequence[Any], cells: Sequence[Any]
+        self,
+        pace: JitPolicy,
+        row: int,
+        slots: Ints | None,
+        times: Ints,
+        room: Sequence[Any],
+        cells: Sequence[Any],
     ) -> int:
         """Count and sum from `row` on, as far as there is room; give the row it stopped at."""
         flat = (cells[0].reshape(-1), cells[1].reshape(-1))
@@ -100,16 +108,20 @@ class SumPass:
         return stopped
 
 
-def sum_pass(
-    registers: Sequence[Register], values: Sequence[Values], rings: Rings, arena: Arena, slots: Ints | None
+def plan_sum_pass(
+    registers: Sequence[WindowAccumulator],
+    values: Sequence[Values],
+    rings: Rings,
+    arena: Arena,
+    slots: Ints | None,
 ) -> SumPass | None:
     """A pass that does everything, or None where there is more to do than to count and sum one column.
 
     Counts of columns without nulls are nothing to do: they are kept as the number of nulls.
     """
-    if len(registers) < 2 or registers[1].kind is not Kind.FLOAT_SUM:
+    if len(registers) < 2 or registers[1].kind is not AccumulatorKind.FLOAT_SUM:
         return None
-    if any(register.kind is not Kind.COUNT for register in registers[2:]):
+    if any(register.kind is not AccumulatorKind.COUNT for register in registers[2:]):
         return None
     columns = [register.column for register in registers[1:]]
     if any(column is None or values[column].valid is not None for column in columns):
@@ -135,16 +147,20 @@ GLANCE = 64
 """One row of so many is looked at where a guess will do."""
 
 
-class SliceCells:
+class SliceAccumulators:
     """The registers of every slot's slices; the first register counts rows."""
 
-    def __init__(self, slicing: Slicing, registers: Sequence[Register], small: int = SMALL) -> None:
-        assert registers[0].kind is Kind.ROWS, "only slices with rows count, so rows are counted first"
+    def __init__(
+        self, slicing: Slicing, registers: Sequence[WindowAccumulator], compile_after: int | None = None
+    ) -> None:
+        assert registers[0].kind is AccumulatorKind.ROWS, (
+            "only slices with rows count, so rows are counted first"
+        )
         self.arena = Arena([register.rule for register in registers])
-        self.arena.is_neutral = [register.kind is Kind.COUNT for register in registers]
+        self.arena.is_neutral = [register.kind is AccumulatorKind.COUNT for register in registers]
         self.rings = Rings(self.arena, slicing.longest)
         self._slicing, self._registers = slicing, tuple(registers)
-        self.run = Pace(small)
+        self.run = JitPolicy(compile_after)
         self._offsets = np.array(slicing.offsets, np.int64)
         self._late = np.zeros(1, np.int64)
 
@@ -160,7 +176,7 @@ class SliceCells:
         values: Sequence[Values] = (),
         order: Ints | None = None,
         open_from: int = placing.MIN_ID,
-    ) -> Added:
+    ) -> AddResult:
         """Add rows to their slices, but for those before `open_from`.
 
         Without slots all rows are of slot 0. `order` is the place among rows of equal time.
@@ -185,7 +201,7 @@ class SliceCells:
                 least = min(least, int(times[row:stop].min()))
                 self._add_chunk(rows.part(row, stop), row, open_from)
             row = stop
-        return Added(self._late[1 : self._late[0] + 1].copy(), least)
+        return AddResult(self._late[1 : self._late[0] + 1].copy(), least)
 
     def _note_nulls(self, values: Sequence[Values]) -> None:
         """Nulls are counted, so that where none has come yet there is nothing to clear or to combine."""
@@ -238,8 +254,8 @@ class SliceCells:
 
     def _one_pass(self, values: Sequence[Values], slots: Ints | None) -> SumPass | FoldPass | None:
         """A loop that does all there is to do, if there is one."""
-        summing = sum_pass(self._registers, values, self.rings, self.arena, slots)
-        return summing or fold_pass(self._registers, values, keyed=slots is not None)
+        summing = plan_sum_pass(self._registers, values, self.rings, self.arena, slots)
+        return summing or plan_fold_pass(self._registers, values, keyed=slots is not None)
 
     def _pass(self, row: int, rows: _Rows, whole: SumPass | FoldPass, open_from: int) -> tuple[int, int]:
         """Everything in one pass from `row` on, as far as there is room: where it stopped, the least time."""
@@ -312,13 +328,15 @@ class SliceCells:
         if not len(cells):
             return
         order = np.zeros(len(cells), np.int64) if rows.order is None else rows.order
-        filling = Filling(self.run, cells, rows.times, np.ascontiguousarray(order), rows.values, runs)
-        with among(rows.slots, rows.times):
+        filling = AccumulatorUpdate(
+            self.run, cells, rows.times, np.ascontiguousarray(order), rows.values, runs
+        )
+        with locate_row(rows.slots, rows.times):
             for register, state in zip(self._registers, self.arena.cells, strict=True):
                 filling.fill(register, state)
 
 
-class Added(NamedTuple):
+class AddResult(NamedTuple):
     """What became of rows: the places of those that came too late, and the least time of all."""
 
     late: Ints

@@ -23,15 +23,15 @@ from penstock.stages.keys.slots import KeySlots
 from penstock.stages.rows.arrays import build_column, build_time_column
 from penstock.stages.rows.batch import Batch, Ints
 from penstock.stages.stage import Site
-from penstock.stages.window.accumulators import DoesNotFit, Lowered, LoweredSketch
-from penstock.stages.window.folds import Whose
-from penstock.stages.window.inputs import Lifting
-from penstock.stages.window.store import UNLIFTED, Left, Objects, picked
+from penstock.stages.window.accumulators import AggregatePlan, SketchPlan, SumOverflow
+from penstock.stages.window.folds import WindowRef
+from penstock.stages.window.inputs import InputEvaluator
+from penstock.stages.window.store import NOT_LIFTED, ClosedWindows, Objects, select_windows
 
 _FEW = 1 << 16
 
 
-def in_order_of_end(left: Left) -> Ints | None:
+def result_order(left: ClosedWindows) -> Ints | None:
     """The order of results, by (end, start, kind, index, slot); None where they stand so already.
 
     Stores mostly give windows slot by slot, each slot's in order. Where every slot has the same windows, as
@@ -50,24 +50,28 @@ def in_order_of_end(left: Left) -> Ints | None:
         step = np.gcd.reduce(since)
         if since.max() // step < _FEW and (left.ends - left.starts == left.ends[0] - left.starts[0]).all():
             return np.argsort((since // step).astype(np.uint16), kind="stable")
-    return np.lexsort((left.slots, index_of(left), left.kinds, left.starts, left.ends))
+    return np.lexsort((left.slots, window_index(left), left.kinds, left.starts, left.ends))
 
 
-def at(left: Left, windows: Ints) -> Left:
+def bounds_at(left: ClosedWindows, windows: Ints) -> ClosedWindows:
     """Where and when some of the windows are."""
-    return picked(Left(left.kinds, left.slots, left.starts, left.ends, left.times, left.index), windows)
+    return select_windows(
+        ClosedWindows(left.kinds, left.slots, left.starts, left.ends, left.times, left.index), windows
+    )
 
 
-def joined(lefts: Sequence[Left]) -> Left:
+def concat_windows(lefts: Sequence[ClosedWindows]) -> ClosedWindows:
     """Where and when the windows of several shelves are; index -1 for those that are not count windows."""
     if len(lefts) == 1:
         return lefts[0]
     names = ("kinds", "slots", "starts", "ends", "times")
     kinds, slots, starts, ends, times = (np.concatenate([getattr(left, n) for left in lefts]) for n in names)
-    return Left(kinds, slots, starts, ends, times, np.concatenate([index_of(left) for left in lefts]))
+    return ClosedWindows(
+        kinds, slots, starts, ends, times, np.concatenate([window_index(left) for left in lefts])
+    )
 
 
-def index_of(left: Left) -> Ints:
+def window_index(left: ClosedWindows) -> Ints:
     """The number of each count window among those of its key; -1 for other windows."""
     return np.full(len(left.slots), -1, np.int64) if left.index is None else left.index
 
@@ -79,14 +83,14 @@ def index_of(left: Left) -> Ints:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class ResultColumns:
     """What became of some windows: result columns, and how many rows each window gave (None: one each)."""
 
     columns: list[pa.Array]
     counts: Ints | None = None
 
 
-class Results:
+class ResultBuilder:
     """Makes the result rows of one step."""
 
     def __init__(
@@ -94,8 +98,8 @@ class Results:
         op: Windows,
         up: Stream,
         *,
-        lowered: dict[str, Lowered | LoweredSketch],
-        lifting: Lifting,
+        lowered: dict[str, AggregatePlan | SketchPlan],
+        lifting: InputEvaluator,
         keys: KeySlots,
         site: Site,
     ) -> None:
@@ -107,31 +111,31 @@ class Results:
         self._apply = ApplyCaller(op.function, up) if op.function is not None else None
         self._labels = from_list([label for label, _ in self._resolved.windows], pa.string())
 
-    def batch(self, lefts: Sequence[Left], *, final: bool) -> Batch | None:
+    def batch(self, lefts: Sequence[ClosedWindows], *, final: bool) -> Batch | None:
         """The results of windows, per key by (window_end, window_start); None if there are none."""
         lefts = [left for left in lefts if len(left.slots)]
         if not lefts:
             return None
-        with _named(self._site):
+        with _name_step(self._site):
             return self._batch(lefts, final=final)
 
-    def _batch(self, lefts: Sequence[Left], *, final: bool) -> Batch | None:
+    def _batch(self, lefts: Sequence[ClosedWindows], *, final: bool) -> Batch | None:
         made = [self._made(left) for left in lefts]
-        all_ = joined(lefts)
-        order = in_order_of_end(all_)
-        columns = [_one_after_another(parts) for parts in zip(*(each.columns for each in made), strict=True)]
+        all_ = concat_windows(lefts)
+        order = result_order(all_)
+        columns = [_concat_columns(parts) for parts in zip(*(each.columns for each in made), strict=True)]
         if self._apply is None and order is None:
             return Batch(self._rows(all_, columns, final=final), all_.times)
         order = np.arange(len(all_.slots)) if order is None else order
         if self._apply is None:
-            places, there = from_numpy(order), at(all_, order)
+            places, there = from_numpy(order), bounds_at(all_, order)
             taken = [pc.take(column, places) for column in columns]
             return Batch(self._rows(there, taken, final=final), there.times)
         counts = np.concatenate([each.counts for each in made if each.counts is not None])
         return self._several(all_, order, columns, counts, final=final)
 
     def _several(
-        self, all_: Left, order: Ints, columns: list[pa.Array], counts: Ints, *, final: bool
+        self, all_: ClosedWindows, order: Ints, columns: list[pa.Array], counts: Ints, *, final: bool
     ) -> Batch | None:
         """Windows that gave any number of rows; the place among siblings is their order."""
         starts = np.cumsum(counts) - counts
@@ -142,28 +146,28 @@ class Results:
         sibling = np.arange(len(windows)) - first
         taken = [column.take(pa.array(starts[windows] + sibling)) for column in columns]
         alone = counts[windows] == 1
-        rows = self._rows(at(all_, windows), taken, final=final)
+        rows = self._rows(bounds_at(all_, windows), taken, final=final)
         return Batch(rows, all_.times[windows], (np.where(alone, -1, sibling),))
 
-    def _rows(self, left: Left, columns: list[pa.Array], *, final: bool) -> pa.RecordBatch:
+    def _rows(self, left: ClosedWindows, columns: list[pa.Array], *, final: bool) -> pa.RecordBatch:
         """Result rows: the window of each, and its result columns."""
         whole = self._keys.columns_of(left.slots)
         whole += [self._labels.take(pa.array(left.kinds))] if self._resolved.labelled else []
         whole += [build_time_column(left.starts, self._time), build_time_column(left.ends, self._time)]
         if self._resolved.counted:
-            index = index_of(left)
+            index = window_index(left)
             whole += [build_column(index, pa.int64(), index < 0)]
         whole += columns
         whole += [pa.repeat(pa.scalar(final), len(left.slots))] if self._resolved.early is not None else []
         return pa.RecordBatch.from_arrays(whole, schema=self._schema)
 
-    def _made(self, left: Left) -> Made:
+    def _made(self, left: ClosedWindows) -> ResultColumns:
         if self._apply is not None:
             return self._applied(left, self._apply)
         aggregates = self._op.aggregates or {}
-        return Made([self._column(name, aggregate, left) for name, aggregate in aggregates.items()])
+        return ResultColumns([self._column(name, aggregate, left) for name, aggregate in aggregates.items()])
 
-    def _column(self, name: str, aggregate: Aggregate, left: Left) -> pa.Array:
+    def _column(self, name: str, aggregate: Aggregate, left: ClosedWindows) -> pa.Array:
         try:
             if name in self._lowered:
                 return self._lowered[name].of(left)
@@ -171,13 +175,13 @@ class Results:
                 return self._folded(name, aggregate, left)
             assert left.members is not None, "aggregates that are not lowered have rows"
             assert aggregate.value is not None, "aggregates of rows are lowered"
-            from penstock.stages.window.row_store import from_rows, segments
+            from penstock.stages.window.row_store import aggregate_rows, window_segments
 
-            found = segments(left.members, self._lifting.column_name(aggregate.value))
-            return from_rows(aggregate, found, aggregate.type(self._up))
+            found = window_segments(left.members, self._lifting.column_name(aggregate.value))
+            return aggregate_rows(aggregate, found, aggregate.type(self._up))
         except WindowFunctionFailure as cause:
             raise cause.error(self._place(left, cause.place)).at(self._site.step, self._site.where) from cause
-        except DoesNotFit as cause:
+        except SumOverflow as cause:
             raise EngineError(
                 f"{aggregate} of {self._place(left, cause.place)} does not fit its type",
                 step=self._site.step,
@@ -186,7 +190,7 @@ class Results:
                 hint='cast the value first, e.g. .cast("float64"), or use a shorter window',
             ) from cause
 
-    def _folded(self, name: str, fold: Fold, left: Left) -> pa.Array:
+    def _folded(self, name: str, fold: Fold, left: ClosedWindows) -> pa.Array:
         calls = self._lifting.folds[name]
         results = []
         parts = self._parts(name, left)
@@ -197,12 +201,12 @@ class Results:
             results.append(calls.result(mine, partial(self._place, left, place)))
         return from_plain(results, fold.type(self._up))
 
-    def _parts(self, name: str, left: Left) -> Objects:
+    def _parts(self, name: str, left: ClosedWindows) -> Objects:
         """What lift gave for each kept row; those from a snapshot are lifted now."""
         assert left.members is not None, "folds in Python have rows"
         lifted, rows = left.members.lifted, left.members.rows
-        parts = lifted[self._lifting.in_python.index(name)] if lifted else np.full(rows.num_rows, UNLIFTED)
-        unknown = np.flatnonzero([part is UNLIFTED for part in parts])
+        parts = lifted[self._lifting.in_python.index(name)] if lifted else np.full(rows.num_rows, NOT_LIFTED)
+        unknown = np.flatnonzero([part is NOT_LIFTED for part in parts])
         if len(unknown):
             parts = parts.copy()
             plain = plain_rows_of(rows.select(self._up.schema.names).take(pa.array(unknown)))
@@ -210,43 +214,43 @@ class Results:
                 parts[place] = self._lifting.folds[name].lift(values)
         return parts
 
-    def _applied(self, left: Left, calls: ApplyCaller) -> Made:
+    def _applied(self, left: ClosedWindows, calls: ApplyCaller) -> ResultColumns:
         given = []
-        for place, rows in enumerate(_members(left, self._up)):
+        for place, rows in enumerate(_plain_window_rows(left, self._up)):
             this = self._this(left, place)
             given.append(calls.rows(rows, this, partial(self._place, left, place)))
         flat = [row for rows in given for row in rows]
         columns = [from_plain([row[field.name] for row in flat], field.type) for field in calls.schema]
-        return Made(columns, np.array([len(rows) for rows in given], np.int64))
+        return ResultColumns(columns, np.array([len(rows) for rows in given], np.int64))
 
-    def _this(self, left: Left, place: int) -> ThisWindow:
+    def _this(self, left: ClosedWindows, place: int) -> ThisWindow:
         """The window as the user sees it."""
         bounds = build_time_column(np.array([left.starts[place], left.ends[place]]), self._time)
-        start, end = (_shown(value, self._time.type) for value in to_plain(bounds))
+        start, end = (_to_user_value(value, self._time.type) for value in to_plain(bounds))
         key = self._key_of(int(left.slots[place]))
         index = None if left.index is None else int(left.index[place])
         return ThisWindow(start, end, index, self._resolved.windows[int(left.kinds[place])][0], key)
 
     def _key_of(self, slot: int) -> tuple[object, ...]:
         columns = self._keys.columns_of(np.array([slot], np.int64))
-        return tuple(_shown(to_plain(column)[0], column.type) for column in columns)
+        return tuple(_to_user_value(to_plain(column)[0], column.type) for column in columns)
 
-    def _place(self, left: Left, place: int) -> str:
+    def _place(self, left: ClosedWindows, place: int) -> str:
         """A window for an error message: which kind, its bounds, its key."""
         window = self._resolved.windows[int(left.kinds[place])][1]
         bounds = int(left.starts[place]), int(left.ends[place])
-        return self.place_of(Whose(int(left.slots[place]), window, *bounds))
+        return self.place_of(WindowRef(int(left.slots[place]), window, *bounds))
 
-    def place_of(self, whose: Whose) -> str:
+    def place_of(self, whose: WindowRef) -> str:
         """A window for an error message: which kind, its bounds, its key."""
         bounds = build_time_column(np.array([whose.start, whose.end]), self._time)
-        start, end = (_shown(value, self._time.type) for value in to_plain(bounds))
+        start, end = (_to_user_value(value, self._time.type) for value in to_plain(bounds))
         key = self._key_of(whose.slot)
         named = ", ".join(f"{name}={value!r}" for name, value in zip(self._up.key, key, strict=True))
         return f"window {whose.window} from {start} to {end}" + (f" of key {named}" if named else "")
 
 
-class _named:
+class _name_step:
     """Fills the step's name into errors of users' functions, and of times that their column cannot hold."""
 
     def __init__(self, site: Site) -> None:
@@ -260,7 +264,7 @@ class _named:
             error.at(self._site.step, self._site.where)
 
 
-def _members(left: Left, up: Stream) -> list[list[dict[str, object]]]:
+def _plain_window_rows(left: ClosedWindows, up: Stream) -> list[list[dict[str, object]]]:
     """The input's rows of each window, as plain values; each kept row is made plain once."""
     assert left.members is not None, "functions of windows have rows"
     kept = plain_rows_of(left.members.rows.select(up.schema.names))
@@ -269,11 +273,11 @@ def _members(left: Left, up: Stream) -> list[list[dict[str, object]]]:
     return [[kept[place] for place in places[start:end]] for start, end in pairwise(bounds)]
 
 
-def _one_after_another(parts: Sequence[pa.Array]) -> pa.Array:
+def _concat_columns(parts: Sequence[pa.Array]) -> pa.Array:
     return parts[0] if len(parts) == 1 else pa.concat_arrays(list(parts))
 
 
-def _shown(value: object, type_: pa.DataType) -> object:
+def _to_user_value(value: object, type_: pa.DataType) -> object:
     """A value as the user sees it, or as it is stored where a datetime cannot hold it."""
     try:
         return to_python(value, type_)

@@ -32,10 +32,20 @@ from penstock.stages.rows.store import (
     rows_of_slots,
     rows_to_snapshot,
 )
-from penstock.stages.sketches.hll import Distinct, coupons_of
-from penstock.stages.sketches.kll import Ranks
-from penstock.stages.window.accumulators import DoesNotFit, counted
-from penstock.stages.window.store import ENDED, NEVER, Arriving, Fate, Fates, Left, Members, Saved, nothing
+from penstock.stages.sketches.hll import HllSketch, hash_coupons
+from penstock.stages.sketches.kll import KllSketch
+from penstock.stages.window.accumulators import SumOverflow, value_counts
+from penstock.stages.window.store import (
+    ENDED,
+    NEVER,
+    ClosedWindows,
+    Decision,
+    Decisions,
+    InputRows,
+    StateBatches,
+    WindowRows,
+    no_ints,
+)
 from penstock.timing.slices import closed_windows_of, first_open
 from penstock.timing.windows import TimeWindow
 
@@ -43,7 +53,7 @@ FRESH, SHOWN = 1, 0
 """What is written in a kept row's ticket: whether it came since windows were last shown early."""
 
 
-class KeptRows:
+class RowStore:
     """Time windows of several kinds with their rows, for all keys.
 
     Each watermark given to `take` is the one that `leave` was last given.
@@ -59,8 +69,7 @@ class KeptRows:
         """How many kinds of window."""
         return len(self._windows)
 
-    @property
-    def why(self) -> tuple[str, ...]:
+    def explain(self) -> tuple[str, ...]:
         """How windows are put together."""
         return tuple(f"{window}: rows are kept until their last window leaves" for window in self._windows)
 
@@ -69,23 +78,23 @@ class KeptRows:
         """The memory held."""
         return self._rows.nbytes
 
-    def holds(self, slots: Ints) -> Mask:
+    def has_state(self, slots: Ints) -> Mask:
         """Which slots have rows that an open window needs."""
         return self._rows.holds(slots)
 
-    def take(self, arriving: Arriving, watermark: int) -> tuple[Fates, Ints]:
+    def add(self, arriving: InputRows, watermark: int) -> tuple[Decisions, Ints]:
         """Keep the rows that lie in some open window; (fates, misses) per kind and row."""
         assert watermark == self._left_to or not len(self._rows), "windows leave before more rows are taken"
         self._left_to = max(self._left_to, watermark)
-        fates, misses = judge(self._windows, self._lateness, arriving.times, watermark)
-        taken = (fates == Fate.TAKEN).any(axis=0)
+        fates, misses = decide_rows(self._windows, self._lateness, arriving.times, watermark)
+        taken = (fates == Decision.TAKEN).any(axis=0)
         rows = arriving if taken.all() else arriving.at(np.flatnonzero(taken))
         fresh = np.full(len(rows.slots), FRESH, np.int64)
-        kept = Arriving(rows.slots, rows.times, rows.order, rows=rows.rows, tickets=fresh, lifted=rows.lifted)
+        kept = InputRows(rows.slots, rows.times, rows.order, rows=rows.rows, tags=fresh, lifted=rows.lifted)
         self._rows.add(kept)
         return fates, misses
 
-    def leave(self, watermark: int, *, ended: bool = False) -> Left:
+    def close(self, watermark: int, *, ended: bool = False) -> ClosedWindows:
         """Every window with end + lateness <= watermark, and the rows that no other window needs."""
         after, upto = self._left_to - self._lateness, watermark - self._lateness
         self._left_to = max(self._left_to, watermark)
@@ -95,36 +104,40 @@ class KeptRows:
         gone = self._rows.pull(below=open_from)
         return left if gone is None else replace(left, touched=np.unique(gone.slots))
 
-    def early(self) -> Left:
+    def fire_early(self) -> ClosedWindows:
         """The open windows that have got rows since they were last shown."""
         left = self._given(self._rows.find(), self._left_to - self._lateness, ENDED, only_fresh=True)
         shown = self._rows.pull()
         if shown is not None:
-            self._rows.add(replace(shown, tickets=np.full(len(shown.slots), SHOWN, np.int64)))
+            self._rows.add(replace(shown, tags=np.full(len(shown.slots), SHOWN, np.int64)))
         return left
 
-    def _given(self, rows: Arriving | None, after: int, upto: int, *, only_fresh: bool = False) -> Left:
+    def _given(
+        self, rows: InputRows | None, after: int, upto: int, *, only_fresh: bool = False
+    ) -> ClosedWindows:
         """The windows of some rows with after < end <= upto."""
         if rows is None:
-            none = nothing()
-            return Left(none, none, none, none, none, members=no_members(self._schema))
+            none = no_ints()
+            return ClosedWindows(none, none, none, none, none, members=no_members(self._schema))
         order = sort_indices([rows.slots, rows.times, *rows.order], rows.rows)
         slots, times = rows.slots[order], rows.times[order]
         kinds, starts, lo, hi = windows_between(self._windows, slots, times, after, upto)
         if only_fresh:
-            assert rows.tickets is not None, "kept rows say whether they are fresh"
-            n_fresh = np.append(0, np.cumsum(rows.tickets[order] == FRESH))
+            assert rows.tags is not None, "kept rows say whether they are fresh"
+            n_fresh = np.append(0, np.cumsum(rows.tags[order] == FRESH))
             chosen = n_fresh[hi] > n_fresh[lo]
             kinds, starts, lo, hi = kinds[chosen], starts[chosen], lo[chosen], hi[chosen]
         ends = starts + np.array([window.size for window in self._windows], np.int64)[kinds]
-        return Left(kinds, slots[lo], starts, ends, ends - 1, members=members_of_ranges(rows, order, lo, hi))
+        return ClosedWindows(
+            kinds, slots[lo], starts, ends, ends - 1, members=members_of_ranges(rows, order, lo, hi)
+        )
 
-    def export(self, slots: Ints) -> Saved:
+    def export(self, slots: Ints) -> StateBatches:
         """The kept rows of these slots."""
         rows = rows_to_snapshot(self._rows.find(rows_of_slots(slots)), slots)
         return {"rows": rows.append_column("left_to", pa.array(np.full(rows.num_rows, self._left_to)))}
 
-    def load(self, saved: Saved, slots: Ints) -> None:
+    def load(self, saved: StateBatches, slots: Ints) -> None:
         """Take up exported rows: what was at place i now belongs to slots[i]."""
         rows = rows_from_snapshot(saved["rows"], slots)
         if rows is not None:
@@ -132,15 +145,17 @@ class KeptRows:
             self._rows.add(rows)
 
 
-def judge(windows: Sequence[TimeWindow], lateness: int, times: Ints, watermark: int) -> tuple[Fates, Ints]:
+def decide_rows(
+    windows: Sequence[TimeWindow], lateness: int, times: Ints, watermark: int
+) -> tuple[Decisions, Ints]:
     """What each kind of window says to each row, and how many of its windows the row has missed."""
-    fates = np.full((len(windows), len(times)), Fate.TAKEN, np.uint8)
+    fates = np.full((len(windows), len(times)), Decision.TAKEN, np.uint8)
     misses = np.zeros((len(windows), len(times)), np.int64)
     for kind, window in enumerate(windows):
         n_windows = times // window.every - _first_start(window, times) + 1
         misses[kind] = closed_windows_of(window, times, watermark, lateness)
-        fates[kind, misses[kind] == n_windows] = Fate.LATE
-        fates[kind, n_windows == 0] = Fate.GAP
+        fates[kind, misses[kind] == n_windows] = Decision.LATE
+        fates[kind, n_windows == 0] = Decision.GAP
     return fates, misses
 
 
@@ -222,7 +237,7 @@ class Segments:
         return self.values.take(pa.array(places, pa.int64(), mask=self.empty))
 
 
-def segments(members: Members, column: str) -> Segments:
+def window_segments(members: WindowRows, column: str) -> Segments:
     """What windows have of a column."""
     values = members.rows.column(column).take(pa.array(members.places))
     if values.null_count == 0:
@@ -232,12 +247,12 @@ def segments(members: Members, column: str) -> Segments:
     return Segments(values.drop_null(), before[members.offsets])
 
 
-def from_rows(aggregate: spec.Aggregate, found: Segments, type_: pa.DataType) -> pa.Array:
+def aggregate_rows(aggregate: spec.Aggregate, found: Segments, type_: pa.DataType) -> pa.Array:
     """The results of an aggregate of values, one per window."""
-    return RULES[type(aggregate)](aggregate, found, type_)
+    return AGGREGATORS[type(aggregate)](aggregate, found, type_)
 
 
-Rule = Callable[[Any, Segments, pa.DataType], pa.Array]
+Aggregator = Callable[[Any, Segments, pa.DataType], pa.Array]
 
 
 def _count(_: spec.Count, found: Segments, type_: pa.DataType) -> pa.Array:
@@ -260,9 +275,9 @@ def _extreme(aggregate: spec.Aggregate, found: Segments, type_: pa.DataType) -> 
     return _extremes(aggregate, found)[0]
 
 
-def _extreme_counted(aggregate: spec.Aggregate, found: Segments, type_: pa.DataType) -> pa.Array:
+def _extreme_count(aggregate: spec.Aggregate, found: Segments, type_: pa.DataType) -> pa.Array:
     values, n_equal = _extremes(aggregate, found)
-    return counted(values, n_equal, found.empty)
+    return value_counts(values, n_equal, found.empty)
 
 
 def _extremes(aggregate: spec.Aggregate, found: Segments) -> tuple[pa.Array, Ints]:
@@ -284,7 +299,7 @@ def _sum(_: spec.Sum, found: Segments, type_: pa.DataType) -> pa.Array:
         for value in part.to_pylist():
             total = _WIDE.add(total, value)
         if len(total.as_tuple().digits) > _DIGITS:
-            raise DoesNotFit(place, f"the exact sum is {total}, which has more than {_DIGITS} digits")
+            raise SumOverflow(place, f"the exact sum is {total}, which has more than {_DIGITS} digits")
         totals.append(total if len(part) else None)
     return from_plain(totals, type_)
 
@@ -297,25 +312,25 @@ def _mean(_: spec.Mean, found: Segments, type_: pa.DataType) -> pa.Array:
 
 
 def _approx_distinct(_: spec.ApproxDistinct, found: Segments, type_: pa.DataType) -> pa.Array:
-    summaries = Distinct.added([None] * len(found.counts), found.windows, coupons_of(found.values))
+    summaries = HllSketch.added([None] * len(found.counts), found.windows, hash_coupons(found.values))
     return pa.array([summary.estimate() for summary in summaries], type_)
 
 
 def _quantile(aggregate: spec.Quantile, found: Segments, type_: pa.DataType) -> pa.Array:
     values = encode_column(found.values, Form.FLOAT).data
-    summaries = Ranks.added([None] * len(found.counts), found.windows, values)
+    summaries = KllSketch.added([None] * len(found.counts), found.windows, values)
     return pa.array([summary.quantile(aggregate.q) for summary in summaries], type_)
 
 
-RULES: dict[type[spec.Aggregate], Rule] = {
+AGGREGATORS: dict[type[spec.Aggregate], Aggregator] = {
     spec.Count: _count,
     spec.Collect: _collect,
     spec.First: _first,
     spec.Last: _last,
     spec.Min: _extreme,
     spec.Max: _extreme,
-    spec.MinCount: _extreme_counted,
-    spec.MaxCount: _extreme_counted,
+    spec.MinCount: _extreme_count,
+    spec.MaxCount: _extreme_count,
     spec.Sum: _sum,
     spec.Mean: _mean,
     spec.ApproxDistinct: _approx_distinct,

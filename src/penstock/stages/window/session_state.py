@@ -15,10 +15,10 @@ import pyarrow as pa
 from penstock.kernels.windows.accumulate import RULES, Cells, Rule
 from penstock.kernels.windows.sessions import NO_SESSION, assign_sessions, build_merge_loop
 from penstock.stages.rows.batch import Ints, Mask
-from penstock.stages.window.accumulators import Kind, Register
-from penstock.stages.window.folds import CombineFailed, under
-from penstock.stages.window.inputs import Filling, Run, counts_of
-from penstock.stages.window.store import Arriving
+from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
+from penstock.stages.window.folds import CombineFailure, catch_combine
+from penstock.stages.window.inputs import AccumulatorUpdate, Run, to_counts
+from penstock.stages.window.store import InputRows
 
 SMALLEST = 16
 
@@ -55,7 +55,7 @@ class OpenSessions:
         """The open sessions of some slots."""
         return np.flatnonzero((self.slots != NO_SESSION) & np.isin(self.slots, slots))
 
-    def holds(self, slots: Ints) -> Mask:
+    def has_state(self, slots: Ints) -> Mask:
         """Which slots have an open session."""
         known = slots < len(self._newest)
         held = np.zeros(len(slots), np.bool_)
@@ -139,14 +139,16 @@ def _room(needed: int) -> int:
 # Registers of numbered things: a cell per register and number, for stores that do not cut time in slices.
 
 
-class CellRoom:
+class SessionAccumulators:
     """The cells of some registers. Invariant: cells that are not in use are neutral."""
 
-    def __init__(self, registers: Sequence[Register], run: Run) -> None:
+    def __init__(self, registers: Sequence[WindowAccumulator], run: Run) -> None:
         self._asked, self._run = tuple(registers), run
         # COUNT is kept as the number of nulls, so the rows are counted in any case.
-        others = dict.fromkeys(register for register in registers if register.kind is not Kind.ROWS)
-        self._kept = (Register(Kind.ROWS), *others)
+        others = dict.fromkeys(
+            register for register in registers if register.kind is not AccumulatorKind.ROWS
+        )
+        self._kept = (WindowAccumulator(AccumulatorKind.ROWS), *others)
         self._cells: list[Cells] = [register.rule.neutral_cells(0) for register in self._kept]
 
     @property
@@ -161,10 +163,10 @@ class CellRoom:
             pairs = zip(self._kept, self._cells, strict=True)
             self._cells = [np.concatenate([cells, each.rule.neutral_cells(more)]) for each, cells in pairs]
 
-    def fill(self, numbers: Ints, rows: Arriving) -> None:
+    def fill(self, numbers: Ints, rows: InputRows) -> None:
         """Add each row to the cells of its number."""
         order = rows.order[0] if rows.order else np.zeros(len(rows.slots), np.int64)
-        filling = Filling(self._run, np.ascontiguousarray(numbers), rows.times, order, rows.values)
+        filling = AccumulatorUpdate(self._run, np.ascontiguousarray(numbers), rows.times, order, rows.values)
         for register, cells in zip(self._kept, self._cells, strict=True):
             filling.fill(register, cells)
 
@@ -180,12 +182,12 @@ class CellRoom:
         before = None if rule in RULES else (cells[lost], cells[kept])
         at = np.zeros(1, np.int64)
         try:
-            with under(rule, at):
+            with catch_combine(rule, at):
                 self._run(build_merge_loop(rule), kept, lost, cells)
-        except CombineFailed:
+        except CombineFailure:
             assert before is not None, "only users' rules fail"
             cells[lost], cells[kept] = before
-            with under(rule, at):
+            with catch_combine(rule, at):
                 for at[0] in range(len(lost)):
                     self._run(build_merge_loop(rule), kept[at], lost[at], cells)
             raise
@@ -194,7 +196,7 @@ class CellRoom:
         """The cells of the registers that were asked for."""
         held = dict(zip(self._kept, self._cells, strict=True))
         n_rows = self._cells[0][numbers]
-        return tuple(counts_of(register, held[register][numbers], n_rows) for register in self._asked)
+        return tuple(to_counts(register, held[register][numbers], n_rows) for register in self._asked)
 
     def clear(self, numbers: Ints) -> None:
         """These numbers are not in use any more."""

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.kernels.windows.sessions import NO_SESSION
-from penstock.stages.policy import SMALL, Pace
+from penstock.stages.policy import JitPolicy
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.rows.order import sort_indices
 from penstock.stages.rows.store import (
@@ -34,11 +34,21 @@ from penstock.stages.rows.store import (
     rows_of_slots,
     rows_to_snapshot,
 )
-from penstock.stages.sketches.store import Sketch, SketchRoom
-from penstock.stages.window.accumulators import Register
-from penstock.stages.window.folds import CombineFailed, Whose
-from penstock.stages.window.session_state import CellRoom, OpenSessions
-from penstock.stages.window.store import ENDED, NEVER, Arriving, Fate, Fates, Left, Members, Saved, nothing
+from penstock.stages.sketches.store import SessionSketches, Sketch
+from penstock.stages.window.accumulators import WindowAccumulator
+from penstock.stages.window.folds import CombineFailure, WindowRef
+from penstock.stages.window.session_state import OpenSessions, SessionAccumulators
+from penstock.stages.window.store import (
+    ENDED,
+    NEVER,
+    ClosedWindows,
+    Decision,
+    Decisions,
+    InputRows,
+    StateBatches,
+    WindowRows,
+    no_ints,
+)
 from penstock.timing.windows import SessionWindow
 
 
@@ -51,22 +61,21 @@ class SessionStore:
         self,
         window: SessionWindow,
         lateness: int,
-        registers: Sequence[Register] = (),
+        registers: Sequence[WindowAccumulator] = (),
         *,
         rows: pa.Schema | None = None,
         sketches: Sequence[Sketch] = (),
-        small: int = SMALL,
+        compile_after: int | None = None,
     ) -> None:
         self._window, self._gap, self._lateness = window, window.gap, lateness
-        pace = Pace(small)
+        pace = JitPolicy(compile_after)
         self._open = OpenSessions(pace)
-        self._cells, self._sketches = CellRoom(registers, pace), SketchRoom(sketches)
+        self._cells, self._sketches = SessionAccumulators(registers, pace), SessionSketches(sketches)
         self._changed = np.zeros(0, np.bool_)  # by session: rows came since it was last shown
         self._schema, self._rows = rows, RowBlocks()
         self._first_end = ENDED  # no session ends before
 
-    @property
-    def why(self) -> tuple[str, ...]:
+    def explain(self) -> tuple[str, ...]:
         """How sessions are kept."""
         what = "registers" if self._schema is None else "rows"
         what += " and sketches" if self._sketches else ""
@@ -78,11 +87,11 @@ class SessionStore:
         own = self._open.nbytes + self._cells.nbytes + self._changed.nbytes
         return own + self._sketches.nbytes + self._rows.nbytes
 
-    def holds(self, slots: Ints) -> Mask:
+    def has_state(self, slots: Ints) -> Mask:
         """Which slots have an open session."""
-        return self._open.holds(slots)
+        return self._open.has_state(slots)
 
-    def take(self, arriving: Arriving, watermark: int) -> tuple[Fates, Ints]:
+    def add(self, arriving: InputRows, watermark: int) -> tuple[Decisions, Ints]:
         """On-time rows first; then the runs of rows behind that an open session takes in."""
         fates = np.zeros((1, len(arriving.slots)), np.uint8)
         behind = arriving.times <= watermark - self._gap - self._lateness
@@ -90,12 +99,12 @@ class SessionStore:
             self._add(arriving, np.flatnonzero(~behind), must_touch=False)
             places = np.flatnonzero(behind)
             taken = self._add(arriving, places, must_touch=True)
-            fates[0, places[~taken]] = Fate.LATE
+            fates[0, places[~taken]] = Decision.LATE
         else:
             self._add(arriving, np.arange(len(fates[0])), must_touch=False)
-        return fates, (fates == Fate.LATE).astype(np.int64)
+        return fates, (fates == Decision.LATE).astype(np.int64)
 
-    def _add(self, arriving: Arriving, places: Ints, *, must_touch: bool) -> Mask:
+    def _add(self, arriving: InputRows, places: Ints, *, must_touch: bool) -> Mask:
         """Take in the rows at these places; gives which of them were taken."""
         if not len(places):
             return np.empty(0, np.bool_)
@@ -116,25 +125,25 @@ class SessionStore:
         self._keep(arriving if whole else arriving.at(places[taken]), session[taken])
         return taken
 
-    def _keep(self, rows: Arriving, session: Ints) -> None:
+    def _keep(self, rows: InputRows, session: Ints) -> None:
         with self._blaming(session):
             self._cells.fill(session, rows)
         self._sketches.fill(session, rows)
         self._fit_changed()
         self._changed[session] = True
         if self._schema is not None:
-            self._rows.add(Arriving(rows.slots, rows.times, rows.order, rows=rows.rows, lifted=rows.lifted))
+            self._rows.add(InputRows(rows.slots, rows.times, rows.order, rows=rows.rows, lifted=rows.lifted))
 
     @contextmanager
     def _blaming(self, sessions: Ints) -> Iterator[None]:
         """Say which session it was that a user's combine failed on, by its place among `sessions`."""
         try:
             yield
-        except CombineFailed as failed:
+        except CombineFailure as failed:
             if failed.place is not None:
                 one, bounds = sessions[failed.place], (self._open.opens, self._open.closes)
                 start, end = (int(each[one]) for each in bounds)
-                failed.whose = Whose(int(self._open.slots[one]), self._window, start, end)
+                failed.whose = WindowRef(int(self._open.slots[one]), self._window, start, end)
             raise
 
     def _fit_changed(self) -> None:
@@ -142,10 +151,10 @@ class SessionStore:
         if more > 0:
             self._changed = np.append(self._changed, np.zeros(more, np.bool_))
 
-    def leave(self, watermark: int, *, ended: bool = False) -> Left:
+    def close(self, watermark: int, *, ended: bool = False) -> ClosedWindows:
         """Every session with W >= end + lateness."""
         if watermark - self._lateness < self._first_end:
-            return self._given(nothing(), pull=True)
+            return self._given(no_ints(), pull=True)
         used = self._open.used()
         closed = self._open.closes[used] <= watermark - self._lateness
         gone = used[closed]
@@ -158,21 +167,21 @@ class SessionStore:
         self._pack()
         return left
 
-    def early(self) -> Left:
+    def fire_early(self) -> ClosedWindows:
         """The open sessions that changed since they were last shown."""
         used = self._open.used()
         changed = used[self._changed[used]]
         self._changed[:] = False
         return self._given(changed, pull=False)
 
-    def _given(self, sessions: Ints, *, pull: bool) -> Left:
+    def _given(self, sessions: Ints, *, pull: bool) -> ClosedWindows:
         slots, starts = self._open.slots[sessions], self._open.opens[sessions]
         ends = self._open.closes[sessions]
         members = (
             None if self._schema is None else self._members(slots, starts, ends, self._schema, pull=pull)
         )
         kinds = np.zeros(len(sessions), np.int64)
-        return Left(
+        return ClosedWindows(
             kinds,
             slots,
             starts,
@@ -183,7 +192,7 @@ class SessionStore:
             sketches=self._sketches.read(sessions),
         )
 
-    def _members(self, slots: Ints, starts: Ints, ends: Ints, schema: pa.Schema, *, pull: bool) -> Members:
+    def _members(self, slots: Ints, starts: Ints, ends: Ints, schema: pa.Schema, *, pull: bool) -> WindowRows:
         """The rows of sessions; with `pull` they leave with them."""
         # Sessions leave oldest first: before the end of the last that leaves, a slot has no other rows.
         look = self._rows.pull if pull else self._rows.find
@@ -202,7 +211,7 @@ class SessionStore:
             self._sketches.pack(old)
             self._changed = np.append(self._changed[old], np.zeros(self._open.capacity - len(old), np.bool_))
 
-    def export(self, slots: Ints) -> Saved:
+    def export(self, slots: Ints) -> StateBatches:
         """The open sessions of these slots, and their rows."""
         sessions = self._open.of_slots(slots)
         columns = {
@@ -218,7 +227,7 @@ class SessionStore:
             saved["rows"] = rows_to_snapshot(self._rows.find(rows_of_slots(slots)), slots)
         return saved
 
-    def load(self, saved: Saved, slots: Ints) -> None:
+    def load(self, saved: StateBatches, slots: Ints) -> None:
         """Take up exported sessions: what was at place i now belongs to slots[i]."""
         batch = saved["sessions"]
         owners, starts = slots[ints_of(batch, PLACE)], ints_of(batch, "start")

@@ -20,11 +20,12 @@ from penstock.errors import RowFailure
 from penstock.expr import Expr, lower_python
 from penstock.expr.nodes.columns import Column
 from penstock.operators.aggregates import Fold
-from penstock.operators.choices.compiled import why_python
-from penstock.operators.choices.kept import is_sketched
+from penstock.operators.choices.accumulators import uses_sketch
+from penstock.operators.choices.folds import why_python
 from penstock.operators.op import ERRORS, LATE, OUT
 from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
+from penstock.stages import policy
 from penstock.stages.functions.errors import RowErrors
 from penstock.stages.keys.slots import KeySlots, assign_key_slots
 from penstock.stages.rows.arrays import Form, encode_column
@@ -38,29 +39,24 @@ from penstock.stages.snapshot import (
     window_fingerprint,
 )
 from penstock.stages.stage import Site
-from penstock.stages.window.accumulators import Sheet, lower
-from penstock.stages.window.admission import Judging
-from penstock.stages.window.device import place_windows, slices_on
-from penstock.stages.window.folds import Folding, combining
-from penstock.stages.window.groups import shelves_of
-from penstock.stages.window.inputs import Lifted, Lifting
-from penstock.stages.window.results import Results
-from penstock.stages.window.store import ENDED, NEVER, Arriving, Left, Values, each_once
-from penstock.stages.window.time_store import SliceStore
-
-MOST = 1024
-"""Rows that wait at most: taking in as many at once costs each of them about a microsecond."""
-FEW = 16
-"""Batches of more rows than this are worth the way through columns."""
+from penstock.stages.window.accumulators import AccumulatorLayout, plan_accumulators
+from penstock.stages.window.admission import Admission
+from penstock.stages.window.device import choose_placement, store_factory
+from penstock.stages.window.folds import AccumulatorFold, report_combine_failure
+from penstock.stages.window.groups import window_groups
+from penstock.stages.window.inputs import AggregateInputs, InputEvaluator
+from penstock.stages.window.results import ResultBuilder
+from penstock.stages.window.store import ENDED, NEVER, ClosedWindows, InputRows, Values, unique_slots
+from penstock.stages.window.time_store import TimeStore
 
 
-class Gathering:
+class RowBuffer:
     """The rows of a step that wait.
 
     n_rows  how many
     """
 
-    def __init__(self, up: Stream, lifting: Lifting) -> None:
+    def __init__(self, up: Stream, lifting: InputEvaluator) -> None:
         self._schema, self.n_rows = up.schema, 0
         self._rows: list[Plain] = []
         self._times: list[int] = []
@@ -81,7 +77,12 @@ class Gathering:
     def let_wait(self, batch: Batch, since: int) -> bool:
         """Whether the rows of a batch wait now. Rows before the time `since` may be late."""
         rows = batch.plain
-        if not self._any or rows is None or len(rows) > FEW or len(rows) + self.n_rows > MOST:
+        if (
+            not self._any
+            or rows is None
+            or len(rows) > policy.SIZES.buffered_batch
+            or len(rows) + self.n_rows > policy.SIZES.buffered_rows
+        ):
             return False
         times, orders = batch.plain_times_and_order()
         if min(times) < since or not self._can(rows):
@@ -118,7 +119,7 @@ class Gathering:
 # shelf of stores takes what is not late. A watermark lets windows leave, all keys at once. What all of that
 # means is in docs/semantics.md; the reference engine says the same in plain Python and judges this.
 
-Out = Iterator[tuple[str, Batch]]
+Emitted = Iterator[tuple[str, Batch]]
 
 
 class WindowStage(BucketedStage):
@@ -126,30 +127,32 @@ class WindowStage(BucketedStage):
 
     form      of the state that it saves
     gathers   whether rows that come by themselves may wait for each other
-    numbered  batches come with one column of order, so that no two rows of one time share a place; first
-              and last then need no rows kept
-    shown_at  when open windows were last shown early, by the clock. Pieces of state do not say so, as it is
+    totally_ordered  batches have one order column, in which no two rows of one time are equal; first and
+              last then need no rows kept
+    fired_at  when open windows were last shown early, by the clock. Pieces of state do not say so, as it is
               the same for all keys: who makes a stage go on from saved state sets it
     """
 
     form: ClassVar[str] = BY_KEY
     gathers: ClassVar[bool] = True
 
-    def __init__(self, op: Windows, up: Stream, site: Site, *, numbered: bool = False) -> None:
+    def __init__(self, op: Windows, up: Stream, site: Site, *, totally_ordered: bool = False) -> None:
         self.site, self._up, self._op = site, up, op
         self._resolved = op.resolved(up)
         aggregates = op.aggregates or {}
-        self._lifting = Lifting(aggregates, up)
+        self._lifting = InputEvaluator(aggregates, up)
         self._errors = RowErrors(site, op.on_error, up.schema, self._lifting.error_context)
         windows = [window for _, window in self._resolved.windows]
-        self._sheet = Sheet(up, numbered=numbered, windows=windows, foldings=self._lifting.foldings)
-        found = {name: lower(aggregate, self._sheet) for name, aggregate in aggregates.items()}
+        self._sheet = AccumulatorLayout(
+            up, totally_ordered=totally_ordered, windows=windows, foldings=self._lifting.foldings
+        )
+        found = {name: plan_accumulators(aggregate, self._sheet) for name, aggregate in aggregates.items()}
         self._lowered = {name: each for name, each in found.items() if each is not None}
         self._keeps_rows = len(self._lowered) < len(found) or op.function is not None
-        self._depends_on = window_fingerprint(op, up, numbered=numbered, form=self.form)
+        self._depends_on = window_fingerprint(op, up, totally_ordered=totally_ordered, form=self.form)
         folds = [folding.rule for folding in self._lifting.foldings]
-        self._placement = place_windows(op, up, site, numbered=numbered, folds=folds)
-        self.shown_at = site.clock.now()
+        self._placement = choose_placement(op, up, site, totally_ordered=totally_ordered, folds=folds)
+        self.fired_at = site.clock.now()
         self._zeros = np.zeros(0, np.int64)
         self._begin()
 
@@ -158,20 +161,22 @@ class WindowStage(BucketedStage):
         op, up, lowered, lifting = self._op, self._up, self._lowered, self._lifting
         self._keys = KeySlots([up.schema.field(name).type for name in up.key])
         self._touched = ChangedBuckets(self._keys)
-        self._results = Results(op, up, lowered=lowered, lifting=lifting, keys=self._keys, site=self.site)
+        self._results = ResultBuilder(
+            op, up, lowered=lowered, lifting=lifting, keys=self._keys, site=self.site
+        )
         registers = self._sheet.registers if lowered else []
         rows = lifting.kept_schema if self._keeps_rows else None
         sketches = self._sheet.sketches
-        slices = slices_on(self._placement.device, op.device)
-        self._shelves = shelves_of(
+        slices = store_factory(self._placement.device, op.device)
+        self._shelves = window_groups(
             self._resolved, registers, rows, partial=op.partial, sketches=sketches, slices=slices
         )
-        self._judging = Judging(self._resolved, self._shelves, self.site.accounts)
+        self._judging = Admission(self._resolved, self._shelves, self.site.accounts)
         stores = [store for shelf in self._shelves for store in shelf.stores]
         # Only slices know when the next window leaves.
-        sliced = [store for store in stores if type(store) is SliceStore]
+        sliced = [store for store in stores if type(store) is TimeStore]
         self._slices = sliced[0] if self.gathers and len(stores) == len(sliced) == 1 else None
-        self._gathering = Gathering(up, lifting)
+        self._gathering = RowBuffer(up, lifting)
         self._watermark = self._least = self._next_end = NEVER
 
     @property
@@ -181,7 +186,7 @@ class WindowStage(BucketedStage):
 
     def explain(self) -> list[str]:
         """Which algorithm works for which windows, where, and why."""
-        lines = [*(line for shelf in self._shelves for line in shelf.why), str(self._placement)]
+        lines = [*(line for shelf in self._shelves for line in shelf.explain()), str(self._placement)]
         kept = [name for name in self._op.aggregates or {} if name not in self._lowered]
         if kept:
             lines.append(f"rows are kept for {', '.join(kept)}: registers cannot hold them")
@@ -189,13 +194,13 @@ class WindowStage(BucketedStage):
             lines.append(f"rows are kept for {self._op.function}: it sees whole windows")
         for name in kept:
             aggregate = (self._op.aggregates or {})[name]
-            if is_sketched(aggregate, ()):
+            if uses_sketch(aggregate, ()):
                 lines.append(f"{aggregate} is a sketch made from kept rows: count windows have them anyway")
             if isinstance(aggregate, Fold):
                 lines.append(f"{aggregate} runs in Python: {why_python(aggregate, self._up)}")
         return lines + [folding.explain() for folding in self._lifting.foldings]
 
-    def on_batch(self, batch: Batch, watermark: float) -> Out:
+    def on_batch(self, batch: Batch, watermark: float) -> Emitted:
         """Take rows in, judged by the watermark; give late rows, failed rows, and what had to leave first."""
         yield from self._up_to(self._clamped(watermark))
         self.site.accounts.rows_in += batch.num_rows
@@ -213,12 +218,12 @@ class WindowStage(BucketedStage):
         if late is not None and late.any():
             yield LATE, batch.where(late)
 
-    def on_watermark(self, watermark: float) -> Out:
+    def on_watermark(self, watermark: float) -> Emitted:
         """Let every window go that the watermark has passed; then show open ones, if it is time."""
         yield from self._up_to(self._clamped(watermark))
         yield from self._early()
 
-    def drain(self) -> Out:
+    def drain(self) -> Emitted:
         """The stream has ended: let everything go."""
         self.settle()
         self._watermark = ENDED
@@ -248,7 +253,7 @@ class WindowStage(BucketedStage):
     def _clamped(self, watermark: float) -> int:
         return int(max(self._least, min(ENDED, watermark)))
 
-    def _up_to(self, watermark: int) -> Out:
+    def _up_to(self, watermark: int) -> Emitted:
         """Windows that the watermark has passed; one that goes back is no news."""
         if watermark > self._watermark:
             if watermark >= self._next_end:
@@ -271,17 +276,17 @@ class WindowStage(BucketedStage):
             late = self._take(batch, self._lifting.lift(batch))
             assert late is None or not late.any(), "rows that may be late do not wait"
 
-    def _take(self, batch: Batch, lifted: Lifted) -> Mask | None:
+    def _take(self, batch: Batch, lifted: AggregateInputs) -> Mask | None:
         """Rows into the windows of their keys; gives which are late, or None if none can be."""
         slots = self._slots(batch)
         self._touched.note(slots)
         arriving = self._arriving(batch, lifted, slots)
-        with combining(self._lifting.foldings, self.site, self._results.place_of):
-            verdict = self._judging.take(arriving, self._watermark, self._keys.buckets_of)
+        with report_combine_failure(self._lifting.foldings, self.site, self._results.place_of):
+            verdict = self._judging.add(arriving, self._watermark, self._keys.buckets_of)
         if verdict is None:
             return None
         if verdict.lost.any():
-            self._free(each_once([slots[verdict.lost]]))
+            self._free(unique_slots([slots[verdict.lost]]))
         return verdict.late
 
     def _slots(self, batch: Batch) -> Ints:
@@ -294,37 +299,37 @@ class WindowStage(BucketedStage):
             self._zeros = np.zeros(n, np.int64)
         return self._zeros[:n]
 
-    def _arriving(self, batch: Batch, lifted: Lifted, slots: Ints) -> Arriving:
+    def _arriving(self, batch: Batch, lifted: AggregateInputs, slots: Ints) -> InputRows:
         values = tuple(self._values(lifted, *source) for source in self._sheet.values)
         # Count windows put rows of one time in order by their columns, unless the reader numbers them.
-        carried = self._keeps_rows or (self._resolved.counted and not self._sheet.numbered)
+        carried = self._keeps_rows or (self._resolved.counted and not self._sheet.totally_ordered)
         rows = self._lifting.kept(batch.rows, lifted.arrays) if carried else None
-        return Arriving(
-            slots, batch.times, batch.order, values, rows, alone=not self._up.key, lifted=lifted.kept
+        return InputRows(
+            slots, batch.times, batch.order, values, rows, single_key=not self._up.key, lifted=lifted.kept
         )
 
-    def _values(self, lifted: Lifted, what: Expr | Folding, how: Form | None) -> Values:
+    def _values(self, lifted: AggregateInputs, what: Expr | AccumulatorFold, how: Form | None) -> Values:
         """One lot of numbers: an expression in a form, or a fold's parts."""
-        if isinstance(what, Folding):
+        if isinstance(what, AccumulatorFold):
             return lifted.parts[self._lifting.foldings.index(what)]
         assert isinstance(how, Form), "expressions come in a form"
         return encode_column(lifted.arrays[self._lifting.place(what)], how)
 
-    def _leave(self, *, ended: bool) -> Out:
-        with combining(self._lifting.foldings, self.site, self._results.place_of):
-            lefts = [shelf.leave(self._watermark, ended=ended) for shelf in self._shelves]
+    def _leave(self, *, ended: bool) -> Emitted:
+        with report_combine_failure(self._lifting.foldings, self.site, self._results.place_of):
+            lefts = [shelf.close(self._watermark, ended=ended) for shelf in self._shelves]
         self._judging.settling.settle(lefts)
         yield from self._given(lefts, final=True)
-        touched = lefts[0].touched if len(lefts) == 1 else each_once([left.touched for left in lefts])
+        touched = lefts[0].touched if len(lefts) == 1 else unique_slots([left.touched for left in lefts])
         self._touched.note(touched)
         self._free(touched)
 
-    def _early(self) -> Out:
+    def _early(self) -> Emitted:
         """Unfinished results, if the clock says that it is time for them again."""
         if self._is_time():
             self.settle()
-            with combining(self._lifting.foldings, self.site, self._results.place_of):
-                lefts = [shelf.early() for shelf in self._shelves]
+            with report_combine_failure(self._lifting.foldings, self.site, self._results.place_of):
+                lefts = [shelf.fire_early() for shelf in self._shelves]
             self._note_shown(lefts)
             yield from self._given(lefts, final=False)
 
@@ -335,16 +340,16 @@ class WindowStage(BucketedStage):
 
     def _is_time(self) -> bool:
         """Whether open windows are to be shown now."""
-        if self.early is None or (now := self.site.clock.now()) - self.shown_at < self.early:
+        if self.early is None or (now := self.site.clock.now()) - self.fired_at < self.early:
             return False
-        self.shown_at = now
+        self.fired_at = now
         return True
 
-    def _note_shown(self, lefts: list[Left]) -> None:
+    def _note_shown(self, lefts: list[ClosedWindows]) -> None:
         """That windows were shown is part of the state of their keys."""
-        self._touched.note(each_once([left.slots for left in lefts]))
+        self._touched.note(unique_slots([left.slots for left in lefts]))
 
-    def _given(self, lefts: list[Left], *, final: bool) -> Out:
+    def _given(self, lefts: list[ClosedWindows], *, final: bool) -> Emitted:
         batch = self._results.batch(lefts, final=final)
         if batch is not None:
             self.site.accounts.rows_out += batch.num_rows
@@ -352,6 +357,6 @@ class WindowStage(BucketedStage):
 
     def _free(self, slots: Ints) -> None:
         """Forget the keys among these slots, each once, that no shelf has state of."""
-        held = np.logical_or.reduce([shelf.holds(slots) for shelf in self._shelves])
+        held = np.logical_or.reduce([shelf.has_state(slots) for shelf in self._shelves])
         self._touched.forget(slots[~held])
         self._keys.free(slots[~held])

@@ -31,16 +31,16 @@ NEVER = -(2**62)
 ENDED = 2**62
 """The watermark after the last row."""
 
-Fates = npt.NDArray[np.uint8]
+Decisions = npt.NDArray[np.uint8]
 Objects = npt.NDArray[np.object_]
-Judged = tuple[Fates, Ints]
+Decided = tuple[Decisions, Ints]
 
 
-UNLIFTED = object()
+NOT_LIFTED = object()
 """In the place of what lift gave for a row, where that is not known."""
 
 
-class Fate(IntEnum):
+class Decision(IntEnum):
     """What a store says to a row: it is in a window still open; all its windows have left; it has none."""
 
     TAKEN = 0
@@ -69,7 +69,7 @@ class Values:
 
 
 @dataclass(frozen=True, slots=True)
-class Arriving:
+class InputRows:
     """Rows on their way into the stores of a stage, all arrays of one length.
 
     slots    int64[n]  dense numbers of the keys
@@ -79,7 +79,7 @@ class Arriving:
     values   one per column that registers name
     rows     the columns for stores that keep rows: the input's, then what aggregates are of (same order of
              columns every time; so that sorting by all is sorting by the input). None if none keeps rows
-    tickets  int64[n]  for count windows only: -1 for a row that another kind has taken, else a number to
+    tags     int64[n]  for count windows only: -1 for a row that another kind has taken, else a number to
              settle it by
     lifted   for folds in Python that keep rows: what lift gave for each row, one array of objects per fold.
              A snapshot has the rows only; what it brings back is UNLIFTED
@@ -90,26 +90,26 @@ class Arriving:
     order: tuple[Ints, ...] = ()
     values: tuple[Values, ...] = ()
     rows: pa.RecordBatch | None = None
-    tickets: Ints | None = None
-    alone: bool = False
+    tags: Ints | None = None
+    single_key: bool = False
     lifted: tuple[Objects, ...] = ()
 
-    def at(self, places: npt.NDArray[Any]) -> Arriving:
+    def at(self, places: npt.NDArray[Any]) -> InputRows:
         """Some of the rows, in the order of `places`."""
-        return Arriving(
+        return InputRows(
             self.slots[places],
             self.times[places],
             tuple(each[places] for each in self.order),
             tuple(each.at(places) for each in self.values),
             None if self.rows is None else self.rows.take(pa.array(places)),
-            None if self.tickets is None else self.tickets[places],
-            self.alone,
+            None if self.tags is None else self.tags[places],
+            self.single_key,
             tuple(each[places] for each in self.lifted),
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Members:
+class WindowRows:
     """The rows of several windows: window i has rows[places[offsets[i]:offsets[i + 1]]], in order.
 
     `lifted` is as in Arriving, for `rows`.
@@ -121,13 +121,13 @@ class Members:
     lifted: tuple[Objects, ...] = ()
 
 
-def nothing() -> Ints:
+def no_ints() -> Ints:
     """No numbers."""
     return np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class ClosedWindows:
     """Windows that leave, or that are shown early; m of them, in any order.
 
     kinds    int64[m]  which of the store's windows, a number below `Store.n_kinds`
@@ -152,51 +152,50 @@ class Left:
     times: Ints
     index: Ints | None = None
     cells: tuple[Cells, ...] = ()
-    members: Members | None = None
-    touched: Ints = field(default_factory=nothing)
-    settled: tuple[Ints, Fates] | None = None
+    members: WindowRows | None = None
+    touched: Ints = field(default_factory=no_ints)
+    settled: tuple[Ints, Decisions] | None = None
     sketches: tuple[npt.NDArray[np.object_], ...] = ()
 
 
-Saved = Mapping[str, pa.RecordBatch]
+StateBatches = Mapping[str, pa.RecordBatch]
 """A store's state: batches by name, each with a column "place" (int64) that says whose slot a row is of."""
 
 
-class Store(Protocol):
+class WindowStore(Protocol):
     """The windows of some kinds, for all keys."""
 
     @property
     def n_kinds(self) -> int:
         """How many kinds of window: `Left.kinds` is below it."""
 
-    @property
-    def why(self) -> tuple[str, ...]:
-        """For each kind: the algorithm and why it was chosen, for explain()."""
+    def explain(self) -> tuple[str, ...]:
+        """For each kind: the algorithm and why it was chosen."""
 
     @property
     def nbytes(self) -> int:
         """The memory held."""
 
-    def take(self, arriving: Arriving, watermark: int) -> Judged | None:
+    def add(self, arriving: InputRows, watermark: int) -> Decided | None:
         """Judge rows and take in what is not late.
 
         Gives (fates, misses), each of shape [n_kinds, n]: what each kind says to each row, and how many of
         its windows the row has missed. None, the common answer, is short for: all taken, none missed.
         """
 
-    def leave(self, watermark: int, *, ended: bool = False) -> Left:
+    def close(self, watermark: int, *, ended: bool = False) -> ClosedWindows:
         """Let go every window that the watermark has passed; `ended` is the end of the stream, at ENDED."""
 
-    def early(self) -> Left:
+    def fire_early(self) -> ClosedWindows:
         """The open windows that changed since they were last shown."""
 
-    def holds(self, slots: Ints) -> Mask:
+    def has_state(self, slots: Ints) -> Mask:
         """Which of these slots have state here; the others can be given to other keys."""
 
-    def export(self, slots: Ints) -> Saved:
+    def export(self, slots: Ints) -> StateBatches:
         """The state of these slots, to be saved: "place" counts in `slots`."""
 
-    def load(self, saved: Saved, slots: Ints) -> None:
+    def load(self, saved: StateBatches, slots: Ints) -> None:
         """Take up saved state: what was at place i now belongs to slots[i], which has no state yet."""
 
 
@@ -206,49 +205,50 @@ class Store(Protocol):
 # Both judge alike and let the same windows leave, so that their answers can be laid side by side.
 
 
-class Shelf:
+class WindowGroup:
     """One store or two of the same windows.
 
     kinds    int64[n_kinds]  which windows of the step they are
     counted  whether they are count windows, which alone settle tickets
     """
 
-    def __init__(self, kinds: Sequence[int], stores: Sequence[Store], *, counted: bool = False) -> None:
+    def __init__(self, kinds: Sequence[int], stores: Sequence[WindowStore], *, counted: bool = False) -> None:
         self.kinds = np.array(kinds, np.int64)
         self.stores, self.counted = tuple(stores), counted
 
-    @property
-    def why(self) -> tuple[str, ...]:
+    def explain(self) -> tuple[str, ...]:
         """For each kind: the algorithms and why they were chosen."""
-        return tuple("; and ".join(parts) for parts in zip(*(each.why for each in self.stores), strict=True))
+        return tuple(
+            "; and ".join(parts) for parts in zip(*(each.explain() for each in self.stores), strict=True)
+        )
 
     @property
     def nbytes(self) -> int:
         """The memory held."""
         return sum(store.nbytes for store in self.stores)
 
-    def take(self, arriving: Arriving, watermark: int) -> Judged | None:
+    def add(self, arriving: InputRows, watermark: int) -> Decided | None:
         """Judge rows and take in what is not late; None: all taken, none missed."""
-        answers = [store.take(arriving, watermark) for store in self.stores]
+        answers = [store.add(arriving, watermark) for store in self.stores]
         return answers[0]
 
-    def leave(self, watermark: int, *, ended: bool) -> Left:
+    def close(self, watermark: int, *, ended: bool) -> ClosedWindows:
         """The windows that leave, with registers and rows."""
-        return self._side_by_side([store.leave(watermark, ended=ended) for store in self.stores])
+        return self._side_by_side([store.close(watermark, ended=ended) for store in self.stores])
 
-    def early(self) -> Left:
+    def fire_early(self) -> ClosedWindows:
         """The open windows that changed since they were last shown."""
-        parts = [store.early() for store in self.stores]
+        parts = [store.fire_early() for store in self.stores]
         if len(parts) > 1:
             # State of format 1 did not say of slices whether they had been shown, but did of rows.
-            parts = [picked(part, np.flatnonzero(_in_all(part, parts))) for part in parts]
+            parts = [select_windows(part, np.flatnonzero(_is_in_all(part, parts))) for part in parts]
         return self._side_by_side(parts)
 
-    def holds(self, slots: Ints) -> Mask:
+    def has_state(self, slots: Ints) -> Mask:
         """Which of these slots have state here."""
-        return np.asarray(np.logical_or.reduce([store.holds(slots) for store in self.stores]))
+        return np.asarray(np.logical_or.reduce([store.has_state(slots) for store in self.stores]))
 
-    def export(self, slots: Ints) -> Saved:
+    def export(self, slots: Ints) -> StateBatches:
         """The state of these slots, by store and name."""
         return {
             f"{place}.{name}": batch
@@ -256,15 +256,15 @@ class Shelf:
             for name, batch in store.export(slots).items()
         }
 
-    def load(self, saved: Saved, slots: Ints) -> None:
+    def load(self, saved: StateBatches, slots: Ints) -> None:
         """Take up saved state: what was at place i now belongs to slots[i]."""
         for place, store in enumerate(self.stores):
             start = f"{place}."
             store.load({n.removeprefix(start): b for n, b in saved.items() if n.startswith(start)}, slots)
 
-    def _side_by_side(self, parts: list[Left]) -> Left:
-        first, *others = (in_order(part) for part in parts) if len(parts) > 1 else parts
-        touched = each_once([first.slots, *(part.touched for part in parts if len(part.touched))])
+    def _side_by_side(self, parts: list[ClosedWindows]) -> ClosedWindows:
+        first, *others = (sort_windows(part) for part in parts) if len(parts) > 1 else parts
+        touched = unique_slots([first.slots, *(part.touched for part in parts if len(part.touched))])
         for other in others:
             same = np.array_equal(first.slots, other.slots) and np.array_equal(first.starts, other.starts)
             assert same, "two stores of the same windows let different ones leave"
@@ -277,7 +277,7 @@ class Shelf:
         return replace(first, kinds=self.kinds[first.kinds], touched=touched)
 
 
-def each_once(parts: Sequence[Ints]) -> Ints:
+def unique_slots(parts: Sequence[Ints]) -> Ints:
     """The slots that are in some part, each once, in order: slots are dense, so marking beats sorting."""
     if len(parts) == 1 and len(parts[0]) < 2:
         return parts[0]
@@ -287,13 +287,13 @@ def each_once(parts: Sequence[Ints]) -> Ints:
     return np.flatnonzero(marks)
 
 
-def in_order(left: Left) -> Left:
+def sort_windows(left: ClosedWindows) -> ClosedWindows:
     """The same windows by (kind, slot, start): the same whichever store they come from."""
     order = np.lexsort((left.starts, left.slots, left.kinds))
-    return picked(left, order)
+    return select_windows(left, order)
 
 
-def picked(left: Left, places: Ints) -> Left:
+def select_windows(left: ClosedWindows, places: Ints) -> ClosedWindows:
     """Some of the windows, in the order of `places`."""
     return replace(
         left,
@@ -304,26 +304,26 @@ def picked(left: Left, places: Ints) -> Left:
         times=left.times[places],
         index=None if left.index is None else left.index[places],
         cells=tuple(each[places] for each in left.cells),
-        members=None if left.members is None else _picked_members(left.members, places),
+        members=None if left.members is None else _select_rows(left.members, places),
         sketches=tuple(each[places] for each in left.sketches),
     )
 
 
-def _picked_members(members: Members, places: Ints) -> Members:
+def _select_rows(members: WindowRows, places: Ints) -> WindowRows:
     counts = np.diff(members.offsets)[places]
     offsets = np.concatenate([[0], np.cumsum(counts)])
     within = np.arange(int(offsets[-1])) - np.repeat(offsets[:-1], counts)
     chosen = members.places[np.repeat(members.offsets[places], counts) + within]
-    return Members(members.rows, offsets, chosen, members.lifted)
+    return WindowRows(members.rows, offsets, chosen, members.lifted)
 
 
-def _in_all(part: Left, parts: Sequence[Left]) -> Mask:
+def _is_in_all(part: ClosedWindows, parts: Sequence[ClosedWindows]) -> Mask:
     """Which windows of one answer are in all."""
-    mine = _named(part)
-    return np.asarray(np.logical_and.reduce([np.isin(mine, _named(other)) for other in parts]))
+    mine = _window_ids(part)
+    return np.asarray(np.logical_and.reduce([np.isin(mine, _window_ids(other)) for other in parts]))
 
 
-def _named(left: Left) -> npt.NDArray[np.void]:
+def _window_ids(left: ClosedWindows) -> npt.NDArray[np.void]:
     """A window as one value: kind, slot and start."""
     columns = np.stack([left.kinds, left.slots, left.starts], axis=1)
     return np.ascontiguousarray(columns).view("i8,i8,i8")[:, 0]

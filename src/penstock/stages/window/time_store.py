@@ -17,21 +17,29 @@ import pyarrow as pa
 from penstock.kernels.windows.accumulate import Cells
 from penstock.kernels.windows.ring import expand_ranges
 from penstock.kernels.windows.slice_loop import BASE, END, FIRST, MASK
-from penstock.stages.policy import SMALL
+from penstock.operators.choices.device import explain_method
 from penstock.stages.rows.batch import Ints, Mask
-from penstock.stages.window.accumulators import Kind, Register
-from penstock.stages.window.combine import Combiner, Listing, Way, choose, explain, list_ready
-from penstock.stages.window.folds import CombineFailed, Whose
-from penstock.stages.window.inputs import counts_of
-from penstock.stages.window.panes import SliceCells
-from penstock.stages.window.store import ENDED, NEVER, Arriving, Fate, Judged, Left, Saved
+from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
+from penstock.stages.window.combine import CombineMethod, Combiner, ReadyWindows, choose_method, list_ready
+from penstock.stages.window.folds import CombineFailure, WindowRef
+from penstock.stages.window.inputs import to_counts
+from penstock.stages.window.panes import SliceAccumulators
+from penstock.stages.window.store import (
+    ENDED,
+    NEVER,
+    ClosedWindows,
+    Decided,
+    Decision,
+    InputRows,
+    StateBatches,
+)
 from penstock.timing.slices import Slicing, closed_windows_of, first_open
 from penstock.timing.windows import TimeWindow
 
 FRESH = "fresh"
 
 
-class Shown:
+class EarlyFirings:
     """The slices that `early` showed last. Invariant: they stand by slot."""
 
     def __init__(self) -> None:
@@ -83,7 +91,7 @@ class Shown:
             self._slices, self._loaded = every[:, np.argsort(every[0], kind="stable")], []
 
 
-def with_fresh(listing: Listing, rings: Ints, fresh: Mask) -> Listing:
+def select_fresh(listing: ReadyWindows, rings: Ints, fresh: Mask) -> ReadyWindows:
     """The listed windows that have a fresh slice; `fresh` says it of all slices, ring by ring."""
     lengths = rings[:, END] - rings[:, FIRST]
     n_fresh = np.append(0, np.cumsum(fresh))
@@ -109,7 +117,7 @@ def _not_in(now: Ints, before: Ints) -> Mask:
 # change slices that earlier windows have used; those windows have left and do not change.
 
 
-class SliceStore:
+class TimeStore:
     """Time windows of kinds that share slices, for all keys. `way` forces one way to combine, for tests.
 
     At most `most` windows of a key leave in one pass over its tree (the paper's n_w); they all leave at the
@@ -121,31 +129,37 @@ class SliceStore:
         self,
         slicing: Slicing,
         lateness: int,
-        registers: Sequence[Register],
+        registers: Sequence[WindowAccumulator],
         *,
-        way: Way | None = None,
+        way: CombineMethod | None = None,
         most: int = 1 << 20,
-        small: int = SMALL,
+        compile_after: int | None = None,
     ) -> None:
         self.slicing, self.lateness, self.registers = slicing, lateness, tuple(registers)
         # Invariant: the rows of every slice are counted first, because only windows with rows leave.
-        self._kept = (Register(Kind.ROWS), *(each for each in registers if each.kind is not Kind.ROWS))
-        self._cells = SliceCells(slicing, self._kept, small)
+        self._kept = (
+            WindowAccumulator(AccumulatorKind.ROWS),
+            *(each for each in registers if each.kind is not AccumulatorKind.ROWS),
+        )
+        self._cells = SliceAccumulators(slicing, self._kept, compile_after)
         self._arena, self._rings = self._cells.arena, self._cells.rings
         self._combiner = Combiner(slicing, self._arena, self._cells.run)
         self._way, self._most = way, most
         self._left_to = NEVER  # windows with end + lateness up to here have left
-        self.shown = Shown()
+        self.shown = EarlyFirings()
 
     @property
     def n_kinds(self) -> int:
         """How many kinds of window."""
         return len(self.slicing.windows)
 
-    @property
-    def why(self) -> tuple[str, ...]:
+    def explain(self) -> tuple[str, ...]:
         """For each kind: how its windows are put together, and why."""
-        ways = list(dict.fromkeys(explain(self.slicing, register.rule) for register in self._kept))
+        ways = list(
+            dict.fromkeys(
+                explain_method(self.slicing.longest, exact=register.rule.exact) for register in self._kept
+            )
+        )
         return tuple(f"{window}: {'; '.join(ways)}" for window in self.slicing.windows)
 
     @property
@@ -161,14 +175,14 @@ class SliceStore:
             for window in self.slicing.windows
         )
 
-    def holds(self, slots: Ints) -> Mask:
+    def has_state(self, slots: Ints) -> Mask:
         """Which of these slots have slices that an open window needs."""
         known = slots < len(self._rings.table)
         held = np.zeros(len(slots), np.bool_)
         held[known] = self._rings.table[slots[known], MASK] >= 0
         return held
 
-    def take(self, arriving: Arriving, watermark: int) -> Judged | None:
+    def add(self, arriving: InputRows, watermark: int) -> Decided | None:
         """Judge rows and add what is not late to its slices; (fates, misses) per kind and row."""
         times, gaps = arriving.times, None
         if self.slicing.has_gaps:
@@ -176,15 +190,15 @@ class SliceStore:
             arriving = arriving.at(np.flatnonzero(~gaps)) if gaps.any() else arriving
         order = arriving.order[0] if arriving.order else None
         open_from = self.slicing.open_from(watermark, self.lateness)
-        slots = None if arriving.alone else arriving.slots
+        slots = None if arriving.single_key else arriving.slots
         try:
             least = self._cells.add(slots, arriving.times, arriving.values, order, open_from).least
-        except CombineFailed as failed:
+        except CombineFailure as failed:
             failed.whose = self._first_of(failed, watermark)
             raise
         return self._judge(times, least if gaps is None else int(times.min(initial=watermark)), watermark)
 
-    def _first_of(self, failed: CombineFailed, watermark: int) -> Whose | None:
+    def _first_of(self, failed: CombineFailure, watermark: int) -> WindowRef | None:
         """The open window of a row on which combine failed that would leave first."""
         if failed.slot is None or failed.time is None:
             return None
@@ -194,9 +208,9 @@ class SliceStore:
             if window.starts(failed.time)
         ]
         start, window = min(found, key=lambda each: each[0] + each[1].size)
-        return Whose(failed.slot, window, start, start + window.size)
+        return WindowRef(failed.slot, window, start, start + window.size)
 
-    def _judge(self, times: Ints, least: int, watermark: int) -> Judged | None:
+    def _judge(self, times: Ints, least: int, watermark: int) -> Decided | None:
         """What each kind says to each row. Only rows before the watermark can have missed a window."""
         before = np.empty(0, np.int64)
         if least < watermark - self.lateness:
@@ -209,12 +223,12 @@ class SliceStore:
             if len(before):
                 missed = closed_windows_of(window, times[before], watermark, self.lateness)
                 misses[kind, before] = missed
-                fates[kind, before[missed == _windows_of(window, times[before])]] = Fate.LATE
+                fates[kind, before[missed == _windows_of(window, times[before])]] = Decision.LATE
             if window.every > window.size:
-                fates[kind, np.mod(times, window.every) >= window.size] = Fate.GAP
+                fates[kind, np.mod(times, window.every) >= window.size] = Decision.GAP
         return fates, misses
 
-    def leave(self, watermark: int, *, ended: bool = False) -> Left:
+    def close(self, watermark: int, *, ended: bool = False) -> ClosedWindows:
         """Let go every window with end + lateness <= watermark, and the slices that only they needed."""
         if watermark < self.next_end:
             return self._asked_for(self._left([], np.empty(0, np.int64)))
@@ -231,17 +245,17 @@ class SliceStore:
         self.shown.forget_before(needed_from)
         return self._asked_for(self._left(found, emptied))
 
-    def _ready(self, window: TimeWindow, rings: Ints, after: int, upto: int) -> list[Listing]:
+    def _ready(self, window: TimeWindow, rings: Ints, after: int, upto: int) -> list[ReadyWindows]:
         run = self._cells.run
         return list_ready(run, self.slicing, window, rings, after, upto, self._most)
 
-    def early(self) -> Left:
+    def fire_early(self) -> ClosedWindows:
         """The open windows that changed since they were last shown."""
         slots, rings = self._rings.active()
         fresh = self._show(slots, rings)
         after = self._left_to - self.lateness
         found = [
-            self._combined(kind, slots, rings, with_fresh(listing, rings, fresh), way="sweep")
+            self._combined(kind, slots, rings, select_fresh(listing, rings, fresh), way="sweep")
             for kind, window in enumerate(self.slicing.windows)
             for listing in self._ready(window, rings, after, ENDED)
         ]
@@ -257,10 +271,12 @@ class SliceStore:
         return np.asarray(fresh, np.bool_)
 
     def _combined(
-        self, kind: int, slots: Ints, rings: Ints, listing: Listing, way: Way | None = None
-    ) -> tuple[int, Ints, Listing, list[Cells]]:
+        self, kind: int, slots: Ints, rings: Ints, listing: ReadyWindows, way: CombineMethod | None = None
+    ) -> tuple[int, Ints, ReadyWindows, list[Cells]]:
         """The listed windows that have rows, with the cells of every register."""
-        way = way or self._way or choose(self._combiner.longest, rings, listing, self._combiner.lightly)
+        way = (
+            way or self._way or choose_method(self._combiner.longest, rings, listing, self._combiner.lightly)
+        )
         try:
             if way == "tree":
                 self._combiner.refresh(rings, listing)
@@ -269,44 +285,47 @@ class SliceStore:
             if not filled.all():
                 listing, counts = listing.only(filled), counts[filled]
             others = [self._combiner.combine(i, way, rings, listing) for i in range(1, len(self._kept))]
-        except CombineFailed as failed:
+        except CombineFailure as failed:
             if failed.place is not None:
                 start, window = int(listing.starts[failed.place]), self.slicing.windows[kind]
                 slot = int(slots[np.searchsorted(listing.ends, failed.place, side="right")])
-                failed.whose = Whose(slot, window, start, start + window.size)
+                failed.whose = WindowRef(slot, window, start, start + window.size)
             raise
         owners = np.repeat(slots, listing.counts)
         return kind, owners, listing, [counts, *others]
 
-    def _left(self, found: list[tuple[int, Ints, Listing, list[Cells]]], emptied: Ints) -> Left:
+    def _left(self, found: list[tuple[int, Ints, ReadyWindows, list[Cells]]], emptied: Ints) -> ClosedWindows:
         if len(found) == 1:
             kind, slots, listing, cells = found[0]
             ends = listing.starts + self.slicing.windows[kind].size
             kinds = np.full(len(slots), kind, np.int64)
-            return Left(kinds, slots, listing.starts, ends, ends - 1, cells=tuple(cells), touched=emptied)
-        kinds = _joined([np.full(len(owners), kind, np.int64) for kind, owners, _, _ in found])
-        slots = _joined([owners for _, owners, _, _ in found])
-        starts = _joined([listing.starts for _, _, listing, _ in found])
+            return ClosedWindows(
+                kinds, slots, listing.starts, ends, ends - 1, cells=tuple(cells), touched=emptied
+            )
+        kinds = _concat([np.full(len(owners), kind, np.int64) for kind, owners, _, _ in found])
+        slots = _concat([owners for _, owners, _, _ in found])
+        starts = _concat([listing.starts for _, _, listing, _ in found])
         sizes = np.array([window.size for window in self.slicing.windows], np.int64)
         ends = starts + sizes[kinds]
         cells = [
             np.concatenate([register.rule.neutral_cells(0), *(each[i] for _, _, _, each in found)])
             for i, register in enumerate(self._kept)
         ]
-        return Left(kinds, slots, starts, ends, ends - 1, cells=tuple(cells), touched=emptied)
+        return ClosedWindows(kinds, slots, starts, ends, ends - 1, cells=tuple(cells), touched=emptied)
 
-    def _asked_for(self, left: Left) -> Left:
+    def _asked_for(self, left: ClosedWindows) -> ClosedWindows:
         """With the cells of the registers that were asked for, as they were asked for."""
         kept = iter(zip(self._kept[1:], left.cells[1:], strict=True))
         n_rows = left.cells[0]
         asked = (
-            n_rows if each.kind is Kind.ROWS else counts_of(*next(kept), n_rows) for each in self.registers
+            n_rows if each.kind is AccumulatorKind.ROWS else to_counts(*next(kept), n_rows)
+            for each in self.registers
         )
         return replace(left, cells=tuple(asked))
 
-    def export(self, slots: Ints) -> Saved:
+    def export(self, slots: Ints) -> StateBatches:
         """The slices of these slots that have rows."""
-        owners, rings = self._rings.of_slots(slots[self.holds(slots)])
+        owners, rings = self._rings.of_slots(slots[self.has_state(slots)])
         ids, ring = expand_ranges(rings[:, FIRST], rings[:, END])
         cells = rings[ring, BASE] + (ids & rings[ring, MASK])
         filled = self._arena.cells[0][cells, 0] > 0
@@ -321,7 +340,7 @@ class SliceStore:
             "slices": pa.RecordBatch.from_pydict({name: pa.array(each) for name, each in columns.items()})
         }
 
-    def load(self, saved: Saved, slots: Ints) -> None:
+    def load(self, saved: StateBatches, slots: Ints) -> None:
         """Take up exported slices: what was at place i now belongs to slots[i]."""
         batch = saved["slices"]
         if batch.num_rows == 0:
@@ -344,5 +363,5 @@ def _windows_of(window: Any, times: Ints) -> Ints:
     return np.asarray(last - (times - window.size) // window.every, np.int64)
 
 
-def _joined(parts: Sequence[Ints]) -> Ints:
+def _concat(parts: Sequence[Ints]) -> Ints:
     return np.concatenate([np.empty(0, np.int64), *parts])

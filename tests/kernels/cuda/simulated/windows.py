@@ -65,10 +65,10 @@ class Twin:
 
     def _take(self, slot: int, time: int, value: int) -> list[tuple[str, int]]:
         self.n_rows += 1
-        return self.buckets.take(Row(slot, time, self.n_rows, value, None))
+        return self.buckets.add(Row(slot, time, self.n_rows, value, None))
 
-    def leave(self, upto: int) -> Found:
-        gone = self.buckets.leave(upto)
+    def close(self, upto: int) -> Found:
+        gone = self.buckets.close(upto)
         return sorted(
             (kind, start, slot, sum(row.whole or 0 for row in rows))
             for (kind, slot, start), rows in gone.items()
@@ -80,7 +80,7 @@ def run(windows: CudaWindows, twin: Twin, steps: list[Step]) -> None:
         if isinstance(step, list):
             add(windows, twin.taken(step))
         else:
-            assert left(windows, step) == twin.leave(step)
+            assert left(windows, step) == twin.close(step)
             windows.emptied()
             slots = np.arange(8)
             assert set(slots[windows.holds(slots)].tolist()) == twin.buckets.holding()

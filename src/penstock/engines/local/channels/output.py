@@ -30,7 +30,7 @@ from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.order import merge_batches
 
 if TYPE_CHECKING:
-    from penstock.stages.patterns import Deal
+    from penstock.stages.patterns import Partitioner
 
 _NOTHING = Frontier()
 
@@ -122,7 +122,9 @@ class ForwardOutput(Output):
 class PartitionedOutput(Output):
     """By key, by window or by slice: whatever the deal says."""
 
-    def __init__(self, port: str, channels: Sequence[Channel], deal: Deal, size: int | None = None) -> None:
+    def __init__(
+        self, port: str, channels: Sequence[Channel], deal: Partitioner, size: int | None = None
+    ) -> None:
         super().__init__(port, channels, size)
         self._deal = deal
 

@@ -132,10 +132,10 @@ class ProcessPool:
         """The processes."""
         return [worker.pid for worker in self.workers]
 
-    def stage_of(self, step: Step, replica: int, site: Site, *, numbered: bool = False) -> Stage:
-        """The stage of a step: itself, or one that asks a worker; `numbered` as for `stages.make`."""
+    def stage_of(self, step: Step, replica: int, site: Site, *, totally_ordered: bool = False) -> Stage:
+        """The stage of a step: itself, or one that asks a worker; `totally_ordered` as for `stages.make`."""
         if (step.name, replica) not in self._places:
-            return build_stage(step, site, numbered=numbered)
+            return build_stage(step, site, totally_ordered=totally_ordered)
         from penstock.engines.local.processes.pool import AdaptiveStage
         from penstock.engines.local.processes.stage import RemoteStage, RemoteStateless, RemoteStep
 

@@ -26,7 +26,7 @@ from penstock.timing.bucket import BUCKETS
 
 if TYPE_CHECKING:
     from penstock.engines.local.tasks.task import InputTask
-    from penstock.stages.patterns.partitioners import KeyDeal
+    from penstock.stages.patterns.partitioners import KeyPartitioner
 
 
 def initial_owners(n: int) -> Ints:
@@ -164,7 +164,7 @@ class KeyGroupOutput(Output):
         self,
         port: str,
         channels: Sequence[Channel],
-        deal: KeyDeal,
+        deal: KeyPartitioner,
         size: int | None,
         *,
         assignment: KeyGroupAssignment,

@@ -166,7 +166,7 @@ class TaskBuilder:
         if step.name in group.preaggregates or (step is group.head and group.role is not Role.WHOLE):
             return self._spread_seat(step, group, replica)
         site, numbered = self._site(step, accounts), step.name in self._numbered
-        stage = self._processes.stage_of(step, replica, site, numbered=numbered)
+        stage = self._processes.stage_of(step, replica, site, totally_ordered=numbered)
         return self._stage_seat(step, stage, accounts, output_delay(step))
 
     def _spread_seat(self, step: Step, group: TaskGroup, replica: int) -> ChainedStep:
@@ -174,7 +174,7 @@ class TaskBuilder:
         if group.role is Role.PARALLEL or step.name in group.preaggregates:
             stage = pattern.replicas[replica]
             return self._stage_seat(step, stage, _accounts(stage), 0)
-        stage = pattern.joining[replica]
+        stage = pattern.final_stages[replica]
         schema = None if pattern.between is None else _schema_between(pattern, step)
         return self._stage_seat(step, stage, _accounts(stage), output_delay(step), schema)
 
@@ -190,8 +190,8 @@ class TaskBuilder:
                 group.width if ahead else degree,
                 lambda: self._site(step, Accounts()),
                 pattern=PANED if ahead else None,
-                numbered=step.name in self._numbered,
-                joining=degree if step.up.key else 1,
+                totally_ordered=step.name in self._numbered,
+                n_final=degree if step.up.key else 1,
             )
         return self.graph.patterns[step.name]
 
@@ -202,9 +202,9 @@ class TaskBuilder:
         if self._in_rounds or _has_sessions(step):
             chained = RoundStageStep(step, stage, accounts, by, schema or step.up.schema)
             if self._progress.checkpoint is not None:
-                from penstock.stages.patterns.partials import PartStage
+                from penstock.stages.patterns.partials import PartialStage
 
-                if isinstance(stage, PartStage):
+                if isinstance(stage, PartialStage):
                     chained.flush = stage.flush
             return chained
         if isinstance(stage, StatelessStage):

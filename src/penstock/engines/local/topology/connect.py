@@ -113,9 +113,9 @@ class ChannelBuilder:
         assert pattern.between is not None, "spread windows are put together"
         (replicas,) = (each for each in self._graph.replicas if each.group.emits_partials_of(step.name))
         for node in replicas.nodes:
-            assert pattern.joining_deal is not None, "by a deal"
+            assert pattern.final_partitioner is not None, "by a deal"
             channels = [self._channel(node, reader, step.inputs[0]) for reader in bench.nodes]
-            output = PartitionedOutput(pattern.between, channels, copy.deepcopy(pattern.joining_deal))
+            output = PartitionedOutput(pattern.between, channels, copy.deepcopy(pattern.final_partitioner))
             _attach(node, step.name, pattern.between, output)
 
     def _edge(

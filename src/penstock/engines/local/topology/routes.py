@@ -30,7 +30,7 @@ from penstock.plan.plan import Ref
 
 if TYPE_CHECKING:
     from penstock.engines.local.rescale.rescale import KeyGroupAssignment
-    from penstock.stages.patterns import Deal
+    from penstock.stages.patterns import Partitioner
 
 
 class Routes:
@@ -55,9 +55,9 @@ class Routes:
         deal = self._deal(ref, bench.group)
         if can_rescale(bench.group):
             from penstock.engines.local.rescale.rescale import KeyGroupOutput
-            from penstock.stages.patterns.partitioners import KeyDeal
+            from penstock.stages.patterns.partitioners import KeyPartitioner
 
-            assert isinstance(deal, KeyDeal), "what moves is dealt by key"
+            assert isinstance(deal, KeyPartitioner), "what moves is dealt by key"
             assignment = self._assignment(bench.group)
             return KeyGroupOutput(
                 ref.port, channels, deal, size, assignment=assignment, rescaler=self._graph.rescaler
@@ -84,12 +84,12 @@ class Routes:
         found = KeyGroupAssignment(head.name, self._graph.rescaler, head.degree.least, group.width)
         return self._graph.assignments.setdefault(group.number, found)
 
-    def _deal(self, ref: Ref, group: TaskGroup) -> Deal | None:
+    def _deal(self, ref: Ref, group: TaskGroup) -> Partitioner | None:
         if group.role is Role.PARALLEL:
-            return copy.deepcopy(self._graph.patterns[group.head.name].deal)
+            return copy.deepcopy(self._graph.patterns[group.head.name].partitioner)
         if is_keyed(group.head):
-            from penstock.stages.patterns.partitioners import KeyDeal
+            from penstock.stages.patterns.partitioners import KeyPartitioner
 
             schema = self._graph.plan[ref.step].outputs[ref.port].schema
-            return KeyDeal(schema, group.head.up.key, group.width)
+            return KeyPartitioner(schema, group.head.up.key, group.width)
         return None

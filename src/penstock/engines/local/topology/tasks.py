@@ -13,7 +13,7 @@ from enum import Enum
 
 from penstock.frozen import dataclass
 from penstock.operators.accumulator import Accumulator
-from penstock.operators.choices.patterns import KEYED, PANED, unfit
+from penstock.operators.choices.patterns import KEYED, PANED, why_not_pattern
 from penstock.operators.filter import Filter
 from penstock.operators.map import Map, Select
 from penstock.operators.op import ERRORS, LATE, LATE_RIGHT, Routing
@@ -81,7 +81,7 @@ def is_decomposed(step: Step, *, saved: bool, numbered: bool = False) -> bool:
         return False
     if step.degree.least == 1 and not saved:
         return False
-    return unfit(step.op.pattern, step.op, step.up, numbered=numbered) is None
+    return why_not_pattern(step.op.pattern, step.op, step.up, totally_ordered=numbered) is None
 
 
 def split_into_groups(
@@ -230,7 +230,10 @@ def _can_combine_ahead(step: Step, *, numbered: bool) -> bool:
         return False
     if step.degree.elastic or step.degree.least == 1 or not step.up.key or len(step.data_feeds) != 1:
         return False
-    return step.data_feeds[0].port not in _SIDES and unfit(PANED, op, step.up, numbered=numbered) is None
+    return (
+        step.data_feeds[0].port not in _SIDES
+        and why_not_pattern(PANED, op, step.up, totally_ordered=numbered) is None
+    )
 
 
 def _feeder(groups: Sequence[TaskGroup], step: Step) -> TaskGroup | None:

@@ -16,7 +16,7 @@ from penstock.engines.spark.dataframes.frame import as_ours
 from penstock.engines.spark.dataframes.partials import ExecutionPath, JvmPartials, WindowTask
 from penstock.engines.spark.wire import KeyPartitioner, pack_pieces
 from penstock.engines.wire import unpack_batch
-from penstock.stages.patterns.partial_stores import PARTS
+from penstock.stages.patterns.partial_stores import PARTIALS
 from penstock.stages.rows.batch import Batch, concat_batches
 from penstock.timing.watermark import BEFORE_ALL
 
@@ -69,7 +69,7 @@ def _to_partials(recipe: WindowTask, rows: Iterator[Batch]) -> Iterator[Batch]:
         for _ in stage.on_batch(batch, BEFORE_ALL):
             raise AssertionError("before all time no row is late, and one that fails raises")
     for port, parts in stage.flush():
-        assert port == PARTS, "a stage of parts gives parts"
+        assert port == PARTIALS, "a stage of parts gives parts"
         yield parts
 
 

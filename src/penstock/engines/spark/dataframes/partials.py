@@ -27,19 +27,19 @@ from penstock.expr import Expr, type_of
 from penstock.expr.nodes.columns import Column as ColumnNode
 from penstock.frozen import dataclass
 from penstock.kernels.windows.accumulate import INT64_MIN, Cells, encode_floats
-from penstock.operators.choices.kept import Kind
-from penstock.operators.choices.patterns import PANED, unfit
+from penstock.operators.choices.accumulators import AccumulatorKind
+from penstock.operators.choices.patterns import PANED, why_not_pattern
 from penstock.operators.op import IN, OUT
 from penstock.operators.stream import Stream
 from penstock.operators.windows import ResolvedWindows, Windows
-from penstock.stages.patterns.partial_stores import PartFormat
-from penstock.stages.patterns.partials import PanesJoined, PaneStage
-from penstock.stages.policy import Pace
+from penstock.stages.patterns.partial_stores import PartialFormat
+from penstock.stages.patterns.partials import FinalAggregateStage, PartialAggregateStage
+from penstock.stages.policy import JitPolicy
 from penstock.stages.rows.arrays import Form
 from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import Site
-from penstock.stages.window.accumulators import Register, Sheet, lower
-from penstock.stages.window.inputs import Lifting
+from penstock.stages.window.accumulators import AccumulatorLayout, WindowAccumulator, plan_accumulators
+from penstock.stages.window.inputs import InputEvaluator
 from penstock.stages.window.stage import WindowStage
 from penstock.stages.window.store import NEVER
 from penstock.timing.slices import Slicing
@@ -47,7 +47,16 @@ from penstock.timing.windows import TimeWindow
 
 STEP = "window_aggregate"
 IN_THE_JVM = frozenset(
-    {Kind.ROWS, Kind.COUNT, Kind.INT_SUM, Kind.FLOAT_SUM, Kind.MOST, Kind.LEAST, Kind.MOMENTS, Kind.LATEST}
+    {
+        AccumulatorKind.ROWS,
+        AccumulatorKind.COUNT,
+        AccumulatorKind.INT_SUM,
+        AccumulatorKind.FLOAT_SUM,
+        AccumulatorKind.MAX,
+        AccumulatorKind.MIN,
+        AccumulatorKind.MOMENTS,
+        AccumulatorKind.MAX_TIME,
+    }
 )
 """Registers that Spark's own aggregates make."""
 
@@ -73,7 +82,7 @@ class WindowTask:
     @classmethod
     def of(cls, op: Windows, up: Stream, time: str, where: Where | None, *, utc: bool) -> WindowTask:
         """The recipe with the best road that can take the step; `utc` is the zone of the session."""
-        if unfit(PANED, op, up, numbered=False) is not None:
+        if why_not_pattern(PANED, op, up, totally_ordered=False) is not None:
             return cls(op, up, time, where, ExecutionPath.ROWS)
         made = cls(op, up, time, where, ExecutionPath.NATIVE)
         return made if made._is_native(utc) else cls(op, up, time, where, ExecutionPath.PARTS)
@@ -101,25 +110,25 @@ class WindowTask:
         """The columns that come out."""
         return self.op.outputs({IN: self.up})[OUT].schema
 
-    def sheet(self) -> Sheet:
+    def sheet(self) -> AccumulatorLayout:
         """The registers of the step, as its stages have them."""
         aggregates = self.op.aggregates or {}
         windows = [window for _, window in self.resolved.windows]
-        foldings = Lifting(aggregates, self.up).foldings
-        sheet = Sheet(self.up, numbered=False, windows=windows, foldings=foldings)
+        foldings = InputEvaluator(aggregates, self.up).foldings
+        sheet = AccumulatorLayout(self.up, totally_ordered=False, windows=windows, foldings=foldings)
         for aggregate in aggregates.values():
-            lower(aggregate, sheet)
+            plan_accumulators(aggregate, sheet)
         return sheet
 
     def stage(self) -> WindowStage:
         """The stage that windows leave from: it takes rows, or on the other roads parts of slices."""
         if self.road is ExecutionPath.ROWS:
             return WindowStage(self.op, self.up, self._site())
-        return PanesJoined(self.op, self.up, self._site())
+        return FinalAggregateStage(self.op, self.up, self._site())
 
-    def part_stage(self) -> PaneStage:
+    def part_stage(self) -> PartialAggregateStage:
         """The stage that makes parts of rows."""
-        return PaneStage(self.op, self.up, self._site())
+        return PartialAggregateStage(self.op, self.up, self._site())
 
     def _site(self) -> Site:
         return Site(STEP, self.where, Accounts(), WallClock())
@@ -183,35 +192,37 @@ def accumulator_columns(recipe: WindowTask) -> list[Column]:
     return [each.alias(f"p{place}") for place, each in enumerate(made)]
 
 
-def _numbers(register: Register, sheet: Sheet) -> Iterator[Column]:
+def _numbers(register: WindowAccumulator, sheet: AccumulatorLayout) -> Iterator[Column]:
     value = F.col(MICROS if register.column is None else f"v{register.column}")
     match register.kind:
-        case Kind.ROWS:
+        case AccumulatorKind.ROWS:
             yield F.count(F.lit(1))
-        case Kind.COUNT:
+        case AccumulatorKind.COUNT:
             yield F.count(value)
-        case Kind.INT_SUM:
+        case AccumulatorKind.INT_SUM:
             yield F.coalesce(F.sum(F.shiftright(value, 32)), long(0))
             yield F.coalesce(F.sum(value.bitwiseAND(long(0xFFFFFFFF))), long(0))
-        case Kind.FLOAT_SUM:
+        case AccumulatorKind.FLOAT_SUM:
             yield F.coalesce(F.sum(value), F.lit(0.0))
-        case Kind.MOMENTS:
+        case AccumulatorKind.MOMENTS:
             n = F.count(value).cast("double")
             yield n
             yield F.coalesce(F.avg(value), F.lit(0.0))
             yield F.coalesce(F.var_pop(value) * n, F.lit(0.0))
-        case Kind.MOST if is_float(register, sheet):
+        case AccumulatorKind.MAX if is_float(register, sheet):
             yield F.max(value)
-        case Kind.LEAST if is_float(register, sheet):
+        case AccumulatorKind.MIN if is_float(register, sheet):
             yield F.min(value)
-        case Kind.LEAST:
+        case AccumulatorKind.MIN:
             yield F.coalesce(F.max(F.bitwise_not(value)), long(INT64_MIN))
         case _:
-            assert register.kind in (Kind.MOST, Kind.LATEST), f"{register.kind} is not for the JVM"
+            assert register.kind in (AccumulatorKind.MAX, AccumulatorKind.MAX_TIME), (
+                f"{register.kind} is not for the JVM"
+            )
             yield F.coalesce(F.max(value), long(INT64_MIN))
 
 
-def is_float(register: Register, sheet: Sheet) -> bool:
+def is_float(register: WindowAccumulator, sheet: AccumulatorLayout) -> bool:
     """Whether a register compares floats."""
     return register.column is not None and sheet.values[register.column][1] is Form.ORDERED
 
@@ -221,8 +232,8 @@ class JvmPartials:
 
     def __init__(self, recipe: WindowTask) -> None:
         self._sheet = recipe.sheet()
-        self.format = PartFormat(recipe.up, self._sheet.registers)
-        self._n_keys, self._run = len(recipe.up.key), Pace()
+        self.format = PartialFormat(recipe.up, self._sheet.registers)
+        self._n_keys, self._run = len(recipe.up.key), JitPolicy()
         (self._kind,) = recipe.slicings
         keys = [self.format.schema.field(name) for name in self.format.key]
         numbers = [
@@ -253,7 +264,7 @@ class JvmPartials:
         columns = [*keys, fixed[0], start, fixed[1], *cells]
         return Batch(pa.RecordBatch.from_arrays(columns, schema=self.format.schema), starts)
 
-    def _cell(self, number: pa.Array, register: Register) -> pa.Array:
+    def _cell(self, number: pa.Array, register: WindowAccumulator) -> pa.Array:
         if not is_float(register, self._sheet):
             return number
         floats: Cells = number.to_numpy(zero_copy_only=False)

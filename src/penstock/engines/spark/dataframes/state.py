@@ -42,7 +42,7 @@ class GroupWindows:
         self._recipe, self._stage = recipe, recipe.stage()
         self._schema = packed_schema(recipe)[0]
         self._resolved, self._slicings = recipe.resolved, dict(recipe.slicings)
-        self._depends_on = window_fingerprint(recipe.op, recipe.up, numbered=False)
+        self._depends_on = window_fingerprint(recipe.op, recipe.up, totally_ordered=False)
 
     def turn(self, pieces: Pieces, bodies: Sequence[bytes], watermark: int) -> GroupResult:
         """Take packed batches in and let go what the watermark has passed."""

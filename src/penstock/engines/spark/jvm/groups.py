@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from penstock.engines.spark.types import from_spark
 from penstock.frozen import dataclass
-from penstock.stages.policy import Pace
+from penstock.stages.policy import JitPolicy
 from penstock.stages.rows.batch import Batch, Ints
 
 _NOTHING = -(2**63)
@@ -103,6 +103,6 @@ def _ordered(extremes: pa.Array, order: int) -> pa.Array:
 
     floats = np.ascontiguousarray(extremes.fill_null(0.0).to_numpy(zero_copy_only=False), np.float64)
     kept = np.empty(len(floats), np.int64)
-    Pace()(encode_floats, floats.view(np.int64), kept)
+    JitPolicy()(encode_floats, floats.view(np.int64), kept)
     kept = ~kept if order < 0 else kept
     return pa.array(np.where(extremes.is_valid().to_numpy(zero_copy_only=False), kept, _NOTHING))

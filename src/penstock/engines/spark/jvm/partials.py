@@ -22,9 +22,14 @@ from penstock.expr import Expr, type_of
 from penstock.frozen import dataclass
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Step
-from penstock.stages.patterns.partial_stores import PartFormat
+from penstock.stages.patterns.partial_stores import PartialFormat
 from penstock.stages.rows.arrays import Form
-from penstock.stages.window.accumulators import Kind, Register, Sheet, lower
+from penstock.stages.window.accumulators import (
+    AccumulatorKind,
+    AccumulatorLayout,
+    WindowAccumulator,
+    plan_accumulators,
+)
 from penstock.timing.bucket import BUCKETS, NO_COLUMNS
 from penstock.timing.slices import Slicing, first_open
 from penstock.timing.windows import TimeWindow
@@ -112,10 +117,10 @@ class NativeParts:
         self._windows = [window for _, window in resolved.windows if isinstance(window, TimeWindow)]
         self._slicing = Slicing.of(self._windows)
         self._lateness = resolved.lateness
-        self._sheet = Sheet(up, numbered=False, windows=self._windows)
+        self._sheet = AccumulatorLayout(up, totally_ordered=False, windows=self._windows)
         for aggregate in (op.aggregates or {}).values():
-            lower(aggregate, self._sheet)
-        self.format = PartFormat(up, self._sheet.registers)
+            plan_accumulators(aggregate, self._sheet)
+        self.format = PartialFormat(up, self._sheet.registers)
         self.registers = tuple(self._sheet.registers)
 
     def grouped(self, frame: DataFrame, least: int, watermark: int) -> DataFrame:
@@ -169,7 +174,7 @@ class NativeParts:
         found = []
         for place, register in enumerate(self.registers):
             floats = register.column is not None and self.values[register.column][1] is Form.ORDERED
-            order = {Kind.MOST: 1, Kind.LEAST: -1}.get(register.kind, 0) if floats else 0
+            order = {AccumulatorKind.MAX: 1, AccumulatorKind.MIN: -1}.get(register.kind, 0) if floats else 0
             found += [(name, order) for name in columns_of(place, register)]
         return tuple(found)
 
@@ -220,25 +225,25 @@ class NativeParts:
             found.append((expr, form))
         return found
 
-    def _cell(self, register: Register, values: list[SparkValue]) -> list[Column]:
+    def _cell(self, register: WindowAccumulator, values: list[SparkValue]) -> list[Column]:
         """A register's cell as aggregates; a cell without values is as its rule has it."""
         what = register.kind
-        if what is Kind.ROWS:
+        if what is AccumulatorKind.ROWS:
             return [F.count(F.lit(1))]
-        if what is Kind.LATEST:
+        if what is AccumulatorKind.MAX_TIME:
             return [F.max(F.col(f"`{TIME}`"))]
         assert register.column is not None, f"a register of kind {what} is of a column"
         value = values[register.column].value
         type_ = type_of(self.values[register.column][0], self._up.schema)
-        if what is Kind.COUNT:
+        if what is AccumulatorKind.COUNT:
             return [F.count(value)]
-        if what is Kind.INT_SUM:
+        if what is AccumulatorKind.INT_SUM:
             return _exact_sum(whole(value, type_), type_)
-        if what is Kind.FLOAT_SUM:
+        if what is AccumulatorKind.FLOAT_SUM:
             return [F.coalesce(F.sum(value.cast("double")), F.lit(0.0))]
-        if what is Kind.MOMENTS:
+        if what is AccumulatorKind.MOMENTS:
             return _moments(_as_double(value, type_))
-        most = what is Kind.MOST
+        most = what is AccumulatorKind.MAX
         if kind.is_floating(type_):
             return [F.max(value.cast("double")) if most else F.min(value.cast("double"))]
         given = whole(value, type_)
@@ -246,7 +251,7 @@ class NativeParts:
         return [F.coalesce(found, _native_parts_long(int(register.rule.neutral[0])))]
 
 
-def columns_of(place: int, register: Register) -> list[str]:
+def columns_of(place: int, register: WindowAccumulator) -> list[str]:
     """The columns of a register among those of a group."""
     return [f"r{place}_{part}" for part in range(register.rule.width)]
 

@@ -20,8 +20,8 @@ from penstock.connect.readers.spark import SparkReader
 from penstock.engines.spark.fragments import Fragments
 from penstock.expr import Expr
 from penstock.frozen import dataclass
-from penstock.operators.choices.kept import Kind, registers_of
-from penstock.operators.choices.patterns import PANED, unfit
+from penstock.operators.choices.accumulators import AccumulatorKind, accumulators_of
+from penstock.operators.choices.patterns import PANED, why_not_pattern
 from penstock.operators.filter import Filter
 from penstock.operators.function import Expressions
 from penstock.operators.map import Map, Select
@@ -38,9 +38,9 @@ LEAST_ROWS = 50_000
 OURS = "penstock:"
 """How the columns begin that are added to those of the program."""
 _NO_RULE = {
-    Kind.MOST_OF: "how many values equal the extreme takes two passes in the JVM",
-    Kind.LEAST_OF: "how many values equal the extreme takes two passes in the JVM",
-    Kind.FOLD: "a fold is Python",
+    AccumulatorKind.MAX_COUNT: "how many values equal the extreme takes two passes in the JVM",
+    AccumulatorKind.MIN_COUNT: "how many values equal the extreme takes two passes in the JVM",
+    AccumulatorKind.FOLD: "a fold is Python",
 }
 
 
@@ -125,14 +125,14 @@ def why_no_parts(step: Step) -> str | None:
     """Why the parts of a window step cannot be made in the JVM; None when they can."""
     op, up = step.op, step.up
     assert isinstance(op, Windows), "only windows come in parts"
-    refused = unfit(PANED, op, up, numbered=False)
+    refused = why_not_pattern(PANED, op, up, totally_ordered=False)
     if refused is not None:
         return f"{refused[0]}: {refused[1]}"
     windows = [window for _, window in op.resolved(up).windows if isinstance(window, TimeWindow)]
     if len(Slicing.groups(windows)) > 1:
         return "its windows do not share slices"
     for name, aggregate in (op.aggregates or {}).items():
-        for register in registers_of(aggregate, up):
+        for register in accumulators_of(aggregate, up):
             if register in _NO_RULE:
                 return f"{name}={aggregate}: {_NO_RULE[register]}"
     return None

@@ -24,21 +24,21 @@ from penstock.operators.windows import Windows
 from penstock.plan.explain import only_on_spark
 from penstock.plan.plan import Ref, Step
 from penstock.stages.make import build_stage
-from penstock.stages.patterns.partial_stores import PARTS
-from penstock.stages.patterns.partials import PanesJoined, PaneStage
+from penstock.stages.patterns.partial_stores import PARTIALS
+from penstock.stages.patterns.partials import FinalAggregateStage, PartialAggregateStage
 from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.order import merge_batches
 from penstock.stages.stage import Site, Stage
-from penstock.stages.window.stage import Out, WindowStage
+from penstock.stages.window.stage import Emitted, WindowStage
 
 WORTH = 2
 """Parts go over the exchange while there are at least so many rows to each."""
 
 
-class AdaptiveFinalStage(PanesJoined):
+class AdaptiveFinalStage(FinalAggregateStage):
     """The stage behind the exchange."""
 
-    def on_batch(self, batch: Batch, watermark: float) -> Out:
+    def on_batch(self, batch: Batch, watermark: float) -> Emitted:
         """Take rows in, as keyed windows do."""
         return WindowStage.on_batch(self, batch, watermark)
 
@@ -55,7 +55,7 @@ class AdaptivePartials:
         self.accounts = accounts
         assert isinstance(step.op, Windows), "only windows come in parts"
         self.step = step
-        self._stage = PaneStage(step.op, step.up, site)
+        self._stage = PartialAggregateStage(step.op, step.up, site)
         self.format = self._stage.format
         self.waiting: list[Batch] = []
         self.worth = True
@@ -68,8 +68,8 @@ class AdaptivePartials:
         rows = merge_batches(waiting, self.step.up.schema) if len(waiting) > 1 else waiting[0]
         self._stage.restore({})  # a round that is done again is judged by the watermark of its own
         found = [*self._stage.on_batch(rows, watermark), *self._stage.flush()]
-        assert all(port in (PARTS, LATE, ERRORS) for port, _ in found), "results leave behind the exchange"
-        n_partitions = sum(batch.num_rows for port, batch in found if port == PARTS)
+        assert all(port in (PARTIALS, LATE, ERRORS) for port, _ in found), "results leave behind the exchange"
+        n_partitions = sum(batch.num_rows for port, batch in found if port == PARTIALS)
         self.worth = n_partitions * WORTH <= rows.num_rows
         return found, []
 
@@ -149,7 +149,7 @@ class FragmentTask:
             came = inbox.rows.pop((round_.number, seat.step.name), [])
             batches, seat.waiting = [*came, *seat.waiting], []
             if isinstance(seat.stage, WindowStage) and seat.step.name in round_.shown:
-                seat.stage.shown_at = round_.shown[seat.step.name]
+                seat.stage.fired_at = round_.shown[seat.step.name]
             for body in inbox.parts.pop((round_.number, seat.step.name), []):
                 assert isinstance(seat.stage, AdaptiveFinalStage), "parts go to windows that take them"
                 parts = unpack_batch(body, seat.stage.format.schema) if isinstance(body, bytes) else body
@@ -216,7 +216,7 @@ class FragmentTask:
             self.at = number
             found, rows = self._panes[step.name].made(round_.advances[step.name].before)
             for port, batch in found:
-                if port == PARTS:
+                if port == PARTIALS:
                     yield from self._dealt(edge, batch, round_.number)
                 else:
                     yield from self._out(Ref(step.name, port), batch, round_.number)

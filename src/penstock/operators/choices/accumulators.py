@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.operators.aggregates import Aggregate, Fold
-from penstock.operators.choices.compiled import why_python
+from penstock.operators.choices.folds import why_python
 from penstock.operators.stream import Stream
 from penstock.timing.windows import CountWindow, Window
 
 
-class Kind(StrEnum):
+class AccumulatorKind(StrEnum):
     """What a register keeps.
 
     ROWS      how many rows; of no column
@@ -40,37 +40,37 @@ class Kind(StrEnum):
     COUNT = "count"
     INT_SUM = "int sum"
     FLOAT_SUM = "float sum"
-    MOST = "most"
-    LEAST = "least"
-    MOST_OF = "most of"
-    LEAST_OF = "least of"
+    MAX = "max"
+    MIN = "min"
+    MAX_COUNT = "max count"
+    MIN_COUNT = "min count"
     LAST = "last"
     FIRST = "first"
     MOMENTS = "moments"
-    LATEST = "latest"
+    MAX_TIME = "max time"
     FOLD = "fold"
 
 
-EXACT = frozenset({Kind.ROWS, Kind.COUNT, Kind.INT_SUM})
+EXACT = frozenset({AccumulatorKind.ROWS, AccumulatorKind.COUNT, AccumulatorKind.INT_SUM})
 """Kinds from which what was added can be taken away again without a trace."""
 _WIDTHS = {
-    Kind.INT_SUM: 2,
-    Kind.MOST_OF: 2,
-    Kind.LEAST_OF: 2,
-    Kind.LAST: 3,
-    Kind.FIRST: 3,
-    Kind.MOMENTS: 3,
+    AccumulatorKind.INT_SUM: 2,
+    AccumulatorKind.MAX_COUNT: 2,
+    AccumulatorKind.MIN_COUNT: 2,
+    AccumulatorKind.LAST: 3,
+    AccumulatorKind.FIRST: 3,
+    AccumulatorKind.MOMENTS: 3,
 }
 # Aggregates by name, so that a program loads only those that it uses.
-_OF_VALUES: dict[str, tuple[Kind, ...]] = {
-    "Min": (Kind.COUNT, Kind.LEAST),
-    "Max": (Kind.COUNT, Kind.MOST),
-    "MinCount": (Kind.COUNT, Kind.LEAST_OF),
-    "MaxCount": (Kind.COUNT, Kind.MOST_OF),
-    "First": (Kind.COUNT, Kind.FIRST),
-    "Last": (Kind.COUNT, Kind.LAST),
-    "Var": (Kind.MOMENTS,),
-    "Std": (Kind.MOMENTS,),
+_OF_VALUES: dict[str, tuple[AccumulatorKind, ...]] = {
+    "Min": (AccumulatorKind.COUNT, AccumulatorKind.MIN),
+    "Max": (AccumulatorKind.COUNT, AccumulatorKind.MAX),
+    "MinCount": (AccumulatorKind.COUNT, AccumulatorKind.MIN_COUNT),
+    "MaxCount": (AccumulatorKind.COUNT, AccumulatorKind.MAX_COUNT),
+    "First": (AccumulatorKind.COUNT, AccumulatorKind.FIRST),
+    "Last": (AccumulatorKind.COUNT, AccumulatorKind.LAST),
+    "Var": (AccumulatorKind.MOMENTS,),
+    "Std": (AccumulatorKind.MOMENTS,),
 }
 
 
@@ -85,10 +85,10 @@ def is_numeric(type_: pa.DataType) -> bool:
     return bool(is_whole(type_) or kind.is_floating(type_))
 
 
-def why_rows(aggregate: Aggregate, up: Stream, *, numbered: bool) -> str | None:
+def why_rows(aggregate: Aggregate, up: Stream, *, totally_ordered: bool) -> str | None:
     """Why a window keeps rows for an aggregate; None when registers hold it.
 
-    `numbered` says that rows come with one column of order, by which first and last can be decided.
+    `totally_ordered` says that rows come with one column of order, by which first and last can be decided.
     """
     if isinstance(aggregate, Fold):
         return why_python(aggregate, up)
@@ -96,7 +96,7 @@ def why_rows(aggregate: Aggregate, up: Stream, *, numbered: bool) -> str | None:
         case "Count" | "EventTimeMax":
             return None
         case "First" | "Last":
-            unordered = None if numbered else "rows of one time have no number that puts them in order"
+            unordered = None if totally_ordered else "rows of one time have no number that puts them in order"
             return _why_not_numbers(aggregate, up) or unordered
         case name if name in ("Sum", "Mean", *_OF_VALUES):
             return _why_not_numbers(aggregate, up)
@@ -108,7 +108,7 @@ def _why_not_numbers(aggregate: Aggregate, up: Stream) -> str | None:
     return None if is_numeric(found) else f"registers hold numbers, and {aggregate.value} is {found}"
 
 
-def is_sketched(aggregate: Aggregate, windows: Iterable[Window]) -> bool:
+def uses_sketch(aggregate: Aggregate, windows: Iterable[Window]) -> bool:
     """Whether a sketch is kept of an aggregate instead of rows: so, unless there are count windows.
 
     Those put rows in order before they know which window a row is in, and so have the rows anyway.
@@ -117,24 +117,24 @@ def is_sketched(aggregate: Aggregate, windows: Iterable[Window]) -> bool:
     return type(aggregate).__name__ in ("ApproxDistinct", "Quantile") and not counted
 
 
-def registers_of(aggregate: Aggregate, up: Stream) -> tuple[Kind, ...]:
+def accumulators_of(aggregate: Aggregate, up: Stream) -> tuple[AccumulatorKind, ...]:
     """The registers of an aggregate that they hold, beside the count of rows that every window has."""
     match type(aggregate).__name__:
         case "Count":
-            return () if aggregate.value is None else (Kind.COUNT,)
+            return () if aggregate.value is None else (AccumulatorKind.COUNT,)
         case "EventTimeMax":
-            return (Kind.LATEST,)
+            return (AccumulatorKind.MAX_TIME,)
         case "Fold":
-            return (Kind.FOLD,)
+            return (AccumulatorKind.FOLD,)
         case "Sum" | "Mean":
             floats = kind.is_floating(aggregate.value_type(up))
-            return (Kind.FLOAT_SUM if floats else Kind.INT_SUM, Kind.COUNT)
+            return (AccumulatorKind.FLOAT_SUM if floats else AccumulatorKind.INT_SUM, AccumulatorKind.COUNT)
         case name:
             return _OF_VALUES[name]
 
 
-def width_of(register: Kind, aggregate: Aggregate) -> int:
+def width_of(register: AccumulatorKind, aggregate: Aggregate) -> int:
     """How many numbers of eight bytes a register has."""
-    if register is Kind.FOLD and isinstance(aggregate, Fold):
+    if register is AccumulatorKind.FOLD and isinstance(aggregate, Fold):
         return len(aggregate.zero) if isinstance(aggregate.zero, tuple) else 1
     return _WIDTHS.get(register, 1)

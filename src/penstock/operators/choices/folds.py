@@ -42,14 +42,14 @@ def why_python(fold: Fold, up: Stream) -> str | None:
     unreachable = [name for name in fold.columns if not _is_attribute(name)]
     if unreachable:
         return f"column {unreachable[0]} cannot be read as row.{unreachable[0]}"
-    if not all(is_plain(call) for call in (fold.lift, fold.combine)):
+    if not all(is_pure(call) for call in (fold.lift, fold.combine)):
         return "lift or combine has a state of its own"
     if fold.lower is None and (isinstance(fold.zero, tuple) or not kind.is_float64(fold.type(up))):
         return "its parts are not results"
     return None
 
 
-def is_plain(call: Callable[..., Any]) -> bool:
+def is_pure(call: Callable[..., Any]) -> bool:
     """Whether a function has nothing that could change: what it captures and its defaults are constants."""
     if not isinstance(call, FunctionType):
         return False
@@ -61,7 +61,7 @@ def is_plain(call: Callable[..., Any]) -> bool:
     return all(_is_constant(each) for each in (*captured, *given))
 
 
-def may_refuse(call: Callable[..., Any]) -> bool:
+def may_raise(call: Callable[..., Any]) -> bool:
     """Whether Python raises on some numbers for which machine code gives NaN or an infinity.
 
     Powers and most functions of `math` do: math.sqrt(-1.0), math.log(0.0), 1e200 ** 2.

@@ -1,0 +1,78 @@
+"""What windows keep of an aggregate, as the plan says it, is what stages keep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.operators import aggregates as spec
+from penstock.operators.aggregates import Aggregate
+from penstock.operators.choices.accumulators import (
+    EXACT,
+    AccumulatorKind,
+    accumulators_of,
+    uses_sketch,
+    why_rows,
+    width_of,
+)
+from penstock.operators.stream import Stream
+from penstock.stages.window.accumulators import (
+    AccumulatorLayout,
+    AggregatePlan,
+    SketchPlan,
+    WindowAccumulator,
+    plan_accumulators,
+)
+from penstock.stages.window.inputs import InputEvaluator
+from penstock.timing.column import TimeType
+from tests.stages.windowed import ALL, WIDE
+
+UP = Stream(WIDE, TimeType(pa.int64(), "us"), ("k",))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in AccumulatorKind if kind is not AccumulatorKind.FOLD])
+def test_registers_are_as_wide_and_as_exact_as_their_rules(kind: AccumulatorKind) -> None:
+    rule = WindowAccumulator(kind).rule
+    assert (width_of(kind, spec.count()), kind in EXACT) == (rule.width, rule.exact)
+
+
+@pytest.mark.parametrize("totally_ordered", [False, True])
+@pytest.mark.parametrize("name", ALL)
+def test_stages_keep_what_the_rule_says(name: str, totally_ordered: bool) -> None:
+    aggregate = ALL[name]
+    sheet = AccumulatorLayout(
+        UP,
+        totally_ordered=totally_ordered,
+        windows=(),
+        foldings=InputEvaluator({name: aggregate}, UP).foldings,
+    )
+    lowered = plan_accumulators(aggregate, sheet)
+    if uses_sketch(aggregate, ()):
+        assert isinstance(lowered, SketchPlan)
+    elif why_rows(aggregate, UP, totally_ordered=totally_ordered) is not None:
+        assert lowered is None
+    else:
+        assert isinstance(lowered, AggregatePlan)
+        rows, *others = sheet.registers
+        assert rows.kind is AccumulatorKind.ROWS
+        assert sorted(each.kind for each in others) == sorted(accumulators_of(aggregate, UP))
+        assert [each.rule.width for each in others] == [width_of(each.kind, aggregate) for each in others]
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "totally_ordered", "why"),
+    [
+        (spec.sum("v"), False, None),
+        (spec.count("word"), False, None),
+        (spec.max("word"), True, 'registers hold numbers, and col("word") is string'),
+        (spec.sum("price"), True, 'registers hold numbers, and col("price") is decimal128(30, 2)'),
+        (spec.first("v"), True, None),
+        (spec.first("v"), False, "rows of one time have no number that puts them in order"),
+        (spec.last("word"), False, 'registers hold numbers, and col("word") is string'),
+        (spec.collect("v"), True, "it is made from all values of a window"),
+    ],
+)
+def test_rows_are_kept_for_a_reason(aggregate: Aggregate, totally_ordered: bool, why: Any) -> None:
+    assert why_rows(aggregate, UP, totally_ordered=totally_ordered) == why
