@@ -59,6 +59,16 @@ WRONG = {
         ("from penstock.graph.pipegraph import PipeGraph\n", "engines must not import graph"),
         ("import pyspark\n", "pyspark may only be imported in engines/spark"),
     ],
+    "engines/reference/x.py": [
+        ("from penstock.stages.stage import Stage\n", "engines/reference must not import stages"),
+        ("def f():\n    import penstock.kernels.build\n", "engines/reference must not import kernels"),
+    ],
+    "engines/x.py": [
+        ("from penstock.engines.local.run import LocalRun\n", "engines must not import engines/local"),
+    ],
+    "stages/rows/x.py": [
+        ("from penstock.stages.window import stage\n", "stages/rows must not import stages/window"),
+    ],
     "operators/x.py": [
         ("from penstock.plan.plan import Step\n", "operators must not import plan"),
         ("def f():\n    from penstock.engines import registry\n", "operators must not import engines"),
@@ -85,6 +95,10 @@ RIGHT = {
     "if TYPE_CHECKING:\n    from penstock.engines.protocol import Engine\n",
     "kernels/x.py": "import numba\n",
     "engines/spark/x.py": "import pyspark\nfrom penstock.plan.plan import Plan\n",
+    "engines/registry.py": "from penstock.engines.local.engine import LocalEngine\n",
+    "engines/spark/y.py": "from penstock.stages.window.stage import WindowStage\n",
+    "stages/rows/x.py": "from typing import TYPE_CHECKING\n"
+    "if TYPE_CHECKING:\n    from penstock.stages.window.stage import WindowStage\n",
     "testing/x.py": "import hypothesis\n",
     "plan/x.py": "from penstock.blocks import derive\nimport json\n",
 }

@@ -1,4 +1,4 @@
-"""Check that imports point one way.
+"""Check that imports point one way, between rooms and inside engines/ and stages/.
 
 Each room may import the rooms listed for it, and heavy libraries stay in the rooms that own them. An
 import inside a function counts too, unless the pair is listed in LAZY with its reason.
@@ -71,6 +71,23 @@ OWNERS = {
     "pytest": {"testing"},
 }
 
+# Directions inside engines/ and stages/: what lies below a folder must not import these. The longest prefix
+# of a file's path counts. Imports for types only are free; those inside functions are not.
+_ENGINES = ("engines/local", "engines/spark", "engines/reference")
+FORBIDDEN: dict[str, tuple[str, ...]] = {
+    "engines/": _ENGINES,
+    # The reference engine judges the other two, so it shares no code with them.
+    "engines/reference/": ("stages", "kernels", "engines/local", "engines/spark"),
+    "engines/local/": ("engines/spark", "engines/reference"),
+    "engines/spark/": ("engines/local", "engines/reference"),
+    "stages/rows/": ("stages/keys", "stages/functions", "stages/state", "stages/window", "stages/sketches"),
+    "stages/keys/": ("stages/functions", "stages/state", "stages/window", "stages/sketches"),
+    "stages/functions/": ("stages/state", "stages/window", "stages/sketches", "stages/patterns"),
+    "stages/state/": ("stages/window", "stages/sketches", "stages/patterns"),
+    "stages/sketches/": ("stages/state", "stages/patterns"),
+    "stages/window/": ("stages/state", "stages/patterns"),
+}
+
 
 def faults(package: Path = PACKAGE) -> Iterator[str]:
     """Every import that points the wrong way, as `file:line: what`."""
@@ -79,9 +96,9 @@ def faults(package: Path = PACKAGE) -> Iterator[str]:
         room = path.parts[0].removesuffix(".py")
         if room == "__init__":
             continue
-        for node, lazy in _imports(ast.parse(file.read_text(encoding="utf-8"))):
+        for node, lazy, typing in _imports(ast.parse(file.read_text(encoding="utf-8"))):
             for name in _names(node):
-                wrong = _wrong(room, path, name, lazy=lazy)
+                wrong = _wrong(room, path, name, lazy=lazy) or (None if typing else _inside(path, name))
                 if wrong:
                     yield f"{file.relative_to(package.parent.parent)}:{node.lineno}: {wrong}"
 
@@ -101,15 +118,28 @@ def _wrong(room: str, path: Path, name: str, *, lazy: bool) -> str | None:
     return f"{room} must not import {target}"
 
 
-def _imports(tree: ast.Module) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
-    """(import, whether it is inside a function or only for types)."""
-    waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
+def _inside(path: Path, name: str) -> str | None:
+    """Return what is wrong with an import inside engines/ or stages/."""
+    folders = [folder for folder in FORBIDDEN if path.as_posix().startswith(folder)]
+    target = name.removeprefix("penstock.").replace(".", "/")
+    if folders and path.stem != "registry":  # the registry finds engines by their names
+        folder = max(folders, key=len)
+        for forbidden in FORBIDDEN[folder]:
+            if f"{target}/".startswith(f"{forbidden}/"):
+                return f"{folder[:-1]} must not import {forbidden}"
+    return None
+
+
+def _imports(tree: ast.Module) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool, bool]]:
+    """Yield (import, whether it is inside a function or only for types, whether it is only for types)."""
+    waiting: list[tuple[ast.AST, bool, bool]] = [(tree, False, False)]
     while waiting:
-        node, lazy = waiting.pop()
+        node, lazy, typing = waiting.pop()
         if isinstance(node, ast.Import | ast.ImportFrom):
-            yield node, lazy
-        inside = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or _is_typing_block(node)
-        waiting += [(child, inside) for child in ast.iter_child_nodes(node)]
+            yield node, lazy, typing
+        typing = typing or _is_typing_block(node)
+        lazy = lazy or typing or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        waiting += [(child, lazy, typing) for child in ast.iter_child_nodes(node)]
 
 
 def _is_typing_block(node: ast.AST) -> bool:

@@ -1,0 +1,110 @@
+"""Check the words of the package: names, and how docstrings begin.
+
+    python tools/words.py
+
+- No metaphor of our own in a name (`leg`, `seat`, `shelf`): docs/glossary.md has the field's word for it.
+- No participle or gerund as the name of a function, class or file (`made`, `told`, `sending`): a function is a
+  verb (`build_plan`), a class a noun.
+- No filler as a variable (`found`, `each`, `given`) where the thing has a name.
+- The docstring of a function begins with a verb: "Return …", "Raise …", "Stop …".
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent.parent / "src" / "penstock"
+
+METAPHORS = frozenset(
+    "leg legs seat seats shelf shelves crew hop hops ticket tickets blame letters patience lane lanes "
+    "homeless heirs judging settling telling showing delivering dealt dealer inbox outlet outlets".split()
+)
+"""Words that mean nothing to an engineer of Flink, Spark or DataFusion, in any part of a name."""
+
+FILLERS = frozenset("found each given told made came what mine others some taken kept shown".split())
+
+_IRREGULAR = frozenset(
+    "made told came taken given kept shown left found sent known written drawn held begun chosen built dealt "
+    "laid lost meant met paid put read_ said sold sought spent thought understood gone done".split()
+)
+_NOUNS = frozenset(
+    # Words that end like participles and are none, and the few that are the field's own names.
+    "string ring need feed seed speed embed bed red shed thread spread led nothing anything something thing "
+    "everything during king sing bring spring string_ binding encoding setting settings warning padding "
+    "heading timing routing scheduling batching keyed typed indexed unsigned embedded nested fixed bounded "
+    "lateness sliding tumbling".split()
+)
+
+_VERB = re.compile(r"[A-Z][a-z]+s?\b")
+_NOT_A_VERB = frozenset(
+    "The A An It Its And So As Whether How What Which Where Who Whose Why All Any Every Each No None One "
+    "Two This That These Those Of In On At For From To With Without By Only Also Not If Or But There".split()
+)
+
+
+def faults(package: Path = PACKAGE) -> Iterator[str]:
+    """Yield every fault as `file:line: what is wrong`."""
+    for file in sorted(package.rglob("*.py")):
+        path = file.relative_to(package.parent.parent)
+        if _is_participle(file.stem) or _metaphors(file.stem):
+            yield f"{path}:1: the file is named {file.stem!r}"
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            for fault in _faults_of(node):
+                yield f"{path}:{getattr(node, 'lineno', 1)}: {fault}"
+
+
+def _faults_of(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        if _is_participle(node.name):
+            yield f"{node.name!r} is a participle: a function is a verb, a class a noun"
+        for word in _metaphors(node.name):
+            yield f"{node.name!r}: {word!r} is not a word of the field (docs/glossary.md)"
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        text = ast.get_docstring(node) or ""
+        first = text.split(" ", 1)[0].rstrip(",.:;")
+        if text and (first in _NOT_A_VERB or first.endswith("ing")):
+            yield f"the docstring of {node.name!r} begins with {first!r}, not with a verb"
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        if node.id.lstrip("_") in FILLERS:
+            yield f"the variable {node.id!r} does not say what it holds"
+        for word in _metaphors(node.id):
+            yield f"{node.id!r}: {word!r} is not a word of the field (docs/glossary.md)"
+    if isinstance(node, ast.arg) and node.arg.lstrip("_") in FILLERS:
+        yield f"the parameter {node.arg!r} does not say what it holds"
+
+
+def _words(name: str) -> list[str]:
+    """Return the words of a name in snake or camel case.
+
+    >>> _words("HashIndex_of")
+    ['hash', 'index', 'of']
+    """
+    return re.findall(r"[a-z0-9]+", re.sub(r"([A-Z][a-z]*)", r"_\1", name).lower())
+
+
+def _metaphors(name: str) -> list[str]:
+    return [word for word in _words(name) if word in METAPHORS]
+
+
+def _is_participle(name: str) -> bool:
+    words = _words(name)
+    if len(words) != 1 or words[0] in _NOUNS:
+        return False
+    (word,) = words
+    return word in _IRREGULAR or (len(word) > 4 and word.endswith(("ed", "ing")))
+
+
+def main() -> int:
+    """Print the faults; the exit code is 1 if there are any."""
+    lines = list(faults())
+    sys.stderr.write("".join(f"{line}\n" for line in lines))
+    return int(bool(lines))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
