@@ -67,7 +67,7 @@ WRONG = {
         ("from penstock.engines.local.run import LocalRun\n", "engines must not import engines/local"),
     ],
     "stages/rows/x.py": [
-        ("from penstock.stages.window import stage\n", "stages/rows must not import stages/window"),
+        ("from penstock.stages.keys import slots\n", "stages/rows must not import stages/keys"),
     ],
     "operators/x.py": [
         ("from penstock.plan.plan import Step\n", "operators must not import plan"),
