@@ -20,29 +20,23 @@ from pathlib import Path
 PACKAGE = Path(__file__).parent.parent / "src" / "penstock"
 
 METAPHORS = frozenset(
-    "leg legs seat seats shelf shelves crew hop hops ticket tickets blame letters patience lane lanes "
-    "homeless heirs judging settling telling showing delivering dealt dealer inbox outlet outlets".split()
+    ["leg", "legs", "seat", "seats", "shelf", "shelves", "crew", "hop", "hops", "ticket", "tickets", "blame", "letters", "patience", "lane", "lanes", "homeless", "heirs", "judging", "settling", "telling", "showing", "delivering", "dealt", "dealer", "inbox", "outlet", "outlets"]
 )
 """Words that mean nothing to an engineer of Flink, Spark or DataFusion, in any part of a name."""
 
-FILLERS = frozenset("found each given told made came what mine others some taken kept shown".split())
+FILLERS = frozenset(["found", "each", "given", "told", "made", "came", "what", "mine", "others", "some", "taken", "kept", "shown"])
 
 _IRREGULAR = frozenset(
-    "made told came taken given kept shown left found sent known written drawn held begun chosen built dealt "
-    "laid lost meant met paid put read_ said sold sought spent thought understood gone done".split()
+    ["made", "told", "came", "taken", "given", "kept", "shown", "left", "found", "sent", "known", "written", "drawn", "held", "begun", "chosen", "built", "dealt", "laid", "lost", "meant", "met", "paid", "put", "read_", "said", "sold", "sought", "spent", "thought", "understood", "gone", "done"]
 )
 _NOUNS = frozenset(
     # Words that end like participles and are none, and the few that are the field's own names.
-    "string ring need feed seed speed embed bed red shed thread spread led nothing anything something thing "
-    "everything during king sing bring spring string_ binding encoding setting settings warning padding "
-    "heading timing routing scheduling batching keyed typed indexed unsigned embedded nested fixed bounded "
-    "lateness sliding tumbling".split()
+    ["string", "ring", "need", "feed", "seed", "speed", "embed", "bed", "red", "shed", "thread", "spread", "led", "nothing", "anything", "something", "thing", "everything", "during", "king", "sing", "bring", "spring", "string_", "binding", "encoding", "setting", "settings", "warning", "padding", "heading", "timing", "routing", "scheduling", "batching", "keyed", "typed", "indexed", "unsigned", "embedded", "nested", "fixed", "bounded", "lateness", "sliding", "tumbling"]
 )
 
 _VERB = re.compile(r"[A-Z][a-z]+s?\b")
 _NOT_A_VERB = frozenset(
-    "The A An It Its And So As Whether How What Which Where Who Whose Why All Any Every Each No None One "
-    "Two This That These Those Of In On At For From To With Without By Only Also Not If Or But There".split()
+    ["The", "A", "An", "It", "Its", "And", "So", "As", "Whether", "How", "What", "Which", "Where", "Who", "Whose", "Why", "All", "Any", "Every", "Each", "No", "None", "One", "Two", "This", "That", "These", "Those", "Of", "In", "On", "At", "For", "From", "To", "With", "Without", "By", "Only", "Also", "Not", "If", "Or", "But", "There"]
 )
 
 
