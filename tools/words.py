@@ -3,8 +3,8 @@
     python tools/words.py
 
 - No metaphor of our own in a name (`leg`, `seat`, `shelf`): docs/glossary.md has the field's word for it.
-- No participle or gerund as the name of a function, class or file (`made`, `told`, `sending`): a function is a
-  verb (`build_plan`), a class a noun.
+- No participle or gerund as the name of a function, class or file (`made`, `told`, `sending`): a function
+  is a verb (`build_plan`), a class a noun.
 - No filler as a variable (`found`, `each`, `given`) where the thing has a name.
 - The docstring of a function begins with a verb: "Return …", "Raise …", "Stop …".
 """
@@ -14,30 +14,18 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "src" / "penstock"
 
-METAPHORS = frozenset(
-    ["leg", "legs", "seat", "seats", "shelf", "shelves", "crew", "hop", "hops", "ticket", "tickets", "blame", "letters", "patience", "lane", "lanes", "homeless", "heirs", "judging", "settling", "telling", "showing", "delivering", "dealt", "dealer", "inbox", "outlet", "outlets"]
-)
-"""Words that mean nothing to an engineer of Flink, Spark or DataFusion, in any part of a name."""
-
-FILLERS = frozenset(["found", "each", "given", "told", "made", "came", "what", "mine", "others", "some", "taken", "kept", "shown"])
-
-_IRREGULAR = frozenset(
-    ["made", "told", "came", "taken", "given", "kept", "shown", "left", "found", "sent", "known", "written", "drawn", "held", "begun", "chosen", "built", "dealt", "laid", "lost", "meant", "met", "paid", "put", "read_", "said", "sold", "sought", "spent", "thought", "understood", "gone", "done"]
-)
-_NOUNS = frozenset(
-    # Words that end like participles and are none, and the few that are the field's own names.
-    ["string", "ring", "need", "feed", "seed", "speed", "embed", "bed", "red", "shed", "thread", "spread", "led", "nothing", "anything", "something", "thing", "everything", "during", "king", "sing", "bring", "spring", "string_", "binding", "encoding", "setting", "settings", "warning", "padding", "heading", "timing", "routing", "scheduling", "batching", "keyed", "typed", "indexed", "unsigned", "embedded", "nested", "fixed", "bounded", "lateness", "sliding", "tumbling"]
-)
-
-_VERB = re.compile(r"[A-Z][a-z]+s?\b")
-_NOT_A_VERB = frozenset(
-    ["The", "A", "An", "It", "Its", "And", "So", "As", "Whether", "How", "What", "Which", "Where", "Who", "Whose", "Why", "All", "Any", "Every", "Each", "No", "None", "One", "Two", "This", "That", "These", "Those", "Of", "In", "On", "At", "For", "From", "To", "With", "Without", "By", "Only", "Also", "Not", "If", "Or", "But", "There"]
-)
+_LISTS = {
+    name: frozenset(words.split())
+    for name, words in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")).items()
+}
+METAPHORS = _LISTS["metaphors"]
+FILLERS = _LISTS["fillers"]
 
 
 def faults(package: Path = PACKAGE) -> Iterator[str]:
@@ -61,7 +49,7 @@ def _faults_of(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         text = ast.get_docstring(node) or ""
         first = text.split(" ", 1)[0].rstrip(",.:;")
-        if text and (first in _NOT_A_VERB or first.endswith("ing")):
+        if text and (first in _LISTS["not_verbs"] or first.endswith("ing")):
             yield f"the docstring of {node.name!r} begins with {first!r}, not with a verb"
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
         if node.id.lstrip("_") in FILLERS:
@@ -87,10 +75,10 @@ def _metaphors(name: str) -> list[str]:
 
 def _is_participle(name: str) -> bool:
     words = _words(name)
-    if len(words) != 1 or words[0] in _NOUNS:
+    if len(words) != 1 or words[0] in _LISTS["nouns"]:
         return False
     (word,) = words
-    return word in _IRREGULAR or (len(word) > 4 and word.endswith(("ed", "ing")))
+    return word in _LISTS["irregular_participles"] or (len(word) > 4 and word.endswith(("ed", "ing")))
 
 
 def main() -> int:
