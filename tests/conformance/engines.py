@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 
 from penstock import EngineError, NotSupported
-from penstock.engines.registry import engine_names
+from penstock.engines.protocol import engine_names
 
 NAMES = ("reference", "local", "spark")
 """Every engine the suite knows, built or not."""

@@ -1,4 +1,4 @@
-"""Marks: how far every stream has come, round by round, as the reference interpreter has it."""
+"""Frontiers advance round by round exactly as in the reference interpreter."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def merged() -> ps.PipeGraph:
     return graph
 
 
-def test_what_flows_together_has_the_least_mark_and_windows_hold_back_by_their_lateness() -> None:
+def test_merged_streams_have_the_least_frontier_and_windows_delay_it_by_their_lateness() -> None:
     advances = frontiers_of(merged()).advance({"a": Frontier(100), "b": Frontier(50)})
     assert advances["w"] == WatermarkAdvance(BEFORE_ALL, 50, over=False)
     assert advances["behind"] == WatermarkAdvance(BEFORE_ALL, 46, over=False)
@@ -52,7 +52,7 @@ def test_nothing_is_promised_for_late_rows_but_the_end() -> None:
     )
 
 
-def test_who_is_idle_is_not_waited_for_and_marks_never_go_back() -> None:
+def test_idle_streams_are_not_waited_for_and_frontiers_never_go_back() -> None:
     frontiers = frontiers_of(merged())
     assert frontiers.advance({"a": Frontier(100), "b": Frontier(50, idle=True)})["w"] == WatermarkAdvance(
         BEFORE_ALL, 100, over=False
@@ -62,53 +62,55 @@ def test_who_is_idle_is_not_waited_for_and_marks_never_go_back() -> None:
     )
 
 
-def test_a_run_that_goes_on_has_the_marks_that_were_reached() -> None:
+def test_a_resumed_run_starts_with_the_saved_frontiers() -> None:
     first = frontiers_of(merged())
     first.advance({"a": Frontier(100), "b": Frontier(50)})
-    again = frontiers_of(merged(), **first.reached())
+    again = frontiers_of(merged(), **first.watermarks())
     advances = again.advance({"a": Frontier(100), "b": Frontier(60)})
     assert advances["w"] == WatermarkAdvance(50, 60, over=False)
     assert advances["behind"] == WatermarkAdvance(46, 56, over=False)
 
 
-Told = list[tuple[str, float, float, bool]]
+Advances = list[tuple[str, float, float, bool]]
 
 
 @pytest.fixture(scope="module")
-def told() -> Iterator[dict[str, Told]]:
-    """What every step is told, round by round, by the reference and by the marks."""
-    heard: dict[str, Told] = {"reference": [], "marks": []}
-    arrived, advance = Interpreter._arrived, Frontiers.advance
+def advances_seen() -> Iterator[dict[str, Advances]]:
+    """The advances of every step, round by round, in the reference and in `Frontiers`."""
+    seen: dict[str, Advances] = {"reference": [], "frontiers": []}
+    round_input, advance = Interpreter._arrived, Frontiers.advance
 
-    def hears_arrived(self: Interpreter, step: Any, *args: Any) -> Any:
-        found = arrived(self, step, *args)
-        over = len(found.over) == len(step.inputs)
-        heard["reference"].append((step.name, found.before, found.after, over))
-        return found
+    def watch_input(self: Interpreter, step: Any, *args: Any) -> Any:
+        given = round_input(self, step, *args)
+        over = len(given.over) == len(step.inputs)
+        seen["reference"].append((step.name, given.before, given.after, over))
+        return given
 
-    def hears_move(self: Frontiers, sources: Any) -> dict[str, WatermarkAdvance]:
+    def watch_advance(self: Frontiers, sources: Any) -> dict[str, WatermarkAdvance]:
         advances = advance(self, sources)
-        heard["marks"] += [
+        seen["frontiers"] += [
             (name, advance.before, advance.after, advance.over) for name, advance in advances.items()
         ]
         return advances
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Interpreter, "_arrived", hears_arrived)
-        patched.setattr(Frontiers, "move", hears_move)
-        yield heard
+        patched.setattr(Interpreter, "_arrived", watch_input)
+        patched.setattr(Frontiers, "advance", watch_advance)
+        yield seen
 
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
 @given(done=choices(max_size=8), given_rows=streams())
-def test_every_step_of_any_graph_is_told_what_the_reference_tells_it(
-    told: dict[str, Told], done: list[Choice], given_rows: list[Batches]
+def test_every_step_of_any_graph_advances_as_in_the_reference(
+    advances_seen: dict[str, Advances], done: list[Choice], given_rows: list[Batches]
 ) -> None:
-    for heard in told.values():
-        heard.clear()
+    for seen in advances_seen.values():
+        seen.clear()
     graph = graph_of(able("spark", done), given_rows)
     for engine in ("reference", InProcessSparkEngine()):
         graph.run(engine, clock=ps.ManualClock())
     sources = {step.name for step in graph.plan().sources}
-    assert [each for each in told["reference"] if each[0] not in sources] == told["marks"]
+    assert [step for step in advances_seen["reference"] if step[0] not in sources] == advances_seen[
+        "frontiers"
+    ]

@@ -70,4 +70,4 @@ def test_what_is_no_error_of_ours_is_told_with_its_trace() -> None:
         told = crossed(failure)
     assert isinstance(told, EngineError)
     assert told.fact == "a worker failed: MemoryError"
-    assert "test_failures.py" in str(told.detail)
+    assert "test_wire.py" in str(told.detail)

@@ -12,8 +12,7 @@ import pytest
 import penstock as ps
 from penstock import col
 from penstock.clock import Clock
-from penstock.engines.protocol import Engine, EngineHarness, Gap, Run, RunOptions, RunResult
-from penstock.engines.registry import find_engine
+from penstock.engines.protocol import Engine, EngineHarness, Gap, Run, RunOptions, RunResult, find_engine
 from penstock.events import EventSink
 from penstock.plan.plan import Plan
 from penstock.testing import assert_engines_agree

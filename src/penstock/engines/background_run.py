@@ -1,4 +1,4 @@
-"""A run in a thread of its own: who waits for it gets its result, or what stopped it, in his own thread.
+"""A run in a background thread: `wait` returns its result, or raises what stopped it, in the caller's thread.
 
 The thread is a daemon, so it never keeps a process alive.
 """
@@ -12,18 +12,16 @@ from abc import ABC, abstractmethod
 from penstock.engines.protocol import RunResult
 from penstock.errors import EngineError
 
-PATIENCE = 5.0
-"""Seconds to let the rounds at hand end after Ctrl-C; a reader that never gives up is left to the process."""
-
-
-LOOK = 0.2
-"""Seconds until Ctrl-C is seen at the latest."""
+GRACE_SECONDS = 5.0
+"""How long the rounds in progress may take to end after Ctrl-C; a reader that never ends is left behind."""
+POLL_SECONDS = 0.2
+"""How long it takes at most until Ctrl-C is noticed."""
 
 
 class BackgroundRun(ABC):
-    """A run under way, once it is begun."""
+    """A run that executes in a thread of its own once it was begun."""
 
-    patience = PATIENCE
+    grace_seconds = GRACE_SECONDS
 
     def __init__(self, graph: str, engine: str) -> None:
         self._graph = graph
@@ -34,10 +32,10 @@ class BackgroundRun(ABC):
 
     @abstractmethod
     def execute(self) -> RunResult:
-        """All of the run, from opening to closing."""
+        """Executes the whole run, from opening to closing."""
 
     def begin(self) -> None:
-        """Let it go; Ctrl-C before anyone can wait for it stops it as well."""
+        """Starts the thread; Ctrl-C before anyone can wait for the run stops it as well."""
         try:
             self._thread.start()  # returns when the thread runs, which may be long after rows flow
         except KeyboardInterrupt:
@@ -45,14 +43,14 @@ class BackgroundRun(ABC):
             raise
 
     def wait(self, timeout: float | None = None) -> RunResult:
-        """Block until the run is over; raises what stopped it, TimeoutError if it takes longer."""
+        """Blocks until the run is over; raises what stopped it, or TimeoutError if it takes longer."""
         if self.is_worker(threading.current_thread()):
             raise EngineError(
                 f"a function of the run of {self._graph} waits for the end of that run, which waits for it",
                 hint="call wait() in the thread that started the run; stop() may be called anywhere",
             )
         try:
-            over = self._wait_until_over(timeout)  # join(), interrupted, would take the thread for ended
+            over = self._wait_until_over(timeout)
         except KeyboardInterrupt:
             self._stop_after_interrupt()
             raise
@@ -65,32 +63,34 @@ class BackgroundRun(ABC):
         return self._result
 
     def stop(self) -> None:
-        """Ask the run to stop after the rounds at hand; `wait` then returns."""
+        """Asks the run to stop after the rounds in progress; `wait` then returns."""
         self._stopping.set()
 
     def is_worker(self, thread: threading.Thread) -> bool:
-        """Whether a thread does the work of the run."""
+        """Returns whether a thread does the work of the run."""
         return thread is self._thread
 
     def abandon(self) -> None:
-        """Leave at once, after Ctrl-C and some patience; nothing is waited for any more."""
+        """Gives up at once, when the grace period after Ctrl-C has passed."""
         return
 
     def _wait_until_over(self, timeout: float | None) -> bool:
-        """Whether the run is over in time.
+        """Returns whether the run is over in time.
 
-        A signal that comes while a thread is on its way into a wait does not end it: Python only notes it
-        then. So no wait is long.
+        Why not join(): interrupted, it would take the thread for ended. And why in short waits: a signal that
+        arrives while a thread is about to wait does not end the wait, since Python only notes it.
         """
-        until = None if timeout is None else time.monotonic() + timeout
-        while not self._over.wait(LOOK if until is None else min(LOOK, until - time.monotonic())):
-            if until is not None and time.monotonic() >= until:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._over.wait(
+            POLL_SECONDS if deadline is None else min(POLL_SECONDS, deadline - time.monotonic())
+        ):
+            if deadline is not None and time.monotonic() >= deadline:
                 return False
         return True
 
     def _stop_after_interrupt(self) -> None:
         self.stop()
-        if self._over.wait(self.patience):
+        if self._over.wait(self.grace_seconds):
             self._thread.join()
         self.abandon()
 

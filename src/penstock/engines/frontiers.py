@@ -1,8 +1,10 @@
-"""How far every stream of a plan has come, round by round: the watermarks that engines hand to stages.
+"""Frontiers: how far each stream of a plan has progressed, round by round (Timely's word).
 
-A source's mark is its watermark; what flows together has the least of those not idle; a window step holds its
-results back by the lateness it allows. Rows that were late can be of any age, so nothing is promised for
-them but the end. Marks never go back.
+Engines pass the resulting watermarks to stages. The frontier of a source is its watermark; merged streams
+have the least of those that are not idle; a window step delays its output by its allowed lateness. Late rows
+can have any age, so their port promises nothing but its end.
+
+Invariant: a frontier never moves back.
 """
 
 from __future__ import annotations
@@ -19,11 +21,11 @@ from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """How far a stream has come.
+    """How far a stream has progressed.
 
-    watermark  no more rows with a time before this
-    idle       silent for so long that others need not wait for it
-    over       no more rows at all
+    watermark  no more rows will have a time before this
+    idle       the stream has been silent long enough for others not to wait for it
+    over       no more rows will come at all
     """
 
     watermark: float = BEFORE_ALL
@@ -36,10 +38,10 @@ OVER = Frontier(AFTER_ALL, over=True)
 
 @dataclass(frozen=True, slots=True)
 class WatermarkAdvance:
-    """What a step is told in a round.
+    """How the watermark of a step's input advances in a round.
 
-    before  the watermark that judges its rows
-    after   the watermark that says what leaves
+    before  the watermark that decides which rows of the round are late
+    after   the watermark that decides which windows close
     over    no more rows can come
     """
 
@@ -49,34 +51,37 @@ class WatermarkAdvance:
 
 
 class Frontiers:
-    """The marks of all steps; `saved` takes up what another run had reached."""
+    """The frontiers of all steps of a plan.
+
+    saved  step -> the watermark of its input where an earlier run stopped
+    """
 
     def __init__(self, plan: Plan, saved: Mapping[str, float] | None = None) -> None:
         self._steps = [step for step in plan if not isinstance(step.op, Source)]
-        known = saved or {}
-        self._inputs = {step.name: Frontier(known.get(step.name, BEFORE_ALL)) for step in self._steps}
+        saved = saved or {}
+        self._inputs = {step.name: Frontier(saved.get(step.name, BEFORE_ALL)) for step in self._steps}
         self._outputs: dict[str, Frontier] = {}
         self._output_delay = {step.name: output_delay(step) for step in self._steps}
 
     def advance(self, sources: Mapping[str, Frontier]) -> dict[str, WatermarkAdvance]:
-        """A round goes by, after which the sources have come so far: what each other step is told."""
+        """Moves all steps to where a round leaves the sources; returns the advance of each other step."""
         self._outputs |= sources
         advances = {}
         for step in self._steps:
             before = self._inputs[step.name]
-            after = merge_frontiers((self._frontier(ref) for ref in step.data_feeds), before)
+            after = merge_frontiers((self._frontier_of(ref) for ref in step.data_feeds), before)
             self._inputs[step.name] = after
-            by = self._output_delay[step.name]
-            self._outputs[step.name] = Frontier(after.watermark - by, after.idle, after.over)
+            delay = self._output_delay[step.name]
+            self._outputs[step.name] = Frontier(after.watermark - delay, after.idle, after.over)
             advances[step.name] = WatermarkAdvance(before.watermark, after.watermark, after.over)
         return advances
 
-    def reached(self) -> dict[str, float]:
-        """The watermark of every step's input, to be saved; those not moved yet are left out."""
-        frontiers = {name: frontier.watermark for name, frontier in self._inputs.items()}
-        return {name: frontier for name, frontier in frontiers.items() if frontier != BEFORE_ALL}
+    def watermarks(self) -> dict[str, float]:
+        """Returns the watermark of every step's input, to be saved; steps that have none yet are left out."""
+        watermarks = {name: frontier.watermark for name, frontier in self._inputs.items()}
+        return {name: watermark for name, watermark in watermarks.items() if watermark != BEFORE_ALL}
 
-    def _frontier(self, ref: Ref) -> Frontier:
+    def _frontier_of(self, ref: Ref) -> Frontier:
         frontier = self._outputs[ref.step]
         if ref.port in (LATE, LATE_RIGHT):
             return OVER if frontier.over else Frontier()
@@ -84,15 +89,15 @@ class Frontiers:
 
 
 def merge_frontiers(frontiers: Iterable[Frontier], before: Frontier) -> Frontier:
-    """The mark of streams that flow together: the least watermark of those not idle, never going back."""
+    """Returns the frontier of merged streams: the least watermark of those not idle, never going back."""
     frontiers = list(frontiers)
     if len(frontiers) == 1 and not frontiers[0].idle and frontiers[0].watermark >= before.watermark:
-        return frontiers[0]  # most streams come alone
-    awake = [frontier.watermark for frontier in frontiers if not frontier.idle]
-    watermark = max(before.watermark, min(awake)) if awake else before.watermark
-    return Frontier(watermark, idle=not awake, over=all(frontier.over for frontier in frontiers))
+        return frontiers[0]  # Why: most steps read one stream, and this is called for every row of one
+    active = [frontier.watermark for frontier in frontiers if not frontier.idle]
+    watermark = max(before.watermark, min(active)) if active else before.watermark
+    return Frontier(watermark, idle=not active, over=all(frontier.over for frontier in frontiers))
 
 
 def output_delay(step: Step) -> int:
-    """How far the results of a step come behind the watermark of its input."""
+    """Returns how far, in microseconds, a step's output trails the watermark of its input."""
     return step.op.resolved(step.up).lateness if isinstance(step.op, Windows) else 0

@@ -1,7 +1,7 @@
-"""The seam between a plan and what runs it.
+"""The interface between a plan and what runs it, and how an engine is found by its name.
 
-An engine says what it cannot do before it starts, then carries a plan's batches. `start` gives a run
-that goes by itself; `open_harness` gives one that is fed by hand, which the public test harness drives.
+An engine says what it cannot do before it starts (`gaps`). `start` begins a run that executes by itself;
+`open_harness` begins one that is fed round by round, which the public test harness drives.
 """
 
 from __future__ import annotations
@@ -15,11 +15,23 @@ import pyarrow as pa
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
+from penstock.errors import EngineError, nearest_first
 from penstock.frozen import dataclass
+from penstock.lazy import load_module
 from penstock.plan.plan import Plan, Ref
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
+
     from penstock.events import EventSink
+
+ENTRY_POINTS = "penstock.engines"
+"""The group of entry points under which other packages offer engines."""
+BUILT_IN = {
+    "local": "penstock.engines.local.engine:LocalEngine",
+    "reference": "penstock.engines.reference.engine:ReferenceEngine",
+    "spark": "penstock.engines.spark.engine:SparkEngine",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +45,10 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What a run is given beside its plan.
+    """The options of a run.
 
-    checkpoint  folder for state and positions; None keeps nothing
-    until       stop after so many rounds of batches; None runs to the end of the sources
+    checkpoint  folder for state and positions; None saves nothing
+    until       stop after this many rounds of batches; None runs to the end of the sources
     drain       close all windows at the end of the sources; False keeps them for the next run
     master      where to run, for engines that can run elsewhere
     engine      the engine's own options object (LocalOptions, SparkOptions)
@@ -85,13 +97,13 @@ class Measurements:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a finished run says of itself.
+    """The result of a finished run.
 
-    outcome    "drained", or "stopped" when it was stopped before the sources ended
-    batches    rounds of source batches that went through
-    accounts   step -> what became of its rows
-    collected  the tables that were asked for in hand
-    measured   latency and where the time went, where the engine measures that
+    outcome       "drained", or "stopped" when it was stopped before the sources ended
+    batches       number of rounds of source batches that were processed
+    accounts      step -> what became of its rows
+    collected     the tables that were asked for in memory
+    measurements  latency and where the time went, where the engine measures that
     """
 
     outcome: str
@@ -102,35 +114,35 @@ class RunResult:
 
 
 class Run(Protocol):
-    """A run under way."""
+    """A run in progress."""
 
     def wait(self, timeout: float | None = None) -> RunResult:
-        """Block until the run is over; raises what stopped it, TimeoutError if it takes longer (seconds)."""
+        """Blocks until the run is over; raises what stopped it, or TimeoutError after `timeout` seconds."""
 
     def stop(self) -> None:
-        """Ask the run to stop after the batch at hand; `wait` then returns."""
+        """Asks the run to stop after the current batch; `wait` then returns."""
 
     def metrics(self) -> Mapping[str, Accounts]:
-        """The accounts so far."""
+        """Returns the accounts so far."""
 
 
 class EngineHarness(Protocol):
-    """A run fed by hand: one `push` is one round of batches."""
+    """A run that is fed by its caller: one `push` is one round of batches."""
 
     def push(self, batches: Mapping[str, SourceBatch]) -> None:
-        """Take one batch per named source, all the way through."""
+        """Processes one batch for each named source, through all steps."""
 
     def promise(self, watermark: int) -> None:
-        """Move every source's watermark to a time in microseconds, as an empty round."""
+        """Moves every source's watermark to a time in microseconds, as an empty round."""
 
     def take(self, ref: Ref) -> pa.Table:
-        """Rows that left on a collected port since the last take."""
+        """Returns the rows emitted on a collected port since the last call."""
 
     def end(self) -> RunResult:
-        """End all sources and drain."""
+        """Ends all sources and drains."""
 
     def metrics(self) -> Mapping[str, Accounts]:
-        """The accounts so far."""
+        """Returns the accounts so far."""
 
 
 class Engine(Protocol):
@@ -138,18 +150,47 @@ class Engine(Protocol):
 
     @property
     def name(self) -> str:
-        """What `run(engine=...)` calls it."""
+        """The name in `run(engine=...)`."""
 
     def gaps(self, plan: Plan) -> Sequence[Gap]:
-        """What it cannot do in this plan; empty when it runs as written."""
+        """Returns what it cannot do in this plan; empty when it runs as written."""
 
     def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> Run:
-        """Begin a run."""
+        """Begins a run."""
 
     def open_harness(
         self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions
     ) -> EngineHarness:
-        """Begin a run fed by hand."""
+        """Begins a run that is fed by its caller."""
 
     def explain(self, plan: Plan) -> Sequence[str]:
-        """The engine's choices and why, one line each, for `graph.explain()`."""
+        """Returns the engine's choices and why, one line each, for `graph.explain()`."""
+
+
+def find_engine(name: str) -> Engine:
+    """Returns the engine of that name; raises EngineError with the available names if there is none."""
+    if name in BUILT_IN:
+        module, _, attribute = BUILT_IN[name].partition(":")
+        engine: Engine = getattr(load_module(module), attribute)()
+        return engine
+    for entry_point in _entry_points().select(name=name):
+        offered: Engine = entry_point.load()()
+        return offered
+    names = nearest_first(name, engine_names())
+    raise EngineError(
+        f'there is no engine "{name}"',
+        detail=f"available: {', '.join(names)}",
+        hint=f'use engine="{names[0]}"',
+    )
+
+
+def engine_names() -> list[str]:
+    """Returns the names of all installed engines."""
+    return sorted({*BUILT_IN, *(entry_point.name for entry_point in _entry_points())})
+
+
+def _entry_points() -> EntryPoints:
+    """Returns the engines of other packages. Called only for other names: it looks into every package."""
+    from importlib.metadata import entry_points
+
+    return entry_points(group=ENTRY_POINTS)

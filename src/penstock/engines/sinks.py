@@ -1,4 +1,4 @@
-"""Sinks: the rows of a round are written and committed under the round's number."""
+"""Sink writers: the rows of a round are written and committed under the round's number."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from penstock.operators.sink import Sink
 from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch
 
-_Takes = Callable[[int, Sequence[Mapping[str, object]], pa.Schema], None]
+_WritePlain = Callable[[int, Sequence[Mapping[str, object]], pa.Schema], None]
 
 
 class SinkWriter:
-    """One sink at work. A round that brings nothing is not committed.
+    """Writes one sink. A round without rows is not committed.
 
-    shows_row  does what `write_row` does, where the output has a way for it that cannot fail
+    write_row  writes and commits a plain row that is all the rows of a round, without counting it; outputs
+               in memory have a shorter way of their own (benchmark: `python -m bench runtime`)
     """
 
     def __init__(self, step: Step, accounts: Accounts) -> None:
@@ -28,19 +29,21 @@ class SinkWriter:
         self.step, self._writer, self.accounts = step, step.op.writer, accounts
         self._output: Output | None = None
         self._schema = step.up.schema
-        self._put_plain: _Takes | None = None
-        self.shows_row: Callable[[int, Mapping[str, object]], object] | None = None
+        self._write_plain: _WritePlain | None = None
+        self.write_row: Callable[[int, Mapping[str, object]], object] = self._commit_row
 
     def open(self, *, resume: bool, n_written: int = 0) -> None:
-        """Begin to write; `resume` when a checkpoint says that this run goes on from another, which had
-        written so many rows.
+        """Opens the output.
+
+        resume     whether a checkpoint says that this run continues an earlier one
+        n_written  the number of rows that the earlier run had written
         """
         try:
-            self._output = self._writer.open(self.step.up.schema, self.step.name, resume=resume)
-            self._put_plain = getattr(self._output, "write_plain", None)
-            self.shows_row = getattr(self._output, "show_row", None)
+            self._output = self._writer.open(self._schema, self.step.name, resume=resume)
+            self._write_plain = getattr(self._output, "write_plain", None)
+            self.write_row = getattr(self._output, "show_row", self._commit_row)
         except Exception as cause:
-            raise self._failed("could not open", cause) from cause
+            raise self._error("could not open", cause) from cause
         if resume and n_written and getattr(self._output, "committed", 0) is None:
             self.close()
             raise CheckpointError(
@@ -51,67 +54,52 @@ class SinkWriter:
                 hint="bring the output back, or start over with an empty checkpoint folder",
             )
 
-    def write(self, number: int, batches: Sequence[pa.RecordBatch]) -> int:
-        """Write the rows of a round and make them visible; gives how many they are."""
-        return self._written(number, batches)
-
-    def write_batches(self, number: int, batches: Sequence[Batch]) -> int:
-        """The same for batches; an output that takes plain rows gets those that are at hand so."""
-        return self._written(number, batches)
-
-    def write_row(self, number: int, row: Mapping[str, object]) -> None:
-        """Write a plain row that is all of a round, and make it visible; who calls it counts it."""
-        assert self._output is not None, "sinks are opened first"
-        try:
-            self._put(number, Batch.from_rows((row,), self._schema, (0,)))
-            self._output.commit(number)
-            pass_crash_point(COMMITTED)
-        except Exception as cause:
-            raise self._failed("could not write", cause) from cause
-
-    def _written(self, number: int, batches: Sequence[Batch | pa.RecordBatch]) -> int:
-        assert self._output is not None, "sinks are opened first"
+    def write(self, number: int, batches: Sequence[Batch | pa.RecordBatch]) -> int:
+        """Writes and commits the rows of a round; returns their number."""
         n_rows = sum([batch.num_rows for batch in batches])
         if n_rows:
-            try:
-                for batch in batches:
-                    self._put(number, batch)
-                self._output.commit(number)
-                pass_crash_point(COMMITTED)
-            except Exception as cause:
-                raise self._failed("could not write", cause) from cause
+            self._commit(number, batches)
         self.accounts.rows_in += n_rows
         self.accounts.passed += n_rows
         self.accounts.rows_out += n_rows
         return n_rows
 
-    def _put(self, number: int, batch: Batch | pa.RecordBatch) -> None:
-        assert self._output is not None, "sinks are opened first"
-        if type(batch) is not Batch:
-            self._output.write(number, batch)
-        elif batch.plain is not None and self._put_plain is not None:
-            self._put_plain(number, batch.plain, batch.schema)
-        else:
-            self._output.write(number, batch.rows)
-
     def hurry(self) -> None:
-        """The run is to end: who waits for somebody else need not wait long. Any thread may say so."""
+        """Tells an output that waits for somebody else to stop waiting soon; any thread may call it."""
         hurry = getattr(self._output, "hurry", None)
         if hurry is not None:
             hurry()
 
     def close(self) -> None:
-        """Close the output, if it was opened."""
+        """Closes the output, if it was opened."""
         output, self._output = self._output, None
         if output is None:
             return
         try:
             output.close()
         except Exception as cause:
-            raise self._failed("could not close", cause) from cause
+            raise self._error("could not close", cause) from cause
 
-    def _failed(self, what: str, cause: Exception) -> PenstockError:
+    def _commit_row(self, number: int, row: Mapping[str, object]) -> None:
+        self._commit(number, [Batch.from_rows((row,), self._schema, (0,))])
+
+    def _commit(self, number: int, batches: Sequence[Batch | pa.RecordBatch]) -> None:
+        assert self._output is not None, "sinks are opened first"
+        try:
+            for batch in batches:
+                if type(batch) is not Batch:
+                    self._output.write(number, batch)
+                elif batch.plain is not None and self._write_plain is not None:
+                    self._write_plain(number, batch.plain, batch.schema)
+                else:
+                    self._output.write(number, batch.rows)
+            self._output.commit(number)
+            pass_crash_point(COMMITTED)
+        except Exception as cause:
+            raise self._error("could not write", cause) from cause
+
+    def _error(self, fact: str, cause: Exception) -> PenstockError:
         failure = cause
         if not isinstance(failure, PenstockError):
-            failure = ConnectorError(f"{what} {self._writer.describe()}", detail=describe_cause(cause))
+            failure = ConnectorError(f"{fact} {self._writer.describe()}", detail=describe_cause(cause))
         return failure.at(self.step.name, self.step.where)

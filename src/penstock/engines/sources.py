@@ -1,4 +1,8 @@
-"""Sources: batches as their readers cut them, with time and place, and the marks they leave."""
+"""Source readers: the batches of a reader, with times and order, and the frontier that they leave behind.
+
+Also loads the tables that steps join with: a table is read once, before the run, and travels with the step,
+so workers need not see its file and all replicas share it.
+"""
 
 from __future__ import annotations
 
@@ -25,26 +29,31 @@ if TYPE_CHECKING:
     from penstock.connect.readers.file_journal import Journal
 
 JournalOf = Callable[[str, int], "Journal | None"]
-"""Gives a source's journal, by name and batches that are done; None where there is none."""
+"""Returns the journal of a source, by its name and the number of batches done; None where there is none."""
 _UNTIMED = Frontier()
 
 
 def no_journal(source: str, done: int) -> None:
-    """For runs without a checkpoint."""
+    """Returns no journal: for runs without a checkpoint."""
 
 
 class SourceReader:
-    """One source at work."""
+    """Reads one source.
+
+    ended      the reader has no more batches
+    n_batches  the number of batches read so far
+    n_rows     the number of rows in them
+    reasons    why rows failed, of the batch at hand
+    """
 
     def __init__(self, plan: Plan, step: Step, clock: Clock, accounts: Accounts) -> None:
         assert isinstance(step.op, Source), "only sources read"
         self.step, self._reader = step, step.op.reader
-        several = len(plan.sources) > 1
-        rank = plan.sources.index(step) if several else None
+        rank = plan.sources.index(step) if len(plan.sources) > 1 else None
         self.reasons: list[str] = []
         site = Site(step.name, step.where, accounts, clock, reasons=self.reasons)
         self._stage = SourceStage(step.op, site, rank=rank)
-        self._timed = step.op.resolved() is not None
+        self.timed = step.op.resolved() is not None
         self._batches: Iterator[Any] | None = None
         self.ended = self._over = False
         self.n_batches = self.n_rows = 0
@@ -57,15 +66,15 @@ class SourceReader:
 
     @property
     def watermark(self) -> float:
-        """How far it has come."""
+        """The watermark after the rows read so far."""
         return self._stage.watermark
 
     @property
     def frontier(self) -> Frontier:
-        """How far it has come, for those that read it."""
+        """The frontier after the rows read so far; the same object until it moves."""
         if self._over:
             return OVER
-        if not self._timed:
+        if not self.timed:
             return _UNTIMED
         watermark, idle = self._stage.watermark, self._stage.idle
         if watermark != self._frontier.watermark or idle != self._frontier.idle:
@@ -73,26 +82,21 @@ class SourceReader:
         return self._frontier
 
     @property
-    def timed(self) -> bool:
-        """Whether rows have a time."""
-        return self._timed
-
-    def time_of(self, row: Mapping[str, object]) -> int | None:
-        """The time of a plain row that is all of a batch (`SourceStage.time_of`)."""
-        return self._stage.time_of(row)
-
-    @property
     def rank(self) -> int | None:
-        """The number of the source among several, by which rows of equal time are ordered before all else."""
+        """The number of this source among several, by which rows of equal time are ordered first."""
         return self._stage.rank
 
     @property
     def position(self) -> tuple[int, int]:
-        """How many batches have been read, and how many rows in them."""
+        """The number of batches read, and of the rows in them."""
         return self.n_batches, self.n_rows
 
+    def time_of(self, row: Mapping[str, object]) -> int | None:
+        """Returns the time of a row that is a batch of its own (`SourceStage.time_of`)."""
+        return self._stage.time_of(row)
+
     def resume(self, position: tuple[int, int], watermark: float, journal: JournalOf = no_journal) -> None:
-        """Go on from where another run had come to: (batches, rows) before that are passed over."""
+        """Continues after the (batches, rows) that an earlier run has read."""
         self._restore(position, journal)
         while self.position[0] < position[0] and self.next() is not None:
             continue
@@ -102,15 +106,15 @@ class SourceReader:
             self._stage.promise(int(watermark))
 
     def _restore(self, position: tuple[int, int], journal: JournalOf) -> None:
-        """Files are read behind the position, by the journal of earlier runs."""
+        """Lets a reader of files skip to the position, by the journal of earlier runs."""
         reader: Any = self._reader
-        noted_files = journal(self.step.name, position[0]) if getattr(reader, "by_files", False) else None
-        if noted_files is not None:
-            self._reader = reader.going_on(noted_files, position)
+        entries = journal(self.step.name, position[0]) if getattr(reader, "by_files", False) else None
+        if entries is not None:
+            self._reader = reader.going_on(entries, position)
             self.n_batches, self.n_rows = position
 
     def next(self) -> Any:
-        """The next batch; None when there is none any more."""
+        """Returns the next batch, or None at the end."""
         if self.ended:
             return None
         try:
@@ -119,7 +123,7 @@ class SourceReader:
             raise self.read_error(cause) from cause
 
     def open(self) -> Iterator[Any]:
-        """The batches that are left; one that is a single plain row may be the row itself, a dict.
+        """Returns the remaining batches; a batch of one plain row may come as that row, a dict.
 
         The caller passes each item to `accept` (rows: `count_row_batches`), and exceptions to `read_error`.
         """
@@ -127,59 +131,46 @@ class SourceReader:
             self._batches = self._read()
         return self._batches
 
-    def accept(self, read: Any) -> Any:
-        """What was read last, as a batch; None is the end."""
-        if read is None:
+    def _read(self) -> Iterator[Any]:
+        rows: Callable[[], Iterable[Any]] | None = getattr(self._reader, "rows_or_batches", None)
+        return iter(self._reader.batches() if rows is None else rows())
+
+    def accept(self, item: Any) -> Any:
+        """Counts what was read last and returns it as a batch; None is the end."""
+        if item is None:
             self.ended = True
             return None
-        batch = RowBatch((read,), self._reader.schema, self.n_rows) if type(read) is dict else read
+        batch = RowBatch((item,), self._reader.schema, self.n_rows) if type(item) is dict else item
         self.n_batches += 1
         self.n_rows += _n_rows(batch)
         return batch
 
     def count_row_batches(self, n_rows: int) -> None:
-        """So many rows were read, each a batch of its own."""
+        """Counts rows that were each a batch of their own."""
         self.n_batches += n_rows
         self.n_rows += n_rows
 
-    def _read(self) -> Iterator[Any]:
-        """The batches from the first; readers of single rows may give these as they are."""
-        of_rows: Callable[[], Iterable[Any]] | None = getattr(self._reader, "rows_or_batches", None)
-        return iter(self._reader.batches() if of_rows is None else of_rows())
-
     def rows(self, batch: Any) -> list[tuple[str, Batch]]:
-        """The batch with times and places; rows that failed on their own port."""
+        """Returns the batch with times and order, by port: rows that failed are on the errors port."""
         return list(self._stage.on_read(batch))
 
     def promise(self, watermark: int) -> None:
-        """Move the watermark as if the source had said so, in microseconds."""
+        """Moves the watermark, in microseconds, as if the source had said so."""
         self._stage.promise(watermark)
 
     def end(self) -> None:
-        """Nothing more will come."""
+        """Ends the stream: no more rows will come."""
         self._over = True
         self._stage.end()
 
     def close(self) -> None:
-        """Let the reader release what it holds."""
+        """Lets the reader release what it holds."""
         close = getattr(self._batches, "close", None)
         if close is not None:
             close()
 
-    def _input_changed(self, position: tuple[int, int]) -> PenstockError:
-        """Batches are counted, so input that is cut otherwise now would lose rows or bring some twice."""
-        told = "{:,} batches of {:,} rows in all".format
-        return CheckpointError(
-            f'source "{self.step.name}" does not begin with what has been read of it before',
-            step=self.step.name,
-            where=self.step.where,
-            detail=f"read before: {told(*position)}; there now: {told(*self.position)}",
-            hint="bring the input back as it was, or start with an empty checkpoint folder; "
-            "input that grows is best cut by files",
-        )
-
     def read_error(self, cause: Exception) -> PenstockError:
-        """The error of a reader that raised."""
+        """Returns the error for an exception of the reader."""
         failure = cause
         if not isinstance(failure, PenstockError):
             failure = ConnectorError(
@@ -187,26 +178,36 @@ class SourceReader:
             )
         return failure.at(self.step.name, self.step.where)
 
+    def _input_changed(self, position: tuple[int, int]) -> PenstockError:
+        """Returns the error for input that is cut into other batches now.
+
+        Why an error: batches are counted, so rows would be lost or read twice.
+        """
+        describe = "{:,} batches of {:,} rows in all".format
+        return CheckpointError(
+            f'source "{self.step.name}" does not begin with what has been read of it before',
+            step=self.step.name,
+            where=self.step.where,
+            detail=f"read before: {describe(*position)}; there now: {describe(*self.position)}",
+            hint="bring the input back as it was, or start with an empty checkpoint folder; "
+            "input that grows is best cut by files",
+        )
+
 
 def _n_rows(batch: Any) -> int:
-    """Rows of a batch, good and bad: read here, or to be read by Spark, where only their number is known."""
+    """Returns the number of rows, good and bad; of a batch that Spark will read only that number is known."""
     if isinstance(batch, SourceBatch):
         return batch.num_rows + len(batch.bad)
     n_rows: int = batch.n_rows
     return n_rows
 
 
-# Joined tables are read once and travel with the steps that look rows up in them.
-#
-# A worker need not see the file, and all replicas look into the same table.
-
-
 def load_tables(plan: Plan) -> Plan:
-    """The plan with every joined table in hand."""
-    return replace(plan, steps=tuple(_with_table(step) for step in plan))
+    """Returns the plan with every joined table read into memory."""
+    return replace(plan, steps=tuple(_load_table(step) for step in plan))
 
 
-def _with_table(step: Step) -> Step:
+def _load_table(step: Step) -> Step:
     if not isinstance(step.op, StaticJoin):
         return step
     try:

@@ -33,7 +33,7 @@ _COLLECT_OPTIONS = ("clock", "drain", "events", "master", "options", "until")
 
 def engine_named(engine: str | Engine) -> Engine:
     """The engine itself; a name is looked up among the installed ones."""
-    from penstock.engines.registry import find_engine
+    from penstock.engines.protocol import find_engine
 
     if isinstance(engine, str):
         with placed(None, find_call_site()):

@@ -6,8 +6,7 @@ import pytest
 
 import penstock as ps
 from penstock import EngineError, FunctionError, GraphError, col
-from penstock.engines.protocol import RunOptions
-from penstock.engines.registry import find_engine
+from penstock.engines.protocol import RunOptions, find_engine
 from penstock.engines.spark.session.session import RunSession
 from penstock.events import Event, RunEnded, StepFailed
 from penstock.plan.plan import Ref

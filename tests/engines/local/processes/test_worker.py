@@ -168,8 +168,8 @@ def hangs(row):
 graph = ps.PipeGraph("hangs")
 rows = graph.source(ps.read.rows([{"v": 1}, {"v": 2}], batch=1))
 rows.map(hangs, schema={"v": "int64"}, parallelism=2).sink(ps.write.memory())
-import penstock.engines.local.run as run
-run._PATIENCE = 0.1
+from penstock.engines.background_run import BackgroundRun
+BackgroundRun.grace_seconds = 0.1
 graph.run("local", options=ps.LocalOptions(workers="process"))
 """
 

@@ -334,12 +334,12 @@ class SinkStep(ChainedStep):
     def advance(self, number: int, frontier: Frontier) -> Frontier:
         """Write and commit."""
         batches, self._waiting = self._waiting, []
-        self.written = self.writer.write_batches(number, batches)
+        self.written = self.writer.write(number, batches)
         return frontier
 
     def begin(self, context: RowContext, number: int, frontier: Frontier) -> None:
         """The output is open by now."""
-        self._write_row = self.writer.shows_row or self.writer.write_row
+        self._write_row = self.writer.write_row
 
     def moved(self, frontier: Frontier) -> None:
         """No mark concerns it."""

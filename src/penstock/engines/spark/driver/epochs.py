@@ -190,7 +190,7 @@ class EpochPlanner:
             batches,
             {reader.step.name: reader.position for reader in self._readers},
             {reader.step.name: reader.watermark for reader in self._readers},
-            self._frontiers.reached(),
+            self._frontiers.watermarks(),
             {name: each.take() for name, each in self._accounts.items()},
             last,
             self._showing.after(now),

@@ -212,7 +212,7 @@ def return_query(ticking: DriverQuery) -> None:
 class SparkRun(BackgroundRun):
     """A run under way."""
 
-    patience = 30.0  # a turn takes longer than what other engines do between two looks
+    grace_seconds = 30.0  # a micro-batch takes longer than a round of the other engines
 
     def __init__(
         self,
