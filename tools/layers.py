@@ -22,7 +22,6 @@ GROUND = {
     "events",
     "frozen",
     "lazy",
-    "nobody",
     "options",
 }
 ROOMS: dict[str, set[str]] = {
@@ -31,9 +30,8 @@ ROOMS: dict[str, set[str]] = {
     "options": {"frozen"},
     "lazy": set(),
     "frozen": set(),
-    "nobody": set(),
     "errors": {"frozen"},
-    "events": {"frozen", "nobody"},
+    "events": {"frozen"},
     "clock": set(),
     "caller": {"errors"},
     "timing": {"errors", "frozen"},
@@ -65,8 +63,6 @@ OWNERS = {
     "numba": {"kernels"},
     "typer": {"cli"},
     "rich": {"cli"},
-    "starlette": {"dashboard"},
-    "confluent_kafka": {"connect"},
     "hypothesis": {"testing"},
     "pytest": {"testing"},
 }

@@ -1,10 +1,13 @@
-"""Dataclasses with slots that are made quickly: `@dataclass(frozen=True, slots=True)`, without the wait.
+"""Dataclasses with slots that are quick to create: `@dataclass(frozen=True, slots=True)`.
 
-A program that is done in a moment would spend a good part of it on making classes, because for every frozen
-dataclass Python writes and compiles six methods. Here only `__init__` is compiled, which is called most, and
-not before somebody asks for it; the others are alike for all classes. What a class is, its fields and their
-order, Python's own `dataclass` finds out, so `fields`, `replace` and `asdict` work on it. What derives from a
-class made here is made here too: Python takes these for not frozen, and derives no frozen ones from them.
+For every frozen dataclass Python's own decorator writes and compiles six methods. Here only `__init__` is
+compiled, when somebody first asks for it; the other methods are shared by all classes. Which fields a class
+has is found out by Python's own `dataclass`, so `fields`, `replace` and `asdict` work on it. With Python's
+decorator in its place a small run of the in-process engine, from the start of the interpreter to its end,
+takes about 80 ms more CPU time (250 to 330 ms; the program is in `tests/test_imports.py`).
+
+Invariant: what derives from a class made here is made here too. Python takes these classes for not frozen,
+and derives no frozen ones from them.
 """
 
 from __future__ import annotations
@@ -20,13 +23,13 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(*, frozen=False, slots, eq=True, repr=True, kw_only=False):
-        """As `dataclasses.dataclass`, of classes with slots."""
-        assert slots, "others are Python's own affair"
-        return lambda cls: _made(cls, frozen=frozen, eq=eq, repr_=repr, kw_only=kw_only)
+        """Does what `dataclasses.dataclass` does, for classes with slots."""
+        assert slots, "classes without slots are made by dataclasses.dataclass"
+        return lambda cls: _process_class(cls, frozen=frozen, eq=eq, repr_=repr, kw_only=kw_only)
 
 
 class _Factory:
-    """Stands for a value that is yet to be made."""
+    """Stands for a default that a factory has yet to make."""
 
     def __repr__(self) -> str:
         return "<factory>"
@@ -35,17 +38,17 @@ class _Factory:
 _FACTORY = _Factory()
 
 
-def _made(cls: type, *, frozen: bool, eq: bool, repr_: bool, kw_only: bool) -> type:
-    """The class with slots for its fields, and the methods that it does not have itself."""
+def _process_class(cls: type, *, frozen: bool, eq: bool, repr_: bool, kw_only: bool) -> type:
+    """Returns the class with slots for its fields, and with the methods that it does not define itself."""
     own = {name for name, value in vars(cls).items() if name != "__hash__" or value is not None}
     cls = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True, kw_only=kw_only)(cls)
-    methods: dict[str, Any] = {"__init__": _Init(cls)}
+    methods: dict[str, Any] = {"__init__": _LazyInit(cls)}
     if repr_:
         methods["__repr__"] = _repr
     if eq:
-        methods |= _equality(tuple(field.name for field in dataclasses.fields(cls) if field.compare))
+        methods |= _build_equality(tuple(field.name for field in dataclasses.fields(cls) if field.compare))
     if frozen:
-        methods |= _FROZEN
+        methods |= _FROZEN_METHODS
     elif eq:
         methods["__hash__"] = None
     for name, method in methods.items():
@@ -54,94 +57,96 @@ def _made(cls: type, *, frozen: bool, eq: bool, repr_: bool, kw_only: bool) -> t
     return cls
 
 
-class _Init:
-    """The `__init__` of a class, which is put into its place when somebody asks for it."""
+class _LazyInit:
+    """The `__init__` of a class until somebody asks for it: then it is compiled and takes this place."""
 
     def __init__(self, cls: type) -> None:
         self._cls = cls
 
-    def __get__(self, made: Any, cls: Any) -> Any:
-        init = _init(self._cls, dataclasses.fields(self._cls))
-        setattr(self._cls, "__init__", init)  # noqa: B010  # type checkers know better than to let us
-        return init.__get__(made, cls)
+    def __get__(self, instance: Any, cls: Any) -> Any:
+        init = _compile_init(self._cls, dataclasses.fields(self._cls))
+        setattr(self._cls, "__init__", init)  # noqa: B010  # type checkers refuse the assignment
+        return init.__get__(instance, cls)
 
 
-def _init(cls: type, found: tuple[Field[Any], ...]) -> Any:
-    """`__init__`, which puts values into their slots: the only way to do so."""
-    space: dict[str, Any] = {"__name__": cls.__module__, "__factory": _FACTORY}
-    given = [_given(field, space) for field in found if field.init and not field.kw_only]
-    named = [_given(field, space) for field in found if field.init and field.kw_only]
-    lines = [
-        _line(cls, field, space) for field in found if field.init or field.default_factory is not MISSING
+def _compile_init(cls: type, fields: tuple[Field[Any], ...]) -> Any:
+    """Returns an `__init__` that sets the slots directly, as `__setattr__` of a frozen class refuses to."""
+    namespace: dict[str, Any] = {"__name__": cls.__module__, "__factory": _FACTORY}
+    positional = [_write_parameter(each, namespace) for each in fields if each.init and not each.kw_only]
+    keyword = [_write_parameter(each, namespace) for each in fields if each.init and each.kw_only]
+    statements = [
+        _write_assignment(cls, each, namespace)
+        for each in fields
+        if each.init or each.default_factory is not MISSING
     ]
     if hasattr(cls, "__post_init__"):
-        lines.append("self.__post_init__()")
-    taken = ", ".join(["self", *given, *(["*", *named] if named else ())])
-    exec(f"def __init__({taken}):\n " + "\n ".join(lines or ["pass"]), space)  # noqa: S102  # names of fields
-    init = space["__init__"]
+        statements.append("self.__post_init__()")
+    parameters = ", ".join(["self", *positional, *(["*", *keyword] if keyword else ())])
+    text = f"def __init__({parameters}):\n " + "\n ".join(statements or ["pass"])
+    exec(text, namespace)  # noqa: S102  # the text holds names of fields only
+    init = namespace["__init__"]
     init.__qualname__ = f"{cls.__qualname__}.__init__"
-    init.__annotations__ = {field.name: field.type for field in found if field.init} | {"return": None}
+    init.__annotations__ = {each.name: each.type for each in fields if each.init} | {"return": None}
     return init
 
 
-def _given(field: Field[Any], space: dict[str, Any]) -> str:
-    """A parameter; who is given no value for it has the default, or calls what makes one."""
+def _write_parameter(field: Field[Any], namespace: dict[str, Any]) -> str:
     if field.default_factory is not MISSING:
         return f"{field.name}=__factory"
     if field.default is MISSING:
         return field.name
-    space[f"__default_{field.name}"] = field.default
+    namespace[f"__default_{field.name}"] = field.default
     return f"{field.name}=__default_{field.name}"
 
 
-def _line(cls: type, field: Field[Any], space: dict[str, Any]) -> str:
+def _write_assignment(cls: type, field: Field[Any], namespace: dict[str, Any]) -> str:
     name = field.name
-    space[f"__put_{name}"] = getattr(cls, name).__set__
+    namespace[f"__set_{name}"] = getattr(cls, name).__set__
     if field.default_factory is MISSING:
-        return f"__put_{name}(self, {name})"
-    space[f"__new_{name}"] = field.default_factory
-    is_given = f"{name} if {name} is not __factory else " if field.init else ""
-    return f"__put_{name}(self, {is_given}__new_{name}())"
+        return f"__set_{name}(self, {name})"
+    namespace[f"__new_{name}"] = field.default_factory
+    if_passed = f"{name} if {name} is not __factory else " if field.init else ""
+    return f"__set_{name}(self, {if_passed}__new_{name}())"
 
 
-def _equality(names: tuple[str, ...]) -> dict[str, Any]:
-    """Equal are objects of one class whose fields are equal."""
-    found = attrgetter(*names) if names else None
-    get: Any = found if len(names) > 1 else lambda self: (found(self),) if found else ()
+def _build_equality(names: tuple[str, ...]) -> dict[str, Any]:
+    """Returns `__eq__` and `__hash__`: objects of one class are equal if these fields are."""
+    getter = attrgetter(*names) if names else None
+    values: Any = getter if len(names) > 1 else lambda self: (getter(self),) if getter else ()
 
     def __eq__(self: Any, other: object) -> Any:
-        return get(self) == get(other) if other.__class__ is self.__class__ else NotImplemented
+        return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
 
     def __hash__(self: Any) -> int:
-        return hash(get(self))
+        return hash(values(self))
 
     return {"__eq__": __eq__, "__hash__": __hash__}
 
 
 @recursive_repr()
 def _repr(self: Any) -> str:
-    shown = (
+    values = (
         f"{field.name}={getattr(self, field.name)!r}" for field in dataclasses.fields(self) if field.repr
     )
-    return f"{type(self).__qualname__}({', '.join(shown)})"
+    return f"{type(self).__qualname__}({', '.join(values)})"
 
 
-def _refuse(self: Any, name: str, *value: object) -> None:
+def _refuse_change(self: Any, name: str, *value: object) -> None:
     raise FrozenInstanceError(f"cannot {'assign to' if value else 'delete'} field {name!r}")
 
 
-def _state(self: Any) -> list[Any]:
+def _get_state(self: Any) -> list[Any]:
     return [getattr(self, field.name) for field in dataclasses.fields(self)]
 
 
-def _put_state(self: Any, state: list[Any]) -> None:
+def _set_state(self: Any, state: list[Any]) -> None:
     for field, value in zip(dataclasses.fields(self), state, strict=True):
         object.__setattr__(self, field.name, value)
 
 
-_FROZEN = {
-    "__setattr__": _refuse,
-    "__delattr__": _refuse,
-    "__getstate__": _state,
-    "__setstate__": _put_state,
+_FROZEN_METHODS = {
+    "__setattr__": _refuse_change,
+    "__delattr__": _refuse_change,
+    "__getstate__": _get_state,
+    "__setstate__": _set_state,
 }

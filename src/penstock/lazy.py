@@ -1,55 +1,41 @@
-"""Names of a package that are looked up when somebody asks for them (PEP 562).
+"""Packages whose names are loaded when somebody asks for them (PEP 562).
 
-A program uses few of the names that Penstock has, and starts the sooner for not loading the files of the
-others. A package lists its names twice, in a block for type checkers and in the table that it gives to
-`defer`; a test holds the two together.
+A program uses few of the names that Penstock has, and starts sooner without the modules of the others. A
+package lists its names twice, in a block for type checkers and in the table that it gives to `defer`; a test
+compares the two.
 """
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Mapping
 from importlib import import_module
 from types import ModuleType
 
 
-def load_module(name: str) -> ModuleType:
-    """A module with all that it imports, without a search for garbage meanwhile.
-
-    What modules are made of stays, and the collector would look through it again and again as it grows.
-    """
-    if name in sys.modules or not gc.isenabled():
-        return import_module(name)
-    gc.disable()
-    try:
-        return import_module(name)
-    finally:
-        gc.enable()
-
-
 class NoSuchName(AttributeError):
-    """There is no such name; the one that is most alike is looked for when somebody reads the message.
+    """A package has no such name; the message names the one that is most alike.
 
-    Whoever imports a file from a package asks for its name first, in vain, and must not wait for that.
+    That one is looked for when the message is read: importing a module from a package asks the package for
+    its name first, in vain, and must not wait.
     """
 
     def __init__(self, package: LazyPackage, name: str) -> None:
         super().__init__(f"module {package.__name__!r} has no attribute {name!r}")
-        self._package, self._asked = package, name
+        self._package, self._name = package, name
 
     def __str__(self) -> str:
         from difflib import get_close_matches
 
-        known = {each.lower(): each for each in self._package._homes}
-        near = get_close_matches(self._asked.lower(), known, 1)
-        return super().__str__() + "".join(f"; did you mean {known[each]!r}?" for each in near)
+        known = {name.lower(): name for name in self._package._homes}
+        nearest = get_close_matches(self._name.lower(), known, 1)
+        return super().__str__() + "".join(f"; did you mean {known[name]!r}?" for name in nearest)
 
 
 class LazyPackage(ModuleType):
-    """A package that finds its names on demand.
+    """A package that loads its names on demand.
 
-    Any number of threads may ask at once: a file is loaded under its own lock, and a name is always the
+    Any number of threads may ask at once: a module is loaded under its own lock, and a name is always the
     same object.
     """
 
@@ -59,19 +45,19 @@ class LazyPackage(ModuleType):
         home = self._homes.get(name)
         if home is None:
             raise NoSuchName(self, name)
-        module = load_module(home)
-        is_file = home == f"{self.__name__}.{name}" and not hasattr(module, name)
-        found: object = module if is_file else getattr(module, name)
-        super().__setattr__(name, found)
-        return found
+        module = import_module(home)
+        is_module = home == f"{self.__name__}.{name}" and not hasattr(module, name)
+        value: object = module if is_module else getattr(module, name)
+        super().__setattr__(name, value)
+        return value
 
     def __setattr__(self, name: str, value: object) -> None:
-        # Importing a file puts it into its package, where a name may be that of its file: `sum` is in sum.py.
+        # Why: importing a module sets it in its package, where a name may be that of its module (`sum`).
         if not (isinstance(value, ModuleType) and name in self._homes):
             super().__setattr__(name, value)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Functions that mention `ps` travel to Spark's workers, and it with them: by name, as any module.
+        # Why: functions that mention `ps` travel to Spark's workers, and the package with them, by name.
         return import_module, (self.__name__,)
 
     def __dir__(self) -> list[str]:
@@ -79,7 +65,7 @@ class LazyPackage(ModuleType):
 
 
 def defer(package: str, homes: Mapping[str, str]) -> None:
-    """Make a package find its names; `homes` has them, one after another, by the module that they are in."""
+    """Makes a package load its names on demand; `homes` maps a module to the names in it."""
     module = sys.modules[package]
     home_of = {name: home for home, names in homes.items() for name in names.split()}
     vars(module).update(_homes=home_of, __all__=sorted(home_of))

@@ -18,7 +18,7 @@ from penstock.clock import ManualClock
 from penstock.connect.protocol import SourceBatch
 from penstock.engines.reference.rounds import Interpreter
 from penstock.errors import PenstockError, Where
-from penstock.events import nobody
+from penstock.events import ignore_event
 from penstock.operators.op import IN, Op
 from penstock.operators.source import Source
 from penstock.operators.stream import Stream
@@ -98,7 +98,7 @@ def by_reference(case: Case) -> Told:
     step = case.step
     ports = [port for port in step.outputs if case.read is None or port in case.read]
     plan = case.builder.plan(*(Ref(step.name, port) for port in ports), case.source)
-    judge = Interpreter(plan, clock=ManualClock(), events=nobody)
+    judge = Interpreter(plan, clock=ManualClock(), events=ignore_event)
     error = None
     try:
         judge.open()

@@ -15,7 +15,7 @@ from penstock.clock import ManualClock
 from penstock.connect.protocol import BadRow, SourceBatch
 from penstock.engines.reference.rounds import Interpreter
 from penstock.errors import PenstockError
-from penstock.events import nobody
+from penstock.events import ignore_event
 from penstock.expr import col
 from penstock.operators.source import Source, ingest_time, yielded
 from penstock.stages.functions.rows import plain_rows_of
@@ -60,7 +60,7 @@ class Told:
 
 def by_reference(builder: PlanBuilder, name: str, batches: list[SourceBatch]) -> Told:
     told, clock = Told(), ManualClock(NOW)
-    judge = Interpreter(builder.plan(), clock=clock, events=nobody)
+    judge = Interpreter(builder.plan(), clock=clock, events=ignore_event)
     try:
         judge.open()
         for each in batches:

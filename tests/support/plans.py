@@ -14,7 +14,7 @@ from penstock.connect.protocol import BadRow, Delivery, SourceBatch
 from penstock.engines.protocol import Engine, EngineHarness, Run, RunOptions, RunResult
 from penstock.engines.reference.engine import ReferenceEngine
 from penstock.errors import Where
-from penstock.events import Event, EventSink, nobody
+from penstock.events import Event, EventSink, ignore_event
 from penstock.operators.op import Degree, Op, Routing
 from penstock.operators.source import Source
 from penstock.operators.stream import Stream
@@ -137,7 +137,7 @@ class PlanBuilder:
         return PlanRun(run.wait(timeout=60), events)
 
     def start(
-        self, *collects: Ref, clock: Clock | None = None, events: EventSink = nobody, **options: Any
+        self, *collects: Ref, clock: Clock | None = None, events: EventSink = ignore_event, **options: Any
     ) -> Run:
         run_options = RunOptions(engine=self.engine_options, **options)
         return self.engine.start(
@@ -147,7 +147,7 @@ class PlanBuilder:
     def open_harness(self, *, clock: Clock | None = None, **options: Any) -> EngineHarness:
         run_options = RunOptions(engine=self.engine_options, **options)
         return self.engine.open_harness(
-            self.plan(), clock=clock or ManualClock(), events=nobody, options=run_options
+            self.plan(), clock=clock or ManualClock(), events=ignore_event, options=run_options
         )
 
 

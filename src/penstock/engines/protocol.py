@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -17,7 +18,6 @@ from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
 from penstock.errors import EngineError, nearest_first
 from penstock.frozen import dataclass
-from penstock.lazy import load_module
 from penstock.plan.plan import Plan, Ref
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def find_engine(name: str) -> Engine:
     """Returns the engine of that name; raises EngineError with the available names if there is none."""
     if name in BUILT_IN:
         module, _, attribute = BUILT_IN[name].partition(":")
-        engine: Engine = getattr(load_module(module), attribute)()
+        engine: Engine = getattr(import_module(module), attribute)()
         return engine
     for entry_point in _entry_points().select(name=name):
         offered: Engine = entry_point.load()()

@@ -1,8 +1,9 @@
-"""Arrow's functions, each made when it is first asked for: `from penstock.expr import compute as pc`.
+"""Arrow's compute functions, loaded on demand: `from penstock.expr import compute as pc`.
 
-`pyarrow.compute` writes all of its three hundred functions when it is imported, and takes longer for that
-than a small run takes from its first line to its last. The functions below, which most programs need and
-which need no options, are called by name; any other is taken from there, and is then loaded with the rest.
+`pyarrow.compute` defines all of its three hundred functions when it is imported. The functions below, which
+most programs need and which need no options, are called by name instead; any other loads the whole module. In
+a small run of the in-process engine that saves about 40 ms of 290 ms CPU time (the program is in
+`tests/test_imports.py`).
 """
 
 from __future__ import annotations
@@ -43,22 +44,22 @@ BY_NAME = frozenset(
 
 
 def __getattr__(name: str) -> Any:
-    """The function of that name, as `pyarrow.compute` has it."""
+    """Returns the function of that name, as `pyarrow.compute` has it."""
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = _by_name(name.rstrip("_")) if name in BY_NAME else getattr(_whole(), name)
-    globals()[name] = found
-    return found
+    function = _call_by_name(name.rstrip("_")) if name in BY_NAME else getattr(_load(), name)
+    globals()[name] = function
+    return function
 
 
-def _by_name(name: str) -> Callable[..., Any]:
-    """The function without options; `pyarrow.compute` takes `call_function` from the same place."""
+def _call_by_name(name: str) -> Callable[..., Any]:
+    """Returns the function without options; `pyarrow.compute` has `call_function` from the same place."""
     try:
         call = import_module("pyarrow._compute").call_function
     except ImportError:  # a pyarrow that keeps it elsewhere
-        call = _whole().call_function
+        call = _load().call_function
     return lambda *arguments: call(name, arguments)
 
 
-def _whole() -> Any:
+def _load() -> Any:
     return import_module("pyarrow.compute")

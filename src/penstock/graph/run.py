@@ -17,8 +17,8 @@ from penstock.errors import (
     describe_cause,
     nearest_first,
 )
+from penstock.events import ignore_event
 from penstock.graph.steps import placed
-from penstock.nobody import nobody
 from penstock.operators.op import JOIN
 from penstock.operators.process import Process
 from penstock.operators.windows import Windows
@@ -74,7 +74,7 @@ def start(
     if options.checkpoint is not None:
         _need_names(plan)
     with placed(None, find_call_site()):
-        heard = nobody if events is None else _heard(events)
+        heard = ignore_event if events is None else _heard(events)
         return chosen.start(plan, clock=clock or WallClock(), events=heard, options=options)
 
 

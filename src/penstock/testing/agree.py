@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.clock import Clock, ManualClock
 from penstock.engines.protocol import Engine, RunOptions, RunResult
-from penstock.events import nobody
+from penstock.events import ignore_event
 from penstock.expr import to_plain
 from penstock.graph.pipegraph import PipeGraph
 from penstock.graph.run import engine_named, start, wait
@@ -155,7 +155,7 @@ def _collecting(graph: PipeGraph) -> Plan:
 def _run(plan: Plan, engine: str | Engine, clock: Clock) -> RunResult:
     # In process, several sources go their own pace unless told to go in rounds, as the others do.
     options = LocalOptions(deterministic=True) if _name(engine) == "local" else None
-    return wait(start(plan, engine, RunOptions(engine=options), clock=clock, events=nobody))
+    return wait(start(plan, engine, RunOptions(engine=options), clock=clock, events=ignore_event))
 
 
 def _name(engine: str | Engine) -> str:

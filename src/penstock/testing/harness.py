@@ -14,7 +14,7 @@ from penstock.connect.protocol import Reader, SourceBatch
 from penstock.connect.writers.memory import Memory
 from penstock.engines.protocol import Engine, EngineHarness, RunOptions, RunResult
 from penstock.errors import EngineError, GraphError, RowFailure, TimeError, nearest_first
-from penstock.events import EventSink, nobody
+from penstock.events import EventSink, ignore_event
 from penstock.expr import from_python
 from penstock.graph.multipipe import MultiPipe
 from penstock.graph.run import engine_named, refuse_gaps
@@ -48,7 +48,7 @@ class Harness:
         *,
         engine: str | Engine = "local",
         clock: Clock | None = None,
-        events: EventSink = nobody,
+        events: EventSink = ignore_event,
     ) -> None:
         if not isinstance(pipe, MultiPipe) and not hasattr(pipe, "graph"):
             raise GraphError(

@@ -18,7 +18,7 @@ from penstock.engines.local.run import close_connectors, open_sinks
 from penstock.engines.local.runtime import Runtime, build_runtime
 from penstock.engines.local.scheduling.pool import run_task
 from penstock.engines.protocol import RunOptions
-from penstock.events import nobody
+from penstock.events import ignore_event
 from penstock.testing.strategies import cuts, timed_rows
 from tests.graph.random_graphs import EVENTS
 
@@ -172,7 +172,7 @@ def drive(run: Runtime) -> None:
 def moved(graph: ps.PipeGraph, changes: Changes, **asked: Any) -> Runtime:
     """A run with changes, all the way through."""
     options = Settings(cores=CORES, elastic=ps.Elastic(), **asked)
-    run = build_runtime(graph.plan(), options, RunOptions(), clock=WallClock(), events=nobody)
+    run = build_runtime(graph.plan(), options, RunOptions(), clock=WallClock(), events=ignore_event)
     changes.scaling = ReplicaScaling(run.graph)
     open_sinks(run)
     drive(run)

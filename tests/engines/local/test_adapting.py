@@ -17,7 +17,7 @@ from penstock.engines.local.rescale.live import ReplicaScaling
 from penstock.engines.local.runtime import build_runtime
 from penstock.engines.local.scheduling.pool import ThreadPool, run_task
 from penstock.engines.protocol import RunOptions
-from penstock.events import ScaleDecided, nobody
+from penstock.events import ScaleDecided, ignore_event
 from penstock.plan.plan import Ref
 
 
@@ -57,7 +57,7 @@ def test_whenever_replicas_come_and_go_the_order_behind_them_stays(
 
     plan, ref = plan_of(60, seen)
     asked = Settings(cores=4, elastic=ps.Elastic(), seed=seed, queue_size=queue_size)
-    run = build_runtime(plan, asked, RunOptions(), clock=WallClock(), events=nobody)
+    run = build_runtime(plan, asked, RunOptions(), clock=WallClock(), events=ignore_event)
     scaling = ReplicaScaling(run.graph)
     run.dispatcher.begin(run.graph.tasks)
     while (node := run.dispatcher.next_task(0)) is not None:
@@ -76,7 +76,7 @@ def test_replicas_change_under_threads_too() -> None:
 
     plan, ref = plan_of(400, seen)
     asked = Settings(cores=4, elastic=ps.Elastic(), queue_size=4)
-    run = build_runtime(plan, asked, RunOptions(), clock=WallClock(), events=nobody)
+    run = build_runtime(plan, asked, RunOptions(), clock=WallClock(), events=ignore_event)
     scaling = ReplicaScaling(run.graph)
     run.dispatcher.begin(run.graph.tasks)
     pool = ThreadPool(run.dispatcher)
@@ -95,7 +95,7 @@ def test_order_stays_where_replicas_are_fed_by_those_of_a_step_with_other_limits
     more = odd.map(v=col("v") + 1, parallelism=behind, name="more")
     last = more.map(v=col("v") - 1, parallelism=1, name="last")
     asked = Settings(cores=4, elastic=ps.Elastic())
-    run = build_runtime(graph.plan(last), asked, RunOptions(), clock=WallClock(), events=nobody)
+    run = build_runtime(graph.plan(last), asked, RunOptions(), clock=WallClock(), events=ignore_event)
     run.dispatcher.begin(run.graph.tasks)
     while (node := run.dispatcher.next_task(0)) is not None:
         run_task(run.dispatcher, node)
@@ -106,7 +106,7 @@ def test_order_stays_where_replicas_are_fed_by_those_of_a_step_with_other_limits
 def test_what_cannot_be_rescaled_says_so() -> None:
     plan, _ = plan_of(1, lambda row: True)
     run = build_runtime(
-        plan, Settings(cores=4, elastic=ps.Elastic()), RunOptions(), clock=WallClock(), events=nobody
+        plan, Settings(cores=4, elastic=ps.Elastic()), RunOptions(), clock=WallClock(), events=ignore_event
     )
     scaling = ReplicaScaling(run.graph)
     assert scaling.most == {"thirds": 4}

@@ -18,7 +18,7 @@ from penstock.clock import WallClock
 from penstock.engines.local.options import Settings
 from penstock.engines.local.runtime import build_runtime
 from penstock.engines.protocol import RunOptions
-from penstock.events import nobody
+from penstock.events import ignore_event
 from penstock.testing.strategies import cuts, timed_rows
 from tests.graph.random_graphs import EVENTS
 
@@ -127,7 +127,7 @@ def lines(folder: Path) -> Counter[str]:
 def ahead_in(graph: ps.PipeGraph) -> dict[str, tuple[str, ...]]:
     """Which windows are combined ahead, by the first step of the line where they are."""
     run = build_runtime(
-        graph.plan(), Settings(preaggregate=True), RunOptions(), clock=WallClock(), events=nobody
+        graph.plan(), Settings(preaggregate=True), RunOptions(), clock=WallClock(), events=ignore_event
     )
     return {
         bench.group.head.name: bench.group.preaggregates

@@ -11,7 +11,7 @@ from penstock.engines.local.options import Settings
 from penstock.engines.local.runtime import build_runtime
 from penstock.engines.local.tasks.task import InputTask
 from penstock.engines.protocol import RunOptions
-from penstock.events import nobody
+from penstock.events import ignore_event
 
 
 def lines_of(graph: ps.PipeGraph) -> list[str]:
@@ -98,7 +98,7 @@ def test_it_says_what_elastic_steps_may_have_and_that_state_rescaler() -> None:
 
 
 def test_it_is_so_that_a_forward_edge_between_as_many_has_one_channel_per_replica() -> None:
-    run = build_runtime(pipelined(2).plan(), Settings(), RunOptions(), clock=WallClock(), events=nobody)
+    run = build_runtime(pipelined(2).plan(), Settings(), RunOptions(), clock=WallClock(), events=ignore_event)
     channels = {(n.steps[0].name, n.replica): n.channels for n in run.graph.tasks if isinstance(n, InputTask)}
     fed_by = {
         name: [(each.writer.steps[0].name, each.writer.replica) for each in found]

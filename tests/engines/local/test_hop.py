@@ -16,7 +16,7 @@ from penstock.engines.local.options import resolve_settings
 from penstock.engines.local.runtime import Runtime, build_runtime
 from penstock.engines.local.scheduling.pool import run_task
 from penstock.engines.protocol import RunOptions
-from penstock.events import BatchDone, nobody
+from penstock.events import BatchDone, ignore_event
 
 NUMBERS = {"v": "int64"}
 
@@ -62,7 +62,7 @@ def carried(graph: ps.PipeGraph, clock: ps.ManualClock, options: Any = None) -> 
     """A run in this thread, by a clock that only the steps move."""
     plan = graph.plan()
     run = build_runtime(
-        plan, resolve_settings(options, plan), RunOptions(), clock=ps.ManualClock(), events=nobody
+        plan, resolve_settings(options, plan), RunOptions(), clock=ps.ManualClock(), events=ignore_event
     )
     run.dispatcher.now, run.dispatcher._scheduler = clock.now, LastFirst()
     for node in run.graph.tasks:

@@ -31,7 +31,7 @@ from penstock.engines.local.scheduling.pool import ThreadPool, run_task
 from penstock.engines.local.tasks.chain import StageStep
 from penstock.engines.local.topology.network import chain_of
 from penstock.engines.protocol import RunOptions
-from penstock.events import nobody
+from penstock.events import ignore_event
 from penstock.stages.snapshot import BucketedStage
 from tests.engines.local.moving import (
     CORES,
@@ -152,7 +152,9 @@ def saved(graph: ps.PipeGraph, asking: Changes, folder: Path, *, seed: int, unti
     checkpoint = Checkpoint(str(folder / "checkpoint"), describe_graph(plan))
     saving = CheckpointCoordinator(checkpoint, clock, every=0)
     options = Settings(cores=CORES, elastic=ps.Elastic(), seed=seed, queue_size=2)
-    run = build_runtime(plan, options, RunOptions(until=until), clock=clock, events=nobody, saving=saving)
+    run = build_runtime(
+        plan, options, RunOptions(until=until), clock=clock, events=ignore_event, saving=saving
+    )
     asking.scaling = ReplicaScaling(run.graph)
     open_sinks(run, checkpoint)
     drive(run)
@@ -183,7 +185,7 @@ def test_state_is_where_its_rows_go_after_every_move(chaining: bool) -> None:
     asking, seen = Changes(asked), list[int]()
     graph = graph_of(followed, [rows_of(70)], asking, chaining=chaining)
     options = Settings(cores=CORES, elastic=ps.Elastic(), seed=3, queue_size=2)
-    run = build_runtime(graph.plan(), options, RunOptions(), clock=WallClock(), events=nobody)
+    run = build_runtime(graph.plan(), options, RunOptions(), clock=WallClock(), events=ignore_event)
     asking.scaling = ReplicaScaling(run.graph)
     assert asking.scaling.most["moved"] == CORES
     open_sinks(run)
@@ -213,7 +215,7 @@ def test_state_moves_under_threads_too(verb: str) -> None:
     asking = Changes({n: ("moved", 1 + n // 10 % CORES) for n in range(0, 400, 10)})
     graph = graph_of(VERBS[verb], [rows_of(400)], asking)
     options = Settings(cores=CORES, elastic=ps.Elastic(), queue_size=2)
-    run = build_runtime(graph.plan(), options, RunOptions(), clock=WallClock(), events=nobody)
+    run = build_runtime(graph.plan(), options, RunOptions(), clock=WallClock(), events=ignore_event)
     asking.scaling = ReplicaScaling(run.graph)
     open_sinks(run)
     run.dispatcher.begin(run.graph.tasks)
@@ -267,7 +269,7 @@ def test_what_a_silent_source_could_hold_up_keeps_its_replicas() -> None:
     pipes = [graph.source(each, time="t", time_unit="s", delay=3) for each in two]
     accumulated(pipes[0].merge(pipes[1]), (1, 8)).sink(ps.write.memory())
     options = Settings(cores=CORES, elastic=ps.Elastic())
-    run = build_runtime(graph.plan(), options, RunOptions(), clock=WallClock(), events=nobody)
+    run = build_runtime(graph.plan(), options, RunOptions(), clock=WallClock(), events=ignore_event)
     assert ReplicaScaling(run.graph).most == {"moved": 1}
     assert not ReplicaScaling(run.graph).set_replicas("moved", 2)
 

@@ -17,7 +17,7 @@ from penstock.engines.local.runtime import build_runtime
 from penstock.engines.local.tasks.chain import StageStep
 from penstock.engines.local.topology.tasks import totally_ordered_steps
 from penstock.engines.protocol import RunOptions
-from penstock.events import nobody
+from penstock.events import ignore_event
 from penstock.stages.window.stage import WindowStage
 from penstock.testing.strategies import cuts, timed_rows
 from tests.graph.random_graphs import EVENTS
@@ -66,7 +66,7 @@ def test_rows_of_one_time_are_in_the_readers_order(
 
 def test_no_rows_are_kept_for_first_and_last() -> None:
     plan = graph_of([], before=2, degree=2).plan()
-    run = build_runtime(plan, Settings(), RunOptions(), clock=WallClock(), events=nobody)
+    run = build_runtime(plan, Settings(), RunOptions(), clock=WallClock(), events=ignore_event)
     stages = [chained.stage for chained in run.graph.chain() if isinstance(chained, StageStep)]
     windows = [stage for stage in stages if isinstance(stage, WindowStage)]
     assert len(windows) == 4

@@ -20,7 +20,7 @@ from penstock.engines.local.runtime import Runtime, build_runtime
 from penstock.engines.local.scheduling.pool import ThreadPool
 from penstock.engines.local.tasks.task import InputTask
 from penstock.engines.protocol import RunOptions
-from penstock.events import Event, StepStalled, nobody
+from penstock.events import Event, StepStalled, ignore_event
 
 NUMBERS = {"v": "int64"}
 LIMIT_NS = 30_000_000_000
@@ -63,7 +63,9 @@ def running(graph: ps.PipeGraph, workers: str = "thread") -> Iterator[Watched]:
     plan = graph.plan()
     asked = resolve_settings(ps.LocalOptions(threads=2, queue_size=2), plan)
     processes = ProcessPool(plan, workers, ps.ManualClock())
-    run = build_runtime(plan, asked, RunOptions(), clock=ps.ManualClock(), events=nobody, processes=processes)
+    run = build_runtime(
+        plan, asked, RunOptions(), clock=ps.ManualClock(), events=ignore_event, processes=processes
+    )
     now, heard, pool = ps.ManualClock(), list[Event](), ThreadPool(run.dispatcher)
     run.dispatcher.now = now.now
     dog = Watchdog(run.dispatcher, LIMIT_NS, clock=ps.ManualClock(5), tell=heard.append)

@@ -11,7 +11,7 @@ from penstock.engines.protocol import RunOptions
 from penstock.engines.reference.engine import ReferenceEngine
 from penstock.errors import NotSupported
 from penstock.events import (
-    nobody,
+    ignore_event,
 )
 from penstock.frozen import dataclass
 from penstock.operators.op import OUT, Op
@@ -29,7 +29,7 @@ def test_what_the_engine_cannot_do_is_refused_at_the_start(options: RunOptions) 
     builder.source()
     for begin in (ReferenceEngine().start, ReferenceEngine().open_harness):
         with pytest.raises(NotSupported, match="the reference engine") as refusal:
-            begin(builder.plan(), clock=ManualClock(), events=nobody, options=options)
+            begin(builder.plan(), clock=ManualClock(), events=ignore_event, options=options)
         assert "leave" in str(refusal.value.hint)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from penstock.clock import Clock
 from penstock.engines.local.options import resolve_settings
 from penstock.engines.protocol import Gap, RunOptions
 from penstock.errors import NotSupported
-from penstock.lazy import load_module
 from penstock.operators.op import JOIN
 from penstock.operators.process import Process
 from penstock.plan.explain import only_on_spark
@@ -43,7 +43,7 @@ class LocalEngine:
 
     def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> LocalRun:
         """Begin a run, in threads of its own."""
-        load_module("penstock.engines.local.run")
+        import_module("penstock.engines.local.run")
         from penstock.engines.local.run import LocalRun
 
         self._refuse(options)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.engines.local.tasks.task import Task
+from penstock.events import ignore_event
 from penstock.frozen import dataclass
-from penstock.nobody import nobody
 from penstock.plan.plan import Step
 from penstock.timing.watermark import AFTER_ALL
 
@@ -47,7 +47,7 @@ class Progress:
     """
 
     def __init__(self, clock: Clock, events: EventSink, *, until: int | None, first: int = 0) -> None:
-        self._clock, self._events, self.has_listener = clock, events, events is not nobody
+        self._clock, self._events, self.has_listener = clock, events, events is not ignore_event
         self._lock, self._speaking = threading.Lock(), threading.RLock()
         self._to_tell: deque[Event] = deque()
         self.first = first

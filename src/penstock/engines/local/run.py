@@ -21,7 +21,7 @@ from penstock.engines.local.tasks.task import Task
 from penstock.engines.local.topology.network import ExecutionGraph
 from penstock.engines.protocol import Measurements, RunOptions, RunResult
 from penstock.errors import PenstockError
-from penstock.nobody import nobody
+from penstock.events import ignore_event
 from penstock.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class LocalRun(BackgroundRun):
             run = self._made = self._make(folder)
             outcome = self._carry(run, folder)
         except PenstockError as failure:
-            if failure.step is not None and self._events is not nobody:
+            if failure.step is not None and self._events is not ignore_event:
                 from penstock.events import StepFailed
 
                 self._events(StepFailed(self._clock.now(), failure.step, str(failure)))
@@ -101,7 +101,7 @@ class LocalRun(BackgroundRun):
         finally:
             if folder is not None:
                 folder.close()
-            if self._events is not nobody:
+            if self._events is not ignore_event:
                 from penstock.events import RunEnded
 
                 self._events(RunEnded(self._clock.now(), outcome, self._n_through(outcome)))
@@ -204,7 +204,7 @@ def needs_own_thread(node: Task, settings: Settings, graph: ExecutionGraph, proc
 
 def report_start(plan: Plan, clock: Clock, events: EventSink) -> None:
     """Say that a run begins."""
-    if events is nobody:
+    if events is ignore_event:
         return
     from penstock.events import RunStarted
 

@@ -29,7 +29,7 @@ from penstock.engines.spark.types import from_spark, spark_schema, to_spark
 from penstock.engines.spark.worker.operators import FragmentTask
 from penstock.engines.wire import unpack_batch
 from penstock.errors import NotSupported
-from penstock.events import nobody
+from penstock.events import ignore_event
 from penstock.operators.op import OUT
 from penstock.operators.source import Source
 from penstock.plan.plan import Plan, Ref, Step
@@ -48,7 +48,7 @@ def build_frame(plan: Plan, feeds: Sequence[Ref], opened: RunSession, user: Spar
     """The rows of a pipe as a DataFrame of the user's session."""
     streams = [step for step in plan.sources if not _reader(step).bounded or _is_stream(step)]
     if not streams:
-        run = start_run(plan, opened, clock=WallClock(), events=nobody, options=RunOptions())
+        run = start_run(plan, opened, clock=WallClock(), events=ignore_event, options=RunOptions())
         collected = run.wait().collected
         return user.createDataFrame(to_spark(pa.concat_tables([collected[ref] for ref in feeds])))
     _refuse_what_needs_a_run(plan, streams, feeds)

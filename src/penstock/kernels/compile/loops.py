@@ -10,11 +10,10 @@ from __future__ import annotations
 import types as python_types
 from collections.abc import Callable
 from functools import cached_property
+from importlib import import_module
 from typing import Any
 
 import numpy as np
-
-from penstock.lazy import load_module
 
 Function = Callable[..., Any]
 
@@ -112,7 +111,7 @@ class Loop:
     @cached_property
     def compiled(self) -> Function:
         """The function as machine code; the first process builds it, later ones load it."""
-        numba: Any = load_module("numba")
+        numba: Any = import_module("numba")
         fast: Any = {"reassoc", "nsz"} if self._reassociate else False
         if self._signature is None:
             alone: Function = numba.njit(self._calling_compiled(), cache=False, nogil=True, fastmath=fast)

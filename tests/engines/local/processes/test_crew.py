@@ -19,7 +19,7 @@ from penstock.engines.local.processes.transport import LEAST
 from penstock.engines.local.run import needs_own_thread
 from penstock.engines.local.runtime import build_runtime
 from penstock.engines.protocol import RunOptions
-from penstock.events import nobody
+from penstock.events import ignore_event
 from tests.engines.local.processes.runs import (
     NUMBERS,
     PROCESS,
@@ -121,7 +121,12 @@ def test_every_replica_of_an_elastic_step_that_waits_for_a_process_has_a_thread_
     processes = build_process_pool(graph.plan(), settings, ps.ManualClock())
     try:
         run_ = build_runtime(
-            graph.plan(), settings, RunOptions(), clock=ps.ManualClock(), events=nobody, processes=processes
+            graph.plan(),
+            settings,
+            RunOptions(),
+            clock=ps.ManualClock(),
+            events=ignore_event,
+            processes=processes,
         )
         waiting = [
             (node.steps[0].name, node.replica)
