@@ -43,7 +43,7 @@ def test_each_verb_of_a_chain_knows_its_own_line() -> None:
     pipe = (
         graph.source(ps.read.rows([], schema=TRADES), name="a")
         .filter(ps.col("paid"), name="b")
-        .map(x=ps.col("n"), name="c")
+        .with_columns(x=ps.col("n"), name="c")
     )
     places = [step.where.line for step in pipe.graph.steps if step.where is not None]
     assert places == sorted(set(places))

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import types
 
+import pytest
+
 import penstock as ps
-import penstock.read
-import penstock.testing
-import penstock.write
 from tests.conftest import Golden
+
+MODULES = ("blocks", "events", "options", "read", "schedulers", "spark", "testing", "write")
 
 
 def public(module: types.ModuleType) -> list[str]:
-    """The names a module offers: not private, and not a submodule that happens to be loaded."""
+    """Returns the names a module offers: not private, and not a submodule that happens to be loaded."""
     return sorted(
         name
         for name in dir(module)
         if not name.startswith("_")
-        and not (
-            isinstance(getattr(module, name), types.ModuleType)
-            and name not in ("read", "schedulers", "write")
-        )
+        and (name in MODULES or not isinstance(getattr(module, name), types.ModuleType))
     )
 
 
@@ -31,13 +31,19 @@ def verbs(kind: type) -> list[str]:
 
 def test_the_public_names_are_those_on_the_list(golden: Golden) -> None:
     lines = [f"penstock.{name}" for name in public(ps) if name not in ("annotations",)]
-    lines += [f"penstock.read.{name}" for name in penstock.read.__all__]
-    lines += [f"penstock.write.{name}" for name in penstock.write.__all__]
+    lines += [f"penstock.read.{name}" for name in ps.read.__all__]
+    lines += [f"penstock.write.{name}" for name in ps.write.__all__]
     lines += [f"penstock.schedulers.{name}" for name in ps.schedulers.__all__]
-    lines += [f"penstock.testing.{name}" for name in public(penstock.testing)]
+    lines += [f"penstock.testing.{name}" for name in public(ps.testing)]
     lines += [f"PipeGraph.{name}" for name in verbs(ps.PipeGraph)]
     lines += [f"MultiPipe.{name}" for name in verbs(ps.MultiPipe)]
     golden("public_names.txt", "\n".join(lines))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_public_module_is_there_on_a_fresh_import(name: str) -> None:
+    program = f"import penstock as ps; assert ps.{name}.__name__ == 'penstock.{name}'"
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_every_public_name_says_what_it_is() -> None:

@@ -27,7 +27,7 @@ GROUND = {
 ROOMS: dict[str, set[str]] = {
     "accounts": {"frozen"},
     "crash_points": set(),
-    "options": {"frozen"},
+    "options": {"clock", "errors", "events", "frozen"},
     "lazy": set(),
     "frozen": set(),
     "errors": {"frozen"},
@@ -47,7 +47,7 @@ ROOMS: dict[str, set[str]] = {
     "kernels": {"errors", "timing", "lazy", "frozen"},
     "stages": GROUND | {"timing", "expr", "operators", "kernels"},
     "engines": GROUND | {"timing", "expr", "blocks", "connect", "operators", "plan", "kernels", "stages"},
-    "spark": {"engines"},
+    "spark": {"engines", "lazy"},
     "testing": GROUND
     | {"timing", "expr", "connect", "operators", "plan", "graph", "engines", "read", "write"},
     "apps": {"penstock"},

@@ -29,7 +29,7 @@ def straight(n: int) -> ps.PipeGraph:
         if at % 10 == 0:
             pipe = pipe.key_by("key").map(count_up, state=list, schema=pipe.schema, name=f"op-{at}")
         elif at % 2:
-            pipe = pipe.map(value=ps.col("value") + 1, name=f"op-{at}")
+            pipe = pipe.with_columns(value=ps.col("value") + 1, name=f"op-{at}")
         else:
             pipe = pipe.filter(ps.col("value") > 0, name=f"op-{at}")
     pipe.sink(ps.write.memory(), name=f"op-{n - 1}")
@@ -43,9 +43,9 @@ def braided(n: int) -> ps.PipeGraph:
     at = 1
     while at + 4 < n:
         one, other = pipe.split(odd=ps.col("value") % 2 == 1, even=ps.col("value") % 2 == 0, name=f"op-{at}")
-        left = one.map(value=ps.col("value") + 1, name=f"op-{at + 1}")
-        right = other.map(value=ps.col("value") - 1, name=f"op-{at + 2}")
-        pipe = left.merge(right).map(value=ps.col("value") * 3, name=f"op-{at + 3}")
+        left = one.with_columns(value=ps.col("value") + 1, name=f"op-{at + 1}")
+        right = other.with_columns(value=ps.col("value") - 1, name=f"op-{at + 2}")
+        pipe = left.merge(right).with_columns(value=ps.col("value") * 3, name=f"op-{at + 3}")
         at += 4
     for rest in range(at, n - 1):
         pipe = pipe.filter(ps.col("value") > 0, name=f"op-{rest}")

@@ -10,13 +10,22 @@ from typing import TYPE_CHECKING
 from penstock.lazy import defer
 
 if TYPE_CHECKING:
+    from penstock import blocks as blocks
+    from penstock import events as events
+    from penstock import options as options
     from penstock import read as read
     from penstock import schedulers as schedulers
+    from penstock import spark as spark
+    from penstock import testing as testing
     from penstock import write as write
+    from penstock.accounts import Accounts as Accounts
     from penstock.clock import ManualClock as ManualClock
     from penstock.clock import WallClock as WallClock
+    from penstock.connect.protocol import Reader as Reader
+    from penstock.connect.protocol import Writer as Writer
     from penstock.connect.readers.generator import Watermark as Watermark
-    from penstock.engines.local.elastic.suggest import suggest_parallelism as suggest_parallelism
+    from penstock.engines.protocol import Run as Run
+    from penstock.engines.protocol import RunResult as RunResult
     from penstock.errors import CheckpointError as CheckpointError
     from penstock.errors import ConnectorError as ConnectorError
     from penstock.errors import EngineError as EngineError
@@ -37,9 +46,10 @@ if TYPE_CHECKING:
     from penstock.expr.surface import Expr as Expr
     from penstock.graph.multipipe import MultiPipe as MultiPipe
     from penstock.graph.pipegraph import PipeGraph as PipeGraph
-    from penstock.operators.accumulator import Accumulator as Accumulator
+    from penstock.operators.accumulate import Accumulate as Accumulate
     from penstock.operators.aggregates.approximate import approx_distinct as approx_distinct
     from penstock.operators.aggregates.approximate import quantile as quantile
+    from penstock.operators.aggregates.base import Aggregate as Aggregate
     from penstock.operators.aggregates.basic import count as count
     from penstock.operators.aggregates.basic import max as max
     from penstock.operators.aggregates.basic import max_count as max_count
@@ -54,40 +64,37 @@ if TYPE_CHECKING:
     from penstock.operators.aggregates.ordered import event_time_max as event_time_max
     from penstock.operators.aggregates.ordered import first as first
     from penstock.operators.aggregates.ordered import last as last
-    from penstock.operators.cuda import Cuda as Cuda
+    from penstock.operators.columns import Select as Select
+    from penstock.operators.columns import WithColumns as WithColumns
     from penstock.operators.filter import Filter as Filter
     from penstock.operators.flat_map import FlatMap as FlatMap
     from penstock.operators.function import batch as batch
     from penstock.operators.map import Map as Map
-    from penstock.operators.map import Select as Select
-    from penstock.operators.process import DONE as DONE
-    from penstock.operators.process import OVER as OVER
-    from penstock.operators.process import Availability as Availability
     from penstock.operators.process import Context as Context
-    from penstock.operators.process import Operator as Operator
     from penstock.operators.process import Process as Process
+    from penstock.operators.process import ProcessOperator as ProcessOperator
     from penstock.operators.row import Row as Row
     from penstock.operators.sink import Sink as Sink
     from penstock.operators.source import Source as Source
     from penstock.operators.source import ingest_time as ingest_time
-    from penstock.operators.source import yielded as yielded
+    from penstock.operators.source import source_watermark as source_watermark
     from penstock.operators.split import Split as Split
-    from penstock.operators.static_join import StaticJoin as StaticJoin
-    from penstock.operators.window import count_window as count_window
-    from penstock.operators.window import session as session
-    from penstock.operators.window import sliding as sliding
-    from penstock.operators.window import tumbling as tumbling
-    from penstock.operators.window_join import WindowJoin as WindowJoin
-    from penstock.operators.window_join import band as band
-    from penstock.operators.window_join import equal as equal
+    from penstock.operators.stream_join import StreamJoin as StreamJoin
+    from penstock.operators.stream_join import band as band
+    from penstock.operators.stream_join import equal as equal
+    from penstock.operators.table_join import TableJoin as TableJoin
+    from penstock.operators.window_specs import count_window as count_window
+    from penstock.operators.window_specs import session as session
+    from penstock.operators.window_specs import sliding as sliding
+    from penstock.operators.window_specs import tumbling as tumbling
     from penstock.operators.windows import KeyedWindows as KeyedWindows
     from penstock.operators.windows import MapReduceWindows as MapReduceWindows
     from penstock.operators.windows import PanedWindows as PanedWindows
     from penstock.operators.windows import ParallelWindows as ParallelWindows
-    from penstock.operators.windows import ThisWindow as ThisWindow
     from penstock.options import Elastic as Elastic
     from penstock.options import LocalOptions as LocalOptions
     from penstock.options import SparkOptions as SparkOptions
+    from penstock.options import StepOptions as StepOptions
 
     __version__: str
 else:
@@ -96,7 +103,6 @@ else:
         {
             "penstock.clock": "ManualClock WallClock",
             "penstock.connect.readers.generator": "Watermark",
-            "penstock.engines.local.elastic.suggest": "suggest_parallelism",
             "penstock.errors": (
                 "CheckpointError ConnectorError EngineError FunctionError GraphError NotSupported "
                 "PenstockError SchemaError TimeError"
@@ -109,28 +115,34 @@ else:
             "penstock.expr.surface": "Expr",
             "penstock.graph.multipipe": "MultiPipe",
             "penstock.graph.pipegraph": "PipeGraph",
-            "penstock.operators.accumulator": "Accumulator",
+            "penstock.operators.accumulate": "Accumulate",
             "penstock.operators.aggregates.approximate": "approx_distinct quantile",
             "penstock.operators.aggregates.basic": "count max max_count mean min min_count std sum var",
             "penstock.operators.aggregates.fold": "fold",
             "penstock.operators.aggregates.ordered": "collect event_time_max first last",
-            "penstock.operators.cuda": "Cuda",
             "penstock.operators.filter": "Filter",
             "penstock.operators.flat_map": "FlatMap",
             "penstock.operators.function": "batch",
-            "penstock.operators.map": "Map Select",
-            "penstock.operators.process": "Availability Context DONE OVER Operator Process",
+            "penstock.operators.map": "Map",
+            "penstock.operators.columns": "Select WithColumns",
+            "penstock.operators.process": "Context Process ProcessOperator",
             "penstock.operators.row": "Row",
             "penstock.operators.sink": "Sink",
-            "penstock.operators.source": "Source ingest_time yielded",
+            "penstock.operators.source": "Source ingest_time source_watermark",
             "penstock.operators.split": "Split",
-            "penstock.operators.static_join": "StaticJoin",
-            "penstock.operators.window": "count_window session sliding tumbling",
-            "penstock.operators.window_join": "WindowJoin band equal",
-            "penstock.operators.windows": (
-                "KeyedWindows MapReduceWindows PanedWindows ParallelWindows ThisWindow"
-            ),
-            "penstock.options": "Elastic LocalOptions SparkOptions",
+            "penstock.operators.table_join": "TableJoin",
+            "penstock.operators.window_specs": "count_window session sliding tumbling",
+            "penstock.operators.stream_join": "StreamJoin band equal",
+            "penstock.operators.windows": ("KeyedWindows MapReduceWindows PanedWindows ParallelWindows"),
+            "penstock.options": "Elastic LocalOptions SparkOptions StepOptions options",
+            "penstock.blocks": "blocks",
+            "penstock.spark": "spark",
+            "penstock.testing": "testing",
+            "penstock.accounts": "Accounts",
+            "penstock.connect.protocol": "Reader Writer",
+            "penstock.engines.protocol": "Run RunResult",
+            "penstock.operators.aggregates.base": "Aggregate",
+            "penstock.events": "events",
             "penstock.read": "read",
             "penstock.schedulers": "schedulers",
             "penstock.write": "write",

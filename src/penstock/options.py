@@ -1,19 +1,81 @@
-"""Options of a run on a particular engine."""
+"""Options: of a step, of a run, of a run on a particular engine, and of a CUDA device.
+
+`StepOptions` and `RunSettings` are the keywords that every verb and every way to run a graph take; type
+checkers and editors know them by name, and `refuse_unknown` in `graph/verbs/pipe.py` refuses others.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
-from typing import Any
+from dataclasses import field, fields
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from penstock.errors import GraphError
 from penstock.frozen import dataclass
+
+if TYPE_CHECKING:
+    from penstock.clock import Clock
+    from penstock.events import EventSink
+
+Parallelism = int | tuple[int, int] | Literal["auto"] | None
+"""Replicas of a step: a number, a range between which the engine may choose, or "auto"."""
+OnErrorName = Literal["fail", "skip", "dead_letter"]
+RoutingName = Literal["forward", "key_by", "broadcast", "rebalance"]
+
+
+class StepOptions(TypedDict, total=False):
+    """The options of every step.
+
+    name         what the step is called in errors, metrics and checkpoints; made up from the verb by default
+    parallelism  number of replicas, a range such as (1, 8), or "auto"; that of the pipe by default
+    batch_size   largest number of rows that the step is given at once
+    routing      how rows reach the replicas, where the operator does not demand it itself
+    on_error     what becomes of a row that fails: "fail" stops the run, "skip" drops and counts the row,
+                 "dead_letter" sends it to the step's `.errors`
+    dedicated    True gives the step a thread of its own in process, so that a function may block
+    """
+
+    name: str | None
+    parallelism: Parallelism
+    batch_size: int | None
+    routing: RoutingName | None
+    on_error: OnErrorName
+    dedicated: bool
+
+
+class CollectSettings(TypedDict, total=False):
+    """What `collect` takes beside the engine.
+
+    master   a Spark master, e.g. "spark://host:7077"; embedded when left out
+    until    stop after this number of rounds
+    drain    False keeps open windows for the next run instead of closing them at the end
+    options  `ps.LocalOptions(...)` or `ps.SparkOptions(...)`
+    clock    what tells the time; the machine's by default
+    events   a function that is called with every event of the run
+    """
+
+    master: str | None
+    until: int | None
+    drain: bool
+    options: LocalOptions | SparkOptions | None
+    clock: Clock | None
+    events: EventSink | None
+
+
+class RunSettings(CollectSettings, total=False):
+    """What `run` and `start` take beside the engine: a checkpoint, and what `collect` takes.
+
+    checkpoint  a folder that makes the run survive a crash
+    """
+
+    checkpoint: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elastic:
     """When the in-process engine changes its threads and replicas (C-Stream, 5).
 
-    low, high  utilisation below which threads are taken away, above which they are added
+    low, high  utilisation below which threads are removed, and above which they are added
     period     how often to look
     hold       how long to leave an operator alone after a replica that brought nothing
     """
@@ -28,39 +90,39 @@ class Elastic:
 class LocalOptions:
     """How the in-process engine runs a graph; everything has a good default.
 
-    threads        workers, by default as many as there are cores; "per-node" gives each node its own thread
-    scheduler      who runs next: "throughput" or "latency", or a scheduler by name
-    quantum        how long a node runs before others have their turn; the scheduler's preset by default
-    queue_size     batches that wait between two nodes; the scheduler's preset by default; "unbounded" lets
+    threads        worker threads, by default one per core; "per-node" gives each task a thread of its own
+    scheduler      which task runs next: "throughput" or "latency", or a scheduler by name
+    quantum        how long a task runs before others do; the scheduler's preset by default
+    queue_size     batches that wait between two tasks; the scheduler's preset by default; "unbounded" lets
                    a fast source run ahead of a slow sink as far as memory goes
-    channels       how a worker waits: "blocking", "spinning", or "auto": the one after the other
+    channels       how a worker waits: "blocking", "spinning", or "auto": first spinning, then blocking
     pinning        keep every worker on a core of its own
     composition    how steps are put together (WindFlow, 5.3): "combined", "dedicated" or "centralised"
-    deterministic  sources go in rounds, and rows flow together in a fixed order
+    deterministic  sources go in rounds, and merged rows come in a fixed order
     elastic        change threads and replicas while the graph runs
     seed           replay one interleaving exactly: one thread, and every choice by this seed
     dedicated      names of steps that get a thread of their own, beside those written with dedicated=True
     save_every     how long between two snapshots of the state, where there is a checkpoint
-    workers        what replicas of plain-Python functions are: "thread", "process", or "auto", processes if
+    workers        what replicas of plain-Python functions are: "thread", "process", or "auto": processes if
                    that pays and changes nothing; a process has a copy of everything that a function uses
     preaggregate   combine the rows of windows per slice and key before they go to replicas by key (AIR, 4.3)
-    measure        latency and where the time goes, for the run's result, also if nobody listens to events
-    watchdog       tell of a step that is at work on one batch for so long; None switches it off
+    measure        latency and where the time goes, for the run's result, also without a listener to events
+    watchdog       report a step that works on one batch for longer than this; None switches it off
     """
 
-    threads: int | str | None = None
+    threads: int | Literal["per-node"] | None = None
     scheduler: str = "throughput"
     quantum: str | None = None
-    queue_size: int | str | None = None
-    channels: str = "auto"
+    queue_size: int | Literal["unbounded"] | None = None
+    channels: Literal["auto", "blocking", "spinning"] = "auto"
     pinning: bool = False
-    composition: str = "combined"
+    composition: Literal["combined", "dedicated", "centralised"] = "combined"
     deterministic: bool = False
     elastic: Elastic | None = None
     seed: int | None = None
     dedicated: str | tuple[str, ...] = ()
     save_every: str = "1 s"
-    workers: str = "auto"
+    workers: Literal["auto", "thread", "process"] = "auto"
     watchdog: str | None = "30 s"
     preaggregate: bool = False
     measure: bool = False
@@ -71,8 +133,8 @@ class SparkOptions:
     """How Spark runs a graph.
 
     conf        Spark settings, on top of ours
-    trigger     how often to start a batch; as soon as there is data when left out
-    partitions  parts of a shuffle; the number of cores when left out
+    trigger     how often to start a micro-batch; as soon as there is data when left out
+    partitions  number of partitions of a shuffle; the number of cores when left out
     session     a SparkSession that exists already
     """
 
@@ -80,3 +142,45 @@ class SparkOptions:
     trigger: str | None = None
     partitions: int | None = None
     session: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cuda:
+    """Windows on a CUDA device, with limits of your own: `device=ps.options.Cuda(...)` (SPRINGALD, VI).
+
+    n_windows           windows of a key and kind that are computed at once: an upper bound, never a wait
+    batch_rows          rows copied to the device at once
+    max_keys_per_batch  keys that may share such a batch; None for any number
+    max_pending         slices per key in device memory; the rest waits on the host
+
+    >>> Cuda(max_keys_per_batch=25)
+    Cuda(n_windows=64, batch_rows=262144, max_keys_per_batch=25, max_pending=65536)
+    """
+
+    n_windows: int = 64
+    batch_rows: int = 1 << 18
+    max_keys_per_batch: int | None = 1024
+    max_pending: int = 1 << 16
+
+    def __post_init__(self) -> None:
+        for name, value in self.limits().items():
+            if name == "max_keys_per_batch" and value is None:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                usual = next(field.default for field in fields(self) if field.name == name)
+                raise GraphError(
+                    f"{name}={value!r} of a CUDA device is not a whole number of at least 1",
+                    hint=f"leave it out, or say ps.options.Cuda({name}={usual})",
+                )
+
+    def __str__(self) -> str:
+        own = [
+            f"{limit.name}={getattr(self, limit.name)}"
+            for limit in fields(self)
+            if getattr(self, limit.name) != limit.default
+        ]
+        return f"cuda ({', '.join(own)})" if own else "cuda"
+
+    def limits(self) -> dict[str, Any]:
+        """Returns the limits by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -54,7 +54,7 @@ def test_collect_gives_rows_in_hand_and_writes_no_sink(case: Case) -> None:
     rows = case.untimed("v", [(1,), (2,)])
     memory = ps.write.memory()
     rows.sink(memory)
-    same_rows(rows.map(v=ps.col("v") * 2).collect(case.engine), "v", (2,), (4,))
+    same_rows(rows.with_columns(v=ps.col("v") * 2).collect(case.engine), "v", (2,), (4,))
     with pytest.raises(ps.ConnectorError):
         memory.table()
 

@@ -37,7 +37,7 @@ def by_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 V = {"v": "int64"}
 FAILING: dict[str, Step] = {
-    "map by expression": lambda rows, **o: rows.map(v=100 // col("v"), **o),
+    "map by expression": lambda rows, **o: rows.with_columns(v=100 // col("v"), **o),
     "select": lambda rows, **o: rows.select(v=100 // col("v"), **o),
     "filter by expression": lambda rows, **o: rows.filter(100 // col("v") > 0, **o),
     "map by row function": lambda rows, **o: rows.map(hundredth, schema=V, **o),
@@ -109,7 +109,7 @@ def test_what_cannot_be_computed_is_a_row_error_never_a_wrong_value(
     case: Case, expression: ps.Expr, value: int, reason: str
 ) -> None:
     rows = case.untimed("v", [(1 if value != 1 else 2,), (value,), (None,)])
-    mapped = rows.map(x=expression, on_error="dead_letter", name="m")
+    mapped = rows.with_columns(x=expression, on_error="dead_letter", name="m")
     letters = case.run(mapped.errors).rows()
     assert value in [letter["v"] for letter in letters]
     assert all(reason in letter["error"] for letter in letters)
@@ -249,6 +249,6 @@ def test_input_that_cannot_be_read_stops_the_run_unless_said_otherwise(case: Cas
 @everywhere
 def test_dead_letters_can_be_worked_on_like_any_rows(case: Case) -> None:
     rows = case.timed("t v", [(1, 0), (2, 1)], [(11, 0)])
-    risky = rows.map(v=100 // col("v"), on_error="dead_letter")
+    risky = rows.with_columns(v=100 // col("v"), on_error="dead_letter")
     counts = risky.errors.window(ps.tumbling(10)).aggregate(n=ps.count())
     case.gives(counts, "window_start window_end n", (0, 10, 1), (10, 20, 1))

@@ -36,12 +36,12 @@ class Typed(TypedDict):
 
 
 def test_map_adds_columns_by_expressions(case: Case) -> None:
-    rows = case.untimed("v", [(1,), (2,)], [(None,)]).map(double=col("v") * 2, one=1)
+    rows = case.untimed("v", [(1,), (2,)], [(None,)]).with_columns(double=col("v") * 2, one=1)
     case.gives(rows, "v double one", (1, 2, 1), (2, 4, 1), (None, None, 1))
 
 
 def test_all_columns_of_a_map_are_computed_from_the_row_as_it_came(case: Case) -> None:
-    rows = case.untimed("a:int64 b:int64", [(1, 10), (2, 20)]).map(a=col("b"), b=col("a"))
+    rows = case.untimed("a:int64 b:int64", [(1, 10), (2, 20)]).with_columns(a=col("b"), b=col("a"))
     case.gives(rows, "a b", (10, 1), (20, 2))
 
 
@@ -148,7 +148,7 @@ def test_select_keeps_the_named_columns_in_that_order(case: Case) -> None:
 
 
 def test_a_row_keeps_its_time_when_the_time_column_changes_or_goes(case: Case) -> None:
-    rows = case.timed("t v", [(5, 1), (15, 2)]).map(t=col("t") * 1000).select("v")
+    rows = case.timed("t v", [(5, 1), (15, 2)]).with_columns(t=col("t") * 1000).select("v")
     case.gives(rows.window(ps.tumbling(10)).aggregate(s=ps.sum("v")), f"{WINDOW} s", (0, 10, 1), (10, 20, 2))
 
 
@@ -212,11 +212,11 @@ def test_values_of_every_type_pass_through_unchanged(case: Case, type_: str, val
     rows = case.graph.source(
         ps.read.batches([[{"x": value}] for value in values], schema={"x": types.get(type_, type_)})
     )
-    expressed = rows.filter(ps.lit(True)).map(y=col("x"))
+    expressed = rows.filter(ps.lit(True)).with_columns(y=col("x"))
     functional = expressed.map(lambda row: {"x": row.x, "y": row.y}, schema=expressed.schema)
     case.gives(functional, "x y", *((value, value) for value in values))
 
 
 def test_a_stream_without_time_runs_through_stateless_steps(case: Case) -> None:
     rows = case.untimed("v", [(3,), (1,)], [(2,)])
-    case.gives(rows.map(v=col("v") + 1).filter(col("v") > 2), "v", (4,), (3,))
+    case.gives(rows.with_columns(v=col("v") + 1).filter(col("v") > 2), "v", (4,), (3,))

@@ -33,7 +33,7 @@ def test_a_left_join_fills_with_nulls(case: Case) -> None:
 
 @pytest.mark.parametrize(("how", "expected"), [("inner", []), ("left", [(None, 1, None)])])
 def test_a_null_key_matches_nothing_not_even_null(
-    case: Case, how: str, expected: list[tuple[Any, ...]]
+    case: Case, how: Any, expected: list[tuple[Any, ...]]
 ) -> None:
     rows = case.untimed("key v", [(None, 1)])
     case.gives(rows.join_table(CAMPAIGNS, on="key", how=how), "key v campaign", *expected)

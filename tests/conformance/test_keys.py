@@ -126,7 +126,7 @@ def test_a_key_may_be_computed(case: Case) -> None:
 
 def test_maps_that_leave_the_key_alone_keep_the_groups(case: Case) -> None:
     rows = case.timed("t key v", [(1, "a", 1), (2, "b", 2), (3, "a", 4)]).key_by("key")
-    mapped = rows.map(v=col("v") * 10).filter(col("v") > 5)
+    mapped = rows.with_columns(v=col("v") * 10).filter(col("v") > 5)
     out = case.run(mapped.window(ps.tumbling(10)).aggregate(s=ps.sum("v")))
     same_rows(out.tables[0], "key window_start window_end s", ("a", 0, 10, 50), ("b", 0, 10, 20))
 

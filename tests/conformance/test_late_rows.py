@@ -143,7 +143,7 @@ def test_updates_may_reach_slices_that_earlier_windows_have_used(case: Case) -> 
 def test_the_late_pipe_can_be_worked_on_like_any_other(case: Case) -> None:
     rows = case.timed("t v", [(25, 1)], [(4, 2)], [(5, 3)]).window(ps.tumbling(10), name="w")
     rows.aggregate(n=ps.count())
-    doubled = case.graph["w"].late.map(v=col("v") * 2)
+    doubled = case.graph["w"].late.with_columns(v=col("v") * 2)
     case.gives(doubled, "t v", (4, 4), (5, 6))
 
 

@@ -35,7 +35,7 @@ def windowed(
     """Ordered and unordered aggregates per key, and the late rows."""
     case = Case(engine)
     as_tuples = [[(row["t"], row["key"], row["value"]) for row in batch] for batch in batches]
-    rows = case.timed("t key v", *as_tuples, delay=delay).map(v=col("v") * 2, **spread)
+    rows = case.timed("t key v", *as_tuples, delay=delay).with_columns(v=col("v") * 2, **spread)
     made = rows.key_by("key").window(WINDOWS[window], lateness=lateness, name="w", **spread)
     results = made.aggregate(n=ps.count(), s=ps.sum("v"), vs=ps.collect("v"), last=ps.last("v"))
     return case.run(results, results.late)
@@ -115,7 +115,7 @@ def test_the_order_of_arrival_changes_nothing_inside_the_delay(
     assert as_set(late.rows()) == as_set(in_order.rows())
 
 
-def joined(engine: str, lefts: list[Rows], rights: list[Rows], bounds: tuple[int, int], how: str) -> Rows:
+def joined(engine: str, lefts: list[Rows], rights: list[Rows], bounds: tuple[int, int], how: Any) -> Rows:
     """Pairs of equal keys within the bounds, with a delay that makes nothing late."""
     case = Case(engine)
     names = {"left": "t key v", "right": "u:int64 k:string w:int64"}
@@ -179,7 +179,7 @@ def test_chaining_changes_nothing(engine: str, data: st.DataObject, rows: Rows) 
     for chaining in (True, False):
         case = Case(engine)
         case.graph = ps.PipeGraph("case", chaining=chaining)
-        steps = case.timed("t key v", *batches, delay=5).map(v=col("v") + 1).filter(col("v") > 0)
+        steps = case.timed("t key v", *batches, delay=5).with_columns(v=col("v") + 1).filter(col("v") > 0)
         steps = steps.flat_map(lambda row: [{"v": row.v}, {"v": -row.v}], schema={"v": "int64"})
-        given_out.append(case.run(steps.map(v=col("v") * 3)).bag("v"))
+        given_out.append(case.run(steps.with_columns(v=col("v") * 3)).bag("v"))
     assert given_out[0] == given_out[1]

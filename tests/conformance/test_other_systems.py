@@ -244,7 +244,7 @@ def test_spark_duplicates_can_be_dropped_with_state(case: Case) -> None:
 
 @not_yet("spark", "local", reason=JOINS)
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
-def test_spark_a_range_of_time_and_a_condition_join(case: Case, how: str) -> None:
+def test_spark_a_range_of_time_and_a_condition_join(case: Case, how: Any) -> None:
     #  clicks up to 20 after their impression
     left = case.timed("t ad:int64", [(10, 1), (20, 2)], [(30, 3)], delay=50)
     right = case.timed("u:int64 of:int64", [(15, 1), (41, 2)], [(50, 3), (5, 3)], delay=50)

@@ -9,7 +9,7 @@ import pytest
 import penstock as ps
 from tests.conformance.case import Case
 from tests.conformance.engines import JOINS, not_yet
-from tests.conformance.test_window_join import BOTH, SAME, lefts, rights
+from tests.conformance.test_stream_join import BOTH, SAME, lefts, rights
 
 FEATURE = "Outer joins"
 pytestmark = not_yet("spark", "local", reason=JOINS)
@@ -23,7 +23,7 @@ OUTER: dict[str, list[tuple[Any, ...]]] = {
 
 
 @pytest.mark.parametrize("how", list(OUTER))
-def test_rows_without_a_partner_leave_with_nulls_in_outer_joins(case: Case, how: str) -> None:
+def test_rows_without_a_partner_leave_with_nulls_in_outer_joins(case: Case, how: Any) -> None:
     left = lefts(case, [(1, "a", 1), (1, "b", 2)], [(50, "z", 0)], delay=1)
     right = rights(case, [(2, "a", 10)], [(3, "c", 20)], delay=1)
     zs: list[tuple[Any, ...]] = [(50, "z", 0, None, None, None)] if how in ("left", "full") else []

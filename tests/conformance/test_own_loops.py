@@ -15,17 +15,16 @@ from tests.conformance.engines import LOOPS, never
 
 FEATURE = "Own driver loops"
 pytestmark = never("spark", reason=LOOPS)
-DONE = ps.Availability.DONE
 
 
-class Barrier(ps.Operator):
+class Barrier(ps.ProcessOperator):
     """One row of each input makes one row (C-Stream, Listing 2)."""
 
     inputs = ("a", "b")
     outputs: ClassVar[Mapping[str, Any]] = {"out": {"a": "int64", "b": "int64"}}
 
     async def process(self, ctx: ps.Context) -> None:
-        while not ctx.shutdown_requested and await ctx.wait_for_all({"a": 1, "b": 1}) is DONE:
+        while not ctx.shutdown_requested and await ctx.wait_for_all({"a": 1, "b": 1}):
             a, b = ctx.inputs["a"].pop(), ctx.inputs["b"].pop()
             await ctx.outputs["out"].push({"a": a["v"], "b": b["v"]})
 
@@ -51,14 +50,14 @@ def test_a_barrier_ends_when_one_input_can_bring_no_more(case: Case) -> None:
     assert (told.rows_in, told.passed, told.unrouted) == (6, 4, 2)
 
 
-class Either(ps.Operator):
+class Either(ps.ProcessOperator):
     """Takes from whichever input has rows, and says which."""
 
     inputs = ("a", "b")
     outputs: ClassVar[Mapping[str, Any]] = {"out": {"port": "string", "v": "int64"}}
 
     async def process(self, ctx: ps.Context) -> None:
-        while await ctx.wait_for_any({"a": 1, "b": 1}) is DONE:
+        while await ctx.wait_for_any({"a": 1, "b": 1}):
             for name, port in ctx.inputs.items():
                 while len(port):
                     await ctx.outputs["out"].push({"port": name, "v": port.pop()["v"]})
@@ -69,14 +68,14 @@ def test_waiting_for_any_goes_on_until_all_inputs_are_over(case: Case) -> None:
     case.gives(out, "port v", ("a", 1), ("b", 10), ("b", 20))
 
 
-class Sorter(ps.Operator):
+class Sorter(ps.ProcessOperator):
     """Two outputs: rows below ten, and the rest two at a time, as a batch."""
 
     outputs: ClassVar[Mapping[str, Any]] = {"small": {"v": "int64"}, "pairs": {"v": "int64"}}
 
     async def process(self, ctx: ps.Context) -> None:
         port, held = ctx.inputs["in"], []
-        while await ctx.wait_for_all({"in": 1}) is DONE:
+        while await ctx.wait_for_all({"in": 1}):
             value = port.peek()["v"]
             assert port.pop()["v"] == value
             if int(str(value)) < 10:
@@ -95,7 +94,7 @@ def test_an_operator_may_have_several_outputs_and_push_batches(case: Case) -> No
     assert (outcome.bag("v", 0), outcome.bag("v", 1)) == ([1, 2], [20, 30])
 
 
-class Several(ps.Operator):
+class Several(ps.ProcessOperator):
     """Sums three rows at a time; what is left at the end is one smaller sum."""
 
     outputs: ClassVar[Mapping[str, Any]] = {"out": {"s": "int64", "n": "int64"}}
@@ -103,7 +102,7 @@ class Several(ps.Operator):
     async def process(self, ctx: ps.Context) -> None:
         port, over = ctx.inputs["in"], False
         while not over:
-            over = await ctx.wait_for_all({"in": 3}) is ps.Availability.OVER
+            over = not await ctx.wait_for_all({"in": 3})
             taken = [int(str(port.pop()["v"])) for _ in range(min(3, len(port)))]
             if taken:
                 await ctx.outputs["out"].push({"s": sum(taken), "n": len(taken)})
@@ -116,7 +115,7 @@ def test_rows_that_are_too_few_for_a_wait_can_still_be_taken_when_it_is_over(cas
     assert outcome.account("several").passed == 5
 
 
-class Limiter(ps.Operator):
+class Limiter(ps.ProcessOperator):
     """Passes values up to a limit that a control port sets."""
 
     control = ("limit",)
@@ -130,7 +129,7 @@ class Limiter(ps.Operator):
         self.limit = int(str(row["v"]))
 
     async def process(self, ctx: ps.Context) -> None:
-        while await ctx.wait_for_all({"in": 1}) is DONE:
+        while await ctx.wait_for_all({"in": 1}):
             row = ctx.inputs["in"].pop()
             if int(str(row["v"])) <= self.limit:
                 await ctx.outputs["out"].push(row)
@@ -164,7 +163,7 @@ def test_each_run_works_on_its_own_copy_of_the_operator(case: Case) -> None:
     assert limiter.limit == 100
 
 
-class First(ps.Operator):
+class First(ps.ProcessOperator):
     """Gives the first rows only, then returns; its columns are those of its input."""
 
     def __init__(self, n: int) -> None:
@@ -175,7 +174,7 @@ class First(ps.Operator):
 
     async def process(self, ctx: ps.Context) -> None:
         for _ in range(self.n):
-            if await ctx.wait_for_all({"in": 1}) is not DONE:
+            if not await ctx.wait_for_all({"in": 1}):
                 return
             await ctx.outputs["out"].push(ctx.inputs["in"].pop())
 
@@ -194,14 +193,14 @@ def test_a_pushed_row_has_the_greatest_time_taken_so_far(case: Case) -> None:
     assert outcome.account("w").late == 0
 
 
-class Lagging(ps.Operator):
+class Lagging(ps.ProcessOperator):
     """Keeps the two latest rows back until the end."""
 
     outputs: ClassVar[Mapping[str, Any]] = {"out": {"v": "int64"}}
 
     async def process(self, ctx: ps.Context) -> None:
         port = ctx.inputs["in"]
-        while await ctx.wait_for_all({"in": 3}) is DONE:
+        while await ctx.wait_for_all({"in": 3}):
             await ctx.outputs["out"].push({"v": port.pop()["v"]})
         while len(port):
             await ctx.outputs["out"].push({"v": port.pop()["v"]})
@@ -250,4 +249,4 @@ def test_a_pushed_row_must_fit_its_port(case: Case) -> None:
 
 def test_steps_go_on_after_an_own_loop(case: Case) -> None:
     (out,) = case.graph.operator(Barrier(), inputs=two(case, [[1, 2]], [[10, 20]]))
-    case.gives(out.map(s=col("a") + col("b")).filter(col("s") > 11), "a b s", (2, 20, 22))
+    case.gives(out.with_columns(s=col("a") + col("b")).filter(col("s") > 11), "a b s", (2, 20, 22))

@@ -53,13 +53,13 @@ def test_rows_of_a_branch_that_nobody_reads_are_counted(case: Case) -> None:
 
 def test_split_branches_go_their_own_ways_and_meet_again(case: Case) -> None:
     even, odd = case.untimed("v", [(1,), (2,)], [(3,)]).split(lambda row: row.v % 2, 2)
-    both = even.map(v=col("v") * 100).merge(odd.map(v=col("v") * -1))
+    both = even.with_columns(v=col("v") * 100).merge(odd.with_columns(v=col("v") * -1))
     case.gives(both, "v", (-1,), (200,), (-3,))
 
 
 def test_a_pipe_used_twice_sends_every_row_both_ways(case: Case) -> None:
     rows = case.untimed("v", [(1,), (2,)])
-    outcome = case.run(rows.map(v=col("v") * 10), rows.filter(col("v") > 1))
+    outcome = case.run(rows.with_columns(v=col("v") * 10), rows.filter(col("v") > 1))
     assert (outcome.bag("v", 0), outcome.bag("v", 1)) == ([10, 20], [2])
 
 
@@ -75,7 +75,7 @@ def test_a_merged_pipe_used_twice_sends_every_row_both_ways(case: Case) -> None:
     b = case.timed("t key v", [(2, "x", 4)], [(13, "x", 8)], name="b").key_by("key")
     both = a.merge(b)
     sums = both.window(ps.tumbling(10)).aggregate(s=ps.sum("v"))
-    outcome = case.run(sums, both.filter(col("v") > 1), both.map(v=col("v") * 10))
+    outcome = case.run(sums, both.filter(col("v") > 1), both.with_columns(v=col("v") * 10))
     assert outcome.bag("s", 0) == [2, 5, 8]
     assert (outcome.bag("v", 1), outcome.bag("v", 2)) == ([2, 4, 8], [10, 20, 40, 80])
 
@@ -105,14 +105,14 @@ def test_a_branch_without_rows_does_not_hold_windows_back(case: Case) -> None:
 @pytest.mark.parametrize("degree", [1, 3])
 def test_broadcast_gives_every_replica_every_row(case: Case, degree: int) -> None:
     rows = case.untimed("v", [(1,)], [(2,)])
-    copies = rows.map(v=col("v") * 10, routing="broadcast", parallelism=degree, name="copies")
+    copies = rows.with_columns(v=col("v") * 10, routing="broadcast", parallelism=degree, name="copies")
     case.gives(copies, "v", *[(10,), (20,)] * degree)
 
 
 @pytest.mark.parametrize("routing", ["forward", "rebalance"])
 def test_other_routings_give_every_row_once(case: Case, routing: str) -> None:
     rows = case.untimed("v", [(1,), (2,)], [(3,)], parallelism=2)
-    case.gives(rows.map(v=col("v") * 10, routing=routing, parallelism=3), "v", (10,), (20,), (30,))
+    case.gives(rows.with_columns(v=col("v") * 10, routing=routing, parallelism=3), "v", (10,), (20,), (30,))
 
 
 def test_a_split_may_part_again(case: Case) -> None:

@@ -146,7 +146,7 @@ def test_watermarks_may_be_yielded_as_datetimes(case: Case) -> None:
         yield {"t": datetime(2024, 1, 1, 0, 0, 9)}
 
     rows = case.graph.source(
-        ps.read.generator(feed, schema={"t": datetime}), time="t", watermark=ps.yielded()
+        ps.read.generator(feed, schema={"t": datetime}), time="t", watermark=ps.source_watermark()
     )
     counts = rows.window(ps.tumbling("10 s"), name="w").aggregate(n=ps.count())
     assert case.run(counts).account("w").late == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import penstock as ps
@@ -183,7 +185,7 @@ def test_a_filter_before_a_window_takes_rows_out_of_it(case: Case) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["keyed", "parallel", "paned", "map_reduce"])
-def test_every_pattern_gives_the_same_windows(case: Case, pattern: str) -> None:
+def test_every_pattern_gives_the_same_windows(case: Case, pattern: Any) -> None:
     rows = case.timed("t key v", [(t, "ab"[t % 2], t) for t in range(8)]).key_by("key")
     windows = rows.window(ps.sliding(4, 2), pattern=pattern, parallelism=3)
     case.gives(

@@ -75,7 +75,7 @@ def test_a_function_of_the_batch_can_say_the_watermark(case: Case) -> None:
 def test_a_generator_can_yield_the_watermark(case: Case) -> None:
     feed = yielding({"t": 1}, {"t": 500}, ps.Watermark(12), {"t": 5}, {"t": 13})
     rows = case.graph.source(
-        ps.read.generator(feed, schema={"t": int}), time="t", time_unit="s", watermark=ps.yielded()
+        ps.read.generator(feed, schema={"t": int}), time="t", time_unit="s", watermark=ps.source_watermark()
     )
     assert late(case, rows) == 1
 
@@ -89,7 +89,7 @@ def test_a_yielded_watermark_counts_beside_the_delay(case: Case) -> None:
 def test_a_promise_that_goes_back_is_no_news(case: Case) -> None:
     feed = yielding(ps.Watermark(20), ps.Watermark(3), {"t": 5}, ps.Watermark(1), {"t": 6}, {"t": 25})
     rows = case.graph.source(
-        ps.read.generator(feed, schema={"t": int}), time="t", time_unit="s", watermark=ps.yielded()
+        ps.read.generator(feed, schema={"t": int}), time="t", time_unit="s", watermark=ps.source_watermark()
     )
     assert late(case, rows) == 2
 

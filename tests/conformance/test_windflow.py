@@ -32,7 +32,7 @@ def win_rows(n_keys: int, length: int) -> list[list[tuple[int, int, int]]]:
     return [rows[low:high] for low, high in pairwise([0, *bounds, len(rows)])]
 
 
-def win_test(engine: str, pattern: str, window: Any, degrees: random.Random) -> int:
+def win_test(engine: str, pattern: Any, window: Any, degrees: random.Random) -> int:
     """Filter the even values, give each three times, add two, sum in windows; the sum of all sums."""
     case = Case(engine)
 
@@ -42,7 +42,7 @@ def win_test(engine: str, pattern: str, window: Any, degrees: random.Random) -> 
     rows = case.timed("t k:int64 v", *win_rows(3, 40), time_unit="us", parallelism=degrees.randint(1, 9))
     even = rows.filter(col("v") % 2 == 0, **spread())
     tripled = even.flat_map(lambda row: [row, row, row], schema=even.schema, **spread())
-    added = tripled.map(v=col("v") + 2, **spread()).key_by("k")
+    added = tripled.with_columns(v=col("v") + 2, **spread()).key_by("k")
     sums = added.window(
         window, pattern=pattern, partial=isinstance(window, type(ps.count_window(1))), **spread()
     )

@@ -56,7 +56,7 @@ class Watched:
         self.seen: Counter[str] = Counter()
 
     def run(
-        self, engine: Any, degree: int = 1, pattern: str = "auto", early: str = "1 us", **options: Any
+        self, engine: Any, degree: int = 1, pattern: Any = "auto", early: str = "1 us", **options: Any
     ) -> None:
         graph = ps.PipeGraph("early")
         reader = ps.read.batches(BATCHES, schema=SCHEMA)

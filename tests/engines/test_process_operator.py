@@ -33,13 +33,13 @@ def test_a_port_knows_the_least_time_of_the_rows_that_wait(script: list[list[int
         assert port.least_time == min((time for time in waiting if time is not None), default=None)
 
 
-class Loop(ps.Operator):
+class Loop(ps.ProcessOperator):
     outputs: ClassVar[Mapping[str, Any]] = {"out": {"v": "int64"}}
 
 
 class NeverTakes(Loop):
     async def process(self, ctx: ps.Context) -> None:
-        while await ctx.wait_for_any({"in": 1}) is ps.DONE:
+        while await ctx.wait_for_any({"in": 1}):
             pass
 
 
@@ -50,7 +50,7 @@ class TakesTooSoon(Loop):
         ctx.inputs["in"].peek()
 
 
-def failure(loop: ps.Operator, engine: str) -> str:
+def failure(loop: ps.ProcessOperator, engine: str) -> str:
     graph = ps.PipeGraph("loop")
     (out,) = graph.operator(loop, inputs=[graph.source(ps.read.rows([{"v": 1}]))], name="mine")
     with pytest.raises(ps.FunctionError) as raised:
@@ -64,7 +64,7 @@ def test_a_loop_that_asks_for_rows_and_never_takes_them_is_stopped(on: str) -> N
     told = failure(NeverTakes(), on)
     assert "rows were waited for 100001 times, were there, and none was taken" in told
     assert 'port "in" has 1' in told
-    assert 'take a row after a wait that is DONE: ctx.inputs["in"].pop()' in told
+    assert 'take a row after a wait that is true: ctx.inputs["in"].pop()' in told
 
 
 @pytest.mark.parametrize("on", ["reference", "local"])
@@ -76,7 +76,7 @@ class LooksForTheEnd(Loop):
     begun: ClassVar[threading.Event]
 
     async def process(self, ctx: ps.Context) -> None:
-        while await ctx.wait_for_any({"in": 1}) is ps.DONE:
+        while await ctx.wait_for_any({"in": 1}):
             row: Any = ctx.inputs["in"].pop()
             self.begun.set()
             while not ctx.shutdown_requested:

@@ -18,10 +18,10 @@ from penstock.errors import ConnectorError, EngineError, FunctionError, GraphErr
 from penstock.events import BatchDone, Event, RowsErrored, RowsLate, RunEnded, RunStarted, StepFailed
 from penstock.expr import col
 from penstock.operators.aggregates import count
-from penstock.operators.map import Map
+from penstock.operators.columns import WithColumns
 from penstock.operators.sink import Sink
 from penstock.operators.source import Source
-from penstock.operators.window import tumbling
+from penstock.operators.window_specs import tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.options import LocalOptions
 from penstock.plan.plan import Ref
@@ -196,7 +196,7 @@ def test_a_reader_that_fails_stops_the_run_naming_the_source(builder: PlanBuilde
 def test_the_events_of_a_run_tell_its_story(rounds: PlanBuilder) -> None:
     builder = rounds
     rows = builder.source([("a", 30, 1)], [("a", 1, 0)], name="s")
-    mapped = builder.add(Map(function={"w": 1 // col("v")}, on_error="skip", name="m"), rows)
+    mapped = builder.add(WithColumns(columns={"w": 1 // col("v")}, on_error="skip", name="m"), rows)
     late = builder.source([("b", 50, 1)], [("b", 1, 1)], name="s2")
     window = KeyedWindows(windows=tumbling(10), aggregates={"n": count()}, name="w")
     builder.add(window, late)
@@ -217,7 +217,7 @@ def test_the_events_of_a_run_tell_its_story(rounds: PlanBuilder) -> None:
 
 def test_a_failed_run_says_which_step_failed_and_ends(builder: PlanBuilder) -> None:
     events: list[Event] = []
-    builder.add(Map(function={"w": 1 // col("v")}, name="m"), builder.source([("a", 1, 0)]))
+    builder.add(WithColumns(columns={"w": 1 // col("v")}, name="m"), builder.source([("a", 1, 0)]))
     run = builder.start(events=events.append)
     with pytest.raises(FunctionError):
         run.wait(timeout=10)
@@ -266,7 +266,7 @@ def test_a_session_refuses_sources_and_ports_that_it_does_not_have_and_work_afte
 
 def test_a_session_that_fails_is_over(builder: PlanBuilder) -> None:
     rows = builder.source(name="s")
-    builder.add(Map(function={"w": 1 // col("v")}, name="m"), rows)
+    builder.add(WithColumns(columns={"w": 1 // col("v")}, name="m"), rows)
     harness = builder.open_harness()
     with pytest.raises(FunctionError):
         harness.push({"s": batch([("a", 1, 0)])})

@@ -32,7 +32,7 @@ def test_empty_sql_is_refused(sql: object) -> None:
 @pytest.mark.parametrize(
     "use",
     [
-        lambda pipe: pipe.map(code=ps.spark_expr("soundex(name)", "string")),
+        lambda pipe: pipe.with_columns(code=ps.spark_expr("soundex(name)", "string")),
         lambda pipe: pipe.select(code=ps.spark_expr("soundex(name)", "string")),
         lambda pipe: pipe.filter((col("name") == "a") & ps.spark_expr("rlike(name, 'a')", "bool")),
         lambda pipe: pipe.flat_map(part=ps.spark_expr("sentences(name)[0]", "list<string>")),

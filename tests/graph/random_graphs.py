@@ -51,7 +51,7 @@ def _filter(pipe: ps.MultiPipe, n: int) -> ps.MultiPipe:
 
 
 def _map(pipe: ps.MultiPipe, n: int) -> ps.MultiPipe:
-    return pipe.map(value=col("value").fill_null(1) % 100, parallelism=n)
+    return pipe.with_columns(value=col("value").fill_null(1) % 100, parallelism=n)
 
 
 def _row_map(pipe: ps.MultiPipe, n: int) -> ps.MultiPipe:
@@ -64,7 +64,7 @@ def _flat_map(pipe: ps.MultiPipe, n: int) -> ps.MultiPipe:
 
 def _accumulate(pipe: ps.MultiPipe, n: int) -> ps.MultiPipe:
     counted = pipe.key_by("key").accumulate(add_up, 0, schema={"value": "int64"}, parallelism=n)
-    return counted.map(t=col("value")).select(*NAMES)
+    return counted.with_columns(t=col("value")).select(*NAMES)
 
 
 def _window(pipe: ps.MultiPipe, n: int) -> ps.MultiPipe:

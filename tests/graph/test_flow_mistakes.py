@@ -58,10 +58,10 @@ def by_day(pipe: ps.MultiPipe) -> ps.MultiPipe:
 MERGES: list[Mistake] = [
     Mistake("other columns", lambda p: p.merge(p.select("user")), SchemaError, "the same columns",
             also="only the first has item: string, price: double"),
-    Mistake("more columns", lambda p: p.merge(p.map(x=col("n"))), SchemaError, "the same columns",
+    Mistake("more columns", lambda p: p.merge(p.with_columns(x=col("n"))), SchemaError, "the same columns",
             also="only the second has x: int64"),
-    Mistake("another type", lambda p: p.merge(p.map(n=col("price"))), SchemaError, "the same columns",
-            also="only the second has n: double"),
+    Mistake("another type", lambda p: p.merge(p.with_columns(n=col("price"))), SchemaError,
+            "the same columns", also="only the second has n: double"),
     Mistake("another order", lambda p: p.merge(unordered(p)), SchemaError, "the same columns",
             also="in another order"),
     Mistake("time and none", lambda p: p.merge(untimed(p.graph)), TimeError,
@@ -88,8 +88,8 @@ def test_a_merge_that_cannot_be_is_refused(mistake: Mistake) -> None:
 
 
 AFTER_SINKS: list[Mistake] = [
-    Mistake("a verb", lambda p: p.sink(ps.write.memory(), name="end").map(x=col("n")), GraphError,
-            'nothing comes after a sink: .map on sink "end"', "end"),
+    Mistake("a verb", lambda p: p.sink(ps.write.memory(), name="end").with_columns(x=col("n")), GraphError,
+            'nothing comes after a sink: .with_columns on sink "end"', "end"),
     Mistake("a verb on a Sink object", lambda p: p.add(ps.Sink(ps.write.memory(), name="end")).select("n"),
             GraphError, 'nothing comes after sink "end"', "end"),
     Mistake("its columns", lambda p: p.add(ps.Sink(ps.write.memory(), name="end")).schema, GraphError,
@@ -131,8 +131,8 @@ NAMES: list[Mistake] = [
     Mistake("a function as operator", lambda p: p.chain(len), GraphError, "chain takes an operator object"),
     Mistake("a source in the middle", lambda p: p.add(ps.Source(ps.read.rows([{"n": 1}]))), GraphError,
             "Source cannot stand behind one pipe", also="add_source"),
-    Mistake("a join behind one pipe", lambda p: p.add(ps.WindowJoin("n", "1 s")), GraphError,
-            "WindowJoin cannot stand behind one pipe", also="graph.operator"),
+    Mistake("a join behind one pipe", lambda p: p.add(ps.StreamJoin("n", "1 s")), GraphError,
+            "StreamJoin cannot stand behind one pipe", also="graph.operator"),
 ]  # fmt: skip
 
 
@@ -161,7 +161,7 @@ def test_a_side_output_that_is_not_there_is_refused(mistake: Mistake) -> None:
     refused(mistake)
 
 
-class Limiter(ps.Operator):
+class Limiter(ps.ProcessOperator):
     """An operator with a control port."""
 
     outputs: ClassVar[Mapping[str, Any]] = {"out": {"n": "int64"}}
@@ -178,8 +178,8 @@ LOOPS: list[tuple[str, Callable[[ps.MultiPipe], object], type[ps.PenstockError],
     ("a port that is not there", lambda p: p.feed_back("limiter", "x"), GraphError,
             'port "x" of step "limiter"'),
     ("an unknown step", lambda p: p.feed_back("limitr", "limit"), GraphError, 'there is no step "limitr"'),
-    ("other columns than before", lambda p: p.map(m=col("n")).feed_back("limiter", "limit"), SchemaError,
-     "is fed rows of other columns already"),
+    ("other columns than before", lambda p: p.with_columns(m=col("n")).feed_back("limiter", "limit"),
+     SchemaError, "is fed rows of other columns already"),
 ]  # fmt: skip
 
 

@@ -74,8 +74,8 @@ STATE = [
         "accumulate", lambda p: p.accumulate(double, 0, schema=ONE), GraphError, "needs a key", "accumulate"
     ),
     Mistake(
-        "state on an expression",
-        lambda p: p.key_by("user").map(state=list, x=col("n")),
+        "state on a batch function",
+        lambda p: p.key_by("user").map(ps.batch(lambda rows: rows, schema=ONE), state=list),
         FunctionError,
         "only a row function can keep state",
         "map",
@@ -116,16 +116,17 @@ WRONG_KIND = [
     Mistake(
         "a function and columns",
         lambda p: p.map(double, n=col("n")),
-        FunctionError,
-        "a function or columns, not both",
+        GraphError,
+        "map has no option n=",
         "map",
+        also=".with_columns(n=...)",
     ),
     Mistake(
         "a function for a column",
-        lambda p: p.map(n=lambda row: 1),
+        lambda p: p.with_columns(n=lambda row: 1),
         FunctionError,
         "column 'n' is given a function",
-        "map",
+        "with_columns",
     ),
     Mistake(
         "a function for a selected column",
@@ -138,9 +139,9 @@ WRONG_KIND = [
         "an expression without a name",
         lambda p: p.map(col("n") * 2),
         FunctionError,
-        "map is not told its name",
+        'map takes a function, and got col("n") * 2',
         "map",
-        also='total=col("n") * 2',
+        also='with_columns(total=col("n") * 2',
     ),
     Mistake(
         "text as predicate", lambda p: p.filter("n > 1"), FunctionError, "neither an expression", "filter"
@@ -153,11 +154,33 @@ WRONG_KIND = [
         "flat_map",
     ),
     Mistake(
-        "a schema for expressions",
-        lambda p: p.map(schema=ONE, x=col("n")),
+        "columns for map",
+        lambda p: p.with_columns({"x": col("n")}),
+        FunctionError,
+        "map takes a function, and got columns",
+        "map",
+        also=".with_columns(",
+    ),
+    Mistake(
+        "a schema for a list column",
+        lambda p: p.flat_map(schema=ONE, tag=col("tags")),
+        FunctionError,
+        "nothing to declare",
+        "flat_map",
+    ),
+    Mistake(
+        "a second schema",
+        lambda p: p.map(ps.batch(lambda rows: rows, schema=ONE), schema=ONE),
         FunctionError,
         "nothing to declare",
         "map",
+    ),
+    Mistake(
+        "a function among several predicates",
+        lambda p: p.filter(col("n") > 1, lambda row: True),
+        FunctionError,
+        "one function, or any number of expressions",
+        "filter",
     ),
     Mistake(
         "what is no function",

@@ -19,8 +19,8 @@ ONE = {"n": "int64"}
 
 def test_steps_are_named_after_their_verbs_and_numbered_from_the_second_on() -> None:
     pipe = trades()
-    pipe.filter(PAID).filter(PAID).map(x=col("n")).filter(PAID)
-    assert pipe.graph.steps.names == ("trades", "filter", "filter-2", "map", "filter-3")
+    pipe.filter(PAID).filter(PAID).with_columns(x=col("n")).filter(PAID)
+    assert pipe.graph.steps.names == ("trades", "filter", "filter-2", "with_columns", "filter-3")
 
 
 def test_a_made_up_name_makes_way_for_one_that_was_given() -> None:
@@ -106,8 +106,8 @@ def test_a_step_is_found_by_name_with_its_side_outputs() -> None:
 
 def test_operator_objects_make_the_same_steps_as_verbs() -> None:
     verbs, objects = trades(), trades()
-    verbs.filter(PAID, name="f").map({"x": col("n")}, name="m").sink(ps.write.memory())
-    added = objects.chain(ps.Filter(PAID, name="f")).chain(ps.Map({"x": col("n")}, name="m"))
+    verbs.filter(PAID, name="f").with_columns({"x": col("n")}, name="m").sink(ps.write.memory())
+    added = objects.chain(ps.Filter(PAID, name="f")).chain(ps.WithColumns({"x": col("n")}, name="m"))
     added.chain(ps.Sink(ps.write.memory()))
     ours = [(step.name, step.outputs, step.routing, step.fuse) for step in verbs.graph.steps]
     theirs = [(step.name, step.outputs, step.routing, step.fuse) for step in objects.graph.steps]
@@ -131,6 +131,7 @@ def test_a_source_object_starts_a_pipe() -> None:
 
 
 def test_the_patterns_of_windows_are_the_four_operators() -> None:
+    pattern: Any
     for pattern, kind in (
         ("auto", ps.KeyedWindows),
         ("keyed", ps.KeyedWindows),
@@ -142,7 +143,7 @@ def test_the_patterns_of_windows_are_the_four_operators() -> None:
         assert type(pipe.graph.steps["window"].op) is kind
 
 
-class Join(ps.Operator):
+class Join(ps.ProcessOperator):
     """Two inputs, two outputs, one control port."""
 
     inputs = ("bids", "asks")
@@ -167,10 +168,10 @@ def test_graph_operator_gives_one_pipe_per_output_port() -> None:
     ]
 
 
-def test_a_window_join_object_takes_its_two_inputs_through_graph_operator() -> None:
+def test_a_stream_join_object_takes_its_two_inputs_through_graph_operator() -> None:
     pipe = trades().select("user", "n")
     right = trades(pipe.graph, name="right").select("user", "price")
-    pairs, late, late_right = pipe.graph.operator(ps.WindowJoin("user", "1 s"), inputs=[pipe, right])
+    pairs, late, late_right = pipe.graph.operator(ps.StreamJoin("user", "1 s"), inputs=[pipe, right])
     assert pairs.schema.names == ["user", "n", "price"]
     assert (late.stream, late_right.stream) == (pipe.stream, right.stream)
 

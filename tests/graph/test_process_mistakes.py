@@ -17,7 +17,7 @@ OTHER = trades(ps.PipeGraph("other"))
 WRONG: Any = 3
 
 
-class Loop(ps.Operator):
+class Loop(ps.ProcessOperator):
     """One input, one output."""
 
     outputs: ClassVar[Mapping[str, Any]] = {"out": ONE}
@@ -26,7 +26,7 @@ class Loop(ps.Operator):
         raise AssertionError("never run here")
 
 
-class Loopless(ps.Operator):
+class Loopless(ps.ProcessOperator):
     outputs: ClassVar[Mapping[str, Any]] = {"out": ONE}
 
 
@@ -67,7 +67,7 @@ MISTAKES = [
     Mistake("a class for an object", lambda p: p.process(Loop), GraphError,
             "is not an operator with its own loop", "process", also="give an object, not the class"),
     Mistake("what is no operator", lambda p: p.process(WRONG), GraphError,
-            "3 is not an operator with its own loop", "process", also="subclass ps.Operator"),
+            "3 is not an operator with its own loop", "process", also="subclass ps.ProcessOperator"),
     Mistake("a class in graph.operator", lambda p: p.graph.operator(Loop, inputs=[p]), GraphError,
             "is not an operator with its own loop", "process"),
     Mistake("no loop", lambda p: p.process(Loopless()), GraphError, "Loopless has no driver loop", "process",
@@ -83,7 +83,7 @@ MISTAKES = [
             "1 inputs were given, and the operator has 2: left, right", "pair"),
     Mistake("too many inputs", lambda p: p.graph.operator(Loop(), inputs=[p, p]), GraphError,
             "2 inputs were given, and the operator has 1: in", "process"),
-    Mistake("one input for a join", lambda p: p.graph.operator(ps.WindowJoin("n", "1 s", name="j"),
+    Mistake("one input for a join", lambda p: p.graph.operator(ps.StreamJoin("n", "1 s", name="j"),
             inputs=[p]),
             GraphError, "1 inputs were given, and the operator has 2", "j"),
     Mistake("control where there is none", lambda p: p.graph.operator(Loop(), inputs=[p], control=[p]),

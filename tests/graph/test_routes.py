@@ -29,28 +29,28 @@ def test_a_source_has_one_replica_and_no_routing_unless_told() -> None:
 
 def test_steps_take_over_the_degree_of_the_step_before_and_are_fused_with_it() -> None:
     pipe = trades(parallelism=3)
-    pipe.filter(PAID).map(x=col("n")).sink(ps.write.memory())
+    pipe.filter(PAID).with_columns(x=col("n")).sink(ps.write.memory())
     assert list(routes(pipe).values())[1:] == [("forward", "3", True)] * 3
 
 
 def test_another_degree_is_a_stage_of_its_own_and_the_next_step_takes_it_over() -> None:
     pipe = trades()
-    pipe.filter(PAID, parallelism=4).map(x=col("n"))
+    pipe.filter(PAID, parallelism=4).with_columns(x=col("n"))
     assert routes(pipe)["filter"] == ("forward", "4", False)
-    assert routes(pipe)["map"] == ("forward", "4", True)
+    assert routes(pipe)["with_columns"] == ("forward", "4", True)
 
 
 def test_a_degree_may_be_a_range_or_left_to_the_engine() -> None:
     pipe = trades()
-    pipe.filter(PAID, parallelism=(2, 8)).map(x=col("n"), parallelism="auto")
+    pipe.filter(PAID, parallelism=(2, 8)).with_columns(x=col("n"), parallelism="auto")
     assert pipe.graph.steps["filter"].degree == Degree(2, 8)
-    assert pipe.graph.steps["map"].degree == Degree(1, 64)
+    assert pipe.graph.steps["with_columns"].degree == Degree(1, 64)
     assert str(pipe.graph.steps["filter"].degree) == "2..8"
 
 
 def test_key_by_takes_effect_at_the_first_step_that_needs_the_key() -> None:
     pipe = trades(parallelism=2)
-    pipe.key_by("user").filter(PAID).map(x=col("n")).window(SECOND).aggregate(n=ps.count())
+    pipe.key_by("user").filter(PAID).with_columns(x=col("n")).window(SECOND).aggregate(n=ps.count())
     assert [route[0] for route in routes(pipe).values()] == [None, "forward", "forward", "key_by"]
 
 
@@ -124,7 +124,9 @@ def test_a_join_has_as_many_workers_as_its_layout() -> None:
 
 def test_without_chaining_no_step_is_fused() -> None:
     graph = ps.PipeGraph("shop", chaining=False)
-    graph.source(ps.read.rows([], schema=TRADES)).filter(PAID).map(x=col("n")).sink(ps.write.memory())
+    graph.source(ps.read.rows([], schema=TRADES)).filter(PAID).with_columns(x=col("n")).sink(
+        ps.write.memory()
+    )
     assert not any(step.fuse for step in graph.steps)
 
 
@@ -139,9 +141,9 @@ def test_add_asks_for_a_stage_of_its_own_and_chain_for_fusion_whatever_the_graph
 def test_windows_accumulators_joins_and_own_loops_are_never_fused() -> None:
     pipe = trades().key_by("user")
     pipe.chain(ps.KeyedWindows(SECOND, {"n": ps.count()}))
-    pipe.chain(ps.Accumulator(lambda row, s: s, 0, {"c": "int64"}))
+    pipe.chain(ps.Accumulate(lambda row, s: s, 0, {"c": "int64"}))
     same = pipe.filter(keep, state=set)
-    same.chain(ps.Accumulator(lambda row, s: s, 0, {"c": "int64"}, name="settled"))
+    same.chain(ps.Accumulate(lambda row, s: s, 0, {"c": "int64"}, name="settled"))
     assert routes(pipe)["settled"] == ("forward", "1", False)
     assert not any(routes(pipe)[name][2] for name in ("window", "accumulate"))
 

@@ -168,7 +168,7 @@ class Filterless(AnyEngine):
         ]
 
 
-class Loop(ps.Operator):
+class Loop(ps.ProcessOperator):
     outputs: ClassVar[Mapping[str, Any]] = {"out": {"n": "int64"}}
 
     async def process(self, ctx: ps.Context) -> None:

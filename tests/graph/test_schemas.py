@@ -70,13 +70,13 @@ def test_ingest_time_is_a_timestamp_beside_the_columns() -> None:
 
 
 def test_map_adds_columns_at_the_end_and_replaces_in_place() -> None:
-    pipe = trades().map(total=col("price") * col("n"), n=col("n") > 3)
+    pipe = trades().with_columns(total=col("price") * col("n"), n=col("n") > 3)
     assert list(types(pipe)) == [*TRADES.names, "total"]
     assert (types(pipe)["n"], types(pipe)["total"]) == ("bool", "double")
 
 
 def test_map_takes_plain_values_as_literals_and_a_dict_for_names_that_are_options() -> None:
-    pipe = trades().map({"name": col("user"), "one": 1})
+    pipe = trades().with_columns({"name": col("user"), "one": 1})
     assert (types(pipe)["name"], types(pipe)["one"]) == ("string", "int64")
 
 
@@ -150,7 +150,7 @@ def test_windows_by_name_are_labelled_count_windows_numbered_and_early_results_m
 
 
 @pytest.mark.parametrize(("column", "unit"), [("day", None), ("tick", "s"), ("tick", "ns")])
-def test_window_bounds_come_back_in_the_type_of_the_time_column(column: str, unit: str | None) -> None:
+def test_window_bounds_come_back_in_the_type_of_the_time_column(column: str, unit: Any) -> None:
     rows = ps.read.rows([], schema=TRADES)
     pipe = ps.PipeGraph("shop").source(rows, time=column, time_unit=unit, delay="1 d")
     counts = pipe.window(ps.tumbling("7 d")).aggregate(n=ps.count(), last=ps.event_time_max())
@@ -205,7 +205,7 @@ def test_filters_and_maps_that_leave_the_key_alone_keep_it() -> None:
     keyed = trades().key_by("user")
     for kept in (
         keyed.filter(col("paid")),
-        keyed.map(x=col("n")),
+        keyed.with_columns(x=col("n")),
         keyed.select("n", "user"),
         keyed.flat_map(tags=col("tags")),
     ):
@@ -215,7 +215,7 @@ def test_filters_and_maps_that_leave_the_key_alone_keep_it() -> None:
 def test_what_changes_or_drops_the_key_columns_loses_the_key() -> None:
     keyed = trades().key_by("user", "item")
     for lost in (
-        keyed.map(user=col("item")),
+        keyed.with_columns(user=col("item")),
         keyed.select("user", "n"),
         keyed.select("user", item=col("user")),
         keyed.map(total),
@@ -239,7 +239,7 @@ def test_merged_pipes_stay_keyed_only_if_all_have_the_same_key() -> None:
 
 
 def test_a_process_operator_gives_what_it_declares_with_the_time_of_its_inputs() -> None:
-    class Echo(ps.Operator):
+    class Echo(ps.ProcessOperator):
         def schemas(self, inputs: Any) -> Any:
             return {"out": inputs["in"]}
 

@@ -93,8 +93,8 @@ RESULTS = [
     Mistake("a function for an aggregate", lambda p: p.window(MINUTE).aggregate(n=sum), GraphError,
             '"n" is given <built-in function sum>', "window"),
     Mistake("a share above one", lambda p: ps.quantile("price", 95), SchemaError, "quantile 95"),
-    Mistake("a verb on a windowed pipe", lambda p: p.window(MINUTE).map(x=col("n")), GraphError,
-            "a windowed pipe has no .map", "window", also=".aggregate"),
+    Mistake("a verb on a windowed pipe", lambda p: p.window(MINUTE).with_columns(x=col("n")), GraphError,
+            "a windowed pipe has no .with_columns", "window", also=".aggregate"),
     Mistake("a sink on a windowed pipe", lambda p: p.window(MINUTE, name="w").sink(None), GraphError,
             "a windowed pipe has no .sink", "w"),
 ]  # fmt: skip

@@ -21,30 +21,30 @@ def on(device: Any) -> KeyedWindows:
 def test_a_limit_that_is_no_number_of_things_is_refused(name: str, value: object) -> None:
     limits: Any = {name: value}
     with pytest.raises(GraphError) as told:
-        ps.Cuda(**limits)
+        ps.options.Cuda(**limits)
     assert told.value.fact == f"{name}={value!r} of a CUDA device is not a whole number of at least 1"
     assert told.value.hint is not None
-    assert f"ps.Cuda({name}=" in told.value.hint
+    assert f"ps.options.Cuda({name}=" in told.value.hint
 
 
 def test_any_number_of_keys_may_share_a_batch() -> None:
-    assert ps.Cuda(max_keys_per_batch=None).limits()["max_keys_per_batch"] is None
+    assert ps.options.Cuda(max_keys_per_batch=None).limits()["max_keys_per_batch"] is None
 
 
 def test_asking_for_a_device_with_limits_is_asking_for_it() -> None:
-    assert on_cuda(on(ps.Cuda()))
+    assert on_cuda(on(ps.options.Cuda()))
     assert on_cuda(on("cuda"))
     assert not on_cuda(on("auto"))
 
 
 def test_only_limits_of_ones_own_are_told() -> None:
-    assert str(ps.Cuda()) == "cuda"
-    assert str(ps.Cuda(max_keys_per_batch=25)) == "cuda (max_keys_per_batch=25)"
+    assert str(ps.options.Cuda()) == "cuda"
+    assert str(ps.options.Cuda(max_keys_per_batch=25)) == "cuda (max_keys_per_batch=25)"
 
 
 def test_explain_tells_the_limits() -> None:
     graph = ps.PipeGraph("told")
     rows = graph.source(ps.read.rows([{"t": 1, "v": 2}]), time="t", time_unit="s", delay="0 s")
-    device = ps.Cuda(max_keys_per_batch=25)
+    device = ps.options.Cuda(max_keys_per_batch=25)
     rows.window(ps.tumbling("10 s"), device=device).aggregate(n=ps.count()).sink(ps.write.memory())
     assert "cuda (max_keys_per_batch=25), asked for by name" in graph.explain()

@@ -35,7 +35,7 @@ def test_sources_say_their_time_and_delay() -> None:
 
 def test_transforms_say_their_function() -> None:
     keyed = trades().key_by("user")
-    assert told(keyed.map(x=col("n") * 2)) == 'map x=col("n") * 2'
+    assert told(keyed.with_columns(x=col("n") * 2)) == 'with_columns x=col("n") * 2'
     assert told(keyed.map(scored, schema={"n": "int64"}, state=list)) == (
         "map row function scored with state per key"
     )

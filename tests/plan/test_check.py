@@ -21,7 +21,7 @@ MINUTE = ps.tumbling("1 min")
 def test_a_plan_holds_only_what_some_sink_needs() -> None:
     pipe = trades()
     pipe.filter(PAID, name="kept").sink(ps.write.memory(), name="end")
-    pipe.map(x=col("n"), name="unused").filter(PAID, name="unused too")
+    pipe.with_columns(x=col("n"), name="unused").filter(PAID, name="unused too")
     assert [step.name for step in pipe.graph.plan()] == ["trades", "kept", "end"]
 
 
@@ -55,7 +55,7 @@ def test_a_plan_knows_its_sources_sinks_and_readers() -> None:
 
 
 def test_what_feeds_a_loop_is_part_of_the_plan() -> None:
-    class Limiter(ps.Operator):
+    class Limiter(ps.ProcessOperator):
         outputs: ClassVar[Mapping[str, Any]] = {"out": {"n": "int64"}}
         control = ("limit",)
 
@@ -95,7 +95,7 @@ def test_early_results_cannot_go_to_files_however_far_below(between: list[str], 
     results = pipe.window(MINUTE, early="1 s", name="views").aggregate(n=ps.count())
     for verb in between:
         results = {
-            "map": lambda p: p.map(x=col("n")),
+            "map": lambda p: p.with_columns(x=col("n")),
             "filter": lambda p: p.filter(col("n") > 0),
             "select": lambda p: p.select("n", "final"),
         }[verb](results)

@@ -48,7 +48,7 @@ def test_late_rows_that_nobody_reads_are_said_to_be_only_counted() -> None:
 
 def test_dead_lettered_rows_are_listed_with_their_reader() -> None:
     graph = ps.PipeGraph("g")
-    mapped = graph.source(ps.read.rows([], schema=SMALL)).map(a=col("a") + 1, on_error="dead_letter")
+    mapped = graph.source(ps.read.rows([], schema=SMALL)).with_columns(a=col("a") + 1, on_error="dead_letter")
     mapped.sink(ps.write.memory())
     mapped.errors.sink(ps.write.memory(), name="bad rows")
     assert "errors      read by bad rows" in graph.explain()
@@ -56,15 +56,17 @@ def test_dead_lettered_rows_are_listed_with_their_reader() -> None:
 
 def test_an_elastic_step_says_its_range_of_replicas() -> None:
     graph = ps.PipeGraph("g")
-    graph.source(ps.read.rows([], schema=SMALL)).map(a=col("a"), parallelism=(1, 8)).sink(ps.write.memory())
+    graph.source(ps.read.rows([], schema=SMALL)).with_columns(a=col("a"), parallelism=(1, 8)).sink(
+        ps.write.memory()
+    )
     assert "1 to 8 replicas, forward, " in graph.explain()
 
 
 def test_every_routing_but_forward_is_named() -> None:
     graph = ps.PipeGraph("g")
     pipe = graph.source(ps.read.rows([], schema=SMALL))
-    pipe = pipe.map(a=col("a"), routing="rebalance", parallelism=2)
-    pipe.map(a=col("a"), routing="broadcast", parallelism=3).sink(ps.write.memory())
+    pipe = pipe.with_columns(a=col("a"), routing="rebalance", parallelism=2)
+    pipe.with_columns(a=col("a"), routing="broadcast", parallelism=3).sink(ps.write.memory())
     assert "2 replicas, rebalance, " in graph.explain()
     assert "3 replicas, broadcast, " in graph.explain()
 
@@ -73,14 +75,14 @@ def test_a_long_fused_stage_names_three_steps_and_counts_the_rest() -> None:
     graph = ps.PipeGraph("g")
     pipe = graph.source(ps.read.rows([], schema=SMALL))
     for _ in range(6):
-        pipe = pipe.map(a=col("a") + 1)
+        pipe = pipe.with_columns(a=col("a") + 1)
     pipe.sink(ps.write.memory())
-    assert "one stage with map, map-2, map-3 and 4 more" in graph.explain()
+    assert "one stage with with_columns, with_columns-2, with_columns-3 and 4 more" in graph.explain()
 
 
 def test_steps_that_no_sink_needs_are_listed_as_not_run() -> None:
     graph = graphs.campaign_views()
-    graph["filter"].map(price=col("price"), name="forgotten")
+    graph["filter"].with_columns(price=col("price"), name="forgotten")
     text = graph.explain()
     assert text.endswith("\nNot run, because no sink needs it\n   forgotten\n")
 

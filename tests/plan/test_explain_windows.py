@@ -48,7 +48,7 @@ def test_a_pattern_that_was_chosen_says_why_and_what_becomes_of_the_step() -> No
 
 
 @pytest.mark.parametrize("pattern", ["keyed", "parallel", "paned", "map_reduce"])
-def test_a_pattern_that_was_named_says_so(pattern: str) -> None:
+def test_a_pattern_that_was_named_says_so(pattern: Any) -> None:
     (told,) = said(source().window(EVERY_SECOND, pattern=pattern).aggregate(n=ps.count()))["pattern"]
     assert told.startswith(f"{pattern}, asked for by name; ")
 
@@ -177,12 +177,12 @@ def test_sketches_are_kept_per_slice_and_told_of() -> None:
     ("device", "says"),
     [("auto", "a CUDA device where the run has one, else cpu"), ("cpu", "cpu, asked for by name")],
 )
-def test_the_device_is_told(device: str, says: str) -> None:
+def test_the_device_is_told(device: Any, says: str) -> None:
     assert said(source().window(EVERY_SECOND, device=device).aggregate(n=ps.count()))["device"] == [says]
 
 
 def test_steps_without_windows_say_nothing_of_them() -> None:
-    pipe = source().map(v=ps.col("v") + 1)
+    pipe = source().with_columns(v=ps.col("v") + 1)
     pipe.sink(ps.write.memory())
     assert all(step["windows"] == [] for step in pipe.graph.explain_dict()["steps"])
 

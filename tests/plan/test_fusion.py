@@ -22,14 +22,16 @@ def test_a_line_of_forward_steps_is_one_node_up_to_the_shuffle() -> None:
 
 def test_without_chaining_nothing_is_fused() -> None:
     graph = ps.PipeGraph("g", chaining=False)
-    graph.source(ps.read.rows([], schema={"a": "int64"})).map(a=col("a")).filter(col("a") > 0)
+    graph.source(ps.read.rows([], schema={"a": "int64"})).with_columns(a=col("a")).filter(col("a") > 0)
     assert fused_with(plan_of(graph)) == {}
 
 
 def test_a_change_of_degree_ends_a_node() -> None:
     graph = ps.PipeGraph("g")
-    graph.source(ps.read.rows([], schema={"a": "int64"})).map(a=col("a"), parallelism=2).filter(col("a") > 0)
-    assert fused_with(plan_of(graph)) == {"filter": "map"}
+    graph.source(ps.read.rows([], schema={"a": "int64"})).with_columns(a=col("a"), parallelism=2).filter(
+        col("a") > 0
+    )
+    assert fused_with(plan_of(graph)) == {"filter": "with_columns"}
 
 
 def test_rows_that_run_back_into_a_control_port_do_not_end_a_node() -> None:
@@ -41,8 +43,8 @@ def test_the_only_branch_of_a_split_goes_on_in_its_node_unless_what_feeds_the_sp
 ):
     graph = ps.PipeGraph("g")
     source = graph.source(ps.read.rows([], schema={"a": "int64"}))
-    source.split(a=col("a") > 0, b=col("a") < 0)["a"].map(a=col("a"))
-    assert fused_with(plan_of(graph)) == {"split": "source", "map": "split"}
+    source.split(a=col("a") > 0, b=col("a") < 0)["a"].with_columns(a=col("a"))
+    assert fused_with(plan_of(graph)) == {"split": "source", "with_columns": "split"}
     source.filter(col("a") > 0)
     assert fused_with(plan_of(graph)) == {}
 

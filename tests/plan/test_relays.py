@@ -19,7 +19,7 @@ def pipes(graph: ps.PipeGraph, *names: str, **options: Any) -> list[Any]:
     for name in names:
         reader = ps.read.batches(ROWS, schema=SCHEMA)
         source = graph.source(reader, time="t", time_unit="s", delay="9 s", name=name)
-        made.append(source.map(v=col("v") + 1, **options))
+        made.append(source.with_columns(v=col("v") + 1, **options))
     return made
 
 
@@ -31,7 +31,7 @@ def test_all_readers_of_a_merged_pipe_get_all_rows(on: str, degree: int) -> None
     both = one.merge(other)
     small = both.filter(col("v") < 3)
     sums = both.key_by("k").window(ps.tumbling("20 s")).aggregate(s=ps.sum("v"))
-    thrice = both.map(v=col("v") * 3)
+    thrice = both.with_columns(v=col("v") * 3)
     found = graph.collect(small, sums, thrice, engine=on)
     assert sorted(row["v"] for row in found[0].to_pylist()) == [1, 1, 2, 2]
     assert {row["k"]: row["s"] for row in found[1].to_pylist()} == {"a": 72, "b": 84}
@@ -50,7 +50,7 @@ def test_the_relay_is_in_the_plan_and_is_named_like_no_other_step() -> None:
         == ["relay-2"]
         == [ref.step for ref in steps["great"].feeds]
     )
-    assert {ref.step for ref in steps["relay-2"].feeds} == {"map", "map-2"}
+    assert {ref.step for ref in steps["relay-2"].feeds} == {"with_columns", "with_columns-2"}
     assert "relay-2" not in graph.steps, "the graph itself is as it was written"
 
 
@@ -65,7 +65,7 @@ def test_pipes_that_cross_are_still_refused_in_the_words_of_what_was_written() -
     graph = ps.PipeGraph("crossing")
     one, other, third = pipes(graph, "one", "other", "third")
     one.merge(other).filter(col("v") < 3, name="left").sink(ps.write.memory())
-    one.merge(third).filter(col("v") < 3, name="right").map(v=col("v")).sink(ps.write.memory())
+    one.merge(third).filter(col("v") < 3, name="right").with_columns(v=col("v")).sink(ps.write.memory())
     one.merge(other).filter(col("v") > 3, name="again").sink(ps.write.memory())
     with pytest.raises(GraphError, match="no rule merges") as refused:
         graph.plan()

@@ -57,7 +57,7 @@ def test_late_rows_are_a_branch_by_tag() -> None:
 
 
 def test_a_loop_is_a_note_beside_the_term() -> None:
-    class Limiter(ps.Operator):
+    class Limiter(ps.ProcessOperator):
         outputs: ClassVar[Mapping[str, Any]] = {"out": {"n": "int64"}}
         control = ("limit",)
 
@@ -74,7 +74,7 @@ def test_a_loop_is_a_note_beside_the_term() -> None:
 
 
 def test_a_control_input_from_above_is_one_more_input() -> None:
-    class Limiter(ps.Operator):
+    class Limiter(ps.ProcessOperator):
         outputs: ClassVar[Mapping[str, Any]] = {"out": {"n": "int64"}}
         control = ("limit",)
 

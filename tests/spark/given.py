@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 import penstock as ps
 from penstock.operators.aggregates import Aggregate
-from penstock.operators.window import WindowSpec
+from penstock.operators.window_specs import WindowSpec
 from penstock.testing import Harness
 
 S = 1_000_000

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.operators.accumulator import Accumulator
+from penstock.operators.accumulate import Accumulate
 from penstock.stages.snapshot import BucketedStage
 from tests.stages.steps import Case, Driven, Told, by_reference, case, cases
 
@@ -18,7 +18,7 @@ def added(row: Any, total: int) -> int:
     return int(total + row.v)
 
 
-TOTALS = Accumulator(added, 0, {"total": "int64"}, on_error="skip")
+TOTALS = Accumulate(added, 0, {"total": "int64"}, on_error="skip")
 
 
 def stateful_stages(driven: Driven) -> list[BucketedStage]:

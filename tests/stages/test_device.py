@@ -18,7 +18,7 @@ from penstock.kernels.cuda import device
 from penstock.kernels.windows.accumulate import Rule
 from penstock.kernels.windows.folds import build_fold_rule
 from penstock.operators import aggregates as spec
-from penstock.operators.window import session, tumbling
+from penstock.operators.window_specs import session, tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.stage import Site
 from penstock.stages.window.device import Placement, choose_placement
@@ -117,7 +117,7 @@ def test_a_combine_that_cannot_be_compiled_for_a_device_is_refused(monkeypatch: 
 LARGE_RUN = """
 import sys
 from penstock.operators import aggregates as spec
-from penstock.operators.window import sliding
+from penstock.operators.window_specs import sliding
 from penstock.operators.windows import KeyedWindows
 from tests.stages.judge import by_stage, case
 rows = [("ab"[i % 2], i, i) for i in range(20_000)]

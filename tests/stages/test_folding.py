@@ -13,7 +13,7 @@ from penstock.kernels.compile.user_functions import FunctionSource
 from penstock.operators import aggregates as spec
 from penstock.operators.aggregates import Fold
 from penstock.operators.choices.folds import may_raise, why_python
-from penstock.operators.window import count_window, session, sliding
+from penstock.operators.window_specs import count_window, session, sliding
 from penstock.operators.windows import KeyedWindows
 from penstock.stages import policy as pace
 from penstock.stages.window import folds as folding

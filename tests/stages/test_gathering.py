@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.connect.protocol import SourceBatch
 from penstock.expr import col, to_plain
 from penstock.operators import aggregates as spec
-from penstock.operators.window import sliding, tumbling
+from penstock.operators.window_specs import sliding, tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.rows.batch import Batch
 from tests.stages.judge import Case, Driven, assert_same, by_reference, case, shown_by_reference, stage_batch

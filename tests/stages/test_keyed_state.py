@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import CheckpointError
-from penstock.operators.accumulator import Accumulator
+from penstock.operators.accumulate import Accumulate
 from penstock.operators.filter import Filter
 from penstock.operators.flat_map import FlatMap
 from penstock.operators.map import Map
@@ -68,8 +68,8 @@ STEPS: Mapping[str, Callable[..., Op]] = {
     "map": lambda **o: Map(numbered, PAIR, Seen, **o),
     "filter": lambda **o: Filter(first_of_word, set, **o),
     "flat_map": lambda **o: FlatMap(so_far, PAIR, Counter, **o),
-    "accumulate": lambda **o: Accumulator(added, 0, {"total": "int64"}, **o),
-    "accumulate rows": lambda **o: Accumulator(told, Total(0, ""), **o),
+    "accumulate": lambda **o: Accumulate(added, 0, {"total": "int64"}, **o),
+    "accumulate rows": lambda **o: Accumulate(told, Total(0, ""), **o),
 }
 steps = pytest.mark.parametrize("name", STEPS)
 
@@ -115,7 +115,7 @@ def rows(*times: int) -> list[tuple[Any, ...]]:
     return [("a", time, time) for time in times]
 
 
-TOTALS = Accumulator(added, 0, {"total": "int64"})
+TOTALS = Accumulate(added, 0, {"total": "int64"})
 
 
 def test_rows_wait_until_the_watermark_has_passed_them_and_are_late_behind_it() -> None:
@@ -171,7 +171,7 @@ def test_state_of_another_function_is_refused_by_name() -> None:
     def other(row: Any, state: int) -> int:
         return state
 
-    step = Driven(case(Accumulator(other, 0, {"total": "int64"}), key=("k",)))
+    step = Driven(case(Accumulate(other, 0, {"total": "int64"}), key=("k",)))
     with pytest.raises(CheckpointError, match="its function differs") as caught:
         step.stages[0].restore(saved_by(TOTALS))
     assert caught.value.detail == f"saved: added; now: {other.__qualname__}"

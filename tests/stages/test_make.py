@@ -13,9 +13,9 @@ from penstock.clock import ManualClock
 from penstock.errors import NotSupported, Where
 from penstock.operators import aggregates as spec
 from penstock.operators.op import OUT
-from penstock.operators.process import Operator, Process
+from penstock.operators.process import Process, ProcessOperator
 from penstock.operators.split import Relay
-from penstock.operators.window import tumbling
+from penstock.operators.window_specs import tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.make import build_stage
 from penstock.stages.rows.batch import Batch
@@ -25,7 +25,7 @@ from penstock.stages.window.stage import WindowStage
 from tests.stages.steps import WIDE, Driven, case
 
 
-class Own(Operator):
+class Own(ProcessOperator):
     outputs = {OUT: {"n": "int64"}}  # noqa: RUF012  # as the docs show it
 
     async def process(self, ctx: Any) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from penstock.errors import FunctionError
 from penstock.expr import col
 from penstock.operators import aggregates as spec
-from penstock.operators.window import sliding, tumbling
+from penstock.operators.window_specs import sliding, tumbling
 from penstock.operators.windows import PATTERNS, KeyedWindows
 from tests.stages.judge import Case, Told, assert_same, by_reference, case, shown_by_reference
 from tests.stages.patterns.spread import Spread, by_one, by_pattern

@@ -389,8 +389,8 @@ def test_a_constant_of_an_enclosing_function_is_written_in() -> None:
     ("make", "fact"),
     [
         (
-            lambda: Map({"w": col("x")}, compile=True),
-            'compile=True is for row functions without state, and map has w=col("x")',
+            lambda: Map(batch(lambda rows: rows), compile=True),
+            "compile=True is for row functions without state, and map has batch function",
         ),
         (
             lambda: Filter(batch(lambda rows: rows), compile=True),

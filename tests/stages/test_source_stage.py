@@ -17,7 +17,7 @@ from penstock.engines.reference.rounds import Interpreter
 from penstock.errors import PenstockError
 from penstock.events import ignore_event
 from penstock.expr import col
-from penstock.operators.source import Source, ingest_time, yielded
+from penstock.operators.source import Source, ingest_time, source_watermark
 from penstock.stages.functions.rows import plain_rows_of
 from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.order import NO_ORDER
@@ -202,7 +202,9 @@ def test_a_watermark_expression_that_fails_on_a_row_fails_the_row() -> None:
 
 
 def test_only_what_the_source_yields_counts_where_it_says_so() -> None:
-    told = told_both({**TIMED, "watermark": yielded()}, rows(3), rows(50, watermark=20), rows(watermark=10))
+    told = told_both(
+        {**TIMED, "watermark": source_watermark()}, rows(3), rows(50, watermark=20), rows(watermark=10)
+    )
     assert told.watermarks == [BEFORE_ALL, 20, 20]
 
 

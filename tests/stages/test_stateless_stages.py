@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.expr import col
+from penstock.operators.columns import Select, WithColumns
 from penstock.operators.filter import Filter
 from penstock.operators.flat_map import FlatMap
 from penstock.operators.function import batch
-from penstock.operators.map import Map, Select
+from penstock.operators.map import Map
 from penstock.operators.op import Op
 from penstock.operators.split import Relay, Split
-from penstock.operators.static_join import StaticJoin
+from penstock.operators.table_join import TableJoin
 from penstock.stages.table_join import TableIndex
 from tests.stages.steps import Case, Driven, agree, by_stage, case, cases
 
@@ -70,8 +71,8 @@ def branch(row: Any) -> Any:
 
 
 STEPS: Mapping[str, Callable[..., Op]] = {
-    "map columns": lambda **o: Map({"w": col("v") + 1, "k": col("v") / 2, "n": 3}, **o),
-    "map cast": lambda **o: Map({"word": col("word").cast("int64")}, **o),
+    "map columns": lambda **o: WithColumns({"w": col("v") + 1, "k": col("v") / 2, "n": 3}, **o),
+    "map cast": lambda **o: WithColumns({"word": col("word").cast("int64")}, **o),
     "map rows": lambda **o: Map(doubled, PAIR, **o),
     "map by an object": lambda **o: Map(Numbering(), PAIR, **o),
     "map batches": lambda **o: Map(batch(widened, schema=PAIR), **o),
@@ -126,12 +127,12 @@ TABLE = pa.table(
 def test_a_table_join_finds_what_the_reference_engine_finds(how: str, on: Any, data: st.DataObject) -> None:
     names = [on] if isinstance(on, str) else list(on)
     table = TABLE.select([*names, "found"]).slice(0, 3)
-    agree(data.draw(cases(StaticJoin(ps.read.table(table), on, how))))
+    agree(data.draw(cases(TableJoin(ps.read.table(table), on, how))))
 
 
 def test_null_matches_nothing_and_both_zeros_are_one_key() -> None:
     rows = [("a", 0, 1, x) for x in (None, float("nan"), -0.0, 2.0)]
-    op = StaticJoin(ps.read.table(TABLE.select(["x", "found"])), "x", "left")
+    op = TableJoin(ps.read.table(TABLE.select(["x", "found"])), "x", "left")
     told = by_stage(case(op, rows)).rows["out"]
     assert [("'found': 2" in row, "'found': 3" in row) for row in told].count((True, False)) == 1
     assert [("'found': 2" in row, "'found': 3" in row) for row in told].count((False, True)) == 1
@@ -140,7 +141,7 @@ def test_null_matches_nothing_and_both_zeros_are_one_key() -> None:
 
 @pytest.mark.parametrize("how", ["inner", "left"])
 def test_a_table_without_rows_matches_nothing(how: str) -> None:
-    op = StaticJoin(ps.read.table(TABLE.select(["word", "found"]).slice(0, 0)), "word", how)
+    op = TableJoin(ps.read.table(TABLE.select(["word", "found"]).slice(0, 0)), "word", how)
     agree(case(op, [("a", 0, 1, 1.0, "7")], [("a", 1, 1, 1.0, None)]))
 
 
@@ -197,7 +198,7 @@ def test_a_batch_function_that_gives_the_wrong_thing_stops_the_run_as_in_the_ref
         lambda **o: Split(lambda row: 2, 2, **o),
         lambda **o: Split(lambda row: True, 2, **o),
         lambda **o: Split(col("v") + 6, 2, **o),
-        lambda **o: Map({"w": col("v") / 0}, **o),
+        lambda **o: WithColumns({"w": col("v") / 0}, **o),
         lambda **o: Split(None, {"up": col("v") / 0 > 1, "down": col("v") > 0}, **o),
         lambda **o: Map(lambda row: {"k": row.name, "w": 1}, PAIR, **o),
     ],

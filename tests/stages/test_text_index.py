@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.compile.loops import Loop
-from penstock.stages import table_join as static_join_stage
+from penstock.stages import table_join
 from penstock.stages.keys import index as text_index
 from penstock.stages.keys.index import TextIndex
 from penstock.stages.rows.batch import ColumnView, Selection
@@ -104,7 +104,7 @@ def test_buffers_that_begin_askew_are_read_all_the_same() -> None:
 
 @pytest.mark.parametrize("large", [False, True])
 def test_few_rows_and_many_find_the_same(monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
-    monkeypatch.setattr(static_join_stage, "is_large", lambda n_rows, so_far: large)
+    monkeypatch.setattr(table_join, "is_large", lambda n_rows, so_far: large)
     found = TextLookup(pa.array(["b", None, "a"]))
     column = pa.array(["a", "x", None, "b", "a"])
     assert found.find([column]).tolist() == [2, -1, -1, 0, 2]
@@ -122,7 +122,7 @@ def test_a_lookup_that_has_seen_many_rows_stays_with_the_index(monkeypatch: pyte
         sizes.append((n_rows, so_far))
         return so_far >= 3
 
-    monkeypatch.setattr(static_join_stage, "is_large", is_large)
+    monkeypatch.setattr(table_join, "is_large", is_large)
     found = TextLookup(pa.array(["a"]))
     for _ in range(4):
         assert found.find([pa.array(["a", "b"])]).tolist() == [0, -1]

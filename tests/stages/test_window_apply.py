@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from penstock.errors import FunctionError
 from penstock.operators import aggregates as spec
-from penstock.operators.window import count_window, session, sliding, tumbling
-from penstock.operators.windows import KeyedWindows, ThisWindow
+from penstock.operators.window_specs import count_window, session, sliding, tumbling
+from penstock.operators.windows import KeyedWindows, WindowContext
 from tests.stages.judge import agree, by_stage, case
 from tests.stages.windowed import cut, small, specs
 
@@ -20,7 +20,7 @@ ROWS = [[("a", 1, 1), ("b", 2, 2), ("a", 3, 3)], [("a", 15, 4)]]
 TOLD = {"told": "string"}
 
 
-def told(rows: list[Any], window: ThisWindow) -> Iterator[dict[str, str]] | None:
+def told(rows: list[Any], window: WindowContext) -> Iterator[dict[str, str]] | None:
     """No row, one row or several, from all that a function can see."""
     if len(rows) % 3 == 2:
         return None

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from penstock.operators import aggregates as spec
-from penstock.operators.window import tumbling
+from penstock.operators.window_specs import tumbling
 from penstock.operators.windows import KeyedWindows
 from tests.stages.judge import Case, Driven, assert_same, by_stage, case, shown_by_reference
 from tests.stages.windowed import SKETCHES, early_cases, ticks

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.operators import aggregates as spec
-from penstock.operators.window import session, tumbling
+from penstock.operators.window_specs import session, tumbling
 from penstock.operators.windows import KeyedWindows
 from tests.stages.judge import assert_same, by_reference, by_stage, case
 

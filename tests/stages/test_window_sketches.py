@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.operators import aggregates as spec
-from penstock.operators.window import count_window, session, sliding, tumbling
+from penstock.operators.window_specs import count_window, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.testing.strategies import values
 from tests.stages.judge import Case, Driven, agree, assert_same, by_reference, by_stage, case

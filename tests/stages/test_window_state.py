@@ -16,7 +16,7 @@ from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.errors import CheckpointError
 from penstock.operators import aggregates as spec
-from penstock.operators.window import count_window, session, sliding, tumbling
+from penstock.operators.window_specs import count_window, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.keys.slots import KeyBuckets
 from penstock.stages.rows.batch import Batch

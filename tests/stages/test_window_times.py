@@ -12,7 +12,7 @@ from penstock.errors import TimeError
 from penstock.operators import aggregates as spec
 from penstock.operators.aggregates import Aggregate
 from penstock.operators.stream import Stream
-from penstock.operators.window import WindowSpec, count_window, session, tumbling
+from penstock.operators.window_specs import WindowSpec, count_window, session, tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import Site

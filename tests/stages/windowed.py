@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.expr import col
 from penstock.operators import aggregates as spec
 from penstock.operators.aggregates import Aggregate
-from penstock.operators.window import count_window, session, sliding, tumbling
+from penstock.operators.window_specs import count_window, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows, Windows
 from tests.stages.judge import Case, case
 

@@ -43,7 +43,7 @@ def split_and_merge() -> ps.PipeGraph:
     pipe = graph.source(ps.read.rows([], schema=EVENTS), name="events", parallelism=2)
     kinds = pipe.split(view=col("event_type") == "view", click=col("event_type") == "click", name="kinds")
     dear = kinds["view"].filter(col("price") > 10, name="dear")
-    clicks = kinds["click"].map(price=col("price") * 2, name="doubled", on_error="skip")
+    clicks = kinds["click"].with_columns(price=col("price") * 2, name="doubled", on_error="skip")
     dear.merge(clicks).sink(ps.write.memory(), name="both")
     return graph
 
@@ -68,7 +68,7 @@ def join() -> ps.PipeGraph:
     return graph
 
 
-class Limiter(ps.Operator):
+class Limiter(ps.ProcessOperator):
     """Passes on what is below a limit, which comes back from further down."""
 
     outputs: ClassVar[Mapping[str, object]] = {
@@ -86,7 +86,7 @@ def feedback() -> ps.PipeGraph:
     graph = ps.PipeGraph("feedback")
     numbers = graph.source(ps.read.rows([], schema={"a": "int64"}), name="numbers")
     passed, _rejected = graph.operator(Limiter(), inputs=[numbers], name="limiter")
-    doubled = passed.map(a=col("a") * 2, name="doubled")
+    doubled = passed.with_columns(a=col("a") * 2, name="doubled")
     doubled.feed_back("limiter", "limit")
     doubled.sink(ps.write.memory(), name="out")
     return graph

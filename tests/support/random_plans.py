@@ -23,7 +23,7 @@ def random_graphs(
         match draw(st.sampled_from(verbs)):
             case "map":
                 routing = draw(st.sampled_from([None, None, "rebalance"]))
-                pipes.append(pipe.map(v=col("v") + 1, parallelism=draw(DEGREES), routing=routing))
+                pipes.append(pipe.with_columns(v=col("v") + 1, parallelism=draw(DEGREES), routing=routing))
             case "window":
                 windowed = pipe.key_by("k").window(ps.tumbling("1 s"), parallelism=draw(DEGREES))
                 made = windowed.aggregate(t=ps.max("t"), v=ps.sum("v"))
@@ -32,14 +32,14 @@ def random_graphs(
                 both = list(pipe.split(a=col("v") > 0, b=col("v") < 0))
                 pipes += both[: draw(st.integers(1, 2))]
             case "errors":
-                failing = pipe.map(v=col("v") * 2, on_error="dead_letter")
+                failing = pipe.with_columns(v=col("v") * 2, on_error="dead_letter")
                 pipes += [failing, failing.errors.select("k", "t", "v")]
             case "sink":
                 pipe.sink(ps.write.memory())
             case "merge":
                 other = draw(st.sampled_from(pipes))
                 if other.feeds != pipe.feeds:
-                    pipes.append(pipe.merge(other).map(v=col("v")))
+                    pipes.append(pipe.merge(other).with_columns(v=col("v")))
     read = {ref for step in graph.steps for ref in step.feeds}
     for pipe in pipes if closed else ():
         if not read.issuperset(pipe.feeds):

@@ -30,7 +30,7 @@ def counts(pipe: ps.MultiPipe, **options: Any) -> ps.MultiPipe:
 
 
 def test_rows_go_in_and_come_out_once() -> None:
-    harness = Harness(source().map(value=col("value") * 2), engine="reference")
+    harness = Harness(source().with_columns(value=col("value") * 2), engine="reference")
     harness.push([row(1), row(2, value=5)])
     assert harness.take() == [row(1, value=2), row(2, value=10)]
     assert harness.take() == []
@@ -91,12 +91,12 @@ def test_the_end_closes_every_window() -> None:
 
 
 def test_failed_rows_are_looked_at_apart() -> None:
-    pipe = source().map(value=lit_over(), on_error="dead_letter")
+    pipe = source().with_columns(value=lit_over(), on_error="dead_letter")
     harness = Harness(pipe, engine="reference")
     harness.push([row(1, value=0), row(2, value=4)])
     assert harness.take() == [row(2, value=25)]
     (failed,) = harness.errors()
-    assert (failed["value"], failed["error_step"]) == (0, "map")
+    assert (failed["value"], failed["error_step"]) == (0, "with_columns")
 
 
 def lit_over() -> ps.Expr:

@@ -70,7 +70,7 @@ def run(data: Stretch) -> Told:
     data.n_runs += 1
     graph = ps.PipeGraph("slow-sink", chaining=False)
     pipe: Any = graph.source(ps.read.generator(partial(hasty, watch), schema=SCHEMA, bounded=False))
-    pipe = pipe.map(b=ps.col("b") + 1).filter(ps.col("a") >= 0)
+    pipe = pipe.with_columns(b=ps.col("b") + 1).filter(ps.col("a") >= 0)
     pipe.sink(ps.write.callback(partial(lazy, watch)))
     graph.run(engine="local")
     n = len(watch.memory)

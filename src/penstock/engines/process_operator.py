@@ -1,7 +1,7 @@
 """What a running operator sees: its ports, and the waits (the protocol is in `operators.process`).
 
 A wait asks again every time the driver resumes it, and suspends for as long as the answer is not known.
-`wait_for_all` says OVER only if some port is closed and short of rows; `wait_for_any` only if all are
+`wait_for_all` gives False only if some port is closed and short of rows; `wait_for_any` only if all are
 (C-Stream, 3.2: what can still come is waited for).
 """
 
@@ -18,7 +18,7 @@ from penstock.caller import find_definition
 from penstock.engines.rows import TimedRow, batch_to_rows
 from penstock.errors import FunctionError, PenstockError, RowFailure, describe_cause
 from penstock.operators.function import own_copy
-from penstock.operators.process import Availability, InputPort, OutputPort, Process
+from penstock.operators.process import InputPort, OutputPort, Process
 from penstock.operators.row import Row, plain_row
 from penstock.plan.plan import Step
 from penstock.timing.watermark import BEFORE_ALL
@@ -179,11 +179,11 @@ class RunningContext:
         self._said_over = False
         self._n_asked = 0
 
-    async def wait_for_all(self, wanted: Mapping[str, int]) -> Availability:
+    async def wait_for_all(self, wanted: Mapping[str, int]) -> bool:
         """Wait until every port has so many rows, or one of them never will."""
         return await self._wait(wanted, has=all, lacks=any)
 
-    async def wait_for_any(self, wanted: Mapping[str, int]) -> Availability:
+    async def wait_for_any(self, wanted: Mapping[str, int]) -> bool:
         """Wait until some port has so many rows, or none of them ever will."""
         return await self._wait(wanted, has=any, lacks=all)
 
@@ -193,7 +193,7 @@ class RunningContext:
         *,
         has: Callable[[Iterable[bool]], bool],
         lacks: Callable[[Iterable[bool]], bool],
-    ) -> Availability:
+    ) -> bool:
         for port in wanted:
             if port not in self.inputs:
                 raise FunctionError(
@@ -204,13 +204,13 @@ class RunningContext:
         while True:
             if has([len(self.inputs[port]) >= n for port, n in wanted.items()]):
                 self._count_asking(wanted)
-                return Availability.DONE
+                return True
             short = [self.inputs[port].closed and len(self.inputs[port]) < n for port, n in wanted.items()]
-            # A loop that asks the same again after OVER would never end: the second time it suspends,
+            # A loop that asks the same again after False would never end: the second time it suspends,
             # and the driver closes it.
             if lacks(short) and not self._said_over:
                 self._said_over = True
-                return Availability.OVER
+                return False
             self.wanted, self.hopeless = wanted, lacks(short)
             await _Suspend()
             self.wanted, self.hopeless = None, False
@@ -222,7 +222,7 @@ class RunningContext:
             raise FunctionError(
                 f"rows were waited for {self._n_asked} times, were there, and none was taken",
                 detail=", ".join(f'port "{port}" has {len(self.inputs[port])}' for port in wanted),
-                hint=f'take a row after a wait that is DONE: ctx.inputs["{next(iter(wanted), "in")}"].pop()',
+                hint=f'take a row after a wait that is true: ctx.inputs["{next(iter(wanted), "in")}"].pop()',
             )
 
 

@@ -18,7 +18,7 @@ from penstock.connect.row_batch import RowBatch
 from penstock.engines.frontiers import OVER, Frontier
 from penstock.errors import CheckpointError, ConnectorError, PenstockError, describe_cause
 from penstock.operators.source import Source
-from penstock.operators.static_join import StaticJoin
+from penstock.operators.table_join import TableJoin
 from penstock.plan.plan import Plan, Step
 from penstock.stages.rows.batch import Batch
 from penstock.stages.source import SourceStage
@@ -208,7 +208,7 @@ def load_tables(plan: Plan) -> Plan:
 
 
 def _load_table(step: Step) -> Step:
-    if not isinstance(step.op, StaticJoin):
+    if not isinstance(step.op, TableJoin):
         return step
     try:
         return replace(step, op=replace(step.op, table=table(step.op.load())))

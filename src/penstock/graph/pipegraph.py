@@ -1,92 +1,63 @@
-"""Match pipes with the ports of an operator, by position."""
+"""PipeGraph: the program. Sources start pipes, verbs add steps, and a run carries rows through them.
+
+Steps are checked as they are added; `plan` checks the whole. What a graph says of itself, in words, as
+data, as pictures and in WindFlow's algebra, runs nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
 import pyarrow as pa
 
 from penstock.caller import find_call_site
-from penstock.clock import Clock
 from penstock.errors import GraphError
 from penstock.expr import Expr
-from penstock.graph import run as running
-from penstock.graph.explain import Explained
+from penstock.graph import run as runs
 from penstock.graph.multipipe import MultiPipe
-from penstock.graph.steps import Steps, placed
-from penstock.operators.op import OUT, Op, Parallelism
-from penstock.operators.process import Operator, Process
-from penstock.operators.source import IngestTime, Source, Yielded
+from penstock.graph.steps import Steps, locate_errors
+from penstock.graph.verbs.pipe import refuse_unknown
+from penstock.operators.op import OUT, Op
+from penstock.operators.process import Process, ProcessOperator
+from penstock.operators.source import IngestTime, Source, WatermarkFromSource
 from penstock.operators.split import Split
+from penstock.options import CollectSettings, RunSettings, StepOptions
 from penstock.plan.check import checked_plan
-from penstock.plan.plan import Input, Plan, Ref
+from penstock.plan.plan import Input, Plan, Ref, Step
 from penstock.timing.duration import Duration
 
 if TYPE_CHECKING:
-    from penstock.blocks import Composition
+    from penstock.blocks import PBB, Composition, Derivation
     from penstock.connect.protocol import Reader
     from penstock.engines.protocol import Engine, Run, RunResult
-    from penstock.events import EventSink
 
 
-def not_a_pipe(given: object, verb: str) -> GraphError:
-    """The error for something else where a pipe belongs."""
-    hints = {
-        "collect": "graph.collect(views, views.late)",
-        "operator": "graph.operator(op, inputs=[a, b], control=[c])",
-    }
-    return GraphError(f"{verb} takes pipes, and got {type(given).__name__}", hint=hints[verb])
-
-
-def wire(
-    op: Op, inputs: Sequence[MultiPipe], control: Sequence[MultiPipe], graph: PipeGraph
-) -> tuple[Input, ...]:
-    """Match pipes with ports by position."""
-    n_control = len(op.operator.control) if isinstance(op, Process) else 0
-    ports = op.ports[: len(op.ports) - n_control]
-    for given in (inputs, control):
-        if not isinstance(given, Sequence):
-            raise not_a_pipe(given, "operator")
-        for pipe in given:
-            if not isinstance(pipe, MultiPipe):
-                raise not_a_pipe(pipe, "operator")
-    if len(inputs) != len(ports):
-        raise GraphError(
-            f"{len(inputs)} inputs were given, and the operator has {len(ports)}: {', '.join(ports)}",
-            hint="give one pipe per input port, in order",
-        )
-    if len(control) > n_control:
-        raise GraphError(
-            f"{len(control)} control inputs were given, and the operator has {n_control}",
-            hint='declare them in the class: control = ("limit",)',
-        )
-    whole = [pipe._one_operator() if isinstance(op, Split) else pipe for pipe in inputs]
-    fed = [pipe.as_input(port, graph) for port, pipe in zip(ports, whole, strict=True)]
-    fed += [
-        pipe.as_input(port, graph, control=True)
-        for port, pipe in zip(op.ports[len(ports) :], control, strict=False)
-    ]
-    return tuple(fed)
-
-
-# PipeGraph: the program. Sources start pipes, verbs make steps, and a run carries rows through them.
-
-
-class PipeGraph(Explained):
+class PipeGraph:
     """A graph of operators over streams.
 
+    `engine` is what `run`, `start` and `collect` use unless they are told otherwise: "spark" (the default),
+    "local" or "reference", or an Engine object.
+
     >>> import penstock as ps
-    >>> graph = ps.PipeGraph("doubles")
+    >>> graph = ps.PipeGraph("doubles", engine="reference")
     >>> out = ps.write.memory()
     >>> pipe = graph.source(ps.read.rows([{"a": 1}, {"a": 2}]))
-    >>> _ = pipe.map(a=ps.col("a") * 2).sink(out)
-    >>> _ = graph.run(engine="reference")
+    >>> _ = pipe.with_columns(a=ps.col("a") * 2).sink(out)
+    >>> _ = graph.run()
     >>> out.rows()
     [{'a': 2}, {'a': 4}]
     """
 
-    def __init__(self, name: str, *, chaining: bool = True, composition: Composition = "combined") -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        engine: str | Engine = "spark",
+        chaining: bool = True,
+        composition: Composition = "combined",
+    ) -> None:
         if not isinstance(name, str) or not name.strip() or not name.isprintable():
             raise GraphError(
                 f"a graph needs a plain name, and got {name!r}",
@@ -96,6 +67,7 @@ class PipeGraph(Explained):
         if composition != "combined":
             _check_composition(composition)
         self.name = name
+        self.engine = engine
         self.chaining = chaining
         self.composition = composition
         self._steps = Steps(fuse=chaining)
@@ -105,72 +77,63 @@ class PipeGraph(Explained):
         reader: Reader,
         *,
         time: str | IngestTime | None = None,
-        time_unit: str | None = None,
+        time_unit: Literal["s", "ms", "us", "ns"] | None = None,
         delay: Duration | None = None,
         idle: Duration | None = None,
-        watermark: str | Expr | Callable[[pa.RecordBatch], Any] | Yielded | None = None,
+        watermark: str | Expr | Callable[[pa.RecordBatch], Any] | WatermarkFromSource | None = None,
         max_future: Duration | None = None,
-        name: str | None = None,
-        parallelism: Parallelism = None,
-        batch_size: int | None = None,
-        on_error: str = "fail",
-        dedicated: bool = False,
+        **options: Unpack[StepOptions],
     ) -> MultiPipe:
         """Start a pipe from a reader.
 
         time        the column that says when a row happened, or `ps.ingest_time()`
         time_unit   what an int64 time column counts: "s", "ms", "us" or "ns"
         delay       how far behind the latest row another one may come: rows behind that are late
-        idle        ignore this source's watermark when it has been silent so long
-        watermark   a column, expression or function that knows better, or `ps.yielded()`
+        idle        ignore this source's watermark when it has been silent for this long
+        watermark   a column, expression or function that knows better, or `ps.source_watermark()`
         max_future  refuse rows further ahead of the wall clock than this
         """
 
-        def make() -> Op:
-            return Source(
-                reader,
-                time=time,
-                time_unit=time_unit,
-                delay=delay,
-                idle=idle,
-                watermark=watermark,
-                max_future=max_future,
-                name=name,
-                parallelism=parallelism,
-                batch_size=batch_size,
-                on_error=on_error,
-                dedicated=dedicated,
-            )
+        def make() -> Source:
+            return Source(reader, time, time_unit, delay, idle, watermark, max_future, **options)
 
-        return self._pipe(self._steps.add(make, stem=Source.verb, name=name, inputs=(), fuse=False))
+        refuse_unknown(Source.verb, options)
+        return self._add_source(make, options.get("name"))
 
     def add_source(self, source: Source) -> MultiPipe:
         """Start a pipe from a `Source` object."""
-        return self._pipe(
-            self._steps.add(lambda: source, stem=Source.verb, name=source.name, inputs=(), fuse=False)
-        )
+        return self._add_source(lambda: source, source.name)
+
+    def _add_source(self, make: Callable[[], Source], name: str | None) -> MultiPipe:
+        step = self._steps.add(make, stem=Source.verb, name=name, inputs=(), fuse=False)
+        return MultiPipe(self, (Ref(step),))
 
     def operator(
         self,
-        op: Operator | Op,
+        op: ProcessOperator | Op,
         *,
         inputs: Sequence[MultiPipe],
         control: Sequence[MultiPipe] = (),
-        name: str | None = None,
-        parallelism: Parallelism = None,
-        dedicated: bool = False,
+        **options: Unpack[StepOptions],
     ) -> tuple[MultiPipe, ...]:
-        """Attach an operator with several ports; gives one MultiPipe per output port, in order."""
-        where = find_call_site()
-        with placed(name or getattr(op, "name", None) or "process", where):
-            options: dict[str, Any] = {"name": name, "parallelism": parallelism, "dedicated": dedicated}
-            made = op if isinstance(op, Op) else Process(op, **options)
-            wired = wire(made, inputs, control, self)
-        step = self._steps.add(lambda: made, stem=made.verb, name=made.name, inputs=wired, fuse=False)
+        """Attach an operator with several ports; returns one MultiPipe per output port, in order.
+
+        The options are for a `ProcessOperator`; an operator object has its own.
+        """
+        refuse_unknown("operator", options)
+        with locate_errors(options.get("name") or getattr(op, "name", None) or "process", find_call_site()):
+            if isinstance(op, Op) and options:
+                raise GraphError(
+                    f"{type(op).__name__} has options of its own, and got {next(iter(options))}= beside it",
+                    hint=f"write it into the object: ps.{type(op).__name__}(..., {next(iter(options))}=...)",
+                )
+            whole = op if isinstance(op, Op) else Process(op, **options)
+            feeds = connect_ports(whole, inputs, control, self)
+        step = self._steps.add(lambda: whole, stem=whole.verb, name=whole.name, inputs=feeds, fuse=False)
         return tuple(MultiPipe(self, (Ref(step, port),)) for port in self._steps[step].outputs)
 
     def __getitem__(self, step: str) -> MultiPipe:
-        """The pipe that a step made, by the step's name: `graph["views"].late`."""
+        """Return the pipe that a step made, by the step's name: `graph["views"].late`."""
         if step not in self._steps:
             raise self._steps.unknown(step).at(None, find_call_site())
         ports = list(self._steps[step].outputs)
@@ -182,89 +145,149 @@ class PipeGraph(Explained):
         return self._steps
 
     def plan(self, *collects: MultiPipe) -> Plan:
-        """The checked plan: what engines run. Raises everything that is wrong with the graph."""
+        """Return the checked plan, which engines run. Raises everything that is wrong with the graph."""
         for pipe in collects:
             _ = pipe.stream  # raises for what is behind a sink
         refs = tuple(ref for pipe in collects for ref in pipe.feeds)
         return checked_plan(self.name, self._steps, collects=refs, composition=self.composition)
 
-    def run(
-        self,
-        engine: str | Engine = "spark",
-        *,
-        master: str | None = None,
-        checkpoint: str | None = None,
-        until: int | None = None,
-        drain: bool = True,
-        options: object = None,
-        clock: Clock | None = None,
-        events: EventSink | None = None,
-    ) -> RunResult:
-        """Run to the end of the sources and give the accounts of every step.
+    def run(self, engine: str | Engine | None = None, **settings: Unpack[RunSettings]) -> RunResult:
+        """Run to the end of the sources and return the accounts of every step.
 
-        engine      "spark" (the default), "local" or "reference", or an Engine object
+        engine      "spark", "local" or "reference", or an Engine object; the graph's own when left out
         master      a Spark master, e.g. "spark://host:7077"; embedded when left out
         checkpoint  a folder that makes the run survive a crash
-        until       stop after so many rounds of batches
+        until       stop after this number of rounds
         drain       False keeps open windows for the next run instead of closing them at the end
         options     `ps.LocalOptions(...)` or `ps.SparkOptions(...)`
+        clock       what tells the time; the machine's by default
+        events      a function that is called with every event of the run
         """
-        started = self.start(
-            engine,
-            master=master,
-            checkpoint=checkpoint,
-            until=until,
-            drain=drain,
-            options=options,
-            clock=clock,
-            events=events,
-        )
-        return running.wait(started)
+        runs.refuse_settings("run", settings, runs.RUN_SETTINGS)
+        return runs.wait(self.start(engine, **settings))
 
-    def start(
-        self,
-        engine: str | Engine = "spark",
-        *,
-        master: str | None = None,
-        checkpoint: str | None = None,
-        until: int | None = None,
-        drain: bool = True,
-        options: object = None,
-        clock: Clock | None = None,
-        events: EventSink | None = None,
-    ) -> Run:
-        """Start a run and give a handle with `.wait()`, `.stop()` and `.metrics()`."""
-        asked = running.options_for(
-            master=master, checkpoint=checkpoint, until=until, drain=drain, options=options
-        )
-        return running.start(self.plan(), engine, asked, clock=clock, events=events)
+    def start(self, engine: str | Engine | None = None, **settings: Unpack[RunSettings]) -> Run:
+        """Start a run and return a handle with `.wait()`, `.stop()` and `.metrics()`.
+
+        The settings are those of `run`.
+        """
+        runs.refuse_settings("start", settings, runs.RUN_SETTINGS)
+        return runs.start(self.plan(), self.engine if engine is None else engine, settings)
 
     def collect(
-        self, *pipes: MultiPipe, engine: str | Engine = "local", **options: Any
+        self, *pipes: MultiPipe, engine: str | Engine | None = None, **settings: Unpack[CollectSettings]
     ) -> tuple[pa.Table, ...]:
-        """Run what the pipes need, write no sink, and give their rows as tables, in order."""
-        if not pipes:
-            raise GraphError(
-                "nothing to collect",
-                where=find_call_site(),
-                hint="name the pipes: graph.collect(views, views.late)",
-            )
-        for pipe in pipes:
-            if not isinstance(pipe, MultiPipe):
-                raise not_a_pipe(pipe, "collect").at(None, find_call_site())
-            if pipe.graph is not self:
-                raise GraphError(
-                    f'a pipe of graph "{pipe.graph.name}" cannot be collected in "{self.name}"',
-                    where=find_call_site(),
-                    hint="collect it in its own graph: pipe.collect()",
-                )
-        return running.collect(self.plan(*pipes), [pipe.feeds for pipe in pipes], engine, options)
+        """Run what the pipes need, write no sink, and return their rows as tables, in order.
 
-    def _pipe(self, step: str) -> MultiPipe:
-        return MultiPipe(self, (Ref(step),))
+        The settings are those of `run`, but for the checkpoint.
+        """
+        runs.refuse_settings("collect", settings, runs.COLLECT_SETTINGS)
+        with locate_errors(None, find_call_site()):
+            if not pipes:
+                raise GraphError(
+                    "nothing to collect", hint="name the pipes: graph.collect(views, views.late)"
+                )
+            for pipe in pipes:
+                if not isinstance(pipe, MultiPipe):
+                    raise GraphError(
+                        f"collect takes pipes, and got {type(pipe).__name__}",
+                        hint="graph.collect(views, views.late)",
+                    )
+                if pipe.graph is not self:
+                    raise GraphError(
+                        f'a pipe of graph "{pipe.graph.name}" cannot be collected in "{self.name}"',
+                        hint="collect it in its own graph: pipe.collect()",
+                    )
+        chosen = self.engine if engine is None else engine
+        return runs.collect(self.plan(*pipes), [pipe.feeds for pipe in pipes], chosen, settings)
+
+    def blocks(self, *, composition: Composition | None = None) -> PBB:
+        """Return the graph as a term of WindFlow's building-block algebra; `ps.blocks.count` measures it."""
+        return self.derivation(composition=composition).term
+
+    def derivation(self, *, composition: Composition | None = None) -> Derivation:
+        """Return how the term is derived: which rule made which part of it."""
+        return _derive(tuple(self._steps), composition or self.composition)
+
+    def explain(self, engine: str | Engine | None = None) -> str:
+        """Say what the graph does: steps and schemas, building blocks, and an engine's choices and why."""
+        from penstock.plan.explain import explain_plan
+
+        return explain_plan(**self._explanation(engine))
+
+    def explain_dict(self, engine: str | Engine | None = None) -> dict[str, Any]:
+        """Return the same as plain data, for JSON."""
+        from penstock.plan.explain import explain_dict
+
+        return explain_dict(**self._explanation(engine))
+
+    def to_mermaid(self) -> str:
+        """Return the graph as a Mermaid flowchart."""
+        from penstock.plan.drawing.mermaid import to_mermaid
+
+        return to_mermaid(self._whole_plan())
+
+    def to_svg(self, path: str | Path | None = None) -> str:
+        """Return the graph as an SVG picture, also written to `path` if given."""
+        from penstock.plan.drawing.svg import to_svg
+
+        picture = to_svg(self._whole_plan())
+        if path is not None:
+            Path(path).write_text(picture, encoding="utf-8")
+        return picture
+
+    def _explanation(self, engine: str | Engine | None) -> dict[str, Any]:
+        from penstock.blocks import tree
+
+        plan = self.plan()
+        derivation = plan.derived or _derive(plan.steps, self.composition)
+        used = {step.name for step in plan}
+        return {
+            "plan": plan,
+            "blocks": tree(derivation.term),
+            "derivation": str(derivation).splitlines(),
+            "engine": runs.resolve_engine(engine).explain(plan) if engine is not None else (),
+            "unused": [step.name for step in self._steps if step.name not in used],
+        }
+
+    def _whole_plan(self) -> Plan:
+        """Returns everything, sink or not: a picture of an unfinished graph is useful too."""
+        return Plan(self.name, tuple(self._steps))
 
     def __repr__(self) -> str:
         return f"PipeGraph({self.name!r}, {len(self._steps)} steps)"
+
+
+def connect_ports(
+    op: Op, inputs: Sequence[MultiPipe], control: Sequence[MultiPipe], graph: PipeGraph
+) -> tuple[Input, ...]:
+    """Returns what feeds the ports of an operator: pipes are matched with ports by position."""
+    n_control = len(op.operator.control) if isinstance(op, Process) else 0
+    ports = op.ports[: len(op.ports) - n_control]
+    for pipes in (inputs, control):
+        for pipe in pipes if isinstance(pipes, Sequence) else (pipes,):
+            if not isinstance(pipes, Sequence) or not isinstance(pipe, MultiPipe):
+                raise GraphError(
+                    f"operator takes pipes, and got {type(pipe).__name__}",
+                    hint="graph.operator(op, inputs=[a, b], control=[c])",
+                )
+    if len(inputs) != len(ports):
+        raise GraphError(
+            f"{len(inputs)} inputs were given, and the operator has {len(ports)}: {', '.join(ports)}",
+            hint="give one pipe per input port, in order",
+        )
+    if len(control) > n_control:
+        raise GraphError(
+            f"{len(control)} control inputs were given, and the operator has {n_control}",
+            hint='declare them in the class: control = ("limit",)',
+        )
+    pipes = [pipe._behind_one_operator() if isinstance(op, Split) else pipe for pipe in inputs]
+    feeds = [pipe.as_input(port, graph) for port, pipe in zip(ports, pipes, strict=True)]
+    feeds += [
+        pipe.as_input(port, graph, control=True)
+        for port, pipe in zip(op.ports[len(ports) :], control, strict=False)
+    ]
+    return tuple(feeds)
 
 
 def _check_composition(composition: object) -> None:
@@ -276,3 +299,10 @@ def _check_composition(composition: object) -> None:
             where=find_call_site(),
             hint=f"use one of {', '.join(map(repr, get_args(Composition)))}",
         )
+
+
+def _derive(steps: tuple[Step, ...], composition: Composition) -> Derivation:
+    # Why here: the algebra is loaded when somebody asks for it, and most runs do not.
+    from penstock.plan.check import derivation
+
+    return derivation(steps, composition=composition)

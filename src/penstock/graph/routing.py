@@ -72,9 +72,9 @@ def may_fuse(op: Op, routing: Routing | None, replicas: Degree, at: Placement) -
 
 def _default_degree(op: Op, up: Stream, at: Placement) -> Degree:
     if op.kind == JOIN:
-        from penstock.operators.window_join import WindowJoin
+        from penstock.operators.stream_join import StreamJoin
 
-        if isinstance(op, WindowJoin) and isinstance(op.layout, tuple):
+        if isinstance(op, StreamJoin) and isinstance(op.layout, tuple):
             workers = op.layout[0] * op.layout[1]
             return Degree(workers, workers)
     if isinstance(op, Process) or (isinstance(op, Windows) and not up.key and op.pattern == "keyed"):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
 from penstock.caller import find_call_site, find_definition, name_of
-from penstock.clock import Clock, WallClock
+from penstock.clock import WallClock
 from penstock.errors import (
     CheckpointError,
     EngineError,
@@ -18,25 +18,27 @@ from penstock.errors import (
     nearest_first,
 )
 from penstock.events import ignore_event
-from penstock.graph.steps import placed
+from penstock.graph.steps import locate_errors
 from penstock.operators.op import JOIN
 from penstock.operators.process import Process
 from penstock.operators.windows import Windows
+from penstock.options import CollectSettings, RunSettings
 from penstock.plan.plan import Plan, Ref
 
 if TYPE_CHECKING:
     from penstock.engines.protocol import Engine, Run, RunOptions, RunResult
     from penstock.events import Event, EventSink
 
-_COLLECT_OPTIONS = ("clock", "drain", "events", "master", "options", "until")
+RUN_SETTINGS = tuple(RunSettings.__annotations__)
+COLLECT_SETTINGS = tuple(CollectSettings.__annotations__)
 
 
-def engine_named(engine: str | Engine) -> Engine:
-    """The engine itself; a name is looked up among the installed ones."""
+def resolve_engine(engine: str | Engine) -> Engine:
+    """Returns the engine itself; a name is looked up among the installed ones."""
     from penstock.engines.protocol import find_engine
 
     if isinstance(engine, str):
-        with placed(None, find_call_site()):
+        with locate_errors(None, find_call_site()):
             return find_engine(engine)
     if not hasattr(engine, "start") or not hasattr(engine, "gaps"):
         raise EngineError(
@@ -47,43 +49,91 @@ def engine_named(engine: str | Engine) -> Engine:
     return engine
 
 
-def options_for(
-    *, master: str | None, checkpoint: str | None, until: int | None, drain: bool, options: object
-) -> RunOptions:
-    """The run's options as one frozen object."""
+def start(plan: Plan, engine: str | Engine, settings: RunSettings) -> Run:
+    """Starts a plan on an engine, or says what the engine cannot do in it."""
+    options = _run_options(settings)
+    chosen = resolve_engine(engine)
+    refuse_gaps(chosen, plan)
+    if options.checkpoint is not None:
+        _require_names(plan)
+    listener = settings.get("events")
+    with locate_errors(None, find_call_site()):
+        events = ignore_event if listener is None else _guard_listener(listener)
+        return chosen.start(plan, clock=settings.get("clock") or WallClock(), events=events, options=options)
+
+
+def wait(run: Run) -> RunResult:
+    """Waits for the end; Ctrl-C stops the run before it goes on up."""
+    try:
+        return run.wait()
+    except KeyboardInterrupt:
+        run.stop()
+        raise
+
+
+def collect(
+    plan: Plan, ports: Sequence[tuple[Ref, ...]], engine: str | Engine, settings: CollectSettings
+) -> tuple[pa.Table, ...]:
+    """Runs a plan and returns the collected ports as tables; a merged pipe is its feeds one by one."""
+    result = wait(start(plan, engine, cast("RunSettings", settings)))
+    return tuple(pa.concat_tables([result.collected[ref] for ref in feeds]) for feeds in ports)
+
+
+def refuse_settings(verb: str, settings: Mapping[str, object], known: Sequence[str]) -> None:
+    """Raises an EngineError that names the nearest setting, for one that does not exist."""
+    for name in settings:
+        if name not in known:
+            names = nearest_first(name, known)
+            raise EngineError(
+                f"{verb} has no option {name}=",
+                where=find_call_site(),
+                detail=f"it takes {', '.join(names)}",
+                hint=f"did you mean {names[0]}=?",
+            )
+
+
+def refuse_gaps(engine: Engine, plan: Plan) -> None:
+    """Raises the first thing that the engine cannot do, before anything runs."""
+    for gap in engine.gaps(plan):
+        raise NotSupported(
+            f"the {engine.name} engine cannot do this: {gap.reason}",
+            step=gap.step,
+            where=plan[gap.step].where,
+            hint=gap.instead,
+        )
+
+
+def to_spark(plan: Plan, feeds: Sequence[Ref], session: object) -> Any:
+    """Returns the rows of a pipe as a DataFrame; only the Spark engine can."""
+    engine: Any = resolve_engine("spark")
+    refuse_gaps(engine, plan)
+    return engine.to_spark(plan, feeds, session)
+
+
+def _run_options(settings: RunSettings) -> RunOptions:
+    """Returns what an engine needs to know of the settings, checked."""
     from penstock.engines.protocol import RunOptions
 
+    until = settings.get("until")
     if until is not None and (isinstance(until, bool) or not isinstance(until, int) or until < 0):
         raise EngineError(
             f"until={until!r} is not a number of batches", where=find_call_site(), hint="use until=10"
         )
-    return RunOptions(checkpoint=checkpoint, until=until, drain=drain, master=master, engine=options)
+    return RunOptions(
+        checkpoint=settings.get("checkpoint"),
+        until=until,
+        drain=settings.get("drain", True),
+        master=settings.get("master"),
+        engine=settings.get("options"),
+    )
 
 
-def start(
-    plan: Plan,
-    engine: str | Engine,
-    options: RunOptions,
-    *,
-    clock: Clock | None = None,
-    events: EventSink | None = None,
-) -> Run:
-    """Start a plan on an engine, or say what the engine cannot do in it."""
-    chosen = engine_named(engine)
-    refuse_gaps(chosen, plan)
-    if options.checkpoint is not None:
-        _need_names(plan)
-    with placed(None, find_call_site()):
-        heard = ignore_event if events is None else _heard(events)
-        return chosen.start(plan, clock=clock or WallClock(), events=heard, options=options)
-
-
-def _heard(listener: EventSink) -> EventSink:
-    """The user's listener; when it raises, the run fails and the error says who did."""
+def _guard_listener(listener: EventSink) -> EventSink:
+    """Returns the user's listener; when it raises, the run fails with an error that names it."""
     if not callable(listener):
         raise EngineError(f"events={listener!r:.80} cannot be called", hint="give a function: events=print")
 
-    def told(event: Event) -> None:
+    def listen(event: Event) -> None:
         try:
             listener(event)
         except Exception as cause:
@@ -94,65 +144,13 @@ def _heard(listener: EventSink) -> EventSink:
                 hint="catch the exception in it",
             ) from cause
 
-    return told
+    return listen
 
 
-def refuse_gaps(engine: Engine, plan: Plan) -> None:
-    """Raise the first thing that the engine cannot do, before anything runs."""
-    for gap in engine.gaps(plan):
-        raise NotSupported(
-            f"the {engine.name} engine cannot do this: {gap.reason}",
-            step=gap.step,
-            where=plan[gap.step].where,
-            hint=gap.instead,
-        )
-
-
-def wait(run: Run) -> RunResult:
-    """Wait for the end; Ctrl-C stops the run before it goes on up."""
-    try:
-        return run.wait()
-    except KeyboardInterrupt:
-        run.stop()
-        raise
-
-
-def collect(
-    plan: Plan, wanted: Sequence[tuple[Ref, ...]], engine: str | Engine, options: Mapping[str, Any]
-) -> tuple[pa.Table, ...]:
-    """Run a plan and give the collected ports as tables; a merged pipe is its feeds one after the other."""
-    for name in options:
-        if name not in _COLLECT_OPTIONS:
-            names = nearest_first(name, _COLLECT_OPTIONS)
-            raise EngineError(
-                f"collect has no option {name}=",
-                where=find_call_site(),
-                detail=f"it takes {', '.join(names)}",
-                hint=f"did you mean {names[0]}=?",
-            )
-    clock, events = options.get("clock"), options.get("events")
-    asked = options_for(
-        master=options.get("master"),
-        checkpoint=None,
-        until=options.get("until"),
-        drain=options.get("drain", True),
-        options=options.get("options"),
-    )
-    result = wait(start(plan, engine, asked, clock=clock, events=events))
-    return tuple(pa.concat_tables([result.collected[ref] for ref in feeds]) for feeds in wanted)
-
-
-def to_spark(plan: Plan, feeds: Sequence[Ref], session: object) -> Any:
-    """The rows of a pipe as a DataFrame; only the Spark engine can."""
-    engine: Any = engine_named("spark")
-    refuse_gaps(engine, plan)
-    return engine.to_spark(plan, feeds, session)
-
-
-def _need_names(plan: Plan) -> None:
+def _require_names(plan: Plan) -> None:
     for step in plan:
-        keeps = step.op.stateful or isinstance(step.op, Windows | Process) or step.op.kind == JOIN
-        if keeps and step.op.name is None:
+        keeps_state = step.op.stateful or isinstance(step.op, Windows | Process) or step.op.kind == JOIN
+        if keeps_state and step.op.name is None:
             raise CheckpointError(
                 f'step "{step.name}" keeps state and was not named',
                 step=step.name,

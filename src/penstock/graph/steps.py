@@ -1,4 +1,7 @@
-"""Name the place: every error that leaves a verb says which step and which line of the user's it is about."""
+"""The steps of a graph under construction: named, routed, and typed by what flows out of them.
+
+Every error that leaves here says which step it is about, and which line of the user's.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from penstock.plan.plan import Input, Ref, Step
 
 
 @contextmanager
-def placed(step: str | None, where: Where | None) -> Iterator[None]:
+def locate_errors(step: str | None, where: Where | None) -> Iterator[None]:
     """Fill in step and line of an error on its way out, unless it already knows better."""
     try:
         yield
@@ -24,8 +27,6 @@ def placed(step: str | None, where: Where | None) -> Iterator[None]:
         error.at(step, where)
         raise
 
-
-# The steps of a graph under construction: names them, places them, and types what flows out of them.
 
 # Two threads that build one graph must not find the same fresh name. One lock for all graphs, and not one
 # each: a lock cannot be copied, and a graph can.
@@ -50,7 +51,7 @@ class Steps:
         inputs: tuple[Input, ...],
         fuse: bool | None = None,
     ) -> str:
-        """Make an operator, check it against its inputs, and keep it as a step; gives the step's name.
+        """Make an operator, check it against its inputs, and keep it as a step; returns the step's name.
 
         `fuse` None leaves fusing to the graph's own setting and the rules.
         """
@@ -68,7 +69,7 @@ class Steps:
         where: Where | None,
     ) -> str:
         label = self._fresh(stem) if name is None else name
-        with placed(str(label), where):
+        with locate_errors(str(label), where):
             if not isinstance(label, str) or not label.strip() or not label.isprintable():
                 raise GraphError(f"{label!r} cannot name a step", hint='use a plain text: name="views"')
             if label in self._steps:
@@ -78,16 +79,16 @@ class Steps:
                     hint="give one of them another name=",
                 )
             op = make()
-            inputs = _rekeyed(op, inputs)
-            streams = {given.port: given.stream for given in inputs}
+            inputs = _apply_own_key(op, inputs)
+            streams = {fed.port: fed.stream for fed in inputs}
             outputs = op.outputs(streams)
             up = inputs[0].stream if inputs else next(iter(outputs.values()))
             at = self.placement(inputs[0].feeds) if inputs else Placement(Degree(1, 1))
-            if len([given for given in inputs if not given.control]) > 1:
+            if len([fed for fed in inputs if not fed.control]) > 1:
                 at = replace(at, merged=True)
             routing, degree = route(op, up, at)
             fused = (self._fuse if fuse is None else fuse) and may_fuse(op, routing, degree, at)
-            apart = op.dedicated or any(self._is_dedicated(given) for given in inputs)
+            apart = op.dedicated or any(self._is_dedicated(fed) for fed in inputs)
         if name is None:
             self._used[stem] = self._used.get(stem, 0) + 1
         self._steps[label] = Step(label, op, inputs, outputs, degree, routing, fused and not apart, where)
@@ -95,9 +96,9 @@ class Steps:
         self._after[label] = placement_after(up, first, at, routing, degree)
         return label
 
-    def _is_dedicated(self, given: Input) -> bool:
+    def _is_dedicated(self, fed: Input) -> bool:
         """Whether rows come from a step with a thread of its own, which does nobody else's work."""
-        return any(self._steps[ref.step].op.dedicated for ref in given.feeds)
+        return any(self._steps[ref.step].op.dedicated for ref in fed.feeds)
 
     def feed_back(self, target: str, port: str, feeds: tuple[Ref, ...], stream: Stream) -> None:
         """Close a loop: feed a control port of an earlier step."""
@@ -112,7 +113,7 @@ class Steps:
                 detail=f"only a control port can, since its rows push nothing; it has {able}",
                 hint='declare it in the operator: control = ("limit",)',
             )
-        fed = next((given for given in step.inputs if given.port == port), None)
+        fed = next((old for old in step.inputs if old.port == port), None)
         if fed is not None and not fed.stream.schema.equals(stream.schema):
             raise SchemaError(
                 f'port "{port}" of step "{target}" is fed rows of other columns already',
@@ -120,7 +121,7 @@ class Steps:
                 detail=f"it has {', '.join(fed.stream.columns)}, and would get {', '.join(stream.columns)}",
                 hint="bring both into one form first: .select(...)",
             )
-        others = tuple(given for given in step.inputs if given is not fed)
+        others = tuple(other for other in step.inputs if other is not fed)
         together = (*fed.feeds, *feeds) if fed is not None else feeds
         added = Input(port, tuple(dict.fromkeys(together)), stream, control=True)
         self._steps[target] = replace(step, inputs=(*others, added))
@@ -167,7 +168,7 @@ def _control_ports(op: Op) -> tuple[str, ...]:
     return tuple(getattr(getattr(op, "operator", None), "control", ()))
 
 
-def _rekeyed(op: Op, inputs: tuple[Input, ...]) -> tuple[Input, ...]:
+def _apply_own_key(op: Op, inputs: tuple[Input, ...]) -> tuple[Input, ...]:
     """An operator object may bring its own key: `Map(fn, state=list, key="user")`."""
     if op.key is None or not inputs:
         return inputs

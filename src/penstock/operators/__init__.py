@@ -5,24 +5,25 @@ from typing import TYPE_CHECKING
 from penstock.lazy import defer
 
 if TYPE_CHECKING:
-    from penstock.operators.accumulator import Accumulator as Accumulator
+    from penstock.operators.accumulate import Accumulate as Accumulate
+    from penstock.operators.columns import Select as Select
+    from penstock.operators.columns import WithColumns as WithColumns
     from penstock.operators.filter import Filter as Filter
     from penstock.operators.flat_map import FlatMap as FlatMap
     from penstock.operators.map import Map as Map
-    from penstock.operators.map import Select as Select
     from penstock.operators.op import Degree as Degree
     from penstock.operators.op import OnError as OnError
     from penstock.operators.op import Op as Op
     from penstock.operators.op import Routing as Routing
-    from penstock.operators.process import Operator as Operator
     from penstock.operators.process import Process as Process
+    from penstock.operators.process import ProcessOperator as ProcessOperator
     from penstock.operators.sink import Sink as Sink
     from penstock.operators.source import Source as Source
     from penstock.operators.split import Relay as Relay
     from penstock.operators.split import Split as Split
-    from penstock.operators.static_join import StaticJoin as StaticJoin
     from penstock.operators.stream import Stream as Stream
-    from penstock.operators.window_join import WindowJoin as WindowJoin
+    from penstock.operators.stream_join import StreamJoin as StreamJoin
+    from penstock.operators.table_join import TableJoin as TableJoin
     from penstock.operators.windows import KeyedWindows as KeyedWindows
     from penstock.operators.windows import MapReduceWindows as MapReduceWindows
     from penstock.operators.windows import PanedWindows as PanedWindows
@@ -32,18 +33,19 @@ else:
     defer(
         __name__,
         {
-            "penstock.operators.accumulator": "Accumulator",
+            "penstock.operators.accumulate": "Accumulate",
             "penstock.operators.filter": "Filter",
             "penstock.operators.flat_map": "FlatMap",
-            "penstock.operators.map": "Map Select",
+            "penstock.operators.map": "Map",
+            "penstock.operators.columns": "Select WithColumns",
             "penstock.operators.op": "Degree OnError Op Routing",
-            "penstock.operators.process": "Operator Process",
+            "penstock.operators.process": "ProcessOperator Process",
             "penstock.operators.sink": "Sink",
             "penstock.operators.source": "Source",
             "penstock.operators.split": "Relay Split",
-            "penstock.operators.static_join": "StaticJoin",
+            "penstock.operators.table_join": "TableJoin",
             "penstock.operators.stream": "Stream",
-            "penstock.operators.window_join": "WindowJoin",
+            "penstock.operators.stream_join": "StreamJoin",
             "penstock.operators.windows": (
                 "KeyedWindows MapReduceWindows PanedWindows ParallelWindows Windows"
             ),

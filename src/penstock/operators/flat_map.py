@@ -9,8 +9,16 @@ import pyarrow as pa
 
 from penstock.errors import FunctionError, SchemaError
 from penstock.frozen import dataclass
-from penstock.operators.function import Expressions, Function, keep_key, late_port, need_key, need_schema
-from penstock.operators.map import as_function
+from penstock.operators.function import (
+    Expressions,
+    Function,
+    as_expressions,
+    as_function,
+    keep_key,
+    late_port,
+    need_key,
+    need_schema,
+)
 from penstock.operators.op import IN, OUT, Op
 from penstock.operators.stream import Stream, with_columns
 
@@ -31,12 +39,22 @@ class FlatMap(Op):
 
     def __post_init__(self) -> None:
         Op.__post_init__(self)
-        function = as_function(self.function, self.schema, "flat_map", each=True)
-        if isinstance(function, Expressions) and len(function.columns) != 1:
-            raise FunctionError(
-                "flat_map takes one list column at a time",
-                hint="write two flat_maps, or a function that gives rows",
-            )
+        function: Function
+        if isinstance(self.function, Mapping):
+            function = as_expressions(self.function.items(), "flat_map")
+            if self.schema is not None:
+                raise FunctionError(
+                    "flat_map is given schema= and nothing to declare with it",
+                    detail="an expression has a type of its own",
+                    hint='leave schema= out; for a column of that name: .flat_map({"schema": ...})',
+                )
+            if len(function.columns) != 1:
+                raise FunctionError(
+                    "flat_map takes one list column at a time",
+                    hint="write two flat_maps, or a function that gives rows",
+                )
+        else:
+            function = as_function(self.function, self.schema, "flat_map", each=True)
         object.__setattr__(self, "function", function)
 
     @property

@@ -21,7 +21,7 @@ from penstock.expr import Expr, type_of
 from penstock.expr.schema import parse_schema
 from penstock.frozen import dataclass
 from penstock.operators.op import LATE
-from penstock.operators.stream import Stream, with_columns
+from penstock.operators.stream import Stream
 
 Held = TypeVar("Held")
 
@@ -36,7 +36,7 @@ def need_call(fn: Callable[..., Any], *arguments: str) -> None:
         raise FunctionError(
             f"{name_of(fn)} is async, and rows do not wait for it",
             where=find_definition(fn),
-            hint=f"write a plain function, def {call}; ps.Operator has a loop that may wait",
+            hint=f"write a plain function, def {call}; ps.ProcessOperator has a loop that may wait",
         )
     try:
         signature = inspect.signature(fn)
@@ -81,8 +81,13 @@ class Expressions:
 
     columns: tuple[tuple[str, Expr], ...]
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the new columns, in order."""
+        return tuple(name for name, _ in self.columns)
+
     def types(self, schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
-        """The new columns and their types."""
+        """Returns the new columns and their types."""
         return [(name, type_of(expr, schema)) for name, expr in self.columns]
 
     def __str__(self) -> str:
@@ -169,7 +174,7 @@ def check_compile(compile: object, function: Function | Expr, state: object, ver
     if not isinstance(compile, bool):
         raise FunctionError(
             f"compile={compile!r:.80} is not True or False",
-            hint=f'for a column of that name: .{verb}({{"compile": ...}})',
+            hint="leave compile= out, or write compile=True",
         )
     if compile and (state is not None or not isinstance(function, RowFunction)):
         told = "a function with state" if state is not None else str(function)
@@ -196,28 +201,48 @@ def keep_key(up: Stream, changed: Iterable[str], schema: pa.Schema) -> Stream:
     return down.unkeyed() if set(changed) & set(up.key) else down
 
 
-def expressions(columns: Mapping[str, object], verb: str) -> Expressions:
-    """Checked expressions from `map(x=expr)`; plain values become literals."""
+def as_expressions(columns: Iterable[tuple[str, object]], verb: str) -> Expressions:
+    """Returns checked expressions from names and values; plain values become literals."""
     from penstock.expr import lit
 
-    if not columns:
-        raise FunctionError(
-            f"{verb} has nothing to do", hint=f'give a function or columns: {verb}(total=col("a") * 2)'
-        )
-    for name, value in columns.items():
+    named = tuple(columns)
+    if not named:
+        raise FunctionError(f"{verb} names no column", hint=f'give some: .{verb}(total=col("a") * 2)')
+    for name, value in named:
         if callable(value) and not isinstance(value, Expr):
             raise FunctionError(
                 f"column {name!r} is given a function, and only expressions make single columns",
                 where=find_definition(value),
-                hint=f"return whole rows: {verb}(fn, schema=...)",
+                hint="return whole rows: .map(fn, schema=...)",
             )
-    return Expressions(tuple((n, v if isinstance(v, Expr) else lit(v)) for n, v in columns.items()))
+    return Expressions(tuple((name, v if isinstance(v, Expr) else lit(v)) for name, v in named))
 
 
-def widened(up: Stream, function: Expressions) -> Stream:
-    """The stream with the expressions' columns added or replaced."""
-    schema = with_columns(up.schema, function.types(up.schema))
-    return keep_key(up, (name for name, _ in function.columns), schema)
+def as_function(
+    function: object, schema: object, verb: str, *, each: bool = False
+) -> BatchFunction | RowFunction:
+    """Returns what a step is given as a row function or a batch function, with its schema.
+
+    `each=True`: the function gives an iterable of rows.
+    """
+    if function is None:
+        raise FunctionError(f"{verb} has nothing to do", hint=f"give a function: .{verb}(fn, schema=...)")
+    if isinstance(function, Expr | Mapping | Expressions):
+        raise FunctionError(
+            f"{verb} takes a function, and got {function if isinstance(function, Expr) else 'columns'}",
+            hint=f"for expressions: .with_columns(total={function if isinstance(function, Expr) else '...'})",
+        )
+    if isinstance(function, BatchFunction | RowFunction):
+        if schema is None:
+            return function
+        if isinstance(function, BatchFunction) and function.schema is None:
+            return batch(function.call, schema=schema)
+        raise FunctionError(
+            f"{verb} is given schema= and nothing to declare with it",
+            detail="ps.batch(fn, schema=...) declares its own",
+            hint="leave schema= out",
+        )
+    return row_function(function, schema=schema, each=each)
 
 
 def _annotated(fn: Callable[..., Any], *, each: bool) -> pa.Schema | None:

@@ -7,7 +7,6 @@ rows, takes them, and pushes rows, in the order that suits it. Waiting suspends;
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
-from enum import Enum
 from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
@@ -18,18 +17,6 @@ from penstock.frozen import dataclass
 from penstock.operators.op import OUT, OnError, Op, Routing
 from penstock.operators.row import Row
 from penstock.operators.stream import Stream
-
-
-class Availability(Enum):
-    """What a wait came back with."""
-
-    DONE = "done"
-    """The rows asked for are there."""
-    OVER = "over"
-    """They can no longer come: a port has closed with fewer."""
-
-
-DONE, OVER = Availability.DONE, Availability.OVER
 
 
 class InputPort(Protocol):
@@ -62,18 +49,18 @@ class Context(Protocol):
     inputs: Mapping[str, InputPort]
     outputs: Mapping[str, OutputPort]
 
-    async def wait_for_all(self, wanted: Mapping[str, int]) -> Availability:
-        """Wait until every port has so many rows, or one of them never will."""
+    async def wait_for_all(self, wanted: Mapping[str, int]) -> bool:
+        """Wait until every port has so many rows and give True; False when one of them never will."""
 
-    async def wait_for_any(self, wanted: Mapping[str, int]) -> Availability:
-        """Wait until some port has so many rows, or none of them ever will."""
+    async def wait_for_any(self, wanted: Mapping[str, int]) -> bool:
+        """Wait until some port has so many rows and give True; False when none of them ever will."""
 
     @property
     def shutdown_requested(self) -> bool:
         """Whether the run is being stopped: finish soon."""
 
 
-class Operator:
+class ProcessOperator:
     """Base of operators with a driver loop of their own.
 
     inputs   names of the input ports
@@ -102,9 +89,9 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Process(Op):
-    """Run an `Operator` of the user's as a step."""
+    """Run a `ProcessOperator` of the user's as a step."""
 
-    operator: Operator
+    operator: ProcessOperator
 
     kind: ClassVar[str] = "P"
     verb: ClassVar[str] = "process"
@@ -112,12 +99,14 @@ class Process(Op):
 
     def __post_init__(self) -> None:
         Op.__post_init__(self)
-        if not isinstance(self.operator, Operator):
+        if not isinstance(self.operator, ProcessOperator):
             hint = (
-                "give an object, not the class" if isinstance(self.operator, type) else "subclass ps.Operator"
+                "give an object, not the class"
+                if isinstance(self.operator, type)
+                else "subclass ps.ProcessOperator"
             )
             raise GraphError(f"{self.operator!r} is not an operator with its own loop", hint=hint)
-        if type(self.operator).process is Operator.process:
+        if type(self.operator).process is ProcessOperator.process:
             raise GraphError(
                 f"{type(self.operator).__name__} has no driver loop",
                 hint="write async def process(self, ctx)",

@@ -27,7 +27,7 @@ class IngestTime:
 
 
 @dataclass(frozen=True, slots=True)
-class Yielded:
+class WatermarkFromSource:
     """Watermarks are what the generator yields, and nothing else."""
 
 
@@ -36,12 +36,12 @@ def ingest_time() -> IngestTime:
     return IngestTime()
 
 
-def yielded() -> Yielded:
-    """Let the source's own `ps.Watermark(t)` be the only watermark: `watermark=ps.yielded()`."""
-    return Yielded()
+def source_watermark() -> WatermarkFromSource:
+    """Let the source's own `ps.Watermark(t)` be the only watermark: `watermark=ps.source_watermark()`."""
+    return WatermarkFromSource()
 
 
-WatermarkRule = Expr | Callable[[pa.RecordBatch], Any] | Yielded | None
+WatermarkRule = Expr | Callable[[pa.RecordBatch], Any] | WatermarkFromSource | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Source(Op):
     time_unit: str | None = None
     delay: Duration | None = None
     idle: Duration | None = None
-    watermark: str | Expr | Callable[[pa.RecordBatch], Any] | Yielded | None = None
+    watermark: str | Expr | Callable[[pa.RecordBatch], Any] | WatermarkFromSource | None = None
     max_future: Duration | None = None
 
     kind: ClassVar[str] = "SRC"
@@ -148,8 +148,10 @@ class Source(Op):
                     hint='delay="0 s" for sorted input, delay="2 s" for rows up to two seconds out of order',
                 )
             return None
-        if isinstance(self.watermark, Yielded):
-            raise TimeError("delay= and watermark=ps.yielded() contradict each other", hint="leave delay out")
+        if isinstance(self.watermark, WatermarkFromSource):
+            raise TimeError(
+                "delay= and watermark=ps.source_watermark() contradict each other", hint="leave delay out"
+            )
         return _optional(self.delay, type_, "delay")
 
     def _rule(self, schema: pa.Schema, type_: TimeType) -> WatermarkRule:
@@ -164,12 +166,12 @@ class Source(Op):
                     f"watermark {rule} is {found}, and time is {type_.type}",
                     hint="cast it to the type of time",
                 )
-        elif rule is not None and not isinstance(rule, Yielded) and not callable(rule):
+        elif rule is not None and not isinstance(rule, WatermarkFromSource) and not callable(rule):
             raise TimeError(
                 f"watermark={rule!r} is not a column, an expression or a function",
-                hint='use watermark="column", an expression, fn(batch), or ps.yielded()',
+                hint='use watermark="column", an expression, fn(batch), or ps.source_watermark()',
             )
-        elif rule is not None and not isinstance(rule, Yielded):
+        elif rule is not None and not isinstance(rule, WatermarkFromSource):
             need_call(rule, "batch")
         return rule
 

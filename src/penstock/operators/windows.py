@@ -13,17 +13,17 @@ from penstock.errors import GraphError, SchemaError, TimeError
 from penstock.frozen import dataclass
 from penstock.operators.aggregates import Aggregate
 from penstock.operators.choices.device import AUTO, check_device, device_refusal
-from penstock.operators.cuda import Cuda
 from penstock.operators.function import RowFunction, need_call, need_schema, row_function
 from penstock.operators.op import IN, LATE, OUT, Op, Routing
 from penstock.operators.stream import Stream, columns, join_columns
-from penstock.operators.window import WindowSpec, not_too_long
+from penstock.operators.window_specs import WindowSpec, not_too_long
+from penstock.options import Cuda
 from penstock.timing.duration import Duration, micros, spell
 from penstock.timing.windows import CountWindow, Window
 
 
 @dataclass(frozen=True, slots=True)
-class ThisWindow:
+class WindowContext:
     """One window of one key.
 
     start, end  its bounds, as values of the time column

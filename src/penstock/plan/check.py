@@ -17,7 +17,7 @@ from penstock.operators.op import ERRORS, IN, JOIN, OUT, OnError, Op, Routing
 from penstock.operators.sink import Sink
 from penstock.operators.source import Source
 from penstock.operators.split import Relay, Split
-from penstock.operators.static_join import StaticJoin
+from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import FINAL, Windows
 from penstock.plan.plan import Input, Plan, Ref, Step
 
@@ -153,7 +153,7 @@ def _refuse_own_input(plan: Plan) -> None:
 def _reader(op: Op) -> Reader | None:
     if isinstance(op, Source):
         return op.reader
-    return op.table if isinstance(op, StaticJoin) else None
+    return op.table if isinstance(op, TableJoin) else None
 
 
 def _reached_by_early(name: str, plan: Plan) -> set[str]:

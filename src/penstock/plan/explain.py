@@ -14,10 +14,10 @@ import pyarrow as pa
 from penstock.expr import Expr
 from penstock.expr.node import post_order
 from penstock.expr.nodes.functions import SparkSql
+from penstock.operators.columns import WithColumns
 from penstock.operators.filter import Filter
 from penstock.operators.flat_map import FlatMap
 from penstock.operators.function import Expressions
-from penstock.operators.map import Map, Select
 from penstock.operators.op import IN, OUT, Op
 from penstock.operators.source import Source
 from penstock.operators.split import Split
@@ -217,11 +217,11 @@ def _stream_dict(plan: Plan, ref: Ref, stream: Stream) -> dict[str, object]:
 def expressions_of(op: Op) -> Iterator[Expr]:
     """All expressions of an operator; none for those that take functions only."""
     match op:
-        case Map() | FlatMap():
+        case WithColumns():
+            yield from (expr for _, expr in op.how.columns)
+        case FlatMap():
             if isinstance(op.how, Expressions):
                 yield from (expr for _, expr in op.how.columns)
-        case Select():
-            yield from (expr for _, expr in op.columns)
         case Filter() | Split():
             if isinstance(op.how, Expr):
                 yield op.how

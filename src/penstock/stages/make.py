@@ -12,15 +12,16 @@ from typing import Protocol
 
 from penstock.errors import NotSupported
 from penstock.expr import Expr
-from penstock.operators.accumulator import Accumulator
+from penstock.operators.accumulate import Accumulate
+from penstock.operators.columns import WithColumns
 from penstock.operators.filter import Filter
 from penstock.operators.flat_map import FlatMap
 from penstock.operators.function import BatchFunction, Expressions
-from penstock.operators.map import Map, Select
+from penstock.operators.map import Map
 from penstock.operators.op import Op
 from penstock.operators.split import Relay, Split
-from penstock.operators.static_join import StaticJoin
 from penstock.operators.stream import Stream
+from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import Windows
 from penstock.stages.stage import Site, Stage
 
@@ -62,14 +63,12 @@ def _build(op: Op, up: Stream, site: Site) -> Stage:
 
 @_build.register(Map)
 def _map(op: Map, up: Stream, site: Site) -> Stage:
-    from penstock.stages.map import BatchMap, ExpressionMap, RowMap
+    from penstock.stages.map import BatchMap, RowMap
 
     if op.state is not None:
         from penstock.stages.state.operators import StateMap
 
         return StateMap(op, up, site)
-    if isinstance(op.how, Expressions):
-        return ExpressionMap(op, up, site)
     return BatchMap(op, up, site) if isinstance(op.how, BatchFunction) else RowMap(op, up, site)
 
 
@@ -119,22 +118,22 @@ def _relay(op: Relay, up: Stream, site: Site) -> Stage:
     return RelayStage(up, site)
 
 
-@_build.register(Select)
-def _select(op: Select, up: Stream, site: Site) -> Stage:
+@_build.register(WithColumns)
+def _with_columns(op: WithColumns, up: Stream, site: Site) -> Stage:
     from penstock.stages.map import ExpressionMap
 
     return ExpressionMap(op, up, site)
 
 
-@_build.register(StaticJoin)
-def _join_table(op: StaticJoin, up: Stream, site: Site) -> Stage:
+@_build.register(TableJoin)
+def _join_table(op: TableJoin, up: Stream, site: Site) -> Stage:
     from penstock.stages.table_join import TableJoinStage
 
     return TableJoinStage(op, up, site)
 
 
-@_build.register(Accumulator)
-def _accumulate(op: Accumulator, up: Stream, site: Site) -> Stage:
+@_build.register(Accumulate)
+def _accumulate(op: Accumulate, up: Stream, site: Site) -> Stage:
     from penstock.stages.state.operators import AccumulateStage
 
     return AccumulateStage(op, up, site)

@@ -1,11 +1,12 @@
-"""Map and select: one row out for every row in, at the same time and place."""
+"""Map, with_columns and select: one row out for every row in, at the same time and place."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from penstock.operators.function import BatchFunction, Expressions, RowFunction, own_copy
-from penstock.operators.map import Map, Select
+from penstock.operators.columns import WithColumns
+from penstock.operators.function import BatchFunction, RowFunction, own_copy
+from penstock.operators.map import Map
 from penstock.operators.op import ERRORS, IN, OUT
 from penstock.operators.stream import Stream
 from penstock.stages.expressions import ExpressionEvaluator
@@ -21,14 +22,12 @@ from penstock.stages.stateless import Outputs, RowStep, StatelessStage, expressi
 class ExpressionMap(StatelessStage):
     """Columns added, replaced or selected by expressions."""
 
-    def __init__(self, op: Map | Select, up: Stream, site: Site) -> None:
+    def __init__(self, op: WithColumns, up: Stream, site: Site) -> None:
         super().__init__(up, site)
-        function = Expressions(op.columns) if isinstance(op, Select) else op.how
-        assert isinstance(function, Expressions), "other functions have stages of their own"
-        self._function = function
+        self._function = op.how
         self._down = op.outputs({IN: up})[OUT].schema
         self._computing = ExpressionEvaluator(
-            [expr for _, expr in function.columns], up.schema, f"expression {function}"
+            [expr for _, expr in op.how.columns], up.schema, f"expression {op.how}"
         )
         self._errors = RowErrors(site, op.on_error, up.schema, self._computing.error_context)
 

@@ -22,7 +22,7 @@ from penstock.expr.values import to_numpy
 from penstock.frozen import dataclass
 from penstock.operators.function import own_copy
 from penstock.operators.op import ERRORS, OUT
-from penstock.operators.source import Source, SourceTime, Yielded
+from penstock.operators.source import Source, SourceTime, WatermarkFromSource
 from penstock.stages.expressions import ExpressionEvaluator
 from penstock.stages.functions.errors import ErrorContext, RowErrors
 from penstock.stages.rows.batch import Batch, Ints, Mask
@@ -63,7 +63,7 @@ class WatermarkFunction:
 
     def __init__(self, time: SourceTime) -> None:
         rule = time.rule
-        self._time, self._rule = time, None if isinstance(rule, Expr | Yielded) else rule
+        self._time, self._rule = time, None if isinstance(rule, Expr | WatermarkFromSource) else rule
         self._call = None if self._rule is None else own_copy(self._rule)
 
     @property
@@ -252,7 +252,7 @@ class SourceStage:
         self._watermark = SourceWatermark(self._time.delay if self._time else None)
         self._by_row = WatermarkExpression(self._time, self._schema) if self._time else None
         self._by_batch = WatermarkFunction(self._time) if self._time else None
-        self._looks = self._time is not None and not isinstance(self._time.rule, Yielded | None)
+        self._looks = self._time is not None and not isinstance(self._time.rule, WatermarkFromSource | None)
         self._told = op.outputs({}).get(ERRORS)
         self._errors = RowErrors(site, op.on_error, self._schema, self._error_context)
         self._raw = self._schema if "raw" in self._schema.names else self._schema.append(_RAW)

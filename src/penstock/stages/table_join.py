@@ -1,4 +1,4 @@
-"""StaticJoin: look every row up in a table that is read once, before anything else.
+"""TableJoin: look every row up in a table that is read once, before anything else.
 
 The table's keys get slots, as the keys of windows do, so that both sides agree on what is equal: NaN matches
 NaN, -0.0 matches 0.0. Null matches nothing. A batch is looked up column by column; whole numbers that lie
@@ -16,8 +16,8 @@ import pyarrow.types as kind
 
 from penstock.expr.arrow.columnar_value import numbers_of
 from penstock.operators.op import IN, OUT
-from penstock.operators.static_join import StaticJoin
 from penstock.operators.stream import Stream
+from penstock.operators.table_join import TableJoin
 from penstock.stages.keys.columns import is_large
 from penstock.stages.keys.index import TextIndex
 from penstock.stages.keys.slots import KeySlots
@@ -36,7 +36,7 @@ class TableJoinStage(StatelessStage):
     table  the table, if the engine has read it already; None to read it here
     """
 
-    def __init__(self, op: StaticJoin, up: Stream, site: Site, *, table: pa.Table | None = None) -> None:
+    def __init__(self, op: TableJoin, up: Stream, site: Site, *, table: pa.Table | None = None) -> None:
         super().__init__(up, site)
         self._names, self._inner = op.columns, op.how == "inner"
         self._down = op.outputs({IN: up})[OUT].schema

@@ -8,11 +8,10 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from penstock.clock import Clock, ManualClock
-from penstock.engines.protocol import Engine, RunOptions, RunResult
-from penstock.events import ignore_event
+from penstock.engines.protocol import Engine, RunResult
 from penstock.expr import to_plain
 from penstock.graph.pipegraph import PipeGraph
-from penstock.graph.run import engine_named, start, wait
+from penstock.graph.run import resolve_engine, start, wait
 from penstock.operators.windows import Windows
 from penstock.options import LocalOptions
 from penstock.plan.plan import Plan, Ref
@@ -155,11 +154,11 @@ def _collecting(graph: PipeGraph) -> Plan:
 def _run(plan: Plan, engine: str | Engine, clock: Clock) -> RunResult:
     # In process, several sources go their own pace unless told to go in rounds, as the others do.
     options = LocalOptions(deterministic=True) if _name(engine) == "local" else None
-    return wait(start(plan, engine, RunOptions(engine=options), clock=clock, events=ignore_event))
+    return wait(start(plan, engine, {"options": options, "clock": clock}))
 
 
 def _name(engine: str | Engine) -> str:
-    return engine_named(engine).name
+    return resolve_engine(engine).name
 
 
 def _approximate(plan: Plan, ref: Ref) -> list[str]:

@@ -17,8 +17,8 @@ from penstock.errors import EngineError, GraphError, RowFailure, TimeError, near
 from penstock.events import EventSink, ignore_event
 from penstock.expr import from_python
 from penstock.graph.multipipe import MultiPipe
-from penstock.graph.run import engine_named, refuse_gaps
-from penstock.graph.steps import placed
+from penstock.graph.run import refuse_gaps, resolve_engine
+from penstock.graph.steps import locate_errors
 from penstock.operators.op import ERRORS, LATE
 from penstock.operators.source import Source
 from penstock.plan.plan import Ref
@@ -59,7 +59,7 @@ class Harness:
         self.clock: Clock = clock or ManualClock()
         self._pipe = pipe
         self._plan = pipe.graph.plan(pipe, *_sides(pipe))
-        chosen = engine_named(engine)
+        chosen = resolve_engine(engine)
         refuse_gaps(chosen, self._plan)
         self._harness: EngineHarness = chosen.open_harness(
             self._plan, clock=self.clock, events=events, options=RunOptions()
@@ -128,7 +128,7 @@ class Harness:
         assert isinstance(op, Source), "sources are steps with a Source"
         # What is no iterable of rows, one row for instance, is given on as it is, and refused by name.
         listed = list(rows) if isinstance(rows, Iterable) and not isinstance(rows, Mapping | str) else rows
-        with placed(name, find_call_site()):
+        with locate_errors(name, find_call_site()):
             reader = read.batches([listed], schema=op.reader.schema)  # type: ignore[list-item]  # see above
         return next(iter(reader.batches()))
 

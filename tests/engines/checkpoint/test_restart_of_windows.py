@@ -58,7 +58,7 @@ KINDS = {"tumbling": ps.tumbling("8 s"), "sliding": ps.sliding("8 s", every="3 s
 
 
 def graph_of(
-    folder: Path, make: str, kind: str, degree: int, *, key: bool = False, pattern: str = "auto"
+    folder: Path, make: str, kind: str, degree: int, *, key: bool = False, pattern: Any = "auto"
 ) -> ps.PipeGraph:
     """Windows in so many replicas."""
     graph = ps.PipeGraph("windows")

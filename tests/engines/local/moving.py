@@ -87,18 +87,18 @@ def followed(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
     fresh = pipe.key_by("key").filter(
         lambda row, seen: not is_first(row, seen), state=dict, parallelism=degree, name="moved"
     )
-    doubled = fresh.map(value=col("value") * 2, parallelism=degree)
+    doubled = fresh.with_columns(value=col("value") * 2, parallelism=degree)
     found = doubled.window(ps.tumbling(6), parallelism=degree, name="followed")
     return found.aggregate(value=ps.count(), least=ps.min("value"))
 
 
 def after_replicas(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
     """Behind replicas that have their turn, and come and go too, and before another keyed step of its own."""
-    turns = pipe.map(value=col("value").fill_null(1), parallelism=degree, name="turns")
+    turns = pipe.with_columns(value=col("value").fill_null(1), parallelism=degree, name="turns")
     some = turns.key_by("key").accumulate(
         add_up, 0, schema={"value": "int64"}, parallelism=degree, name="moved"
     )
-    thirds = some.map(third=col("value") % 3, parallelism=2)
+    thirds = some.with_columns(third=col("value") % 3, parallelism=2)
     return (
         thirds.key_by("third")
         .window(ps.tumbling(8), parallelism=degree, name="behind")

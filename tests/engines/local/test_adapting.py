@@ -30,7 +30,7 @@ def plan_of(n: int, seen: Any) -> tuple[Any, Ref]:
     twice = thirds.flat_map(
         lambda row: [{"v": row.v}] * (row.v % 2 + 1), schema={"v": "int64"}, parallelism=(1, 8), name="twice"
     )
-    last = twice.map(v=col("v") + 0, parallelism=1, name="last")
+    last = twice.with_columns(v=col("v") + 0, parallelism=1, name="last")
     ref = last.feeds[0]
     return graph.plan(last), ref
 
@@ -92,8 +92,8 @@ def test_order_stays_where_replicas_are_fed_by_those_of_a_step_with_other_limits
     graph = ps.PipeGraph("limits", chaining=False)
     rows = graph.source(ps.read.batches([[{"v": i}] for i in range(60)], schema={"v": "int64"}), name="rows")
     odd = rows.filter(col("v") % 2 == 1, parallelism=before, name="odd")
-    more = odd.map(v=col("v") + 1, parallelism=behind, name="more")
-    last = more.map(v=col("v") - 1, parallelism=1, name="last")
+    more = odd.with_columns(v=col("v") + 1, parallelism=behind, name="more")
+    last = more.with_columns(v=col("v") - 1, parallelism=1, name="last")
     asked = Settings(cores=4, elastic=ps.Elastic())
     run = build_runtime(graph.plan(last), asked, RunOptions(), clock=WallClock(), events=ignore_event)
     run.dispatcher.begin(run.graph.tasks)

@@ -53,7 +53,7 @@ def graph_of(
     sums = windows.aggregate(**AGGREGATES)
     sums.sink(write("sums"), name="sums")
     sums.late.sink(write("late"), name="late")
-    kept.map(v=col("value") + 1, name="more").sink(write("more"), name="more out")
+    kept.with_columns(v=col("value") + 1, name="more").sink(write("more"), name="more out")
     totals = sums.key_by("n").window(ps.tumbling(12), parallelism=2, name="again").aggregate(s=ps.sum("s"))
     totals.sink(write("totals"), name="totals")
     return graph

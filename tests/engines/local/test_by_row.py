@@ -130,7 +130,7 @@ def add(pipe: Any, kind: str, name: str, policy: str) -> Any:
         case "positive":
             return pipe.filter(col("value") > 0, on_error=policy, name=name)
         case "divided":
-            return pipe.map(value=10 // col("value"), text=col("text"), on_error=policy, name=name)
+            return pipe.with_columns(value=10 // col("value"), text=col("text"), on_error=policy, name=name)
         case "chosen":
             longer = ps.concat(col("text"), ps.lit("ß"))
             return pipe.select(time=col("time"), text=longer, value=col("value"), key=col("key"), name=name)
@@ -157,7 +157,7 @@ def end(program: Program, pipe: Any, tail: str, policy: str, *, timed: bool) -> 
 
 
 def program_of(
-    source: Any, steps: list[str], tail: str, policy: str, *, timed: bool, chaining: bool
+    source: Any, steps: list[str], tail: str, policy: Any, *, timed: bool, chaining: bool
 ) -> Program:
     program = Program(ps.PipeGraph("rows", chaining=chaining))
     when: dict[str, Any] = {"time": "time", "time_unit": "s", "delay": "3 s"} if timed else {}

@@ -29,7 +29,7 @@ def test_it_says_what_is_fused_what_is_replicated_and_what_the_gil_holds() -> No
     graph = ps.PipeGraph("views")
     reader = ps.read.rows([], schema={"t": "int64", "k": "string", "v": "int64"})
     rows = graph.source(reader, time="t", time_unit="s", delay="0 s", name="rows")
-    kept = rows.filter(col("v") > 0, name="kept").map(v=col("v") * 2, name="doubled")
+    kept = rows.filter(col("v") > 0, name="kept").with_columns(v=col("v") * 2, name="doubled")
     sums = kept.key_by("k").window(ps.tumbling("10 s"), name="sums", parallelism=3).aggregate(s=ps.sum("v"))
     sums.map(shout, schema={"k": "string"}, name="loud", parallelism=2).sink(ps.write.memory(), name="out")
     lines = lines_of(graph)
@@ -69,12 +69,12 @@ def pipelined(degree: Any) -> ps.PipeGraph:
     reader = ps.read.rows([], schema={"t": "int64", "k": "string", "v": "int64"})
     rows = graph.source(reader, time="t", time_unit="s", delay="0 s", name="rows")
     kept = rows.filter(col("v") > 0, name="kept", parallelism=degree)
-    more = kept.map(v=col("v") + 1, name="more", parallelism=degree)
+    more = kept.with_columns(v=col("v") + 1, name="more", parallelism=degree)
     sums = (
         more.key_by("k").window(ps.tumbling("10 s"), name="sums", parallelism=degree).aggregate(v=ps.sum("v"))
     )
-    again = sums.map(v=col("v") * 2, name="again", parallelism=degree)
-    again.map(v=col("v") - 1, name="less", parallelism=3).sink(ps.write.memory(), name="out")
+    again = sums.with_columns(v=col("v") * 2, name="again", parallelism=degree)
+    again.with_columns(v=col("v") - 1, name="less", parallelism=3).sink(ps.write.memory(), name="out")
     return graph
 
 

@@ -84,7 +84,7 @@ def graph_of(clock: ManualClock, sink: Any, **options: Any) -> ps.PipeGraph:
         ps.read.batches(batches, schema={"t": "int64", "v": "int64"}), time="t", time_unit="s", delay="0 s"
     )
     kept = rows.filter(slowly, name="slowly")
-    kept.map(v=col("v") + 1, name="more").sink(sink, name="rows out")
+    kept.with_columns(v=col("v") + 1, name="more").sink(sink, name="rows out")
     kept.window(ps.tumbling("5 s"), name="sums").aggregate(s=ps.sum("v")).sink(
         ps.write.memory(), name="sums out"
     )
@@ -137,13 +137,13 @@ def test_time_is_told_for_every_step_and_adds_up_to_that_of_the_nodes() -> None:
     }
 
 
-class Adding(ps.Operator):
+class Adding(ps.ProcessOperator):
     """An own loop that works for a while on every row."""
 
     outputs: ClassVar[dict[str, Any]] = {"out": {"v": "int64"}}
 
     async def process(self, ctx: ps.Context) -> None:
-        while await ctx.wait_for_all({"in": 1}) is ps.DONE:
+        while await ctx.wait_for_all({"in": 1}):
             row: Any = ctx.inputs["in"].pop()
             await ctx.outputs["out"].push({"v": sum(range(row.v, 10_000))})
 

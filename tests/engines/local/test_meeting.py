@@ -32,7 +32,7 @@ def diamond(window: Any) -> tuple[ps.PipeGraph, Any, Any]:
     """A branch with a step and one without meet in front of windows."""
     graph = ps.PipeGraph("diamond")
     one, other = source(graph, 1).split(lambda row: row.v % 2, 2)
-    windows = one.map(v=col("v") + 1).merge(other).window(window)
+    windows = one.with_columns(v=col("v") + 1).merge(other).window(window)
     made = windows.aggregate(n=ps.count(), s=ps.sum("v"))
     return graph, made, made.late
 
@@ -75,7 +75,7 @@ def test_a_late_row_is_saved_by_one_that_comes_behind_it_in_its_round(on: str) -
     assert late.num_rows == 0
 
 
-class Counts(ps.Operator):
+class Counts(ps.ProcessOperator):
     """Says with every row how many have come back before it."""
 
     control = ("back",)
@@ -85,7 +85,7 @@ class Counts(ps.Operator):
         self.seen = 0
 
     async def process(self, ctx: ps.Context) -> None:
-        while await ctx.wait_for_all({"in": 1}) is ps.DONE:
+        while await ctx.wait_for_all({"in": 1}):
             row: Any = ctx.inputs["in"].pop()
             await ctx.outputs["out"].push({"v": row.v, "seen": self.seen})
 

@@ -25,7 +25,7 @@ from tests.graph.random_graphs import EVENTS
 Batches = list[list[dict[str, Any]]]
 
 
-def graph_of(batches: Batches, *, before: int, degree: int, pattern: str = "keyed") -> ps.PipeGraph:
+def graph_of(batches: Batches, *, before: int, degree: int, pattern: Any = "keyed") -> ps.PipeGraph:
     """Replicas that change places, then windows that mind them."""
     graph = ps.PipeGraph("numbered")
     rows = graph.source(

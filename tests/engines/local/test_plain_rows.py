@@ -48,7 +48,7 @@ def remembered(row: Any, state: list[int]) -> dict[str, Any]:
     return {**row, "value": len(state)}
 
 
-def graph_of(rows: list[dict[str, Any]], batch: int, policy: str, *, timed: bool) -> ps.PipeGraph:
+def graph_of(rows: list[dict[str, Any]], batch: int, policy: Any, *, timed: bool) -> ps.PipeGraph:
     """All steps that plain rows pass as such, and some that want columns."""
     graph = ps.PipeGraph("plain")
     when: dict[str, Any] = {"time": "time", "time_unit": "s", "delay": "5 s"} if timed else {}

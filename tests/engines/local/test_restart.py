@@ -56,7 +56,7 @@ def test_a_run_that_failed_at_any_point_goes_on_and_writes_every_row_once(tmp_pa
     assert points > 20
 
 
-def sums(folder: Path, degree: int, pattern: str = "keyed") -> ps.PipeGraph:
+def sums(folder: Path, degree: int, pattern: Any = "keyed") -> ps.PipeGraph:
     """Windows and state per key in a number of replicas."""
     graph = ps.PipeGraph("sums")
     batches = [[{"t": 3 * i + j, "k": (i + j) % 5, "v": i * j} for j in range(3)] for i in range(10)]
@@ -166,7 +166,7 @@ def test_a_failed_run_goes_on_where_the_last_snapshot_was(tmp_path: Path) -> Non
     assert Counter(lines) == Counter(f'{{"v":{i}}}' for i in range(20))
 
 
-class Loop(ps.Operator):
+class Loop(ps.ProcessOperator):
     """An own loop."""
 
     outputs: ClassVar[dict[str, Any]] = {"out": {"v": "int64"}}

@@ -45,7 +45,7 @@ def test_in_rounds_every_interleaving_gives_what_the_reference_gives(
     seed: int,
     queue_size: int,
     chaining: bool,
-    composition: str,
+    composition: Any,
 ) -> None:
     graph = graph_of(able("local", done), given_rows, chaining=chaining)
     options = ps.LocalOptions(deterministic=True, seed=seed, queue_size=queue_size, composition=composition)
@@ -77,7 +77,7 @@ def test_without_rounds_every_row_is_accounted_for(
     composition=st.sampled_from(["combined", "dedicated", "centralised"]),
 )
 def test_without_rounds_what_does_not_depend_on_time_is_what_the_reference_gives(
-    done: list[Choice], given_rows: list[Batches], seed: int, queue_size: int, composition: str
+    done: list[Choice], given_rows: list[Batches], seed: int, queue_size: int, composition: Any
 ) -> None:
     graph = graph_of([choice for choice in done if choice.what in TIMELESS], given_rows)
     options = ps.LocalOptions(seed=seed, queue_size=queue_size, composition=composition)

@@ -11,7 +11,6 @@ import pytest
 import penstock as ps
 from penstock import col
 
-DONE = ps.Availability.DONE
 WAYS: list[dict[str, Any]] = [
     {"deterministic": True, "seed": 1},
     {"seed": 2},
@@ -48,14 +47,14 @@ def no_threads_left() -> bool:
     return not [each for each in threading.enumerate() if each.name.startswith("penstock")]
 
 
-class Barrier(ps.Operator):
+class Barrier(ps.ProcessOperator):
     """One row of each input makes one row (C-Stream, Listing 2)."""
 
     inputs = ("a", "b")
     outputs: ClassVar[Mapping[str, Any]] = {"out": {"a": "int64", "b": "int64"}}
 
     async def process(self, ctx: ps.Context) -> None:
-        while await ctx.wait_for_all({"a": 1, "b": 1}) is DONE:
+        while await ctx.wait_for_all({"a": 1, "b": 1}):
             a, b = ctx.inputs["a"].pop(), ctx.inputs["b"].pop()
             await ctx.outputs["out"].push({"a": a["v"], "b": b["v"]})
 
@@ -78,7 +77,7 @@ def test_a_barrier_behind_unequal_branches_of_one_stream_does_not_hang(options: 
     graph, memory = ps.PipeGraph("diamond"), ps.write.memory()
     rows = numbers(graph, 60, 1)
     rare = rows.filter(col("v") % 10 == 9)
-    (pairs,) = graph.operator(Barrier(), inputs=[rows.map(v=col("v") + 0), rare])
+    (pairs,) = graph.operator(Barrier(), inputs=[rows.with_columns(v=col("v") + 0), rare])
     pairs.sink(memory)
     graph.run("local", options=options)
     assert [(row["a"], row["b"]) for row in memory.rows()] == [(i, 10 * i + 9) for i in range(6)]
@@ -89,7 +88,7 @@ def test_branches_that_meet_again_lose_and_double_nothing(options: ps.LocalOptio
     pipe = numbers(graph, 50)
     for _ in range(3):
         low, high = pipe.split(col("v") % 2, 2)
-        pipe = low.map(v=col("v") + 0).merge(high.map(v=col("v") + 0).filter(col("v") >= 0))
+        pipe = low.with_columns(v=col("v") + 0).merge(high.with_columns(v=col("v") + 0).filter(col("v") >= 0))
     pipe.sink(memory)
     graph.run("local", options=options)
     assert sorted(values(memory)) == list(range(50))
@@ -99,19 +98,19 @@ def test_batches_dealt_in_turn_to_replicas_come_back_in_order(options: ps.LocalO
     graph, memory = ps.PipeGraph("order", chaining=False), ps.write.memory()
     odd = numbers(graph, 90, 4).filter(col("v") % 3 != 0, parallelism=3)
     twice = odd.flat_map(lambda row: [{"v": row.v}] * (row.v % 2 + 1), schema={"v": "int64"}, parallelism=3)
-    twice.map(v=col("v") + 0, parallelism=1).sink(memory)
+    twice.with_columns(v=col("v") + 0, parallelism=1).sink(memory)
     graph.run("local", options=options)
     assert values(memory) == [v for v in range(90) if v % 3 for _ in range(v % 2 + 1)]
 
 
-class First(ps.Operator):
+class First(ps.ProcessOperator):
     """Gives the first rows only, then returns."""
 
     outputs: ClassVar[Mapping[str, Any]] = {"out": {"v": "int64"}}
 
     async def process(self, ctx: ps.Context) -> None:
         for _ in range(5):
-            if await ctx.wait_for_all({"in": 1}) is DONE:
+            if await ctx.wait_for_all({"in": 1}):
                 await ctx.outputs["out"].push(ctx.inputs["in"].pop())
 
 
@@ -119,13 +118,13 @@ def test_who_writes_to_an_operator_that_has_returned_goes_on(options: ps.LocalOp
     graph, first, all_rows = ps.PipeGraph("first"), ps.write.memory(), ps.write.memory()
     rows = numbers(graph, 100)
     rows.process(First(), name="first").sink(first)
-    rows.map(v=col("v") + 0).sink(all_rows)
+    rows.with_columns(v=col("v") + 0).sink(all_rows)
     told = graph.run("local", options=options).accounts["first"]
     assert (values(first), values(all_rows)) == (list(range(5)), list(range(100)))
     assert (told.rows_in, told.passed, told.unrouted) == (100, 5, 95)
 
 
-class Flood(ps.Operator):
+class Flood(ps.ProcessOperator):
     """Pushes much more than it takes."""
 
     outputs: ClassVar[Mapping[str, Any]] = {"out": {"v": "int64"}}
@@ -143,7 +142,7 @@ def test_an_operator_that_pushes_without_end_waits_for_room(options: ps.LocalOpt
     assert values(memory) == list(range(0, 5000, 2))
 
 
-class Asks(ps.Operator):
+class Asks(ps.ProcessOperator):
     """Asks for rows of a port again and again after it was told that they are over."""
 
     inputs = ("a", "b")
@@ -151,7 +150,7 @@ class Asks(ps.Operator):
 
     async def process(self, ctx: ps.Context) -> None:
         while True:
-            if await ctx.wait_for_all({"a": 1}) is DONE:
+            if await ctx.wait_for_all({"a": 1}):
                 await ctx.outputs["out"].push(ctx.inputs["a"].pop())
 
 
@@ -220,7 +219,7 @@ def test_until_and_stop_leave_nothing_half_way(options: ps.LocalOptions) -> None
 def test_a_run_stopped_at_any_time_accounts_for_every_row(options: ps.LocalOptions) -> None:
     graph, memory = ps.PipeGraph("stop"), ps.write.memory()
     pipes = [numbers(graph, 3000, 1, name=name) for name in "ab"]
-    pipes[0].merge(pipes[1]).map(v=col("v") + 0, name="m").sink(memory)
+    pipes[0].merge(pipes[1]).with_columns(v=col("v") + 0, name="m").sink(memory)
     heard: list[ps.events.Event] = []
     ready, held = threading.Event(), threading.Event()
 

@@ -193,7 +193,7 @@ def test_a_reader_may_wait_as_long_as_it_likes(batch: int) -> None:
         barrier.free.set()
 
 
-class NeverPops(ps.Operator):
+class NeverPops(ps.ProcessOperator):
     """Looks at its rows for ever, and takes none."""
 
     outputs: ClassVar[Mapping[str, Any]] = {"out": NUMBERS}

@@ -12,7 +12,7 @@ import pytest
 from penstock.errors import EngineError, FunctionError
 from penstock.expr import col
 from penstock.operators import aggregates as ps
-from penstock.operators.window import sliding, tumbling
+from penstock.operators.window_specs import sliding, tumbling
 from penstock.operators.windows import KeyedWindows
 from tests.support.plans import PlanBuilder, errors_port
 

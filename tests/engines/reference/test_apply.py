@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import FunctionError
-from penstock.operators.window import tumbling
+from penstock.operators.window_specs import tumbling
 from penstock.operators.windows import KeyedWindows
 from tests.support.plans import PlanBuilder, Rows
 

@@ -10,8 +10,8 @@ import pytest
 
 from penstock.errors import FunctionError
 from penstock.operators.aggregates import count
-from penstock.operators.window import tumbling
-from penstock.operators.window_join import WindowJoin, band, equal
+from penstock.operators.stream_join import StreamJoin, band, equal
+from penstock.operators.window_specs import tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.plan.plan import Ref
 from tests.support.plans import PlanBuilder, PlanRun, Rows
@@ -26,7 +26,7 @@ def join(left: list[Rows], right: list[Rows], delay: int = 0, **options: Any) ->
         options.setdefault("within", 5)
     a = builder.source(*left, schema=LEFT, delay=delay)
     b = builder.source(*right, schema=RIGHT, time="u", time_unit="us", delay=delay)
-    out = builder.add(WindowJoin(**{"on": "k", "name": "j", **options}), a, b)
+    out = builder.add(StreamJoin(**{"on": "k", "name": "j", **options}), a, b)
     ran = builder.run()
     assert ran.account(out).balanced
     return ran
@@ -109,7 +109,7 @@ def test_an_outer_row_leaves_when_no_partner_can_come_and_is_not_late_after_it()
     times = [10, 16, 30, 40]
     a = builder.source(*[[("l", time, 1)] for time in times], schema=LEFT)
     b = builder.source(*[[("r", time, 1)] for time in times], schema=RIGHT, time="u", time_unit="us", delay=0)
-    both = builder.add(WindowJoin(on="k", within=5, how="full"), a, b)
+    both = builder.add(StreamJoin(on="k", within=5, how="full"), a, b)
     out = builder.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), both)
     ran = builder.run()
     assert ran.account(out).late == 0
@@ -121,7 +121,7 @@ def test_pairs_of_a_join_by_window_are_not_late_in_a_window_after_it() -> None:
     builder = PlanBuilder()
     a = builder.source([("x", 9, 0)], [("a", 2, 1)], schema=LEFT)
     b = builder.source([("y", 9, 0)], [("a", 1, 1)], schema=RIGHT, time="u", time_unit="us", delay=0)
-    both = builder.add(WindowJoin(on="k", window=tumbling(10)), a, b)
+    both = builder.add(StreamJoin(on="k", window=tumbling(10)), a, b)
     out = builder.add(KeyedWindows(windows=tumbling(2), aggregates={"n": count()}), both)
     assert builder.run().rows(out) == [(2, 4, 1)]
 
@@ -135,7 +135,7 @@ def test_null_equals_nothing_and_nan_equals_nan() -> None:
     b = builder.source(
         [(value, 1) for value in (None, math.nan, 0.0)], schema=other, time="u", time_unit="us", delay=0
     )
-    out = builder.add(WindowJoin(on=equal("x", "y"), within=5), a, b)
+    out = builder.add(StreamJoin(on=equal("x", "y"), within=5), a, b)
     assert sorted(str(row[0]) for row in builder.run().rows(out)) == ["-0.0", "nan"]
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.operators.accumulator import Accumulator
+from penstock.operators.accumulate import Accumulate
 from penstock.operators.aggregates import collect, count
-from penstock.operators.window import count_window, session, sliding, tumbling
-from penstock.operators.window_join import WindowJoin, band
+from penstock.operators.stream_join import StreamJoin, band
+from penstock.operators.window_specs import count_window, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.plan.plan import Ref
 from tests.engines.reference.test_joins import LEFT, RIGHT
@@ -106,7 +106,7 @@ def test_keyed_state_sees_rows_in_order_and_accounts_for_all(
     given_rows: list[Any], places: list[int], delay: int
 ) -> None:
     builder = PlanBuilder()
-    op = Accumulator(function=lambda row, state: [*state, row.t], init=[], schema={"seen": "list<int64>"})
+    op = Accumulate(function=lambda row, state: [*state, row.t], init=[], schema={"seen": "list<int64>"})
     out = builder.add(op, builder.source(*cut(given_rows, places), delay=delay), key=("k",))
     ran = builder.run()
     assert ran.account(out).balanced
@@ -123,7 +123,7 @@ def test_a_join_gives_every_pair_once_however_the_sides_are_cut(
     a = builder.source(*cut(lefts, one), schema=LEFT, delay=100)
     b = builder.source(*cut(rights, other), schema=RIGHT, time="u", time_unit="us", delay=100)
     on = ["k", band("v", "w", width)]
-    out = builder.add(WindowJoin(on=on, within=(older, newer), how="full"), a, b)
+    out = builder.add(StreamJoin(on=on, within=(older, newer), how="full"), a, b)
     ran = builder.run()
     paired = [
         (x, y)
@@ -139,7 +139,7 @@ def test_a_join_gives_every_pair_once_however_the_sides_are_cut(
 
 
 joins = st.builds(
-    lambda bound, lateness, outer, by_window: WindowJoin(
+    lambda bound, lateness, outer, by_window: StreamJoin(
         on="k",
         within=None if by_window else bound,
         window=tumbling(bound + 1) if by_window else None,
@@ -156,7 +156,7 @@ joins = st.builds(
 @LAW
 @given(rows, rows, cuts, cuts, joins)
 def test_what_a_step_releases_is_never_behind_the_watermark_it_forwards(
-    lefts: list[Any], rights: list[Any], one: list[int], other: list[int], join: WindowJoin
+    lefts: list[Any], rights: list[Any], one: list[int], other: list[int], join: StreamJoin
 ) -> None:
     builder = PlanBuilder()
     a = builder.source(*cut(lefts, one), schema=LEFT, delay=5)
@@ -166,7 +166,7 @@ def test_what_a_step_releases_is_never_behind_the_watermark_it_forwards(
     first = builder.add(KeyedWindows(windows=spec, aggregates={"n": count()}, lateness=3), pairs)
     second = builder.add(KeyedWindows(windows=tumbling(1), aggregates={"n": count()}), first)
     third = builder.add(
-        Accumulator(function=lambda row, state: state + 1, init=0, schema={"c": "int64"}), pairs, key=("k",)
+        Accumulate(function=lambda row, state: state + 1, init=0, schema={"c": "int64"}), pairs, key=("k",)
     )
     ran = builder.run()
     assert [ran.account(step).late for step in (first, second, third)] == [0, 0, 0]

@@ -10,36 +10,34 @@ import pytest
 
 from penstock.errors import FunctionError
 from penstock.operators.aggregates import count
-from penstock.operators.process import Availability, Context, Operator, Process
-from penstock.operators.window import tumbling
+from penstock.operators.process import Context, Process, ProcessOperator
+from penstock.operators.window_specs import tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.plan.plan import Ref
 from tests.support.plans import KTV, PlanBuilder, PlanRun, batch
 
-OVER = Availability.OVER
 
-
-class Doubled(Operator):
+class Doubled(ProcessOperator):
     outputs: ClassVar[dict[str, Any]] = {"out": {"v": "int64"}}
 
     async def process(self, ctx: Context) -> None:
-        while await ctx.wait_for_any({"in": 1}) is not OVER:
+        while await ctx.wait_for_any({"in": 1}):
             row: Any = ctx.inputs["in"].pop()
             await ctx.outputs["out"].push({"v": row.v * 2})
 
 
-class Barrier(Operator):
+class Barrier(ProcessOperator):
     inputs: ClassVar[tuple[str, ...]] = ("a", "b")
     outputs: ClassVar[dict[str, Any]] = {"out": {"x": "int64", "y": "int64"}}
 
     async def process(self, ctx: Context) -> None:
-        while await ctx.wait_for_all({"a": 1, "b": 1}) is not OVER:
+        while await ctx.wait_for_all({"a": 1, "b": 1}):
             left: Any = ctx.inputs["a"].pop()
             right: Any = ctx.inputs["b"].pop()
             await ctx.outputs["out"].push({"x": left.v, "y": right.v})
 
 
-def run(operator: Operator, *batches: Any) -> PlanRun:
+def run(operator: ProcessOperator, *batches: Any) -> PlanRun:
     builder = PlanBuilder()
     builder.add(Process(operator=operator, name="p"), builder.source(*batches))
     ran = builder.run()
@@ -65,7 +63,7 @@ def test_a_barrier_waits_for_both_ports_and_ends_when_one_can_bring_no_more() ->
 
 class Threes(Barrier):
     async def process(self, ctx: Context) -> None:
-        while await ctx.wait_for_all({"a": 3, "b": 3}) is not OVER:
+        while await ctx.wait_for_all({"a": 3, "b": 3}):
             for _ in range(3):
                 left: Any = ctx.inputs["a"].pop()
                 right: Any = ctx.inputs["b"].peek()
@@ -89,7 +87,7 @@ def test_the_forwarded_watermark_waits_for_the_oldest_row_in_a_queue() -> None:
 class Holding(Doubled):
     async def process(self, ctx: Context) -> None:
         held: list[Any] = []
-        while await ctx.wait_for_any({"in": 1}) is not OVER:
+        while await ctx.wait_for_any({"in": 1}):
             held.append(ctx.inputs["in"].pop())
         for row in held[:1]:
             await ctx.outputs["out"].push({"v": row.v})
@@ -110,7 +108,7 @@ def test_a_row_pushed_long_after_it_was_taken_is_not_late() -> None:
 
 class Farewell(Barrier):
     async def process(self, ctx: Context) -> None:
-        assert await ctx.wait_for_all({"a": 5, "b": 1}) is OVER
+        assert not await ctx.wait_for_all({"a": 5, "b": 1})
         await ctx.outputs["out"].push({"x": len(ctx.inputs["a"]), "y": len(ctx.inputs["b"])})
 
 
@@ -124,7 +122,7 @@ def test_a_wait_for_all_is_over_as_soon_as_one_port_has_closed_short() -> None:
 
 class Either(Barrier):
     async def process(self, ctx: Context) -> None:
-        while await ctx.wait_for_any({"a": 1, "b": 1}) is not OVER:
+        while await ctx.wait_for_any({"a": 1, "b": 1}):
             for port in ("a", "b"):
                 while ctx.inputs[port]:
                     row: Any = ctx.inputs[port].pop()
@@ -163,7 +161,7 @@ def test_an_operator_that_waits_on_after_everything_is_over_is_closed() -> None:
 
 class InBatches(Doubled):
     async def process(self, ctx: Context) -> None:
-        while await ctx.wait_for_all({"in": 2}) is not OVER:
+        while await ctx.wait_for_all({"in": 2}):
             rows: list[Any] = [ctx.inputs["in"].pop(), ctx.inputs["in"].pop()]
             await ctx.outputs["out"].push(pa.RecordBatch.from_pydict({"v": [row.v for row in rows]}))
 
@@ -239,7 +237,7 @@ def test_waiting_for_anything_but_rows_stops_the_run() -> None:
 
 class Forgetful(Doubled):
     async def process(self, ctx: Context) -> None:
-        while await ctx.wait_for_all({"in": 1}) is not OVER:
+        while await ctx.wait_for_all({"in": 1}):
             ctx.inputs["in"].pop()
             ctx.outputs["out"].push({"v": 1})  # the mistake
 
@@ -251,7 +249,7 @@ class ForgetfulAtLast(Doubled):
 
 
 @pytest.mark.parametrize("operator", [Forgetful(), ForgetfulAtLast()])
-def test_a_push_that_nobody_awaits_stops_the_run(operator: Operator) -> None:
+def test_a_push_that_nobody_awaits_stops_the_run(operator: ProcessOperator) -> None:
     with pytest.raises(
         FunctionError, match='a row was pushed to port "out", and nobody awaited it'
     ) as failure:
@@ -270,7 +268,7 @@ def test_a_loop_that_is_not_a_coroutine_is_refused() -> None:
         run(Plain(), [("a", 1, 1)])
 
 
-class Steered(Operator):
+class Steered(ProcessOperator):
     outputs: ClassVar[dict[str, Any]] = {"out": {"v": "int64"}}
     control: ClassVar[tuple[str, ...]] = ("feedback",)
 
@@ -278,7 +276,7 @@ class Steered(Operator):
         self.added = 0
 
     async def process(self, ctx: Context) -> None:
-        while await ctx.wait_for_any({"in": 1}) is not OVER:
+        while await ctx.wait_for_any({"in": 1}):
             row: Any = ctx.inputs["in"].pop()
             await ctx.outputs["out"].push({"v": row.v + self.added})
 
@@ -310,7 +308,7 @@ def test_an_exception_in_on_control_stops_the_run() -> None:
         builder.run()
 
 
-class Lost(Operator):
+class Lost(ProcessOperator):
     outputs: ClassVar[dict[str, Any]] = {"out": {"v": "int64"}}
 
     async def process(self, ctx: Context) -> None:

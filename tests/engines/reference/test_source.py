@@ -15,8 +15,8 @@ from penstock.errors import ConnectorError, FunctionError, TimeError
 from penstock.events import Event, WatermarkMoved
 from penstock.expr import col
 from penstock.operators.aggregates import count
-from penstock.operators.source import ingest_time, yielded
-from penstock.operators.window import tumbling
+from penstock.operators.source import ingest_time, source_watermark
+from penstock.operators.window_specs import tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.timing.column import LIMIT
 from tests.support.plans import KTV, PlanBuilder, batch, errors_port
@@ -72,13 +72,13 @@ def test_a_watermark_function_that_fails_or_gives_no_time_stops_the_run(function
 
 def test_the_watermark_may_be_what_the_source_yields_alone_or_beside_a_delay() -> None:
     promised = [batch([("a", 10, 1)], watermark=3), batch([("a", 11, 1)])]
-    assert watermarks(*promised, watermark=yielded()) == [3, None]
+    assert watermarks(*promised, watermark=source_watermark()) == [3, None]
     assert watermarks(batch([("a", 10, 1)], watermark=20), [("a", 11, 1)], delay=5) == [20, None]
 
 
 def test_an_int_watermark_is_in_the_unit_of_the_time_column() -> None:
     promised = batch([("a", 10, 1)], watermark=3)
-    assert watermarks(promised, time="t", time_unit="s", watermark=yielded()) == [3_000_000, None]
+    assert watermarks(promised, time="t", time_unit="s", watermark=source_watermark()) == [3_000_000, None]
 
 
 def test_ingest_time_is_the_clock_when_a_batch_arrives() -> None:

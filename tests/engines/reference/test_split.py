@@ -10,7 +10,7 @@ import pytest
 from penstock.expr import col
 from penstock.operators.aggregates import count
 from penstock.operators.split import Relay, Split
-from penstock.operators.window import tumbling
+from penstock.operators.window_specs import tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.plan.plan import Ref
 from tests.support.plans import PlanBuilder, PlanRun, errors_port

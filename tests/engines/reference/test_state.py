@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.operators.accumulator import Accumulator
+from penstock.operators.accumulate import Accumulate
 from penstock.operators.filter import Filter
 from penstock.operators.flat_map import FlatMap
 from penstock.operators.map import Map
@@ -25,8 +25,8 @@ def kept(op: Op, *batches: Rows, delay: int = 0) -> tuple[PlanRun, Ref]:
     return ran, out
 
 
-def running_sum(**options: Any) -> Accumulator:
-    return Accumulator(function=lambda row, state: state + row.v, init=0, schema={"sum": "int64"}, **options)
+def running_sum(**options: Any) -> Accumulate:
+    return Accumulate(function=lambda row, state: state + row.v, init=0, schema={"sum": "int64"}, **options)
 
 
 def test_accumulate_gives_the_key_and_the_new_state_for_every_row() -> None:
@@ -76,7 +76,7 @@ def test_a_state_may_be_a_dataclass_that_names_its_columns() -> None:
     def better(row: Any, state: Best) -> Best:
         return Best(max(state.best, row.v), state.seen + 1)
 
-    ran, out = kept(Accumulator(function=better, init=Best(0, 0)), [("a", 1, 7), ("a", 2, 3)])
+    ran, out = kept(Accumulate(function=better, init=Best(0, 0)), [("a", 1, 7), ("a", 2, 3)])
     assert ran.rows(out) == [("a", 7, 1), ("a", 7, 2)]
 
 
@@ -88,7 +88,7 @@ def test_a_row_that_fails_leaves_the_accumulated_state_alone() -> None:
 
 @pytest.mark.parametrize("schema", [{"sum": "int64"}, {"sum": "int64", "n": "int64"}])
 def test_a_state_that_is_not_of_its_schema_is_a_row_error(schema: dict[str, str]) -> None:
-    op = Accumulator(function=lambda row, state: "x", init=0, schema=schema, on_error="dead_letter")
+    op = Accumulate(function=lambda row, state: "x", init=0, schema=schema, on_error="dead_letter")
     ran, out = kept(op, [("a", 1, 1)])
     assert ran.rows(errors_port(out))[0][3].startswith("gave str 'x', not a dict")
 

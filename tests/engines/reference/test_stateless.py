@@ -12,13 +12,14 @@ import pytest
 from penstock.errors import FunctionError
 from penstock.expr import col
 from penstock.operators.aggregates import collect
+from penstock.operators.columns import Select, WithColumns
 from penstock.operators.filter import Filter
 from penstock.operators.flat_map import FlatMap
 from penstock.operators.function import batch as batch_function
-from penstock.operators.map import Map, Select
+from penstock.operators.map import Map
 from penstock.operators.op import Op, Routing
 from penstock.operators.split import Relay
-from penstock.operators.window import count_window
+from penstock.operators.window_specs import count_window
 from penstock.operators.windows import KeyedWindows
 from penstock.plan.plan import Ref
 from tests.support.plans import PlanBuilder, PlanRun, errors_port
@@ -41,7 +42,7 @@ def rows_of(op: Op, rows: Any = None) -> list[tuple[Any, ...]]:
 
 
 def test_a_map_replaces_columns_in_place_and_adds_others_at_the_end() -> None:
-    op = Map(function={"v": col("v") + 1, "w": col("v")})
+    op = WithColumns(columns={"v": col("v") + 1, "w": col("v")})
     assert rows_of(op) == [("a", 1, 11, 10), ("b", 2, 1, 0), ("c", 3, None, None)]
 
 
@@ -123,12 +124,12 @@ def test_a_failing_row_stops_the_run_and_names_step_function_line_and_row() -> N
 
 def test_a_failing_expression_stops_the_run_and_is_shown() -> None:
     with pytest.raises(FunctionError, match="expression w=1 // col") as failure:
-        through(Map(function={"w": 1 // col("v")}, name="tidy"), [("b", 2, 0)])
+        through(WithColumns(columns={"w": 1 // col("v")}, name="tidy"), [("b", 2, 0)])
     assert str(failure.value.where) == "program.py:1"
 
 
 def test_skip_counts_the_rows_that_fail() -> None:
-    ran, out = through(Map(function={"w": 10 // col("v")}, on_error="skip"))
+    ran, out = through(WithColumns(columns={"w": 10 // col("v")}, on_error="skip"))
     assert ran.rows(out) == [("a", 1, 10, 1), ("c", 3, None, None)]
     assert (ran.account(out).passed, ran.account(out).errors) == (2, 1)
 

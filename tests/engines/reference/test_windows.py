@@ -9,7 +9,7 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.operators.aggregates import count, event_time_max, sum
-from penstock.operators.window import Sliding, session, sliding, tumbling
+from penstock.operators.window_specs import Sliding, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows
 from tests.support.plans import PlanBuilder, PlanRun, Rows, batch, late_port
 

@@ -37,13 +37,13 @@ class TestMalformedText:
     def test_the_first_bad_line_stops_the_run_with_its_place(self, tmp_path: Path, text: str) -> None:
         rows = ps.PipeGraph("bad").source(reader(tmp_path, text), name="rows")
         with pytest.raises(PenstockError) as told:
-            rows.map(v=col("v") + 1).collect("spark")
+            rows.with_columns(v=col("v") + 1).collect("spark")
         assert told.value.step == "rows"
         assert "rows." in str(told.value.detail)
 
     def test_bad_lines_that_are_skipped_are_counted(self, tmp_path: Path, text: str) -> None:
         rows = ps.PipeGraph("bad").source(reader(tmp_path, text), name="rows", on_error="skip")
-        rows.map(v=col("v") + 1).sink(memory := ps.write.memory())
+        rows.with_columns(v=col("v") + 1).sink(memory := ps.write.memory())
         result = rows.graph.run("spark")
         assert memory.table().to_pylist() == [{"key": "a", "v": 2}, {"key": "d", "v": 5}]
         assert (result.accounts["rows"].rows_in, result.accounts["rows"].errors) == (4, 2)
@@ -56,7 +56,7 @@ class TestMalformedText:
 
 def summed(source: Any) -> Any:
     rows = ps.PipeGraph("files").source(source, name="files")
-    return rows.map(v=col("v") + 0).collect("spark")["v"].to_pylist()
+    return rows.with_columns(v=col("v") + 0).collect("spark")["v"].to_pylist()
 
 
 def test_an_empty_file_of_json_lines_has_no_rows(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def picky(row: Any) -> dict[str, int]:
     return {"v": row.v}
 
 
-def million(on_error: str) -> ps.MultiPipe:
+def million(on_error: Any) -> ps.MultiPipe:
     rows = ps.PipeGraph("million").source(ps.read.table(pa.table({"v": range(1_000_000)}), batch=250_000))
     return rows.map(picky, schema={"v": int}, on_error=on_error, name="picky")
 
@@ -227,4 +227,4 @@ def test_an_output_without_permission_is_named(tmp_path: Path) -> None:
 def test_a_master_that_is_not_there_is_named(opened: RunSession) -> None:
     rows = ps.PipeGraph("far").source(ps.read.rows([{"v": 1}]))
     with pytest.raises(ps.EngineError, match="Spark already runs in this process"):
-        rows.map(v=col("v") + 1).collect("spark", master="spark://127.0.0.1:1")
+        rows.with_columns(v=col("v") + 1).collect("spark", master="spark://127.0.0.1:1")

@@ -34,7 +34,7 @@ def test_every_push_is_a_round_that_is_done_when_the_call_returns() -> None:
 
 
 def test_a_run_that_is_over_takes_nothing_more() -> None:
-    harness = Harness(rows().map(v=col("v") + 1), engine="spark")
+    harness = Harness(rows().with_columns(v=col("v") + 1), engine="spark")
     harness.end()
     with pytest.raises(EngineError, match='the run of "by hand" is over') as told:
         harness.push([{"t": 1, "v": 2}])
@@ -43,7 +43,9 @@ def test_a_run_that_is_over_takes_nothing_more() -> None:
 
 def test_a_step_that_fails_ends_the_run() -> None:
     heard: list[Event] = []
-    harness = Harness(rows().map(v=ps.lit(1) % col("v"), name="rest"), engine="spark", events=heard.append)
+    harness = Harness(
+        rows().with_columns(v=ps.lit(1) % col("v"), name="rest"), engine="spark", events=heard.append
+    )
     with pytest.raises(FunctionError, match="failed on a row"):
         harness.push([{"t": 1, "v": 0}])
     assert [type(event) for event in heard[-2:]] == [StepFailed, RunEnded]
@@ -52,7 +54,7 @@ def test_a_step_that_fails_ends_the_run() -> None:
 
 
 def test_what_is_not_there_is_named_with_what_is(opened: RunSession) -> None:
-    made = rows().map(v=col("v") + 1, name="more")
+    made = rows().with_columns(v=col("v") + 1, name="more")
     plan = made.graph.plan(made)
     harness = find_engine("spark").open_harness(
         plan, clock=ps.ManualClock(), events=lambda event: None, options=RunOptions()

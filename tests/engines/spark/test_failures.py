@@ -29,7 +29,7 @@ def plan_of(*functions: str) -> Plan:
     pipe = graph.source(ps.read.batches([[{"v": 1}]], schema={"v": int}))
     for name in functions:
         pipe = pipe.map(lambda row: {"v": row.v}, schema={"v": int}, name=name)
-    pipe.map(v=ps.col("v") + 1, name="expression").sink(ps.write.memory())
+    pipe.with_columns(v=ps.col("v") + 1, name="expression").sink(ps.write.memory())
     return graph.plan()
 
 

@@ -40,7 +40,7 @@ def summed(pipe: ps.MultiPipe, name: str, **options: Any) -> ps.MultiPipe:
 
 def test_steps_that_need_nothing_but_the_row_are_one_leg_without_an_exchange() -> None:
     made = Cut()
-    pipe = made.source().filter(col("v") > 0, name="f").map(v=col("v") + 1, name="m")
+    pipe = made.source().filter(col("v") > 0, name="f").with_columns(v=col("v") + 1, name="m")
     assert made.fragments(pipe) == [["f", "m"]]
     assert not made.cut.fragments[0].keyed
     assert made.edges() == {("rows", 0, "f", None), ("m", DRIVER, "sink 0", None)}
@@ -62,7 +62,7 @@ def test_windows_begin_a_leg_behind_an_exchange_by_their_key() -> None:
 def test_windows_after_windows_on_the_same_key_stay_in_the_leg() -> None:
     made = Cut()
     first = summed(made.source().key_by("a"), "w")
-    second = first.map(v=col("v") * 2, name="m").window(ps.tumbling("1 min"), name="ww")
+    second = first.with_columns(v=col("v") * 2, name="m").window(ps.tumbling("1 min"), name="ww")
     assert made.fragments(second.aggregate(s=ps.sum("v"))) == [[], ["w", "m", "ww"]]
 
 
@@ -74,7 +74,7 @@ def test_another_key_is_another_leg() -> None:
 
 def test_a_map_that_changes_the_key_column_ends_what_lies_by_it() -> None:
     made = Cut()
-    first = summed(made.source().key_by("a"), "w").map(a=ps.lit("x"), name="m").key_by("a")
+    first = summed(made.source().key_by("a"), "w").with_columns(a=ps.lit("x"), name="m").key_by("a")
     assert made.fragments(summed(first, "ww")) == [[], ["w", "m"], ["ww"]]
 
 

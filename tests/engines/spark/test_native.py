@@ -66,7 +66,7 @@ AGGREGATES = {
 STEPS = {
     "filter": lambda pipe: pipe.filter(col("small") > -50),
     "another filter": lambda pipe: pipe.filter(col("x") > -150.0),
-    "map": lambda pipe: pipe.map(x=col("x") * 0.5, y=col("f") + 1.0),
+    "map": lambda pipe: pipe.with_columns(x=col("x") * 0.5, y=col("f") + 1.0),
     "inner": lambda pipe: pipe.join_table(ps.read.rows(TABLE), on="key"),
     "left": lambda pipe: pipe.join_table(ps.read.rows(TABLE), on="key", how="left"),
 }
@@ -120,7 +120,7 @@ def test_only_rows_that_come_to_windows_miss_some(folder: Path) -> None:
 
 def test_a_chain_that_ends_in_rows_gives_what_the_reference_engine_gives(folder: Path) -> None:
     def build(graph: ps.PipeGraph) -> Sequence[ps.MultiPipe]:
-        kept = read(graph, folder).filter(col("small") > 0).map(y=col("x") * 2.0)
+        kept = read(graph, folder).filter(col("small") > 0).with_columns(y=col("x") * 2.0)
         long = kept.filter(lambda row: row.key == "a")
         counted = kept.key_by("key").window(ps.count_window(7), name="c").aggregate(last=ps.last("big"))
         return kept, long, counted
@@ -143,7 +143,7 @@ def test_rows_that_python_made_go_over_the_exchange_in_parts_with_the_same_answe
 @pytest.mark.parametrize("policy", ["skip", "dead_letter"])
 def test_rows_that_fail_in_the_jvm_follow_the_policy_of_their_step(folder: Path, policy: str) -> None:
     def build(graph: ps.PipeGraph) -> Sequence[ps.MultiPipe]:
-        made = read(graph, folder).map(q=FALLIBLE, on_error=policy, name="m")
+        made = read(graph, folder).with_columns(q=FALLIBLE, on_error=policy, name="m")
         views = made.key_by("key").window(ps.tumbling("1 s"), name="w").aggregate(n=ps.count(), q=ps.max("q"))
         return (views, graph["m"].errors) if policy == "dead_letter" else (views,)
 
@@ -258,7 +258,7 @@ def test_a_filter_and_a_map_that_cannot_fail_have_the_plan_of_hand_written_spark
     from pyspark.sql import functions as F
 
     graph = ps.PipeGraph("plans")
-    pipe = read(graph, folder).filter(col("small") > 3).map(y=col("x") * 2.0).select("key", "y")
+    pipe = read(graph, folder).filter(col("small") > 3).with_columns(y=col("x") * 2.0).select("key", "y")
     pipe.sink(ps.write.memory())
     plan = Plan(graph.name, tuple(graph.steps))
     (chain,) = native_chain.source_pipelines(plan, split_into_fragments(plan))

@@ -47,7 +47,11 @@ def test_expressions_and_table_joins_stay_and_windows_take_parts(folder: Path) -
     table = ps.read.rows([{"key": "a", "rank": 1}])
 
     def verbs(pipe: ps.MultiPipe) -> ps.MultiPipe:
-        kept = pipe.filter(col("x") > 0.0, name="f").map(y=col("x") * 2.0, name="m").select("t", "key", "y")
+        kept = (
+            pipe.filter(col("x") > 0.0, name="f")
+            .with_columns(y=col("x") * 2.0, name="m")
+            .select("t", "key", "y")
+        )
         return counted(kept.join_table(table, on="key", name="j"))
 
     chain = chain_of(plan_of(ps.read.parquet(folder), verbs))
@@ -68,7 +72,11 @@ def test_a_python_function_ends_the_chain(folder: Path) -> None:
 
 def test_in_rows_the_second_step_that_drops_some_runs_in_python(folder: Path) -> None:
     def verbs(pipe: ps.MultiPipe) -> ps.MultiPipe:
-        return pipe.filter(col("x") > 0.0, name="f").map(y=col("x"), name="m").filter(col("flag"), name="g")
+        return (
+            pipe.filter(col("x") > 0.0, name="f")
+            .with_columns(y=col("x"), name="m")
+            .filter(col("flag"), name="g")
+        )
 
     chain = chain_of(plan_of(ps.read.parquet(folder), verbs))
     assert names(chain) == ["f", "m"]
@@ -86,7 +94,7 @@ def test_windows_that_keep_rows_are_given_rows_with_the_reason(folder: Path) -> 
 
 def test_what_several_read_ends_the_chain(folder: Path) -> None:
     def verbs(pipe: ps.MultiPipe) -> ps.MultiPipe:
-        pipe.map(y=col("x")).sink(ps.write.memory())
+        pipe.with_columns(y=col("x")).sink(ps.write.memory())
         return pipe.filter(col("x") > 0.0)
 
     chain = chain_of(plan_of(ps.read.parquet(folder), verbs))
@@ -96,7 +104,7 @@ def test_what_several_read_ends_the_chain(folder: Path) -> None:
 def test_late_rows_that_are_worked_on_behind_windows_keep_the_windows_on_rows(folder: Path) -> None:
     def verbs(pipe: ps.MultiPipe) -> ps.MultiPipe:
         views = counted(pipe)
-        views.late.map(y=col("x")).sink(ps.write.memory())
+        views.late.with_columns(y=col("x")).sink(ps.write.memory())
         return views
 
     chain = chain_of(plan_of(ps.read.parquet(folder), verbs))

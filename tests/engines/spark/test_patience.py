@@ -114,7 +114,7 @@ def ingested(folder: Path, clock: ps.ManualClock) -> Any:
     rows = graph.source(reader, time=ps.ingest_time(), delay="0 s", name="rows")
     counts = rows.window(ps.tumbling("1 h"), name="hours").aggregate(n=ps.count())
     counts.sink(ps.write.jsonl(folder / "counts"), name="counts")
-    rows.map(v=ps.col("v") * 10).sink(ps.write.jsonl(folder / "rows"), name="plain")
+    rows.with_columns(v=ps.col("v") * 10).sink(ps.write.jsonl(folder / "rows"), name="plain")
     return graph.run(InProcessSparkEngine(), clock=clock, checkpoint=str(folder / "checkpoint"))
 
 

@@ -53,7 +53,7 @@ def test_a_dataframe_without_time_and_one_of_another_time_zone_are_read_alike(sp
     given = user.createDataFrame(to_spark(columns(300, 9)))
 
     def build(graph: ps.PipeGraph) -> Sequence[ps.MultiPipe]:
-        untimed = graph.source(ps.read.spark(given)).map(hour=col("t").dt.hour())
+        untimed = graph.source(ps.read.spark(given)).with_columns(hour=col("t").dt.hour())
         return [untimed.select("t", "hour")]
 
     same_as_reference(build)

@@ -33,7 +33,7 @@ def heard(engine: Any) -> list[str]:
     graph = ps.PipeGraph("heard")
     reader = ps.read.batches(BATCHES, schema=SCHEMA)
     rows = graph.source(reader, time="t", time_unit="s", delay="0 s", name="rows")
-    good = rows.map(v=ps.lit(10) % col("v"), on_error="skip", name="rest")
+    good = rows.with_columns(v=ps.lit(10) % col("v"), on_error="skip", name="rest")
     sums = good.key_by("key").window(ps.tumbling("10 s"), name="sums").aggregate(s=ps.sum("v"))
     sums.sink(ps.write.memory(), name="memory")
     events: list[Event] = []
@@ -96,7 +96,7 @@ def test_a_python_worker_that_dies_is_an_error_that_names_the_step(opened: RunSe
     assert caught.value.step == "deadly"
     assert caught.value.where is not None
     assert "os._exit" in str(caught.value.hint)
-    assert rows.map(v=col("v") + 1).collect("spark").num_rows == 7  # Spark itself goes on
+    assert rows.with_columns(v=col("v") + 1).collect("spark").num_rows == 7  # Spark itself goes on
 
 
 def test_what_spark_cannot_do_is_refused_before_anything_runs() -> None:
@@ -111,7 +111,7 @@ def test_what_spark_cannot_do_is_refused_before_anything_runs() -> None:
     assert caught.value.hint == 'run it with engine="reference"'
 
 
-class Passing(ps.Operator):
+class Passing(ps.ProcessOperator):
     outputs: ClassVar[dict[str, Any]] = {"out": {"v": "int64"}}
 
     async def process(self, ctx: Context) -> None:

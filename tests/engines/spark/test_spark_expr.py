@@ -24,7 +24,9 @@ def names(tmp_path: Path) -> Path:
 
 def test_few_rows_of_files_go_through_the_jvm(names: Path) -> None:
     rows = ps.PipeGraph("codes").source(ps.read.parquet(names))
-    found = rows.map(code=CODE).filter(col("code").is_not_null()).select("name", "code").collect("spark")
+    found = (
+        rows.with_columns(code=CODE).filter(col("code").is_not_null()).select("name", "code").collect("spark")
+    )
     assert found.to_pylist() == [{"name": "Robert", "code": "R163"}, {"name": "Rupert", "code": "R163"}]
 
 
@@ -32,14 +34,19 @@ def test_a_file_without_rows_gives_none(tmp_path: Path) -> None:
     empty = pa.table({"name": pa.array([], pa.string())})
     pq.write_table(empty, tmp_path / "1.parquet")
     assert (
-        ps.PipeGraph("none").source(ps.read.parquet(tmp_path)).map(code=CODE).collect("spark").num_rows == 0
+        ps.PipeGraph("none")
+        .source(ps.read.parquet(tmp_path))
+        .with_columns(code=CODE)
+        .collect("spark")
+        .num_rows
+        == 0
     )
 
 
 def test_few_rows_of_a_dataframe_are_aggregated_by_it(spark: Any) -> None:
     frame = spark.createDataFrame([("Robert", 1), ("Ann", 2)], "name string, t long")
     rows = ps.PipeGraph("sums").source(ps.read.spark(frame), time="t", time_unit="s", delay="0 s")
-    sized = rows.map(size=ps.spark_expr("bigint(length(name))", "int64"))
+    sized = rows.with_columns(size=ps.spark_expr("bigint(length(name))", "int64"))
     counts = sized.window(ps.tumbling("10 s")).aggregate(n=ps.sum("size"))
     assert counts.select("n").collect("spark").to_pylist() == [{"n": 9}]
 
@@ -53,7 +60,7 @@ def refused(pipe: ps.MultiPipe) -> NotSupported:
 
 def test_a_source_that_the_driver_reads_is_refused() -> None:
     rows = ps.PipeGraph("rows").source(ps.read.rows([{"name": "Ann"}]))
-    assert refused(rows.map(code=CODE, name="codes")).step == "codes"
+    assert refused(rows.with_columns(code=CODE, name="codes")).step == "codes"
 
 
 def test_a_step_behind_a_function_is_refused(names: Path) -> None:
@@ -73,5 +80,5 @@ def test_a_batch_that_the_driver_must_read_is_an_error_and_never_a_wrong_answer(
     source = ps.read.parquet(tmp_path)
     rows = ps.PipeGraph("null").source(source, time="t", time_unit="s", delay="0 s", on_error="skip")
     with pytest.raises(NotSupported, match="a batch had to be read outside of it") as told:
-        rows.map(code=CODE, name="codes").collect("spark")
+        rows.with_columns(code=CODE, name="codes").collect("spark")
     assert told.value.step == "codes"

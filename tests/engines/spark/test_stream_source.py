@@ -65,7 +65,7 @@ def test_a_stream_is_followed_until_it_is_stopped(spark: Any, files: Path) -> No
         if sum(seen) == 107:
             followed.stop()
 
-    rows.map(v=col("v") * 1).sink(ps.write.callback(take))
+    rows.with_columns(v=col("v") * 1).sink(ps.write.callback(take))
     followed = rows.graph.start("spark")
     assert followed.wait(120).outcome == "stopped"
     assert Counter(seen) == Counter([1, 2, 4, 100])
@@ -117,7 +117,7 @@ def test_a_stream_that_cannot_be_computed_names_the_source(spark: Any, files: Pa
     broken = stream_of(spark, files).select(F.raise_error(F.lit("no such luck")).cast("long").alias("v"))
     rows = ps.PipeGraph("broken").source(ps.read.spark(broken, follow=False), name="broken")
     with pytest.raises(ConnectorError, match="could not be computed") as told:
-        rows.map(v=col("v") + 1).collect("spark")
+        rows.with_columns(v=col("v") + 1).collect("spark")
     assert told.value.step == "broken"
     assert "no such luck" in str(told.value.detail)
 
@@ -126,5 +126,5 @@ def test_a_stream_that_spark_refuses_is_refused_with_its_reason(spark: Any, file
     unbounded = stream_of(spark, files).groupBy("key").count()  # in append mode, without a watermark
     rows = ps.PipeGraph("refused").source(ps.read.spark(unbounded, follow=False), name="refused")
     with pytest.raises(ConnectorError, match="the stream could not be started") as told:
-        rows.map(n=col("count") + 1).collect("spark")
+        rows.with_columns(n=col("count") + 1).collect("spark")
     assert told.value.step == "refused"

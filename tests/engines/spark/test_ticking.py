@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 
 def doubled(v: int) -> list[int]:
     rows = ps.PipeGraph("doubled").source(ps.read.rows([{"v": v}]))
-    found: list[int] = rows.map(v=col("v") * 2).collect("spark")["v"].to_pylist()
+    found: list[int] = rows.with_columns(v=col("v") * 2).collect("spark")["v"].to_pylist()
     return found
 
 
@@ -38,7 +38,7 @@ def test_a_run_that_fails_leaves_the_query_to_the_next(opened: RunSession) -> No
     waiting = list(ticking._WAITING)
     graph = ps.PipeGraph("fails")
     with pytest.raises(ps.FunctionError):
-        graph.source(ps.read.rows([{"v": 0}])).map(v=ps.lit(1) % col("v")).collect("spark")
+        graph.source(ps.read.rows([{"v": 0}])).with_columns(v=ps.lit(1) % col("v")).collect("spark")
     assert (doubled(3), ticking._WAITING) == ([6], waiting)
 
 
@@ -48,7 +48,7 @@ def test_runs_at_the_same_time_have_a_query_each(opened: RunSession) -> None:
     def graph(name: str) -> ps.PipeGraph:
         made = ps.PipeGraph(name)
         met = ps.write.callback(lambda batch: meet.wait() and None)
-        made.source(ps.read.rows([{"v": 1}])).map(v=col("v") + 1).sink(met)
+        made.source(ps.read.rows([{"v": 1}])).with_columns(v=col("v") + 1).sink(met)
         return made
 
     runs = [graph(name).start("spark") for name in "ab"]
@@ -58,7 +58,7 @@ def test_runs_at_the_same_time_have_a_query_each(opened: RunSession) -> None:
 def test_a_run_with_a_trigger_ticks_by_itself(opened: RunSession) -> None:
     before = list(ticking._WAITING)
     rows = ps.PipeGraph("slow").source(ps.read.rows([{"v": 1}]))
-    made = rows.map(v=col("v") + 1)
+    made = rows.with_columns(v=col("v") + 1)
     made.sink(memory := ps.write.memory())
     rows.graph.run("spark", options=ps.SparkOptions(trigger="10 milliseconds"))
     assert (memory.table()["v"].to_pylist(), ticking._WAITING) == ([2], before)
@@ -83,7 +83,8 @@ import penstock as ps
 from tests.engines.spark import dying
 
 def run() -> int:
-    return ps.PipeGraph("g").source(ps.read.rows([{"v": 1}])).map(v=ps.col("v") + 1).collect("spark").num_rows
+    rows = ps.PipeGraph("g").source(ps.read.rows([{"v": 1}]))
+    return rows.with_columns(v=ps.col("v") + 1).collect("spark").num_rows
 
 dying.run(Path(sys.argv[1]), "spark")
 print(run())

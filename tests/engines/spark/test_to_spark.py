@@ -32,7 +32,7 @@ def test_a_pipe_of_a_graph_that_ends_is_a_dataframe_of_the_users_session(spark: 
 
 def test_a_dataframe_goes_through_a_graph_and_back(spark: Any) -> None:
     frame = spark.createDataFrame(ROWS)
-    pipe = ps.PipeGraph("through").source(ps.read.spark(frame)).map(v=col("v") * 10)
+    pipe = ps.PipeGraph("through").source(ps.read.spark(frame)).with_columns(v=col("v") * 10)
     assert sorted(row.v for row in pipe.to_spark().collect()) == [10, 20, 40]
 
 
@@ -60,7 +60,7 @@ def test_a_stateless_pipe_of_a_stream_is_a_stream(spark: Any, tmp_path: Path) ->
 def test_rows_of_a_stream_that_fail_are_a_stream_too(spark: Any, tmp_path: Path) -> None:
     put(tmp_path / "in", 1, (1, "a", 0), (2, "b", 2))
     rows = ps.PipeGraph("failed").source(ps.read.spark(stream_of(spark, tmp_path / "in")))
-    rest = rows.map(rest=ps.lit(7) % col("v"), on_error="dead_letter", name="rest")
+    rest = rows.with_columns(rest=ps.lit(7) % col("v"), on_error="dead_letter", name="rest")
     assert taken(rest.select("rest").to_spark(spark), "rest") == [(1,)]
     assert taken(rest.errors.select("key", "error_step").to_spark(spark), "failed") == [("a", "rest")]
 

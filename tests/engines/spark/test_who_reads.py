@@ -50,7 +50,9 @@ def read_of(folder: Path, verbs: Verbs) -> tuple[str, ...]:
 
 def test_workers_read_what_goes_to_windows_or_to_functions(folder: Path) -> None:
     assert why(folder, counted) is None
-    assert why(folder, lambda pipe: counted(pipe.filter(col("x") > 0.0).map(y=col("x") * 2.0))) is None
+    assert (
+        why(folder, lambda pipe: counted(pipe.filter(col("x") > 0.0).with_columns(y=col("x") * 2.0))) is None
+    )
     assert why(folder, lambda pipe: pipe.filter(col("x") > 0.0).filter(lambda row: row.flag)) is None
 
 
@@ -59,7 +61,7 @@ def test_the_jvm_reads_for_expressions_alone_for_table_joins_and_for_its_own_sql
     assert why(folder, lambda pipe: pipe.filter(col("x") > 0.0)) == "all that is done is expressions"
     assert why(folder, lambda pipe: counted(pipe.join_table(table, on="key", name="j"))) == "j joins a table"
     sql = ps.spark_expr("abs(x)", "float64")
-    found = why(folder, lambda pipe: counted(pipe.map(y=sql)))
+    found = why(folder, lambda pipe: counted(pipe.with_columns(y=sql)))
     assert found is not None
     assert found.endswith("is Spark's own")
 
@@ -73,7 +75,7 @@ def test_only_columns_that_are_looked_at_are_read(folder: Path) -> None:
 
     assert read_of(folder, keyed) == ("t", "key", "f", "x", "big")
     assert read_of(folder, lambda pipe: counted(pipe.filter(col("flag")))) == ("t", "flag")
-    assert read_of(folder, lambda pipe: keyed(pipe.map(x=col("small") * 1.0))) == (
+    assert read_of(folder, lambda pipe: keyed(pipe.with_columns(x=col("small") * 1.0))) == (
         "t",
         "key",
         "f",

@@ -29,9 +29,9 @@ FALLIBLE = (col("big") // col("small")) * 2
 STEPS = {
     "filter": lambda pipe: pipe.filter(col("small") > -50),
     "another filter": lambda pipe: pipe.filter(col("x") > -150.0),
-    "map": lambda pipe: pipe.map(x=col("x") * 0.5, y=col("f") + 1.0),
+    "map": lambda pipe: pipe.with_columns(x=col("x") * 0.5, y=col("f") + 1.0),
     "function": lambda pipe: pipe.filter(lambda row: row.flag is not False),
-    "fallible": lambda pipe: pipe.map(q=FALLIBLE, on_error="skip"),
+    "fallible": lambda pipe: pipe.with_columns(q=FALLIBLE, on_error="skip"),
 }
 AGGREGATES = {
     "n": ps.count(),
@@ -137,7 +137,7 @@ def test_rows_of_two_sources_and_of_one_that_is_read_twice_keep_their_order(fold
 @pytest.mark.parametrize("policy", ["skip", "dead_letter"])
 def test_rows_that_fail_follow_the_policy_of_their_step(folder: Path, policy: str) -> None:
     def build(graph: ps.PipeGraph) -> Sequence[ps.MultiPipe]:
-        made = read(graph, folder).map(q=FALLIBLE, on_error=policy, name="m")
+        made = read(graph, folder).with_columns(q=FALLIBLE, on_error=policy, name="m")
         views = made.key_by("key").window(ps.tumbling("1 s"), name="w").aggregate(n=ps.count(), q=ps.max("q"))
         return (views, graph["m"].errors) if policy == "dead_letter" else (views,)
 

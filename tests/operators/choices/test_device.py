@@ -10,7 +10,7 @@ import penstock as ps
 from penstock.errors import GraphError, NotSupported, PenstockError
 from penstock.operators import aggregates as spec
 from penstock.operators.op import IN
-from penstock.operators.window import count_window, session, sliding, tumbling
+from penstock.operators.window_specs import count_window, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows, MapReduceWindows, PanedWindows, ParallelWindows, Windows
 from tests.stages.judge import Case
 from tests.stages.windowed import REGISTERS, ROWS, SKETCHES, WIDE

@@ -9,7 +9,7 @@ import pytest
 from penstock.operators import aggregates as spec
 from penstock.operators.aggregates import Aggregate
 from penstock.operators.choices.patterns import Choice, choose_pattern
-from penstock.operators.window import count_window, session, sliding, tumbling
+from penstock.operators.window_specs import count_window, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows
 from tests.stages.judge import case
 

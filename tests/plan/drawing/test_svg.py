@@ -115,8 +115,8 @@ def test_a_long_list_of_steps_is_cut_in_the_description() -> None:
     graph = ps.PipeGraph("g")
     pipe = graph.source(ps.read.rows([], schema={"a": "int64"}))
     for _ in range(50):
-        pipe = pipe.map(a=col("a"))
-    assert (parsed(graph).findtext(SVG + "desc") or "").endswith(", map-39 and 11 more.")
+        pipe = pipe.with_columns(a=col("a"))
+    assert (parsed(graph).findtext(SVG + "desc") or "").endswith(", with_columns-39 and 11 more.")
 
 
 def test_degrees_labels_and_groups_are_drawn() -> None:

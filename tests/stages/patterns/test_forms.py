@@ -11,7 +11,7 @@ from penstock.clock import ManualClock
 from penstock.errors import CheckpointError
 from penstock.operators import aggregates as spec
 from penstock.operators.stream import Stream
-from penstock.operators.window import sliding
+from penstock.operators.window_specs import sliding
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.patterns import decompose
 from penstock.stages.patterns.forms import Pieces, convert_state, form_of

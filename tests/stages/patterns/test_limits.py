@@ -11,7 +11,7 @@ from penstock.clock import ManualClock
 from penstock.errors import GraphError, Where
 from penstock.operators import aggregates as spec
 from penstock.operators.choices.patterns import possible_patterns
-from penstock.operators.window import count_window, session, sliding, tumbling
+from penstock.operators.window_specs import count_window, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows, MapReduceWindows, PanedWindows, ParallelWindows, Windows
 from penstock.stages.patterns import decompose
 from penstock.stages.stage import Site

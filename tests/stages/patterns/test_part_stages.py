@@ -10,7 +10,7 @@ from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.operators import aggregates as spec
 from penstock.operators.stream import Stream
-from penstock.operators.window import sliding, tumbling
+from penstock.operators.window_specs import sliding, tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.patterns import PARTIALS, Pattern, decompose
 from penstock.stages.patterns.partials import PartialStage

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.operators import aggregates as spec
 from penstock.operators.aggregates import Aggregate
 from penstock.operators.choices.patterns import possible_patterns
-from penstock.operators.window import sliding, tumbling
+from penstock.operators.window_specs import sliding, tumbling
 from penstock.operators.windows import PATTERNS, KeyedWindows
 from tests.stages.judge import Case, assert_same, by_reference, case
 from tests.stages.patterns.spread import by_pattern

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.operators import aggregates as spec
-from penstock.operators.cuda import Cuda
-from penstock.operators.window import sliding, tumbling
+from penstock.operators.window_specs import sliding, tumbling
 from penstock.operators.windows import KeyedWindows, ParallelWindows
+from penstock.options import Cuda
 from penstock.stages.window.cuda_store import CudaStore
 from penstock.stages.window.time_store import TimeStore
 from tests.stages.judge import (

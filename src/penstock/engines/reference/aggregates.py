@@ -27,7 +27,7 @@ from penstock.operators.aggregates import Aggregate, EventTimeMax, Fold
 from penstock.operators.function import RowFunction, own_copy
 from penstock.operators.row import Row, plain_row
 from penstock.operators.stream import Stream
-from penstock.operators.windows import ThisWindow, asks_for_window
+from penstock.operators.windows import WindowContext, asks_for_window
 
 Column = Sequence[Any]
 Rule = Callable[[spec.Aggregate, Column], object]
@@ -197,7 +197,7 @@ class Aggregates:
                 return {}, (blame, cause)
         return parts, None
 
-    def results(self, content: WindowRows, window: ThisWindow, place: str) -> Results:
+    def results(self, content: WindowRows, window: WindowContext, place: str) -> Results:
         """The results of a window; `place` names it in errors."""
         return [{name: rule(name, content.members, place) for name, rule in self._rules.items()}]
 
@@ -215,7 +215,7 @@ class Applied:
         """Nothing: the function sees whole rows."""
         return {}, None
 
-    def results(self, content: WindowRows, window: ThisWindow, place: str) -> Results:
+    def results(self, content: WindowRows, window: WindowContext, place: str) -> Results:
         """The rows it gives for a window."""
         rows = [Row(member.row.values, self._up) for member in content.members]
         try:

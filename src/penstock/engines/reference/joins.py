@@ -21,7 +21,7 @@ from penstock.frozen import dataclass
 from penstock.operators.function import own_copy
 from penstock.operators.op import LATE_RIGHT, OUT
 from penstock.operators.row import Row
-from penstock.operators.window_join import LATE_LEFT, LEFT, RIGHT, Band, Equal, PairFunction, Term, WindowJoin
+from penstock.operators.stream_join import LATE_LEFT, LEFT, RIGHT, Band, Equal, PairFunction, StreamJoin, Term
 from penstock.timing.windows import is_late_for
 
 Test = Callable[[Values, Values], bool]
@@ -85,7 +85,7 @@ def _said(given: object) -> bool:
     return answer
 
 
-# WindowJoin: pairs of rows of two streams that are close in time and for which the predicate holds.
+# StreamJoin: pairs of rows of two streams that are close in time and for which the predicate holds.
 #
 # A pair joins when it is within the bounds of time (DP-Join, Definition 4.1) or in one tumbling window. It
 # leaves in the round in which its second row comes, once, with the later of the two times. A row is kept
@@ -104,10 +104,10 @@ class Kept:
     failed: bool = False
 
 
-class JoinNode(Node):
+class StreamJoinNode(Node):
     """Both sides, as lists."""
 
-    def __init__(self, site: Site, op: WindowJoin) -> None:
+    def __init__(self, site: Site, op: StreamJoin) -> None:
         super().__init__(site)
         streams = {given.port: given.stream for given in site.step.inputs}
         left, right = streams[LEFT], streams[RIGHT]

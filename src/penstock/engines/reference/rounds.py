@@ -12,7 +12,7 @@ from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
 from penstock.engines.reference.functions import Faults
-from penstock.engines.reference.joins import JoinNode
+from penstock.engines.reference.joins import StreamJoinNode
 from penstock.engines.reference.node import OVER, Frontier, Node, Outputs, RoundInput, Site, merge_frontiers
 from penstock.engines.reference.source import SinkNode, SourceNode
 from penstock.engines.reference.state import (
@@ -33,30 +33,31 @@ from penstock.engines.reference.stateless import (
     Replicas,
     SelectNode,
     SplitNode,
-    StaticJoinNode,
+    TableJoinNode,
 )
 from penstock.engines.reference.windows import WindowNode
 from penstock.engines.rows import TimedRow, rows_to_batch
 from penstock.errors import NotSupported, PenstockError
 from penstock.events import BatchDone, EventSink, RowsErrored, RowsLate, StepFailed, WatermarkMoved
 from penstock.expr import Expr
-from penstock.operators.accumulator import Accumulator
+from penstock.operators.accumulate import Accumulate
+from penstock.operators.columns import Select, WithColumns
 from penstock.operators.filter import Filter
 from penstock.operators.flat_map import FlatMap
 from penstock.operators.function import BatchFunction, RowFunction
-from penstock.operators.map import Map, Select
+from penstock.operators.map import Map
 from penstock.operators.op import ERRORS, LATE, LATE_RIGHT, Op, Routing
 from penstock.operators.process import Process
 from penstock.operators.sink import Sink
 from penstock.operators.source import Source
 from penstock.operators.split import Relay, Split
-from penstock.operators.static_join import StaticJoin
-from penstock.operators.window_join import WindowJoin
+from penstock.operators.stream_join import StreamJoin
+from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Input, Plan, Ref, Step
 from penstock.timing.watermark import AFTER_ALL
 
-_COPIED = (Map, Select, Filter, FlatMap, Split, Relay, StaticJoin)
+_COPIED = (Map, WithColumns, Filter, FlatMap, Split, Relay, TableJoin)
 """Operators whose every replica works on every row of a broadcast; the others have a routing of their own."""
 
 
@@ -119,12 +120,13 @@ def _relay(op: Relay, site: Site) -> Node:
     return RelayNode(site)
 
 
+lower.register(WithColumns, lambda op, site: MapNode(site, op.how))
 lower.register(Select, lambda op, site: SelectNode(site, op))
 lower.register(Split, lambda op, site: SplitNode(site, op))
-lower.register(StaticJoin, lambda op, site: StaticJoinNode(site, op))
-lower.register(Accumulator, lambda op, site: AccumulateNode(site, op))
+lower.register(TableJoin, lambda op, site: TableJoinNode(site, op))
+lower.register(Accumulate, lambda op, site: AccumulateNode(site, op))
 lower.register(Windows, lambda op, site: WindowNode(site, op))
-lower.register(WindowJoin, lambda op, site: JoinNode(site, op))
+lower.register(StreamJoin, lambda op, site: StreamJoinNode(site, op))
 lower.register(Process, lambda op, site: ProcessNode(site, op))
 lower.register(Sink, lambda op, site: SinkNode(site, op))
 

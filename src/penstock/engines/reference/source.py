@@ -30,7 +30,7 @@ from penstock.expr.types import from_python, to_plain
 from penstock.operators.function import own_copy
 from penstock.operators.op import OUT
 from penstock.operators.sink import Sink
-from penstock.operators.source import Source, SourceTime, Yielded
+from penstock.operators.source import Source, SourceTime, WatermarkFromSource
 from penstock.timing.column import LIMIT
 from penstock.timing.duration import spell
 from penstock.timing.watermark import SourceWatermark
@@ -167,7 +167,7 @@ def _row_rule(time: SourceTime, schema: pa.Schema) -> Callable[[TimedRow], int |
 def _batch_rule(time: SourceTime) -> Callable[[pa.RecordBatch], int | None] | None:
     """The user's watermark function in microseconds; None where there is no function."""
     rule = time.rule
-    if rule is None or isinstance(rule, Expr | Yielded):
+    if rule is None or isinstance(rule, Expr | WatermarkFromSource):
         return None
     call = own_copy(rule)
 

@@ -18,7 +18,7 @@ from penstock.engines.reference.node import OVER, Frontier, Node, Outputs, Round
 from penstock.engines.rows import TimedRow, key_columns, key_of, sort_rows
 from penstock.errors import RowFailure
 from penstock.expr.types import from_python
-from penstock.operators.accumulator import Accumulator
+from penstock.operators.accumulate import Accumulate
 from penstock.operators.function import RowFunction, own_copy
 from penstock.operators.op import LATE, OUT
 from penstock.operators.process import Process
@@ -100,7 +100,7 @@ class StateFlatMapNode(StateNode):
 class AccumulateNode(StateNode):
     """`state = fn(row, state)`; the key and the new state leave. A row that fails leaves the state alone."""
 
-    def __init__(self, site: Site, op: Accumulator) -> None:
+    def __init__(self, site: Site, op: Accumulate) -> None:
         super().__init__(site, op.how, op.new_state)
         self._state_schema = op.state_schema
 

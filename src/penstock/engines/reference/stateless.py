@@ -18,12 +18,12 @@ from penstock.engines.rows import TimedRow, batch_to_rows, key_of, row_sort_key,
 from penstock.errors import FunctionError, RowFailure, describe_cause
 from penstock.expr import Expr, lower_python
 from penstock.expr.types import to_plain
+from penstock.operators.columns import Select
 from penstock.operators.function import BatchFunction, Expressions, RowFunction, own_copy
-from penstock.operators.map import Select
 from penstock.operators.op import OUT, OnError
 from penstock.operators.row import Row
 from penstock.operators.split import Split
-from penstock.operators.static_join import StaticJoin
+from penstock.operators.table_join import TableJoin
 from penstock.plan.plan import Ref
 
 
@@ -69,8 +69,8 @@ class SelectNode(MapNode):
     """A map that keeps only the columns it names."""
 
     def __init__(self, site: Site, op: Select) -> None:
-        super().__init__(site, Expressions(op.columns))
-        self._names = [name for name, _ in op.columns]
+        super().__init__(site, op.how)
+        self._names = op.how.names
 
     def each(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
         """The named columns, in that order."""
@@ -203,13 +203,13 @@ def index(given: object, n_branches: int) -> str:
     return str(given)
 
 
-# StaticJoin: look every row up in a table that is read once, before anything else.
+# TableJoin: look every row up in a table that is read once, before anything else.
 
 
-class StaticJoinNode(PerRow):
+class TableJoinNode(PerRow):
     """The table's row with the same key; null keys match nothing, NaN matches NaN, -0.0 matches 0.0."""
 
-    def __init__(self, site: Site, op: StaticJoin) -> None:
+    def __init__(self, site: Site, op: TableJoin) -> None:
         super().__init__(site)
         self._op = op
         self._added = [field.name for field in op.added]

@@ -27,7 +27,7 @@ from penstock.errors import RowFailure
 from penstock.expr.types import to_python
 from penstock.frozen import dataclass
 from penstock.operators.op import LATE, OUT
-from penstock.operators.windows import END, FINAL, INDEX, START, WINDOW, ThisWindow, Windows
+from penstock.operators.windows import END, FINAL, INDEX, START, WINDOW, WindowContext, Windows
 from penstock.timing.windows import CountWindow, SessionWindow, Window
 
 
@@ -163,13 +163,13 @@ class WindowNode(Node):
             for result, order in zip(results, orders, strict=True)
         ]
 
-    def _this(self, group: Group, label: str | None, columns: Mapping[str, object]) -> ThisWindow:
+    def _this(self, group: Group, label: str | None, columns: Mapping[str, object]) -> WindowContext:
         """The window as the user sees it."""
         kind = self._up.require_time("a window").type
         start, end = (_shown(columns[name], kind) for name in (START, END))
         key = tuple(_shown(value, self._up.schema.field(name).type) for name, value in group.key.items())
         index = columns.get(INDEX)
-        return ThisWindow(start, end, index if isinstance(index, int) else None, label, key)
+        return WindowContext(start, end, index if isinstance(index, int) else None, label, key)
 
     def _group(self, key: tuple[Hashable, ...], member: Member) -> Group:
         if key not in self._groups:
@@ -185,7 +185,7 @@ class WindowNode(Node):
         return TimeWindows(window, self._resolved.lateness)
 
 
-def _place(this: ThisWindow, window: Window, key: tuple[str, ...]) -> str:
+def _place(this: WindowContext, window: Window, key: tuple[str, ...]) -> str:
     """A window for an error message: which kind, its bounds, its key."""
     named = ", ".join(f"{name}={value!r}" for name, value in zip(key, this.key, strict=True))
     return f"window {window} from {this.start} to {this.end}" + (f" of key {named}" if named else "")

@@ -17,7 +17,7 @@ from penstock.errors import EngineError, NotSupported
 from penstock.events import EventSink
 from penstock.frozen import dataclass
 from penstock.operators.process import Process
-from penstock.operators.window_join import WindowJoin
+from penstock.operators.stream_join import StreamJoin
 from penstock.plan.explain import only_on_spark
 from penstock.plan.plan import Plan, Ref
 
@@ -75,7 +75,7 @@ class SparkEngine:
                     "an operator with its own driver loop waits for rows, and Spark brings them in batches"
                 )
                 gaps.append(Gap(step.name, reason, 'run it with engine="local"'))
-            if isinstance(step.op, WindowJoin):
+            if isinstance(step.op, StreamJoin):
                 gaps.append(Gap(step.name, "joins of two streams", 'run it with engine="reference"'))
         return gaps or _in_python(plan)
 

@@ -12,12 +12,11 @@ from penstock.engines.spark.fragments import Fragments
 from penstock.engines.spark.jvm.pipeline import LEAST_ROWS, SourcePipeline, source_pipelines, why_driver_reads
 from penstock.expr import Expr
 from penstock.operators.aggregates import Aggregate, Fold
+from penstock.operators.columns import Select, WithColumns
 from penstock.operators.filter import Filter
-from penstock.operators.function import Expressions
-from penstock.operators.map import Map, Select
 from penstock.operators.op import ERRORS, LATE
 from penstock.operators.source import Source
-from penstock.operators.static_join import StaticJoin
+from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import Windows
 from penstock.plan.explain import only_on_spark
 from penstock.plan.plan import Plan, Ref, Step
@@ -32,7 +31,7 @@ def why_jvm_reads(plan: Plan, chain: SourcePipeline) -> str | None:
         sql = only_on_spark(step.op)
         if sql is not None:
             return f"{sql} is Spark's own"
-        if isinstance(step.op, StaticJoin):
+        if isinstance(step.op, TableJoin):
             return f"{step.name} joins a table"
     readers = [plan[name] for name, _ in plan.readers(chain.last)]
     only_written = chain.window is None and not any(step.outputs for step in readers)
@@ -79,16 +78,14 @@ def _before(plan: Plan, step: Step, after: set[str] | None) -> set[str] | None:
     if _shows_rows(plan, step):
         return None
     if isinstance(op, Select):
-        return {name for _, expr in op.columns for name in expr.columns()}
+        return {name for _, expr in op.how.columns for name in expr.columns()}
     if after is None:
         return None
     if isinstance(op, Filter):
         assert isinstance(op.how, Expr), "only expressions are in a chain"
         return after | set(op.how.columns())
-    assert isinstance(op, Map), "only such steps are in a chain that workers read"
-    assert isinstance(op.how, Expressions), "only expressions are in a chain"
-    made = {name for name, _ in op.how.columns}
-    return (after - made) | {name for _, expr in op.how.columns for name in expr.columns()}
+    assert isinstance(op, WithColumns), "only such steps are in a chain that workers read"
+    return (after - set(op.how.names)) | {name for _, expr in op.how.columns for name in expr.columns()}
 
 
 def _shows_rows(plan: Plan, step: Step) -> bool:

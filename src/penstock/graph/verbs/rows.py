@@ -1,31 +1,69 @@
-"""Verbs that make rows of rows: map, select, filter, flat_map, accumulate, process."""
+"""Verbs that make rows of rows: with_columns, select, filter, map, flat_map, accumulate, process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from functools import reduce
+from operator import and_
+from typing import Any, Self, Unpack
 
-from penstock.caller import find_call_site
 from penstock.errors import FunctionError
 from penstock.expr import Column, Expr, col
-from penstock.graph.steps import placed
-from penstock.graph.verbs.base import Verbs
-from penstock.operators.accumulator import Accumulator
+from penstock.graph.verbs.pipe import Pipe, locate_verb, refuse_unknown, split_options
+from penstock.operators.accumulate import Accumulate
+from penstock.operators.columns import Select, WithColumns
 from penstock.operators.filter import Filter
 from penstock.operators.flat_map import FlatMap
-from penstock.operators.function import expressions
-from penstock.operators.map import Map, Select
-from penstock.operators.op import Op, Parallelism
-from penstock.operators.process import Operator, Process
-
-if TYPE_CHECKING:
-    from penstock.graph.multipipe import MultiPipe
+from penstock.operators.map import Map
+from penstock.operators.process import Process, ProcessOperator
+from penstock.options import StepOptions
 
 
-class Transforms(Verbs):
+class RowVerbs(Pipe):
     """Rows to rows."""
 
     __slots__ = ()
+
+    def with_columns(self, columns: Mapping[str, object] | None = None, /, **named: Any) -> Self:
+        """Add columns, or replace those of the same name: `with_columns(total=col("price") * col("n"))`.
+
+        Plain values are constants. The options of `ps.StepOptions` go beside the columns; a keyword with an
+        expression is always a column, and a mapping takes any name: `with_columns({"name": "x"})`.
+        """
+        more, options = split_options(named)
+        return self._add_step(WithColumns, {**(columns or {}), **more}, **options)
+
+    def select(self, *columns: str | Expr, **named: Any) -> Self:
+        """Keep only these columns, in this order; `select("a", total=col("b") + 1)` computes some.
+
+        The options of `ps.StepOptions` go beside the columns, as in `with_columns`.
+        """
+        more, options = split_options(named)
+        with locate_verb(Select.verb, options):
+            kept = [_column(column) for column in columns]
+            if not kept and not more:
+                raise FunctionError("select keeps no column", hint='name some: .select("a", "b")')
+        return self._add_step(Select, [*kept, *more.items()], **options)
+
+    def filter(
+        self,
+        predicate: object,
+        /,
+        *more: Expr,
+        state: Callable[[], Any] | None = None,
+        compile: bool = False,
+        **options: Unpack[StepOptions],
+    ) -> Self:
+        """Keep the rows for which an expression, several, or one function is true; null is not true."""
+        with locate_verb(Filter.verb, options):
+            predicates = (predicate, *more)
+            if more and not all(isinstance(each, Expr) for each in predicates):
+                raise FunctionError(
+                    "filter takes one function, or any number of expressions",
+                    hint="write two steps: .filter(fn).filter(expression)",
+                )
+        whole = reduce(and_, predicates) if more else predicate
+        return self._add_step(Filter, whole, state, compile, **options)
 
     def map(
         self,
@@ -35,83 +73,15 @@ class Transforms(Verbs):
         schema: object = None,
         state: Callable[[], Any] | None = None,
         compile: bool = False,
-        name: str | None = None,
-        parallelism: Parallelism = None,
-        batch_size: int | None = None,
-        routing: str | None = None,
-        on_error: str = "fail",
-        dedicated: bool = False,
-        **columns: Any,
-    ) -> MultiPipe:
-        """Make one row of every row.
+        **options: Unpack[StepOptions],
+    ) -> Self:
+        """Make one row of every row by a function, which gives the whole new row.
 
-        `map(total=col("price") * col("n"))` adds or replaces columns by expressions; a dict does the
-        same for names that are options here. A function gives the whole new row; after `key_by` and
-        with `state=factory` it is called as `fn(row, state)`. `compile=True` accepts that whole numbers
-        wrap at 64 bits, so that a function of them can be compiled; floats and bools need no leave.
-        `dedicated=True` gives the step a thread of its own in process, so that a function may block.
+        After `key_by` and with `state=factory` it is called as `fn(row, state)`. `compile=True` accepts that
+        integers wrap at 64 bits, so that a function of them can be compiled; floats and bools need no such
+        permission. `with_columns` computes single columns by expressions.
         """
-        return self._then(
-            lambda: Map(
-                _one_of(function, columns, "map"),
-                schema,
-                state,
-                compile,
-                name=name,
-                parallelism=parallelism,
-                batch_size=batch_size,
-                routing=routing,
-                on_error=on_error,
-                dedicated=dedicated,
-            ),
-            stem=Map.verb,
-            name=name,
-        )
-
-    def select(
-        self, *names: str, on_error: str = "fail", name: str | None = None, **columns: Any
-    ) -> MultiPipe:
-        """Keep only these columns, in this order; `select("a", total=col("b") + 1)` computes some."""
-
-        def make() -> Op:
-            kept = [(column, _kept(column)) for column in names]
-            if not kept and not columns:
-                raise FunctionError("select keeps no column", hint='name some: .select("a", "b")')
-            computed = expressions(columns, "select").columns if columns else ()
-            return Select((*kept, *computed), name=name, on_error=on_error)
-
-        return self._then(make, stem=Select.verb, name=name)
-
-    def filter(
-        self,
-        predicate: object,
-        /,
-        *,
-        state: Callable[[], Any] | None = None,
-        compile: bool = False,
-        name: str | None = None,
-        parallelism: Parallelism = None,
-        batch_size: int | None = None,
-        routing: str | None = None,
-        on_error: str = "fail",
-        dedicated: bool = False,
-    ) -> MultiPipe:
-        """Keep the rows for which an expression or a function is true; null is not true."""
-        return self._then(
-            lambda: Filter(
-                predicate,
-                state,
-                compile,
-                name=name,
-                parallelism=parallelism,
-                batch_size=batch_size,
-                routing=routing,
-                on_error=on_error,
-                dedicated=dedicated,
-            ),
-            stem=Filter.verb,
-            name=name,
-        )
+        return self._add_step(Map, function, schema, state, compile, **options)
 
     def flat_map(
         self,
@@ -120,34 +90,24 @@ class Transforms(Verbs):
         *,
         schema: object = None,
         state: Callable[[], Any] | None = None,
-        name: str | None = None,
-        parallelism: Parallelism = None,
-        batch_size: int | None = None,
-        routing: str | None = None,
-        on_error: str = "fail",
-        dedicated: bool = False,
-        **columns: Any,
-    ) -> MultiPipe:
+        **named: Any,
+    ) -> Self:
         """Make none, one or several rows of every row.
 
         A function gives an iterable of rows; `flat_map(word=col("line").str.split(" "))` gives one row
-        per element of a list.
+        per element of a list. The options of `ps.StepOptions` go beside the column, as in `with_columns`.
         """
-        return self._then(
-            lambda: FlatMap(
-                _one_of(function, columns, "flat_map"),
-                schema,
-                state,
-                name=name,
-                parallelism=parallelism,
-                batch_size=batch_size,
-                routing=routing,
-                on_error=on_error,
-                dedicated=dedicated,
-            ),
-            stem=FlatMap.verb,
-            name=name,
-        )
+        column, options = split_options(named)
+        if column and function is not None:
+            # A keyword that is no expression beside a function was meant as an option.
+            refuse_unknown(FlatMap.verb, {n: v for n, v in column.items() if not isinstance(v, Expr)})
+            with locate_verb(FlatMap.verb, options):
+                raise FunctionError(
+                    "flat_map takes a function or a column, not both",
+                    detail=f"got a function and {', '.join(column)}",
+                    hint=f"write two steps: .flat_map(fn).flat_map({next(iter(column))}=...)",
+                )
+        return self._add_step(FlatMap, column or function, schema, state, **options)
 
     def accumulate(
         self,
@@ -155,73 +115,45 @@ class Transforms(Verbs):
         init: object,
         *,
         schema: object = None,
-        name: str | None = None,
-        parallelism: Parallelism = None,
-        batch_size: int | None = None,
-        on_error: str = "fail",
-        dedicated: bool = False,
-    ) -> MultiPipe:
-        """Keep a state per key, moved on by `fn(row, state)`; every new state goes out with its key."""
-        return self._then(
-            lambda: Accumulator(
-                function,
-                init,
-                schema,
-                name=name,
-                parallelism=parallelism,
-                batch_size=batch_size,
-                on_error=on_error,
-                dedicated=dedicated,
-            ),
-            stem=Accumulator.verb,
-            name=name,
-        )
+        **options: Unpack[StepOptions],
+    ) -> Self:
+        """Keep a state per key, updated by `fn(row, state)`; every new state goes out with its key."""
+        return self._add_step(Accumulate, function, init, schema, **options)
 
-    def process(
-        self,
-        operator: Operator,
-        *,
-        name: str | None = None,
-        parallelism: Parallelism = None,
-        dedicated: bool = False,
-    ) -> MultiPipe:
+    def process(self, operator: ProcessOperator, **options: Unpack[StepOptions]) -> Self:
         """Run an operator with its own driver loop; for several ports use `graph.operator`."""
-        with placed(name or Process.verb, find_call_site()):
-            made = Process(operator, name=name, parallelism=parallelism, dedicated=dedicated)
+        refuse_unknown(Process.verb, options)
+        with locate_verb(Process.verb, options):
+            op = Process(operator, **options)
             if len(operator.inputs) != 1:
                 raise FunctionError(
                     f"{type(operator).__name__} has inputs {', '.join(operator.inputs)}",
                     hint="attach it with graph.operator(op, inputs=[a, b])",
                 )
-            outputs = made.outputs({operator.inputs[0]: self.stream})
+            outputs = op.outputs({operator.inputs[0]: self.stream})
             if len(outputs) > 1:
                 raise FunctionError(
                     f"{type(operator).__name__} has outputs {', '.join(outputs)}",
                     hint="attach it with graph.operator(op, inputs=[pipe])",
                 )
-        (pipe,) = self.graph.operator(made, inputs=[self])  # type: ignore[list-item]  # a MultiPipe
-        return pipe
+            inputs = (self.as_input(operator.inputs[0], self.graph),)
+        step = self.graph.steps.add(lambda: op, stem=op.verb, name=op.name, inputs=inputs, fuse=False)
+        return self._at(step, next(iter(outputs)))
 
 
-def _kept(column: object) -> Expr:
-    """A column that select keeps; expressions and lists are refused with what to write instead."""
+def _column(column: object) -> tuple[str, Expr]:
+    """Returns a column that select keeps; what has no name is refused with what to write instead."""
+    if isinstance(column, Column):
+        return column.name, column
     if isinstance(column, Expr):
-        named = str(next(iter(column.columns()), "total"))
-        hint = f'write .select("{named}")' if isinstance(column, Column) else f".select({named}={column})"
-        raise FunctionError(f"select takes columns by name, and got {column}", hint=hint)
+        name = str(next(iter(column.columns()), "total"))
+        raise FunctionError(
+            f"select is given {column}, which has no name", hint=f"name the column: .select({name}={column})"
+        )
     if isinstance(column, list | tuple):
         raise FunctionError(
             f"select takes columns by name, and got {column!r:.80}",
-            hint=f".select({', '.join(repr(each) for each in column)})",
+            hint=f".select({', '.join(map(repr, column))})",
         )
-    return col(column)  # type: ignore[arg-type]  # refused by col unless it is text
-
-
-def _one_of(function: object, columns: dict[str, Any], verb: str) -> object:
-    if function is not None and columns:
-        raise FunctionError(
-            f"{verb} takes a function or columns, not both",
-            detail=f"got a function and {', '.join(columns)}",
-            hint=f"write two steps: .{verb}(fn).{verb}({next(iter(columns))}=...)",
-        )
-    return columns if function is None else function
+    expr = col(column)  # type: ignore[arg-type]  # refused by col unless it is text
+    return str(column), expr

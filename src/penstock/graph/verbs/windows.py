@@ -1,78 +1,77 @@
-"""A pipe cut into windows, waiting to be told what to make of them."""
+"""A pipe cut into windows, which an aggregation or a function of their rows completes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, Literal, TypeVar
 
 from penstock.caller import find_call_site
 from penstock.errors import GraphError
+from penstock.graph.verbs.pipe import Pipe
 from penstock.operators.aggregates import Aggregate
 from penstock.operators.choices.device import on_cuda
 from penstock.operators.choices.patterns import as_pattern, choose_pattern, why_not_pattern
 from penstock.operators.op import Op, degree
-from penstock.operators.window import WindowSpec
+from penstock.operators.window_specs import WindowSpec
 from penstock.operators.windows import PATTERNS, Windows
 
-if TYPE_CHECKING:
-    from penstock.graph.multipipe import MultiPipe
-    from penstock.graph.verbs.base import Verbs
+PatternName = Literal["auto", "keyed", "parallel", "paned", "map_reduce"]
+AnyPipe = TypeVar("AnyPipe", bound=Pipe)
 
 
-class WindowedPipe:
-    """What `pipe.window(...)` gives: end it with `.aggregate(...)` or `.apply(fn)`."""
+class WindowedPipe(Generic[AnyPipe]):
+    """What `pipe.window(...)` returns: end it with `.aggregate(...)` or `.apply(fn)`."""
 
     def __init__(
         self,
-        pipe: Verbs,
+        pipe: AnyPipe,
         windows: WindowSpec | Mapping[str, WindowSpec],
         *,
-        pattern: str,
-        name: str | None,
+        pattern: PatternName,
         options: Mapping[str, Any],
     ) -> None:
         self._pipe = pipe
         self._windows = windows
         self._pattern = pattern
-        self._name = name
         self._options = options
 
-    def aggregate(
-        self, aggregates: Mapping[str, Aggregate] | None = None, /, **named: Aggregate
-    ) -> MultiPipe:
-        """One row per key and window: `aggregate(views=ps.count(), revenue=ps.sum("price"))`."""
+    def aggregate(self, aggregates: Mapping[str, Aggregate] | None = None, /, **named: Aggregate) -> AnyPipe:
+        """Make one row per key and window: `aggregate(views=ps.count(), revenue=ps.sum("price"))`."""
         if isinstance(aggregates, Mapping):
             named = {**aggregates, **named}
-        return self._step(aggregates=named if aggregates is None or named else aggregates)
+        return self._complete(aggregates=named if aggregates is None or named else aggregates)
 
-    def apply(self, function: Callable[..., Any], *, schema: object = None) -> MultiPipe:
+    def apply(self, function: Callable[..., Any], *, schema: object = None) -> AnyPipe:
         """Call `fn(rows)`, or `fn(rows, window)`, on all the rows of a window, in order of time.
 
-        It gives one row, several, or None; key and window columns are added to each. `window` has
+        It returns one row, several, or None; key and window columns are added to each. `window` has
         `start`, `end`, `index`, `label` and `key`.
         """
-        return self._step(apply=function, schema=schema)
+        return self._complete(apply=function, schema=schema)
 
-    def _step(self, **what: Any) -> MultiPipe:
+    def _complete(self, **result: Any) -> AnyPipe:
+        """Adds the window step; `result` says what is made of each window."""
+
         def make() -> Op:
             if self._pattern != "auto" and self._pattern not in PATTERNS:
                 names = ", ".join(f'"{name}"' for name in ("auto", *PATTERNS))
                 raise GraphError(f"pattern={self._pattern!r} is unknown", hint=f"use one of {names}")
-            operator = PATTERNS["keyed" if self._pattern == "auto" else self._pattern]
-            made = operator(self._windows, name=self._name, **what, **self._options)
+            op = PATTERNS["keyed" if self._pattern == "auto" else self._pattern](
+                self._windows, **result, **self._options
+            )
             if self._pattern == "auto":
-                return self._chosen(made)
-            found = why_not_pattern(self._pattern, made, self._pipe.stream, totally_ordered=True)
-            if found is not None:
+                return self._in_best_pattern(op)
+            refusal = why_not_pattern(self._pattern, op, self._pipe.stream, totally_ordered=True)
+            if refusal is not None:
                 # A pattern never changes an answer, so one that cannot take the windows is only not followed.
-                asked = f'pattern="{self._pattern}" was asked for, but for {found[0]} {found[1]}'
-                return as_pattern("keyed", made, because=asked)
-            return made
+                asked = f'pattern="{self._pattern}" was asked for, but for {refusal[0]} {refusal[1]}'
+                return as_pattern("keyed", op, because=asked)
+            return op
 
-        return self._pipe._then(make, stem="window", name=self._name)
+        return self._pipe._add_op(make, stem="window", name=self._options.get("name"))
 
-    def _chosen(self, op: Windows) -> Op:
-        """The step in the pattern that fits it, for the replicas it asks for or takes over."""
+    def _in_best_pattern(self, op: Windows) -> Op:
+        """Returns the step in the pattern that fits it, for the replicas it asks for or takes over."""
         if on_cuda(op):
             return as_pattern("keyed", op, because='device="cuda" was asked for')
         replicas = degree(op.parallelism) or self._pipe.graph.steps.placement(self._pipe.feeds).degree
@@ -84,7 +83,7 @@ class WindowedPipe:
             raise AttributeError(name)
         raise GraphError(
             f"a windowed pipe has no .{name}",
-            step=self._name or "window",
+            step=self._options.get("name") or "window",
             where=find_call_site(),
             hint="end the window first: .aggregate(n=ps.count()) or .apply(fn)",
         )

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from penstock.errors import GraphError, NotSupported, nearest_first
 from penstock.operators.aggregates import Fold
 from penstock.operators.choices.accumulators import why_rows
-from penstock.operators.cuda import Cuda
 from penstock.operators.stream import Stream
-from penstock.operators.window import Sliding
+from penstock.operators.window_specs import Sliding
+from penstock.options import Cuda
 
 if TYPE_CHECKING:
     from penstock.operators.windows import Windows

@@ -10,13 +10,13 @@ import unicodedata
 from enum import StrEnum
 
 from penstock.frozen import dataclass
-from penstock.operators.map import Select
+from penstock.operators.columns import Select
 from penstock.operators.op import ERRORS, IN, LATE, OUT, Degree, Op, Routing
 from penstock.operators.sink import Sink
 from penstock.operators.source import Source
 from penstock.operators.split import Split
-from penstock.operators.static_join import StaticJoin
-from penstock.operators.window_join import WindowJoin
+from penstock.operators.stream_join import StreamJoin
+from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import Windows
 from penstock.plan.fusion import fused_with, groups
 from penstock.plan.plan import Input, Plan, Ref, Step
@@ -127,7 +127,7 @@ _SHAPES: dict[Shape, type[Op] | tuple[type[Op], ...]] = {
     Shape.SINK: Sink,
     Shape.SPLIT: Split,
     Shape.WINDOW: Windows,
-    Shape.JOIN: (WindowJoin, StaticJoin),
+    Shape.JOIN: (StreamJoin, TableJoin),
 }
 
 
@@ -143,8 +143,8 @@ def short_text(op: Op) -> str:
         case Windows():
             text = ", ".join(f"{label}: {spec}" if label else str(spec) for label, spec in op.named())
         case Select():
-            text = ", ".join(n if str(e) == f'col("{n}")' else f"{n}={e}" for n, e in op.columns)
-        case StaticJoin():
+            text = ", ".join(n if str(e) == f'col("{n}")' else f"{n}={e}" for n, e in op.how.columns)
+        case TableJoin():
             text = f"{op.table.describe()} on {', '.join(op.columns)}"
         case _:
             text = op.describe()

@@ -21,7 +21,7 @@ from penstock.operators.aggregates import Fold
 from penstock.operators.function import RowFunction, own_copy
 from penstock.operators.row import Row, plain_row
 from penstock.operators.stream import Stream
-from penstock.operators.windows import ThisWindow, asks_for_window
+from penstock.operators.windows import WindowContext, asks_for_window
 from penstock.stages.rows.batch import rows_to_columns
 
 PlainRow = Mapping[str, object]
@@ -95,7 +95,7 @@ class ApplyCaller:
         self._asks = asks_for_window(function.call)
 
     def rows(
-        self, members: list[dict[str, object]], window: ThisWindow, place: Callable[[], str]
+        self, members: list[dict[str, object]], window: WindowContext, place: Callable[[], str]
     ) -> list[PlainRow]:
         """The plain rows that it gives for a window."""
         rows = [Row(values, self._up) for values in members]

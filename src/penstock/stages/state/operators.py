@@ -13,7 +13,7 @@ import pyarrow as pa
 from penstock.errors import RowFailure
 from penstock.expr.python.row_check import exact_type_check
 from penstock.expr.types import from_python
-from penstock.operators.accumulator import Accumulator
+from penstock.operators.accumulate import Accumulate
 from penstock.operators.filter import Filter
 from penstock.operators.flat_map import FlatMap
 from penstock.operators.function import RowFunction, own_copy
@@ -95,7 +95,7 @@ class StateFlatMap(UserStateStage):
 class AccumulateStage(KeyedStage):
     """`state = fn(row, state)`; the key and the new state leave. A row that fails leaves the state alone."""
 
-    def __init__(self, op: Accumulator, up: Stream, site: Site) -> None:
+    def __init__(self, op: Accumulate, up: Stream, site: Site) -> None:
         super().__init__(op, up, site, op.how, op.new_state)
         self._call, self._state = own_copy(op.how.call), RowValidator(op.state_schema)
         self._plainly = exact_type_check(op.state_schema.field(0).type)

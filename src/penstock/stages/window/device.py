@@ -21,9 +21,9 @@ from penstock.operators.choices.device import (
     why_not_by_itself,
     why_not_cuda,
 )
-from penstock.operators.cuda import Cuda
 from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
+from penstock.options import Cuda
 from penstock.stages.stage import Site
 from penstock.stages.window.time_store import TimeStore
 

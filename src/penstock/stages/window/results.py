@@ -17,7 +17,7 @@ from penstock.frozen import dataclass
 from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.op import IN, OUT
 from penstock.operators.stream import Stream
-from penstock.operators.windows import ThisWindow, Windows
+from penstock.operators.windows import WindowContext, Windows
 from penstock.stages.functions.rows import ApplyCaller, WindowFunctionFailure, plain_rows_of
 from penstock.stages.keys.slots import KeySlots
 from penstock.stages.rows.arrays import build_column, build_time_column
@@ -223,13 +223,13 @@ class ResultBuilder:
         columns = [from_plain([row[field.name] for row in flat], field.type) for field in calls.schema]
         return ResultColumns(columns, np.array([len(rows) for rows in given], np.int64))
 
-    def _this(self, left: ClosedWindows, place: int) -> ThisWindow:
+    def _this(self, left: ClosedWindows, place: int) -> WindowContext:
         """The window as the user sees it."""
         bounds = build_time_column(np.array([left.starts[place], left.ends[place]]), self._time)
         start, end = (_to_user_value(value, self._time.type) for value in to_plain(bounds))
         key = self._key_of(int(left.slots[place]))
         index = None if left.index is None else int(left.index[place])
-        return ThisWindow(start, end, index, self._resolved.windows[int(left.kinds[place])][0], key)
+        return WindowContext(start, end, index, self._resolved.windows[int(left.kinds[place])][0], key)
 
     def _key_of(self, slot: int) -> tuple[object, ...]:
         columns = self._keys.columns_of(np.array([slot], np.int64))

@@ -68,10 +68,10 @@ def test_the_statistics_of_a_run_are_what_it_takes() -> None:
     run = graph.start("local", options=ps.LocalOptions(workers="thread"))
     run.wait()
     statistics = run.statistics()  # type: ignore[attr-defined]  # of runs in process
-    found = ps.suggest_parallelism(statistics, cores=3)
+    found = ps.schedulers.suggest_parallelism(statistics, cores=3)
     assert set(found) == {"rows", "heavy", "out"}
     assert (found["rows"], found["heavy"] >= 2) == (1, True)
-    assert ps.suggest_parallelism(statistics, cores=3, most={"heavy": 2})["heavy"] == 2
+    assert ps.schedulers.suggest_parallelism(statistics, cores=3, most={"heavy": 2})["heavy"] == 2
 
 
 @given(st.dictionaries(st.sampled_from("abc"), st.integers(1, 10_000), min_size=1), st.integers(1, 64))

@@ -44,7 +44,10 @@ def burning(row: Any) -> dict[str, int]:
 def test_replicas_are_processes_whose_rows_come_back_in_order() -> None:
     before = held()
     graph = ps.PipeGraph("order", chaining=False)
-    rows = run(graph, numbers(graph, 60).map(seen, schema=SEEN, parallelism=3).map(v=col("v"), parallelism=1))
+    rows = run(
+        graph,
+        numbers(graph, 60).map(seen, schema=SEEN, parallelism=3).with_columns(v=col("v"), parallelism=1),
+    )
     pids = {row["pid"] for row in rows}
     assert [row["v"] for row in rows] == list(range(60))
     assert len(pids) == 3
@@ -208,7 +211,7 @@ def test_an_error_is_raised_here_as_it_was_there() -> None:
 
 
 @pytest.mark.parametrize("on_error", ["skip", "dead_letter"])
-def test_failed_rows_are_counted_or_come_back_as_dead_letters(on_error: str) -> None:
+def test_failed_rows_are_counted_or_come_back_as_dead_letters(on_error: Any) -> None:
     found = []
     for options in (PROCESS, THREAD):
         graph, memory, letters = ps.PipeGraph("lets by"), ps.write.memory(), ps.write.memory()
@@ -241,7 +244,7 @@ def test_state_per_key_lives_in_the_processes() -> None:
     found = []
     for options in (PROCESS, THREAD):
         graph = ps.PipeGraph("state")
-        keyed = numbers(graph, 50).map(v=col("v"), k=col("v") % 5).key_by("k")
+        keyed = numbers(graph, 50).with_columns(v=col("v"), k=col("v") % 5).key_by("k")
         sums = keyed.accumulate(lambda row, total: total + row.v, 0, schema={"v": "int64"}, parallelism=2)
         found.append(sorted(map(repr, run(graph, sums, options))))
     assert found[0] == found[1]
@@ -301,5 +304,5 @@ def test_a_process_that_cannot_be_made_is_an_error_if_it_was_asked_for(
 def test_only_three_words_are_taken_for_workers() -> None:
     graph = ps.PipeGraph("wrong")
     with pytest.raises(ps.EngineError, match="workers='processes' is unknown") as failure:
-        run(graph, numbers(graph, 3), ps.LocalOptions(workers="processes"))
+        run(graph, numbers(graph, 3), ps.LocalOptions(workers="processes"))  # type: ignore[arg-type]
     assert failure.value.hint == 'workers="process"'

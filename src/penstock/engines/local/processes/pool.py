@@ -15,7 +15,7 @@ from penstock.engines.local.processes.stage import RemoteStateless
 from penstock.engines.local.tasks.task import Task
 from penstock.engines.local.topology.tasks import Role, TaskGroup, split_into_groups
 from penstock.errors import EngineError
-from penstock.operators.accumulator import Accumulator
+from penstock.operators.accumulate import Accumulate
 from penstock.operators.filter import Filter
 from penstock.operators.flat_map import FlatMap
 from penstock.operators.function import BatchFunction, RowFunction
@@ -38,7 +38,7 @@ _NO_FORK = "this platform has no fork, by which functions would reach another pr
 def can_run_in_process(step: Step) -> bool:
     """Whether a step is a function of the user's in plain Python, and one that a worker process can host."""
     op = step.op
-    if not isinstance(op, Map | Filter | FlatMap | Accumulator):
+    if not isinstance(op, Map | Filter | FlatMap | Accumulate):
         return False
     if isinstance(op.how, BatchFunction):
         return True

@@ -42,7 +42,7 @@ from penstock.operators.choices.patterns import PANED
 from penstock.operators.process import Process
 from penstock.operators.sink import Sink
 from penstock.operators.source import Source
-from penstock.operators.window import Session
+from penstock.operators.window_specs import Session
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Ref, Step
 from penstock.stages.stage import Site, Stage

@@ -12,16 +12,17 @@ from dataclasses import replace
 from enum import Enum
 
 from penstock.frozen import dataclass
-from penstock.operators.accumulator import Accumulator
+from penstock.operators.accumulate import Accumulate
 from penstock.operators.choices.patterns import KEYED, PANED, why_not_pattern
+from penstock.operators.columns import WithColumns
 from penstock.operators.filter import Filter
-from penstock.operators.map import Map, Select
+from penstock.operators.map import Map
 from penstock.operators.op import ERRORS, LATE, LATE_RIGHT, Routing
 from penstock.operators.process import Process
 from penstock.operators.sink import Sink
 from penstock.operators.source import Source
 from penstock.operators.split import Relay, Split
-from penstock.operators.static_join import StaticJoin
+from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import Windows
 from penstock.plan.fusion import fused_with, groups
 from penstock.plan.plan import Plan, Step
@@ -155,7 +156,7 @@ def is_broadcast(step: Step) -> bool:
 # steps that give at most one row for a row. It holds for readers of Penstock's own; a user's may number
 # rows twice.
 
-_ONE_FOR_ONE = (Map, Filter, Select, StaticJoin, Split, Relay, Accumulator)
+_ONE_FOR_ONE = (Map, Filter, WithColumns, TableJoin, Split, Relay, Accumulate)
 
 
 def totally_ordered_steps(plan: Plan) -> frozenset[str]:

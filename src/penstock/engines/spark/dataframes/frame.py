@@ -23,7 +23,7 @@ from penstock.expr.types import canonical
 from penstock.frozen import dataclass
 from penstock.operators.aggregates import Fold
 from penstock.operators.stream import Stream, unknown_column
-from penstock.operators.window import Counted
+from penstock.operators.window_specs import Counted
 from penstock.operators.windows import Windows
 from penstock.timing.column import LIMIT, time_type
 from penstock.timing.duration import Duration, spell

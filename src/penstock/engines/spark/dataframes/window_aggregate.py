@@ -44,7 +44,7 @@ from penstock.expr import SparkSql
 from penstock.expr.node import post_order
 from penstock.operators.aggregates import Aggregate
 from penstock.operators.op import IN
-from penstock.operators.window import WindowSpec
+from penstock.operators.window_specs import WindowSpec
 from penstock.operators.windows import KeyedWindows, Windows
 from penstock.timing.duration import Duration
 

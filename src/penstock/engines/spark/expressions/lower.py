@@ -50,7 +50,7 @@ def lower_spark(expr: Expr, schema: pa.Schema, *, shared: SharedColumns | None =
             raise NotSupported(
                 f"{instruction.node!s:.80} is too large for one expression on Spark",
                 detail="each part that is used twice is written out twice",
-                hint="compute a part of it in a map of its own first: .map(part=…)",
+                hint="compute a part of it in a step of its own first: .with_columns(part=…)",
             )
         results.append(value)
     return results[-1]

@@ -25,12 +25,12 @@ from penstock.engines.spark.jvm.source import SourceFile, TimeRange
 from penstock.engines.spark.types import spark_schema, to_spark
 from penstock.errors import PenstockError
 from penstock.expr import Expr
+from penstock.operators.columns import WithColumns
 from penstock.operators.filter import Filter
 from penstock.operators.function import Expressions
-from penstock.operators.map import Map, Select
 from penstock.operators.op import OUT
 from penstock.operators.source import Source
-from penstock.operators.static_join import StaticJoin
+from penstock.operators.table_join import TableJoin
 from penstock.plan.plan import Step
 from penstock.timing.column import TimeType
 
@@ -105,19 +105,17 @@ class JvmFrames:
 
     def _step(self, frame: DataFrame, place: int, step: Step) -> DataFrame:
         op, up = step.op, step.up.schema
-        if isinstance(op, Map | Select):
-            how = Expressions(op.columns) if isinstance(op, Select) else op.how
-            assert isinstance(how, Expressions), "only expressions are in a chain"
-            return _mapped(frame, how, up, step.outputs[OUT].schema)
+        if isinstance(op, WithColumns):
+            return _mapped(frame, op.how, up, step.outputs[OUT].schema)
         if isinstance(op, Filter):
             assert isinstance(op.how, Expr), "only expressions are in a chain"
             parts = SharedColumns(frame)
             lowered = lower_spark(op.how, up, shared=parts)
             return self._dropped(parts.rows, place, lowered.value, lowered.failed)
-        assert isinstance(op, StaticJoin), "only such steps are in a chain"
+        assert isinstance(op, TableJoin), "only such steps are in a chain"
         return self._joined(frame, place, step, op)
 
-    def _joined(self, frame: DataFrame, place: int, step: Step, op: StaticJoin) -> DataFrame:
+    def _joined(self, frame: DataFrame, place: int, step: Step, op: TableJoin) -> DataFrame:
         if step.name not in self._tables:
             self._tables[step.name] = self._table(step, op)
         table = self._tables[step.name]
@@ -133,7 +131,7 @@ class JvmFrames:
             joined = self._dropped(joined, place, matched, None)
         return joined.drop(*keys)
 
-    def _table(self, step: Step, op: StaticJoin) -> DataFrame:
+    def _table(self, step: Step, op: TableJoin) -> DataFrame:
         try:
             return self._spark.createDataFrame(to_spark(op.load()))
         except PenstockError as failure:

@@ -22,12 +22,11 @@ from penstock.expr import Expr
 from penstock.frozen import dataclass
 from penstock.operators.choices.accumulators import AccumulatorKind, accumulators_of
 from penstock.operators.choices.patterns import PANED, why_not_pattern
+from penstock.operators.columns import WithColumns
 from penstock.operators.filter import Filter
-from penstock.operators.function import Expressions
-from penstock.operators.map import Map, Select
 from penstock.operators.op import OUT, Routing
 from penstock.operators.source import Source
-from penstock.operators.static_join import StaticJoin
+from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Ref, Step
 from penstock.timing.slices import Slicing
@@ -103,7 +102,7 @@ def _why_not_read(reader: Reader) -> str | None:
 
 def drops(step: Step) -> bool:
     """Whether a step of a chain gives fewer rows than it takes."""
-    return isinstance(step.op, Filter) or (isinstance(step.op, StaticJoin) and step.op.how == "inner")
+    return isinstance(step.op, Filter) or (isinstance(step.op, TableJoin) and step.op.how == "inner")
 
 
 def why_python(step: Step) -> str | None:
@@ -113,11 +112,7 @@ def why_python(step: Step) -> str | None:
         return "it keeps state"
     if step.routing == Routing.BROADCAST:
         return "its rows are copied to every replica"
-    native = (
-        isinstance(op, Select | StaticJoin)
-        or (isinstance(op, Map) and isinstance(op.how, Expressions))
-        or (isinstance(op, Filter) and isinstance(op.how, Expr))
-    )
+    native = isinstance(op, WithColumns | TableJoin) or (isinstance(op, Filter) and isinstance(op.how, Expr))
     return _why_not_columns(step.outputs[OUT].schema) if native else "it is not an expression"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.connect.protocol import BadRow
 from penstock.errors import ConnectorError
-from penstock.operators.static_join import StaticJoin
+from penstock.operators.table_join import TableJoin
 from tests.support.plans import BatchesReader, PlanBuilder, batch
 
 STREAM = pa.schema([("x", pa.float64()), ("t", pa.int64())])
@@ -21,7 +21,7 @@ def joined(how: str, keys: list[Any], table: list[Any]) -> tuple[list[Any], Any]
     builder = PlanBuilder()
     reader = BatchesReader((batch(table, TABLE),), TABLE)
     rows = builder.source([(key, index) for index, key in enumerate(keys)], schema=STREAM)
-    out = builder.add(StaticJoin(table=reader, on="x", how=how), rows)
+    out = builder.add(TableJoin(table=reader, on="x", how=how), rows)
     ran = builder.run()
     assert ran.account(out).balanced
     return [(row[1], row[2]) for row in ran.rows(out)], ran.account(out)
@@ -48,7 +48,7 @@ def test_null_matches_nothing_nan_matches_nan_and_negative_zero_matches_zero() -
 def test_a_table_that_cannot_be_read_stops_the_run_before_it_starts() -> None:
     builder = PlanBuilder()
     reader = BatchesReader((batch([], TABLE, bad=(BadRow("?", "no number", "t.csv:3"),)),), TABLE)
-    builder.add(StaticJoin(table=reader, on="x", name="look"), builder.source(schema=STREAM))
+    builder.add(TableJoin(table=reader, on="x", name="look"), builder.source(schema=STREAM))
     with pytest.raises(ConnectorError, match=r"t\.csv:3") as failure:
         builder.run()
     assert failure.value.step == "look"

@@ -14,7 +14,7 @@ from penstock.operators.aggregates.base import is_number
 from penstock.operators.function import need_call
 from penstock.operators.op import ERRORS, JOIN, LATE, LATE_RIGHT, OUT, OnError, Op, Routing, error_schema
 from penstock.operators.stream import Stream
-from penstock.operators.window import Sliding
+from penstock.operators.window_specs import Sliding
 from penstock.timing.duration import Duration, micros, spell
 from penstock.timing.windows import TimeWindow
 
@@ -125,11 +125,11 @@ def _same_type(left: pa.Field, right: pa.Field) -> None:
     if left.type != right.type:
         raise SchemaError(
             f'"{left.name}" is {left.type} on the left, and "{right.name}" is {right.type} on the right',
-            hint=f'cast one of them: .map({right.name}=col("{right.name}").cast("{left.type}"))',
+            hint=f'cast one of them: .with_columns({right.name}=col("{right.name}").cast("{left.type}"))',
         )
 
 
-# WindowJoin: pairs of rows of two streams, close in time, for which a predicate holds (DP-Join, 4).
+# StreamJoin: pairs of rows of two streams, close in time, for which a predicate holds (DP-Join, 4).
 
 LEFT, RIGHT = "left", "right"
 LATE_LEFT = LATE
@@ -151,7 +151,7 @@ class ResolvedJoin:
 
 
 @dataclass(frozen=True, slots=True)
-class WindowJoin(Op):
+class StreamJoin(Op):
     """Join two streams on any predicate.
 
     within   how far apart in time a pair may be: one duration, or (older left, older right)

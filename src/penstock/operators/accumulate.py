@@ -1,4 +1,4 @@
-"""Accumulator: a state per key that every row moves on; the new state goes out (WindFlow, 2.1)."""
+"""Accumulate: a state per key that every row moves on; the new state goes out (WindFlow, 2.1)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.operators.stream import Stream, columns, join_columns
 
 
 @dataclass(frozen=True, slots=True)
-class Accumulator(Op):
+class Accumulate(Op):
     """`state = fn(row, state)`, beginning with `init`; one row out per row in: the key and the state.
 
     A state that is a plain value needs a schema of one column, e.g. `schema={"count": "int64"}`.

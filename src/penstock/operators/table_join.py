@@ -1,4 +1,4 @@
-"""StaticJoin: look every row up in a table that does not change (AIR, 3.2)."""
+"""TableJoin: look every row up in a table that does not change (AIR, 3.2)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.operators.stream import Stream
 
 
 @dataclass(frozen=True, slots=True)
-class StaticJoin(Op):
+class TableJoin(Op):
     """Add the columns of the table row with the same key.
 
     A stream row without a table row is dropped and counted as unmatched (how="inner"), or passed on
