@@ -18,6 +18,7 @@ from penstock.engines.local.topology.tasks import (
     totally_ordered_steps,
 )
 from penstock.operators.choices.patterns import DECOMPOSED
+from penstock.operators.columns import WithColumns
 from penstock.operators.filter import Filter
 from penstock.operators.flat_map import FlatMap
 from penstock.operators.function import RowFunction
@@ -82,7 +83,7 @@ def _is_compiled(step: Step) -> bool:
 
 
 def _works(step: Step) -> bool:
-    return isinstance(step.op, Map | Filter | FlatMap | Split | Windows)
+    return isinstance(step.op, WithColumns | Map | Filter | FlatMap | Split | Windows)
 
 
 def _line(group: TaskGroup, how: str) -> str:
