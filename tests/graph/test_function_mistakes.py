@@ -155,7 +155,7 @@ WRONG_KIND = [
     ),
     Mistake(
         "columns for map",
-        lambda p: p.map(dict(x=col("n"))),
+        lambda p: p.map({"x": col("n")}),
         FunctionError,
         "map takes a function, and got columns",
         "map",
