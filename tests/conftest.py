@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.conformance.engines import spark_group
+
 # The same examples every time, so that a red run means a change and not a lucky draw. To search for new
 # ones: pytest --hypothesis-profile=search
 settings.register_profile("fixed", deadline=None, derandomize=True)
@@ -41,10 +43,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What runs on the Spark of its own process goes to one process: one Java to start and to warm up."""
+    """Share out what runs on the Spark of its own process between two processes: one Java each."""
     for item in items:
         if "opened" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.xdist_group(spark_group(item)))
 
 
 @pytest.fixture

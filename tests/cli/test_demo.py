@@ -29,7 +29,7 @@ def test_the_demo_can_be_run_again_into_the_same_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("spark")
+@pytest.mark.xdist_group("spark-0")
 def test_the_demo_runs_on_spark_and_gives_what_the_reference_engine_gives(tmp_path: Path) -> None:
     shown = [
         penstock("demo", "--out", str(tmp_path / "out"), "--rows", "500", *how)

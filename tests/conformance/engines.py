@@ -7,6 +7,8 @@ EngineError, so a gap that is closed announces itself.
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 
 from penstock import EngineError, NotSupported
@@ -85,7 +87,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Turn the gaps of the engine at hand into strict expectations of a refusal.
 
-    Spark's cases are slow, and one process has them all: one Java to start and to warm up.
+    Spark's cases are slow; two processes share them, and each starts one Java.
     """
     for item in items:
         engine = (
@@ -95,7 +97,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         )
         if engine == "spark":
             item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.xdist_group(spark_group(item)))
         for gap in item.iter_markers("gap"):
             kind, engines, reason = gap.args
             if engine in engines:
@@ -104,6 +106,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                         strict=True, raises=(NotSupported, EngineError), reason=f"{kind}: {reason}"
                     )
                 )
+
+
+def spark_group(item: pytest.Item) -> str:
+    """Return the group of a test on Spark: half of them each, whatever is added, and the same in every run."""
+    return f"spark-{zlib.crc32(item.nodeid.encode()) % 2}"
 
 
 def _gap(kind: str, engines: tuple[str, ...], reason: str) -> pytest.MarkDecorator:

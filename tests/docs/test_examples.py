@@ -16,7 +16,7 @@ from tests.docs.blocks import ROOT, blocks, pages
 PAGES = [page for page in pages() if blocks(page)]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
-ON_SPARK = (pytest.mark.slow, pytest.mark.xdist_group("spark"))
+ON_SPARK = (pytest.mark.slow, pytest.mark.xdist_group("spark-0"))
 """For the README's program, which runs on the default engine."""
 
 
