@@ -109,7 +109,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def spark_group(item: pytest.Item) -> str:
-    """Return the group of a test on Spark: half of them each, whatever is added, and the same in every run."""
+    """Return the group of a test on Spark: one of two, the same in every run."""
     return f"spark-{zlib.crc32(item.nodeid.encode()) % 2}"
 
 
