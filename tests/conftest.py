@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.conformance.engines import spark_group
+from tests.support.spark_groups import spark_group
 
 # The same examples every time, so that a red run means a change and not a lucky draw. To search for new
 # ones: pytest --hypothesis-profile=search

@@ -95,7 +95,6 @@ RIGHT = {
     "if TYPE_CHECKING:\n    from penstock.engines.protocol import Engine\n",
     "kernels/x.py": "import numba\n",
     "engines/spark/x.py": "import pyspark\nfrom penstock.plan.plan import Plan\n",
-    "engines/registry.py": "from penstock.engines.local.engine import LocalEngine\n",
     "engines/spark/y.py": "from penstock.stages.window.stage import WindowStage\n",
     "stages/rows/x.py": "from typing import TYPE_CHECKING\n"
     "if TYPE_CHECKING:\n    from penstock.stages.window.stage import WindowStage\n",

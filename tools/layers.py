@@ -118,7 +118,7 @@ def _inside(path: Path, name: str) -> str | None:
     """Return what is wrong with an import inside engines/ or stages/."""
     folders = [folder for folder in FORBIDDEN if path.as_posix().startswith(folder)]
     target = name.removeprefix("penstock.").replace(".", "/")
-    if folders and path.stem != "registry":  # the registry finds engines by their names
+    if folders:
         folder = max(folders, key=len)
         for forbidden in FORBIDDEN[folder]:
             if f"{target}/".startswith(f"{forbidden}/"):

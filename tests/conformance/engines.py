@@ -7,12 +7,11 @@ EngineError, so a gap that is closed announces itself.
 
 from __future__ import annotations
 
-import zlib
-
 import pytest
 
 from penstock import EngineError, NotSupported
 from penstock.engines.protocol import engine_names
+from tests.support.spark_groups import spark_group
 
 NAMES = ("reference", "local", "spark")
 """Every engine the suite knows, built or not."""
@@ -106,11 +105,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                         strict=True, raises=(NotSupported, EngineError), reason=f"{kind}: {reason}"
                     )
                 )
-
-
-def spark_group(item: pytest.Item) -> str:
-    """Return the group of a test on Spark: one of two, the same in every run."""
-    return f"spark-{zlib.crc32(item.nodeid.encode()) % 2}"
 
 
 def _gap(kind: str, engines: tuple[str, ...], reason: str) -> pytest.MarkDecorator:
