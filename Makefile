@@ -11,7 +11,7 @@ MAKEFLAGS += --jobs=2
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fmt lint types fast golden bench lock clean
+.PHONY: help setup demo test check fmt lint types fast nightly golden bench lock clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -34,8 +34,12 @@ $(LOOPS): $(STAMP) $(wildcard src/penstock/kernels/*.py src/penstock/kernels/*/*
 demo: setup  ## run the campaign-views program and draw its picture
 	@$(BIN)/penstock demo
 
-test: check  ## everything: formatting, lint, types, all tests (under fifteen minutes)
-	$(BIN)/pytest -n 2 --dist loadgroup -m slow
+test: check  ## formatting, lint, types and the tests that every change must pass (under twelve minutes)
+	$(BIN)/pytest -n 2 --dist loadgroup -m "slow and not nightly"
+
+nightly: setup  ## what takes too long for every change: all crash points on Spark, a cluster, devices, a random search
+	$(BIN)/pytest -n 2 --dist loadgroup -m nightly
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow" --hypothesis-profile=search
 
 check: lint types fast  ## formatting, lint, types and the fast tests (under two minutes)
 
@@ -43,16 +47,18 @@ fmt: setup  ## format the code and mend what lint can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-lint: $(STAMP)  ## formatting, lint, and the direction of imports
+lint: $(STAMP)  ## formatting, lint, the direction of imports, words and pages
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/python tools/layers.py
+	$(BIN)/python tools/words.py
+	$(BIN)/python tools/pages.py
 
 types: $(STAMP)  ## strict typing
 	$(BIN)/mypy
 
 fast: setup  ## the fast tests
-	$(BIN)/pytest -n 2 -m "not slow"
+	$(BIN)/pytest -n 2 -m "not slow and not nightly"
 
 golden: setup  ## write the golden files again after an intended change
 	$(BIN)/python tools/pictures.py

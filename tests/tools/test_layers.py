@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-TOOL = Path(__file__).parent.parent / "tools" / "layers.py"
+TOOL = Path(__file__).parents[2] / "tools" / "layers.py"
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,1 @@
+"""Tools that look after this repository; nothing of them is installed."""
