@@ -77,7 +77,7 @@ def room_of(rings: dict[int, naive.Ring], spare: list[int], setting: Setting, n_
     open_from, period, offsets = setting
     reach = max(open_from, -(10**6))
     rounds = reach // period
-    clock = np.array([open_from, reach, rounds * period, rounds * len(offsets), period], np.int64)
+    clock = np.array([open_from, reach, rounds * period, rounds * len(offsets), period, MAX_ID], np.int64)
     stack = np.array([len(spare), *spare, *[0] * 8], np.int64)
     late = np.zeros(n_rows + 1, np.int64)
     return clock, 1.0 / period, np.array(offsets, np.int64), table_of(rings), stack, late

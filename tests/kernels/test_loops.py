@@ -48,7 +48,7 @@ def fold_all(cells: Cells, n: int) -> None:
 def test_a_loop_runs_under_the_rule_it_is_given(compiled: bool) -> None:
     for rule, wanted in ((merge_add, 6), (merge_max, 3)):
         cells = np.array([[1], [3], [2]])
-        fold_all.with_rule(rule, "I2 i", cached=False).version(compiled)(cells, 3)
+        fold_all.with_rules("I2 i", merge=rule, cached=False).version(compiled)(cells, 3)
         assert cells[0, 0] == wanted
 
 

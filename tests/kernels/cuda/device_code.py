@@ -18,7 +18,7 @@ from numba.cuda import dispatcher
 from penstock.kernels.compile.user_functions import FunctionSource
 from penstock.kernels.cuda import panes, tree
 from penstock.kernels.cuda import panes as sorting
-from penstock.kernels.cuda.accumulators import LIFTS, explain_refusal
+from penstock.kernels.cuda.accumulators import LIFTS, explain_rule_refusal
 from penstock.kernels.windows.accumulate import RULES, Rule
 from penstock.kernels.windows.folds import build_fold_rule
 
@@ -98,9 +98,9 @@ def main() -> int:
     for kernel, arguments in kernels:
         code, _ = cuda.compile_ptx(kernel.py_func, arguments, cc=CAPABILITY)
         assert ".entry" in code
-    assert [explain_refusal(rule, CAPABILITY) for rule in rules] == [None] * len(rules)
+    assert [explain_rule_refusal(rule, CAPABILITY) for rule in rules] == [None] * len(rules)
     assert (
-        explain_refusal(build_fold_rule("spell", FunctionSource(spell), (0.0,), alone=True), CAPABILITY)
+        explain_rule_refusal(build_fold_rule("spell", FunctionSource(spell), (0.0,), alone=True), CAPABILITY)
         is not None
     )
     sys.stdout.write(f"{len(kernels)}\n")

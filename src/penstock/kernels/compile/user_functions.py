@@ -1,10 +1,12 @@
-"""Functions that users wrote, as loops that other loops call, known by what they say and not by who they are.
+"""Users' functions in compiled loops: known by what they say, compiled where Numba can, else plain Python.
 
 Two functions are the same when their code, constants, defaults, captured values and the globals they name
 are: a lambda made anew for every graph is compiled once per process. Numba takes captured values and globals
-as they are when it compiles, so they are taken once, when the function is first looked at.
+as they are when it compiles, so they are read once, when the function is first looked at. A function is
+stable when all of that has a text form: then its machine code is kept on disk too.
 
-A function lasts when everything it says can be told in words: then its machine code is kept on disk too.
+Loops that users' functions are part of are generated from text (`GeneratedFunction`), since Numba knows
+tuples of fixed length only, and run as plain Python where Numba refuses them (`CheckedFunction`).
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import re
 import types
 from collections import namedtuple
 from collections.abc import Callable
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -31,16 +33,16 @@ CONSTANTS = (bool, int, float, complex, str, bytes, types.NoneType)
 
 
 class Identity:
-    """Something that only is what it is: equal to itself. Holding it keeps its place from being reused."""
+    """An object without a text form: equal to itself only. Holding it keeps its id from being reused."""
 
-    def __init__(self, thing: object) -> None:
-        self._thing = thing
+    def __init__(self, value: object) -> None:
+        self._value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Identity) and self._thing is other._thing
+        return isinstance(other, Identity) and self._value is other._value
 
     def __hash__(self) -> int:
-        return id(self._thing)
+        return id(self._value)
 
 
 class FunctionSource(Loop):
@@ -52,24 +54,24 @@ class FunctionSource(Loop):
     def __init__(self, function: Callable[..., Any], *, strict: bool = False) -> None:
         super().__init__(function, None)
         self.strict = strict
-        self._said = describe_function(function)
+        self._description = describe_function(function)
         source: Any = function
-        self._cells = tuple(types.CellType(each.cell_contents) for each in source.__closure__ or ())
+        self._cells = tuple(types.CellType(cell.cell_contents) for cell in source.__closure__ or ())
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, FunctionSource) and self._said == other._said
+        return isinstance(other, FunctionSource) and self._description == other._description
 
     def __hash__(self) -> int:
-        return hash(self._said)
+        return hash(self._description)
 
     @property
     def is_stable(self) -> bool:
         """Whether its machine code can be kept for the next process."""
-        return Path(self._source.__code__.co_filename).is_file() and _is_stable(self._said)
+        return Path(self._source.__code__.co_filename).is_file() and _is_stable(self._description)
 
-    def _copy(self, instead: dict[str, Any]) -> Any:
+    def _copy(self, replaced: dict[str, Any]) -> Any:
         source: Any = self._source
-        space = {**source.__globals__, **instead}
+        space = {**source.__globals__, **replaced}
         copy = types.FunctionType(
             source.__code__, space, self.__name__, source.__defaults__, self._cells or None
         )
@@ -77,26 +79,23 @@ class FunctionSource(Loop):
         return copy
 
     def _digest(self) -> str:
-        import hashlib  # for what is compiled only
-
-        return hashlib.sha256(repr(self._said).encode()).hexdigest()[:12]
+        return _hash_text(repr(self._description))
 
 
 def describe_function(function: Callable[..., Any]) -> tuple[Any, ...]:
-    """All that a function says, as something to compare and to hash."""
+    """Returns all that a function says, as something to compare and to hash."""
     source: Any = function
     captured = tuple(_describe_value(cell.cell_contents) for cell in source.__closure__ or ())
-    defaults = tuple(_describe_value(each) for each in source.__defaults__ or ())
-    named = tuple(
-        (name, _describe_value(each)) for name, each in sorted((source.__kwdefaults__ or {}).items())
-    )
+    defaults = tuple(_describe_value(value) for value in source.__defaults__ or ())
+    keywords = sorted((source.__kwdefaults__ or {}).items())
+    named = tuple((name, _describe_value(value)) for name, value in keywords)
     return _describe_code(source.__code__, source.__globals__), captured, defaults, named
 
 
 def _describe_code(code: types.CodeType, space: dict[str, Any]) -> tuple[Any, ...]:
     consts = tuple(
-        _describe_code(each, space) if isinstance(each, types.CodeType) else _describe_value(each)
-        for each in code.co_consts
+        _describe_code(const, space) if isinstance(const, types.CodeType) else _describe_value(const)
+        for const in code.co_consts
     )
     names = tuple((name, _describe_value(space[name]) if name in space else None) for name in code.co_names)
     shape = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
@@ -104,11 +103,11 @@ def _describe_code(code: types.CodeType, space: dict[str, Any]) -> tuple[Any, ..
 
 
 def _describe_value(value: Any) -> Any:
-    """A value in words where it has some: 1, 1.0 and True differ, and so do the two zeros."""
+    """Returns the text form of a value if it has one: 1, 1.0 and True differ, and so do the two zeros."""
     if type(value) in CONSTANTS:
         return type(value).__name__, repr(value)
     if type(value) is tuple:
-        return ("tuple", *(_describe_value(each) for each in value))
+        return ("tuple", *(_describe_value(part) for part in value))
     if isinstance(value, types.ModuleType) and value.__name__ in STABLE_MODULES:
         return "module", value.__name__
     name = getattr(value, "__name__", None)
@@ -117,13 +116,11 @@ def _describe_value(value: Any) -> Any:
     return Identity(value)
 
 
-def _is_stable(said: Any) -> bool:
-    if isinstance(said, tuple):
-        return all(_is_stable(each) for each in said)
-    return not isinstance(said, Identity)
+def _is_stable(description: Any) -> bool:
+    if isinstance(description, tuple):
+        return all(_is_stable(part) for part in description)
+    return not isinstance(description, Identity)
 
-
-# Loops that users' functions are part of: compiled where Numba can, plain Python where it cannot.
 
 _BUILD: Callable[[Loop], Function] = vars(Loop)["compiled"].func
 """What `Loop.compiled` does, for those who do more."""
@@ -137,29 +134,29 @@ class CheckedFunction(Loop):
 
     @classmethod
     def of(cls, inner: Loop, *, cached: bool = False) -> CheckedFunction:
-        """The same loop, careful; `cached` where all that it calls lasts until the next process."""
+        """Returns the same loop, checked; `cached` where all that it calls is stable."""
         return cls(inner._source, inner._signature, rules=inner._rules, cached=cached)
 
     def version(self, compiled: bool) -> Function:
-        """The loop at one of its two speeds, if it has both."""
+        """Returns the loop at one of its two speeds, if it has both."""
         return self.compiled if compiled and self.compiles else self.plain
 
     @property
     def compiles(self) -> bool:
-        """Whether there is machine code; this makes it."""
+        """Whether there is machine code; asking builds it."""
         if self.refusal is None:
             try:
-                return self.compiled is not None  # kept once it is made
+                return self.compiled is not None  # kept once it is built
             except Exception as cause:  # Numba's errors have no common ground below this
-                self.refusal = _reason(cause)
+                self.refusal = explain_refusal(cause)
         return False
 
     @cached_property
     def compiled(self) -> Function:
         """The loop as machine code, from the disk where that works."""
-        return self._built()
+        return self._build()
 
-    def _built(self) -> Function:
+    def _build(self) -> Function:
         from numba.core.errors import NumbaError
 
         try:
@@ -179,27 +176,55 @@ class GeneratedFunction(CheckedFunction):
     def __init__(
         self, text: str, name: str, space: dict[str, Any], signature: str | None, *, cached: bool = False
     ) -> None:
-        space = {"np": np, "namedtuple": namedtuple, "__name__": __name__, **space}
-        exec(compile(text, "<fold>", "exec"), space)  # noqa: S102  # our own text, with numbers put in
+        space = {**space, "np": np, "namedtuple": namedtuple, "__name__": __name__}
+        exec(compile(text, "<generated loop>", "exec"), space)  # noqa: S102  # our own text, with numbers put in
         super().__init__(space[name], signature, cached=cached)
         self._text = text
 
-    def _built(self) -> Function:
-        """Numba keeps machine code by the file that a function is said to be from, so that is this one."""
+    def _build(self) -> Function:
+        # Why: Numba keeps machine code by the file that a function is said to be from, so that is this one.
         code: Any = self._source.__code__.replace(co_filename=__file__)
         twin = copy.copy(self)
         twin._source = FunctionType(code, self._source.__globals__, self.__name__)
-        return CheckedFunction._built(twin)
+        return CheckedFunction._build(twin)
 
     def _digest(self) -> str:
-        inner = [f"{name} {each._digest()}" for name, each in sorted(self._inner().items())]
-        import hashlib  # for what is compiled only
-
-        return hashlib.sha256("\0".join([self._text, *inner]).encode()).hexdigest()[:12]
+        inner = [f"{name} {loop._digest()}" for name, loop in sorted(self._inner().items())]
+        return _hash_text("\0".join([self._text, *inner]))
 
 
-def _reason(cause: Exception) -> str:
-    """Numba's reason in one line: its first names only the pass that failed, and colours come between."""
+@cache
+def build_row_loop(function: str, takes: str, gives: str) -> GeneratedFunction:
+    """Returns the loop (columns..., results...) that calls a function of one row for every row.
+
+    The text comes checked and rewritten (`stages/functions/rewrite.py`): it takes numbers and gives a tuple
+    of numbers. Loops are kept by text and types, in which all constants are written out, so that the replicas
+    of a step, a second run, and the next batch of a worker process do not compile again.
+
+    function  its text: `def made(_0, _1): return (...)`
+    takes     a type code per column, I, F or B; they are all of one length
+    gives     a type code per result
+    """
+    columns = [f"column_{place}" for place in range(len(takes))]
+    results = [f"result_{place}" for place in range(len(gives))]
+    text = f"""
+def make_rows({", ".join([*columns, *results])}):
+    for i in range({results[0]}.shape[0]):
+        {"".join(f"{name}[i], " for name in results)} = made({", ".join(f"{name}[i]" for name in columns)})
+"""
+    row_function = GeneratedFunction(function, "made", {}, None)
+    signature = " ".join([*(f"{code}r" for code in takes), *gives])
+    return GeneratedFunction(text, "make_rows", {"made": row_function}, signature)
+
+
+def explain_refusal(cause: Exception) -> str:
+    """Returns Numba's reason in one line, without colours and without the name of the pass that failed."""
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in str(cause).splitlines()]
-    told = [line for line in lines if line and not line.startswith("Failed in nopython")]
-    return told[0] if told else type(cause).__name__
+    reasons = [line for line in lines if line and not line.startswith("Failed in")]
+    return reasons[0] if reasons else type(cause).__name__
+
+
+def _hash_text(text: str) -> str:
+    import hashlib  # for what is compiled only
+
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

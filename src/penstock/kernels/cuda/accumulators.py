@@ -14,6 +14,7 @@ from typing import Any
 from numba import cuda, types
 
 from penstock.frozen import dataclass
+from penstock.kernels.compile.user_functions import explain_refusal
 from penstock.kernels.cuda.device import is_simulated
 from penstock.kernels.windows.accumulate import Rule
 
@@ -49,7 +50,7 @@ def device_merge(rule: Rule) -> Any:
     return rule.merge.build_with(as_device)
 
 
-def explain_refusal(rule: Rule, capability: tuple[int, int] | None = None) -> str | None:
+def explain_rule_refusal(rule: Rule, capability: tuple[int, int] | None = None) -> str | None:
     """Why numba cannot compile a rule, in one line; None when it can. For the device at hand unless said."""
     if is_simulated():  # it compiles nothing
         return None
@@ -58,9 +59,7 @@ def explain_refusal(rule: Rule, capability: tuple[int, int] | None = None) -> st
     try:
         cuda.compile_ptx(merge, (cells, at, cells, at), device=True, cc=capability)
     except Exception as cause:  # numba's errors have no common ground below this
-        lines = [line.strip() for line in str(cause).splitlines()]
-        told = [line for line in lines if line and not line.startswith("Failed in")]
-        return told[0] if told else type(cause).__name__
+        return explain_refusal(cause)
     return None
 
 

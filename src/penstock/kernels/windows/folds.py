@@ -10,27 +10,18 @@ Loops that call `combine` note in `at` where they are before they do, so that a 
 
 from __future__ import annotations
 
+import ast
 from functools import cache
 from itertools import count
 from typing import Any
 
 from penstock.frozen import dataclass
+from penstock.kernels.compile.inline import inline_steps
 from penstock.kernels.compile.loops import Function, Loop, loop
 from penstock.kernels.compile.user_functions import CheckedFunction, FunctionSource, GeneratedFunction
+from penstock.kernels.windows import slice_loop
 from penstock.kernels.windows.accumulate import Cells, Rule, merge
-from penstock.kernels.windows.slice_loop import (
-    BASE,
-    CLEAN,
-    END,
-    FIRST,
-    MASK,
-    MAX_DISTANCE,
-    MIN_TIME,
-    extend_ring,
-    record_late,
-    slice_at,
-)
-from penstock.kernels.windows.sums import BLOCK_ROWS
+from penstock.kernels.windows.slice_loop import add_keyed, add_keyed_block, add_single, scan_block
 from penstock.kernels.windows.tree import QUERIES, SWEEPS, UPDATES, define_loops
 
 _NUMBERS = count()
@@ -206,7 +197,7 @@ def lower_cells(cells, results):
 @cache
 def build_add_loop(rule: Rule) -> CheckedFunction:
     """The loop that adds parts of rows to cells under a fold's rule."""
-    return CheckedFunction.of(add_parts.with_rule(rule.merge, "Ir F2 F2 I"))
+    return CheckedFunction.of(add_parts.with_rules("Ir F2 F2 I", merge=rule.merge))
 
 
 def row_functions(of: FoldFunctions) -> dict[str, Loop]:
@@ -249,165 +240,96 @@ def _stores(target: str, width: int) -> str:
     return "; ".join(f"{target.format(place)} = p{place}" for place in range(width))
 
 
-# A user's fold from (slot, time, columns) straight into the cells: one loop per fold, without keys and
-# with.
-#
-# Rows are looked at in blocks, as in `sums`: when the times of a block lie in one slice, as they mostly do
-# when rows come nearly in order, no row needs its slice; without keys its part then stays in local
-# numbers. Other blocks go row by row. Arguments are those of `cells.place`, and:
-#
-# c0, …   float64[n]         the columns that lift reads, none of them null counts  int64[m]           rows
-# per cell state   float64[m, width]  parts at      int64[1]           a row of the cell that is being
-# combined
-
-_SPACE = {
-    "BASE": BASE,
-    "BLOCK": BLOCK_ROWS,
-    "CLEAN": CLEAN,
-    "END": END,
-    "FIRST": FIRST,
-    "FURTHEST": MAX_DISTANCE,
-    "LEAST": MIN_TIME,
-    "MASK": MASK,
-    "slice_at": slice_at,
-    "stretch": extend_ring,
-    "touch_late": record_late,
-}
-
-# As sums.sum_single. Views are counted from 0: Numba must not allow for negative places.
-_SINGLE = """
-def fold_single(times, COLUMNS, row, clock, inverse, offsets, rings, spare, late, counts, state, at):
-    open_from, reach, base_time, base_id, period = clock[0], clock[1], clock[2], clock[3], clock[4]
-    n = times.shape[0]
-    i = row
-    while i < n:
-        stop = min(i + BLOCK, n)
-        now = times[i:stop]
-        least = greatest = now[0]
+_FOLD_BLOCK = """
+def fold_block(
+    now, start, stop, least, greatest, first, last, base, mask, base_time, base_id,
+    *, COLUMNS, clock, inverse, offsets, counts, state, at
+):
+    VIEWS
+    if first == last:
+        cell = np.uint64(base + (first & mask))
+        at[0] = start
+        LOADS
         for j in range(now.shape[0]):
-            least = min(least, now[j])
-            greatest = max(greatest, now[j])
-        if least < reach:
-            stop = i + 1
-            now = times[i:stop]
-            least = greatest = times[i]
-            if least < open_from:
-                clock[LEAST] = min(clock[LEAST], least)
-                late[0] += 1
-                late[late[0]] = i
-                i = stop
-                continue
-            if least < reach:
-                return i
-        if greatest - reach >= FURTHEST:
-            return i
-        first = base_id + slice_at(least - base_time, period, inverse, offsets)
-        last = base_id + slice_at(greatest - base_time, period, inverse, offsets)
-        held = first >= rings[0, FIRST] and last < rings[0, END]
-        if not held and not (stretch(rings, 0, first, spare) and stretch(rings, 0, last, spare)):
-            return i
-        clock[LEAST] = min(clock[LEAST], least)
-        if first < rings[0, CLEAN]:
-            touch_late(rings, 0, first, last + 1)
-        base, mask = rings[0, BASE], rings[0, MASK]
-        VIEWS
-        if first == last:
-            cell = np.uint64(base + (first & mask))
-            at[0] = i
+            PARTS = combined(PARTS *lifted(VALUES))
+        STORES
+        counts[cell] += stop - start
+    else:
+        period = clock[PERIOD]
+        for j in range(now.shape[0]):
+            id_ = base_id + slice_at(now[j] - base_time, period, inverse, offsets)
+            cell = np.uint64(base + (id_ & mask))
+            at[0] = start + j
             LOADS
-            for j in range(now.shape[0]):
-                PARTS = combined(PARTS LIFTED)
-            STORES
-            counts[cell] += stop - i
-        else:
-            for j in range(now.shape[0]):
-                id_ = base_id + slice_at(now[j] - base_time, period, inverse, offsets)
-                cell = np.uint64(base + (id_ & mask))
-                at[0] = i + j
-                LOADS
-                PARTS = combined(PARTS LIFTED)
-                STORES
-                counts[cell] += 1
-        i = stop
-    return n
-"""
-
-_KEYED = """
-def fold_keyed(slots, times, COLUMNS, row, clock, inverse, offsets, rings, spare, late, counts, state, at):
-    open_from, reach, base_time, base_id, period = clock[0], clock[1], clock[2], clock[3], clock[4]
-    n, n_slots = times.shape[0], rings.shape[0]
-    i = row
-    while i < n:
-        stop = min(i + BLOCK, n)
-        now, whose = times[i:stop], slots[i:stop]
-        least = greatest = now[0]
-        most = whose[0]
-        for j in range(now.shape[0]):
-            least = min(least, now[j])
-            greatest = max(greatest, now[j])
-            most = max(most, whose[j])
-        if most >= n_slots:
-            return i
-        clock[LEAST] = min(clock[LEAST], least)
-        VIEWS
-        id_ = base_id
-        together = least >= reach and greatest - reach < FURTHEST
-        if together:
-            id_ = base_id + slice_at(least - base_time, period, inverse, offsets)
-            together = id_ == base_id + slice_at(greatest - base_time, period, inverse, offsets)
-        for j in range(now.shape[0]):
-            if not together:
-                time = now[j]
-                if time < open_from:
-                    late[0] += 1
-                    late[late[0]] = i + j
-                    continue
-                if time < reach or time - reach >= FURTHEST:
-                    return i + j
-                id_ = base_id + slice_at(time - base_time, period, inverse, offsets)
-            slot = np.uint64(whose[j])
-            if id_ < rings[slot, FIRST] or id_ >= rings[slot, END]:
-                if not stretch(rings, whose[j], id_, spare):
-                    return i + j
-            if id_ < rings[slot, CLEAN]:
-                touch_late(rings, whose[j], id_, id_ + 1)
-            cell = np.uint64(rings[slot, BASE] + (id_ & rings[slot, MASK]))
-            at[0] = i + j
-            LOADS
-            PARTS = combined(PARTS LIFTED)
+            PARTS = combined(PARTS *lifted(VALUES))
             STORES
             counts[cell] += 1
-        i = stop
-    return n
+"""
+
+_FOLD_SINGLE = """
+def fold_single(times, COLUMNS, row, clock, inverse, offsets, rings, spare, late, counts, state, at):
+    stopped = add_single(times, row, clock, inverse, offsets, rings, spare, late)
+    return stopped
+"""
+
+_FOLD_ROW = """
+def fold_row(row, cell, *, COLUMNS, counts, state, at):
+    at[0] = row
+    LOADS
+    PARTS = combined(PARTS *lifted(ROW_VALUES))
+    STORES
+    counts[cell] += 1
+"""
+
+_FOLD_KEYED = """
+def fold_keyed(slots, times, COLUMNS, row, clock, inverse, offsets, rings, spare, late, counts, state, at):
+    stopped = add_keyed(slots, times, row, clock, inverse, offsets, rings, spare, late)
+    return stopped
 """
 
 
 @cache
 def build_single_loop(of: FoldFunctions) -> GeneratedFunction:
-    """The loop over rows of slot 0 from `row` on; it returns the row it stopped at."""
-    return _made(of, _SINGLE, "fold_single", ["Ir"])
+    """Returns the loop (times, columns…, row, …, counts, state, at) that folds the rows of slot 0.
+
+    Its step in the frame `add_single` keeps the part of a block that lies in one slice in local numbers.
+
+    counts  int64[m]           rows per cell
+    state   float64[m, width]  parts
+    at      int64[1]           written: a row of the cell that is being combined
+    """
+    steps = {"add_single": add_single, "scan_block": scan_block, "add_block": _fill(_FOLD_BLOCK, of)}
+    return _build_pass(of, _FOLD_SINGLE, "fold_single", steps, "Ir")
 
 
 @cache
 def build_keyed_loop(of: FoldFunctions) -> GeneratedFunction:
-    """The loop over rows of all slots from `row` on; it returns the row it stopped at."""
-    return _made(of, _KEYED, "fold_keyed", ["Ir", "Ir"])
+    """Returns the loop (slots, times, columns…) that folds the rows of all slots, as `build_single_loop`."""
+    steps = {"add_keyed": add_keyed, "add_keyed_block": add_keyed_block, "add_row": _fill(_FOLD_ROW, of)}
+    return _build_pass(of, _FOLD_KEYED, "fold_keyed", steps, "Ir Ir")
 
 
-def _made(of: FoldFunctions, template: str, name: str, before: list[str]) -> GeneratedFunction:
-    """The template written out for so many columns and floats."""
+def _build_pass(
+    of: FoldFunctions, entry: str, name: str, steps: dict[str, Any], first_codes: str
+) -> GeneratedFunction:
+    text = ast.unparse(inline_steps(_fill(entry, of), steps))
+    signature = " ".join([first_codes, *["Fr"] * len(of.names), "i I f Ir I2 I I I F2 I"])
+    space = {**vars(slice_loop), **row_functions(of)}
+    return GeneratedFunction(text, name, space, signature, cached=of.is_stable)
+
+
+def _fill(template: str, of: FoldFunctions) -> str:
+    """Writes a template out for a fold's number of columns and of floats."""
     columns, parts = range(len(of.names)), range(of.width)
     words = {
         "COLUMNS": ", ".join(f"c{c}" for c in columns),
-        "VIEWS": "; ".join(f"v{c} = c{c}[i:stop]" for c in columns),
+        "VIEWS": "; ".join(f"v{c} = c{c}[start:stop]" for c in columns),
         "LOADS": "; ".join(f"p{p} = state[cell, {p}]" for p in parts),
-        "LIFTED": f"*lifted({', '.join(f'float(v{c}[j])' for c in columns)})",
+        "ROW_VALUES": ", ".join(f"float(c{c}[row])" for c in columns),
+        "VALUES": ", ".join(f"float(v{c}[j])" for c in columns),
         "PARTS": " ".join(f"p{p}," for p in parts),
         "STORES": "; ".join(f"state[cell, {p}] = p{p}" for p in parts),
     }
-    text = template
-    for word, meaning in words.items():
-        text = text.replace(word, meaning)
-    space: dict[str, Any] = {**_SPACE, **row_functions(of)}
-    signature = " ".join([*before, *["Fr"] * len(columns), "i I f Ir I2 I I I F2 I"])
-    return GeneratedFunction(text, name, space, signature, cached=of.is_stable)
+    for word, text in words.items():
+        template = template.replace(word, text)
+    return template

@@ -106,7 +106,7 @@ def merge_pairs(targets: Ints, sources: Ints, cells: Cells) -> None:
 @cache
 def build_merge_loop(rule: Rule) -> Loop:
     """The loop that puts pairs of cells together under a rule; a user's own may stay plain."""
-    made = merge_pairs.with_rule(rule.merge, f"I I {'F2' if rule.floats else 'I2'}")
+    made = merge_pairs.with_rules(f"I I {'F2' if rule.floats else 'I2'}", merge=rule.merge)
     return made if rule in RULES else CheckedFunction.of(made)
 
 

@@ -1,52 +1,62 @@
-"""From (slot, time) to the cell a row is added to.
+"""The slice loop: every row finds its slice, late rows are set aside, and a body adds the others to cells.
+
+Two frames, `add_single` for a stream of one slot and `add_keyed` for many, are the loops of everything that
+adds rows to slices. What is done with the rows are their steps (`compile/inline.py`): finding runs or cells
+for the accumulators (here), counting and summing at once (`sums.py`), a user's fold (`folds.py`).
 
 A slot's slices stand in a ring: cell = base + (slice & mask). The ring table has one row of eight numbers
 (a cache line) per slot, so a row of the batch costs one look at the table. Where a slice lies outside what
-the ring holds, `stretch` tries to move its ends or to start a ring in a spare block; when that is not
-enough the loop returns the row it stopped at and `rings` makes room.
+the ring holds, `extend_ring` moves its ends or starts a ring in a spare block; when that is not enough the
+loop returns the row it stopped at, and `Rings` makes room.
 
-Rows are looked at in blocks. `place` first finds the cells of a block as if every ring held them, without a
-branch, so that many looks at the table are under way at once; only a block with a row that was not
-held is gone through again row by row. `cut`, for a stream of one slot, finds runs: rows one after the other
-that go to one cell, which registers can then add up without looking at each row's cell.
-
-The slice's number needs no division: with d = time - base < 2^50 and a period P, (d + 1/2) / P is at least
-1/(2P) away from the next integer while the product with the rounded 1/P errs by less than 2^-51 d/P, so
-cutting off the fraction is exact.
+Rows are read in blocks, so that what is rare (late rows, new slices) is asked once per block. `add_single`
+assumes that rows come nearly in order: most blocks then lie in one slice and no row needs its slice.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
+from penstock.kernels.compile.inline import stepped_loop
 from penstock.kernels.compile.loops import loop
 
 Ints = npt.NDArray[np.int64]
 
 # Columns of the ring table. The tree holds what is true of [FIRST, CLEAN) but for [LATE_FROM, LATE_TO).
 BASE, MASK, FIRST, END, CLEAN, LATE_FROM, LATE_TO, HAS_EXTRA = range(8)
-"""HAS_FAR is 1 where the slot has further rings that only `rings` knows."""
+"""HAS_EXTRA is 1 where the slot has further rings that only `Rings` knows."""
+
+# Places in a clock. Rows before OPEN_FROM are late. Slices are numbered from REACH on; the base time is the
+# last multiple of the period up to there and starts the base slice. MIN_TIME is lowered by the loops.
+OPEN_FROM, REACH, BASE_TIME, BASE_ID, PERIOD, MIN_TIME = range(6)
 
 MIN_RING_CELLS = 4
 """Cells of the smallest ring."""
 
 MAX_DISTANCE = 2**49
-"""Rows this far after `reach`, as those before it, are left to `rings`: the product would not be exact."""
+"""Rows this far after `reach`, as those before it, are left to `Rings`: the product would not be exact."""
 
 BLOCK_ROWS = 128
-"""Rows that are looked at together."""
+"""Rows that are read together."""
 
 MAX_ID = 2**62
 MIN_ID = -MAX_ID
 
-MIN_TIME = 5
-"""Where in a clock the passes over whole rows note the least time."""
+ROW_BY_ROW, DONE, STUCK = range(3)
+"""What `add_keyed_block` did with a block: nothing, everything, or nothing because a ring has no room."""
 
 
 @loop()
 def slice_at(since: int, period: int, inverse: float, offsets: Ints) -> np.int64:
-    """The number of the slice that begins `since` after the base time, counted from the base's."""
+    """Returns the number of the slice that holds the time `since` after the base, counted from the base's.
+
+    No division: with d = since < 2^50 and a period P, (d + 1/2) / P is at least 1/(2P) away from the next
+    integer while the product with the rounded 1/P errs by less than 2^-51 d/P, so cutting off the fraction is
+    exact.
+    """
     rounds = np.int64((since + 0.5) * inverse)
     if offsets.shape[0] == 1:
         return rounds
@@ -60,7 +70,7 @@ def slice_at(since: int, period: int, inverse: float, offsets: Ints) -> np.int64
 
 @loop()
 def extend_ring(rings: Ints, slot: int, id_: int, spare: Ints) -> bool:
-    """Let the slot's ring hold slice `id_`, in the cells it has or in a spare block; False if it cannot."""
+    """Lets the slot's ring hold slice `id_`, in its own cells or in a spare block; False if it cannot."""
     mask = rings[slot, MASK]
     if mask < 0:
         n = spare[0]
@@ -77,7 +87,7 @@ def extend_ring(rings: Ints, slot: int, id_: int, spare: Ints) -> bool:
         return True
     first = min(rings[slot, FIRST], id_)
     end = max(rings[slot, END], id_ + 1)
-    # A slot with further rings must not come near one of them: windows would reach over both.
+    # Invariant: the rings of a slot never meet, or a window would reach over both; `Rings` sees them all.
     if end - first > mask + 1 or rings[slot, HAS_EXTRA]:
         return False
     if id_ < rings[slot, FIRST]:
@@ -89,12 +99,242 @@ def extend_ring(rings: Ints, slot: int, id_: int, spare: Ints) -> bool:
 
 @loop()
 def record_late(rings: Ints, slot: int, first: int, end: int) -> None:
-    """Note that slices [first, end) which the tree already holds have changed."""
+    """Records that slices [first, end) have changed, as far as the tree already holds them."""
     rings[slot, LATE_FROM] = min(rings[slot, LATE_FROM], first)
     rings[slot, LATE_TO] = max(rings[slot, LATE_TO], min(end, rings[slot, CLEAN]))
 
 
-@loop("Ir Ir i I f Ir I2 I I I")
+@loop()
+def hold_slice(rings: Ints, slot: int, id_: int, spare: Ints) -> bool:
+    """Prepares slice `id_` of a slot for a change; False if its ring has no room for it."""
+    held = id_ >= rings[slot, FIRST] and id_ < rings[slot, END]
+    if not held and not extend_ring(rings, slot, id_, spare):
+        return False
+    if id_ < rings[slot, CLEAN]:
+        record_late(rings, slot, id_, id_ + 1)
+    return True
+
+
+def scan_block(now: Ints) -> tuple[int, int]:
+    """Returns the least and the greatest time of a block: the usual first step of `add_single`."""
+    least = greatest = now[0]
+    for j in range(now.shape[0]):
+        least = min(least, now[j])
+        greatest = max(greatest, now[j])
+    return least, greatest
+
+
+def add_block(
+    now: Ints,
+    start: int,
+    stop: int,
+    least: int,
+    greatest: int,
+    first: int,
+    last: int,
+    base: int,
+    mask: int,
+    base_time: int,
+    base_id: int,
+) -> None:
+    """Stands for the second step of `add_single`: adds the rows of a block, whose slices the ring holds.
+
+    now                 int64[b]  the times of rows `start` to `stop`, between `least` and `greatest`
+    first, last         their slices
+    base, mask          of the ring
+    base_time, base_id  where the numbers of slices are counted from
+    """
+    raise AssertionError("a frame runs with its steps in it")
+
+
+def add_single(
+    times: Ints,
+    row: int,
+    clock: Ints,
+    inverse: float,
+    offsets: Ints,
+    rings: Ints,
+    spare: Ints,
+    late: Ints,
+    **shared: Any,
+) -> int:
+    """Adds the rows of slot 0 from `row` on; returns the row it stopped at.
+
+    times    int64[n]
+    clock    int64[6]     see OPEN_FROM and the others; `inverse` is 1 / period
+    offsets  int64[k]     the cuts of one period
+    rings    int64[m, 8]  ends and late ranges are updated
+    spare    int64[s]     a stack of free blocks of MIN_RING_CELLS cells, its height first
+    late     int64[n + 1] their number first, then the rows that are late
+    shared   what else the steps `scan_block` and `add_block` use of the entry's variables
+    """
+    # Why: plain numbers; in an array they would be read again after every write to another.
+    open_from, reach = clock[OPEN_FROM], clock[REACH]
+    base_time, base_id, period = clock[BASE_TIME], clock[BASE_ID], clock[PERIOD]
+    n = times.shape[0]
+    i = row
+    while i < n:
+        stop = min(i + BLOCK_ROWS, n)
+        # Why: views counted from 0; Numba need not allow for negative places, and the loops vectorise.
+        now = times[i:stop]
+        least, greatest = scan_block(now)
+        if least < reach:
+            # Some row is late: go on one row at a time until behind it.
+            stop = i + 1
+            now = times[i:stop]
+            least = greatest = times[i]
+            if least < open_from:
+                clock[MIN_TIME] = min(clock[MIN_TIME], least)
+                late[0] += 1
+                late[late[0]] = i
+                i = stop
+                continue
+            if least < reach:
+                break
+        if greatest - reach >= MAX_DISTANCE:
+            break
+        first = base_id + slice_at(least - base_time, period, inverse, offsets)
+        last = base_id + slice_at(greatest - base_time, period, inverse, offsets)
+        held = first >= rings[0, FIRST] and last < rings[0, END]
+        if not held and not (extend_ring(rings, 0, first, spare) and extend_ring(rings, 0, last, spare)):
+            break
+        clock[MIN_TIME] = min(clock[MIN_TIME], least)
+        if first < rings[0, CLEAN]:
+            record_late(rings, 0, first, last + 1)
+        # Invariant: from here on the ring holds every slice of the block.
+        base, mask = rings[0, BASE], rings[0, MASK]
+        add_block(now, i, stop, least, greatest, first, last, base, mask, base_time, base_id)
+        i = stop
+    return i
+
+
+def add_keyed_block(
+    now: Ints, own: Ints, start: int, stop: int, first: int, last: int, base_time: int, base_id: int
+) -> int:
+    """Leaves all rows to `add_row`: a first step of `add_keyed`, which may add a block at once instead.
+
+    now, own  int64[b]  the times and slots of rows `start` to `stop`; slots are below len(rings)
+    """
+    return ROW_BY_ROW
+
+
+def add_row(row: np.uint64, cell: np.uint64) -> None:
+    """Stands for the second step of `add_keyed`: adds one row to its cell."""
+    raise AssertionError("a frame runs with its steps in it")
+
+
+def add_keyed(
+    slots: Ints,
+    times: Ints,
+    row: int,
+    clock: Ints,
+    inverse: float,
+    offsets: Ints,
+    rings: Ints,
+    spare: Ints,
+    late: Ints,
+    **shared: Any,
+) -> int:
+    """Adds the rows of many slots from `row` on; returns the row it stopped at. Else as `add_single`.
+
+    slots   int64[n]  one that is not below len(rings) stops it
+    shared  what else the steps `add_keyed_block` and `add_row` use
+    """
+    open_from, reach = clock[OPEN_FROM], clock[REACH]
+    base_time, base_id, period = clock[BASE_TIME], clock[BASE_ID], clock[PERIOD]
+    n, n_slots = times.shape[0], rings.shape[0]
+    fits = True
+    i = row
+    while fits and i < n:
+        stop = min(i + BLOCK_ROWS, n)
+        now, own = times[i:stop], slots[i:stop]
+        least = greatest = now[0]
+        most = own[0]
+        for j in range(now.shape[0]):
+            least = min(least, now[j])
+            greatest = max(greatest, now[j])
+            most = max(most, own[j])
+        id_, in_one_slice, outcome = base_id, False, ROW_BY_ROW
+        if least >= reach and greatest - reach < MAX_DISTANCE and most < n_slots:
+            id_ = base_id + slice_at(least - base_time, period, inverse, offsets)
+            last = base_id + slice_at(greatest - base_time, period, inverse, offsets)
+            in_one_slice = id_ == last
+            outcome = add_keyed_block(now, own, i, stop, id_, last, base_time, base_id)
+        if outcome == STUCK:
+            break
+        clock[MIN_TIME] = min(clock[MIN_TIME], least)
+        if outcome == ROW_BY_ROW:
+            for j in range(now.shape[0]):
+                if not in_one_slice:
+                    time = now[j]
+                    if time < open_from:
+                        late[0] += 1
+                        late[late[0]] = i + j
+                        continue
+                    if time < reach or time - reach >= MAX_DISTANCE or own[j] >= n_slots:
+                        stop, fits = i + j, False
+                        break
+                    id_ = base_id + slice_at(time - base_time, period, inverse, offsets)
+                slot = np.uint64(own[j])
+                held = id_ >= rings[slot, FIRST] and id_ < rings[slot, END]
+                if not held and not extend_ring(rings, own[j], id_, spare):
+                    stop, fits = i + j, False
+                    break
+                if id_ < rings[slot, CLEAN]:
+                    record_late(rings, own[j], id_, id_ + 1)
+                # Invariant: the slot's ring holds the slice, and the tree knows that it changes.
+                add_row(np.uint64(i + j), np.uint64(rings[slot, BASE] + (id_ & rings[slot, MASK])))
+        i = stop
+    return i
+
+
+def find_block_cells(
+    now: Ints,
+    own: Ints,
+    start: int,
+    stop: int,
+    first: int,
+    last: int,
+    base_time: int,
+    base_id: int,
+    *,
+    cells: Ints,
+    rings: Ints,
+    clock: Ints,
+    inverse: float,
+    offsets: Ints,
+) -> int:
+    """Finds the cells of a block as if every ring held them, without a branch.
+
+    Why: many looks at the table are under way at once. A row that was not held, or that changes what the tree
+    holds, turns `outside` negative, and the block is gone through again row by row.
+    """
+    found, period = cells[start:stop], clock[PERIOD]
+    outside = 0
+    if first == last:
+        for j in range(now.shape[0]):
+            slot = np.uint64(own[j])
+            outside |= (first - rings[slot, FIRST]) | (rings[slot, END] - 1 - first)
+            outside |= first - rings[slot, CLEAN]
+            found[j] = rings[slot, BASE] + (first & rings[slot, MASK])
+    else:
+        for j in range(now.shape[0]):
+            slot = np.uint64(own[j])
+            id_ = base_id + slice_at(now[j] - base_time, period, inverse, offsets)
+            outside |= (id_ - rings[slot, FIRST]) | (rings[slot, END] - 1 - id_)
+            outside |= id_ - rings[slot, CLEAN]
+            found[j] = rings[slot, BASE] + (id_ & rings[slot, MASK])
+    return DONE if outside >= 0 else ROW_BY_ROW
+
+
+def keep_cell(row: np.uint64, cell: np.uint64, *, cells: Ints) -> None:
+    """Writes the cell of one row."""
+    cells[row] = np.int64(cell)
+
+
+@stepped_loop(
+    "Ir Ir i I f Ir I2 I I I", add_keyed=add_keyed, add_keyed_block=find_block_cells, add_row=keep_cell
+)
 def find_cells(
     slots: Ints,
     times: Ints,
@@ -107,74 +347,56 @@ def find_cells(
     late: Ints,
     cells: Ints,
 ) -> int:
-    """Find the cell of each row from `row` on; return the row it stopped at.
+    """Finds the cell of each row from `row` on; returns the row it stopped at. Else as `add_keyed`.
 
-    slots    int64[n]     one that is not below len(rings) stops it
-    times    int64[n]
-    clock    int64[6]     (open from, reach, base time, base slice, period, least time): rows before
-                          `open from` are late; slices are numbered from `reach` on; the base time is
-                          the last multiple of the period up to there and starts the base slice;
-                          `inverse` is 1 / period
-    offsets  int64[k]     the cuts of one period
-    rings    int64[m, 8]  ends and late ranges are updated
-    spare    int64[s]     a stack of free blocks of SMALLEST cells, its height first
-    late     int64[n + 1] their number first, then the rows that are late
     cells    int64[n]     written; -1 for a late row
     """
-    # Plain numbers: in an array they would be read again after every write to another.
-    open_from, reach, base_time, base_id, period = clock[0], clock[1], clock[2], clock[3], clock[4]
-    n, n_slots = times.shape[0], rings.shape[0]
-    i = row
-    while i < n:
-        stop = min(i + BLOCK_ROWS, n)
-        # Views counted from 0: Numba must not allow for negative places, and the loops vectorise.
-        now, whose, found = times[i:stop], slots[i:stop], cells[i:stop]
-        least = greatest = now[0]
-        most = whose[0]
+    n_late = late[0]
+    stopped = add_keyed(slots, times, row, clock, inverse, offsets, rings, spare, late, cells=cells)
+    for k in range(n_late + 1, late[0] + 1):
+        cells[late[k]] = -1
+    return stopped
+
+
+def add_run(
+    now: Ints,
+    start: int,
+    stop: int,
+    least: int,
+    greatest: int,
+    first: int,
+    last: int,
+    base: int,
+    mask: int,
+    base_time: int,
+    base_id: int,
+    *,
+    cells: Ints,
+    runs: Ints,
+    clock: Ints,
+    inverse: float,
+    offsets: Ints,
+) -> None:
+    """Appends a block to the runs, or to the last run where it goes on with the same cell."""
+    cell = base + (first & mask)
+    if first != last:
+        cell = -1
+        found, period = cells[start:stop], clock[PERIOD]
         for j in range(now.shape[0]):
-            least = min(least, now[j])
-            greatest = max(greatest, now[j])
-            most = max(most, whose[j])
-        outside = -1  # below 0 once some row is not held, or changes what the tree holds
-        if least >= reach and greatest - reach < MAX_DISTANCE and most < n_slots:
-            outside = 0
-            id_ = base_id + slice_at(least - base_time, period, inverse, offsets)
-            if id_ == base_id + slice_at(greatest - base_time, period, inverse, offsets):
-                for j in range(now.shape[0]):
-                    slot = np.uint64(whose[j])
-                    outside |= (id_ - rings[slot, FIRST]) | (rings[slot, END] - 1 - id_)
-                    outside |= id_ - rings[slot, CLEAN]
-                    found[j] = rings[slot, BASE] + (id_ & rings[slot, MASK])
-            else:
-                for j in range(now.shape[0]):
-                    slot = np.uint64(whose[j])
-                    id_ = base_id + slice_at(now[j] - base_time, period, inverse, offsets)
-                    outside |= (id_ - rings[slot, FIRST]) | (rings[slot, END] - 1 - id_)
-                    outside |= id_ - rings[slot, CLEAN]
-                    found[j] = rings[slot, BASE] + (id_ & rings[slot, MASK])
-        if outside < 0:
-            for j in range(i, stop):
-                time = times[j]
-                if time < open_from:
-                    late[0] += 1
-                    late[late[0]] = j
-                    cells[j] = -1
-                    continue
-                if time < reach or slots[j] >= n_slots or time - reach >= MAX_DISTANCE:
-                    return j
-                id_ = base_id + slice_at(time - base_time, period, inverse, offsets)
-                slot = np.uint64(slots[j])
-                held = id_ >= rings[slot, FIRST] and id_ < rings[slot, END]
-                if not held and not extend_ring(rings, slots[j], id_, spare):
-                    return j
-                if id_ < rings[slot, CLEAN]:
-                    record_late(rings, slots[j], id_, id_ + 1)
-                cells[j] = rings[slot, BASE] + (id_ & rings[slot, MASK])
-        i = stop
-    return int(n)
+            id_ = base_id + slice_at(now[j] - base_time, period, inverse, offsets)
+            found[j] = base + (id_ & mask)
+    n_runs = runs[0, 0]
+    if n_runs and runs[n_runs, 1] == start and runs[n_runs, 2] == cell:
+        runs[n_runs, 1] = stop
+    else:
+        n_runs += 1
+        runs[0, 0] = n_runs
+        runs[n_runs, 0] = start
+        runs[n_runs, 1] = stop
+        runs[n_runs, 2] = cell
 
 
-@loop("Ir i I f Ir I2 I I I I2")
+@stepped_loop("Ir i I f Ir I2 I I I I2", add_single=add_single, scan_block=scan_block, add_block=add_run)
 def find_runs(
     times: Ints,
     row: int,
@@ -187,66 +409,22 @@ def find_runs(
     cells: Ints,
     runs: Ints,
 ) -> int:
-    """Cut the rows of slot 0 from `row` on into runs; return the row it stopped at. Else as `place`.
+    """Finds runs, rows of slot 0 one after the other that go to one cell; returns the row it stopped at.
 
     cells  int64[n]        written for rows of runs without one cell; -1 for late rows, which are in no run
     runs   int64[n + 1, 3] their number first, then (start, stop, cell) of each, cell -1: each row has its own
     """
-    open_from, reach, base_time, base_id, period = clock[0], clock[1], clock[2], clock[3], clock[4]
-    n = times.shape[0]
-    n_runs = 0
-    i = row
-    while i < n:
-        stop = min(i + BLOCK_ROWS, n)
-        now, found = times[i:stop], cells[i:stop]
-        least = greatest = now[0]
-        for j in range(now.shape[0]):
-            least = min(least, now[j])
-            greatest = max(greatest, now[j])
-        if least < reach:
-            # Some row is late: go on one row at a time up to behind it.
-            stop = i + 1
-            now, found = times[i:stop], cells[i:stop]
-            least = greatest = times[i]
-            if least < open_from:
-                late[0] += 1
-                late[late[0]] = i
-                cells[i] = -1
-                i = stop
-                continue
-            if least < reach:
-                break
-        if greatest - reach >= MAX_DISTANCE:
-            break
-        first = base_id + slice_at(least - base_time, period, inverse, offsets)
-        last = base_id + slice_at(greatest - base_time, period, inverse, offsets)
-        held = first >= rings[0, FIRST] and last < rings[0, END]
-        if not held and not (extend_ring(rings, 0, first, spare) and extend_ring(rings, 0, last, spare)):
-            break
-        if first < rings[0, CLEAN]:
-            record_late(rings, 0, first, last + 1)
-        base, mask = rings[0, BASE], rings[0, MASK]
-        cell = base + (first & mask)
-        if first != last:
-            cell = -1
-            for j in range(now.shape[0]):
-                id_ = base_id + slice_at(now[j] - base_time, period, inverse, offsets)
-                found[j] = base + (id_ & mask)
-        if n_runs and runs[n_runs, 1] == i and runs[n_runs, 2] == cell:
-            runs[n_runs, 1] = stop
-        else:
-            n_runs += 1
-            runs[n_runs, 0] = i
-            runs[n_runs, 1] = stop
-            runs[n_runs, 2] = cell
-        i = stop
-    runs[0, 0] = n_runs
-    return int(i)
+    n_late = late[0]
+    runs[0, 0] = 0
+    stopped = add_single(times, row, clock, inverse, offsets, rings, spare, late, cells=cells, runs=runs)
+    for k in range(n_late + 1, late[0] + 1):
+        cells[late[k]] = -1
+    return stopped
 
 
 @loop("I2 I")
 def write_run_cells(runs: Ints, cells: Ints) -> None:
-    """Write the cell of every row of runs that have one cell.
+    """Writes the cell of every row of runs that have one cell.
 
     runs   int64[k, 3]  (start, stop, cell), cell -1: the rows have theirs already
     cells  int64[n]

@@ -235,10 +235,14 @@ def define_loops(rule: Rule, *, cached: bool = True) -> None:
     if rule.merge_numbers is not None:
         n, line = ("f", "F") if rule.floats else ("i", "I")
         signature = f"{line} I2 I I I {n} {line} {line}"
-        NUMBER_SWEEPS[rule.name] = sweep_numbers.with_rule(rule.merge_numbers, signature, cached=cached)
-    SWEEPS[rule.name] = sweep_windows.with_rule(rule.merge, f"{x} {x} I2 I I I {x} {x}", cached=cached)
-    UPDATES[rule.name] = update_trees.with_rule(rule.merge, f"{x} {x} I2 I i", cached=cached)
-    QUERIES[rule.name] = query_windows.with_rule(rule.merge, f"{x} {x} {x} I2 I I I i {x}", cached=cached)
+        NUMBER_SWEEPS[rule.name] = sweep_numbers.with_rules(
+            signature, merge=rule.merge_numbers, cached=cached
+        )
+    SWEEPS[rule.name] = sweep_windows.with_rules(f"{x} {x} I2 I I I {x} {x}", merge=rule.merge, cached=cached)
+    UPDATES[rule.name] = update_trees.with_rules(f"{x} {x} I2 I i", merge=rule.merge, cached=cached)
+    QUERIES[rule.name] = query_windows.with_rules(
+        f"{x} {x} {x} I2 I I I i {x}", merge=rule.merge, cached=cached
+    )
 
 
 for _rule in RULES:

@@ -19,8 +19,7 @@ import pyarrow as pa
 from penstock.expr.arrow.columnar_value import numbers_of
 from penstock.expr.values import days_of, microseconds_of
 from penstock.frozen import dataclass
-from penstock.kernels.compile.user_functions import CheckedFunction
-from penstock.kernels.rows import build_row_loop
+from penstock.kernels.compile.user_functions import CheckedFunction, build_row_loop
 from penstock.operators.function import RowFunction
 from penstock.stages import policy
 from penstock.stages.functions.rewrite import PREDICATE, RowProgram, kernel_type_code, rewrite_function

@@ -74,9 +74,9 @@ def _check_folds(folds: Sequence[Rule]) -> None:
 
 
 def _why_not_compiled(rule: Rule) -> str | None:
-    from penstock.kernels.cuda.accumulators import explain_refusal
+    from penstock.kernels.cuda.accumulators import explain_rule_refusal
 
-    return explain_refusal(rule)
+    return explain_rule_refusal(rule)
 
 
 def store_factory(device: Device, asked: str | Cuda) -> Callable[..., TimeStore]:

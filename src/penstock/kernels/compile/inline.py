@@ -1,0 +1,136 @@
+"""Steps put into a loop by source: one frame, many bodies, and no call between them.
+
+A frame is written once and calls its steps by name (`least, greatest = scan_block(now)`). An entry, the loop
+that is run, calls the frame and shares variables with its steps (`counts=counts`). `inline_steps` writes the
+frame's body in the place of that call, and the bodies of the steps in the place of theirs, so that Numba sees
+one function over local numbers.
+
+Why not rules that Numba inlines: a step needs the arrays of its entry, which only a tuple could carry through
+the frame, and Numba counts references for each array that leaves a tuple. That cost half of the speed of
+`python -m bench windows`.
+
+A step is an ordinary function. Its parameters are what the frame passes; its keyword-only parameters are
+variables of the entry, which it may change. It may return at its end only; its own names are renamed.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, TypeGuard
+
+from penstock.kernels.compile.loops import Function, Loop
+
+Step = Function | str
+"""A function, or the text of one."""
+
+
+class SteppedLoop(Loop):
+    """A loop with the bodies of its steps in it, written out when it is first needed."""
+
+    def __init__(
+        self, entry: Function, signature: str, steps: Mapping[str, Function], *, reassociate: bool
+    ) -> None:
+        super().__init__(entry, signature, reassociate=reassociate)
+        self._steps = dict(steps)
+
+    @cached_property
+    def _source(self) -> Function:
+        entry: Any = self._function
+        space = dict(entry.__globals__)
+        for step in self._steps.values():
+            used = {
+                name: step.__globals__[name] for name in step.__code__.co_names if name in step.__globals__
+            }
+            assert all(space.get(name, value) is value for name, value in used.items()), (
+                "one name, one meaning"
+            )
+            space |= used
+        # Why: Numba keeps machine code beside the file that a function is said to be from.
+        tree = inline_steps(entry, self._steps)
+        exec(compile(tree, inspect.getfile(entry), "exec"), space)  # noqa: S102  # our own source
+        function: Function = space[entry.__name__]
+        return function
+
+
+def stepped_loop(
+    signature: str, *, reassociate: bool = False, **steps: Function
+) -> Callable[[Function], Loop]:
+    """Makes a loop of an entry function; `steps` are the functions that it and they call by these names."""
+    return lambda entry: SteppedLoop(entry, signature, steps, reassociate=reassociate)
+
+
+def inline_steps(entry: Step, steps: Mapping[str, Step]) -> ast.Module:
+    """Returns the source of `entry` with the bodies of steps in the place of their calls."""
+    host = _parse(entry)
+    host.decorator_list = []
+    host = _Inliner({name: _parse(step) for name, step in steps.items()}).visit(host)
+    return ast.fix_missing_locations(ast.Module([host], []))
+
+
+class _Inliner(ast.NodeTransformer):
+    def __init__(self, steps: Mapping[str, ast.FunctionDef]) -> None:
+        self._steps = steps
+
+    def visit_Expr(self, node: ast.Expr) -> Any:
+        return self._expand(node.value, []) or node
+
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        return self._expand(node.value, node.targets) or node
+
+    def _expand(self, call: ast.expr, targets: list[ast.expr]) -> list[ast.stmt] | None:
+        """The statements of a step, if `call` calls one."""
+        if not (
+            isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in self._steps
+        ):
+            return None
+        step = copy.deepcopy(self._steps[call.func.id])
+        shared = {parameter.arg for parameter in step.args.kwonlyargs}
+        assigned = {node.id for node in ast.walk(step) if _is_assigned(node)} - shared
+        renamed = {name: f"{name}_{step.name}" for name in assigned}
+        statements: list[ast.stmt] = []
+        for parameter, value in zip(step.args.args, call.args, strict=True):
+            if isinstance(value, ast.Name) and parameter.arg not in assigned:
+                renamed[parameter.arg] = value.id
+                continue
+            renamed[parameter.arg] = f"{parameter.arg}_{step.name}"
+            statements.append(ast.Assign([ast.Name(renamed[parameter.arg], ast.Store())], value))
+        statements += [_Renamer(renamed).visit(statement) for statement in _without_docstring(step.body)]
+        if isinstance(statements[-1], ast.Return):
+            returned = statements.pop()
+            assert isinstance(returned, ast.Return)
+            assert returned.value is not None, "a step returns something or nothing"
+            statements += [ast.Assign(targets, returned.value)] if targets else []
+        whole = ast.Module(statements, [])
+        assert not any(isinstance(node, ast.Return) for node in ast.walk(whole)), "a step returns at its end"
+        self.generic_visit(whole)
+        return whole.body
+
+
+class _Renamer(ast.NodeTransformer):
+    def __init__(self, renamed: Mapping[str, str]) -> None:
+        self._renamed = renamed
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name(self._renamed.get(node.id, node.id), node.ctx)
+
+
+def _is_assigned(node: ast.AST) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+
+
+def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
+    first = body[0]
+    has_one = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    return body[1:] if has_one else body
+
+
+def _parse(step: Step) -> ast.FunctionDef:
+    text = step if isinstance(step, str) else textwrap.dedent(inspect.getsource(step))
+    function = ast.parse(text).body[0]
+    assert isinstance(function, ast.FunctionDef), "a step is a function"
+    return function
