@@ -50,7 +50,11 @@ if TYPE_CHECKING:
     from penstock.operators.aggregates.approximate import approx_distinct as approx_distinct
     from penstock.operators.aggregates.approximate import quantile as quantile
     from penstock.operators.aggregates.base import Aggregate as Aggregate
+    from penstock.operators.aggregates.basic import collect as collect
     from penstock.operators.aggregates.basic import count as count
+    from penstock.operators.aggregates.basic import event_time_max as event_time_max
+    from penstock.operators.aggregates.basic import first as first
+    from penstock.operators.aggregates.basic import last as last
     from penstock.operators.aggregates.basic import max as max
     from penstock.operators.aggregates.basic import max_count as max_count
     from penstock.operators.aggregates.basic import mean as mean
@@ -60,15 +64,11 @@ if TYPE_CHECKING:
     from penstock.operators.aggregates.basic import sum as sum
     from penstock.operators.aggregates.basic import var as var
     from penstock.operators.aggregates.fold import fold as fold
-    from penstock.operators.aggregates.ordered import collect as collect
-    from penstock.operators.aggregates.ordered import event_time_max as event_time_max
-    from penstock.operators.aggregates.ordered import first as first
-    from penstock.operators.aggregates.ordered import last as last
     from penstock.operators.columns import Select as Select
     from penstock.operators.columns import WithColumns as WithColumns
-    from penstock.operators.filter import Filter as Filter
-    from penstock.operators.flat_map import FlatMap as FlatMap
     from penstock.operators.function import batch as batch
+    from penstock.operators.map import Filter as Filter
+    from penstock.operators.map import FlatMap as FlatMap
     from penstock.operators.map import Map as Map
     from penstock.operators.process import Context as Context
     from penstock.operators.process import Process as Process
@@ -119,11 +119,9 @@ else:
             "penstock.operators.aggregates.approximate": "approx_distinct quantile",
             "penstock.operators.aggregates.basic": "count max max_count mean min min_count std sum var",
             "penstock.operators.aggregates.fold": "fold",
-            "penstock.operators.aggregates.ordered": "collect event_time_max first last",
-            "penstock.operators.filter": "Filter",
-            "penstock.operators.flat_map": "FlatMap",
+            "penstock.operators.aggregates.basic": "collect event_time_max first last",
             "penstock.operators.function": "batch",
-            "penstock.operators.map": "Map",
+            "penstock.operators.map": "Filter FlatMap Map",
             "penstock.operators.columns": "Select WithColumns",
             "penstock.operators.process": "Context Process ProcessOperator",
             "penstock.operators.row": "Row",

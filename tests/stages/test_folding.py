@@ -374,11 +374,11 @@ def test_a_combine_that_gives_no_part_stops_the_run_on_every_engine(given: Any) 
 
 def test_parts_have_the_form_of_a_zero_of_floats_and_any_form_otherwise() -> None:
     pair = spec.fold(lift, combine, (0.0, 0.0), columns="v", type="float64")
-    assert pair.part((1, 2.5)) == (1, 2.5)
+    assert pair.check_partial((1, 2.5)) == (1, 2.5)
     with pytest.raises(TypeError, match=r"gave \(1.0,\), and zero has 2 numbers"):
-        pair.part((1.0,))
+        pair.check_partial((1.0,))
     with pytest.raises(TypeError, match=r"gave \(1.0, 'x'\), which are not all numbers"):
-        pair.part((1.0, "x"))
+        pair.check_partial((1.0, "x"))
     with pytest.raises(TypeError, match="gave 'x', and zero is a number"):
-        spec.fold(lift, combine, 0.0, columns="v", type="float64").part("x")
-    assert spec.fold(lift, combine, (), columns="v", type="float64").part(("any", "form")) == ("any", "form")
+        spec.fold(lift, combine, 0.0, columns="v", type="float64").check_partial("x")
+    assert spec.fold(lift, combine, (), columns="v", type="float64").check_partial(("any", "form")) == ("any", "form")

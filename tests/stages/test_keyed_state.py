@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import CheckpointError
 from penstock.operators.accumulate import Accumulate
-from penstock.operators.filter import Filter
-from penstock.operators.flat_map import FlatMap
-from penstock.operators.map import Map
+from penstock.operators.map import Filter, FlatMap, Map
 from penstock.operators.op import Op
 from tests.stages.steps import Case, Driven, Told, agree, by_reference, by_stage, case, cases
 

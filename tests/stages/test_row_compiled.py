@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from penstock.connect.protocol import SourceBatch
 from penstock.errors import FunctionError
 from penstock.expr import col
-from penstock.operators.filter import Filter
 from penstock.operators.function import batch, row_function
-from penstock.operators.map import Map
+from penstock.operators.map import Filter, Map
 from penstock.stages.functions.compile import CompiledFunction
 from tests.stages.steps import Case, agree
 from tests.support.plans import batch as cut_batch

@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.expr import col
 from penstock.operators.columns import Select, WithColumns
-from penstock.operators.filter import Filter
-from penstock.operators.flat_map import FlatMap
 from penstock.operators.function import batch
-from penstock.operators.map import Map
+from penstock.operators.map import Filter, FlatMap, Map
 from penstock.operators.op import Op
 from penstock.operators.split import Relay, Split
 from penstock.operators.table_join import TableJoin

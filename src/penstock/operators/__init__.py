@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from penstock.operators.accumulate import Accumulate as Accumulate
     from penstock.operators.columns import Select as Select
     from penstock.operators.columns import WithColumns as WithColumns
-    from penstock.operators.filter import Filter as Filter
-    from penstock.operators.flat_map import FlatMap as FlatMap
+    from penstock.operators.map import Filter as Filter
+    from penstock.operators.map import FlatMap as FlatMap
     from penstock.operators.map import Map as Map
     from penstock.operators.op import Degree as Degree
     from penstock.operators.op import OnError as OnError
@@ -34,9 +34,7 @@ else:
         __name__,
         {
             "penstock.operators.accumulate": "Accumulate",
-            "penstock.operators.filter": "Filter",
-            "penstock.operators.flat_map": "FlatMap",
-            "penstock.operators.map": "Map",
+            "penstock.operators.map": "Filter FlatMap Map",
             "penstock.operators.columns": "Select WithColumns",
             "penstock.operators.op": "Degree OnError Op Routing",
             "penstock.operators.process": "ProcessOperator Process",

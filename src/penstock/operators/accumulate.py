@@ -12,7 +12,7 @@ import pyarrow as pa
 from penstock.errors import FunctionError, GraphError, SchemaError, describe_cause
 from penstock.expr.schema import parse_schema
 from penstock.frozen import dataclass
-from penstock.operators.function import RowFunction, late_port, need_call, row_function
+from penstock.operators.function import RowFunction, late_port, require_call, row_function
 from penstock.operators.op import IN, OUT, Op
 from penstock.operators.stream import Stream, columns, join_columns
 
@@ -80,7 +80,7 @@ class Accumulate(Op):
             raise GraphError(
                 "accumulate needs a key", hint='say whose state it is: .key_by("word") before it'
             )
-        need_call(self.how.call, "row", "state")
+        require_call(self.how.call, "row", "state")
         key = columns(*((name, up.schema.field(name).type) for name in up.key))
         schema = join_columns(
             [("the key", key), ("the state", self.state_schema)], hint="give the state's column another name"

@@ -1,7 +1,11 @@
-"""How users' functions are called: with what, checked before a run, and on whose copy.
+"""Users' functions: the three kinds a step can take, how they are declared, checked and copied.
 
-Every run, and every replica in it, works on its own copies of callable objects; a plain function is
-shared, because it has no state that a copy would separate.
+An expression is data that each engine runs natively. A batch function works on a whole RecordBatch. A
+row function is any callable on a `Row`. The schema of what a function gives is declared, by annotation
+or by `schema=`; it is never found by running the function.
+
+Invariant: rows reach a state per key in the order (time, seq), once the watermark has passed them. So a row
+that comes behind the watermark can no longer be put in order: it is late, and goes to the step's `.late`.
 """
 
 from __future__ import annotations
@@ -23,56 +27,7 @@ from penstock.frozen import dataclass
 from penstock.operators.op import LATE
 from penstock.operators.stream import Stream
 
-Held = TypeVar("Held")
-
-
-def need_call(fn: Callable[..., Any], *arguments: str) -> None:
-    """Raise if a function surely cannot be called with so many values, or gives a co-routine.
-
-    What cannot be looked into (builtins, C functions) is believed.
-    """
-    call = f"fn({', '.join(arguments)})"
-    if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
-        raise FunctionError(
-            f"{name_of(fn)} is async, and rows do not wait for it",
-            where=find_definition(fn),
-            hint=f"write a plain function, def {call}; ps.ProcessOperator has a loop that may wait",
-        )
-    try:
-        signature = inspect.signature(fn)
-    except (TypeError, ValueError):
-        return
-    try:
-        signature.bind(*arguments)
-    except TypeError as problem:
-        raise FunctionError(
-            f"{name_of(fn)}{signature} cannot be called as {call}",
-            where=find_definition(fn),
-            detail=str(problem),
-            hint=f"let it take {' and '.join(arguments)}",
-        ) from None
-
-
-def own_copy(held: Held) -> Held:
-    """A callable object or operator of this replica's own; plain functions and classes as they are."""
-    if isinstance(held, FunctionType | BuiltinFunctionType | type):
-        return held
-    try:
-        return copy.deepcopy(held)
-    except Exception as cause:
-        raise FunctionError(
-            f"{name_of(held)} cannot be copied, and every replica works on a copy of its own",
-            where=find_definition(held),
-            detail=describe_cause(cause),
-            hint="make what it holds on its first call, or give it a __deepcopy__",
-        ) from cause
-
-
-# The three kinds of function a step can take: expressions, batch functions, row functions.
-#
-# An expression is data that each engine runs natively. A batch function works on a whole RecordBatch. A
-# row function is any callable on a `Row`. The schema of what a function gives is declared, by annotation
-# or by `schema=`; it is never found by running the function.
+Callee = TypeVar("Callee")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +38,11 @@ class Expressions:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the new columns, in order."""
+        """Return the names of the columns, in order."""
         return tuple(name for name, _ in self.columns)
 
     def types(self, schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
-        """Returns the new columns and their types."""
+        """Return the columns and their types."""
         return [(name, type_of(expr, schema)) for name, expr in self.columns]
 
     def __str__(self) -> str:
@@ -135,13 +90,13 @@ def batch(fn: Callable[[pa.RecordBatch], Any], *, schema: object = None) -> Batc
             where=find_call_site(),
             hint="ps.batch(fn, schema=...) takes a function of a RecordBatch",
         )
-    need_call(fn, "batch")
+    require_call(fn, "batch")
     declared = None if schema is None else parse_schema(schema)
     return BatchFunction(fn, declared, name_of(fn), find_definition(fn))
 
 
 def row_function(fn: object, *, schema: object = None, each: bool = False) -> RowFunction:
-    """A row function with its schema, from `schema=` or from the return annotation.
+    """Return a row function with its schema, from `schema=` or from the return annotation.
 
     `each=True`: the function gives an iterable of rows, so the annotation is `Iterable[Row]`.
     """
@@ -150,59 +105,37 @@ def row_function(fn: object, *, schema: object = None, each: bool = False) -> Ro
             f"{fn!r} is neither an expression nor a function",
             hint='use col("a") * 2, ps.batch(fn), or a function of a row',
         )
-    declared = parse_schema(schema) if schema is not None else _annotated(fn, each=each)
+    declared = parse_schema(schema) if schema is not None else _annotated_schema(fn, each=each)
     return RowFunction(fn, declared, name_of(fn), find_definition(fn))
 
 
-def need_schema(function: BatchFunction | RowFunction, verb: str) -> pa.Schema:
-    """The declared schema, or the error that says how to declare one."""
-    if function.schema is not None:
-        return function.schema
-    say = f"annotate its return type with a dataclass, or say {verb}(fn, schema=...)"
-    if isinstance(function, BatchFunction):
-        say = "say ps.batch(fn, schema=...)"
-    raise SchemaError(
-        f"{function} has no schema",
-        where=function.where,
-        detail="what a function gives is declared, never found by running it",
-        hint=f'{say}, e.g. schema={{"total": "float64"}}',
+def as_function(
+    function: object, schema: object, verb: str, *, each: bool = False
+) -> BatchFunction | RowFunction:
+    """Return what a step is given as a row function or a batch function, with its schema."""
+    if function is None:
+        raise FunctionError(f"{verb} has nothing to do", hint=f"give a function: .{verb}(fn, schema=...)")
+    if isinstance(function, Expr | Mapping | Expressions):
+        is_column = isinstance(function, Expr)
+        raise FunctionError(
+            f"{verb} takes a function, and got {function if is_column else 'columns'}",
+            hint=f"for expressions: .with_columns(total={function if is_column else '...'})",
+        )
+    if not isinstance(function, BatchFunction | RowFunction):
+        return row_function(function, schema=schema, each=each)
+    if schema is None:
+        return function
+    if isinstance(function, BatchFunction) and function.schema is None:
+        return batch(function.call, schema=schema)
+    raise FunctionError(
+        f"{verb} is given schema= and nothing to declare with it",
+        detail="ps.batch(fn, schema=...) declares its own",
+        hint="leave schema= out",
     )
 
 
-def check_compile(compile: object, function: Function | Expr, state: object, verb: str) -> None:
-    """Raise unless `compile=` is a yes or no, and yes only where there is something to compile."""
-    if not isinstance(compile, bool):
-        raise FunctionError(
-            f"compile={compile!r:.80} is not True or False",
-            hint="leave compile= out, or write compile=True",
-        )
-    if compile and (state is not None or not isinstance(function, RowFunction)):
-        told = "a function with state" if state is not None else str(function)
-        raise FunctionError(
-            f"compile=True is for row functions without state, and {verb} has {told}",
-            detail="expressions and batch functions run on whole columns already",
-            hint="leave compile= out",
-        )
-
-
-def need_bool(expr: Expr, schema: pa.Schema, what: str) -> None:
-    """Check that an expression is a predicate."""
-    found = type_of(expr, schema)
-    if not pa.types.is_boolean(found):
-        raise SchemaError(
-            f"{what} must be true or false, and {expr} is {found}",
-            hint=f"compare it with something: {expr} > 0",
-        )
-
-
-def keep_key(up: Stream, changed: Iterable[str], schema: pa.Schema) -> Stream:
-    """The stream after a map: still keyed when the key columns were left alone."""
-    down = up.with_schema(schema)
-    return down.unkeyed() if set(changed) & set(up.key) else down
-
-
 def as_expressions(columns: Iterable[tuple[str, object]], verb: str) -> Expressions:
-    """Returns checked expressions from names and values; plain values become literals."""
+    """Return checked expressions from names and values; plain values become literals."""
     from penstock.expr import lit
 
     named = tuple(columns)
@@ -218,63 +151,96 @@ def as_expressions(columns: Iterable[tuple[str, object]], verb: str) -> Expressi
     return Expressions(tuple((name, v if isinstance(v, Expr) else lit(v)) for name, v in named))
 
 
-def as_function(
-    function: object, schema: object, verb: str, *, each: bool = False
-) -> BatchFunction | RowFunction:
-    """Returns what a step is given as a row function or a batch function, with its schema.
+def own_copy(callee: Callee) -> Callee:
+    """Return a copy of a callable object or operator for one replica of one run.
 
-    `each=True`: the function gives an iterable of rows.
+    A plain function or class is returned itself: it has no state that a copy would separate.
     """
-    if function is None:
-        raise FunctionError(f"{verb} has nothing to do", hint=f"give a function: .{verb}(fn, schema=...)")
-    if isinstance(function, Expr | Mapping | Expressions):
-        raise FunctionError(
-            f"{verb} takes a function, and got {function if isinstance(function, Expr) else 'columns'}",
-            hint=f"for expressions: .with_columns(total={function if isinstance(function, Expr) else '...'})",
-        )
-    if isinstance(function, BatchFunction | RowFunction):
-        if schema is None:
-            return function
-        if isinstance(function, BatchFunction) and function.schema is None:
-            return batch(function.call, schema=schema)
-        raise FunctionError(
-            f"{verb} is given schema= and nothing to declare with it",
-            detail="ps.batch(fn, schema=...) declares its own",
-            hint="leave schema= out",
-        )
-    return row_function(function, schema=schema, each=each)
-
-
-def _annotated(fn: Callable[..., Any], *, each: bool) -> pa.Schema | None:
-    target = fn if hasattr(fn, "__code__") or hasattr(fn, "func") else type(fn).__call__
+    if isinstance(callee, FunctionType | BuiltinFunctionType | type):
+        return callee
     try:
-        given = typing.get_type_hints(getattr(target, "func", target)).get("return")
-    except (NameError, TypeError):
-        return None
-    if each and typing.get_origin(given) in (list, tuple, Iterable, Iterator, Generator):
-        given = typing.get_args(given)[0]
-    return parse_schema(given) if _is_row_type(given) else None
+        return copy.deepcopy(callee)
+    except Exception as cause:
+        raise FunctionError(
+            f"{name_of(callee)} cannot be copied, and every replica works on a copy of its own",
+            where=find_definition(callee),
+            detail=describe_cause(cause),
+            hint="make what it holds on its first call, or give it a __deepcopy__",
+        ) from cause
 
 
-def _is_row_type(given: object) -> bool:
-    return isinstance(given, type) and (
-        hasattr(given, "__dataclass_fields__")
-        or (issubclass(given, tuple) and hasattr(given, "_fields"))
-        or typing.is_typeddict(given)
+def require_call(fn: Callable[..., Any], *arguments: str) -> None:
+    """Raise if a function surely cannot be called with these arguments, or gives a co-routine.
+
+    What cannot be inspected (builtins, C functions) is trusted.
+    """
+    call = f"fn({', '.join(arguments)})"
+    if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
+        raise FunctionError(
+            f"{name_of(fn)} is async, and rows do not wait for it",
+            where=find_definition(fn),
+            hint=f"write a plain function, def {call}; ps.ProcessOperator has a loop that may wait",
+        )
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as problem:
+        raise FunctionError(
+            f"{name_of(fn)}{signature} cannot be called as {call}",
+            where=find_definition(fn),
+            detail=str(problem),
+            hint=f"let it take {' and '.join(arguments)}",
+        ) from None
+
+
+def require_schema(function: BatchFunction | RowFunction, verb: str) -> pa.Schema:
+    """Return the declared schema, or raise the error that says how to declare one."""
+    if function.schema is not None:
+        return function.schema
+    say = f"annotate its return type with a dataclass, or say {verb}(fn, schema=...)"
+    if isinstance(function, BatchFunction):
+        say = "say ps.batch(fn, schema=...)"
+    raise SchemaError(
+        f"{function} has no schema",
+        where=function.where,
+        detail="what a function gives is declared, never found by running it",
+        hint=f'{say}, e.g. schema={{"total": "float64"}}',
     )
 
 
-# State per key: what map, filter, flat_map and accumulate need in order to have it.
-#
-# Rows reach state in the order (time, seq), once the watermark has passed them. So a row that comes
-# behind the watermark can no longer be put in order: it is late, and goes to the step's `.late`.
+def require_bool(expr: Expr, schema: pa.Schema, who: str) -> None:
+    """Raise a SchemaError unless an expression is a predicate."""
+    type_ = type_of(expr, schema)
+    if not pa.types.is_boolean(type_):
+        raise SchemaError(
+            f"{who} must be true or false, and {expr} is {type_}",
+            hint=f"compare it with something: {expr} > 0",
+        )
 
 
-def need_key(state: object, up: Stream, function: Function | Expr, verb: str) -> bool:
-    """Whether the step keeps state; raises when it asks for state and cannot have it, or cannot be called."""
+def check_compile(compile: object, function: Function | Expr, state: object, verb: str) -> None:
+    """Raise unless `compile=` is True or False, and True only where there is something to compile."""
+    if not isinstance(compile, bool):
+        raise FunctionError(
+            f"compile={compile!r:.80} is not True or False", hint="leave compile= out, or write compile=True"
+        )
+    if compile and (state is not None or not isinstance(function, RowFunction)):
+        other = "a function with state" if state is not None else str(function)
+        raise FunctionError(
+            f"compile=True is for row functions without state, and {verb} has {other}",
+            detail="expressions and batch functions run on whole columns already",
+            hint="leave compile= out",
+        )
+
+
+def has_state(state: object, up: Stream, function: Function | Expr, verb: str) -> bool:
+    """Return whether a step keeps state; raise when it cannot have it, or its function cannot be called."""
     if state is None:
         if isinstance(function, RowFunction):
-            need_call(function.call, "row")
+            require_call(function.call, "row")
         return False
     if not callable(state):
         raise FunctionError(
@@ -289,10 +255,33 @@ def need_key(state: object, up: Stream, function: Function | Expr, verb: str) ->
         raise GraphError(
             f"{verb} with state= needs a key", hint='say whose state it is: .key_by("user") before it'
         )
-    need_call(function.call, "row", "state")
+    require_call(function.call, "row", "state")
     return True
 
 
 def late_port(up: Stream) -> dict[str, Stream]:
-    """The `late` port of a step that needs order; a stream without time is in order as it comes."""
+    """Return the `late` port of a step that needs order; a stream without time is in order as it comes."""
     return {} if up.time is None else {LATE: up.unkeyed()}
+
+
+def keep_key(up: Stream, changed: Iterable[str], schema: pa.Schema) -> Stream:
+    """Return the stream with another schema: still keyed when the key columns were left alone."""
+    down = up.with_schema(schema)
+    return down.unkeyed() if set(changed) & set(up.key) else down
+
+
+def _annotated_schema(fn: Callable[..., Any], *, each: bool) -> pa.Schema | None:
+    """Return the schema of a return annotation; None unless it is a dataclass, NamedTuple or TypedDict."""
+    target = fn if hasattr(fn, "__code__") or hasattr(fn, "func") else type(fn).__call__
+    try:
+        row = typing.get_type_hints(getattr(target, "func", target)).get("return")
+    except (NameError, TypeError):
+        return None
+    if each and typing.get_origin(row) in (list, tuple, Iterable, Iterator, Generator):
+        row = typing.get_args(row)[0]
+    is_row = isinstance(row, type) and (
+        hasattr(row, "__dataclass_fields__")
+        or (issubclass(row, tuple) and hasattr(row, "_fields"))
+        or typing.is_typeddict(row)
+    )
+    return parse_schema(row) if is_row else None

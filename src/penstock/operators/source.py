@@ -11,7 +11,7 @@ from penstock.connect.protocol import Reader
 from penstock.errors import GraphError, TimeError
 from penstock.expr import Expr, col, type_of
 from penstock.frozen import dataclass
-from penstock.operators.function import need_call
+from penstock.operators.function import require_call
 from penstock.operators.op import ERRORS, OUT, OnError, Op, error_schema
 from penstock.operators.stream import Stream
 from penstock.timing.column import TimeType, time_type
@@ -172,7 +172,7 @@ class Source(Op):
                 hint='use watermark="column", an expression, fn(batch), or ps.source_watermark()',
             )
         elif rule is not None and not isinstance(rule, WatermarkFromSource):
-            need_call(rule, "batch")
+            require_call(rule, "batch")
         return rule
 
     def _refuse_time_options(self) -> None:

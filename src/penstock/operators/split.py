@@ -10,7 +10,7 @@ import pyarrow as pa
 from penstock.errors import GraphError, SchemaError
 from penstock.expr import Expr, type_of
 from penstock.frozen import dataclass
-from penstock.operators.function import RowFunction, need_bool, need_call, row_function
+from penstock.operators.function import RowFunction, require_bool, require_call, row_function
 from penstock.operators.op import ERRORS, IN, LATE, OUT, Op
 from penstock.operators.stream import Stream
 
@@ -47,7 +47,7 @@ class Split(Op):
                 )
         if self.function is not None and not isinstance(self.function, Expr | RowFunction):
             made = row_function(self.function)
-            need_call(made.call, "row")
+            require_call(made.call, "row")
             object.__setattr__(self, "function", made)
 
     @property
@@ -77,7 +77,7 @@ class Split(Op):
                     f'branch "{name}" is given {predicate!r}, not an expression',
                     hint=f'write {name}=col("type") == "{name}", or split(fn, 2) for a function',
                 )
-            need_bool(predicate, up.schema, f'branch "{name}"')
+            require_bool(predicate, up.schema, f'branch "{name}"')
         if isinstance(self.how, Expr) and not pa.types.is_integer(type_of(self.how, up.schema)):
             raise SchemaError(
                 f"a split needs the index of a branch, and {self.how} is {type_of(self.how, up.schema)}",

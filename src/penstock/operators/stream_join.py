@@ -11,10 +11,10 @@ from penstock.caller import find_call_site, find_definition, name_of
 from penstock.errors import FunctionError, GraphError, SchemaError, TimeError, Where
 from penstock.frozen import dataclass
 from penstock.operators.aggregates.base import is_number
-from penstock.operators.function import need_call
+from penstock.operators.function import require_call
 from penstock.operators.op import ERRORS, JOIN, LATE, LATE_RIGHT, OUT, OnError, Op, Routing, error_schema
 from penstock.operators.stream import Stream
-from penstock.operators.window_specs import Sliding
+from penstock.operators.window_specs import SlidingSpec
 from penstock.timing.duration import Duration, micros, spell
 from penstock.timing.windows import TimeWindow
 
@@ -108,7 +108,7 @@ def terms(on: object) -> tuple[Term, ...]:
     if isinstance(on, Term):
         return (on,)
     if callable(on):
-        need_call(on, "left", "right")
+        require_call(on, "left", "right")
         return (PairFunction(on, name_of(on), find_definition(on)),)
     raise FunctionError(
         f"on={on!r} is not a join predicate",
@@ -163,7 +163,7 @@ class StreamJoin(Op):
 
     on: object
     within: Duration | tuple[Duration, Duration] | None = None
-    window: Sliding | None = None
+    window: SlidingSpec | None = None
     layout: str | tuple[int, int] = "auto"
     how: str = "inner"
     suffix: str | None = None
@@ -186,7 +186,7 @@ class StreamJoin(Op):
                 detail="two endless streams can only be joined inside a bound of time",
                 hint='write within="5 min", or window=ps.tumbling("10 s")',
             )
-        if self.window is not None and not isinstance(self.window, Sliding):
+        if self.window is not None and not isinstance(self.window, SlidingSpec):
             raise _not_tumbling()
         if isinstance(self.within, tuple) and len(self.within) != 2:
             raise TimeError(

@@ -92,7 +92,7 @@ class TableJoin(Op):
                 )
             batches.append(batch.rows)
         loaded = pa.Table.from_batches(batches, self.table.schema)
-        refuse_twice(loaded, self.columns)
+        refuse_duplicates(loaded, self.columns)
         return loaded
 
     def describe(self) -> str:
@@ -100,7 +100,7 @@ class TableJoin(Op):
         return f"{self.how} join with table {self.table.describe()} on {', '.join(self.columns)}"
 
 
-def refuse_twice(table: pa.Table, names: Sequence[str]) -> None:
+def refuse_duplicates(table: pa.Table, names: Sequence[str]) -> None:
     """Raise a SchemaError if two rows of a table have one key (null keys match nothing, so may repeat)."""
     seen: set[tuple[object, ...]] = set()
     keys: Iterable[tuple[object, ...]] = zip(

@@ -11,7 +11,7 @@ from penstock.timing.windows import LONGEST, CountWindow, SessionWindow, TimeWin
 
 
 @dataclass(frozen=True, slots=True)
-class Sliding:
+class SlidingSpec:
     """Windows of one size that start at regular times."""
 
     size: Duration
@@ -30,7 +30,7 @@ class Sliding:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class SessionSpec:
     """Windows that last as long as rows keep coming."""
 
     gap: Duration
@@ -44,7 +44,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountSpec:
     """Windows of a number of rows."""
 
     size: int
@@ -58,7 +58,7 @@ class Counted:
         return CountWindow(self.size, self.every)
 
 
-WindowSpec = Sliding | Session | Counted
+WindowSpec = SlidingSpec | SessionSpec | CountSpec
 _LIKE = {
     "window size": 'ps.tumbling("10 s")',
     "window slide": 'ps.sliding("10 s", every="1 s")',
@@ -66,22 +66,22 @@ _LIKE = {
 }
 
 
-def tumbling(size: Duration) -> Sliding:
+def tumbling(size: Duration) -> SlidingSpec:
     """Windows of `size`, one after the other: [0, size), [size, 2 size), ..."""
-    return Sliding(size, size)
+    return SlidingSpec(size, size)
 
 
-def sliding(size: Duration, every: Duration) -> Sliding:
+def sliding(size: Duration, every: Duration) -> SlidingSpec:
     """Windows of `size` that start `every` so often. `every` longer than `size` leaves gaps (hopping)."""
-    return Sliding(size, every)
+    return SlidingSpec(size, every)
 
 
-def session(gap: Duration) -> Session:
+def session(gap: Duration) -> SessionSpec:
     """Windows of rows at most `gap` apart; a window ends `gap` after its last row."""
-    return Session(gap)
+    return SessionSpec(gap)
 
 
-def count_window(size: int, every: int | None = None) -> Counted:
+def count_window(size: int, every: int | None = None) -> CountSpec:
     """Windows of `size` rows per key, a new one `every` rows (`size` unless said), in order of time."""
     step = size if every is None else every
     for what, value in (("size", size), ("slide", step)):
@@ -91,10 +91,10 @@ def count_window(size: int, every: int | None = None) -> Counted:
                 where=find_call_site(),
                 hint="use ps.count_window(100, every=10)",
             )
-    return Counted(size, step)
+    return CountSpec(size, step)
 
 
-def not_too_long(us: int, what: str) -> int:
+def check_length(us: int, what: str) -> int:
     """A length that times can be added to, or a TimeError."""
     if us > LONGEST:
         raise TimeError(
@@ -106,7 +106,7 @@ def not_too_long(us: int, what: str) -> int:
 
 
 def _length(duration: Duration, time: TimeType, what: str) -> int:
-    us = not_too_long(time.length(duration, what), what)
+    us = check_length(time.length(duration, what), what)
     if us <= 0:
         raise TimeError(
             f"{what} {spell(us)} is not longer than zero", hint=f"use a duration such as {_LIKE[what]}"

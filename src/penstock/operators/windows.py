@@ -13,10 +13,10 @@ from penstock.errors import GraphError, SchemaError, TimeError
 from penstock.frozen import dataclass
 from penstock.operators.aggregates import Aggregate
 from penstock.operators.choices.device import AUTO, check_device, device_refusal
-from penstock.operators.function import RowFunction, need_call, need_schema, row_function
+from penstock.operators.function import RowFunction, require_call, require_schema, row_function
 from penstock.operators.op import IN, LATE, OUT, Op, Routing
 from penstock.operators.stream import Stream, columns, join_columns
-from penstock.operators.window_specs import WindowSpec, not_too_long
+from penstock.operators.window_specs import WindowSpec, check_length
 from penstock.options import Cuda
 from penstock.timing.duration import Duration, micros, spell
 from penstock.timing.windows import CountWindow, Window
@@ -39,7 +39,7 @@ class WindowContext:
     key: tuple[object, ...]
 
 
-def asks_for_window(fn: Callable[..., Any]) -> bool:
+def takes_window(fn: Callable[..., Any]) -> bool:
     """Whether a function takes the window beside the rows: its second parameter is needed, or named so.
 
     >>> asks_for_window(lambda rows, window: None), asks_for_window(lambda rows, top=3: None)
@@ -137,7 +137,7 @@ class Windows(Op):
         check_device(self.device)
         if self.apply is not None:
             made = row_function(self.apply, schema=self.schema, each=True)
-            need_call(made.call, *(("rows", "window") if asks_for_window(made.call) else ("rows",)))
+            require_call(made.call, *(("rows", "window") if takes_window(made.call) else ("rows",)))
             object.__setattr__(self, "apply", made)
 
     def named(self) -> tuple[tuple[str | None, WindowSpec], ...]:
@@ -161,7 +161,7 @@ class Windows(Op):
         time = up.require_time("a window")
         windows = tuple((label, spec.resolve(time)) for label, spec in self.named())
         early = None if self.early is None else micros(self.early, what="early")
-        lateness = not_too_long(time.length(self.lateness, "lateness"), "lateness")
+        lateness = check_length(time.length(self.lateness, "lateness"), "lateness")
         if lateness < 0:
             raise TimeError(f"lateness {spell(lateness)} is negative", hint='use lateness="1 s"')
         if early is not None and early <= 0:
@@ -192,7 +192,7 @@ class Windows(Op):
 
     def _results(self, up: Stream) -> pa.Schema:
         if self.function is not None:
-            return need_schema(self.function, "apply")
+            return require_schema(self.function, "apply")
         results = []
         for name, aggregate in (self.aggregates or {}).items():
             try:

@@ -12,7 +12,7 @@ from penstock.caller import find_call_site
 from penstock.connect.protocol import Reader
 from penstock.errors import GraphError
 from penstock.frozen import dataclass
-from penstock.operators.filter import Filter
+from penstock.operators.map import Filter
 from penstock.operators.op import ERRORS, IN, JOIN, OUT, OnError, Op, Routing
 from penstock.operators.sink import Sink
 from penstock.operators.source import Source

@@ -15,9 +15,8 @@ from penstock.expr import Expr
 from penstock.expr.node import post_order
 from penstock.expr.nodes.functions import SparkSql
 from penstock.operators.columns import WithColumns
-from penstock.operators.filter import Filter
-from penstock.operators.flat_map import FlatMap
 from penstock.operators.function import Expressions
+from penstock.operators.map import Filter, FlatMap
 from penstock.operators.op import IN, OUT, Op
 from penstock.operators.source import Source
 from penstock.operators.split import Split

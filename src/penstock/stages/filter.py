@@ -10,8 +10,8 @@ from collections.abc import Callable
 import numpy as np
 
 from penstock.expr import Expr
-from penstock.operators.filter import Filter
 from penstock.operators.function import BatchFunction, RowFunction, own_copy
+from penstock.operators.map import Filter
 from penstock.operators.op import ERRORS, OUT
 from penstock.operators.stream import Stream
 from penstock.stages.expressions import ExpressionEvaluator, true_mask

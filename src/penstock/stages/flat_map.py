@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.expr import compute as pc
-from penstock.operators.flat_map import FlatMap
 from penstock.operators.function import BatchFunction, Expressions, RowFunction, own_copy
+from penstock.operators.map import FlatMap
 from penstock.operators.op import ERRORS, IN, OUT
 from penstock.operators.stream import Stream
 from penstock.stages.expressions import ExpressionEvaluator

@@ -14,10 +14,8 @@ from penstock.errors import NotSupported
 from penstock.expr import Expr
 from penstock.operators.accumulate import Accumulate
 from penstock.operators.columns import WithColumns
-from penstock.operators.filter import Filter
-from penstock.operators.flat_map import FlatMap
 from penstock.operators.function import BatchFunction, Expressions
-from penstock.operators.map import Map
+from penstock.operators.map import Filter, FlatMap, Map
 from penstock.operators.op import Op
 from penstock.operators.split import Relay, Split
 from penstock.operators.stream import Stream

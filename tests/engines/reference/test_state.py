@@ -9,9 +9,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.operators.accumulate import Accumulate
-from penstock.operators.filter import Filter
-from penstock.operators.flat_map import FlatMap
-from penstock.operators.map import Map
+from penstock.operators.map import Filter, FlatMap, Map
 from penstock.operators.op import Op
 from penstock.plan.plan import Ref
 from tests.support.plans import PlanBuilder, PlanRun, Rows, batch, errors_port, late_port

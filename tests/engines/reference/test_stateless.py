@@ -13,10 +13,8 @@ from penstock.errors import FunctionError
 from penstock.expr import col
 from penstock.operators.aggregates import collect
 from penstock.operators.columns import Select, WithColumns
-from penstock.operators.filter import Filter
-from penstock.operators.flat_map import FlatMap
 from penstock.operators.function import batch as batch_function
-from penstock.operators.map import Map
+from penstock.operators.map import Filter, FlatMap, Map
 from penstock.operators.op import Op, Routing
 from penstock.operators.split import Relay
 from penstock.operators.window_specs import count_window

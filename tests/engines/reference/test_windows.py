@@ -9,7 +9,7 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.operators.aggregates import count, event_time_max, sum
-from penstock.operators.window_specs import Sliding, session, sliding, tumbling
+from penstock.operators.window_specs import SlidingSpec, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows
 from tests.support.plans import PlanBuilder, PlanRun, Rows, batch, late_port
 
@@ -123,7 +123,7 @@ def test_lists_and_structs_can_be_keys() -> None:
 
 def test_several_windows_are_labelled_and_a_row_is_late_only_if_late_for_all() -> None:
     # W = 25: [0, 10) has left, [0, 100) has not
-    two: dict[str, Sliding] = {"fast": tumbling(10), "slow": tumbling(100)}
+    two: dict[str, SlidingSpec] = {"fast": tumbling(10), "slow": tumbling(100)}
     ran = windowed([("a", 25, 1)], [("a", 7, 2)], window=two)
     assert results(ran) == [("a", "fast", 20, 30, 1, 1), ("a", "slow", 0, 100, 2, 3)]
     account = ran.result.accounts["w"]

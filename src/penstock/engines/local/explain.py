@@ -19,10 +19,8 @@ from penstock.engines.local.topology.tasks import (
 )
 from penstock.operators.choices.patterns import DECOMPOSED
 from penstock.operators.columns import WithColumns
-from penstock.operators.filter import Filter
-from penstock.operators.flat_map import FlatMap
 from penstock.operators.function import RowFunction
-from penstock.operators.map import Map
+from penstock.operators.map import Filter, FlatMap, Map
 from penstock.operators.op import Routing
 from penstock.operators.process import Process
 from penstock.operators.split import Split

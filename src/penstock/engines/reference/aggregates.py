@@ -27,7 +27,7 @@ from penstock.operators.aggregates import Aggregate, EventTimeMax, Fold
 from penstock.operators.function import RowFunction, own_copy
 from penstock.operators.row import Row, plain_row
 from penstock.operators.stream import Stream
-from penstock.operators.windows import WindowContext, asks_for_window
+from penstock.operators.windows import WindowContext, takes_window
 
 Column = Sequence[Any]
 Rule = Callable[[spec.Aggregate, Column], object]
@@ -209,7 +209,7 @@ class Applied:
         assert function.schema is not None, "the plan refuses apply without a schema"
         self._function, self._schema, self._up = function, function.schema, up.schema
         self._call = own_copy(function.call)
-        self._asks = asks_for_window(function.call)
+        self._asks = takes_window(function.call)
 
     def lift(self, values: Values) -> tuple[dict[str, object], None]:
         """Nothing: the function sees whole rows."""
@@ -247,7 +247,7 @@ def _fold_lift(fold: Fold, schema: pa.Schema) -> Lift:
     def lift(values: Values) -> object:
         if any(values[name] is None for name in fold.columns or ()):
             return _SKIPPED
-        return fold.part(call(Row(values, schema)))
+        return fold.check_partial(call(Row(values, schema)))
 
     return lift
 
@@ -284,7 +284,7 @@ def _fold_rule(fold: Fold, up: Stream) -> ResultsRule:
             part = copy.deepcopy(fold.zero)
             for member in members:
                 if member.parts[name] is not _SKIPPED:
-                    part = fold.part(combine(part, copy.deepcopy(member.parts[name])))
+                    part = fold.check_partial(combine(part, copy.deepcopy(member.parts[name])))
             function = lower or combine
             return from_python(part if lower is None else lower(part), result_type)
         except Exception as cause:

@@ -42,10 +42,8 @@ from penstock.events import BatchDone, EventSink, RowsErrored, RowsLate, StepFai
 from penstock.expr import Expr
 from penstock.operators.accumulate import Accumulate
 from penstock.operators.columns import Select, WithColumns
-from penstock.operators.filter import Filter
-from penstock.operators.flat_map import FlatMap
 from penstock.operators.function import BatchFunction, RowFunction
-from penstock.operators.map import Map
+from penstock.operators.map import Filter, FlatMap, Map
 from penstock.operators.op import ERRORS, LATE, LATE_RIGHT, Op, Routing
 from penstock.operators.process import Process
 from penstock.operators.sink import Sink

@@ -16,7 +16,7 @@ from penstock.graph.verbs.windows import PatternName, WindowedPipe
 from penstock.operators.columns import WithColumns
 from penstock.operators.op import Op
 from penstock.operators.table_join import TableJoin
-from penstock.operators.window_specs import Sliding, WindowSpec
+from penstock.operators.window_specs import SlidingSpec, WindowSpec
 from penstock.options import Cuda, StepOptions
 from penstock.timing.duration import Duration
 
@@ -82,7 +82,7 @@ class JoinVerbs(Pipe):
         *,
         on: object,
         within: Duration | tuple[Duration, Duration] | None = None,
-        window: Sliding | None = None,
+        window: SlidingSpec | None = None,
         how: Literal["inner", "left", "right", "full"] = "inner",
         layout: Literal["auto"] | tuple[int, int] = "auto",
         suffix: str | None = None,

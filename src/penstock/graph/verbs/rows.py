@@ -12,9 +12,7 @@ from penstock.expr import Column, Expr, col
 from penstock.graph.verbs.pipe import Pipe, locate_verb, refuse_unknown, split_options
 from penstock.operators.accumulate import Accumulate
 from penstock.operators.columns import Select, WithColumns
-from penstock.operators.filter import Filter
-from penstock.operators.flat_map import FlatMap
-from penstock.operators.map import Map
+from penstock.operators.map import Filter, FlatMap, Map
 from penstock.operators.process import Process, ProcessOperator
 from penstock.options import StepOptions
 

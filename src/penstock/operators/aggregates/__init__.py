@@ -10,7 +10,11 @@ if TYPE_CHECKING:
     from penstock.operators.aggregates.approximate import approx_distinct as approx_distinct
     from penstock.operators.aggregates.approximate import quantile as quantile
     from penstock.operators.aggregates.base import Aggregate as Aggregate
+    from penstock.operators.aggregates.basic import Collect as Collect
     from penstock.operators.aggregates.basic import Count as Count
+    from penstock.operators.aggregates.basic import EventTimeMax as EventTimeMax
+    from penstock.operators.aggregates.basic import First as First
+    from penstock.operators.aggregates.basic import Last as Last
     from penstock.operators.aggregates.basic import Max as Max
     from penstock.operators.aggregates.basic import MaxCount as MaxCount
     from penstock.operators.aggregates.basic import Mean as Mean
@@ -19,7 +23,11 @@ if TYPE_CHECKING:
     from penstock.operators.aggregates.basic import Std as Std
     from penstock.operators.aggregates.basic import Sum as Sum
     from penstock.operators.aggregates.basic import Var as Var
+    from penstock.operators.aggregates.basic import collect as collect
     from penstock.operators.aggregates.basic import count as count
+    from penstock.operators.aggregates.basic import event_time_max as event_time_max
+    from penstock.operators.aggregates.basic import first as first
+    from penstock.operators.aggregates.basic import last as last
     from penstock.operators.aggregates.basic import max as max
     from penstock.operators.aggregates.basic import max_count as max_count
     from penstock.operators.aggregates.basic import mean as mean
@@ -30,14 +38,6 @@ if TYPE_CHECKING:
     from penstock.operators.aggregates.basic import var as var
     from penstock.operators.aggregates.fold import Fold as Fold
     from penstock.operators.aggregates.fold import fold as fold
-    from penstock.operators.aggregates.ordered import Collect as Collect
-    from penstock.operators.aggregates.ordered import EventTimeMax as EventTimeMax
-    from penstock.operators.aggregates.ordered import First as First
-    from penstock.operators.aggregates.ordered import Last as Last
-    from penstock.operators.aggregates.ordered import collect as collect
-    from penstock.operators.aggregates.ordered import event_time_max as event_time_max
-    from penstock.operators.aggregates.ordered import first as first
-    from penstock.operators.aggregates.ordered import last as last
 else:
     defer(
         __name__,
@@ -49,7 +49,7 @@ else:
                 "min_count std sum var"
             ),
             "penstock.operators.aggregates.fold": "Fold fold",
-            "penstock.operators.aggregates.ordered": (
+            "penstock.operators.aggregates.basic": (
                 "Collect EventTimeMax First Last collect event_time_max first last"
             ),
         },

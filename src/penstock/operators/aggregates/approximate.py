@@ -1,4 +1,4 @@
-"""About how many different values."""
+"""Estimates by mergeable sketches: the number of different values, and quantiles."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from penstock.caller import find_call_site
 from penstock.errors import SchemaError
 from penstock.expr import Expr
 from penstock.frozen import dataclass
-from penstock.operators.aggregates.base import ORDERED, Aggregate, aggregated, is_number, is_ordered
-from penstock.operators.stream import Stream
+from penstock.operators.aggregates.base import NUMBERS, ORDERED, Aggregate, as_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,22 +18,17 @@ class ApproxDistinct(Aggregate):
     """An estimate of the number of different values, by a mergeable sketch (HLL, lg_k 12)."""
 
     label: ClassVar[str] = "approx_distinct"
+    accepts: ClassVar[str] = ORDERED
     exact: ClassVar[bool] = False
 
-    def type(self, up: Stream) -> pa.DataType:
-        """Always int64."""
-        found = self.value_type(up)
-        if not is_ordered(found):
-            raise self.refuse(found, ORDERED)
+    def result_type(self, value_type: pa.DataType) -> pa.DataType:
+        """Return int64."""
         return pa.int64()
 
 
 def approx_distinct(value: str | Expr) -> ApproxDistinct:
-    """About how many different values a column or an expression has."""
-    return ApproxDistinct(aggregated(value))
-
-
-# A value that a given share of the values do not exceed.
+    """Estimate how many different values a column or an expression has."""
+    return ApproxDistinct(as_value(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +38,20 @@ class Quantile(Aggregate):
     q: float = 0.5
 
     label: ClassVar[str] = "quantile"
+    accepts: ClassVar[str] = NUMBERS
     exact: ClassVar[bool] = False
 
-    def type(self, up: Stream) -> pa.DataType:
-        """Always float64."""
-        found = self.value_type(up)
-        if not is_number(found):
-            raise self.refuse(found, "integers and floats")
+    def result_type(self, value_type: pa.DataType) -> pa.DataType:
+        """Return float64."""
         return pa.float64()
 
 
 def quantile(value: str | Expr, q: float) -> Quantile:
-    """About the value below which the share `q` of a column or an expression lies; 0.5 is the median."""
+    """Estimate the value below which the share `q` of a column or an expression lies; 0.5 is the median."""
     if isinstance(q, bool) or not isinstance(q, (int, float)) or not 0 <= q <= 1:
         raise SchemaError(
             f"quantile {q!r} is not a share",
             where=find_call_site(),
             hint="use a number from 0 to 1: 0.5 is the median",
         )
-    return Quantile(aggregated(value), q)
+    return Quantile(as_value(value), q)

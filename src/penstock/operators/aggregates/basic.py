@@ -1,4 +1,4 @@
-"""How many rows, or how many values that are not null."""
+"""Counts, sums, extremes, moments, and values in order of time."""
 
 from __future__ import annotations
 
@@ -8,18 +8,25 @@ import pyarrow as pa
 
 from penstock.expr import Expr
 from penstock.frozen import dataclass
-from penstock.operators.aggregates.base import ORDERED, Aggregate, aggregated, is_number, is_ordered, types
+from penstock.operators.aggregates.base import (
+    NUMBERS,
+    NUMBERS_AND_DECIMALS,
+    ORDERED,
+    Aggregate,
+    as_value,
+    types,
+)
 from penstock.operators.stream import Stream
 
 
 @dataclass(frozen=True, slots=True)
 class Count(Aggregate):
-    """Rows, or values that are not null."""
+    """The number of rows, or of values that are not null."""
 
     label: ClassVar[str] = "count"
 
     def type(self, up: Stream) -> pa.DataType:
-        """Always int64."""
+        """Return int64."""
         if self.value is not None:
             self.value_type(up)
         return pa.int64()
@@ -27,10 +34,7 @@ class Count(Aggregate):
 
 def count(value: str | Expr | None = None) -> Count:
     """Count rows; with a column, count its values that are not null."""
-    return Count(None if value is None else aggregated(value))
-
-
-# The sum: exact for integers, in 64-bit floats otherwise.
+    return Count(None if value is None else as_value(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,29 +42,22 @@ class Sum(Aggregate):
     """The sum of the values; null when there are none.
 
     An integer sum is exact: the run fails only if the window's own sum leaves int64, never because a
-    part of it did.
+    partial sum did.
     """
 
     label: ClassVar[str] = "sum"
+    accepts: ClassVar[str] = NUMBERS_AND_DECIMALS
 
-    def type(self, up: Stream) -> pa.DataType:
-        """int64 for integers, float64 for floats, the widest decimal of the same scale."""
-        found = self.value_type(up)
-        if types.is_integer(found):
-            return pa.int64()
-        if types.is_floating(found):
-            return pa.float64()
-        if types.is_decimal(found):
-            return pa.decimal128(38, found.scale)
-        raise self.refuse(found, "integers, floats and decimals")
+    def result_type(self, value_type: pa.DataType) -> pa.DataType:
+        """Return int64 for integers, float64 for floats, the widest decimal of the same scale."""
+        if types.is_decimal(value_type):
+            return pa.decimal128(38, value_type.scale)
+        return pa.int64() if types.is_integer(value_type) else pa.float64()
 
 
 def sum(value: str | Expr) -> Sum:
     """Add up a column or an expression."""
-    return Sum(aggregated(value))
-
-
-# The least value.
+    return Sum(as_value(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +65,12 @@ class Min(Aggregate):
     """The least value; null when there are none. NaN is greater than every number."""
 
     label: ClassVar[str] = "min"
-
-    def type(self, up: Stream) -> pa.DataType:
-        """The type of the value."""
-        found = self.value_type(up)
-        if not is_ordered(found):
-            raise self.refuse(found, ORDERED)
-        return found
+    accepts: ClassVar[str] = ORDERED
 
 
 def min(value: str | Expr) -> Min:
-    """The smallest value of a column or an expression."""
-    return Min(aggregated(value))
-
-
-# The greatest value.
+    """Take the smallest value of a column or an expression."""
+    return Min(as_value(value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,129 +78,158 @@ class Max(Aggregate):
     """The greatest value; null when there are none. NaN is greater than every number."""
 
     label: ClassVar[str] = "max"
-
-    def type(self, up: Stream) -> pa.DataType:
-        """The type of the value."""
-        found = self.value_type(up)
-        if not is_ordered(found):
-            raise self.refuse(found, ORDERED)
-        return found
+    accepts: ClassVar[str] = ORDERED
 
 
 def max(value: str | Expr) -> Max:
-    """The largest value of a column or an expression."""
-    return Max(aggregated(value))
+    """Take the largest value of a column or an expression."""
+    return Max(as_value(value))
 
 
-# The arithmetic mean.
+@dataclass(frozen=True, slots=True)
+class CountOfExtreme(Aggregate):
+    """The base of `MinCount` and `MaxCount`: struct<value, count>; null when there are no values."""
+
+    accepts: ClassVar[str] = ORDERED
+
+    def result_type(self, value_type: pa.DataType) -> pa.DataType:
+        """Return struct<value, count>."""
+        return pa.struct([pa.field("value", value_type), pa.field("count", pa.int64())])
+
+
+@dataclass(frozen=True, slots=True)
+class MinCount(CountOfExtreme):
+    """The least value and the number of rows that have it."""
+
+    label: ClassVar[str] = "min_count"
+
+
+def min_count(value: str | Expr) -> MinCount:
+    """Take the smallest value of a column or an expression, and how many rows have it."""
+    return MinCount(as_value(value))
+
+
+@dataclass(frozen=True, slots=True)
+class MaxCount(CountOfExtreme):
+    """The greatest value and the number of rows that have it."""
+
+    label: ClassVar[str] = "max_count"
+
+
+def max_count(value: str | Expr) -> MaxCount:
+    """Take the largest value of a column or an expression, and how many rows have it."""
+    return MaxCount(as_value(value))
 
 
 @dataclass(frozen=True, slots=True)
 class Mean(Aggregate):
-    """The mean of the values; null when there are none."""
+    """The arithmetic mean of the values; null when there are none."""
 
     label: ClassVar[str] = "mean"
+    accepts: ClassVar[str] = NUMBERS_AND_DECIMALS
 
-    def type(self, up: Stream) -> pa.DataType:
-        """Always float64."""
-        found = self.value_type(up)
-        if not (is_number(found) or types.is_decimal(found)):
-            raise self.refuse(found, "integers, floats and decimals")
+    def result_type(self, value_type: pa.DataType) -> pa.DataType:
+        """Return float64."""
         return pa.float64()
 
 
 def mean(value: str | Expr) -> Mean:
-    """The mean of a column or an expression."""
-    return Mean(aggregated(value))
-
-
-# The variance, of a sample or of the whole population.
+    """Take the mean of a column or an expression."""
+    return Mean(as_value(value))
 
 
 @dataclass(frozen=True, slots=True)
 class Var(Aggregate):
-    """The variance; null with no values, and with one value of a sample."""
+    """The variance, of a sample unless `population`; null with no values, and with one of a sample."""
 
     population: bool = False
 
     label: ClassVar[str] = "var"
+    accepts: ClassVar[str] = NUMBERS
 
-    def type(self, up: Stream) -> pa.DataType:
-        """Always float64."""
-        found = self.value_type(up)
-        if not is_number(found):
-            raise self.refuse(found, "integers and floats")
+    def result_type(self, value_type: pa.DataType) -> pa.DataType:
+        """Return float64."""
         return pa.float64()
 
 
 def var(value: str | Expr, *, population: bool = False) -> Var:
-    """The variance of a column or an expression, of a sample unless `population=True`."""
-    return Var(aggregated(value), population)
-
-
-# The standard deviation, of a sample or of the whole population.
+    """Take the variance of a column or an expression, of a sample unless `population=True`."""
+    return Var(as_value(value), population)
 
 
 @dataclass(frozen=True, slots=True)
 class Std(Aggregate):
-    """The standard deviation; null with no values, and with one value of a sample."""
+    """The standard deviation, of a sample unless `population`; null where the variance is."""
 
     population: bool = False
 
     label: ClassVar[str] = "std"
+    accepts: ClassVar[str] = NUMBERS
 
-    def type(self, up: Stream) -> pa.DataType:
-        """Always float64."""
-        found = self.value_type(up)
-        if not is_number(found):
-            raise self.refuse(found, "integers and floats")
+    def result_type(self, value_type: pa.DataType) -> pa.DataType:
+        """Return float64."""
         return pa.float64()
 
 
 def std(value: str | Expr, *, population: bool = False) -> Std:
-    """The standard deviation of a column or an expression, of a sample unless `population=True`."""
-    return Std(aggregated(value), population)
-
-
-# The least value and how many rows have it.
+    """Take the standard deviation of a column or an expression, of a sample unless `population=True`."""
+    return Std(as_value(value), population)
 
 
 @dataclass(frozen=True, slots=True)
-class MinCount(Aggregate):
-    """The least value and the number of rows that have it, as a struct; null when there are none."""
+class First(Aggregate):
+    """The first value that is not null, in the order (time, seq)."""
 
-    label: ClassVar[str] = "min_count"
-
-    def type(self, up: Stream) -> pa.DataType:
-        """struct<value, count>."""
-        found = self.value_type(up)
-        if not is_ordered(found):
-            raise self.refuse(found, ORDERED)
-        return pa.struct([pa.field("value", found), pa.field("count", pa.int64())])
+    label: ClassVar[str] = "first"
+    ordered: ClassVar[bool] = True
 
 
-def min_count(value: str | Expr) -> MinCount:
-    """The smallest value of a column or an expression, and how many rows have it."""
-    return MinCount(aggregated(value))
-
-
-# The greatest value and how many rows have it.
+def first(value: str | Expr) -> First:
+    """Take the first value of a column or an expression, in order of time."""
+    return First(as_value(value))
 
 
 @dataclass(frozen=True, slots=True)
-class MaxCount(Aggregate):
-    """The greatest value and the number of rows that have it, as a struct; null when there are none."""
+class Last(Aggregate):
+    """The last value that is not null, in the order (time, seq)."""
 
-    label: ClassVar[str] = "max_count"
+    label: ClassVar[str] = "last"
+    ordered: ClassVar[bool] = True
+
+
+def last(value: str | Expr) -> Last:
+    """Take the last value of a column or an expression, in order of time."""
+    return Last(as_value(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Collect(Aggregate):
+    """All values that are not null, in the order (time, seq)."""
+
+    label: ClassVar[str] = "collect"
+    ordered: ClassVar[bool] = True
+
+    def result_type(self, value_type: pa.DataType) -> pa.DataType:
+        """Return a list of the value's type."""
+        return pa.list_(value_type)
+
+
+def collect(value: str | Expr) -> Collect:
+    """List the values of a column or an expression, in order of time."""
+    return Collect(as_value(value))
+
+
+@dataclass(frozen=True, slots=True)
+class EventTimeMax(Aggregate):
+    """The greatest event time that contributed, in the input's type and unit."""
+
+    label: ClassVar[str] = "event_time_max"
 
     def type(self, up: Stream) -> pa.DataType:
-        """struct<value, count>."""
-        found = self.value_type(up)
-        if not is_ordered(found):
-            raise self.refuse(found, ORDERED)
-        return pa.struct([pa.field("value", found), pa.field("count", pa.int64())])
+        """Return the type of the time column."""
+        return up.require_time("event_time_max").type
 
 
-def max_count(value: str | Expr) -> MaxCount:
-    """The largest value of a column or an expression, and how many rows have it."""
-    return MaxCount(aggregated(value))
+def event_time_max() -> EventTimeMax:
+    """Take the greatest event time among the window's rows: what latency is measured from."""
+    return EventTimeMax(None)

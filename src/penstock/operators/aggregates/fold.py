@@ -1,4 +1,7 @@
-"""Any associative function: lift each row, combine the parts, lower the result."""
+"""Any associative function: lift each row to a partial result, combine them, lower the whole.
+
+The words are those of Tangwongsan et al. (lift, combine, lower), which FiBA and Scotty use too.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from penstock.errors import FunctionError, SchemaError
 from penstock.expr.schema import parse_type
 from penstock.frozen import dataclass
 from penstock.operators.aggregates.base import Aggregate
-from penstock.operators.function import need_call
+from penstock.operators.function import require_call
 from penstock.operators.stream import Stream
 
 
@@ -22,8 +25,8 @@ from penstock.operators.stream import Stream
 class Fold(Aggregate):
     """`lower(combine(... combine(zero, lift(row 1)) ..., lift(row n)))`.
 
-    `combine` must be associative and `zero` neutral: parts are combined in any grouping, and in any
-    order too unless `commutative=False`.
+    `combine` must be associative and `zero` neutral: partial results are combined in any grouping, and in
+    any order too unless `commutative=False`.
     """
 
     lift: Callable[[Any], Any]
@@ -37,7 +40,7 @@ class Fold(Aggregate):
     label: ClassVar[str] = "fold"
 
     def type(self, up: Stream) -> pa.DataType:
-        """As declared."""
+        """Return the declared type; raise a SchemaError when there is none."""
         up.require(*(self.columns or ()))
         if self.result is None:
             raise SchemaError(
@@ -47,27 +50,27 @@ class Fold(Aggregate):
             )
         return self.result
 
-    def part(self, given: Any) -> Any:
-        """What lift or combine gave; raises where zero is of floats and this has not its form.
+    def check_partial(self, partial: Any) -> Any:
+        """Return what lift or combine gave; raise a TypeError where zero is of floats and this is not.
 
-        Engines keep such parts as numbers. Of parts of another kind nothing is known.
+        Engines keep such partial results as numbers. Of other kinds nothing is known.
         """
         zero = self.zero
         if isinstance(zero, float):
-            if not isinstance(given, Real):
-                raise TypeError(f"gave {given!r:.80}, and zero is a number")
-        elif isinstance(zero, tuple) and zero and all(isinstance(each, float) for each in zero):
-            if not isinstance(given, tuple | list) or len(given) != len(zero):
-                raise TypeError(f"gave {given!r:.80}, and zero has {_numbers(len(zero))}")
-            if not all(isinstance(each, Real) for each in given):
-                raise TypeError(f"gave {given!r:.80}, which are not all numbers")
-        return given
+            if not isinstance(partial, Real):
+                raise TypeError(f"gave {partial!r:.80}, and zero is a number")
+        elif isinstance(zero, tuple) and zero and all(isinstance(part, float) for part in zero):
+            if not isinstance(partial, tuple | list) or len(partial) != len(zero):
+                raise TypeError(f"gave {partial!r:.80}, and zero has {_count_numbers(len(zero))}")
+            if not all(isinstance(part, Real) for part in partial):
+                raise TypeError(f"gave {partial!r:.80}, which are not all numbers")
+        return partial
 
     def __str__(self) -> str:
         return f"fold({name_of(self.combine)})"
 
 
-def _numbers(n: int) -> str:
+def _count_numbers(n: int) -> str:
     return "1 number" if n == 1 else f"{n} numbers"
 
 
@@ -83,32 +86,32 @@ def fold(
 ) -> Fold:
     """Aggregate with functions of your own.
 
-    lift(row)      one row as a part: a number or a tuple of numbers
-    combine(a, b)  two parts as one; must be associative
-    zero           the part of no rows
-    lower(part)    the result; the part itself if left out
+    lift(row)      one row as a partial result: a number or a tuple of numbers
+    combine(a, b)  two partial results as one; must be associative
+    zero           the partial result of no rows
+    lower(part)    the final result; the partial one itself if left out
     columns        the columns that lift reads: rows with a null in one of them are skipped
     type           the result's type, unless `lower` (or `combine`) is annotated with it
     commutative    False when the order of rows matters: they are folded in order (time, seq)
     """
-    for what, fn in (("lift", lift), ("combine", combine), ("lower", lower)):
-        if not callable(fn) and (fn is not None or what != "lower"):
+    for role, fn in (("lift", lift), ("combine", combine), ("lower", lower)):
+        if not callable(fn) and (fn is not None or role != "lower"):
             raise FunctionError(
-                f"fold's {what} is {fn!r}, not a function",
+                f"fold's {role} is {fn!r}, not a function",
                 where=find_call_site(),
                 hint="write ps.fold(lift, combine, zero, lower)",
             )
-    need_call(lift, "row")
-    need_call(combine, "a", "b")
+    require_call(lift, "row")
+    require_call(combine, "a", "b")
     if lower is not None:
-        need_call(lower, "part")
-    given = type if type is not None else _annotated(lower or combine)
-    result = None if given is None else parse_type(given)
+        require_call(lower, "part")
+    declared = type if type is not None else _return_annotation(lower or combine)
+    result = None if declared is None else parse_type(declared)
     read = None if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
     return Fold(None, lift, combine, zero, lower, read, result, commutative)
 
 
-def _annotated(fn: Callable[..., Any]) -> object:
+def _return_annotation(fn: Callable[..., Any]) -> object:
     try:
         return typing.get_type_hints(fn).get("return")
     except (NameError, TypeError, AttributeError):

@@ -21,7 +21,7 @@ from penstock.operators.aggregates import Fold
 from penstock.operators.function import RowFunction, own_copy
 from penstock.operators.row import Row, plain_row
 from penstock.operators.stream import Stream
-from penstock.operators.windows import WindowContext, asks_for_window
+from penstock.operators.windows import WindowContext, takes_window
 from penstock.stages.rows.batch import rows_to_columns
 
 PlainRow = Mapping[str, object]
@@ -63,7 +63,7 @@ class FoldCaller:
         """The part of one row; it may raise anything."""
         if any(values[name] is None for name in self._fold.columns or ()):
             return SKIPPED
-        return self._fold.part(self._lift(Row(values, self._schema)))
+        return self._fold.check_partial(self._lift(Row(values, self._schema)))
 
     def result(self, parts: Iterable[object], place: Callable[[], str]) -> object:
         """The plain result of a window's parts, in order; `place` names the window if a function fails."""
@@ -72,7 +72,7 @@ class FoldCaller:
             whole = copy.deepcopy(self._fold.zero)
             for part in parts:
                 if part is not SKIPPED:
-                    whole = self._fold.part(self._combine(whole, copy.deepcopy(part)))
+                    whole = self._fold.check_partial(self._combine(whole, copy.deepcopy(part)))
             function = self._lower or self._combine
             return self.lowered(whole)
         except Exception as cause:
@@ -92,7 +92,7 @@ class ApplyCaller:
         assert function.schema is not None, "the plan refuses apply without a schema"
         self._function, self.schema, self._up = function, function.schema, up.schema
         self._call = own_copy(function.call)
-        self._asks = asks_for_window(function.call)
+        self._asks = takes_window(function.call)
 
     def rows(
         self, members: list[dict[str, object]], window: WindowContext, place: Callable[[], str]

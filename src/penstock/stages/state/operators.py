@@ -14,10 +14,8 @@ from penstock.errors import RowFailure
 from penstock.expr.python.row_check import exact_type_check
 from penstock.expr.types import from_python
 from penstock.operators.accumulate import Accumulate
-from penstock.operators.filter import Filter
-from penstock.operators.flat_map import FlatMap
 from penstock.operators.function import RowFunction, own_copy
-from penstock.operators.map import Map
+from penstock.operators.map import Filter, FlatMap, Map
 from penstock.operators.stream import Stream
 from penstock.stages.filter import filter_rows
 from penstock.stages.flat_map import expand_rows

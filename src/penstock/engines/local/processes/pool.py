@@ -16,10 +16,8 @@ from penstock.engines.local.tasks.task import Task
 from penstock.engines.local.topology.tasks import Role, TaskGroup, split_into_groups
 from penstock.errors import EngineError
 from penstock.operators.accumulate import Accumulate
-from penstock.operators.filter import Filter
-from penstock.operators.flat_map import FlatMap
 from penstock.operators.function import BatchFunction, RowFunction
-from penstock.operators.map import Map
+from penstock.operators.map import Filter, FlatMap, Map
 from penstock.operators.op import IN, OUT
 from penstock.plan.plan import Plan, Ref, Step
 from penstock.stages.make import build_stage

@@ -42,7 +42,7 @@ from penstock.operators.choices.patterns import PANED
 from penstock.operators.process import Process
 from penstock.operators.sink import Sink
 from penstock.operators.source import Source
-from penstock.operators.window_specs import Session
+from penstock.operators.window_specs import SessionSpec
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Ref, Step
 from penstock.stages.stage import Site, Stage
@@ -220,7 +220,7 @@ class TaskBuilder:
 
 def _has_sessions(step: Step) -> bool:
     """Whether rows of a round must come together: one may bring another into a session that is open."""
-    return isinstance(step.op, Windows) and any(isinstance(spec, Session) for _, spec in step.op.named())
+    return isinstance(step.op, Windows) and any(isinstance(spec, SessionSpec) for _, spec in step.op.named())
 
 
 def _accounts(stage: Stage) -> Accounts:

@@ -15,8 +15,7 @@ from penstock.frozen import dataclass
 from penstock.operators.accumulate import Accumulate
 from penstock.operators.choices.patterns import KEYED, PANED, why_not_pattern
 from penstock.operators.columns import WithColumns
-from penstock.operators.filter import Filter
-from penstock.operators.map import Map
+from penstock.operators.map import Filter, Map
 from penstock.operators.op import ERRORS, LATE, LATE_RIGHT, Routing
 from penstock.operators.process import Process
 from penstock.operators.sink import Sink

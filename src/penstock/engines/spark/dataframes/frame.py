@@ -23,7 +23,7 @@ from penstock.expr.types import canonical
 from penstock.frozen import dataclass
 from penstock.operators.aggregates import Fold
 from penstock.operators.stream import Stream, unknown_column
-from penstock.operators.window_specs import Counted
+from penstock.operators.window_specs import CountSpec
 from penstock.operators.windows import Windows
 from penstock.timing.column import LIMIT, time_type
 from penstock.timing.duration import Duration, spell
@@ -116,7 +116,7 @@ def _reads_all(op: Windows) -> bool:
     folds = [each for each in aggregates if isinstance(each, Fold)]
     if any(each.columns is None or not each.commutative for each in folds):
         return True
-    counted = any(isinstance(spec, Counted) for _, spec in op.named())
+    counted = any(isinstance(spec, CountSpec) for _, spec in op.named())
     return counted or any(each.ordered for each in aggregates)
 
 

@@ -26,8 +26,8 @@ from penstock.engines.spark.types import spark_schema, to_spark
 from penstock.errors import PenstockError
 from penstock.expr import Expr
 from penstock.operators.columns import WithColumns
-from penstock.operators.filter import Filter
 from penstock.operators.function import Expressions
+from penstock.operators.map import Filter
 from penstock.operators.op import OUT
 from penstock.operators.source import Source
 from penstock.operators.table_join import TableJoin

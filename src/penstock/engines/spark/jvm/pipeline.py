@@ -23,7 +23,7 @@ from penstock.frozen import dataclass
 from penstock.operators.choices.accumulators import AccumulatorKind, accumulators_of
 from penstock.operators.choices.patterns import PANED, why_not_pattern
 from penstock.operators.columns import WithColumns
-from penstock.operators.filter import Filter
+from penstock.operators.map import Filter
 from penstock.operators.op import OUT, Routing
 from penstock.operators.source import Source
 from penstock.operators.table_join import TableJoin
