@@ -33,37 +33,24 @@ assert len(set(values)) == len(names)
 """
 
 
-def lazy_packages() -> list[Path]:
-    return [
-        file
-        for file in sorted(SOURCE.rglob("*.py"))
-        if "    defer(\n" in file.read_text(encoding="utf-8") and file.name != "lazy.py"
-    ]
+def stubs() -> list[Path]:
+    return sorted(SOURCE.rglob("*.pyi"))
 
 
-def names_for_type_checkers(tree: ast.Module) -> set[tuple[str, str]]:
-    (block,) = (node for node in tree.body if isinstance(node, ast.If))
-    imports = (node for node in block.body if isinstance(node, ast.ImportFrom))
-    pairs = {(node.module or "", alias.asname or alias.name) for node in imports for alias in node.names}
-    return {(f"penstock.{name}" if home == "penstock" else home, name) for home, name in pairs}
+@pytest.mark.parametrize("stub", stubs(), ids=lambda file: str(file.relative_to(SOURCE)))
+def test_a_package_has_the_names_of_its_stub(stub: Path) -> None:
+    path = stub.with_suffix("").relative_to(SOURCE.parent)
+    package = importlib.import_module(".".join(path.parts).removesuffix(".__init__"))
+    imports = [node for node in ast.parse(stub.read_text("utf-8")).body if isinstance(node, ast.ImportFrom)]
+    names = {alias.asname: (node.module, alias.name) for node in imports for alias in node.names}
+    assert set(package.__all__) == set(names)
+    for name, (home, original) in names.items():
+        assert name == original
+        assert getattr(package, name) is getattr(importlib.import_module(str(home)), name)
 
 
-def names_in_table(tree: ast.Module) -> set[tuple[str, str]]:
-    (table,) = (node for node in ast.walk(tree) if isinstance(node, ast.Dict))
-    homes: dict[str, str] = ast.literal_eval(table)
-    return {(home, name) for home, names in homes.items() for name in names.split()}
-
-
-@pytest.mark.parametrize("file", lazy_packages(), ids=lambda file: str(file.relative_to(SOURCE)))
-def test_type_checkers_see_the_names_that_are_in_the_table(file: Path) -> None:
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    assert names_for_type_checkers(tree) == names_in_table(tree)
-
-
-def test_the_packages_that_defer_were_found() -> None:
-    assert {"__init__.py", "read.py", "write.py"} <= {
-        str(file.relative_to(SOURCE)) for file in lazy_packages()
-    }
+def test_the_public_packages_have_stubs() -> None:
+    assert {"__init__.pyi", "read.pyi", "write.pyi"} <= {str(stub.relative_to(SOURCE)) for stub in stubs()}
 
 
 def test_a_name_is_the_same_object_for_all_threads_that_ask_at_once() -> None:
@@ -117,4 +104,4 @@ def test_a_star_gives_the_public_names() -> None:
     namespace: dict[str, object] = {}
     exec("from penstock import *", namespace)
     assert namespace["tumbling"] is ps.tumbling
-    assert "defer" not in namespace
+    assert "attach_stub" not in namespace

@@ -1,8 +1,7 @@
 """Packages whose names are loaded when somebody asks for them (PEP 562).
 
-A program uses few of the names that Penstock has, and starts sooner without the modules of the others. A
-package lists its names twice, in a block for type checkers and in the table that it gives to `defer`; a test
-compares the two.
+A program uses few of the names that Penstock has, and starts sooner without the modules of the others. The
+names of a package are listed once, in its stub (`__init__.pyi`), which type checkers and editors read too.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 
 class NoSuchName(AttributeError):
@@ -64,9 +64,16 @@ class LazyPackage(ModuleType):
         return sorted({*(name for name in vars(self) if name.startswith("__")), *self._homes})
 
 
-def defer(package: str, homes: Mapping[str, str]) -> None:
-    """Makes a package load its names on demand; `homes` maps a module to the names in it."""
+def attach_stub(package: str) -> None:
+    """Make a package load on demand the names of its stub, each in a line `from home import name as name`."""
     module = sys.modules[package]
-    home_of = {name: home for home, names in homes.items() for name in names.split()}
-    vars(module).update(_homes=home_of, __all__=sorted(home_of))
+    spec: Any = module.__spec__
+    # Why: the loader reads the stub, and not `open`, because the package may be in an archive on a worker.
+    stub = spec.loader.get_data(f"{spec.origin}i").decode()
+    homes: dict[str, str] = {}
+    for line in stub.splitlines():
+        if line.startswith("from "):
+            _, home, _, name, *_ = line.split()
+            homes[name] = f"{package}.{name}" if home == package else home
+    vars(module).update(_homes=homes, __all__=sorted(homes))
     module.__class__ = LazyPackage

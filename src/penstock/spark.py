@@ -3,15 +3,6 @@
 Nothing else of Penstock has to be adopted. `import penstock.spark` loads no pyspark; using it does.
 """
 
-# ruff: noqa: PLC0414 (by this form type checkers know that a name is passed on)
+from penstock.lazy import attach_stub
 
-from typing import TYPE_CHECKING
-
-from penstock.lazy import defer
-
-if TYPE_CHECKING:
-    from penstock.engines.spark.dataframes.window_aggregate import window_aggregate as window_aggregate
-
-    __all__: list[str]
-else:
-    defer(__name__, {"penstock.engines.spark.dataframes.window_aggregate": "window_aggregate"})
+attach_stub(__name__)

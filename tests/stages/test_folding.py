@@ -381,4 +381,7 @@ def test_parts_have_the_form_of_a_zero_of_floats_and_any_form_otherwise() -> Non
         pair.check_partial((1.0, "x"))
     with pytest.raises(TypeError, match="gave 'x', and zero is a number"):
         spec.fold(lift, combine, 0.0, columns="v", type="float64").check_partial("x")
-    assert spec.fold(lift, combine, (), columns="v", type="float64").check_partial(("any", "form")) == ("any", "form")
+    assert spec.fold(lift, combine, (), columns="v", type="float64").check_partial(("any", "form")) == (
+        "any",
+        "form",
+    )

@@ -13,9 +13,10 @@ from penstock.clock import ManualClock
 from penstock.connect.protocol import SourceBatch
 from penstock.operators.op import IN
 from penstock.operators.windows import KeyedWindows
-from penstock.stages.patterns import Partitioner, Pattern, decompose
 from penstock.stages.patterns.forms import convert_state
 from penstock.stages.patterns.partials import PartialStage
+from penstock.stages.patterns.partitioners import Partitioner
+from penstock.stages.patterns.pattern import Pattern, decompose
 from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import Site, Stage
 from penstock.stages.window.stage import WindowStage

@@ -13,9 +13,9 @@ from penstock.operators import aggregates as spec
 from penstock.operators.stream import Stream
 from penstock.operators.window_specs import sliding
 from penstock.operators.windows import KeyedWindows
-from penstock.stages.patterns import decompose
 from penstock.stages.patterns.forms import Pieces, convert_state, form_of
 from penstock.stages.patterns.partials import PartialStage
+from penstock.stages.patterns.pattern import decompose
 from penstock.stages.rows.batch import Batch
 from penstock.stages.snapshot import AS_PARTIALS, BY_KEY, BY_PARTITION
 from penstock.stages.stage import Site

@@ -13,7 +13,7 @@ from penstock.operators import aggregates as spec
 from penstock.operators.stream import Stream
 from penstock.operators.window_specs import sliding
 from penstock.operators.windows import KeyedWindows
-from penstock.stages.patterns import Pattern, decompose
+from penstock.stages.patterns.pattern import Pattern, decompose
 from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import Site
 from penstock.timing.column import TimeType

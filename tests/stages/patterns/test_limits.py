@@ -13,7 +13,7 @@ from penstock.operators import aggregates as spec
 from penstock.operators.choices.patterns import possible_patterns
 from penstock.operators.window_specs import count_window, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows, MapReduceWindows, PanedWindows, ParallelWindows, Windows
-from penstock.stages.patterns import decompose
+from penstock.stages.patterns.pattern import decompose
 from penstock.stages.stage import Site
 from tests.stages.judge import case
 from tests.stages.windowed import ALL, REGISTERS, WIDE, joined

@@ -12,8 +12,9 @@ from penstock.operators import aggregates as spec
 from penstock.operators.stream import Stream
 from penstock.operators.window_specs import sliding, tumbling
 from penstock.operators.windows import KeyedWindows
-from penstock.stages.patterns import PARTIALS, Pattern, decompose
+from penstock.stages.patterns.partial_stores import PARTIALS
 from penstock.stages.patterns.partials import PartialStage
+from penstock.stages.patterns.pattern import Pattern, decompose
 from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import Site
 from penstock.timing.column import TimeType

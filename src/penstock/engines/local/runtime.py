@@ -12,7 +12,7 @@ from penstock.clock import Clock
 from penstock.engines.local.options import Settings
 from penstock.engines.local.processes import ProcessPool
 from penstock.engines.local.progress import Progress
-from penstock.engines.local.schedulers import make_scheduler
+from penstock.engines.local.schedulers.registry import make_scheduler
 from penstock.engines.local.scheduling.dispatch import Dispatcher
 from penstock.engines.local.tasks.source import SourceInput
 from penstock.engines.local.topology.build import TaskBuilder

@@ -6,14 +6,14 @@ from collections import Counter
 from random import Random as RandomNumbers
 
 from penstock.engines.local.metrics.statistics import READY, InputStatistics, OutputStatistics, TaskStatistics
-from penstock.engines.local.schedulers import (
+from penstock.engines.local.schedulers.policies import (
     LeastRecentlyRun,
     MaxQueueLength,
     MaxRunningTime,
     MinLatency,
     Random,
+    can_run_for,
 )
-from penstock.engines.local.schedulers.policies import can_run_for
 from tests.engines.local.schedulers.nodes import Candidate, reader, source
 
 

@@ -30,7 +30,7 @@ from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.order import merge_batches
 
 if TYPE_CHECKING:
-    from penstock.stages.patterns import Partitioner
+    from penstock.stages.patterns.partitioners import Partitioner
 
 _NOTHING = Frontier()
 

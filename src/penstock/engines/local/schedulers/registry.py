@@ -11,7 +11,6 @@ from collections.abc import Callable
 from random import Random as RandomNumbers
 
 from penstock.caller import find_definition
-from penstock.engines.local import schedulers
 from penstock.engines.local.schedulers.protocol import Scheduler
 from penstock.errors import EngineError, describe_cause, nearest_first
 from penstock.frozen import dataclass
@@ -54,7 +53,9 @@ def _ours(name: str, *, draws: bool = False) -> Factory:
     """One of ours, loaded when a run asks for it; `draws` if it takes random numbers."""
 
     def make(random: RandomNumbers) -> Scheduler:
-        kind: Callable[..., Scheduler] = getattr(schedulers, name)
+        from penstock.engines.local.schedulers import policies
+
+        kind: Callable[..., Scheduler] = getattr(policies, name)
         return kind(random) if draws else kind()
 
     return make

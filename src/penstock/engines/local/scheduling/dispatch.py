@@ -18,7 +18,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from penstock.engines.local.metrics.statistics import COMPLETED, READ_BLOCKED, READY, WRITE_BLOCKED
-from penstock.engines.local.schedulers import Scheduler
+from penstock.engines.local.schedulers.protocol import Scheduler
 from penstock.errors import EngineError, describe_cause
 
 if TYPE_CHECKING:

@@ -49,7 +49,7 @@ from penstock.stages.stage import Site, Stage
 from penstock.stages.stateless import StatelessStage
 
 if TYPE_CHECKING:
-    from penstock.stages.patterns import Pattern
+    from penstock.stages.patterns.pattern import Pattern
 
 
 class TaskBuilder:
@@ -180,7 +180,7 @@ class TaskBuilder:
 
     def _pattern(self, step: Step, group: TaskGroup) -> Pattern:
         if step.name not in self.graph.patterns:
-            from penstock.stages.patterns import decompose
+            from penstock.stages.patterns.pattern import decompose
 
             assert isinstance(step.op, Windows), "only windows are spread"
             degree, ahead = step.degree.least, step.name in group.preaggregates

@@ -19,7 +19,7 @@ from penstock.operators.process import Process
 from penstock.plan.plan import Plan, Ref
 
 if TYPE_CHECKING:
-    from penstock.stages.patterns import Pattern
+    from penstock.stages.patterns.pattern import Pattern
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from penstock.plan.plan import Ref
 
 if TYPE_CHECKING:
     from penstock.engines.local.rescale.rescale import KeyGroupAssignment
-    from penstock.stages.patterns import Partitioner
+    from penstock.stages.patterns.partitioners import Partitioner
 
 
 class Routes:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PACKAGE = Path(__file__).parent.parent.parent
-_SUFFIXES = {".py", ".typed", ".properties"}
+_SUFFIXES = {".py", ".pyi", ".typed", ".properties"}
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)  # so that the same files make the same zip
 
 

@@ -1,0 +1,11 @@
+# The names of this package and the modules they are in; penstock.lazy loads them on demand.
+
+from penstock.connect.writers.callback import callback as callback
+from penstock.connect.writers.console import console as console
+from penstock.connect.writers.csv import csv as csv
+from penstock.connect.writers.jsonl import jsonl as jsonl
+from penstock.connect.writers.memory import memory as memory
+from penstock.connect.writers.parquet import parquet as parquet
+from penstock.connect.writers.tcp import tcp as tcp
+
+__all__: list[str]
