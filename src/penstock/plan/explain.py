@@ -22,7 +22,7 @@ from penstock.operators.source import Source
 from penstock.operators.split import Split
 from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
-from penstock.plan.drawing.picture import is_aside, printable, routing_words
+from penstock.plan.drawing.picture import describe_routing, is_side_output, make_printable
 from penstock.plan.explain_windows import explain_windows
 from penstock.plan.fusion import fused_with, groups
 from penstock.plan.plan import Input, Plan, Ref, Step
@@ -47,7 +47,11 @@ def explain_plan(
     shared = {node[0].name: [step.name for step in node[1:]] for node in groups(plan, fused)}
     lines = [_headline(plan)]
     for number, step in enumerate(plan, 1):
-        lines += ["", f"{number}. {printable(step.name)}", *_step(plan, step, _stage(step, fused, shared))]
+        lines += [
+            "",
+            f"{number}. {make_printable(step.name)}",
+            *_step(plan, step, _stage(step, fused, shared)),
+        ]
     lines += _section("Building blocks", blocks.splitlines() if blocks else ())
     lines += _section("Derivation", derivation)
     lines += _section("Engine", engine)
@@ -77,7 +81,7 @@ def explain_dict(
 
 def _headline(plan: Plan) -> str:
     counts = ((len(plan.steps), "step"), (len(plan.sources), "source"), (len(plan.sinks), "sink"))
-    return f"{printable(plan.graph)}: " + ", ".join(
+    return f"{make_printable(plan.graph)}: " + ", ".join(
         f"{n} {what}{'' if n == 1 else 's'}" for n, what in counts
     )
 
@@ -120,13 +124,13 @@ def _runs(step: Step, stage: str) -> str:
         how_many = f"{step.degree.least} to {step.degree.most} replicas"
     else:
         how_many = f"{step.degree} replica{'' if step.degree.least == 1 else 's'}"
-    routing = [] if step.routing is None else [routing_words(step)]
+    routing = [] if step.routing is None else [describe_routing(step)]
     return ", ".join([how_many, *routing, stage])
 
 
 def _gives(plan: Plan, step: Step) -> Iterator[str]:
     """The outputs: columns once where all ports have the same, and who reads each port."""
-    ports = {port: stream for port, stream in step.outputs.items() if not is_aside(port)}
+    ports = {port: stream for port, stream in step.outputs.items() if not is_side_output(port)}
     alike = len(set(map(_key_of, ports.values()))) == 1
     if alike:
         yield from _stream(next(iter(ports.values())))
@@ -137,7 +141,7 @@ def _gives(plan: Plan, step: Step) -> Iterator[str]:
         if not alike:
             yield from _stream(stream)
     for port in step.outputs:
-        if is_aside(port):
+        if is_side_output(port):
             yield from _field(
                 port, _readers(plan, step, port) or "nobody reads it: its rows are only counted"
             )
@@ -173,7 +177,7 @@ def _field(label: str, text: str) -> Iterator[str]:
 
 
 def _wrapped(text: str, start: str, after: str) -> list[str]:
-    lines = [start + printable(text)]
+    lines = [start + make_printable(text)]
     if len(lines[0]) > WIDTH:
         lines = textwrap.wrap(
             lines[0], WIDTH, subsequent_indent=after, break_long_words=False, break_on_hyphens=False

@@ -43,7 +43,7 @@ def test_the_boxes_of_a_layer_are_as_wide_as_its_widest() -> None:
 
 
 def test_a_label_makes_room_for_itself() -> None:
-    first, second = lay_out([BOX] * 2, [Edge(0, 1, room=150)]).places
+    first, second = lay_out([BOX] * 2, [Edge(0, 1, label_width=150)]).places
     assert second.x - (first.x + first.width) == 150
 
 

@@ -2,31 +2,31 @@ from __future__ import annotations
 
 import penstock as ps
 from penstock import col
-from penstock.plan.drawing.picture import Line, Manner, Picture, Shape, picture_of
+from penstock.plan.drawing.picture import Line, LineKind, Picture, Shape, build_picture
 from penstock.plan.plan import Plan
 from tests.support import plan_graphs as graphs
 
 
 def drawn(graph: ps.PipeGraph) -> Picture:
-    return picture_of(Plan(graph.name, tuple(graph.steps)))
+    return build_picture(Plan(graph.name, tuple(graph.steps)))
 
 
-def lines(picture: Picture) -> list[tuple[str, str, str, Manner]]:
+def lines(picture: Picture) -> list[tuple[str, str, str, LineKind]]:
     names = [box.name for box in picture.boxes]
 
-    def told(line: Line) -> tuple[str, str, str, Manner]:
-        return names[line.tail], names[line.head], line.label, line.manner
+    def told(line: Line) -> tuple[str, str, str, LineKind]:
+        return names[line.tail], names[line.head], line.label, line.kind
 
     return [told(line) for line in picture.lines]
 
 
 def test_the_campaign_views_have_a_keyed_edge_a_plain_one_and_a_late_one() -> None:
     assert lines(drawn(graphs.campaign_views())) == [
-        ("events", "filter", "", Manner.ROWS),
-        ("filter", "campaigns", "", Manner.ROWS),
-        ("campaigns", "views", "key by campaign_id", Manner.ROWS),
-        ("views", "results", "", Manner.ROWS),
-        ("views", "late-rows", "late", Manner.ASIDE),
+        ("events", "filter", "", LineKind.ROWS),
+        ("filter", "campaigns", "", LineKind.ROWS),
+        ("campaigns", "views", "key by campaign_id", LineKind.ROWS),
+        ("views", "results", "", LineKind.ROWS),
+        ("views", "late-rows", "late", LineKind.ASIDE),
     ]
 
 
@@ -59,8 +59,8 @@ def test_shapes_follow_the_operators() -> None:
 
 def test_the_ports_of_a_join_label_its_edges_instead_of_the_routing() -> None:
     found = lines(drawn(graphs.join()))
-    assert ("bids", "pairs", "left", Manner.ROWS) in found
-    assert ("select", "pairs", "right", Manner.ROWS) in found
+    assert ("bids", "pairs", "left", LineKind.ROWS) in found
+    assert ("select", "pairs", "right", LineKind.ROWS) in found
 
 
 def test_a_branch_that_is_keyed_says_both() -> None:
@@ -73,4 +73,4 @@ def test_a_branch_that_is_keyed_says_both() -> None:
 
 
 def test_feedback_is_a_control_line_to_an_earlier_box() -> None:
-    assert ("doubled", "limiter", "limit", Manner.CONTROL) in lines(drawn(graphs.feedback()))
+    assert ("doubled", "limiter", "limit", LineKind.CONTROL) in lines(drawn(graphs.feedback()))

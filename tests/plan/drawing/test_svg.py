@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import col
-from penstock.plan.drawing.picture import width_of
-from penstock.plan.drawing.svg import NAME_SIZE, TEXT_SIZE
+from penstock.plan.drawing.svg import NAME_SIZE, TEXT_SIZE, width_of
 from tests.support import plan_graphs as graphs
 from tests.support.random_plans import random_graphs
 

@@ -1,263 +1,62 @@
-"""The layers of a picture from left to right: which node stands in which, and in what order from the top.
+"""The geometry of a picture: a layered graph layout from left to right (Sugiyama's method).
 
-Longest-path layering, points in between for edges that skip layers, and barycentre sweeps against
-crossings. Pure graph work on numbers; knows no plan and no sizes. Time grows with nodes and edges times
-a logarithm: the points in between are rationed, and edges that get none go around the picture.
+Nodes are put into layers by their longest path from a source; edges that skip layers get a point in each of
+them; barycentre sweeps undo crossings; then every vertex is placed as level with its neighbours as it can be.
+Edges that run backwards go around, below everything. Knows no plan and no text.
+
+Invariant: no two nodes overlap, and no line crosses a node: lines pass a layer only at points of their own.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import field
 from itertools import pairwise
+from statistics import fmean
 
 from penstock.frozen import dataclass
 
-SWEEPS = 3
-"""How often the order is swept there and back; crossings hardly fall after the second."""
-
-
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """A line from node to node.
-
-    aside  its head goes below other heads of the same tail
-    room   the width that its label needs between two layers
-    leave  where a line that runs backwards leaves its tail, from the top; None: where the others do
-    """
-
-    tail: int
-    head: int
-    aside: bool = False
-    room: float = 0.0
-    leave: float | None = None
-
-
-@dataclass(slots=True)
-class Layers:
-    """The nodes, and the points in between numbered after them, layer by layer.
-
-    order    the vertices of each layer, from the top
-    layer    of each vertex
-    paths    of each edge: its vertices from tail to head; None when it goes around
-    before   of each vertex: its neighbours one layer to the left
-    after    and to the right
-    lowered  whether only aside edges lead to it
-    """
-
-    order: list[list[int]]
-    layer: list[int]
-    paths: list[list[int] | None]
-    before: list[list[int]]
-    after: list[list[int]]
-    lowered: list[bool]
-
-
-def arrange(n: int, edges: Sequence[Edge]) -> Layers:
-    """Layers for nodes 0 to n-1. Edges that do not lead to a later node run backwards, and go around."""
-    layers = _with_points(edges, _longest_paths(n, edges))
-    there = range(1, len(layers.order))
-    back = range(len(layers.order) - 2, -1, -1)
-    for _ in range(SWEEPS):
-        _sweep(layers, layers.before, there)
-        _sweep(layers, layers.after, back)
-    _sweep(layers, layers.before, there)
-    return layers
-
-
-def _longest_paths(n: int, edges: Sequence[Edge]) -> list[int]:
-    """One layer after the last feed; a line of nodes that starts at a source moves up to its reader."""
-    heads: list[list[int]] = [[] for _ in range(n)]
-    tails: list[list[int]] = [[] for _ in range(n)]
-    for edge in edges:
-        if edge.tail < edge.head:
-            heads[edge.tail].append(edge.head)
-            tails[edge.head].append(edge.tail)
-    layer = [0] * n
-    free = [False] * n  # nothing but a line of nodes from a source leads to it
-    for node in range(n):
-        layer[node] = max((layer[tail] + 1 for tail in tails[node]), default=0)
-        alone = len(tails[node]) < 2
-        free[node] = alone and all(free[tail] and len(heads[tail]) == 1 for tail in tails[node])
-    for node in reversed(range(n)):
-        if free[node] and heads[node]:
-            layer[node] = min(layer[head] for head in heads[node]) - 1
-    return layer
-
-
-def _with_points(edges: Sequence[Edge], layer: list[int]) -> Layers:
-    """Put a point into every layer that an edge skips, shortest edges first, while the ration lasts."""
-    n = len(layer)
-    made = Layers(
-        order=[[] for _ in range(max(layer, default=-1) + 1)],
-        layer=layer,
-        paths=[None] * len(edges),
-        before=[[] for _ in range(n)],
-        after=[[] for _ in range(n)],
-        lowered=[True] * n,
-    )
-    for node in range(n):
-        made.order[layer[node]].append(node)
-    ration = 8 * n + 1_000
-    skipped = [layer[edge.head] - layer[edge.tail] - 1 for edge in edges]
-    for index in sorted(range(len(edges)), key=skipped.__getitem__):
-        if edges[index].tail < edges[index].head and skipped[index] <= ration:
-            ration -= skipped[index]
-            made.paths[index] = _path(made, edges[index])
-    return made
-
-
-def _path(made: Layers, edge: Edge) -> list[int]:
-    path = [edge.tail]
-    for place in range(made.layer[edge.tail] + 1, made.layer[edge.head]):
-        path.append(len(made.layer))
-        made.order[place].append(path[-1])
-        made.layer.append(place)
-        made.lowered.append(edge.aside)
-        made.before.append([])
-        made.after.append([])
-    path.append(edge.head)
-    for left, right in pairwise(path):
-        made.after[left].append(right)
-        made.before[right].append(left)
-    made.lowered[edge.head] &= edge.aside
-    return path
-
-
-def _sweep(layers: Layers, beside: list[list[int]], places: range) -> None:
-    """Order each layer by the mean height of each vertex's neighbours; who has none keeps its height."""
-    height = [0.0] * len(layers.layer)
-    for vertices in layers.order:
-        _number(vertices, height)
-    for place in places:
-        vertices = layers.order[place]
-        wanted = {v: (_mean([height[u] for u in beside[v]], height[v]), layers.lowered[v]) for v in vertices}
-        vertices.sort(key=wanted.__getitem__)
-        _number(vertices, height)
-
-
-def _number(vertices: list[int], height: list[float]) -> None:
-    for rank, vertex in enumerate(vertices):
-        height[vertex] = (rank + 0.5) / len(vertices)
-
-
-def _mean(values: list[float], otherwise: float) -> float:
-    return sum(values) / len(values) if values else otherwise
-
-
-# The heights in a picture: every node as level with its neighbours as it can be without touching others.
-#
-# In each sweep a node asks for the mean of what its neighbours would have it at. A layer is then freed of
-# overlaps at the least squared distance from what was asked, which is isotonic regression: neighbours
-# that would overlap are pooled and settle on their weighted mean, in linear time.
-
+SPACE = 58.0  # least distance between layers
 GAP = 28.0  # between nodes of a layer
-POINT_GAP = 16.0  # beside a line that passes through
+POINT_GAP = 16.0  # beside a line that passes through a layer
+DETOUR_GAP = 20.0  # between lines that go around
+_END_GAP, _END_SPREAD = 12.0, 24.0  # between lines that end at one node, and between the first and last
 _SWEEPS = 4
-_STRAIGHT = 6.0  # weight of a point: a long line should be straight before a node is level
+_STRAIGHTNESS = 6.0  # weight of a point: a long line should be straight before a node is level
+
+Point = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What is to be placed: lines come in at `enter` and leave at `leave`, measured from its top.
-
-    Several lines spread over `reach` above and below.
-    """
+    """A box to place; lines enter and leave at these distances from its top."""
 
     width: float
     height: float
     enter: float
     leave: float
-    reach: float = 12.0
 
 
-POINT = Node(0.0, 0.0, 0.0, 0.0, 0.0)
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A line to draw from node to node.
 
+    aside        its head is placed below the other heads of its tail
+    label_width  the width that its label needs between two layers
+    leave        where it leaves its tail, from the top; None for the tail's own place
+    """
 
-def tops(nodes: Sequence[Node], layers: Layers) -> list[float]:
-    """The top of every vertex; the highest is at 0."""
-    shapes = [*nodes, *[POINT] * (len(layers.layer) - len(nodes))]
-    top = [0.0] * len(shapes)
-    for vertices in layers.order:
-        _settle(vertices, shapes, top, [(0.0, 1.0)] * len(vertices))
-    there, back = layers.order, layers.order[::-1]
-    for _ in range(_SWEEPS):
-        for vertices in there:
-            _settle(vertices, shapes, top, [_asked(v, shapes, layers, top, left=True) for v in vertices])
-        for vertices in back:
-            _settle(vertices, shapes, top, [_asked(v, shapes, layers, top, left=False) for v in vertices])
-    for vertices in there:
-        _settle(vertices, shapes, top, [_asked_by_all(v, shapes, layers, top) for v in vertices])
-    highest = min(top, default=0.0)
-    return [y - highest for y in top]
-
-
-def _asked(
-    v: int, shapes: Sequence[Node], layers: Layers, top: list[float], *, left: bool
-) -> tuple[float, float]:
-    """The top a vertex asks for, to be level with one side, and how much it insists."""
-    beside = layers.before[v] if left else layers.after[v]
-    if not beside:
-        return top[v], 0.1
-    if left:
-        wanted = [top[u] + shapes[u].leave - shapes[v].enter for u in beside]
-    else:
-        wanted = [top[u] + shapes[u].enter - shapes[v].leave for u in beside]
-    return sum(wanted) / len(wanted), _STRAIGHT if shapes[v] is POINT else 1.0
-
-
-def _asked_by_all(v: int, shapes: Sequence[Node], layers: Layers, top: list[float]) -> tuple[float, float]:
-    """The same with both sides heard; a node with one neighbour on a side listens to that side more."""
-    heard = [
-        (_asked(v, shapes, layers, top, left=left)[0], 1.0 / len(beside))
-        for left, beside in ((True, layers.before[v]), (False, layers.after[v]))
-        if beside
-    ]
-    if not heard:
-        return top[v], 0.1
-    total = sum(weight for _, weight in heard)
-    return sum(y * weight for y, weight in heard) / total, _STRAIGHT if shapes[v] is POINT else 1.0
-
-
-def _settle(
-    vertices: list[int], shapes: Sequence[Node], top: list[float], asked: list[tuple[float, float]]
-) -> None:
-    """Give each vertex the top it asked for, or the nearest that keeps the layer's order and gaps."""
-    if not vertices:
-        return
-    offsets = [0.0]  # of each vertex when all stand as close as they may
-    for above, below in pairwise(vertices):
-        gap = POINT_GAP if shapes[above] is POINT or shapes[below] is POINT else GAP
-        offsets.append(offsets[-1] + shapes[above].height + gap)
-    pools: list[tuple[float, float, int]] = []  # mean, weight, how many vertices
-    for (wanted, weight), offset in zip(asked, offsets, strict=True):
-        pool = (wanted - offset, weight, 1)
-        while pools and pools[-1][0] > pool[0]:
-            pool = _pooled(pools.pop(), pool)
-        pools.append(pool)
-    settled = [mean for mean, _, count in pools for _ in range(count)]
-    for vertex, offset, base in zip(vertices, offsets, settled, strict=True):
-        top[vertex] = base + offset
-
-
-def _pooled(a: tuple[float, float, int], b: tuple[float, float, int]) -> tuple[float, float, int]:
-    weight = a[1] + b[1]
-    return (a[0] * a[1] + b[0] * b[1]) / weight, weight, a[2] + b[2]
-
-
-# Where everything stands in a picture: layers from left to right, and lines between and through them.
-#
-# Invariant: no two nodes overlap, and no line crosses a node: lines pass a layer only at points of their
-# own, and those that run backwards go around, below everything. Pure geometry; knows no plan, no text.
-
-SPACE = 58.0  # least distance between layers
-LANE = 20.0  # between lines that go around
-_STEP = 12.0  # between lines that end at one node
+    tail: int
+    head: int
+    aside: bool = False
+    label_width: float = 0.0
+    leave: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A node's upper left corner and its size; the nodes of a layer are all as wide as the widest."""
+    """The upper left corner and the size of a node; all nodes of a layer have the width of the widest."""
 
     x: float
     y: float
@@ -265,14 +64,11 @@ class Place:
     height: float
 
 
-Point = tuple[float, float]
-
-
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A line through its points: by turns a curve and a straight piece, or, `around`, all straight.
+    """A line through its points: alternately a curve and a straight piece, or, `around`, all straight.
 
-    A label belongs between the points `label` and `label + 1`.
+    The label belongs between the points `label` and `label + 1`.
     """
 
     points: tuple[Point, ...]
@@ -282,7 +78,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A whole picture from (0, 0); `places` as the nodes came, `routes` as the edges came."""
+    """A whole picture from (0, 0): a place for each node and a route for each edge, in their order."""
 
     width: float
     height: float
@@ -290,109 +86,230 @@ class Layout:
     routes: tuple[Route, ...]
 
 
+@dataclass(slots=True)
+class Layers:
+    """Which vertices are in which layer. Vertices are the nodes, then the points of edges that skip layers.
+
+    layer   of each vertex
+    order   of each layer: its vertices from the top
+    paths   of each edge: its vertices from tail to head; None if it runs backwards
+    before  of each vertex: its neighbours one layer to the left
+    after   of each vertex: its neighbours one layer to the right
+    aside   of each vertex: whether only aside edges lead to it
+    """
+
+    layer: list[int]
+    order: list[list[int]] = field(default_factory=list)
+    paths: list[list[int] | None] = field(default_factory=list)
+    before: list[list[int]] = field(default_factory=list)
+    after: list[list[int]] = field(default_factory=list)
+    aside: list[bool] = field(default_factory=list)
+
+
 def lay_out(nodes: Sequence[Node], edges: Sequence[Edge]) -> Layout:
-    """Place nodes and lines. An edge to the same or an earlier node runs backwards."""
-    layers = arrange(len(nodes), edges)
-    top = tops(nodes, layers)
-    xs, widths = _across(nodes, edges, layers)
+    """Places nodes and lines. An edge to the same or an earlier node runs backwards."""
+    layers = assign_layers(len(nodes), edges)
+    tops = _place_vertically(nodes, layers)
+    xs, widths = _place_horizontally(nodes, edges, layers)
     places = tuple(
-        Place(xs[layers.layer[v]], top[v], widths[layers.layer[v]], node.height)
-        for v, node in enumerate(nodes)
+        Place(xs[layer], top, widths[layer], node.height)
+        for node, layer, top in zip(nodes, layers.layer, tops, strict=False)
     )
-    ends = _ends(nodes, edges, layers, top)
-    bottom = max((place.y + place.height for place in places), default=0.0)
-    right = max((place.x + place.width for place in places), default=0.0)
-    n_around = 0
-    routes: list[Route] = []
-    out = Counter(edge.tail for edge in edges)
-    for edge, path, (leave, enter) in zip(edges, layers.paths, ends, strict=True):
+    width = max((place.x + place.width for place in places), default=0.0)
+    height = max((place.y + place.height for place in places), default=0.0)
+    n_heads = Counter(edge.tail for edge in edges)
+    routes = []
+    for edge, path, (leave, enter) in zip(
+        edges, layers.paths, _line_ends(nodes, edges, layers, tops), strict=True
+    ):
         if path is None:
-            n_around += 1
-            lane = bottom + n_around * LANE
-            routes.append(_around(places[edge.tail], places[edge.head], leave, enter, lane))
-        else:
-            spans = [
-                (xs[layers.layer[v]], xs[layers.layer[v]] + widths[layers.layer[v]], top[v]) for v in path
-            ]
-            routes.append(_through(spans, leave, enter, near_head=out[edge.tail] == 1))
-    return Layout(right, bottom + n_around * LANE, places, tuple(routes))
+            height += DETOUR_GAP
+            routes.append(_route_around(places[edge.tail], places[edge.head], leave, enter, height))
+            continue
+        points: list[Point] = [(places[edge.tail].x + places[edge.tail].width, leave)]
+        for vertex in path[1:-1]:
+            left = xs[layers.layer[vertex]]
+            points += [(left, tops[vertex]), (left + widths[layers.layer[vertex]], tops[vertex])]
+        points.append((places[edge.head].x, enter))
+        label = len(points) - 2 if n_heads[edge.tail] == 1 else 0
+        routes.append(Route(tuple(points), around=False, label=label))
+    return Layout(width, height, places, tuple(routes))
 
 
-def _across(nodes: Sequence[Node], edges: Sequence[Edge], layers: Layers) -> tuple[list[float], list[float]]:
-    """Left side and width of every layer; labels widen the space before or after it."""
+def assign_layers(n: int, edges: Sequence[Edge]) -> Layers:
+    """Assigns nodes 0 to n-1 to layers and orders each layer so that few lines cross."""
+    layers = Layers(_longest_paths(n, edges))
+    layers.order = [[] for _ in range(max(layers.layer, default=-1) + 1)]
+    layers.before, layers.after = [[] for _ in range(n)], [[] for _ in range(n)]
+    layers.aside = [True] * n
+    for node, layer in enumerate(layers.layer):
+        layers.order[layer].append(node)
+    for edge in edges:
+        layers.paths.append(_add_path(layers, edge) if edge.tail < edge.head else None)
+    forward, backward = range(1, len(layers.order)), range(len(layers.order) - 2, -1, -1)
+    for _ in range(_SWEEPS):
+        _sort_by_neighbours(layers, layers.before, forward)
+        _sort_by_neighbours(layers, layers.after, backward)
+    _sort_by_neighbours(layers, layers.before, forward)
+    return layers
+
+
+def _longest_paths(n: int, edges: Sequence[Edge]) -> list[int]:
+    """Returns the layer of each node: one after its last feed.
+
+    A chain that starts at a source and has one reader stands right before that reader.
+    """
+    heads: list[list[int]] = [[] for _ in range(n)]
+    tails: list[list[int]] = [[] for _ in range(n)]
+    for edge in edges:
+        if edge.tail < edge.head:
+            heads[edge.tail].append(edge.head)
+            tails[edge.head].append(edge.tail)
+    layer = [0] * n
+    movable = [False] * n
+    for node in range(n):
+        layer[node] = max((layer[tail] + 1 for tail in tails[node]), default=0)
+        movable[node] = len(tails[node]) < 2 and all(
+            movable[tail] and len(heads[tail]) == 1 for tail in tails[node]
+        )
+    for node in reversed(range(n)):
+        if movable[node] and heads[node]:
+            layer[node] = min(layer[head] for head in heads[node]) - 1
+    return layer
+
+
+def _add_path(layers: Layers, edge: Edge) -> list[int]:
+    """Adds a point in every layer that an edge skips; returns its vertices."""
+    path = [edge.tail]
+    for layer in range(layers.layer[edge.tail] + 1, layers.layer[edge.head]):
+        path.append(len(layers.layer))
+        layers.order[layer].append(path[-1])
+        layers.layer.append(layer)
+        layers.aside.append(edge.aside)
+        layers.before.append([])
+        layers.after.append([])
+    path.append(edge.head)
+    for left, right in pairwise(path):
+        layers.after[left].append(right)
+        layers.before[right].append(left)
+    layers.aside[edge.head] &= edge.aside
+    return path
+
+
+def _sort_by_neighbours(layers: Layers, neighbours: list[list[int]], sweep: Iterable[int]) -> None:
+    """Sorts each layer by the mean height of the neighbours; a vertex without any keeps its height."""
+    height = {v: (rank + 0.5) / len(order) for order in layers.order for rank, v in enumerate(order)}
+    for number in sweep:
+        order = layers.order[number]
+        order.sort(key=lambda v: (fmean([height[u] for u in neighbours[v]] or [height[v]]), layers.aside[v]))
+        height |= {v: (rank + 0.5) / len(order) for rank, v in enumerate(order)}
+
+
+def _place_vertically(nodes: Sequence[Node], layers: Layers) -> list[float]:
+    """Returns the top of every vertex; the highest is at 0."""
+    point = Node(0.0, 0.0, 0.0, 0.0)
+    boxes = [*nodes, *[point] * (len(layers.layer) - len(nodes))]
+    tops = [0.0] * len(boxes)
+
+    def level_top(v: int, *, left: bool, right: bool) -> float:
+        """Returns the top at which a vertex is level with its neighbours on these sides."""
+        lefts = [tops[u] + boxes[u].leave - boxes[v].enter for u in layers.before[v] if left]
+        rights = [tops[u] + boxes[u].enter - boxes[v].leave for u in layers.after[v] if right]
+        return fmean([fmean(side) for side in (lefts, rights) if side] or [tops[v]])
+
+    sweeps = [(layers.order, True, False), (layers.order[::-1], False, True)] * _SWEEPS
+    for order, left, right in [(layers.order, False, False), *sweeps, (layers.order, True, True)]:
+        for vertices in order:
+            wanted = [level_top(v, left=left, right=right) for v in vertices]
+            _separate(vertices, boxes, wanted, tops)
+    highest = min(tops, default=0.0)
+    return [top - highest for top in tops]
+
+
+def _separate(vertices: list[int], boxes: Sequence[Node], wanted: list[float], tops: list[float]) -> None:
+    """Gives each vertex of a layer its wanted top, or the nearest that keeps order and gaps.
+
+    Nearest by squared distance, which is isotonic regression: vertices that would overlap are pooled and
+    share their weighted mean, in linear time.
+    """
+    offset, previous = 0.0, None  # offset: where the vertex is when all stand as close as they may
+    offsets: list[float] = []
+    pools: list[tuple[float, float, int]] = []  # mean, weight, number of vertices
+    for v, top in zip(vertices, wanted, strict=True):
+        if previous is not None:
+            heights = boxes[previous].height, boxes[v].height
+            offset += heights[0] + (GAP if all(heights) else POINT_GAP)
+        previous = v
+        offsets.append(offset)
+        mean, weight, count = top - offset, 1.0 if boxes[v].height else _STRAIGHTNESS, 1
+        while pools and pools[-1][0] > mean:
+            other, other_weight, n = pools.pop()
+            mean = (other * other_weight + mean * weight) / (other_weight + weight)
+            weight, count = other_weight + weight, n + count
+        pools.append((mean, weight, count))
+    bases = [mean for mean, _, count in pools for _ in range(count)]
+    for v, offset, base in zip(vertices, offsets, bases, strict=True):
+        tops[v] = base + offset
+
+
+def _place_horizontally(
+    nodes: Sequence[Node], edges: Sequence[Edge], layers: Layers
+) -> tuple[list[float], list[float]]:
+    """Returns the left side and the width of every layer; labels widen the space before it."""
     widths = [max((nodes[v].width for v in order if v < len(nodes)), default=0.0) for order in layers.order]
-    space = [SPACE] * len(widths)  # before each layer
-    out = Counter(edge.tail for edge in edges)
+    space = [SPACE] * len(widths)
+    n_heads = Counter(edge.tail for edge in edges)
     for edge, path in zip(edges, layers.paths, strict=True):
         if path is not None:
-            place = layers.layer[edge.head] if out[edge.tail] == 1 else layers.layer[edge.tail] + 1
-            space[place] = max(space[place], edge.room)
-    xs: list[float] = []
-    x = 0.0
-    for place, width in enumerate(widths):
-        x += space[place] if place else 0.0
-        xs.append(x)
-        x += width
+            layer = layers.layer[edge.head] if n_heads[edge.tail] == 1 else layers.layer[edge.tail] + 1
+            space[layer] = max(space[layer], edge.label_width)
+    xs = [0.0] * len(widths)
+    for layer in range(1, len(widths)):
+        xs[layer] = xs[layer - 1] + widths[layer - 1] + space[layer]
     return xs, widths
 
 
-def _ends(
-    nodes: Sequence[Node], edges: Sequence[Edge], layers: Layers, top: list[float]
+def _line_ends(
+    nodes: Sequence[Node], edges: Sequence[Edge], layers: Layers, tops: list[float]
 ) -> list[tuple[float, float]]:
-    """The heights at which each line leaves and enters: spread so that lines at one node do not cross."""
-    leave, enter = [0.0] * len(edges), [0.0] * len(edges)
-    leaving: dict[int, list[tuple[float, int]]] = {}
-    entering: dict[int, list[tuple[float, int]]] = {}
+    """Returns where each line leaves and enters; lines at one node are spread so that they do not cross."""
+    ends: list[list[float]] = [[0.0, 0.0] for _ in edges]
+    by_node: dict[tuple[int, int], list[tuple[float, int]]] = {}
     for index, (edge, path) in enumerate(zip(edges, layers.paths, strict=True)):
-        first, last = (edge.head, edge.tail) if path is None else (path[1], path[-2])
-        # Lines that go around leave and enter below all others.
-        low = 1e12 if path is None else 0.0
+        after, before = (edge.head, edge.tail) if path is None else (path[1], path[-2])
+        below = 1e12 if path is None else 0.0  # lines that go around leave and enter below all others
         if edge.leave is None:
-            height = top[first] + _middle(nodes, first, enters=True)
-            leaving.setdefault(edge.tail, []).append((low + height, index))
+            by_node.setdefault((edge.tail, 0), []).append(
+                (below + _meeting_height(nodes, after, tops, 1), index)
+            )
         else:
-            leave[index] = top[edge.tail] + edge.leave
-        entering.setdefault(edge.head, []).append(
-            (low + top[last] + _middle(nodes, last, enters=False), index)
+            ends[index][0] = tops[edge.tail] + edge.leave
+        by_node.setdefault((edge.head, 1), []).append(
+            (below + _meeting_height(nodes, before, tops, 0), index)
         )
-    for node, lines in leaving.items():
-        _spread(lines, top[node] + nodes[node].leave, nodes[node].reach, leave)
-    for node, lines in entering.items():
-        _spread(lines, top[node] + nodes[node].enter, nodes[node].reach, enter)
-    return list(zip(leave, enter, strict=True))
+    for (node, end), lines in by_node.items():
+        gap = min(_END_GAP, _END_SPREAD / max(len(lines) - 1, 1))
+        middle = _meeting_height(nodes, node, tops, end)
+        for rank, (_, index) in enumerate(sorted(lines)):
+            ends[index][end] = middle + (rank - (len(lines) - 1) / 2) * gap
+    return [(leave, enter) for leave, enter in ends]
 
 
-def _middle(nodes: Sequence[Node], vertex: int, *, enters: bool) -> float:
+def _meeting_height(nodes: Sequence[Node], vertex: int, tops: list[float], end: int) -> float:
+    """Returns where lines leave (end 0) or enter (end 1) a vertex."""
     if vertex >= len(nodes):
-        return 0.0
-    return nodes[vertex].enter if enters else nodes[vertex].leave
+        return tops[vertex]
+    return tops[vertex] + (nodes[vertex].enter if end else nodes[vertex].leave)
 
 
-def _spread(lines: list[tuple[float, int]], middle: float, reach: float, into: list[float]) -> None:
-    step = min(_STEP, 2 * reach / max(len(lines) - 1, 1))
-    for rank, (_, index) in enumerate(sorted(lines)):
-        into[index] = middle + (rank - (len(lines) - 1) / 2) * step
-
-
-def _through(
-    spans: list[tuple[float, float, float]], leave: float, enter: float, *, near_head: bool
-) -> Route:
-    """A line from layer to layer: curves between them, straight across those it skips."""
-    points: list[Point] = [(spans[0][1], leave)]
-    for left, right, y in spans[1:-1]:
-        points += [(left, y), (right, y)]
-    points.append((spans[-1][0], enter))
-    return Route(tuple(points), around=False, label=len(points) - 2 if near_head else 0)
-
-
-def _around(tail: Place, head: Place, leave: float, enter: float, lane: float) -> Route:
-    out, back = tail.x + tail.width + SPACE / 3, head.x - SPACE / 3
+def _route_around(tail: Place, head: Place, leave: float, enter: float, below: float) -> Route:
+    right, left = tail.x + tail.width + SPACE / 3, head.x - SPACE / 3
     points = (
         (tail.x + tail.width, leave),
-        (out, leave),
-        (out, lane),
-        (back, lane),
-        (back, enter),
+        (right, leave),
+        (right, below),
+        (left, below),
+        (left, enter),
         (head.x, enter),
     )
     return Route(points, around=True, label=2)

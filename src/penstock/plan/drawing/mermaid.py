@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from penstock.plan.drawing.picture import Box, Line, Manner, Picture, Shape, picture_of, printable
+from penstock.plan.drawing.picture import (
+    LIGHT_COLOURS,
+    Box,
+    Line,
+    LineKind,
+    Picture,
+    Shape,
+    build_picture,
+    make_printable,
+)
 from penstock.plan.plan import Plan
 
 LONGEST = 60  # letters of a box's second line
@@ -21,21 +30,13 @@ _BRACKETS = {
     Shape.JOIN: ("{{", "}}"),
     Shape.STEP: ("[", "]"),
 }
-_COLOURS = {
-    Shape.SOURCE: "fill:#e6f6ec,stroke:#2da44e,color:#1f2328",
-    Shape.SINK: "fill:#fbeaf4,stroke:#bf3989,color:#1f2328",
-    Shape.SPLIT: "fill:#e2f5f5,stroke:#1b8a8f,color:#1f2328",
-    Shape.WINDOW: "fill:#e3effd,stroke:#0969da,color:#1f2328",
-    Shape.JOIN: "fill:#f1eafd,stroke:#8250df,color:#1f2328",
-    Shape.STEP: "fill:#f6f8fa,stroke:#8c959f,color:#1f2328",
-}
 _ESCAPES = str.maketrans({letter: f"#{ord(letter)};" for letter in '"#&<>%`\\'})
 
 
 def to_mermaid(plan: Plan) -> str:
-    """The picture as Mermaid text."""
-    picture = picture_of(plan)
-    return "\n".join(["flowchart LR", *_nodes(picture), *_edges(picture), *_looks(picture)]) + "\n"
+    """Returns the picture as Mermaid text."""
+    picture = build_picture(plan)
+    return "\n".join(["flowchart LR", *_nodes(picture), *_edges(picture), *_styles(picture)]) + "\n"
 
 
 def _nodes(picture: Picture) -> Iterator[str]:
@@ -51,7 +52,7 @@ def _nodes(picture: Picture) -> Iterator[str]:
 def _node(place: int, box: Box) -> str:
     left, right = _BRACKETS[box.shape]
     text = box.text if len(box.text) <= LONGEST else box.text[: LONGEST - 1].rstrip() + "…"
-    lines = [_quoted(box.name) + (f" {_quoted(box.degree)}" if box.degree else ""), _quoted(text)]
+    lines = [_escape(box.name) + (f" {_escape(box.degree)}" if box.degree else ""), _escape(text)]
     return f's{place}{left}"{"<br/>".join(line for line in lines if line)}"{right}'
 
 
@@ -61,25 +62,25 @@ def _edges(picture: Picture) -> Iterator[str]:
 
 
 def _arrow(line: Line) -> str:
-    arrow = "-->" if line.manner is Manner.ROWS else "-.->"
-    return f'{arrow}|"{_quoted(line.label)}"|' if line.label else arrow
+    arrow = "-->" if line.kind is LineKind.ROWS else "-.->"
+    return f'{arrow}|"{_escape(line.label)}"|' if line.label else arrow
 
 
-def _looks(picture: Picture) -> Iterator[str]:
-    """A class per shape, dashed frames around fused steps, and a warm colour for rows that went aside."""
-    for shape, look in _COLOURS.items():
+def _styles(picture: Picture) -> Iterator[str]:
+    """Yields a class per shape, dashed frames around fused steps, and a warm colour for side outputs."""
+    for shape, (fill, edge) in LIGHT_COLOURS.items():
         of_shape = [f"s{place}" for place, box in enumerate(picture.boxes) if box.shape is shape]
         if of_shape:
-            yield f"  classDef {shape} {look}"
+            yield f"  classDef {shape} fill:{fill},stroke:{edge},color:#1f2328"
             yield f"  class {','.join(of_shape)} {shape}"
     frames = [f"g{number}" for number, group in enumerate(picture.groups) if len(group) > 1]
     if frames:
         yield "  classDef fused fill:none,stroke:#8c959f,stroke-dasharray:5 4"
         yield f"  class {','.join(frames)} fused"
-    warm = [str(place) for place, line in enumerate(picture.lines) if line.manner is Manner.ASIDE]
-    if warm:
-        yield f"  linkStyle {','.join(warm)} stroke:#bc4c00,color:#bc4c00"
+    side = [str(place) for place, line in enumerate(picture.lines) if line.kind is LineKind.ASIDE]
+    if side:
+        yield f"  linkStyle {','.join(side)} stroke:#bc4c00,color:#bc4c00"
 
 
-def _quoted(text: str) -> str:
-    return printable(text).translate(_ESCAPES)
+def _escape(text: str) -> str:
+    return make_printable(text).translate(_ESCAPES)

@@ -3,7 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.plan.drawing.picture import cut, printable, width_of, wrapped
+from penstock.plan.drawing.picture import make_printable
+from penstock.plan.drawing.svg import cut, width_of, wrap
 
 
 def test_what_fits_is_left_alone() -> None:
@@ -15,16 +16,16 @@ def test_what_does_not_fit_ends_in_an_ellipsis() -> None:
 
 
 def test_text_is_broken_at_spaces_and_the_last_line_is_cut() -> None:
-    lines = wrapped("sliding 10 s every 1 s, tumbling 1 min, session", 110, 11, lines=2)
+    lines = wrap("sliding 10 s every 1 s, tumbling 1 min, session", 110, 11, lines=2)
     assert lines == ["sliding 10 s every", "1 s, tumbling 1…"]
 
 
 def test_a_word_too_long_for_a_line_is_cut_where_it_stands() -> None:
-    assert wrapped("a" * 50, 40, 10, lines=2) == ["aaaa…"]
+    assert wrap("a" * 50, 40, 10, lines=2) == ["aaaa…"]
 
 
 def test_no_text_has_no_lines() -> None:
-    assert wrapped("  ", 40, 10, lines=2) == []
+    assert wrap("  ", 40, 10, lines=2) == []
 
 
 def test_bold_text_and_ideographs_are_wider() -> None:
@@ -33,8 +34,8 @@ def test_bold_text_and_ideographs_are_wider() -> None:
 
 
 def test_control_characters_become_visible_and_line_ends_become_spaces() -> None:
-    assert printable("a\nb\tc\x00d\x1be") == "a b c\ufffdd\ufffde"
-    assert printable("日本 🚀 ×4") == "日本 🚀 ×4"
+    assert make_printable("a\nb\tc\x00d\x1be") == "a b c\ufffdd\ufffde"
+    assert make_printable("日本 🚀 ×4") == "日本 🚀 ×4"
 
 
 @given(st.text(max_size=80), st.floats(20, 300))
@@ -44,7 +45,7 @@ def test_cut_text_is_never_wider_than_its_room(text: str, width: float) -> None:
 
 @given(st.text("ab cd ef", max_size=120), st.floats(30, 300), st.integers(1, 3))
 def test_wrapped_lines_are_few_and_fit_and_keep_the_words_in_order(text: str, width: float, n: int) -> None:
-    lines = wrapped(text, width, 11, lines=n)
+    lines = wrap(text, width, 11, lines=n)
     assert len(lines) <= n
     assert all(width_of(line, 11) <= width for line in lines)
     assert text.replace(" ", "").startswith("".join(lines).replace(" ", "").rstrip("…"))
