@@ -15,7 +15,6 @@ from penstock.blocks import (
     add,
     create,
     merge,
-    merge_independent,
     split,
 )
 from penstock.errors import GraphError
@@ -70,7 +69,7 @@ def test_a_closed_matryoshka_cannot_be_split() -> None:
 )
 def test_independent_pipes_merge_into_a_new_matryoshka(composition: Composition, expected: str) -> None:
     pipes = [create(Operator("a", Kind.SRC)).term(), create(Operator("b", Kind.SRC, 2)).term()]
-    assert repr(merge_independent(pipes, OUT, composition=composition).term()) == expected
+    assert repr(merge(pipes, OUT, composition=composition).term()) == expected
 
 
 def test_a_merge_reaches_every_rightmost_matryoshka_of_what_it_merges() -> None:
@@ -85,7 +84,7 @@ def test_closed_and_unread_branches_stay_inside_what_is_merged_and_get_no_distri
     ops = [Operator("x", Kind.M), Operator("late", Kind.SNK), Operator("unread", Kind.M)]
     whole = split(create(Operator("s", Kind.SRC)), BY, ops).term()
     other = create(Operator("z", Kind.M)).term()
-    made = merge_independent([whole, other], Operator("out", Kind.SNK), unread={"unread"})
+    made = merge([whole, other], Operator("out", Kind.SNK), unread={"unread"})
     assert "[Pipe(Comb(Seq(x), Seq(D_forward))), Pipe(Seq(late)), Pipe(Seq(unread))]" in repr(made.term())
     assert made.left_out == ("late", "unread")
 
@@ -98,5 +97,5 @@ def test_a_merge_needs_two_pipes() -> None:
 def test_a_pipe_that_is_wholly_closed_cannot_merge() -> None:
     closed = Container((add(create(Operator("s", Kind.SRC)), Operator("end", Kind.SNK)).term(),))
     with pytest.raises(GraphError, match='every branch that "out" would merge here is closed: end') as caught:
-        merge_independent([closed, SRC.term()], OUT)
+        merge([closed, SRC.term()], OUT)
     assert caught.value.hint == "merge before the sink"

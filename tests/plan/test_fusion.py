@@ -5,7 +5,7 @@ from hypothesis import given, settings
 
 import penstock as ps
 from penstock import col
-from penstock.plan.check import derivation
+from penstock.plan.building_blocks import derive_blocks
 from penstock.plan.fusion import fused_with, groups
 from penstock.plan.plan import Plan
 from tests.support import plan_graphs as graphs
@@ -53,7 +53,7 @@ def test_the_only_branch_of_a_split_goes_on_in_its_node_unless_what_feeds_the_sp
 @given(random_graphs(merges=False, closed=True))
 @settings(deadline=None)
 def test_the_algebra_chains_exactly_the_steps_that_are_fused(graph: ps.PipeGraph) -> None:
-    chained = {step.operator for step in derivation(tuple(graph.steps)).steps if step.rule == "chain"}
+    chained = {step.operator for step in derive_blocks(tuple(graph.steps)).steps if step.rule == "chain"}
     splits = {step.name for step in graph.steps if step.op.kind == "SPLIT"}
     assert set(fused_with(plan_of(graph))) - splits == chained
 

@@ -4,9 +4,20 @@
 what runs beside what, what is fused and where rows are shuffled; engines lower it, each in its way.
 """
 
+from penstock.blocks.derivation import Derivation as Derivation
+from penstock.blocks.derivation import DerivationStep as DerivationStep
+from penstock.blocks.derivation import Feedback as Feedback
+from penstock.blocks.derivation import Input as Input
+from penstock.blocks.derivation import Node as Node
 from penstock.blocks.derive import derive as derive
+from penstock.blocks.notation import Counts as Counts
+from penstock.blocks.notation import NodeReplica as NodeReplica
+from penstock.blocks.notation import count as count
+from penstock.blocks.notation import nodes_of as nodes_of
+from penstock.blocks.notation import notation as notation
+from penstock.blocks.notation import tree as tree
 from penstock.blocks.operations import Matryoshka as Matryoshka
-from penstock.blocks.operations import Merged as Merged
+from penstock.blocks.operations import Merge as Merge
 from penstock.blocks.operations import Split as Split
 from penstock.blocks.operations import add as add
 from penstock.blocks.operations import chain as chain
@@ -14,24 +25,12 @@ from penstock.blocks.operations import combine_with_last as combine_with_last
 from penstock.blocks.operations import create as create
 from penstock.blocks.operations import last_op as last_op
 from penstock.blocks.operations import merge as merge
-from penstock.blocks.operations import merge_independent as merge_independent
 from penstock.blocks.operations import no_sink as no_sink
 from penstock.blocks.operations import out_card as out_card
 from penstock.blocks.operations import pipe_with_last as pipe_with_last
 from penstock.blocks.operations import put_seed as put_seed
 from penstock.blocks.operations import rmost as rmost
 from penstock.blocks.operations import split as split
-from penstock.blocks.printing import Applied as Applied
-from penstock.blocks.printing import Counts as Counts
-from penstock.blocks.printing import Derivation as Derivation
-from penstock.blocks.printing import Feedback as Feedback
-from penstock.blocks.printing import Input as Input
-from penstock.blocks.printing import Node as Node
-from penstock.blocks.printing import Placed as Placed
-from penstock.blocks.printing import count as count
-from penstock.blocks.printing import nodes_of as nodes_of
-from penstock.blocks.printing import notation as notation
-from penstock.blocks.printing import tree as tree
 from penstock.blocks.terms import A2A as A2A
 from penstock.blocks.terms import PBB as PBB
 from penstock.blocks.terms import SBB as SBB

@@ -1,4 +1,9 @@
-"""The edges of a graph from the producer's side, checked: names exist once, and nothing runs in a ring."""
+"""Derives a graph's building blocks: checks its edges, then places one operator after the other.
+
+Operators are placed in the order in which they were written, except that merges wait until nothing else can
+be done. So every branch that can end in a sink has ended by then, and a merge is refused only if an end that
+is still to be read, and that would have to take part, does not.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import heapq
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 
+from penstock.blocks.derivation import Derivation, DerivationStep, Feedback, Input, Node
 from penstock.blocks.operations import (
     Growth,
     Matryoshka,
@@ -15,12 +21,10 @@ from penstock.blocks.operations import (
     create,
     growth,
     merge,
-    merge_independent,
     out_card,
     split,
 )
-from penstock.blocks.printing import Applied, Derivation, Feedback, Input, Node
-from penstock.blocks.sites import Site, mergeable, refused, replace_branches
+from penstock.blocks.sites import Site, mergeable, refusal, replace_branches
 from penstock.blocks.terms import Composition, Distribution, Function, Kind, Operator, Seq, Splitting
 from penstock.errors import GraphError, nearest_first
 from penstock.frozen import dataclass
@@ -140,12 +144,6 @@ def _check_no_ring(nodes: Sequence[Node], edges: Edges) -> None:
         )
 
 
-# From a graph to its building blocks: which rule places which operator, in what order.
-#
-# Operators are placed in the order in which they were written, except that merges wait until nothing else
-# can be done. So every branch that can end in a sink has ended by then, and a merge is refused only if an
-# end that is still to be read, and that would have to take part, does not.
-
 _NO_SPLITS: Mapping[str, str] = {}
 
 
@@ -175,7 +173,7 @@ class _Builder:
         self._nodes, self._splits, self._composition = nodes, splits, composition
         self._edges = edges_of(nodes)
         self._root = Site(None, "")
-        self._steps: list[Applied] = []
+        self._steps: list[DerivationStep] = []
         self._ready: list[tuple[int, Site | None]] = []
         self._arrived: dict[int, dict[int, Site]] = {}
         self._merges: deque[int] = deque()
@@ -201,16 +199,16 @@ class _Builder:
         node = self._nodes[place]
         if site is None:
             site = self._root.put(Site(create(node.op), node.op.name), place)
-            self._applied("create", node.op, _degree(node.op.n))
+            self._record("create", node.op, _degree(node.op.n))
         elif site.tip != node.op.name:
             m = _matryoshka(site)
             rule = growth(m, node.op, chain=node.chain)
-            self._applied(rule, node.op, _why(m, node, rule))
+            self._record(rule, node.op, _why(m, node, rule))
             extend = chain if node.chain else add
             site.m, site.tip = extend(m, node.op, composition=self._composition), node.op.name
-        self._hand_on(node, site)
+        self._connect_readers(node, site)
 
-    def _hand_on(self, node: Node, site: Site) -> None:
+    def _connect_readers(self, node: Node, site: Site) -> None:
         """Send an operator's rows on: to nobody, to one reader, or through a split to several."""
         readers = self._edges.readers[node.op.name]
         if not readers:
@@ -219,9 +217,9 @@ class _Builder:
             self._split(node, site, readers)
         else:
             if node.op.name in self._splits or readers[0].branch != "out":
-                function = self._splitting(node, readers)
+                function = self._splitting_function(node, readers)
                 site.m = combine_with_last(_matryoshka(site), Seq(function))
-                self._applied("split", node.op, f"one branch is read, so {function} filters")
+                self._record("split", node.op, f"one branch is read, so {function} filters")
             self._arrive(readers[0], site)
 
     def _arrive(self, edge: Edge, site: Site) -> None:
@@ -237,7 +235,7 @@ class _Builder:
 
     def _split(self, node: Node, site: Site, readers: list[Edge]) -> None:
         """split: one branch per reader, with a relay where the reader merges several inputs."""
-        function = self._splitting(node, readers)
+        function = self._splitting_function(node, readers)
         twins = Counter((edge.branch, edge.consumer) for edge in readers)
         ops = [
             self._relay(node, edge, twins[edge.branch, edge.consumer] > 1)
@@ -245,13 +243,11 @@ class _Builder:
             else self._nodes[edge.consumer].op
             for edge in readers
         ]
-        made = split(_matryoshka(site), function, ops, composition=self._composition)
-        self._applied("split", node.op, f"{function} to {_listed([op.name for op in ops])}")
-        site.m = made.stem
-        for slot, (edge, op, branch) in enumerate(zip(readers, ops, made.branches, strict=True)):
-            self._applied(
-                "create", op, "a relay into a merge" if self._merges_inputs(edge) else _degree(op.n)
-            )
+        branching = split(_matryoshka(site), function, ops, composition=self._composition)
+        self._record("split", node.op, f"{function} to {_join_names([op.name for op in ops])}")
+        site.m = branching.stem
+        for slot, (edge, op, branch) in enumerate(zip(readers, ops, branching.branches, strict=True)):
+            self._record("create", op, "a relay into a merge" if self._merges_inputs(edge) else _degree(op.n))
             self._arrive(edge, site.put(Site(branch, op.name), slot))
 
     def _merges_inputs(self, edge: Edge) -> bool:
@@ -262,7 +258,7 @@ class _Builder:
         name = f"{node.op.name}.{edge.branch}>{self._nodes[edge.consumer].op.name}"
         return Operator(f"{name}#{edge.port}" if numbered else name, Kind.ID, node.op.n)
 
-    def _splitting(self, node: Node, readers: list[Edge]) -> Function:
+    def _splitting_function(self, node: Node, readers: list[Edge]) -> Function:
         """The paper's f_s: the user's function, or a copy to each reader, or by tag."""
         if node.op.name in self._splits:
             return Function(self._splits[node.op.name], Splitting.FUNCTION)
@@ -275,32 +271,31 @@ class _Builder:
         for _ in range(len(self._merges)):
             place = self._merges.popleft()
             ends = [end for _, end in sorted(self._arrived[place].items())]
-            found = mergeable(ends)
-            if found is not None:
-                self._merge(place, *found)
+            siblings = mergeable(ends)
+            if siblings is not None:
+                self._merge(place, *siblings)
                 return
             self._merges.append(place)
         place = min(self._merges)
-        raise refused(self._nodes[place], [end for _, end in sorted(self._arrived[place].items())])
+        raise refusal(self._nodes[place], [end for _, end in sorted(self._arrived[place].items())])
 
     def _merge(self, place: int, parent: Site, chosen: list[Site]) -> None:
         """merge-ind or merge, in the place of what it merges."""
         node = self._nodes[place]
-        rule = merge_independent if parent is self._root else merge
-        made = rule(
+        merged = merge(
             [branch.term() for branch in chosen], node.op, composition=self._composition, unread=self._unread
         )
         name = "merge-ind" if parent is self._root else "merge"
-        tips = _listed([end.tip for _, end in sorted(self._arrived[place].items())])
-        if made.left_out:
-            name, tips = f"{name}, leaving closed branches", f"{tips}; left: {_listed(made.left_out)}"
-        self._applied(name, node.op, tips)
-        site = Site(made.out, node.op.name, made.inputs)
+        tips = _join_names([end.tip for _, end in sorted(self._arrived[place].items())])
+        if merged.left_out:
+            name, tips = f"{name}, leaving closed branches", f"{tips}; left: {_join_names(merged.left_out)}"
+        self._record(name, node.op, tips)
+        site = Site(merged.out, node.op.name, merged.inputs)
         replace_branches(parent, chosen, site)
-        self._hand_on(node, site)
+        self._connect_readers(node, site)
 
-    def _applied(self, rule: str, op: Operator, detail: str) -> None:
-        self._steps.append(Applied(str(rule), op.name, detail))
+    def _record(self, rule: str, op: Operator, detail: str) -> None:
+        self._steps.append(DerivationStep(str(rule), op.name, detail))
 
 
 def _matryoshka(site: Site) -> Matryoshka:
@@ -319,5 +314,5 @@ def _degree(n: int) -> str:
     return f"{n} replicas" if n > 1 else ""
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

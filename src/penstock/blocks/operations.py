@@ -1,8 +1,15 @@
-"""An open Matryoshka, held inside out, and the functions of WindFlow's Figure 6 on it.
+"""How building blocks grow: WindFlow's rules create, add, chain, split and merge (sections 3.1, 4.1, 4.2).
 
-A Matryoshka grows at its seed, which in the nested term is the innermost block. Here the seed is at hand
-and each layer points to the one around it, so that every step costs the same at any depth. `term()`
-turns it right side out, once, when it has stopped growing.
+A Matryoshka grows at its seed, which in the nested term is the innermost block. While it is open it is held
+inside out: the seed is at hand and each layer points to the one around it, so that every step costs the same
+at any depth. `term()` turns it right side out once it has stopped growing. The functions on closed blocks
+walk down the right-hand sides without recursion.
+
+Figures 7, 9 and 10 are missing from the paper's text; the rules here are those of the design. Finding the
+place in a larger MultiPipe (split1, split2, merge1, merge2) is the work of `sites`; here is what happens at
+that place. Beyond the paper, which merges only where no branch is closed: a branch that ended in a Sink, or
+that nobody reads, may stay inside what is merged. It sends nothing, so it is not given the distribution;
+`Merge.left_out` names it.
 """
 
 from __future__ import annotations
@@ -37,11 +44,11 @@ from penstock.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Before:
+class Prefix:
     """The blocks left of the last one in an open pipe, nearest first."""
 
     block: SBB
-    before: Before | None
+    before: Prefix | None
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -50,7 +57,7 @@ class Matryoshka:
 
     last: SBB
     n: int
-    before: Before | None = None
+    before: Prefix | None = None
     outer: Matryoshka | None = None
 
     def term(self) -> PBB:
@@ -119,12 +126,6 @@ def operator_at_end(block: SBB) -> Function | None:
     return None
 
 
-# The functions of WindFlow's section 3.1 (Figure 5) and of 4.2.2: what happens at the right end.
-#
-# Each works on any parallel block, down the right-hand sides, without recursion; the first two also take
-# an open Matryoshka, where the right end is at hand.
-
-
 def _every(_: Pipe) -> bool:
     return True
 
@@ -154,7 +155,7 @@ def pipe_with_last(
 ) -> Matryoshka | PBB:
     """⊢: append a copy of `after` to every rightmost pipe (that `only` picks)."""
     if isinstance(block, Matryoshka):
-        return replace(block, last=after, before=Before(block.last, block.before))
+        return replace(block, last=after, before=Prefix(block.last, block.before))
     return _at_right_end(block, lambda pipe: Pipe((*pipe.steps, after)) if only(pipe) else pipe)
 
 
@@ -221,12 +222,6 @@ def _at_right_end(top: PBB, change: Callable[[Pipe], Pipe]) -> PBB:
     return done.pop()
 
 
-# Create, add and chain: how a Matryoshka grows by one operator (WindFlow 4.1, Figure 7).
-#
-# The figure is missing from the paper's text; the rules are those of the design. `composition` chooses
-# among the three ways to place a distribution that section 5.3 of the paper compares.
-
-
 class Growth(StrEnum):
     """The rule by which an operator joins a Matryoshka."""
 
@@ -284,17 +279,6 @@ def refuse_after_sink(m: Matryoshka, op: Operator) -> None:
         )
 
 
-# Split and merge: how Matryoshkas are joined into MultiPipes (WindFlow 4.2, Figures 9 and 10).
-#
-# The figures are missing from the paper's text; the rules are those of the design. Finding the place in
-# a larger MultiPipe (split1, split2, merge1, merge2 of the paper) is the work of `sites`; here is what
-# happens at that place.
-#
-# Beyond the paper: it merges only where no branch is closed. Here a branch that ended in a Sink, or that
-# nobody reads, may stay inside what is merged: it sends nothing, so its wires to the right side carry
-# nothing, and it is not given the distribution. `Merged.left_out` says which.
-
-
 @dataclass(frozen=True, slots=True)
 class Split:
     """A Matryoshka that feeds several branches, each still open."""
@@ -308,7 +292,7 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class Merge:
     """MultiPipes that feed one Matryoshka, which is still open."""
 
     inputs: tuple[PBB, ...]
@@ -317,7 +301,7 @@ class Merged:
 
     def term(self) -> A2A:
         """A2A([Γ_i ▷ Seq f_d], M)."""
-        return merged_term(self.inputs, self.out.term())
+        return merge_term(self.inputs, self.out.term())
 
 
 def split(
@@ -331,32 +315,30 @@ def split(
     return Split(distribute(m, fan, composition), tuple(create(op) for op in ops))
 
 
-def merge_independent(
+def merge(
     pipes: Sequence[PBB],
     op: Operator,
     *,
     composition: Composition = "combined",
     unread: AbstractSet[str] = frozenset(),
-) -> Merged:
-    """merge-ind: A2A([Γ_i ▷ Seq f_d], M'), of MultiPipes that nothing joins yet.
+) -> Merge:
+    """merge-ind and merge4: A2A([Γ_i ▷ Seq f_d], M').
 
-    `unread` names operators that are not sinks but whose rows go nowhere.
+    The pipes are MultiPipes that nothing joins yet, or sibling branches of one split, whose place the result
+    takes. `unread` names operators that are not sinks but whose rows go nowhere.
     """
-    return _merge(pipes, op, composition, unread)
+    if len(pipes) < 2:
+        raise GraphError(f"a merge of {len(pipes)} pipes needs two or more", step=op.name)
+    left_out = _refuse_closed(pipes, op, unread)
+    routing = Seq(op.routing)
 
+    def reads(pipe: Pipe) -> bool:
+        return not _is_silent(pipe, unread)
 
-def merge(
-    siblings: Sequence[PBB],
-    op: Operator,
-    *,
-    composition: Composition = "combined",
-    unread: AbstractSet[str] = frozenset(),
-) -> Merged:
-    """merge4, and its form for all branches: sibling branches of one split become one branch.
-
-    The result takes their place among the branches of the split.
-    """
-    return _merge(siblings, op, composition, unread)
+    if composition == "centralised":
+        return Merge(tuple(pipes), put_seed(Matryoshka(routing, 1), create(op)), left_out)
+    extend = combine_with_last if composition == "combined" else pipe_with_last
+    return Merge(tuple(extend(pipe, routing, reads) for pipe in pipes), create(op), left_out)
 
 
 def split_term(stem: PBB, branches: Sequence[PBB]) -> A2A:
@@ -364,27 +346,12 @@ def split_term(stem: PBB, branches: Sequence[PBB]) -> A2A:
     return A2A(contain(stem), contain(*branches))
 
 
-def merged_term(inputs: Sequence[PBB], out: PBB) -> A2A:
+def merge_term(inputs: Sequence[PBB], out: PBB) -> A2A:
     """The A2A of a merge."""
     return A2A(Container(tuple(bare(pipe) for pipe in inputs)), contain(out))
 
 
-def _merge(pipes: Sequence[PBB], op: Operator, composition: Composition, unread: AbstractSet[str]) -> Merged:
-    if len(pipes) < 2:
-        raise GraphError(f"a merge of {len(pipes)} pipes needs two or more", step=op.name)
-    left_out = _refuse_closed(pipes, op, unread)
-    routing = Seq(op.routing)
-
-    def reads(pipe: Pipe) -> bool:
-        return not _silent(pipe, unread)
-
-    if composition == "centralised":
-        return Merged(tuple(pipes), put_seed(Matryoshka(routing, 1), create(op)), left_out)
-    extend = combine_with_last if composition == "combined" else pipe_with_last
-    return Merged(tuple(extend(pipe, routing, reads) for pipe in pipes), create(op), left_out)
-
-
-def _silent(pipe: Pipe, unread: AbstractSet[str]) -> bool:
+def _is_silent(pipe: Pipe, unread: AbstractSet[str]) -> bool:
     end = end_of(pipe)
     return ends_in_sink(pipe) or (end is not None and end.name in unread)
 
@@ -394,7 +361,7 @@ def _refuse_closed(pipes: Sequence[PBB], op: Operator, unread: AbstractSet[str])
     names: list[str] = []
     for pipe in pipes:
         ends = [seed_pipe(m) for m in rmost(pipe)]
-        silent = [str(end_of(end)) for end in ends if _silent(end, unread)]
+        silent = [str(end_of(end)) for end in ends if _is_silent(end, unread)]
         if len(silent) == len(ends):
             raise GraphError(
                 f'every branch that "{op.name}" would merge here is closed: {", ".join(silent)}',

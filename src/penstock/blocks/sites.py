@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from penstock.blocks.operations import Matryoshka, merged_term, split_term
-from penstock.blocks.printing import Node
+from penstock.blocks.derivation import Node
+from penstock.blocks.operations import Matryoshka, merge_term, split_term
 from penstock.blocks.terms import PBB
 from penstock.errors import GraphError
 
@@ -69,18 +69,18 @@ class Site:
         while todo:
             site, ready = todo.pop()
             if ready or not site.branches:
-                done.append(site._assembled([done.pop() for _ in site.branches]))
+                done.append(site._assemble([done.pop() for _ in site.branches]))
             else:
                 todo.append((site, True))
                 todo.extend((branch, False) for _, branch in sorted(site.branches.items()))
         return done.pop()
 
-    def _assembled(self, branches: list[PBB]) -> PBB:
+    def _assemble(self, branches: list[PBB]) -> PBB:
         assert self.m is not None, "the root has no term"
         core = self.m.term()
         if branches:
             core = split_term(core, branches)
-        return merged_term(self.inputs, core) if self.inputs else core
+        return merge_term(self.inputs, core) if self.inputs else core
 
 
 def maximal(ends: Sequence[Site]) -> list[Site]:
@@ -124,12 +124,10 @@ def replace_branches(parent: Site, chosen: Sequence[Site], merged: Site) -> None
     parent.put(merged, chosen[0].slot)
 
 
-# Why a merge is refused, and which branches could merge instead.
-
 _MOST = 8  # names in one list
 
 
-def refused(node: Node, ends: Sequence[Site]) -> GraphError:
+def refusal(node: Node, ends: Sequence[Site]) -> GraphError:
     """The error for a merge that no rule covers, once everything else has been done."""
     groups = _groups(ends)
     return GraphError(

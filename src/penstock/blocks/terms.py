@@ -141,7 +141,7 @@ class Term:
         return True
 
     def __repr__(self) -> str:
-        from penstock.blocks.printing import notation
+        from penstock.blocks.notation import notation
 
         return notation(self)
 

@@ -24,7 +24,7 @@ from penstock.operators.process import Process, ProcessOperator
 from penstock.operators.source import IngestTime, Source, WatermarkFromSource
 from penstock.operators.split import Split
 from penstock.options import CollectSettings, RunSettings, StepOptions
-from penstock.plan.check import checked_plan
+from penstock.plan.check import build_plan
 from penstock.plan.plan import Input, Plan, Ref, Step
 from penstock.timing.duration import Duration
 
@@ -149,7 +149,7 @@ class PipeGraph:
         for pipe in collects:
             _ = pipe.stream  # raises for what is behind a sink
         refs = tuple(ref for pipe in collects for ref in pipe.feeds)
-        return checked_plan(self.name, self._steps, collects=refs, composition=self.composition)
+        return build_plan(self.name, self._steps, collects=refs, composition=self.composition)
 
     def run(self, engine: str | Engine | None = None, **settings: Unpack[RunSettings]) -> RunResult:
         """Run to the end of the sources and return the accounts of every step.
@@ -303,6 +303,6 @@ def _check_composition(composition: object) -> None:
 
 def _derive(steps: tuple[Step, ...], composition: Composition) -> Derivation:
     # Why here: the algebra is loaded when somebody asks for it, and most runs do not.
-    from penstock.plan.check import derivation
+    from penstock.plan.building_blocks import derive_blocks
 
-    return derivation(steps, composition=composition)
+    return derive_blocks(steps, composition=composition)

@@ -1,35 +1,42 @@
-"""The checks that need the whole graph: sinks, dead letters, early results, input that a sink removes."""
+"""Builds a plan, with the checks that need the whole graph.
+
+Sinks, dead letters, early results, input that a sink would remove, and merges that no rule covers.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from penstock.blocks import Composition, Derivation, Distribution, Kind, Node, Operator, derive
-from penstock.blocks import Input as Edge
 from penstock.caller import find_call_site
 from penstock.connect.protocol import Reader
 from penstock.errors import GraphError
-from penstock.frozen import dataclass
-from penstock.operators.map import Filter
-from penstock.operators.op import ERRORS, IN, JOIN, OUT, OnError, Op, Routing
+from penstock.expr import Expr
+from penstock.expr.node import post_order
+from penstock.expr.nodes.functions import SparkSql
+from penstock.operators.columns import WithColumns
+from penstock.operators.function import Expressions
+from penstock.operators.map import Filter, FlatMap
+from penstock.operators.op import ERRORS, JOIN, OUT, OnError, Op
 from penstock.operators.sink import Sink
 from penstock.operators.source import Source
-from penstock.operators.split import Relay, Split
+from penstock.operators.split import Split
 from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import FINAL, Windows
-from penstock.plan.plan import Input, Plan, Ref, Step
+from penstock.plan.plan import Plan, Ref, Step
+
+if TYPE_CHECKING:
+    from penstock.blocks import Composition, Derivation
 
 
-def checked_plan(
+def build_plan(
     graph: str,
     steps: Iterable[Step],
     *,
     collects: tuple[Ref, ...] = (),
     composition: Composition = "combined",
 ) -> Plan:
-    """The plan of what the sinks need, or of what the collected ports need; raises what is wrong."""
+    """Returns the plan of what the sinks, or the collected ports, need; raises what is wrong with it."""
     everything = tuple(steps)
     by_name = {step.name: step for step in everything}
     wanted = [ref.step for ref in collects] or [step.name for step in everything if isinstance(step.op, Sink)]
@@ -41,44 +48,47 @@ def checked_plan(
             hint="end a pipe with .sink(ps.write.memory()), or take rows in hand with pipe.collect()",
         )
     needed = _upstream(wanted, by_name)
-    kept = tuple(step for step in everything if step.name in needed)
-    kept, derived = _met(kept, composition)
-    plan = Plan(graph, kept, collects, derived)
+    steps, derived = _derive_with_relays(
+        tuple(step for step in everything if step.name in needed), composition
+    )
+    plan = Plan(graph, steps, collects, derived)
     for step in plan:
-        _refuse_lost_letters(step, plan)
-        _refuse_early(step, plan)
+        _refuse_unread_dead_letters(step, plan)
+        _refuse_early_results(step, plan)
     _refuse_own_input(plan)
     return plan
 
 
-def _met(steps: tuple[Step, ...], composition: Composition) -> tuple[tuple[Step, ...], Derivation | None]:
-    """The steps and their derivation, with relays where a merged pipe is used twice and no rule covers it."""
+def _derive_with_relays(
+    steps: tuple[Step, ...], composition: Composition
+) -> tuple[tuple[Step, ...], Derivation | None]:
+    """Returns the steps and their derivation, with relays where no rule covers the steps as they are."""
     try:
-        return steps, _derived(steps, composition)
+        return steps, _derive(steps, composition)
     except GraphError:
-        from penstock.plan.check import with_relays
+        from penstock.plan.building_blocks import insert_relays
 
-        relayed = with_relays(steps)
+        relayed = insert_relays(steps)
         if relayed is None:
             raise
         try:
-            return relayed, _derived(relayed, composition)
+            return relayed, _derive(relayed, composition)
         except GraphError:  # it is something else, and the user did not write the relays
             pass
         raise
 
 
-def _derived(steps: Sequence[Step], composition: Composition) -> Derivation | None:
-    """The graph by the algebra, which refuses merges that no rule covers.
+def _derive(steps: Sequence[Step], composition: Composition) -> Derivation | None:
+    """Derives the graph's building blocks; the algebra refuses merges that no rule covers.
 
-    Where nothing merges and nothing follows a sink there is nothing to refuse, and the rules are not loaded.
+    Where nothing merges and nothing follows a sink there is nothing to refuse, and the algebra is not loaded.
     """
     sinks = {step.name for step in steps if isinstance(step.op, Sink)}
     if all(len(step.feeds) < 2 and not sinks.intersection(ref.step for ref in step.feeds) for step in steps):
         return None
-    from penstock.plan.check import derivation
+    from penstock.plan.building_blocks import derive_blocks
 
-    return derivation(steps, composition=composition)
+    return derive_blocks(steps, composition=composition)
 
 
 def _upstream(wanted: Iterable[str], by_name: Mapping[str, Step]) -> set[str]:
@@ -92,7 +102,7 @@ def _upstream(wanted: Iterable[str], by_name: Mapping[str, Step]) -> set[str]:
     return needed
 
 
-def _refuse_lost_letters(step: Step, plan: Plan) -> None:
+def _refuse_unread_dead_letters(step: Step, plan: Plan) -> None:
     if (
         step.op.on_error == OnError.DEAD_LETTER
         and not plan.collects
@@ -106,10 +116,10 @@ def _refuse_lost_letters(step: Step, plan: Plan) -> None:
         )
 
 
-def _refuse_early(step: Step, plan: Plan) -> None:
+def _refuse_early_results(step: Step, plan: Plan) -> None:
     if not isinstance(step.op, Windows) or step.op.early is None:
         return
-    for reader in _reached_by_early(step.name, plan):
+    for reader in _steps_after_early(step.name, plan):
         below = plan[reader].op
         if isinstance(below, Windows) or below.kind == JOIN:
             raise GraphError(
@@ -129,7 +139,7 @@ def _refuse_early(step: Step, plan: Plan) -> None:
 
 
 def _refuse_own_input(plan: Plan) -> None:
-    """A sink that starts its folder over would remove what the graph has still to read."""
+    """Raises if a sink writes to a folder that the graph reads: starting it over would remove input."""
     if not plan.sinks or not any(hasattr(_reader(step.op), "reads_in") for step in plan):
         return
     from penstock.connect.readers.directory_watcher import DirectoryWatcher
@@ -156,134 +166,49 @@ def _reader(op: Op) -> Reader | None:
     return op.table if isinstance(op, TableJoin) else None
 
 
-def _reached_by_early(name: str, plan: Plan) -> set[str]:
-    """The steps below a window that may see results that are not final."""
+def _steps_after_early(name: str, plan: Plan) -> set[str]:
+    """Returns the steps below a window that may see results that are not final."""
     below: set[str] = set()
     waiting = [name]
     while waiting:
         step = plan[waiting.pop()]
         if isinstance(step.op, Filter) and str(step.op.how) == f'col("{FINAL}")':
             continue
-        # Late and failed rows of the window itself are rows that came in, not results.
+        # Why: late and failed rows of the window itself are input rows, not results.
         ports = [OUT] if step.name == name else list(step.outputs)
-        for reader in (who for port in ports for who, _ in plan.readers(Ref(step.name, port))):
+        for reader in (consumer for port in ports for consumer, _ in plan.readers(Ref(step.name, port))):
             if reader not in below:
                 below.add(reader)
                 waiting.append(reader)
     return below
 
 
-# A merged pipe that is used twice: the algebra merges once, so a relay stands where the pipes meet.
-#
-# Pipes meet at the step that reads them. Where several steps read the same ones there is no such step, and
-# each would merge a branch of every pipe with branches of others, which no rule covers. One that passes
-# rows on unchanged gives them a place to meet, from where they part again.
+def expressions_of(op: Op) -> Iterator[Expr]:
+    """Yields all expressions of an operator; none for those that take functions only."""
+    match op:
+        case WithColumns():
+            yield from (expr for _, expr in op.how.columns)
+        case FlatMap():
+            if isinstance(op.how, Expressions):
+                yield from (expr for _, expr in op.how.columns)
+        case Filter() | Split():
+            if isinstance(op.how, Expr):
+                yield op.how
+            if isinstance(op, Split):
+                yield from (op.predicates or {}).values()
+        case Windows():
+            yield from (
+                aggregate.value for aggregate in (op.aggregates or {}).values() if aggregate.value is not None
+            )
+        case Source():
+            if isinstance(op.watermark, Expr):
+                yield op.watermark
 
 
-def with_relays(steps: Sequence[Step]) -> tuple[Step, ...] | None:
-    """The steps with a relay before those that read the same merged pipe; None if no two do."""
-    merged = [given.feeds for step in steps for given in step.inputs if _is_merged(given)]
-    shared = {feeds for feeds, n in Counter(merged).items() if n > 1}
-    if not shared:
-        return None
-    by_name = {step.name: step for step in steps}
-    relays: dict[tuple[Ref, ...], Step] = {}
-    found: list[Step] = []
-    for step in steps:
-        inputs = []
-        for given in step.inputs:
-            at = given
-            if _is_merged(given) and given.feeds in shared:
-                if given.feeds not in relays:
-                    relay = relays[given.feeds] = _relay(step, given, by_name)
-                    by_name[relay.name] = relay
-                    found.append(relay)
-                at = replace(given, feeds=(Ref(relays[given.feeds].name),))
-            inputs.append(at)
-        found.append(replace(step, inputs=tuple(inputs)))
-    return tuple(found)
-
-
-def _is_merged(given: Input) -> bool:
-    return len(given.feeds) > 1 and not given.control
-
-
-def _relay(step: Step, given: Input, by_name: dict[str, Step]) -> Step:
-    """As wide as the first pipe; keys are the readers' own."""
-    name = Relay.verb
-    number = 1
-    while name in by_name:
-        number += 1
-        name = f"{Relay.verb}-{number}"
-    stream = replace(given.stream, key=())
-    wide = by_name[given.feeds[0].step].degree
-    return Step(
-        name,
-        Relay(),
-        (Input(IN, given.feeds, stream),),
-        {OUT: stream},
-        wide,
-        Routing.FORWARD,
-        fuse=False,
-        where=step.where,
-    )
-
-
-# A plan's steps as the nodes that the building-block algebra composes.
-#
-# Splits are not operators there: they fold into what feeds them, and each branch becomes an edge from the
-# operator before the split. Late and error rows are branches by tag; control edges from below are notes.
-
-_DISTRIBUTION = {
-    None: Distribution.NONE,
-    Routing.FORWARD: Distribution.FORWARD,
-    Routing.KEY_BY: Distribution.KEY_BY,
-    Routing.BROADCAST: Distribution.BROADCAST,
-    Routing.REBALANCE: Distribution.REBALANCE,
-    Routing.COMPLEX: Distribution.COMPLEX,
-}
-
-
-def derivation(steps: Sequence[Step], *, composition: Composition = "combined") -> Derivation:
-    """The term of a graph, and which rule made which part of it."""
-    wires = _Wires.of(steps)
-    nodes = [wires.node(step) for step in steps if step.name not in wires.splits]
-    names: dict[str, str] = {}
-    for split in wires.splits.values():  # several on one pipe part it together
-        above = split.feeds[0].step
-        names[above] = f"{names[above]}+{split.name}" if above in names else split.name
-    return derive(nodes, splits=names, composition=composition)
-
-
-@dataclass(frozen=True, slots=True)
-class _Wires:
-    """Splits by name, each step's place in the order, and the only output port of steps that have one."""
-
-    splits: Mapping[str, Step]
-    rank: Mapping[str, int]
-    lone: Mapping[str, str]
-
-    @classmethod
-    def of(cls, steps: Sequence[Step]) -> _Wires:
-        splits = {step.name: step for step in steps if isinstance(step.op, Split)}
-        rank = {step.name: index for index, step in enumerate(steps)}
-        lone = {step.name: next(iter(step.outputs)) for step in steps if len(step.outputs) == 1}
-        return cls(splits, rank, lone)
-
-    def node(self, step: Step) -> Node:
-        operator = Operator(step.name, Kind(step.op.kind), step.degree.least, _DISTRIBUTION[step.routing])
-        edges = tuple(
-            self._edge(ref, feedback=given.control and self.rank[ref.step] >= self.rank[step.name])
-            for given in step.inputs
-            for ref in given.feeds
-        )
-        return Node(operator, edges, chain=step.fuse, where=step.where)
-
-    def _edge(self, ref: Ref, *, feedback: bool) -> Edge:
-        split = self.splits.get(ref.step)
-        if split is None:
-            # An operator with one way out needs no filter by tag, whatever the port is called.
-            return Edge(ref.step, OUT if self.lone.get(ref.step) == ref.port else ref.port, feedback)
-        above = split.feeds[0]
-        branch = f"{split.name}.{ref.port}" if above.port == OUT else f"{above.port}.{split.name}.{ref.port}"
-        return Edge(above.step, branch, feedback)
+def find_spark_sql(op: Op) -> str | None:
+    """Returns the first piece of Spark SQL in an operator's expressions, or None."""
+    for expr in expressions_of(op):
+        for node in post_order(expr):
+            if isinstance(node, SparkSql):
+                return str(node)
+    return None

@@ -12,7 +12,7 @@ from penstock.engines.protocol import Gap, RunOptions
 from penstock.errors import NotSupported
 from penstock.operators.op import JOIN
 from penstock.operators.process import Process
-from penstock.plan.explain import only_on_spark
+from penstock.plan.check import find_spark_sql
 from penstock.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class LocalEngine:
             for step in plan
             if step.op.kind == JOIN
         ]
-        found = [(step.name, only_on_spark(step.op)) for step in plan]
+        found = [(step.name, find_spark_sql(step.op)) for step in plan]
         return gaps + [Gap(name, f"{sql} runs on Spark only", _SPARK) for name, sql in found if sql]
 
     def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> LocalRun:

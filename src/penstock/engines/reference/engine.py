@@ -12,7 +12,7 @@ from penstock.engines.reference.run import ReferenceRun
 from penstock.errors import NotSupported
 from penstock.events import EventSink
 from penstock.operators.op import Op
-from penstock.plan.explain import only_on_spark
+from penstock.plan.check import find_spark_sql
 from penstock.plan.plan import Plan
 
 _SPARK = 'run it with engine="spark", or say it with col(...)'
@@ -34,7 +34,7 @@ class ReferenceEngine:
             for step in plan
             if lower.dispatch(type(step.op)) is lower.dispatch(Op)
         ]
-        found = [(step.name, only_on_spark(step.op)) for step in plan]
+        found = [(step.name, find_spark_sql(step.op)) for step in plan]
         return gaps + [Gap(name, f"{sql} runs on Spark only", _SPARK) for name, sql in found if sql]
 
     def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> ReferenceRun:

@@ -18,7 +18,7 @@ from penstock.events import EventSink
 from penstock.frozen import dataclass
 from penstock.operators.process import Process
 from penstock.operators.stream_join import StreamJoin
-from penstock.plan.explain import only_on_spark
+from penstock.plan.check import find_spark_sql
 from penstock.plan.plan import Plan, Ref
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _in_python(plan: Plan) -> list[Gap]:
         if fragments.fragments
         else set()
     )
-    found = [(step.name, only_on_spark(step.op)) for step in plan if step.name not in inside]
+    found = [(step.name, find_spark_sql(step.op)) for step in plan if step.name not in inside]
     return [
         Gap(
             name,

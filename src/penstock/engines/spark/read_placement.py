@@ -18,7 +18,7 @@ from penstock.operators.op import ERRORS, LATE
 from penstock.operators.source import Source
 from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import Windows
-from penstock.plan.explain import only_on_spark
+from penstock.plan.check import find_spark_sql
 from penstock.plan.plan import Plan, Ref, Step
 
 
@@ -28,7 +28,7 @@ def why_jvm_reads(plan: Plan, chain: SourcePipeline) -> str | None:
     if isinstance(chain.source.op.reader, SparkReader):
         return "it is a DataFrame"
     for step in chain.steps:
-        sql = only_on_spark(step.op)
+        sql = find_spark_sql(step.op)
         if sql is not None:
             return f"{sql} is Spark's own"
         if isinstance(step.op, TableJoin):

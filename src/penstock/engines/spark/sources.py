@@ -13,7 +13,7 @@ from penstock.engines.spark.driver.polling import BackgroundSourceReader, Stream
 from penstock.engines.spark.jvm.carry import JvmSource
 from penstock.engines.spark.jvm.source import FilesReader, FrameReader
 from penstock.operators.source import Source
-from penstock.plan.explain import only_on_spark
+from penstock.plan.check import find_spark_sql
 from penstock.plan.plan import Plan, Step
 
 
@@ -31,7 +31,7 @@ def open_source(
         made = make(plan, step, clock, accounts, found.frames.look)
         made.by_workers = found.by_workers
         made.light = found.light
-        if any(only_on_spark(each.op) for each in found.chain.steps):
+        if any(find_spark_sql(each.op) for each in found.chain.steps):
             made.least_rows = 1  # no worker could do it, however few rows there are
         return made
     kind = SourceReader if step.op.reader.bounded else BackgroundSourceReader

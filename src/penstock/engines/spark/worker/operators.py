@@ -21,7 +21,7 @@ from penstock.errors import NotSupported
 from penstock.frozen import dataclass
 from penstock.operators.op import ERRORS, LATE, Routing
 from penstock.operators.windows import Windows
-from penstock.plan.explain import only_on_spark
+from penstock.plan.check import find_spark_sql
 from penstock.plan.plan import Ref, Step
 from penstock.stages.make import build_stage
 from penstock.stages.patterns.partial_stores import PARTIALS
@@ -99,7 +99,7 @@ class FragmentTask:
         self._plan, self.part = plan, part
         self._clock = RoundClock()
         self._reasons: dict[str, list[str]] = {}
-        self._seats = {s.name: self._seat(s) for s in plan.fragment.steps if only_on_spark(s.op) is None}
+        self._seats = {s.name: self._seat(s) for s in plan.fragment.steps if find_spark_sql(s.op) is None}
         self._in_the_jvm = {s.name: s for s in plan.fragment.steps if s.name not in self._seats}
         self._partitioners = {
             edge.number: KeyPartitioner(edge.key, plan.schemas[edge.ref], plan.n_partitions)
@@ -198,7 +198,7 @@ class FragmentTask:
         if name in self._in_the_jvm:
             step = self._in_the_jvm[name]
             raise NotSupported(
-                f"{only_on_spark(step.op)} runs in the JVM, and a batch had to be read outside of it",
+                f"{find_spark_sql(step.op)} runs in the JVM, and a batch had to be read outside of it",
                 step=name,
                 where=step.where,
                 detail="a row of it failed, a time was null or out of range, or a column had to be cast",

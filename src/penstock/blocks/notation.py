@@ -1,6 +1,6 @@
-"""Terms for reading: in one line as the paper writes them, and as an indented tree.
+"""Reads a term: its notation in one line, its tree, its block counts (Table 3), and its nodes in order.
 
-Both walk a stack, so that a chain of 10,000 key-by steps prints like any other.
+All of them walk a stack, so that a chain of 10,000 key-by steps is read like any other.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
-from penstock.blocks.terms import A2A, PBB, SBB, Comb, Container, FanOut, Operator, Pipe, Seq, Term, contain
-from penstock.errors import Where
-from penstock.frozen import dataclass
+from penstock.blocks.terms import A2A, PBB, SBB, Comb, Container, FanOut, Pipe, Seq, Term
 
 _DEEPEST = 20  # beyond this the depth is a number, or the indents alone would fill the memory
 
@@ -92,14 +90,12 @@ def _children(block: Term) -> list[tuple[Term, str]]:
     return [(part, "") for part in block.parts] if isinstance(block, Container | Pipe) else []
 
 
-# How many building blocks a term uses: the columns of WindFlow's Table 3.
-#
-# Replicas count as often as they run. A container of one block is the block itself, except that the two
-# sides of an A2A are containers; and inside a Matryoshka the right side is the next doll, not a container.
-
-
 class Counts(NamedTuple):
-    """One row of Table 3."""
+    """How many building blocks a term uses, by class: one row of WindFlow's Table 3.
+
+    Replicas count as often as they run. A container of one block is the block itself, except that the two
+    sides of an A2A are containers; and inside a Matryoshka the right side is the next doll, not a container.
+    """
 
     seqs: int
     combiners: int
@@ -135,35 +131,33 @@ def _is_single(block: Term) -> bool:
     return isinstance(block, Container) and block.single
 
 
-# The nodes of a term, in the order in which threads are pinned to cores (WindFlow 4.4).
-#
-# A node is a sequential block that is not inside another one: what an engine runs on its own. Neighbours
-# in this order talk to each other, so neighbouring cores should run them.
-
-
-class Placed(NamedTuple):
-    """One replica of a node."""
+class NodeReplica(NamedTuple):
+    """One replica of a node: a sequential block that is not inside another one."""
 
     block: SBB
     replica: int
 
 
-def nodes_of(term: Term) -> tuple[Placed, ...]:
-    """Every node, depth first: a Pipe from the left, an A2A taking left and right blocks in turn."""
-    found: list[Placed] = []
+def nodes_of(term: Term) -> tuple[NodeReplica, ...]:
+    """Returns every node in the order in which threads are pinned to cores (WindFlow 4.4).
+
+    Depth first: a Pipe from the left, an A2A alternating between left and right blocks. Neighbours in this
+    order talk to each other, so neighbouring cores should run them.
+    """
+    nodes: list[NodeReplica] = []
     todo: list[tuple[Term, int]] = [(term, 0)]
     while todo:
         block, replica = todo.pop()
         if isinstance(block, SBB):
-            found.append(Placed(block, replica))
+            nodes.append(NodeReplica(block, replica))
         elif isinstance(block, Pipe):
             todo.extend((step, replica) for step in reversed(block.steps))
         elif isinstance(block, A2A):
-            turns = zip_longest(_members(block.left, replica), _members(block.right, replica))
-            todo.extend(reversed([member for turn in turns for member in turn if member is not None]))
+            pairs = zip_longest(_members(block.left, replica), _members(block.right, replica))
+            todo.extend(reversed([member for pair in pairs for member in pair if member is not None]))
         elif isinstance(block, Container):
             todo.extend(reversed(_members(block, replica)))
-    return tuple(found)
+    return tuple(nodes)
 
 
 def _members(side: Container, replica: int) -> list[tuple[PBB, int]]:
@@ -171,72 +165,3 @@ def _members(side: Container, replica: int) -> list[tuple[PBB, int]]:
     if side.copies > 1:
         return [(side.blocks[0], copy) for copy in range(side.copies)]
     return [(block, replica) for block in side.blocks]
-
-
-# What a derivation starts from and what it yields: plain data, the same for every engine.
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """An edge of the graph, seen from its reader: which output of which operator it reads.
-
-    `branch` is "out", "late", "errors", or the name of a split's branch or of an output port. A feedback
-    edge enters a control port; it is no part of the term.
-    """
-
-    producer: str
-    branch: str = "out"
-    feedback: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """An operator in its place in the graph; `chain` asks for fusion with the operator before it."""
-
-    op: Operator
-    inputs: tuple[Input, ...] = ()
-    chain: bool = False
-    where: Where | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """One step of a derivation: the rule, the operator that it placed, and why or with what."""
-
-    rule: str
-    operator: str
-    detail: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.rule:<12} {self.operator}" + (f"  ({self.detail})" if self.detail else "")
-
-
-@dataclass(frozen=True, slots=True)
-class Feedback:
-    """An edge that runs backwards, into a control port: a note beside the term."""
-
-    producer: str
-    branch: str
-    consumer: str
-
-    def __str__(self) -> str:
-        return f"{self.producer}.{self.branch} feeds back into {self.consumer}"
-
-
-@dataclass(frozen=True, slots=True)
-class Derivation:
-    """The building blocks of a graph, one term per independent MultiPipe, and how they came about."""
-
-    terms: tuple[PBB, ...]
-    steps: tuple[Applied, ...]
-    feedback: tuple[Feedback, ...] = ()
-
-    @property
-    def term(self) -> PBB:
-        """The whole graph: its one MultiPipe, or a container of them."""
-        return self.terms[0] if len(self.terms) == 1 else contain(*self.terms)
-
-    def __str__(self) -> str:
-        width = len(str(len(self.steps)))
-        lines = [f"{place:>{width}}. {step}" for place, step in enumerate(self.steps, 1)]
-        return "\n".join([*lines, *(f"note: {edge}" for edge in self.feedback)])

@@ -1,0 +1,125 @@
+"""A plan's steps as building blocks: the nodes that the algebra composes, and relays where it needs them.
+
+Splits are not operators in the algebra: they fold into the step that feeds them, and each branch becomes an
+edge from that step. Late and error rows are branches by tag; control edges from below are notes.
+
+The algebra merges pipes at the step that reads them. Where several steps read the same merged pipe there is
+no such step, and no rule covers it; a relay, which passes rows on unchanged, gives the pipes one place to
+meet. Loaded only where streams merge.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from penstock.blocks import Composition, Derivation, Distribution, Kind, Node, Operator, derive
+from penstock.blocks import Input as Edge
+from penstock.frozen import dataclass
+from penstock.operators.op import IN, OUT, Routing
+from penstock.operators.split import Relay, Split
+from penstock.plan.plan import Input, Ref, Step
+
+_DISTRIBUTION = {
+    None: Distribution.NONE,
+    Routing.FORWARD: Distribution.FORWARD,
+    Routing.KEY_BY: Distribution.KEY_BY,
+    Routing.BROADCAST: Distribution.BROADCAST,
+    Routing.REBALANCE: Distribution.REBALANCE,
+    Routing.COMPLEX: Distribution.COMPLEX,
+}
+
+
+def derive_blocks(steps: Sequence[Step], *, composition: Composition = "combined") -> Derivation:
+    """Derives the term of a graph; the derivation says which rule made which part of it."""
+    wires = _Wires.of(steps)
+    nodes = [wires.node(step) for step in steps if step.name not in wires.splits]
+    names: dict[str, str] = {}
+    for split in wires.splits.values():  # several on one pipe part it together
+        above = split.feeds[0].step
+        names[above] = f"{names[above]}+{split.name}" if above in names else split.name
+    return derive(nodes, splits=names, composition=composition)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wires:
+    """Splits by name, each step's place in the order, and the only output port of steps that have one."""
+
+    splits: Mapping[str, Step]
+    rank: Mapping[str, int]
+    only_port: Mapping[str, str]
+
+    @classmethod
+    def of(cls, steps: Sequence[Step]) -> _Wires:
+        splits = {step.name: step for step in steps if isinstance(step.op, Split)}
+        rank = {step.name: index for index, step in enumerate(steps)}
+        only_port = {step.name: next(iter(step.outputs)) for step in steps if len(step.outputs) == 1}
+        return cls(splits, rank, only_port)
+
+    def node(self, step: Step) -> Node:
+        operator = Operator(step.name, Kind(step.op.kind), step.degree.least, _DISTRIBUTION[step.routing])
+        edges = tuple(
+            self._edge(ref, feedback=port.control and self.rank[ref.step] >= self.rank[step.name])
+            for port in step.inputs
+            for ref in port.feeds
+        )
+        return Node(operator, edges, chain=step.fuse, where=step.where)
+
+    def _edge(self, ref: Ref, *, feedback: bool) -> Edge:
+        split = self.splits.get(ref.step)
+        if split is None:
+            # Why: an operator with one output needs no filter by tag, whatever the port is called.
+            return Edge(ref.step, OUT if self.only_port.get(ref.step) == ref.port else ref.port, feedback)
+        above = split.feeds[0]
+        branch = f"{split.name}.{ref.port}" if above.port == OUT else f"{above.port}.{split.name}.{ref.port}"
+        return Edge(above.step, branch, feedback)
+
+
+def insert_relays(steps: Sequence[Step]) -> tuple[Step, ...] | None:
+    """Returns the steps with a relay before those that read the same merged pipe; None if no two do."""
+    merged = [port.feeds for step in steps for port in step.inputs if _is_merged(port)]
+    shared = {feeds for feeds, n in Counter(merged).items() if n > 1}
+    if not shared:
+        return None
+    by_name = {step.name: step for step in steps}
+    relays: dict[tuple[Ref, ...], Step] = {}
+    relayed: list[Step] = []
+    for step in steps:
+        inputs = []
+        for port in step.inputs:
+            if _is_merged(port) and port.feeds in shared:
+                if port.feeds not in relays:
+                    relay = relays[port.feeds] = _build_relay(step, port, by_name)
+                    by_name[relay.name] = relay
+                    relayed.append(relay)
+                inputs.append(replace(port, feeds=(Ref(relays[port.feeds].name),)))
+            else:
+                inputs.append(port)
+        relayed.append(replace(step, inputs=tuple(inputs)))
+    return tuple(relayed)
+
+
+def _is_merged(port: Input) -> bool:
+    return len(port.feeds) > 1 and not port.control
+
+
+def _build_relay(step: Step, port: Input, by_name: dict[str, Step]) -> Step:
+    """Returns a relay with the degree of the first pipe; keys are the readers' own."""
+    name = Relay.verb
+    number = 1
+    while name in by_name:
+        number += 1
+        name = f"{Relay.verb}-{number}"
+    stream = replace(port.stream, key=())
+    degree = by_name[port.feeds[0].step].degree
+    return Step(
+        name,
+        Relay(),
+        (Input(IN, port.feeds, stream),),
+        {OUT: stream},
+        degree,
+        Routing.FORWARD,
+        fuse=False,
+        where=step.where,
+    )
