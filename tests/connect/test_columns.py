@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from penstock.connect.batches import concat_batches, schema_difference
+from penstock.connect.conversion import concat_batches, schema_difference
 from penstock.errors import SchemaError
 
 SCHEMA = pa.schema([("a", pa.string())])

@@ -49,8 +49,8 @@ def test_a_row_that_needs_a_closer_look_is_not_plain(row: object) -> None:
 def test_a_promise_goes_with_the_batch() -> None:
     batch = RowBatch([{"n": 1}], pa.schema({"n": pa.int64()}), 3)
     assert batch.watermark is None
-    assert batch.promising(9).watermark == 9
-    assert batch.promising(9).seq.to_pylist() == [3]
+    assert batch.with_watermark(9).watermark == 9
+    assert batch.with_watermark(9).seq.to_pylist() == [3]
 
 
 def test_an_iterable_gives_few_rows_plain_and_many_as_columns() -> None:

@@ -1,8 +1,7 @@
-"""A place on the network: host and port, and the token that whoever connects must show.
+"""Network addresses: host and port, and the token that a connecting side must send.
 
-The token is a line of text, sent first. It goes over the wire as it is, like the rows: it keeps other
-programs of the machine from talking to a run by mistake or by malice, and is no match for a listener on the
-way. It is never printed.
+The token is a line of text, sent first and in clear, like the rows. It keeps other programs of the machine
+from talking to a run; it does not protect against somebody who listens on the network. It is never printed.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from penstock.errors import ConnectorError
 from penstock.frozen import dataclass
 
 CONNECT_S = 10.0
-LEAST_TOKEN, MOST_TOKEN = 8, 512
+MIN_TOKEN, MAX_TOKEN = 8, 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +29,11 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def connect(self) -> socket.socket:
-        """Connect out, and show the token if there is one."""
+        """Connects out, and sends the token if there is one."""
         try:
             connection = socket.create_connection((self.host, self.port), timeout=CONNECT_S)
             if self.token is not None:
-                connection.send(self.token.encode() + b"\n")  # a new connection has room for so little
+                connection.send(self.token.encode() + b"\n")  # a new connection has room for it
             return connection
         except OSError as problem:
             raise ConnectorError(
@@ -43,7 +42,7 @@ class Address:
             ) from problem
 
     def listen(self) -> socket.socket:
-        """Wait for others to connect."""
+        """Listens for others to connect."""
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         try:
             return socket.create_server((self.host, self.port), family=family)
@@ -55,24 +54,24 @@ class Address:
 
 
 def check_address(host: object, port: object, token: object) -> Address:
-    """An address as a user gave it."""
+    """Returns an address of a user; raises ConnectorError where a part cannot be used."""
     if not isinstance(host, str) or not host.strip():
         raise ConnectorError(f"host={host!r} is no host", hint='a name or an address: "127.0.0.1"')
     if not isinstance(port, int) or isinstance(port, bool) or not 0 < port < 1 << 16:
         raise ConnectorError(f"port={port!r} is no port", hint="a whole number from 1 to 65535")
     if token is None:
         return Address(host, port)
-    if not isinstance(token, str) or not token.isprintable() or not LEAST_TOKEN <= len(token) <= MOST_TOKEN:
+    if not isinstance(token, str) or not token.isprintable() or not MIN_TOKEN <= len(token) <= MAX_TOKEN:
         raise ConnectorError(
             "the token= cannot be used",
-            detail=f"it must be one line of {LEAST_TOKEN} to {MOST_TOKEN} printable characters",
+            detail=f"it must be one line of {MIN_TOKEN} to {MAX_TOKEN} printable characters",
             hint="make one: token=secrets.token_urlsafe()",
         )
     return Address(host, port, token)
 
 
 def check_wait(name: str, value: object) -> float:
-    """A length of time as a user gave it, in seconds."""
+    """Returns a length of time of a user in seconds."""
     if not isinstance(value, timedelta) or value <= timedelta():
         raise ConnectorError(
             f"{name}={value!r} is not a length of time",
@@ -82,5 +81,5 @@ def check_wait(name: str, value: object) -> float:
 
 
 def system_message(problem: OSError) -> str:
-    """What the system said went wrong."""
+    """Returns the operating system's text for a problem."""
     return problem.strerror or str(problem) or type(problem).__name__

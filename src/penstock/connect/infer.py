@@ -1,6 +1,6 @@
-"""The schema of rows that nobody declared, from all of their values.
+"""The schema of rows without a declared one, inferred from all of their values.
 
-Guessing is refused where it could be wrong: a column of only nulls, or of values that share no type, is an
+Inference refuses to guess: a column of only nulls, or of values that share no type, is an
 error that names the rows. Whole numbers beside fractions make a float64 column; strings stay strings, even
 if they look like times.
 """
@@ -14,8 +14,8 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 
-from penstock.connect.batches import fields_of
-from penstock.errors import RowFailure, SchemaError
+from penstock.connect.conversion import fields_of
+from penstock.errors import SchemaError
 from penstock.expr.schema import parse_schema
 
 _SIMPLE: dict[type, pa.DataType] = {
@@ -30,7 +30,7 @@ _DECLARE = 'say the types: schema={"price": "float64", …}'
 
 
 def infer_schema(rows: Sequence[object]) -> pa.Schema:
-    """The schema of the rows: their class's annotations if they share one, else from every value."""
+    """Returns the schema of the rows: from the annotations of their one class, else from every value."""
     if not rows:
         raise SchemaError("there are no rows to take a schema from", hint=_DECLARE)
     classes = {type(row) for row in rows}
@@ -63,7 +63,7 @@ def _fields(row: object, position: int) -> Mapping[str, object]:
 
 
 def _type_of(name: str, values: Iterable[tuple[int, object]]) -> pa.DataType:
-    """The one type of a column; `values` come with the row they stand in, which errors name."""
+    """Returns the one type of a column; `values` come with the number of their row, which errors name."""
     present = [(at, value.item() if isinstance(value, np.generic) else value) for at, value in values]
     present = [(at, value) for at, value in present if value is not None]
     if not present:
@@ -106,13 +106,13 @@ def _type_of_kind(name: str, kind: str, present: list[tuple[int, object]]) -> pa
     if kind == "decimal":
         return _decimal_type([value for _, value in present if isinstance(value, Decimal)])
     if kind == "list":
-        items = [(at, each) for at, value in present for each in _items(value)]
+        items = [(at, item) for at, value in present for item in _items(value)]
         return pa.list_(_type_of(f"{name}[]", items))
     if kind == "struct":
         inner: dict[str, list[tuple[int, object]]] = {}
         for at, value in present:
-            for key, each in (fields_of(value) or {}).items():
-                inner.setdefault(key, []).append((at, each))
+            for key, item in (fields_of(value) or {}).items():
+                inner.setdefault(key, []).append((at, item))
         return pa.struct([(key, _type_of(f"{name}.{key}", values)) for key, values in inner.items()])
     return next(arrow for known, arrow in _SIMPLE.items() if known.__name__ == kind)
 
@@ -129,22 +129,3 @@ def _decimal_type(values: Sequence[Decimal]) -> pa.DataType:
 
 def _show(value: object) -> str:
     return f"{type(value).__name__} {value!r:.40}"
-
-
-# Times and dates as text: ISO 8601, the same in csv and jsonl.
-
-
-def parse_time(text: str) -> datetime:
-    """A moment; digits beyond microseconds are cut off, which floors it."""
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise RowFailure(f"{text!r:.80} is not an ISO 8601 time such as 2026-01-31T12:00:00Z") from None
-
-
-def parse_date(text: str) -> date:
-    """A day."""
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise RowFailure(f"{text!r:.80} is not an ISO 8601 date such as 2026-01-31") from None

@@ -1,9 +1,9 @@
-"""What a reader and a writer are: the seam between Penstock and the outside.
+"""Readers and writers: the seam between Penstock and the outside world.
 
 A reader knows its schema before it reads, cuts its rows into batches (the cut is part of the program's
-meaning: batch n is judged by the watermark of the batches before it), and says how far it can be
-trusted after a crash. A writer opens an output for one sink; the output takes numbered batches and
-makes each visible at most once. Neither knows an engine.
+meaning: a row is late or not by the watermark of the batches before its own), and says what can be relied on
+after a crash. A writer opens an output for one sink; the output takes numbered batches and makes each visible
+at most once. Neither knows an engine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.frozen import dataclass
 
 
 class Delivery(StrEnum):
-    """How often a row arrives after failures, stated per source and sink (never per product)."""
+    """How often a row arrives after failures, stated for each source and sink."""
 
     EXACTLY_ONCE = "exactly once"
     AT_LEAST_ONCE = "at least once"
@@ -28,7 +28,7 @@ class Delivery(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """Input that could not be read as a row: the raw text, why, and its place (`file:line`)."""
+    """Input that could not be read as a row: the raw text, the reason, and its place (`file:line`)."""
 
     raw: str
     error: str
@@ -37,12 +37,12 @@ class BadRow:
 
 @dataclass(frozen=True, slots=True)
 class SourceBatch:
-    """One batch as a reader cut it.
+    """One batch of a reader.
 
     rows       columns in the reader's schema
     seq        int64[n], the reader's own order of rows, or None when it has none
     watermark  a promise made by the source itself, in the time column's unit; None for no promise
-    bad        what could not be read; the source step's `on_error` decides what becomes of it
+    bad        input that could not be read; the source step's `on_error` decides what becomes of it
     """
 
     rows: pa.RecordBatch
@@ -52,17 +52,17 @@ class SourceBatch:
 
     @property
     def num_rows(self) -> int:
-        """How many rows could be read."""
+        """The number of rows that could be read."""
         return int(self.rows.num_rows)
 
-    def promising(self, watermark: int) -> SourceBatch:
-        """The same with a promise of the source."""
+    def with_watermark(self, watermark: int) -> SourceBatch:
+        """Returns the same batch with a promise of the source."""
         return replace(self, watermark=watermark)
 
 
 @runtime_checkable
 class Reader(Protocol):
-    """Where rows come from."""
+    """A place that rows are read from."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -70,7 +70,7 @@ class Reader(Protocol):
 
     @property
     def bounded(self) -> bool:
-        """Whether the input ends by itself."""
+        """True if the input ends by itself."""
 
     @property
     def delivery(self) -> Delivery:
@@ -78,31 +78,31 @@ class Reader(Protocol):
 
     @property
     def keeps_raw(self) -> bool:
-        """Whether bad input can occur and its raw text is kept (text formats)."""
+        """True if input can be bad, and its raw text is kept (text formats)."""
 
     def batches(self) -> Iterator[SourceBatch]:
-        """Read from the beginning. Called once per run; raises ConnectorError when it cannot."""
+        """Reads from the beginning. Called once per run; raises ConnectorError when it cannot read."""
 
     def describe(self) -> str:
-        """One line for explain(): `parquet events/ (3 files)`."""
+        """Returns one line for explain(): `parquet events/ (3 files)`."""
 
 
 class Output(Protocol):
     """One opened sink of one run."""
 
     def write(self, batch: int, rows: pa.RecordBatch) -> None:
-        """Take rows of a batch; several calls may carry one number. Nothing is visible yet."""
+        """Takes rows of a batch; several calls may have one number. Nothing is visible yet."""
 
     def commit(self, batch: int) -> None:
-        """Make everything of this batch visible, once: a number already committed is not shown again."""
+        """Makes everything of this batch visible, unless its number has been committed before."""
 
     def close(self) -> None:
-        """Release files and sockets; uncommitted rows are dropped."""
+        """Releases files and sockets; rows that were not committed are dropped."""
 
 
 @runtime_checkable
 class Writer(Protocol):
-    """Where rows go."""
+    """A place that rows are written to."""
 
     @property
     def delivery(self) -> Delivery:
@@ -110,14 +110,14 @@ class Writer(Protocol):
 
     @property
     def accepts_updates(self) -> bool:
-        """Whether a later row may replace an earlier one, as early results need."""
+        """True if a later row may replace an earlier one, as early results need."""
 
     def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> Output:
-        """Begin a run; raises ConnectorError when the place cannot be written.
+        """Begins a run; raises ConnectorError when the place cannot be written.
 
-        `resume` says that the run goes on from a checkpoint: what is already committed stays, and is
-        not committed again. Without it, a place that holds another run's output is refused.
+        With `resume` the run continues from a checkpoint: what is committed stays, and is not committed
+        again. Without it, a place that holds another run's output is refused.
         """
 
     def describe(self) -> str:
-        """One line for explain(): `jsonl late/`."""
+        """Returns one line for explain(): `jsonl late/`."""

@@ -41,7 +41,7 @@ class SinkWriter:
         try:
             self._output = self._writer.open(self._schema, self.step.name, resume=resume)
             self._write_plain = getattr(self._output, "write_plain", None)
-            self.write_row = getattr(self._output, "show_row", self._commit_row)
+            self.write_row = getattr(self._output, "commit_row", self._commit_row)
         except Exception as cause:
             raise self._error("could not open", cause) from cause
         if resume and n_written and getattr(self._output, "committed", 0) is None:
@@ -64,11 +64,11 @@ class SinkWriter:
         self.accounts.rows_out += n_rows
         return n_rows
 
-    def hurry(self) -> None:
+    def begin_shutdown(self) -> None:
         """Tells an output that waits for somebody else to stop waiting soon; any thread may call it."""
-        hurry = getattr(self._output, "hurry", None)
-        if hurry is not None:
-            hurry()
+        begin_shutdown = getattr(self._output, "begin_shutdown", None)
+        if begin_shutdown is not None:
+            begin_shutdown()
 
     def close(self) -> None:
         """Closes the output, if it was opened."""

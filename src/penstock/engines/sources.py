@@ -26,7 +26,7 @@ from penstock.stages.stage import Site
 from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
 
 if TYPE_CHECKING:
-    from penstock.connect.readers.file_journal import Journal
+    from penstock.connect.readers.file_batches import Journal
 
 JournalOf = Callable[[str, int], "Journal | None"]
 """Returns the journal of a source, by its name and the number of batches done; None where there is none."""
@@ -108,9 +108,11 @@ class SourceReader:
     def _restore(self, position: tuple[int, int], journal: JournalOf) -> None:
         """Lets a reader of files skip to the position, by the journal of earlier runs."""
         reader: Any = self._reader
-        entries = journal(self.step.name, position[0]) if getattr(reader, "by_files", False) else None
+        entries = (
+            journal(self.step.name, position[0]) if getattr(reader, "batches_are_files", False) else None
+        )
         if entries is not None:
-            self._reader = reader.going_on(entries, position)
+            self._reader = reader.resume(entries, position)
             self.n_batches, self.n_rows = position
 
     def next(self) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
-from penstock.connect.batches import fields_of, plain_value
+from penstock.connect.conversion import fields_of, plain_value
 from penstock.errors import RowFailure, nearest_first
 from penstock.expr.types import to_python
 

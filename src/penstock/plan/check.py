@@ -140,7 +140,7 @@ def _refuse_early_results(step: Step, plan: Plan) -> None:
 
 def _refuse_own_input(plan: Plan) -> None:
     """Raises if a sink writes to a folder that the graph reads: starting it over would remove input."""
-    if not plan.sinks or not any(hasattr(_reader(step.op), "reads_in") for step in plan):
+    if not plan.sinks or not any(hasattr(_reader(step.op), "reads_from") for step in plan):
         return
     from penstock.connect.readers.directory_watcher import DirectoryWatcher
     from penstock.connect.readers.files import FileReader
@@ -151,7 +151,7 @@ def _refuse_own_input(plan: Plan) -> None:
     for sink in plan.sinks:
         writer = sink.op.writer if isinstance(sink.op, Sink) else None
         for name, reader in files.items():
-            if isinstance(writer, FolderWriter) and reader.reads_in(writer.folder):
+            if isinstance(writer, FolderWriter) and reader.reads_from(writer.folder):
                 raise GraphError(
                     f'sink "{sink.name}" writes to "{writer.folder}", which step "{name}" reads',
                     step=sink.name,

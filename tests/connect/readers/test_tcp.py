@@ -12,7 +12,7 @@ import pytest
 
 import penstock as ps
 from penstock.connect.protocol import Delivery, Reader, SourceBatch
-from penstock.connect.readers import tcp as arriving
+from penstock.connect.readers import tcp as tcp_reader
 from penstock.errors import ConnectorError, SchemaError
 from tests.connect.reading import bad_of, rows_of
 from tests.connect.sockets import HOST, TOKEN, connected, free_port, send, serving
@@ -82,7 +82,7 @@ def test_a_batch_that_does_not_fill_up_leaves_after_a_moment(monkeypatch: pytest
             with connection:
                 connection.sendall(b'{"a": 1}\n')
                 assert first.result(10).rows.to_pylist() == [{"a": 1, "b": None}]
-                monkeypatch.setattr(arriving, "POLL_S", 0.001)
+                monkeypatch.setattr(tcp_reader, "POLL_S", 0.001)
                 assert next(batches).rows.num_rows == 0  # nothing comes: a round without rows
                 connection.sendall(b'{"a": 2}\n')
                 assert _next_with_rows(batches).rows.to_pylist() == [{"a": 2, "b": None}]
@@ -127,7 +127,7 @@ def test_senders_come_one_after_the_other_and_rows_are_numbered_on() -> None:
 
 
 def test_while_nobody_connects_rounds_without_rows_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arriving, "POLL_S", 0.001)
+    monkeypatch.setattr(tcp_reader, "POLL_S", 0.001)
     batches = reader(free_port(), listen=True, token=TOKEN).batches()
     assert [next(batches).rows.num_rows for _ in range(3)] == [0, 0, 0]
 
@@ -144,7 +144,7 @@ def test_a_graph_reads_from_a_socket_and_dead_letters_bad_lines(runs_on: str) ->
 
 
 def test_a_run_that_waits_for_a_sender_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arriving, "POLL_S", 0.01)
+    monkeypatch.setattr(tcp_reader, "POLL_S", 0.01)
     graph = ps.PipeGraph("tcp")
     graph.source(reader(free_port(), listen=True, token=TOKEN)).sink(ps.write.memory())
     run = graph.start(engine="local")
@@ -195,7 +195,7 @@ def test_a_connection_that_breaks_is_said_with_how_far_it_came() -> None:
 
 
 def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arriving, "LONGEST_ROW", 10)
+    monkeypatch.setattr(tcp_reader, "MAX_ROW_BYTES", 10)
     with (
         serving(b'{"a": 1}\n{"b": "', b"x" * 100) as port,
         pytest.raises(ConnectorError, match=f"line 2 from {HOST}:{port} is longer than 10 bytes"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.connect.readers.file_journal import FileStatus, JournalEntry
+from penstock.connect.readers.file_batches import FileStatus, JournalEntry
 from penstock.engines.checkpoint.journal import Journal
 from penstock.errors import CheckpointError
 
@@ -23,38 +23,38 @@ def place(tmp_path: Path) -> Path:
 def test_what_was_noted_is_there_for_the_next_run(place: Path, tmp_path: Path) -> None:
     notes = [JournalEntry(1, (seen(tmp_path / "a"), seen(tmp_path / "ü b"))), JournalEntry(61)]
     journal = Journal(place, 0)
-    assert list(journal.noted()) == []
+    assert list(journal.entries()) == []
     for each in notes:
-        journal.note(each)
-    assert list(Journal(place, 0).noted()) == notes
+        journal.append(each)
+    assert list(Journal(place, 0).entries()) == notes
 
 
 def test_batches_that_are_done_are_kept_only_while_their_files_are_there(place: Path, tmp_path: Path) -> None:
     (tmp_path / "here").touch()
     journal = Journal(place, 0)
-    journal.note(JournalEntry(1, (seen(tmp_path / "here"), seen(tmp_path / "gone"))))
-    journal.note(JournalEntry(2, (seen(tmp_path / "gone, too"),)))
-    journal.note(JournalEntry(3, (seen(tmp_path / "gone, and not done"),)))
+    journal.append(JournalEntry(1, (seen(tmp_path / "here"), seen(tmp_path / "gone"))))
+    journal.append(JournalEntry(2, (seen(tmp_path / "gone, too"),)))
+    journal.append(JournalEntry(3, (seen(tmp_path / "gone, and not done"),)))
     kept = [
         JournalEntry(1, (seen(tmp_path / "here"),)),
         JournalEntry(3, (seen(tmp_path / "gone, and not done"),)),
     ]
-    assert list(Journal(place, 2).noted()) == kept
+    assert list(Journal(place, 2).entries()) == kept
     assert len(place.read_text().splitlines()) == 2
 
 
 @pytest.mark.parametrize("left", [1, 20, -2])
 def test_a_line_that_a_crash_cut_short_was_never_acted_on(place: Path, tmp_path: Path, left: int) -> None:
     journal = Journal(place, 0)
-    journal.note(JournalEntry(1, (seen(tmp_path / "a"),)))
+    journal.append(JournalEntry(1, (seen(tmp_path / "a"),)))
     whole = place.read_text()
-    journal.note(JournalEntry(2, (seen(tmp_path / "b"),)))
+    journal.append(JournalEntry(2, (seen(tmp_path / "b"),)))
     second = place.read_text()[len(whole) :]
     place.write_text(whole + second[:left])
     again = Journal(place, 0)
-    assert list(again.noted()) == [JournalEntry(1, (seen(tmp_path / "a"),))]
-    again.note(JournalEntry(2))
-    assert [each.until for each in Journal(place, 0).noted()] == [1, 2]
+    assert list(again.entries()) == [JournalEntry(1, (seen(tmp_path / "a"),))]
+    again.append(JournalEntry(2))
+    assert [each.until for each in Journal(place, 0).entries()] == [1, 2]
 
 
 @pytest.mark.parametrize(("was", "becomes"), [("[1,", "[7,"), ("{", "["), ('"check"', '"chuck"')])
@@ -62,8 +62,8 @@ def test_a_line_that_was_changed_is_refused_by_name(
     place: Path, tmp_path: Path, was: str, becomes: str
 ) -> None:
     journal = Journal(place, 0)
-    journal.note(JournalEntry(1, (seen(tmp_path / "a"),)))
-    journal.note(JournalEntry(2))
+    journal.append(JournalEntry(1, (seen(tmp_path / "a"),)))
+    journal.append(JournalEntry(2))
     place.write_text(place.read_text().replace(was, becomes, 1))
     with pytest.raises(CheckpointError) as told:
         Journal(place, 0)
@@ -80,4 +80,4 @@ def test_a_place_that_cannot_be_written_is_an_error_of_the_checkpoint(place: Pat
     place.unlink()
     place.mkdir()
     with pytest.raises(CheckpointError, match="the checkpoint cannot be written"):
-        journal.note(JournalEntry(1))
+        journal.append(JournalEntry(1))

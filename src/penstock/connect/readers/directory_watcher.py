@@ -1,10 +1,10 @@
-"""Watch a folder: read the files that are there, then those that appear, for as long as the run goes on.
+"""Watch a folder: read the files that are there, then those that appear, until the run stops.
 
 Files are read whole and once, so they must appear whole: written under a name that begins with `.` or `_`, or
 elsewhere, and renamed. A file that changes after it was read stops the run, because its new rows would be
-missed. Every second without a new file a round without rows comes, so that a run that waits can stop. Files
-are read in the order in which they were seen; a run with a checkpoint notes that in a journal, and a run that
-goes on reads by the journal first.
+missed. Every second without a new file there is a batch without rows, so that a run that waits can stop.
+Files are read in the order in which they were seen; a run with a checkpoint records that in a journal, and a
+run that resumes reads by the journal first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import ClassVar, Self
 import pyarrow as pa
 
 from penstock.connect.protocol import Delivery, SourceBatch
-from penstock.connect.readers.file_journal import FileBatchPlanner, Journal, NoJournal
+from penstock.connect.readers.file_batches import FileBatchPlanner, Journal, NoJournal
 from penstock.connect.readers.files import (
     FileReader,
     InputFormat,
@@ -32,15 +32,15 @@ from penstock.frozen import dataclass
 
 POLL_S = 1.0
 EMPTY_BATCHES_PER_ENTRY = 60
-"""Batches without rows that are noted at once: a folder where nothing happens is noted once a minute."""
+"""Batches without rows that share a journal entry: a folder where nothing happens has one a minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class DirectoryWatcher:
     """A folder that is watched; `reader` knows how to read its files.
 
-    journal   what its batches are made of
-    position  how many batches have been read by earlier runs, and how many rows in them
+    journal   which files its batches are made of
+    position  the number of batches that earlier runs have read, and of the rows in them
     """
 
     reader: FileReader
@@ -48,59 +48,50 @@ class DirectoryWatcher:
     journal: Journal = field(default_factory=NoJournal)
     position: tuple[int, int] = (0, 0)
 
-    by_files: ClassVar[bool] = True
+    bounded: ClassVar[bool] = False
+    delivery: ClassVar[Delivery] = Delivery.EXACTLY_ONCE
+    batches_are_files: ClassVar[bool] = True
 
     @property
     def schema(self) -> pa.Schema:
-        """As declared, or as the first file has it."""
-        return self.reader.columns
-
-    @property
-    def bounded(self) -> bool:
-        """There may always be another file."""
-        return False
-
-    @property
-    def delivery(self) -> Delivery:
-        """Files can be read again, and a journal knows in which order."""
-        return Delivery.EXACTLY_ONCE
+        """The declared schema, or that of the first file."""
+        return self.reader.schema
 
     @property
     def keeps_raw(self) -> bool:
         """True for text formats."""
         return self.reader.keeps_raw
 
-    def going_on(self, journal: Journal, position: tuple[int, int]) -> Self:
-        """The same behind what has been read, with a journal of it."""
+    def resume(self, journal: Journal, position: tuple[int, int]) -> Self:
+        """Returns a reader that begins after the position and records its files in a journal."""
         return replace(self, journal=journal, position=position)
 
     def batches(self) -> Iterator[SourceBatch]:
-        """All files: those noted and not done, those there by time and name, others as they appear."""
+        """Reads the files of the journal, those that are there, by time and name, then new ones."""
         start = self.position[1]
-        for files in self._plan():
-            batch = self.reader.together(files, start)
+        for files in self._plan_batches():
+            batch = self.reader.read_batch(files, start)
             start += batch.num_rows + len(batch.bad)
             yield batch
 
-    def _plan(self) -> Iterator[list[Path]]:
-        """The files of each batch; none for one without rows."""
-        planned = FileBatchPlanner(self.journal, self.position[0], self.reader.files)
-        yield from planned.again()
+    def _plan_batches(self) -> Iterator[list[Path]]:
+        planner = FileBatchPlanner(self.journal, self.position[0], self.reader.files)
+        yield from planner.replay()
         while True:
-            before = planned.number
-            yield from planned.new(lambda: list_files(self.folder))
-            if planned.number == before:
-                planned.nothing(EMPTY_BATCHES_PER_ENTRY)
+            before = planner.number
+            yield from planner.plan_new(lambda: list_files(self.folder))
+            if planner.number == before:
+                planner.plan_empty(EMPTY_BATCHES_PER_ENTRY)
                 time.sleep(POLL_S)
                 yield []
 
     def describe(self) -> str:
-        """Such as `csv events/ (watched)`."""
+        """Returns such as `csv events/ (watched)`."""
         return f"{self.reader.format.name} {format_paths(self.reader.paths)} (watched)"
 
-    def reads_in(self, folder: Path) -> bool:
-        """Whether files of the folder are meant."""
-        return self.reader.reads_in(folder)
+    def reads_from(self, folder: Path) -> bool:
+        """Returns whether it reads files of the folder."""
+        return self.reader.reads_from(folder)
 
 
 def build_reader(
@@ -112,7 +103,7 @@ def build_reader(
     *,
     follow: bool,
 ) -> FileReader | DirectoryWatcher:
-    """A reader of the files that are there, or with `follow` also of those that will be."""
+    """Returns a reader of the files that are there, or with `follow` also of those that will appear."""
     if not follow:
         return build_file_reader(file_format, paths, schema, batch, files)
     if not isinstance(paths, str | Path) or not Path(paths).is_dir():

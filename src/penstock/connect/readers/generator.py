@@ -1,7 +1,7 @@
-"""Read what a generator function yields: rows, whole batches, and its own watermarks.
+"""The reader of what a generator function yields: rows, whole batches, and its own watermarks.
 
-Rows are gathered into batches; a list of rows or a RecordBatch is a batch of its own. A `Watermark` ends the
-batch of the rows gathered so far and goes with it, so it holds for what comes after.
+Rows are collected into batches; a list of rows or a RecordBatch is a batch of its own. A `Watermark` ends the
+batch of the rows collected so far and goes with it, so it holds for what comes after.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.connect.batches import RowRange, cast_batch, check_size, to_source_batch
+from penstock.connect.batching import RowRange, check_size, to_source_batch
+from penstock.connect.conversion import cast_batch
 from penstock.connect.protocol import SourceBatch
-from penstock.connect.readers.iterable import DEFAULT_BATCH, IterableReader, build_batch, iterate
+from penstock.connect.readers.iterable import DEFAULT_BATCH, IterableReader
 from penstock.errors import ConnectorError, SchemaError
 from penstock.expr.schema import parse_schema
 from penstock.expr.types import from_python
@@ -50,60 +51,59 @@ class Watermark:
 
 
 class GeneratorReader(IterableReader):
-    """The batches that a generator function makes."""
+    """The batches that a generator function yields."""
 
     def rows_or_batches(self) -> Iterator[Any]:
-        """Call the function and cut what it yields."""
-        start, look = 0, self._few.look
-        for given, watermark in self._groups():
-            alone = watermark is None and type(given) is list and len(given) == 1
-            row = look(given[0]) if alone else None
-            if row:
+        """Calls the function and cuts what it yields; a batch of one good row is a dict of plain values."""
+        start = 0
+        for rows, watermark in self._collect():
+            is_row = watermark is None and type(rows) is list and len(rows) == 1
+            plain = self._converter.convert(rows[0]) if is_row else None
+            if plain:
                 start += 1
-                yield row
+                yield plain
                 continue
-            batch = self._cut(given, start)
+            batch = self._cut(rows, start)
             start += batch.num_rows + len(batch.bad)
-            yield batch if watermark is None else batch.promising(watermark.value)
+            yield batch if watermark is None else batch.with_watermark(watermark.value)
 
-    def _groups(self) -> Iterator[tuple[Any, Watermark | None]]:
-        """What makes one batch, with the promise that ends it if one does."""
-        held: list[object] = []
-        for given in iterate(self):
-            if isinstance(given, Watermark):
-                yield held, given
-                held = []
-            elif isinstance(given, pa.RecordBatch) or _is_list(given):
-                if held:
-                    yield held, None
-                    held = []
-                yield given, None
+    def _collect(self) -> Iterator[tuple[Any, Watermark | None]]:
+        """Yields the rows of each batch, with the watermark that ends it if one does."""
+        pending: list[object] = []
+        for item in self._iterate():
+            if isinstance(item, Watermark):
+                yield pending, item
+                pending = []
+            elif isinstance(item, pa.RecordBatch) or _is_list(item):
+                if pending:
+                    yield pending, None
+                    pending = []
+                yield item, None
             else:
-                held.append(given)
-                if len(held) == self._batch:
-                    yield held, None
-                    held = []
-        if held:
-            yield held, None
+                pending.append(item)
+                if len(pending) == self._batch:
+                    yield pending, None
+                    pending = []
+        if pending:
+            yield pending, None
 
     def describe(self) -> str:
-        """Such as `generator sensor`."""
-        return super().describe().replace("iterable", "generator", 1)
+        """Returns such as `generator sensor`."""
+        return f"generator {self._source_name()}"
 
-    def _cut(self, given: object, start: int) -> SourceBatch:
-        if isinstance(given, pa.RecordBatch):
-            return to_source_batch([RowRange.whole(self._fitted(given), start)], self._schema)
-        rows = list(given) if isinstance(given, Iterable) else []
-        return build_batch(rows, self._few, self._schema, start)
+    def _cut(self, rows: object, start: int) -> SourceBatch:
+        if isinstance(rows, pa.RecordBatch):
+            return to_source_batch([RowRange.of_good(self._cast(rows), start)], self.schema)
+        return self._build_batch(list(rows) if isinstance(rows, Iterable) else [], start)
 
-    def _fitted(self, given: pa.RecordBatch) -> pa.RecordBatch:
+    def _cast(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         try:
-            return cast_batch(given, self._schema)
+            return cast_batch(rows, self.schema)
         except SchemaError as problem:
             raise ConnectorError(
                 f"{self.describe()} yielded a RecordBatch that does not fit: {problem.fact}",
                 detail=problem.detail,
-                hint=f"yield the columns {', '.join(self._schema.names)}",
+                hint=f"yield the columns {', '.join(self.schema.names)}",
             ) from problem
 
 
@@ -128,5 +128,5 @@ def generator(
     )
 
 
-def _is_list(given: object) -> bool:
-    return isinstance(given, list) or (isinstance(given, tuple) and not hasattr(given, "_fields"))
+def _is_list(value: object) -> bool:
+    return isinstance(value, list) or (isinstance(value, tuple) and not hasattr(value, "_fields"))

@@ -1,7 +1,7 @@
-"""Read rows lazily from a Python iterable, or from a callable that makes one.
+"""The reader of rows from a Python iterable, or from a function that returns one.
 
-Only a callable, or something that can be iterated again, can be read by a second run: a one-shot iterator is
-used up. Nothing here survives a crash by itself, so delivery is at most once.
+Only a function, or an object that can be iterated again, can be read by a second run: a one-shot iterator is
+used up. Rows taken from an iterator cannot be asked for again, so delivery is at most once.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from penstock.caller import find_definition, name_of
-from penstock.connect.batches import RowRange, check_size, convert_rows, to_source_batch
+from penstock.connect.batching import RowRange, check_size, to_source_batch
+from penstock.connect.conversion import convert_rows
 from penstock.connect.protocol import BadRow, Delivery, SourceBatch
 from penstock.connect.row_batch import MAX_ROWS, RowBatch, RowConverter
 from penstock.errors import ConnectorError, PenstockError
@@ -23,114 +23,89 @@ from penstock.expr.schema import parse_schema
 DEFAULT_BATCH = 1_000
 """Rows per batch of a lazy source: results wait for the end of a batch, so not too many."""
 
+Source = Iterable[object] | Callable[[], Iterable[object]]
+
 
 class IterableReader:
-    """Rows pulled from an iterable; rows that do not fit the schema are bad rows of their batch."""
+    """Rows pulled from an iterable; rows that do not fit the schema are bad rows, kept as their repr."""
 
-    def __init__(
-        self,
-        source: Iterable[object] | Callable[[], Iterable[object]],
-        schema: pa.Schema,
-        batch: int,
-        bounded: bool,
-    ) -> None:
-        self._source, self._schema, self._batch, self._bounded = source, schema, batch, bounded
-        self._used_up, self._few = False, RowConverter(schema)
+    delivery = Delivery.AT_MOST_ONCE
+    keeps_raw = True
 
-    @property
-    def schema(self) -> pa.Schema:
-        """As declared."""
-        return self._schema
-
-    @property
-    def bounded(self) -> bool:
-        """As declared."""
-        return self._bounded
-
-    @property
-    def delivery(self) -> Delivery:
-        """Rows taken from an iterator cannot be asked for again."""
-        return Delivery.AT_MOST_ONCE
-
-    @property
-    def keeps_raw(self) -> bool:
-        """A row that does not fit is kept as its repr."""
-        return True
+    def __init__(self, source: Source, schema: pa.Schema, batch: int, bounded: bool) -> None:
+        self._source, self.schema, self._batch, self.bounded = source, schema, batch, bounded
+        self._used_up, self._converter = False, RowConverter(schema)
 
     def batches(self) -> Iterator[SourceBatch]:
-        """Rows from the beginning, as they come."""
+        """Yields rows from the beginning, as they come."""
         start = 0
-        for each in self.rows_or_batches():
-            batch = RowBatch((each,), self._schema, start) if type(each) is dict else each
+        for item in self.rows_or_batches():
+            batch = RowBatch((item,), self.schema, start) if type(item) is dict else item
             start += batch.num_rows + len(batch.bad)
             yield batch
 
     def rows_or_batches(self) -> Iterator[Any]:
-        """The same batches; one that is a single plain row, with which nothing is wrong, is that dict."""
-        return self._singly() if self._batch == 1 else self._several()
-
-    def _several(self) -> Iterator[SourceBatch]:
-        start = 0
-        for taken in self._taken():
-            yield build_batch(taken, self._few, self._schema, start)
-            start += len(taken)
-
-    def _taken(self) -> Iterator[list[object]]:
-        """The rows of each batch; as `fresh`, without a generator more for every row."""
-        n_given, taken = 0, list[object]()
-        try:
-            given = iter(self.take())
-            while True:
-                taken = []
-                taken.extend(islice(given, self._batch))  # what came before a failure is there then
-                if not taken:
-                    return
-                yield taken
-                n_given += len(taken)
-        except PenstockError:
-            raise
-        except Exception as problem:
-            raise source_error(self, problem, n_given + len(taken)) from problem
-
-    def _singly(self) -> Iterator[Any]:
-        """Row after row, in the same way."""
-        n_given, look = 0, self._few.look
-        try:
-            for row in self.take():
-                yield look(row) or to_source_batch(
-                    [convert_range([row], self._schema, n_given)], self._schema
-                )
-                n_given += 1
-        except PenstockError:
-            raise
-        except Exception as problem:
-            raise source_error(self, problem, n_given) from problem
+        """Yields the same batches; where a batch is one row, and a good one, a dict of plain values."""
+        if self._batch == 1:
+            convert = self._converter.convert
+            for n, row in enumerate(self._iterate()):
+                yield convert(row) or self._build_batch([row], n)
+            return
+        start, iterator = 0, self._iterate()
+        while rows := list(islice(iterator, self._batch)):
+            yield self._build_batch(rows, start)
+            start += len(rows)
 
     def describe(self) -> str:
-        """Such as `iterable read_sensor`."""
-        return f"iterable {source_name(self._source)}"
+        """Returns such as `iterable read_sensor`."""
+        return f"iterable {self._source_name()}"
 
-    def take(self) -> Iterable[object]:
-        """The rows of a new run; a one-shot iterator gives them once."""
+    def _iterate(self) -> Iterator[object]:
+        """Yields the rows of a new run; an error of the user's code names it, and the rows before it."""
+        n_rows = 0
+        try:
+            for row in self._open():
+                yield row
+                n_rows += 1
+        except PenstockError:
+            raise
+        except Exception as problem:
+            raise ConnectorError(
+                f"{self.describe()} raised {type(problem).__name__} after {n_rows} rows: {problem}",
+                where=find_definition(self._source) if callable(self._source) else None,
+                hint="mend the function, or catch the exception in it",
+            ) from problem
+
+    def _open(self) -> Iterable[object]:
         if callable(self._source):
             return self._source()
         if isinstance(self._source, Iterator):
             if self._used_up:
                 raise ConnectorError(
-                    f"{source_name(self._source)} was used up by an earlier run",
+                    f"{self._source_name()} was used up by an earlier run",
                     detail="an iterator gives its rows once",
                     hint="give a function that makes a new one: ps.read.iterable(lambda: …, schema=…)",
                 )
             self._used_up = True
         return self._source
 
+    def _build_batch(self, rows: list[object], start: int) -> SourceBatch:
+        """Returns a batch of plain rows where there are few and all are good, else of columns."""
+        plain = self._converter.batch(rows, start) if len(rows) <= MAX_ROWS else None
+        if plain is not None:
+            return plain
+        converted = convert_rows(rows, self.schema)
+        bad = [
+            BadRow(f"{rows[at]!r:.1000}", reason, f"row {start + at}") for at, reason in converted.failures
+        ]
+        return to_source_batch([RowRange.of_converted(converted, bad, start)], self.schema)
+
+    def _source_name(self) -> str:
+        return name_of(self._source) if callable(self._source) else type(self._source).__name__
+
 
 def iterable(
-    source: Iterable[object] | Callable[[], Iterable[object]],
-    *,
-    schema: object,
-    batch: int | None = None,
-    bounded: bool = True,
+    source: Source, *, schema: object, batch: int | None = None, bounded: bool = True
 ) -> IterableReader:
     """Read rows lazily, `batch` at a time (default 1,000).
 
@@ -143,47 +118,3 @@ def iterable(
             hint="give an iterable of rows, or a function that returns one",
         )
     return IterableReader(source, parse_schema(schema), check_size("batch", batch) or DEFAULT_BATCH, bounded)
-
-
-def iterate(reader: IterableReader) -> Iterator[object]:
-    """The rows of a new run; what goes wrong in the user's code names it, and how far it came."""
-    n_given = 0
-    try:
-        for each in reader.take():
-            yield each
-            n_given += 1
-    except PenstockError:
-        raise
-    except Exception as problem:
-        raise source_error(reader, problem, n_given) from problem
-
-
-def source_error(reader: IterableReader, problem: Exception, n_given: int) -> ConnectorError:
-    """The user's code raised something, after so many rows."""
-    return ConnectorError(
-        f"{reader.describe()} raised {type(problem).__name__} after {n_given} rows: {problem}",
-        where=find_definition(reader._source) if callable(reader._source) else None,
-        hint="mend the function, or catch the exception in it",
-    )
-
-
-def build_batch(given: list[object], few: RowConverter, schema: pa.Schema, start: int) -> SourceBatch:
-    """A batch of rows: few of them as they are, if nothing is wrong with them, many as columns."""
-    plain = few.batch(given, start) if len(given) <= MAX_ROWS else None
-    return to_source_batch([convert_range(given, schema, start)], schema) if plain is None else plain
-
-
-def convert_range(given: list[object], schema: pa.Schema, start: int) -> RowRange:
-    """Rows as they were given, from row number `start` on; those that do not fit are bad."""
-    gathered = convert_rows(given, schema)
-    bad = tuple(
-        (start + at, BadRow(f"{given[at]!r:.1000}", reason, f"row {start + at}"))
-        for at, reason in gathered.failures
-    )
-    numbers = np.array(gathered.positions, np.int64) + start
-    return RowRange(gathered.rows, numbers, bad, start, start + len(given))
-
-
-def source_name(source: object) -> str:
-    """The source by name, or by type."""
-    return name_of(source) if callable(source) else type(source).__name__

@@ -1,9 +1,9 @@
-"""Read files with one JSON object per line.
+"""The reader of files with one JSON object per line.
 
 Times and dates are ISO 8601 strings, binary is base64, decimals are strings or numbers, and floats may also
 be NaN and Infinity, bare or as strings: all that `penstock.write.jsonl` writes. A missing field is null. A
-field outside a declared schema is ignored; outside a schema taken from the first file, it makes a bad row,
-because nobody said that it may be left out.
+field outside a declared schema is ignored; outside a schema taken from the first file it makes a bad row,
+because leaving it out was not asked for.
 
 Lines are parsed by Python's json: pyarrow.json ends the whole process on a line that is just `null`.
 """
@@ -16,17 +16,18 @@ from base64 import b64decode
 from collections.abc import Callable, Iterator
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
+from typing import ClassVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.connect.batches import ConvertedRows, RowRange, columns_if_exact, convert_each, plain_value
-from penstock.connect.infer import infer_schema, parse_date, parse_time
+from penstock.connect.batching import RowRange
+from penstock.connect.conversion import ConvertedRows, columns_if_exact, convert_each, plain_value
+from penstock.connect.infer import infer_schema
 from penstock.connect.protocol import BadRow
 from penstock.connect.readers.directory_watcher import DirectoryWatcher, build_reader
 from penstock.connect.readers.files import FileReader, Paths
-from penstock.connect.readers.text import Chunk, read_chunks, show_bytes
+from penstock.connect.readers.text import Chunk, parse_date, parse_time, read_chunks, show_bytes
 from penstock.errors import ConnectorError, RowFailure, SchemaError, nearest_first
 from penstock.frozen import dataclass
 
@@ -37,11 +38,11 @@ _SPECIAL = ("NaN", "Infinity", "-Infinity")
 class JsonlFormat:
     """JSON lines."""
 
-    name: str = "jsonl"
-    keeps_raw: bool = True
+    name: ClassVar[str] = "jsonl"
+    keeps_raw: ClassVar[bool] = True
 
-    def schema_of(self, file: Path) -> pa.Schema | None:
-        """From all values of the file's first 8 MiB; None without a single row."""
+    def read_schema(self, file: Path) -> pa.Schema | None:
+        """Returns the schema of all values in the file's first 8 MiB; None without a row."""
         first = next(read_chunks(file), None)
         if first is None:
             return None
@@ -58,17 +59,17 @@ class JsonlFormat:
                 f'"{file}": {problem.fact}', detail=problem.detail, hint=problem.hint
             ) from problem
 
-    def misfit(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
-        """Fields are judged row by row."""
+    def find_mismatch(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
+        """Returns None: fields are checked row by row."""
         return None
 
-    def pieces(self, file: Path, schema: pa.Schema, declared: bool) -> Iterator[RowRange]:
-        """One row per line; blank lines are none."""
+    def read(self, file: Path, schema: pa.Schema, declared: bool) -> Iterator[RowRange]:
+        """Yields one row per line that is not blank."""
         start = 0
         for chunk in read_chunks(file):
-            piece = parse_rows(chunk, str(file), start, schema, declared)
-            yield piece
-            start = piece.end
+            rows = parse_rows(chunk, str(file), start, schema, declared)
+            yield rows
+            start = rows.end
 
 
 def jsonl(
@@ -90,19 +91,18 @@ def jsonl(
 
 
 def parse_rows(chunk: Chunk, place: str, start: int, schema: pa.Schema, declared: bool) -> RowRange:
-    """The rows of whole lines, from row number `start` on; `place` is where the lines are from."""
+    """Returns the rows of whole lines, from row number `start` on; `place` is where the lines are from."""
     lines = list(_nonblank_lines(chunk))
-    gathered = _convert_lines([raw for _, raw in lines], schema, declared)
-    bad = tuple(
-        (start + at, BadRow(show_bytes(lines[at][1]), reason, f"{place}:{lines[at][0]}"))
-        for at, reason in gathered.failures
-    )
-    numbers = np.array(gathered.positions, np.int64) + start
-    return RowRange(gathered.rows, numbers, bad, start, start + len(lines))
+    converted = _convert_lines([raw for _, raw in lines], schema, declared)
+    bad = [
+        BadRow(show_bytes(lines[at][1]), reason, f"{place}:{lines[at][0]}")
+        for at, reason in converted.failures
+    ]
+    return RowRange.of_converted(converted, bad, start)
 
 
 def _nonblank_lines(chunk: Chunk) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not blank, with their numbers."""
+    """Yields the lines that are not blank, with their numbers."""
     for number, raw in enumerate(chunk.text.split(b"\n"), start=chunk.line):
         if raw.strip():
             yield number, raw
@@ -121,21 +121,19 @@ def _parse_object(raw: bytes, exact: bool = False) -> dict[str, object]:
 
 
 def _convert_lines(raw: list[bytes], schema: pa.Schema, declared: bool) -> ConvertedRows:
-    """The rows of some lines: all at once if they are plain, else one by one."""
+    """Converts all lines at once if their values have their columns' very types, else one by one."""
     exact = any(_holds_decimal(field.type) for field in schema)
     try:
         objects = [_parse_object(line, exact) for line in raw]
         if declared or set().union(*objects) <= set(schema.names):
-            quick = columns_if_exact(objects, schema)
-            if quick is not None:
-                return ConvertedRows(quick, list(range(len(raw))), [])
+            columns = columns_if_exact(objects, schema)
+            if columns is not None:
+                return ConvertedRows(columns, list(range(len(raw))), [])
     except RowFailure:
-        pass  # some line is to blame: find it
-
-    def plain(line: bytes, schema: pa.Schema) -> list[object]:
-        return _plain_values(_parse_object(line, exact), schema, declared)
-
-    return convert_each(raw, schema, plain)
+        pass  # some line is bad: find it
+    return convert_each(
+        raw, schema, lambda line, schema: _plain_values(_parse_object(line, exact), schema, declared)
+    )
 
 
 def _plain_values(fields: dict[str, object], schema: pa.Schema, declared: bool) -> list[object]:
@@ -156,7 +154,7 @@ def _plain_value(value: object, field: pa.Field) -> object:
 
 
 def _decode(value: object, type: pa.DataType) -> object:
-    """A JSON value as the Python value that the type takes; what fits no rule is left as it is."""
+    """Returns a JSON value as the Python value that the type takes; one without a rule stays unchanged."""
     if isinstance(value, str):
         for test, decode in _FROM_TEXT:
             if test(type):
@@ -166,7 +164,7 @@ def _decode(value: object, type: pa.DataType) -> object:
     if isinstance(value, int | float) and not isinstance(value, bool) and kind.is_decimal(type):
         return _decimal(str(value))
     if kind.is_list(type) and isinstance(value, list):
-        return [_decode(each, type.value_type) for each in value]
+        return [_decode(item, type.value_type) for item in value]
     if kind.is_struct(type) and isinstance(value, dict):
         return {field.name: _decode(value.get(field.name), field.type) for field in type}
     return value

@@ -1,13 +1,15 @@
-"""Read parquet files. A damaged file stops the run: its rows cannot be told apart."""
+"""The reader of parquet files. A damaged file stops the run: its rows cannot be told apart."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 
-from penstock.connect.batches import RowRange, cast_batch, schema_difference
+from penstock.connect.batching import RowRange
+from penstock.connect.conversion import cast_batch, schema_difference
 from penstock.connect.readers.directory_watcher import DirectoryWatcher, build_reader
 from penstock.connect.readers.files import FileReader, Paths, read_error
 from penstock.errors import ConnectorError, SchemaError
@@ -21,35 +23,36 @@ _ROWS_AT_A_TIME = 131_072
 class ParquetFormat:
     """The parquet format."""
 
-    name: str = "parquet"
-    keeps_raw: bool = False
+    name: ClassVar[str] = "parquet"
+    keeps_raw: ClassVar[bool] = False
 
-    def schema_of(self, file: Path) -> pa.Schema | None:
-        """As the footer says, in canonical types."""
+    def read_schema(self, file: Path) -> pa.Schema | None:
+        """Returns the footer's schema in canonical types."""
         try:
             return canonical_schema(_read_footer(file))
         except SchemaError as problem:
             raise _name_file(file, problem) from problem
 
-    def misfit(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
-        """Declared columns must exist and are cast while reading; else files must have equal columns."""
+    def find_mismatch(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
+        """Compares columns: declared ones must exist and are cast while reading, others must be equal."""
         if declared:
-            missing = [name for name in schema.names if name not in (names := _read_footer(file).names)]
+            names = _read_footer(file).names
+            missing = [name for name in schema.names if name not in names]
             return f'it has no column "{missing[0]}"; its columns are {", ".join(names)}' if missing else None
-        own = self.schema_of(file)
+        own = self.read_schema(file)
         assert own is not None, "a parquet file always has a schema"
         extra = [name for name in own.names if name not in schema.names]
         return schema_difference(own, schema) or (f'it has one more column, "{extra[0]}"' if extra else None)
 
-    def pieces(self, file: Path, schema: pa.Schema, declared: bool) -> Iterator[RowRange]:
-        """Only the columns of the schema are read from disk."""
+    def read(self, file: Path, schema: pa.Schema, declared: bool) -> Iterator[RowRange]:
+        """Reads only the columns of the schema from disk."""
         import pyarrow.parquet as pq
 
         start = 0
         try:
             with pq.ParquetFile(file) as opened:
                 for batch in opened.iter_batches(_ROWS_AT_A_TIME, columns=schema.names):
-                    yield RowRange.whole(cast_batch(batch, schema), start)
+                    yield RowRange.of_good(cast_batch(batch, schema), start)
                     start += batch.num_rows
         except SchemaError as problem:
             raise _name_file(file, problem) from problem

@@ -1,4 +1,4 @@
-"""Read columns that are already in memory: Arrow, pandas and Polars tables, and lists of rows made into one.
+"""Readers of data in memory: Arrow, pandas and Polars tables, lists of rows, and batches cut by hand.
 
 pandas and Polars are recognised by what they offer, not imported. In pandas, NaN means missing and becomes
 null; an index is read only if it has a name.
@@ -7,18 +7,12 @@ null; an index is read only if it has a name.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from penstock.connect.batches import (
-    RowRange,
-    cast_batch,
-    check_size,
-    concat_batches,
-    convert_rows,
-    to_source_batch,
-)
+from penstock.connect.batching import RowRange, check_size, to_source_batch
+from penstock.connect.conversion import cast_batch, concat_batches, convert_rows
 from penstock.connect.infer import infer_schema
 from penstock.connect.protocol import Delivery, SourceBatch
 from penstock.connect.row_batch import MAX_ROWS
@@ -32,46 +26,35 @@ from penstock.frozen import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TableReader:
-    """Rows held in memory; `batch` rows at a time, or all at once."""
+    """Rows held in memory; `batch` rows at a time, or all at once. A restarted program holds the same."""
 
     rows: pa.RecordBatch
     batch: int | None
     origin: str
+
+    bounded: ClassVar[bool] = True
+    delivery: ClassVar[Delivery] = Delivery.EXACTLY_ONCE
+    keeps_raw: ClassVar[bool] = False
 
     @property
     def schema(self) -> pa.Schema:
         """The table's columns."""
         return self.rows.schema
 
-    @property
-    def bounded(self) -> bool:
-        """A table ends."""
-        return True
-
-    @property
-    def delivery(self) -> Delivery:
-        """The program that is restarted holds the same table."""
-        return Delivery.EXACTLY_ONCE
-
-    @property
-    def keeps_raw(self) -> bool:
-        """Every row was read when the reader was made."""
-        return False
-
     def batches(self) -> Iterator[SourceBatch]:
-        """The table from its first row."""
+        """Yields the table from its first row."""
         if self.batch is None:
-            return iter([to_source_batch([RowRange.whole(self.rows, 0)], self.schema)])
-        starts = range(0, self.rows.num_rows, self.batch)
-        pieces = (RowRange.whole(self.rows.slice(start, self.batch), start) for start in starts)
-        return (to_source_batch([piece], self.schema) for piece in pieces)
+            yield to_source_batch([RowRange.of_good(self.rows, 0)], self.schema)
+            return
+        for start in range(0, self.rows.num_rows, self.batch):
+            yield to_source_batch([RowRange.of_good(self.rows.slice(start, self.batch), start)], self.schema)
 
     def rows_or_batches(self) -> Iterator[Any]:
-        """The same batches; a single row of types that are told at a glance is a dict of plain values."""
-        singly = self.batch == 1 and all(has_exact_check(field.type) for field in self.schema)
-        return self._singly() if singly else self.batches()
+        """Yields the same batches; where a batch is one row of simple types, a dict of plain values."""
+        by_row = self.batch == 1 and all(has_exact_check(field.type) for field in self.schema)
+        return self._plain_rows() if by_row else self.batches()
 
-    def _singly(self) -> Iterator[dict[str, object]]:
+    def _plain_rows(self) -> Iterator[dict[str, object]]:
         names = self.schema.names
         for start in range(0, self.rows.num_rows, MAX_ROWS):
             columns = [to_plain(column) for column in self.rows.slice(start, MAX_ROWS).columns]
@@ -79,8 +62,32 @@ class TableReader:
                 yield dict(zip(names, values, strict=True))
 
     def describe(self) -> str:
-        """Such as `table (300 rows)`."""
+        """Returns such as `table (300 rows)`."""
         return f"{self.origin} ({self.rows.num_rows} rows)"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchesReader:
+    """Batches cut by hand. A restarted program holds the same."""
+
+    schema: pa.Schema
+    record_batches: tuple[pa.RecordBatch, ...]
+
+    bounded: ClassVar[bool] = True
+    delivery: ClassVar[Delivery] = Delivery.EXACTLY_ONCE
+    keeps_raw: ClassVar[bool] = False
+
+    def batches(self) -> Iterator[SourceBatch]:
+        """Yields one batch per list, empty ones too."""
+        start = 0
+        for rows in self.record_batches:
+            yield to_source_batch([RowRange.of_good(rows, start)], self.schema)
+            start += rows.num_rows
+
+    def describe(self) -> str:
+        """Returns such as `batches (2 batches, 5 rows)`."""
+        n_rows = sum(rows.num_rows for rows in self.record_batches)
+        return f"batches ({len(self.record_batches)} batches, {n_rows} rows)"
 
 
 def table(data: Any, *, schema: object = None, batch: int | None = None) -> TableReader:
@@ -92,6 +99,25 @@ def table(data: Any, *, schema: object = None, batch: int | None = None) -> Tabl
     wanted = canonical_schema(columns.schema) if schema is None else parse_schema(schema)
     rows = concat_batches([cast_batch(chunk, wanted) for chunk in columns.to_batches()], wanted)
     return TableReader(rows, check_size("batch", batch), "table")
+
+
+def rows(rows: Sequence[object], *, schema: object = None, batch: int | None = None) -> TableReader:
+    """Read a list of dicts, dataclass instances or NamedTuples, `batch` rows at a time (default: all).
+
+    Without `schema=` it is taken from all the rows. A missing key is null; an unknown one is an error.
+    """
+    row_list = _require_list(rows, "rows")
+    columns = infer_schema(row_list) if schema is None else parse_schema(schema)
+    return TableReader(_convert_all(row_list, columns, "row {}"), check_size("batch", batch), "rows")
+
+
+def batches(batches: Sequence[Sequence[object]], *, schema: object = None) -> BatchesReader:
+    """Read rows with the cuts made by hand: each inner list is one batch, and may be empty."""
+    lists = [_require_list(rows, f"batch {n}") for n, rows in enumerate(_require_list(batches, "batches"))]
+    all_rows = [row for row_list in lists for row in row_list]
+    columns = infer_schema(all_rows) if schema is None else parse_schema(schema)
+    converted = [_convert_all(rows, columns, f"row {{}} of batch {n}") for n, rows in enumerate(lists)]
+    return BatchesReader(columns, tuple(converted))
 
 
 def _to_arrow(data: Any) -> pa.Table:
@@ -120,84 +146,21 @@ def _to_arrow(data: Any) -> pa.Table:
     )
 
 
-# Read a list of rows given in the program, and the same with explicit cuts.
-
-
-@dataclass(frozen=True, slots=True)
-class BatchesReader:
-    """Batches cut by hand."""
-
-    columns: pa.Schema
-    cuts: tuple[pa.RecordBatch, ...]
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of every batch."""
-        return self.columns
-
-    @property
-    def bounded(self) -> bool:
-        """The batches end."""
-        return True
-
-    @property
-    def delivery(self) -> Delivery:
-        """The program that is restarted holds the same rows."""
-        return Delivery.EXACTLY_ONCE
-
-    @property
-    def keeps_raw(self) -> bool:
-        """Every row was read when the reader was made."""
-        return False
-
-    def batches(self) -> Iterator[SourceBatch]:
-        """One batch per list, empty ones too."""
-        start = 0
-        for rows in self.cuts:
-            yield to_source_batch([RowRange.whole(rows, start)], self.columns)
-            start += rows.num_rows
-
-    def describe(self) -> str:
-        """Such as `batches (2 batches, 5 rows)`."""
-        n_rows = sum(rows.num_rows for rows in self.cuts)
-        return f"batches ({len(self.cuts)} batches, {n_rows} rows)"
-
-
-def rows(given: Sequence[object], *, schema: object = None, batch: int | None = None) -> TableReader:
-    """Read a list of dicts, dataclass instances or NamedTuples, `batch` rows at a time (default: all).
-
-    Without `schema=` it is taken from all the rows. A missing key is null; an unknown one is an error.
-    """
-    listed = _require_list(given, "rows")
-    columns = infer_schema(listed) if schema is None else parse_schema(schema)
-    return TableReader(_convert_all(listed, columns, "row {}"), check_size("batch", batch), "rows")
-
-
-def batches(given: Sequence[Sequence[object]], *, schema: object = None) -> BatchesReader:
-    """Read rows with the cuts made by hand: each inner list is one batch, and may be empty."""
-    lists = [_require_list(each, f"batch {n}") for n, each in enumerate(_require_list(given, "batches"))]
-    columns = (
-        infer_schema([row for each in lists for row in each]) if schema is None else parse_schema(schema)
-    )
-    cuts = [_convert_all(each, columns, f"row {{}} of batch {n}") for n, each in enumerate(lists)]
-    return BatchesReader(columns, tuple(cuts))
-
-
-def _require_list(given: object, what: str) -> list[object]:
-    if isinstance(given, list | tuple) and not hasattr(given, "_fields"):
-        return list(given)
+def _require_list(value: object, name: str) -> list[object]:
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return list(value)
     raise SchemaError(
-        f"{what} must be a list, not {type(given).__name__} {given!r:.80}",
+        f"{name} must be a list, not {type(value).__name__} {value!r:.80}",
         hint="write a list, or use ps.read.iterable(…, schema=…) to read lazily",
     )
 
 
-def _convert_all(given: list[object], schema: pa.Schema, place: str) -> pa.RecordBatch:
-    gathered = convert_rows(given, schema)
-    for position, reason in gathered.failures:
+def _convert_all(row_list: list[object], schema: pa.Schema, place: str) -> pa.RecordBatch:
+    converted = convert_rows(row_list, schema)
+    for position, reason in converted.failures:
         raise SchemaError(
             f"{place.format(position)} does not fit its schema: {reason}",
-            detail=f"{given[position]!r:.200}",
+            detail=f"{row_list[position]!r:.200}",
             hint="mend the row, or say the types in schema=",
         )
-    return gathered.rows
+    return converted.rows

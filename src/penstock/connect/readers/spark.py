@@ -1,8 +1,11 @@
-"""Read a streaming DataFrame: a query of its own hands over every batch that Spark cuts.
+"""Readers of Spark DataFrames, batch and streaming. pyspark is not imported: a DataFrame brings it along.
 
-A batch is not done for Spark before whoever reads it says so: until then the query waits in it. So Spark's
-own checkpoint of the query never runs ahead of the reader's, and a batch that was not done comes again, the
-same.
+The Spark engine continues the plan of a batch DataFrame, without a detour through the driver; every other
+engine takes the rows over as Arrow. A DataFrame has no order: rows of one time are ordered by their columns.
+
+A streaming DataFrame is read by a query of its own, which hands over every batch that Spark cuts, and waits
+in it until the reader says that it is done. So Spark's own checkpoint of the query never runs ahead of the
+reader's, and a batch that was not done comes again unchanged.
 """
 
 from __future__ import annotations
@@ -11,18 +14,44 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from penstock.connect.batches import cast_batch, concat_batches
+from penstock.connect.conversion import cast_batch, concat_batches
 from penstock.connect.protocol import Delivery, SourceBatch
 from penstock.errors import ConnectorError, describe_cause
 from penstock.expr.types import canonical_schema
 from penstock.frozen import dataclass
 
 _POLL_S = 0.1
-"""Seconds between looks whether the query is still there."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkReader:
+    """The rows of a DataFrame, as one batch.
+
+    Delivery is as exact as the DataFrame's own sources, which must give the same rows again.
+    """
+
+    frame: Any
+    schema: pa.Schema
+
+    bounded: ClassVar[bool] = True
+    delivery: ClassVar[Delivery] = Delivery.EXACTLY_ONCE
+    keeps_raw: ClassVar[bool] = False
+
+    def batches(self) -> Iterator[SourceBatch]:
+        """Yields all rows as one batch, without numbers."""
+        try:
+            table = self.frame.toArrow()
+        except Exception as problem:
+            raise _stream_error("the DataFrame could not be computed", problem) from problem
+        yield _to_source_batch(table, self.schema)
+
+    def describe(self) -> str:
+        """Returns such as `Spark DataFrame (t, key, price)`."""
+        return f"Spark DataFrame ({', '.join(self.schema.names)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,160 +59,94 @@ class SparkStreamReader:
     """The rows of a streaming DataFrame, in the batches that Spark cuts."""
 
     frame: Any
-    columns: pa.Schema
+    schema: pa.Schema
     follow: bool
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The DataFrame's columns, in canonical types."""
-        return self.columns
+    delivery: ClassVar[Delivery] = Delivery.EXACTLY_ONCE
+    keeps_raw: ClassVar[bool] = False
 
     @property
     def bounded(self) -> bool:
-        """Whether it ends with what is there now."""
+        """True if it ends with what is there now."""
         return not self.follow
 
-    @property
-    def delivery(self) -> Delivery:
-        """As far as the sources of the DataFrame give the same rows again."""
-        return Delivery.EXACTLY_ONCE
-
-    @property
-    def keeps_raw(self) -> bool:
-        """Spark has parsed every row."""
-        return False
-
     def batches(self) -> Iterator[SourceBatch]:
-        """Batches as they come; one is done when the next is asked for."""
+        """Yields batches as they come; one is done when the next is asked for."""
         with (
             tempfile.TemporaryDirectory(prefix="penstock-stream-", ignore_cleanup_errors=True) as folder,
             closing(StreamBatches(self, folder)) as stream,
         ):
             for number, batch in enumerate(stream):
                 yield batch
-                stream.done(number + 1)
+                stream.acknowledge(number + 1)
 
     def describe(self) -> str:
-        """Such as `Spark stream (t, key, price)`."""
-        return f"Spark stream ({', '.join(self.columns.names)})"
+        """Returns such as `Spark stream (t, key, price)`."""
+        return f"Spark stream ({', '.join(self.schema.names)})"
 
 
 class StreamBatches:
-    """A query at work: its batches, from number `first` on. `folder` is Spark's checkpoint of it."""
+    """A running query: its batches, from number `first` on. `folder` is Spark's checkpoint of it."""
 
     def __init__(self, reader: SparkStreamReader, folder: str, first: int = 0) -> None:
         self._reader, self._changed = reader, threading.Condition()
-        self._done, self._closed = first, False
-        self._came: SourceBatch | Exception | None = None
-        writer = reader.frame.writeStream.foreachBatch(self._take).option("checkpointLocation", folder)
+        self._n_done, self._closed = first, False
+        self._next: SourceBatch | Exception | None = None
+        writer = reader.frame.writeStream.foreachBatch(self._hand_over).option("checkpointLocation", folder)
         try:
             self._query = (writer if reader.follow else writer.trigger(availableNow=True)).start()
         except Exception as problem:
             raise _stream_error("the stream could not be started", problem) from problem
 
     def __iter__(self) -> Iterator[SourceBatch]:
-        """Batches as they come."""
-        while (batch := self._awaited()) is not None:
+        """Yields batches as they come."""
+        while (batch := self._wait_for_batch()) is not None:
             yield batch
 
-    def done(self, n_batches: int) -> None:
-        """So many batches need not come again."""
+    def acknowledge(self, n_batches: int) -> None:
+        """Marks the first `n_batches` batches as done: they need not come again."""
         with self._changed:
-            self._done = max(self._done, n_batches)
+            self._n_done = max(self._n_done, n_batches)
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End the query; a batch that is not done fails in it, and comes again another time."""
+        """Ends the query; a batch that is not done fails in it, and comes again in a later query."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
         with suppress(Exception):  # a Spark that has been stopped has no query to stop
             self._query.stop()
 
-    def _take(self, frame: Any, number: int) -> None:
-        """Spark's batch: handed over, and waited for."""
-        if number < self._done:
+    def _hand_over(self, frame: Any, number: int) -> None:
+        """Hands Spark's batch to the reader and waits until it is done."""
+        if number < self._n_done:
             return
+        batch: SourceBatch | Exception
         try:
-            rows = [cast_batch(batch, self._reader.columns) for batch in frame.toArrow().to_batches()]
-            given: SourceBatch | Exception = SourceBatch(concat_batches(rows, self._reader.columns))
+            batch = _to_source_batch(frame.toArrow(), self._reader.schema)
         except Exception as problem:
-            given = _stream_error("a batch of the stream could not be computed", problem)
+            batch = _stream_error("a batch of the stream could not be computed", problem)
         with self._changed:
-            self._came = given
+            self._next = batch
             self._changed.notify_all()
-            while number >= self._done and not self._closed:
+            while number >= self._n_done and not self._closed:
                 self._changed.wait(_POLL_S)
-            if number >= self._done:
+            if number >= self._n_done:
                 raise RuntimeError("the run is over, and this batch is not done")
 
-    def _awaited(self) -> SourceBatch | None:
+    def _wait_for_batch(self) -> SourceBatch | None:
         with self._changed:
-            while self._came is None and not self._closed:
+            while self._next is None and not self._closed:
                 self._changed.wait(_POLL_S)
-                if self._came is None and not self._query.isActive:
+                if self._next is None and not self._query.isActive:
                     problem = self._query.exception()
                     if problem is not None:
                         raise _stream_error("the stream failed", problem)
                     return None
-            came, self._came = self._came, None
-        if isinstance(came, Exception):
-            raise came
-        return came
-
-
-def _stream_error(what: str, problem: Exception) -> ConnectorError:
-    return ConnectorError(what, detail=describe_cause(problem).partition("\n")[0])
-
-
-# Read a Spark DataFrame. pyspark is not imported: whoever has a DataFrame has it already.
-#
-# The Spark engine goes on where the plan of a DataFrame that ends does, without a hop through the driver;
-# every other engine takes the rows over as Arrow. A DataFrame has no order: rows of one time go by their
-# columns. Those of a stream come in the batches that Spark cuts (`spark_stream.py`).
-
-
-@dataclass(frozen=True, slots=True)
-class SparkReader:
-    """The rows of a DataFrame, as one batch."""
-
-    frame: Any
-    columns: pa.Schema
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The DataFrame's columns, in canonical types."""
-        return self.columns
-
-    @property
-    def bounded(self) -> bool:
-        """A batch DataFrame ends."""
-        return True
-
-    @property
-    def delivery(self) -> Delivery:
-        """As far as the DataFrame gives the same rows again."""
-        return Delivery.EXACTLY_ONCE
-
-    @property
-    def keeps_raw(self) -> bool:
-        """Spark has parsed every row."""
-        return False
-
-    def batches(self) -> Iterator[SourceBatch]:
-        """All rows, once; they have no numbers."""
-        try:
-            table = self.frame.toArrow()
-        except Exception as problem:
-            raise ConnectorError(
-                "the DataFrame could not be computed", detail=describe_cause(problem).partition("\n")[0]
-            ) from problem
-        rows = [cast_batch(batch, self.columns) for batch in table.to_batches()]
-        yield SourceBatch(concat_batches(rows, self.columns))
-
-    def describe(self) -> str:
-        """Such as `Spark DataFrame (t, key, price)`."""
-        return f"Spark DataFrame ({', '.join(self.columns.names)})"
+            batch, self._next = self._next, None
+        if isinstance(batch, Exception):
+            raise batch
+        return batch
 
 
 def spark(frame: Any, *, follow: bool = True) -> SparkReader | SparkStreamReader:
@@ -206,3 +169,12 @@ def spark(frame: Any, *, follow: bool = True) -> SparkReader | SparkStreamReader
         )
     empty = frame.sparkSession.createDataFrame([], frame.schema)
     return SparkStreamReader(frame, canonical_schema(empty.toArrow().schema), follow)
+
+
+def _to_source_batch(table: pa.Table, schema: pa.Schema) -> SourceBatch:
+    rows = [cast_batch(batch, schema) for batch in table.to_batches()]
+    return SourceBatch(concat_batches(rows, schema))
+
+
+def _stream_error(fact: str, problem: Exception) -> ConnectorError:
+    return ConnectorError(fact, detail=describe_cause(problem).partition("\n")[0])

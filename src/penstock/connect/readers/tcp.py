@@ -1,8 +1,9 @@
-"""Text as it arrives on a connection, in chunks of whole rows and in spells that do not wait long.
+"""The reader of TCP connections: JSON lines, or csv lines without a header.
 
-A spell begins with the first text after a pause and lasts as long as the reader is willing to wait for a
-batch to fill up. When nothing comes for a second the spell is empty, so that whoever reads gets a chance to
-do something else, to stop for example.
+Rows that were received are lost when a run fails, so delivery is at most once. A batch is cut when it has
+`batch` rows, or `wait` after its first one; where the cuts are depends on the sender's speed, and with them
+which rows are late. Every second without rows there is a batch without any, so that a run that waits can
+stop.
 """
 
 from __future__ import annotations
@@ -10,68 +11,91 @@ from __future__ import annotations
 import hmac
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import timedelta
-from typing import Protocol
+from functools import partial
 
 import pyarrow as pa
 
 from penstock.connect.address import Address, check_address, check_wait, system_message
-from penstock.connect.batches import RowRange, batch_by_rows, check_size, to_source_batch
+from penstock.connect.batching import RowRange, batch_by_rows, check_size, to_source_batch
 from penstock.connect.protocol import Delivery, SourceBatch
-from penstock.connect.readers import csv, jsonl
-from penstock.connect.readers.csv_parse import Layout, end_of_last_row
+from penstock.connect.readers import csv, csv_parser, jsonl
 from penstock.connect.readers.iterable import DEFAULT_BATCH
-from penstock.connect.readers.text import Chunk, RowEnd, end_of_last_line
+from penstock.connect.readers.text import Chunk, RowEnd
 from penstock.errors import ConnectorError, nearest_first
 from penstock.expr.schema import parse_schema
 from penstock.frozen import dataclass
 
+FORMATS = ("jsonl", "csv")
 POLL_S = 1.0
 TOKEN_S = 5.0
-LONGEST_ROW = 1 << 27
-_BLOCK = 1 << 18
+MAX_ROW_BYTES = 1 << 27
+_BLOCK_BYTES = 1 << 18
+_WAIT = timedelta(milliseconds=100)
+
+
+@dataclass(frozen=True, slots=True)
+class LineFormat:
+    """How rows are written in lines.
+
+    end_of_rows  where the last whole row of a text ends
+    parse        the rows of a chunk, given its place and the number of its first row
+    """
+
+    name: str
+    end_of_rows: RowEnd
+    parse: Callable[[Chunk, str, int], RowRange]
 
 
 class SocketLines:
-    """The text of one connection.
+    """The text of one connection, in chunks of whole rows.
 
-    over   whether the other side has said all that it had to say
-    place  where it comes from, for errors
+    ended  true once the other side has sent all that it had
+    place  the address, for errors
     """
 
-    def __init__(self, connection: socket.socket, row_end: RowEnd, place: str, begun: bytes = b"") -> None:
-        self._connection, self._row_end, self.place = connection, row_end, place
-        self._held = [begun] if begun else []
+    def __init__(
+        self, connection: socket.socket, end_of_rows: RowEnd, place: str, first_text: bytes = b""
+    ) -> None:
+        self._connection, self._end_of_rows, self.place = connection, end_of_rows, place
+        self._pending = [first_text] if first_text else []
         self._line = 1
-        self.over = False
+        self.ended = False
 
-    def spell(self, wait_s: float) -> Iterator[Chunk]:
-        """Chunks of whole rows, until `wait_s` seconds after the first text, or a second without any."""
-        until = None
-        for chunk in self._whole():  # what came with a token
-            until = time.monotonic() + wait_s
+    def read(self, wait_s: float) -> Iterator[Chunk]:
+        """Yields chunks until `wait_s` seconds after the first text, or a second without any text.
+
+        Text may come with the token, and is there before anything is received.
+        """
+        deadline = None
+        for chunk in self._take_whole_rows():
+            deadline = time.monotonic() + wait_s
             yield chunk
-        while (left := POLL_S if until is None else until - time.monotonic()) > 0:
-            block = self._received(left)
+        while (left := POLL_S if deadline is None else deadline - time.monotonic()) > 0:
+            block = self._receive(left)
             if block is None:
                 return
-            if until is None:
-                until = time.monotonic() + wait_s
-            self.over = not block
-            self._held.append(block)
-            if self.over or b"\n" in block:
-                yield from self._whole()
-            if self.over:
+            if deadline is None:
+                deadline = time.monotonic() + wait_s
+            self.ended = not block
+            self._pending.append(block)
+            if self.ended or b"\n" in block:
+                yield from self._take_whole_rows()
+            if self.ended:
                 return
-            self._require_end()
+            if sum(map(len, self._pending)) > MAX_ROW_BYTES:  # refused before it fills the memory
+                raise ConnectorError(
+                    f"line {self._line} from {self.place} is longer than {MAX_ROW_BYTES:,} bytes",
+                    hint="end every row with a line feed",
+                )
 
-    def _received(self, wait_s: float) -> bytes | None:
-        """The next text, empty at the end; None if there was none in time."""
+    def _receive(self, wait_s: float) -> bytes | None:
+        """Returns the next text, empty at the end; None if there was none in time."""
         self._connection.settimeout(wait_s)
         try:
-            return self._connection.recv(_BLOCK)
+            return self._connection.recv(_BLOCK_BYTES)
         except TimeoutError:
             return None
         except OSError as problem:
@@ -81,43 +105,35 @@ class SocketLines:
                 hint="see what became of the other side, and run again",
             ) from problem
 
-    def _whole(self) -> Iterator[Chunk]:
-        text = b"".join(self._held)
-        end = len(text) if self.over else self._row_end(text)
+    def _take_whole_rows(self) -> Iterator[Chunk]:
+        text = b"".join(self._pending)
+        end = len(text) if self.ended else self._end_of_rows(text)
         if end:
             yield Chunk(text[:end], self._line)
             self._line += text.count(b"\n", 0, end)
-        self._held = [text[end:]] if end < len(text) else []
-
-    def _require_end(self) -> None:
-        """Refuse a row that never ends before it has filled the memory."""
-        if sum(map(len, self._held)) > LONGEST_ROW:
-            raise ConnectorError(
-                f"line {self._line} from {self.place} is longer than {LONGEST_ROW:,} bytes",
-                hint="end every row with a line feed",
-            )
+        self._pending = [text[end:]] if end < len(text) else []
 
 
 def accept_sender(listener: socket.socket, address: Address) -> tuple[socket.socket, bytes] | None:
-    """The next connection that shows the token, and the text after it; None if none came for a second."""
+    """Returns the next connection that sends the token, and the text after it; None if none does in time."""
     listener.settimeout(POLL_S)
     try:
         connection, _ = listener.accept()
     except TimeoutError:
         return None
-    shown, _, begun = _read_token_line(connection).partition(b"\n")
-    assert address.token is not None, "whoever listens has a token"
-    if hmac.compare_digest(shown.removesuffix(b"\r"), address.token.encode()):
-        return connection, begun
+    token, _, first_text = _read_token_line(connection).partition(b"\n")
+    assert address.token is not None, "a reader that listens has a token"
+    if hmac.compare_digest(token.removesuffix(b"\r"), address.token.encode()):
+        return connection, first_text
     connection.close()
     return None
 
 
 def _read_token_line(connection: socket.socket) -> bytes:
-    """Text up to the first line feed, and whatever came with it; what is too long or too slow is cut off."""
+    """Returns text up to the first line feed, and what came with it; stops when it is too long or slow."""
     text = b""
-    until = time.monotonic() + TOKEN_S
-    while b"\n" not in text and len(text) < 4_096 and (left := until - time.monotonic()) > 0:
+    deadline = time.monotonic() + TOKEN_S
+    while b"\n" not in text and len(text) < 4_096 and (left := deadline - time.monotonic()) > 0:
         connection.settimeout(left)
         try:
             block = connection.recv(4_096)
@@ -129,135 +145,71 @@ def _read_token_line(connection: socket.socket) -> bytes:
     return text
 
 
-# Read rows from a TCP connection: JSON lines, or csv lines without a header.
-#
-# Rows that came are gone when a run fails, so delivery is at most once. A batch is cut when it has `batch`
-# rows, or a moment after its first one; where the cuts are depends on the sender's pace, and with them which
-# rows are late. A round without rows comes every second, so that a run that waits can stop.
-
-FORMATS = ("jsonl", "csv")
-_WAIT = timedelta(milliseconds=100)
-
-
-class _LineFormat(Protocol):
-    """A format of lines."""
-
-    def row_end(self, text: bytes) -> int:
-        """Where the last whole row of some text ends."""
-
-    def piece(self, chunk: Chunk, place: str, start: int) -> RowRange:
-        """The rows of a chunk."""
-
-
-@dataclass(frozen=True, slots=True)
-class _JsonLines:
-    schema: pa.Schema
-
-    def row_end(self, text: bytes) -> int:
-        return end_of_last_line(text)
-
-    def piece(self, chunk: Chunk, place: str, start: int) -> RowRange:
-        return jsonl.parse_rows(chunk, place, start, self.schema, declared=True)
-
-
-@dataclass(frozen=True, slots=True)
-class _CsvLines:
-    schema: pa.Schema
-    delimiter: str
-    nulls: tuple[str, ...]
-
-    def row_end(self, text: bytes) -> int:
-        return end_of_last_row(text, self.delimiter)
-
-    def piece(self, chunk: Chunk, place: str, start: int) -> RowRange:
-        layout = Layout(tuple(self.schema.names), self.delimiter, self.nulls)
-        return csv.parse_rows(chunk, place, start, layout, self.schema)
-
-
 class TcpReader:
-    """Rows from one connection out, or from those that come in one after the other."""
+    """Rows from one outgoing connection, or from incoming ones, one after the other."""
+
+    delivery = Delivery.AT_MOST_ONCE
+    keeps_raw = True
 
     def __init__(
         self,
         address: Address,
         schema: pa.Schema,
-        lines: _LineFormat,
+        line_format: LineFormat,
         *,
-        form: str,
         batch: int,
         wait_s: float,
         senders: int | None,
         listen: bool,
         bounded: bool,
     ) -> None:
-        self._address, self._schema, self._lines, self._form = address, schema, lines, form
+        self._address, self.schema, self._format = address, schema, line_format
         self._batch, self._wait_s, self._senders, self._listen = batch, wait_s, senders, listen
-        self._bounded = bounded
-
-    @property
-    def schema(self) -> pa.Schema:
-        """As declared."""
-        return self._schema
-
-    @property
-    def bounded(self) -> bool:
-        """As declared: only the other side knows."""
-        return self._bounded
-
-    @property
-    def delivery(self) -> Delivery:
-        """Rows that came cannot be asked for again."""
-        return Delivery.AT_MOST_ONCE
-
-    @property
-    def keeps_raw(self) -> bool:
-        """A line that is no row is kept as text."""
-        return True
+        self.bounded = bounded
 
     def batches(self) -> Iterator[SourceBatch]:
-        """Rows as they come, until the other side, or the last of them, is done."""
+        """Yields rows as they arrive, until the last sender has closed its connection."""
         start = 0
-        for arriving in self._connections():
-            while arriving is not None and not arriving.over:
+        for lines in self._connections():
+            while lines is not None and not lines.ended:
                 empty = True
-                for batch in batch_by_rows(self._pieces(arriving, start), self._schema, self._batch):
+                for batch in batch_by_rows(self._read(lines, start), self.schema, self._batch):
                     empty = False
                     start += batch.rows.num_rows + len(batch.bad)
                     yield batch
-                if empty and not arriving.over:
-                    yield to_source_batch([], self._schema)
-            if arriving is None:
-                yield to_source_batch([], self._schema)
+                if empty and not lines.ended:
+                    yield to_source_batch([], self.schema)
+            if lines is None:
+                yield to_source_batch([], self.schema)
 
     def describe(self) -> str:
-        """Such as `tcp 127.0.0.1:9000 (jsonl, listening)`."""
-        return f"tcp {self._address} ({self._form}{', listening' if self._listen else ''})"
+        """Returns such as `tcp 127.0.0.1:9000 (jsonl, listening)`."""
+        return f"tcp {self._address} ({self._format.name}{', listening' if self._listen else ''})"
 
-    def _pieces(self, arriving: SocketLines, start: int) -> Iterator[RowRange]:
-        for chunk in arriving.spell(self._wait_s):
-            piece = self._lines.piece(chunk, arriving.place, start)
-            yield piece
-            start = piece.end
+    def _read(self, lines: SocketLines, start: int) -> Iterator[RowRange]:
+        for chunk in lines.read(self._wait_s):
+            rows = self._format.parse(chunk, lines.place, start)
+            yield rows
+            start = rows.end
 
     def _connections(self) -> Iterator[SocketLines | None]:
-        """One connection after the other; None while there is none."""
+        """Yields each connection, and None for each second without one."""
         if not self._listen:
-            with closing(self._address.connect()) as connection:
-                yield SocketLines(connection, self._lines.row_end, str(self._address))
+            yield from self._lines_of(self._address.connect(), b"")
             return
-        n_done = 0
+        n_ended = 0
         with closing(self._address.listen()) as listener:
-            while self._senders is None or n_done < self._senders:
-                found = accept_sender(listener, self._address)
-                if found is None:
+            while self._senders is None or n_ended < self._senders:
+                sender = accept_sender(listener, self._address)
+                if sender is None:
                     yield None
                     continue
-                yield from self._one(*found)
-                n_done += 1
+                yield from self._lines_of(*sender)
+                n_ended += 1
 
-    def _one(self, connection: socket.socket, begun: bytes) -> Iterator[SocketLines]:
+    def _lines_of(self, connection: socket.socket, first_text: bytes) -> Iterator[SocketLines]:
         with closing(connection):
-            yield SocketLines(connection, self._lines.row_end, str(self._address), begun)
+            yield SocketLines(connection, self._format.end_of_rows, str(self._address), first_text)
 
 
 def tcp(
@@ -278,7 +230,7 @@ def tcp(
     """Read lines from a TCP connection: JSON objects, or csv in the order of the schema's columns.
 
     It connects to `host` and `port` and reads until the other side closes. With `listen=True` it waits for
-    others to connect, one after the other, and ends after so many `senders` (None: never); each must send
+    others to connect, one after the other, and ends after that many `senders` (None: never); each must send
     the `token` as its first line, or is turned away. A batch has `batch` rows (default 1,000), or what has
     come `wait` after its first. `bounded=True` says that the other side will close.
     """
@@ -296,18 +248,31 @@ def tcp(
             hint="token=secrets.token_urlsafe(), which senders send as their first line",
         )
     columns = parse_schema(schema)
-    lines: _LineFormat = _JsonLines(columns)
-    if format == "csv":
-        csv.check_column_types(dict(zip(columns.names, columns.types, strict=True)))
-        lines = _CsvLines(columns, csv.check_delimiter(delimiter), csv.check_nulls(nulls))
     return TcpReader(
         address,
         columns,
-        lines,
-        form=format,
+        _csv_lines(columns, delimiter, nulls) if format == "csv" else _json_lines(columns),
         batch=check_size("batch", batch) or DEFAULT_BATCH,
         wait_s=check_wait("wait", wait),
         senders=check_size("senders", senders),
         listen=listen,
         bounded=bounded,
+    )
+
+
+def _json_lines(schema: pa.Schema) -> LineFormat:
+    return LineFormat(
+        "jsonl",
+        lambda text: text.rfind(b"\n") + 1,
+        lambda chunk, place, start: jsonl.parse_rows(chunk, place, start, schema, declared=True),
+    )
+
+
+def _csv_lines(schema: pa.Schema, delimiter: str, nulls: Sequence[str]) -> LineFormat:
+    csv.check_column_types(dict(zip(schema.names, schema.types, strict=True)))
+    layout = csv_parser.CsvLayout(tuple(schema.names), csv.check_delimiter(delimiter), csv.check_nulls(nulls))
+    return LineFormat(
+        "csv",
+        partial(csv_parser.end_of_last_row, delimiter=delimiter),
+        lambda chunk, place, start: csv_parser.parse_rows(chunk, place, start, layout, schema),
     )

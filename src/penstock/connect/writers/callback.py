@@ -1,40 +1,38 @@
-"""Hand each committed batch to a function."""
+"""The writer that calls a function with each committed batch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import pyarrow as pa
 
 from penstock.caller import find_definition, name_of
 from penstock.connect.protocol import Delivery
-from penstock.connect.writers.folder import StagedOutput
+from penstock.connect.writers.staged_output import StagedOutput
 from penstock.errors import ConnectorError, FunctionError, PenstockError
 from penstock.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Callback:
-    """A writer that calls a function with each batch of rows."""
+    """A writer that calls a function with each batch of rows.
+
+    A crash after the call and before the commit makes it call again. Early results are rows too, with a
+    column that says which are final.
+    """
 
     function: Callable[[pa.RecordBatch], object]
 
-    @property
-    def delivery(self) -> Delivery:
-        """A crash after the call and before the commit calls again."""
-        return Delivery.AT_LEAST_ONCE
-
-    @property
-    def accepts_updates(self) -> bool:
-        """The function gets every row, with `final` saying which."""
-        return True
+    delivery: ClassVar[Delivery] = Delivery.AT_LEAST_ONCE
+    accepts_updates: ClassVar[bool] = True
 
     def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> StagedOutput:
-        """Nothing to prepare."""
+        """Returns an output that calls the function on every commit."""
         return StagedOutput(self._call)
 
     def describe(self) -> str:
-        """Such as `callback notify`."""
+        """Returns such as `callback notify`."""
         return f"callback {name_of(self.function)}"
 
     def _call(self, batch: int, rows: pa.RecordBatch) -> None:

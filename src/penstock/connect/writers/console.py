@@ -1,23 +1,23 @@
-"""Print rows as an aligned table, a batch at a time.
+"""The writer that prints rows as an aligned table, a batch at a time.
 
-What rows hold is data, not commands: characters that a terminal would obey are shown as escapes.
+Rows are data, not commands: characters that a terminal would obey are shown as escapes.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import TextIO
+from typing import ClassVar, TextIO
 from unicodedata import combining, east_asian_width
 
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.connect.batches import check_size
+from penstock.connect.batching import check_size
 from penstock.connect.protocol import Delivery
-from penstock.connect.writers.folder import StagedOutput
+from penstock.connect.writers.staged_output import StagedOutput
 from penstock.frozen import dataclass
 
-_WIDEST = 40
+_MAX_WIDTH = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,46 +27,39 @@ class Console:
     limit: int | None
     stream: TextIO | None
 
-    @property
-    def delivery(self) -> Delivery:
-        """A crash after printing and before the commit prints again."""
-        return Delivery.AT_LEAST_ONCE
-
-    @property
-    def accepts_updates(self) -> bool:
-        """Every row is printed, with `final` saying which."""
-        return True
+    delivery: ClassVar[Delivery] = Delivery.AT_LEAST_ONCE
+    accepts_updates: ClassVar[bool] = True
 
     def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> StagedOutput:
-        """Begin to count rows against the limit."""
+        """Returns an output that counts rows against the limit."""
         printer = _Printer(sink, self.limit, self.stream or sys.stdout)
         return StagedOutput(printer.show, printer.end)
 
     def describe(self) -> str:
-        """For explain()."""
+        """Returns one line for explain()."""
         return "console" if self.limit is None else f"console (first {self.limit} rows)"
 
 
 class _Printer:
     def __init__(self, sink: str, limit: int | None, stream: TextIO) -> None:
         self._sink, self._limit, self._stream = sink, limit, stream
-        self._n_printed = self._n_held_back = 0
+        self._n_printed = self._n_hidden = 0
 
     def show(self, batch: int, rows: pa.RecordBatch) -> None:
         left = rows.num_rows if self._limit is None else self._limit - self._n_printed
-        shown = rows.slice(0, left)
-        self._n_printed += shown.num_rows
-        self._n_held_back += rows.num_rows - shown.num_rows
-        if shown.num_rows:
-            self._print(format_table(shown))
+        visible = rows.slice(0, left)
+        self._n_printed += visible.num_rows
+        self._n_hidden += rows.num_rows - visible.num_rows
+        if visible.num_rows:
+            self._print(format_table(visible))
 
     def end(self) -> None:
-        if self._n_held_back:
-            self._print(f"{self._sink}: {self._n_held_back} more rows")
-            self._n_held_back = 0
+        if self._n_hidden:
+            self._print(f"{self._sink}: {self._n_hidden} more rows")
+            self._n_hidden = 0
 
     def _print(self, text: str) -> None:
-        """What the stream's encoding lacks is shown as escapes: a row must not fail for want of a font."""
+        """Prints text; characters that the stream's encoding lacks are shown as escapes, so no row fails."""
         encoding = getattr(self._stream, "encoding", None) or "utf-8"
         print(text.encode(encoding, "backslashreplace").decode(encoding), file=self._stream, flush=True)
 
@@ -77,7 +70,7 @@ def console(*, limit: int | None = 100, stream: TextIO | None = None) -> Console
 
 
 def format_table(rows: pa.RecordBatch) -> str:
-    """The rows under their column names, numbers to the right."""
+    """Returns the rows under their column names, numbers to the right."""
     columns = [_column(name, array) for name, array in zip(rows.schema.names, rows.columns, strict=True)]
     return "\n".join("  ".join(cells).rstrip() for cells in zip(*columns, strict=True))
 
@@ -92,10 +85,10 @@ def _column(name: str, array: pa.Array) -> list[str]:
 
 def _cell(value: object) -> str:
     text = "null" if value is None else str(value)
-    safe = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
-    return safe if len(safe) <= _WIDEST else safe[: _WIDEST - 1] + "…"
+    safe = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+    return safe if len(safe) <= _MAX_WIDTH else safe[: _MAX_WIDTH - 1] + "…"
 
 
 def _width(text: str) -> int:
-    """Columns on a terminal: wide characters take two, combining ones none."""
-    return sum(0 if combining(each) else 1 + (east_asian_width(each) in "WF") for each in text)
+    """Returns the columns on a terminal: wide characters take two, combining ones none."""
+    return sum(0 if combining(char) else 1 + (east_asian_width(char) in "WF") for char in text)

@@ -1,4 +1,4 @@
-"""Write csv files into a folder.
+"""The writer of csv files.
 
 Nulls are empty; strings are quoted where they must be, and an empty one always, to tell it from null. Times
 are ISO 8601, with `Z` if the column has a zone. NaN is `nan`. What is written reads back the same.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from os import PathLike
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.types as kind
@@ -25,10 +26,10 @@ _NEEDS_QUOTES = r'[",\r\n]|^$|^\x{FEFF}'
 class CsvFormat:
     """Comma-separated values with a header line."""
 
-    name: str = "csv"
+    name: ClassVar[str] = "csv"
 
     def check(self, schema: pa.Schema) -> None:
-        """Lists, structs and bytes have no csv form."""
+        """Raises SchemaError for lists, structs and bytes, which have no csv form."""
         for field in schema:
             if kind.is_nested(field.type) or kind.is_binary(field.type):
                 raise SchemaError(
@@ -36,8 +37,8 @@ class CsvFormat:
                     hint="write jsonl or parquet, or select the other columns",
                 )
 
-    def begin(self, file: Path, schema: pa.Schema) -> StagedTextFile:
-        """Create the file with its header."""
+    def create(self, file: Path, schema: pa.Schema) -> StagedTextFile:
+        """Creates the file with its header."""
         header = ",".join(_quote(pa.array(schema.names)).to_pylist())
         return StagedTextFile(file, f"{header}\n".encode(), encode)
 
@@ -51,7 +52,7 @@ def csv(path: str | PathLike[str], *, overwrite: bool = False) -> FolderWriter:
 
 
 def encode(rows: pa.RecordBatch) -> bytes:
-    """The rows as csv lines."""
+    """Returns the rows as csv lines."""
     columns = [_to_text(array, name) for array, name in zip(rows.columns, rows.schema.names, strict=True)]
     lines = pc.binary_join_element_wise(*columns, pa.scalar(",", pa.large_string()))
     return ("\n".join(lines.to_pylist()) + "\n").encode()

@@ -1,7 +1,17 @@
-"""Whose output a folder holds: a small file beside the data, and a lock while a run writes.
+"""Writers of files into a folder: each batch in one file, exactly once.
 
-The manifest is replaced as a whole, so it is either the old one or the new one. The lock belongs to the open
-file, so it ends with the process, however that ends.
+    out/part-00000007.parquet        a committed batch; one without rows has no file
+    out/.part-00000008.parquet.tmp   a batch being written; readers skip it, the next run removes it
+    out/_penstock/manifest.json      the sink of this output, and the last batch that is committed
+    out/_penstock/lock               held while a run writes
+
+A commit finishes the hidden file, syncs it, renames it (the batch is now visible, whole), and then records
+the number in the manifest. A crash before the rename leaves nothing visible; a crash after it leaves a file
+whose number says that it is committed, and that the next run records: either way, committing the number again
+is right. The record is for users who move finished files away: a batch they took is not written a second
+time.
+
+Invariant: batches commit in rising order.
 """
 
 from __future__ import annotations
@@ -10,26 +20,184 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import pyarrow as pa
 
-from penstock.connect.batches import concat_batches
 from penstock.connect.protocol import Delivery
 from penstock.crash_points import PUBLISHED, WRITTEN, pass_crash_point
 from penstock.errors import ConnectorError
 from penstock.frozen import dataclass
 
 _VERSION = 1
+_PART = re.compile(r"part-(\d{8,})\.\w+")
+_STAGED = re.compile(r"\.part-\d{8,}\.\w+\.tmp")
+
+
+class StagedFile(Protocol):
+    """A file that is being written, under a hidden name."""
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Appends rows."""
+
+    def finish(self) -> None:
+        """Writes what is buffered, and closes the file."""
+
+
+class OutputFormat(Protocol):
+    """One kind of file."""
+
+    @property
+    def name(self) -> str:
+        """The name, such as `csv`: also the suffix of the files."""
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raises SchemaError for columns that the format cannot hold."""
+
+    def create(self, file: Path, schema: pa.Schema) -> StagedFile:
+        """Creates the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class FolderWriter:
+    """A writer of files into a folder."""
+
+    format: OutputFormat
+    folder: Path
+    overwrite: bool
+
+    delivery: ClassVar[Delivery] = Delivery.EXACTLY_ONCE
+    accepts_updates: ClassVar[bool] = False  # a file that is visible does not change
+
+    def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> FolderOutput:
+        """Begins an output. `resume` continues that of the same sink after a restart from a checkpoint."""
+        self.format.check(schema)
+        with translate_os_errors(self.folder):
+            _make_folder(self.folder)
+            lock = FolderLock(self.folder)
+            try:
+                manifest = self._prepare_folder(Manifest(self.format.name, sink, _columns(schema)), resume)
+            except BaseException:
+                lock.release()
+                raise
+        return FolderOutput(self.format, self.folder, schema, manifest, lock)
+
+    def describe(self) -> str:
+        """Returns such as `jsonl late/`."""
+        return f"{self.format.name} {self.folder}/"
+
+    def _prepare_folder(self, ours: Manifest, resume: bool) -> Manifest:
+        """Removes what a crash or an earlier run left, and returns the manifest to continue with."""
+        theirs = Manifest.load(self.folder)
+        entries = [entry for entry in self.folder.iterdir() if entry.name != "_penstock"]
+        foreign = [e.name for e in entries if not e.name.startswith(".") and not _PART.fullmatch(e.name)]
+        parts = [entry for entry in entries if _PART.fullmatch(entry.name)]
+        if foreign or (parts and theirs is None):
+            raise self._refusal(
+                f'holds "{(foreign or [parts[0].name])[0]}", which is no output of this graph', False
+            )
+        for entry in entries:
+            if _STAGED.fullmatch(entry.name):
+                entry.unlink()
+        if resume and theirs is not None:
+            if not theirs.is_same_output(ours):
+                raise self._refusal(theirs.difference(ours), False)
+            return self._recover(theirs, parts)
+        if (parts or (theirs is not None and theirs.committed is not None)) and not self.overwrite:
+            raise self._refusal("holds the output of an earlier run", True)
+        for part in parts:
+            part.unlink()
+        ours.save(self.folder)
+        return ours
+
+    def _recover(self, theirs: Manifest, parts: list[Path]) -> Manifest:
+        """Returns the manifest with every file that exists: a crash may have come before the last record."""
+        last = max((_number_of(part.name) for part in parts), default=-1)
+        if last <= (-1 if theirs.committed is None else theirs.committed):
+            return theirs
+        recovered = theirs.with_committed(last)
+        recovered.save(self.folder)
+        return recovered
+
+    def _refusal(self, why: str, can_overwrite: bool) -> ConnectorError:
+        over = f"write to another folder, or start over: ps.write.{self.format.name}(…, overwrite=True)"
+        return ConnectorError(
+            f'"{self.folder}" {why}',
+            hint=over if can_overwrite else "write to another folder, or empty this one",
+        )
+
+
+class FolderOutput:
+    """The output of one run into a folder."""
+
+    def __init__(
+        self, file_format: OutputFormat, folder: Path, schema: pa.Schema, manifest: Manifest, lock: FolderLock
+    ) -> None:
+        self._format, self._folder, self._schema = file_format, folder, schema
+        self._manifest, self._lock = manifest, lock
+        self._staged_files: dict[int, StagedFile] = {}
+
+    @property
+    def committed(self) -> int | None:
+        """The last batch that the manifest records; None before the first."""
+        return self._manifest.committed
+
+    def write(self, batch: int, rows: pa.RecordBatch) -> None:
+        """Appends to the batch's hidden file."""
+        if not rows.num_rows or self._is_committed(batch):
+            return
+        with translate_os_errors(self._folder):
+            if batch not in self._staged_files:
+                self._staged_files[batch] = self._format.create(self._staged_path(batch), self._schema)
+            self._staged_files[batch].add(rows)
+
+    def commit(self, batch: int) -> None:
+        """Makes the batch's file visible, unless it is."""
+        staged_file = self._staged_files.pop(batch, None)
+        if staged_file is None:
+            return
+        with translate_os_errors(self._folder):
+            staged_file.finish()
+            _sync(self._staged_path(batch))
+            pass_crash_point(WRITTEN)
+            self._staged_path(batch).replace(self._folder / self._part_name(batch))
+            pass_crash_point(PUBLISHED)
+            sync_folder(self._folder)
+            self._manifest = self._manifest.with_committed(batch)
+            self._manifest.save(self._folder)
+
+    def close(self) -> None:
+        """Removes what was not committed, and releases the lock."""
+        try:
+            with translate_os_errors(self._folder):
+                for batch, staged_file in self._staged_files.items():
+                    staged_file.finish()
+                    self._staged_path(batch).unlink(missing_ok=True)
+        finally:
+            self._staged_files.clear()
+            self._lock.release()
+
+    def _is_committed(self, batch: int) -> bool:
+        last = self._manifest.committed
+        return (last is not None and batch <= last) or (self._folder / self._part_name(batch)).exists()
+
+    def _part_name(self, batch: int) -> str:
+        return f"part-{batch:08d}.{self._format.name}"
+
+    def _staged_path(self, batch: int) -> Path:
+        return self._folder / f".{self._part_name(batch)}.tmp"
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The output of one sink; `committed` is the number of the last batch that has a file."""
+    """The output of one sink, saved beside the data; `committed` is the last batch that has a file.
+
+    It is replaced as a whole, so it is either the old one or the new one.
+    """
 
     format: str
     sink: str
@@ -39,7 +207,7 @@ class Manifest:
 
     @classmethod
     def load(cls, folder: Path) -> Manifest | None:
-        """The folder's manifest, or None when it has none."""
+        """Returns the folder's manifest, or None when it has none."""
         file = _metadata_folder(folder) / "manifest.json"
         if not file.exists():
             return None
@@ -52,34 +220,37 @@ class Manifest:
         return loaded
 
     def save(self, folder: Path) -> None:
-        """Replace the folder's manifest."""
-        home = _metadata_folder(folder)
-        home.mkdir(exist_ok=True)
-        fresh = home / ".manifest.json.tmp"
-        with fresh.open("w", encoding="utf-8") as file:
+        """Replaces the folder's manifest."""
+        metadata = _metadata_folder(folder)
+        metadata.mkdir(exist_ok=True)
+        staged = metadata / ".manifest.json.tmp"
+        with staged.open("w", encoding="utf-8") as file:
             json.dump(asdict(self), file, indent=1)
             file.flush()
             os.fsync(file.fileno())
-        fresh.replace(home / "manifest.json")
-        sync_folder(home)
+        staged.replace(metadata / "manifest.json")
+        sync_folder(metadata)
 
     def with_committed(self, batch: int) -> Manifest:
-        """The same with one more batch done."""
+        """Returns the same with one more batch committed."""
         return replace(self, committed=batch)
 
-    def same_output(self, other: Manifest) -> bool:
-        """Whether the other goes on with this output."""
+    def is_same_output(self, other: Manifest) -> bool:
+        """Returns whether the other continues this output."""
         return replace(self, committed=None) == replace(other, committed=None)
 
     def difference(self, other: Manifest) -> str:
-        """How this output is not the other's, in words that follow the folder's name."""
+        """Says how this output differs from the other, in words that follow the folder's name."""
         if self.sink != other.sink:
             return f'holds the output of sink "{self.sink}", not "{other.sink}"'
         return f"holds {self.format} files with the columns {self.columns}"
 
 
 class FolderLock:
-    """Held by the one output that may write into a folder."""
+    """The lock of the one output that may write into a folder.
+
+    It belongs to the open file, so it ends with the process, however that ends.
+    """
 
     def __init__(self, folder: Path) -> None:
         _metadata_folder(folder).mkdir(exist_ok=True)
@@ -94,17 +265,17 @@ class FolderLock:
             ) from problem
 
     def release(self) -> None:
-        """Let another output write."""
+        """Lets another output write."""
         self._file.close()
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames in the folder last through a power cut."""
-    opened = os.open(folder, os.O_RDONLY)
+    """Makes renames in the folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(opened)
+        os.fsync(descriptor)
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
 def _metadata_folder(folder: Path) -> Path:
@@ -115,192 +286,15 @@ def _damage_error(file: Path, why: str) -> ConnectorError:
     return ConnectorError(f'"{file}" is damaged: {why}', hint="write to another folder, or empty this one")
 
 
-# A folder of files, each batch in one file, exactly once.
-#
-# out/part-00000007.parquet        a committed batch; one without rows has no file
-# out/.part-00000008.parquet.tmp   a batch being written; readers skip it, the next run removes it
-# out/_penstock/manifest.json      whose output this is, and the last batch that is committed
-# out/_penstock/lock               held while a run writes
-#
-# To commit is to finish the hidden file, sync it, rename it (the batch is now visible, whole), and then
-# note the number. A crash before the rename leaves nothing visible, a crash after it leaves a file whose
-# number says that it is done, and that the next run notes: either way, committing the number again is
-# right. The note is for those who move finished files away: a batch they took is not written a second
-# time. Invariant: batches commit in rising order.
-
-_PART = re.compile(r"part-(\d{8,})\.\w+")
-_STAGED = re.compile(r"\.part-\d{8,}\.\w+\.tmp")
-
-
-class StagedFile(Protocol):
-    """A file being written."""
-
-    def add(self, rows: pa.RecordBatch) -> None:
-        """Append rows."""
-
-    def finish(self) -> None:
-        """Write what is buffered and close."""
-
-
-class OutputFormat(Protocol):
-    """One kind of file."""
-
-    @property
-    def name(self) -> str:
-        """Such as `csv`: also the suffix of the files."""
-
-    def check(self, schema: pa.Schema) -> None:
-        """SchemaError for columns that the format cannot hold."""
-
-    def begin(self, file: Path, schema: pa.Schema) -> StagedFile:
-        """Create the file."""
-
-
-@dataclass(frozen=True, slots=True)
-class FolderWriter:
-    """A writer of files into a folder."""
-
-    format: OutputFormat
-    folder: Path
-    overwrite: bool
-
-    @property
-    def delivery(self) -> Delivery:
-        """See the module's docstring."""
-        return Delivery.EXACTLY_ONCE
-
-    @property
-    def accepts_updates(self) -> bool:
-        """A file that is visible does not change."""
-        return False
-
-    def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> FolderOutput:
-        """Begin an output. `resume` continues that of the same sink after a restart from a checkpoint."""
-        self.format.check(schema)
-        with translate_os_errors(self.folder):
-            _make_folder(self.folder)
-            lock = FolderLock(self.folder)
-            try:
-                manifest = self._settled(Manifest(self.format.name, sink, _columns(schema)), resume)
-            except BaseException:
-                lock.release()
-                raise
-        return FolderOutput(self.format, self.folder, schema, manifest, lock)
-
-    def describe(self) -> str:
-        """Such as `jsonl late/`."""
-        return f"{self.format.name} {self.folder}/"
-
-    def _settled(self, ours: Manifest, resume: bool) -> Manifest:
-        """The manifest to go on with; the folder is cleared of what a crash or an earlier run left."""
-        theirs = Manifest.load(self.folder)
-        entries = [entry for entry in self.folder.iterdir() if entry.name != "_penstock"]
-        foreign = [e.name for e in entries if not e.name.startswith(".") and not _PART.fullmatch(e.name)]
-        parts = [entry for entry in entries if _PART.fullmatch(entry.name)]
-        if foreign or (parts and theirs is None):
-            raise self._refused(
-                f'holds "{(foreign or [parts[0].name])[0]}", which is no output of this graph', False
-            )
-        for entry in entries:
-            if _STAGED.fullmatch(entry.name):
-                entry.unlink()
-        if resume and theirs is not None:
-            if not theirs.same_output(ours):
-                raise self._refused(theirs.difference(ours), False)
-            return self._noted(theirs, parts)
-        if (parts or (theirs is not None and theirs.committed is not None)) and not self.overwrite:
-            raise self._refused("holds the output of an earlier run", True)
-        for part in parts:
-            part.unlink()
-        ours.save(self.folder)
-        return ours
-
-    def _noted(self, theirs: Manifest, parts: list[Path]) -> Manifest:
-        """Their manifest with every file that is there: a crash may have come before the last was noted."""
-        last = max((_number_of(part.name) for part in parts), default=-1)
-        if last <= (-1 if theirs.committed is None else theirs.committed):
-            return theirs
-        noted = theirs.with_committed(last)
-        noted.save(self.folder)
-        return noted
-
-    def _refused(self, why: str, ours: bool) -> ConnectorError:
-        over = f"write to another folder, or start over: ps.write.{self.format.name}(…, overwrite=True)"
-        return ConnectorError(
-            f'"{self.folder}" {why}', hint=over if ours else "write to another folder, or empty this one"
-        )
-
-
-class FolderOutput:
-    """One run's way into a folder."""
-
-    def __init__(
-        self, file_format: OutputFormat, folder: Path, schema: pa.Schema, manifest: Manifest, lock: FolderLock
-    ) -> None:
-        self._format, self._folder, self._schema = file_format, folder, schema
-        self._manifest, self._lock = manifest, lock
-        self._sheets: dict[int, StagedFile] = {}
-
-    @property
-    def committed(self) -> int | None:
-        """The last batch that has been noted as shown; None before the first."""
-        return self._manifest.committed
-
-    def write(self, batch: int, rows: pa.RecordBatch) -> None:
-        """Append to the batch's hidden file."""
-        if not rows.num_rows or self._is_committed(batch):
-            return
-        with translate_os_errors(self._folder):
-            if batch not in self._sheets:
-                self._sheets[batch] = self._format.begin(self._staged(batch), self._schema)
-            self._sheets[batch].add(rows)
-
-    def commit(self, batch: int) -> None:
-        """Show the batch's file, unless it has been shown."""
-        sheet = self._sheets.pop(batch, None)
-        if sheet is None:
-            return
-        with translate_os_errors(self._folder):
-            sheet.finish()
-            _sync(self._staged(batch))
-            pass_crash_point(WRITTEN)
-            self._staged(batch).replace(self._folder / self._part(batch))
-            pass_crash_point(PUBLISHED)
-            sync_folder(self._folder)
-            self._manifest = self._manifest.with_committed(batch)
-            self._manifest.save(self._folder)
-
-    def close(self) -> None:
-        """Remove what was not committed, and let others write here."""
-        try:
-            with translate_os_errors(self._folder):
-                for batch, sheet in self._sheets.items():
-                    sheet.finish()
-                    self._staged(batch).unlink(missing_ok=True)
-        finally:
-            self._sheets.clear()
-            self._lock.release()
-
-    def _is_committed(self, batch: int) -> bool:
-        noted = self._manifest.committed
-        return (noted is not None and batch <= noted) or (self._folder / self._part(batch)).exists()
-
-    def _part(self, batch: int) -> str:
-        return f"part-{batch:08d}.{self._format.name}"
-
-    def _staged(self, batch: int) -> Path:
-        return self._folder / f".{self._part(batch)}.tmp"
-
-
 def _number_of(part: str) -> int:
-    found = _PART.fullmatch(part)
-    assert found is not None, "only names of parts have numbers"
-    return int(found[1])
+    match = _PART.fullmatch(part)
+    assert match is not None, "only names of parts have numbers"
+    return int(match[1])
 
 
 @contextmanager
 def translate_os_errors(folder: Path) -> Iterator[None]:
-    """Turn what the operating system refuses into an error that names the folder."""
+    """Turns errors of the operating system into one that names the folder."""
     try:
         yield
     except OSError as problem:
@@ -313,7 +307,7 @@ def translate_os_errors(folder: Path) -> Iterator[None]:
 def build_folder_writer(
     file_format: OutputFormat, path: str | os.PathLike[str], overwrite: bool
 ) -> FolderWriter:
-    """A writer of the format into the folder."""
+    """Returns a writer of the format into the folder."""
     if not isinstance(path, str | os.PathLike):
         raise ConnectorError(
             f"{path!r:.80} is not a path", hint=f'name a folder: ps.write.{file_format.name}("out/")'
@@ -334,41 +328,5 @@ def _make_folder(folder: Path) -> None:
 
 
 def _sync(file: Path) -> None:
-    with file.open("rb") as written:
-        os.fsync(written.fileno())
-
-
-# Rows of a batch held back until it is committed, for writers that show them by themselves.
-
-
-class StagedOutput:
-    """Calls `show` with a batch's number and all its rows when it is committed, unless it has none.
-
-    Batches commit in rising order, so the last number says which have been shown.
-    """
-
-    def __init__(
-        self,
-        show: Callable[[int, pa.RecordBatch], None],
-        on_close: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._show, self._on_close = show, on_close
-        self._staged: dict[int, list[pa.RecordBatch]] = {}
-        self._last = -1
-
-    def write(self, batch: int, rows: pa.RecordBatch) -> None:
-        """Hold the rows back."""
-        if rows.num_rows:
-            self._staged.setdefault(batch, []).append(rows)
-
-    def commit(self, batch: int) -> None:
-        """Show them, once."""
-        staged = self._staged.pop(batch, None)
-        if staged and batch > self._last:
-            self._show(batch, staged[0] if len(staged) == 1 else concat_batches(staged, staged[0].schema))
-            self._last = batch
-
-    def close(self) -> None:
-        """Drop what was not committed."""
-        self._staged.clear()
-        self._on_close()
+    with file.open("rb") as stream:
+        os.fsync(stream.fileno())

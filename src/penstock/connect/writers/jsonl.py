@@ -1,4 +1,4 @@
-"""Write files with one JSON object per line into a folder.
+"""The writer of files with one JSON object per line.
 
 Times are ISO 8601 in UTC (`2026-01-31T12:00:00.000000Z`, also where the column has no zone, because that is
 read as UTC), dates `2026-01-31`, binary is base64, decimals are strings so that no reader rounds them. JSON
@@ -13,6 +13,7 @@ from base64 import b64encode
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.types as kind
@@ -26,13 +27,13 @@ from penstock.frozen import dataclass
 class JsonlFormat:
     """JSON lines; every type of a row has a form."""
 
-    name: str = "jsonl"
+    name: ClassVar[str] = "jsonl"
 
     def check(self, schema: pa.Schema) -> None:
-        """Nothing to refuse."""
+        """Accepts all schemas."""
 
-    def begin(self, file: Path, schema: pa.Schema) -> StagedTextFile:
-        """Create the file."""
+    def create(self, file: Path, schema: pa.Schema) -> StagedTextFile:
+        """Creates the file."""
         return StagedTextFile(file, b"", encode)
 
 
@@ -45,7 +46,7 @@ def jsonl(path: str | PathLike[str], *, overwrite: bool = False) -> FolderWriter
 
 
 def encode(rows: pa.RecordBatch) -> bytes:
-    """The rows as JSON lines."""
+    """Returns the rows as JSON lines."""
     names = rows.schema.names
     columns = [_json_values(array, name) for array, name in zip(rows.columns, names, strict=True)]
     write = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
@@ -54,7 +55,7 @@ def encode(rows: pa.RecordBatch) -> bytes:
 
 
 def _json_values(array: pa.Array, name: str) -> list[object]:
-    """A column as values that JSON has."""
+    """Returns a column as values that JSON has."""
     if kind.is_list(array.type):
         return _json_lists(array, name)
     if kind.is_struct(array.type):
@@ -62,9 +63,9 @@ def _json_values(array: pa.Array, name: str) -> list[object]:
     if kind.is_timestamp(array.type) or kind.is_date32(array.type):
         suffix = "Z" if kind.is_timestamp(array.type) else ""
         return [None if text is None else text + suffix for text in format_times(array, name).to_pylist()]
-    form = next((form for test, form in _CONVERSIONS if test(array.type)), None)
+    convert = next((convert for test, convert in _CONVERSIONS if test(array.type)), None)
     values: list[object] = array.to_pylist()
-    return values if form is None else [None if value is None else form(value) for value in values]
+    return values if convert is None else [None if value is None else convert(value) for value in values]
 
 
 def _json_lists(array: pa.Array, name: str) -> list[object]:

@@ -1,9 +1,10 @@
-"""Write parquet files into a folder."""
+"""The writer of parquet files."""
 
 from __future__ import annotations
 
 from os import PathLike
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -15,18 +16,18 @@ from penstock.frozen import dataclass
 class ParquetFormat:
     """The parquet format, as Arrow writes it; every type of a row fits."""
 
-    name: str = "parquet"
+    name: ClassVar[str] = "parquet"
 
     def check(self, schema: pa.Schema) -> None:
-        """Nothing to refuse."""
+        """Accepts all schemas."""
 
-    def begin(self, file: Path, schema: pa.Schema) -> StagedParquetFile:
-        """Create the file."""
+    def create(self, file: Path, schema: pa.Schema) -> StagedParquetFile:
+        """Creates the file."""
         return StagedParquetFile(file, schema)
 
 
 class StagedParquetFile:
-    """A parquet file being written; each addition is a row group."""
+    """A parquet file being written; each call of `add` makes a row group."""
 
     def __init__(self, file: Path, schema: pa.Schema) -> None:
         import pyarrow.parquet as pq
@@ -34,11 +35,11 @@ class StagedParquetFile:
         self._writer = pq.ParquetWriter(file, schema)
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Append rows."""
+        """Appends rows."""
         self._writer.write_batch(rows)
 
     def finish(self) -> None:
-        """Write the footer."""
+        """Writes the footer."""
         self._writer.close()
 
 

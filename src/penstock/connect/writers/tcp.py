@@ -1,8 +1,8 @@
-"""Send rows over a TCP connection as JSON lines, or as csv lines without a header.
+"""The writer to a TCP connection: JSON lines, or csv lines without a header.
 
-A batch is sent when it is committed. What the other side's machine has taken counts as delivered; a crash
-after sending and before the commit sends again. A receiver that is slow slows the run down; one that takes
-nothing at all for a minute stops it, and for a few seconds when the run is to end anyway.
+A batch is sent when it is committed. What the other side's machine has received counts as delivered; a crash
+after sending and before the commit sends again. A slow receiver slows the run down; one that takes nothing at
+all for a minute stops it, and already after a few seconds once the run is to end.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import ClassVar
 
 import pyarrow as pa
 
 from penstock.connect.address import Address, check_address, system_message
 from penstock.connect.protocol import Delivery
 from penstock.connect.writers import csv, jsonl
-from penstock.connect.writers.folder import StagedOutput
+from penstock.connect.writers.staged_output import StagedOutput
 from penstock.errors import ConnectorError, nearest_first
 from penstock.frozen import dataclass
 
@@ -32,27 +33,20 @@ class TcpWriter:
     """A writer that connects out and sends lines."""
 
     address: Address
-    form: str
+    format: str
 
-    @property
-    def delivery(self) -> Delivery:
-        """A crash after sending and before the commit sends again."""
-        return Delivery.AT_LEAST_ONCE
-
-    @property
-    def accepts_updates(self) -> bool:
-        """Every row is sent, with `final` saying which."""
-        return True
+    delivery: ClassVar[Delivery] = Delivery.AT_LEAST_ONCE
+    accepts_updates: ClassVar[bool] = True
 
     def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> TcpOutput:
-        """Connect, and show the token."""
-        if self.form == "csv":
+        """Connects, and sends the token."""
+        if self.format == "csv":
             csv.CsvFormat().check(schema)
-        return TcpOutput(self.address, self.address.connect(), _ENCODERS[self.form])
+        return TcpOutput(self.address, self.address.connect(), _ENCODERS[self.format])
 
     def describe(self) -> str:
-        """Such as `tcp 127.0.0.1:9000 (jsonl)`."""
-        return f"tcp {self.address} ({self.form})"
+        """Returns such as `tcp 127.0.0.1:9000 (jsonl)`."""
+        return f"tcp {self.address} ({self.format})"
 
 
 class TcpOutput(StagedOutput):
@@ -65,22 +59,22 @@ class TcpOutput(StagedOutput):
             lambda batch, rows: self._send(batch, encode(rows)), lambda: _close_connection(connection)
         )
         self.address, self._connection = address, connection
-        self._hurried: float | None = None
+        self._shutdown_at: float | None = None
         connection.settimeout(_POLL_S)
 
-    def hurry(self) -> None:
-        """The run is to end: do not wait long for a receiver that takes nothing. Any thread may say so."""
-        self._hurried = time.monotonic()
+    def begin_shutdown(self) -> None:
+        """Waits no longer than `SHUTDOWN_S` for a receiver that takes nothing; any thread may call it."""
+        self._shutdown_at = time.monotonic()
 
     def _send(self, batch: int, text: bytes) -> None:
-        left, moved = memoryview(text), time.monotonic()
+        left, progress_at = memoryview(text), time.monotonic()
         try:
             while left:
                 try:
                     left = left[self._connection.send(left) :]
-                    moved = time.monotonic()  # slow is not stuck
+                    progress_at = time.monotonic()  # slow is not stalled
                 except TimeoutError:
-                    if self._is_stuck(moved):
+                    if self._is_stalled(progress_at):
                         raise
         except OSError as problem:
             raise ConnectorError(
@@ -89,9 +83,11 @@ class TcpOutput(StagedOutput):
                 hint="see what became of the other side; the batch is not committed and will be sent again",
             ) from problem
 
-    def _is_stuck(self, moved: float) -> bool:
-        now, hurried = time.monotonic(), self._hurried
-        return now - moved >= STALL_S or (hurried is not None and now - max(moved, hurried) >= SHUTDOWN_S)
+    def _is_stalled(self, progress_at: float) -> bool:
+        now, shutdown_at = time.monotonic(), self._shutdown_at
+        if shutdown_at is not None and now - max(progress_at, shutdown_at) >= SHUTDOWN_S:
+            return True
+        return now - progress_at >= STALL_S
 
 
 def tcp(host: str, port: int, *, format: str = "jsonl", token: str | None = None) -> TcpWriter:

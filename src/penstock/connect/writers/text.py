@@ -1,4 +1,4 @@
-"""Text files being written, and times as text: what csv and jsonl output share."""
+"""Staged text files, and times as text: shared by the writers of csv and jsonl."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class StagedTextFile:
         self._stream.write(head)
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Append rows."""
+        """Appends rows."""
         self._stream.write(self._encode(rows))
 
     def finish(self) -> None:
-        """Write what is buffered."""
+        """Writes what is buffered, and closes the file."""
         self._stream.close()
 
 
 def format_times(array: pa.Array, name: str) -> pa.Array:
-    """Timestamps as `2026-01-31T12:00:00.000000`, in UTC and without a zone; dates as `2026-01-31`."""
+    """Returns timestamps as `2026-01-31T12:00:00.000000`, in UTC without a zone; dates as `2026-01-31`."""
     is_date = kind.is_date32(array.type)
     counts = array.view(pa.int32() if is_date else pa.int64())
     first, last = (_FIRST_DAY, _LAST_DAY) if is_date else (_FIRST_US, _LAST_US)

@@ -16,7 +16,7 @@ from typing import Any
 
 import xxhash
 
-from penstock.connect.readers.file_journal import JournalEntry
+from penstock.connect.readers.file_batches import JournalEntry
 from penstock.connect.writers.folder import sync_folder
 from penstock.crash_points import JOURNALED, pass_crash_point
 from penstock.errors import CheckpointError, describe_cause
@@ -36,15 +36,15 @@ class Journal:
         except OSError as cause:
             raise self._unwritable(cause) from cause
 
-    def noted(self) -> Iterable[JournalEntry]:
+    def entries(self) -> Iterable[JournalEntry]:
         """What earlier runs noted, in order."""
         return self._notes
 
-    def note(self, *what: JournalEntry) -> None:
+    def append(self, *entries: JournalEntry) -> None:
         """Remember batches; once this is back, they outlive a crash."""
         try:
             with self._path.open("a") as file:
-                file.writelines(map(_line, what))
+                file.writelines(map(_line, entries))
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as cause:

@@ -48,7 +48,7 @@ class LocalRun(BackgroundRun):
         super().stop()
         if self._made is not None:
             self._made.progress.shut_down()
-            _hurry(self._made)
+            _begin_shutdown(self._made)
 
     def is_worker(self, thread: threading.Thread) -> bool:
         """Whether a thread does the work of the run."""
@@ -184,12 +184,12 @@ class LocalRun(BackgroundRun):
 
 def _failed(run: Runtime) -> None:
     run.progress.fail()
-    _hurry(run)
+    _begin_shutdown(run)
 
 
-def _hurry(run: Runtime) -> None:
+def _begin_shutdown(run: Runtime) -> None:
     for writer in run.graph.writers.values():
-        writer.hurry()
+        writer.begin_shutdown()
 
 
 def needs_own_thread(node: Task, settings: Settings, graph: ExecutionGraph, processes: ProcessPool) -> bool:

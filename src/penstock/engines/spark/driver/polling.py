@@ -129,7 +129,7 @@ class StreamSourceReader(BackgroundSourceReader):
     def committed(self, n_batches: int) -> None:
         """So many batches are done."""
         if self._stream is not None:
-            self._stream.done(n_batches)
+            self._stream.acknowledge(n_batches)
 
     def close(self) -> None:
         """End the query."""

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.connect.batches import RowRange, to_source_batch
+from penstock.connect.batching import to_source_batch
 from penstock.connect.protocol import SourceBatch
-from penstock.connect.readers.files import FileReader, read_error, shift_rows
+from penstock.connect.readers.files import FileReader, read_error
 from penstock.engines.sources import SourceReader
 from penstock.engines.spark.jvm import pipeline as native_chain
 from penstock.frozen import dataclass
@@ -154,7 +154,7 @@ class FilesReader(JvmReader):
     def _read(self) -> Iterator[SourceBatch | RemoteBatch]:
         """The files in order, as many to a batch as the reader says."""
         start = self._files.position[1]
-        for group in self._files.plan():
+        for group in self._files.plan_batches():
             footers = []
             for file in group:
                 self._files.check(file)
@@ -164,17 +164,13 @@ class FilesReader(JvmReader):
             native = self._native(group, footers, starts)
             yield native or self._here(group, starts)
 
-    @property
-    def _declared(self) -> bool:
-        return self._files.like is None
-
     def _here(self, files: Sequence[Path], starts: Sequence[int]) -> SourceBatch:
-        pieces: list[RowRange] = [
-            shift_rows(piece, start)
+        ranges = [
+            rows
             for file, start in zip(files, starts, strict=True)
-            for piece in self._files.format.pieces(file, self._files.schema, self._declared)
+            for rows in self._files.read_file(file, start)
         ]
-        return to_source_batch(pieces, self._files.schema)
+        return to_source_batch(ranges, self._files.schema)
 
     def _native(
         self, files: Sequence[Path], footers: Sequence[Any], starts: Sequence[int]

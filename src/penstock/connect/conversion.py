@@ -1,0 +1,173 @@
+"""Python rows and foreign columns, converted to columns of a schema.
+
+Rows are dicts, dataclass instances or named tuples. A missing key is null, because that is how optional
+fields look in practice; a key that the schema does not know is a mistake and fails its row. May assume
+canonical schemas.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+
+from penstock.errors import RowFailure, SchemaError, nearest_first
+from penstock.expr.types import canonical_batch, from_plain, from_python
+from penstock.expr.values import from_list
+from penstock.frozen import dataclass
+
+_RawRow = TypeVar("_RawRow")
+
+# Types whose values Arrow takes without conversion, and the Python types for which it does so strictly.
+_EXACT_TYPES: dict[pa.DataType, frozenset[type]] = {
+    pa.bool_(): frozenset({bool, type(None)}),
+    pa.string(): frozenset({str, type(None)}),
+    pa.float64(): frozenset({float, int, type(None)}),
+    **{integer: frozenset({int, type(None)}) for integer in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},
+}
+
+
+def fields_of(row: object) -> Mapping[str, object] | None:
+    """Returns the row's values by column name, or None when it is not a row."""
+    if isinstance(row, Mapping):
+        return row
+    if dataclasses.is_dataclass(row) and not isinstance(row, type):
+        return {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
+    if isinstance(row, tuple) and hasattr(row, "_fields"):
+        return dict(zip(row._fields, row, strict=True))
+    return None
+
+
+def plain_values(row: object, schema: pa.Schema) -> list[object]:
+    """Returns the row's plain values in schema order; raises RowFailure when it does not fit."""
+    fields = fields_of(row)
+    if fields is None:
+        raise RowFailure(f"{type(row).__name__} {row!r:.80} is not a dict, dataclass or NamedTuple")
+    unknown = [name for name in fields if name not in schema.names]
+    if unknown:
+        known = ", ".join(nearest_first(str(unknown[0]), schema.names))
+        raise RowFailure(f"{unknown[0]!r} is not a column; the columns are {known}")
+    return [plain_value(fields.get(field.name), field) for field in schema]
+
+
+def plain_value(value: object, field: pa.Field) -> object:
+    """Returns one plain value of a column; raises a RowFailure that names the column."""
+    try:
+        return from_python(value, field.type)
+    except RowFailure as failure:
+        raise RowFailure(f'column "{field.name}": {failure.reason}') from None
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedRows:
+    """Columns of the rows that fit, the positions of these, and position and reason of each other row."""
+
+    rows: pa.RecordBatch
+    positions: list[int]
+    failures: list[tuple[int, str]]
+
+
+def convert_rows(rows: Sequence[object], schema: pa.Schema) -> ConvertedRows:
+    """Converts rows to columns, setting aside those that do not fit."""
+    mappings = [row for row in rows if isinstance(row, Mapping)]
+    if len(mappings) == len(rows) and set().union(*mappings) <= set(schema.names):
+        columns = columns_if_exact(mappings, schema)
+        if columns is not None:
+            return ConvertedRows(columns, list(range(len(rows))), [])
+    return convert_each(rows, schema, plain_values)
+
+
+def convert_each(
+    rows: Iterable[_RawRow],
+    schema: pa.Schema,
+    convert: Callable[[_RawRow, pa.Schema], Sequence[object]],
+) -> ConvertedRows:
+    """Converts rows one by one, setting aside those for which `convert` fails."""
+    good: list[Sequence[object]] = []
+    positions: list[int] = []
+    failures: list[tuple[int, str]] = []
+    for position, row in enumerate(rows):
+        try:
+            good.append(convert(row, schema))
+            positions.append(position)
+        except RowFailure as failure:
+            failures.append((position, failure.reason))
+    columns = list(zip(*good, strict=True)) or [() for _ in schema]
+    arrays = [from_plain(values, field.type) for values, field in zip(columns, schema, strict=True)]
+    return ConvertedRows(pa.RecordBatch.from_arrays(arrays, schema=schema), positions, failures)
+
+
+def columns_if_exact(rows: Sequence[Mapping[str, object]], schema: pa.Schema) -> pa.RecordBatch | None:
+    """Returns the rows as columns if every value has its column's very type; None otherwise."""
+    arrays = []
+    for field in schema:
+        values = [row.get(field.name) for row in rows]
+        if not set(map(type, values)) <= _EXACT_TYPES.get(field.type, frozenset()):
+            return None
+        try:
+            arrays.append(from_list(values, field.type))
+        except (pa.ArrowException, OverflowError, UnicodeEncodeError):
+            return None
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
+    """Returns a batch of the schema without rows."""
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+
+
+def concat_batches(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """Returns the batches as one."""
+    if not batches:
+        return empty_batch(schema)
+    try:
+        return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    except pa.ArrowInvalid as problem:
+        raise SchemaError(
+            "a batch holds more than 2 GiB of one column",
+            detail=str(problem),
+            hint="cut smaller batches: batch=1_000_000",
+        ) from problem
+
+
+def schema_difference(actual: pa.Schema, schema: pa.Schema) -> str | None:
+    """Returns why columns cannot be read as `schema`: the first that is missing or of another type."""
+    for field in schema:
+        if field.name not in actual.names:
+            names = ", ".join(nearest_first(field.name, actual.names))
+            return f'it has no column "{field.name}"; its columns are {names}'
+        type_ = actual.field(field.name).type
+        if type_ != field.type:
+            return f'its column "{field.name}" is {type_}, not {field.type}'
+    return None
+
+
+def cast_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Returns the schema's columns of a foreign batch; raises SchemaError where a value would change."""
+    missing = [name for name in schema.names if name not in batch.schema.names]
+    if missing:
+        raise SchemaError(
+            f'there is no column "{missing[0]}"',
+            detail="the columns are " + ", ".join(nearest_first(missing[0], batch.schema.names)),
+            hint="name only columns that exist in schema=",
+        )
+    selected = batch.select(schema.names)
+    for i, field in enumerate(schema):  # a column without any value takes the declared type
+        if pa.types.is_null(selected.schema.field(i).type):
+            selected = selected.set_column(i, field, pa.nulls(selected.num_rows, field.type))
+    selected = canonical_batch(selected)
+    arrays = [_cast(column, field) for column, field in zip(selected.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
+    try:
+        return column if column.type == field.type else column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
+        raise SchemaError(
+            f'column "{field.name}" of type {column.type} cannot be read as {field.type}',
+            detail=str(problem),
+            hint=f'declare "{field.name}" as {column.type}',
+        ) from problem
