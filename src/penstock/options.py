@@ -90,7 +90,7 @@ class Elastic:
 class LocalOptions:
     """How the in-process engine runs a graph; everything has a good default.
 
-    threads        worker threads, by default one per core; "per-node" gives each task a thread of its own
+    threads        worker threads, by default one per core; "per-task" gives each task a thread of its own
     scheduler      which task runs next: "throughput" or "latency", or a scheduler by name
     quantum        how long a task runs before others do; the scheduler's preset by default
     queue_size     batches that wait between two tasks; the scheduler's preset by default; "unbounded" lets
@@ -110,7 +110,7 @@ class LocalOptions:
     watchdog       report a step that works on one batch for longer than this; None switches it off
     """
 
-    threads: int | Literal["per-node"] | None = None
+    threads: int | Literal["per-task"] | None = None
     scheduler: str = "throughput"
     quantum: str | None = None
     queue_size: int | Literal["unbounded"] | None = None

@@ -12,9 +12,8 @@ import penstock as ps
 from penstock import col
 from penstock.accounts import Accounts
 from penstock.clock import WallClock
+from penstock.engines.local.elastic.live import ReplicaScaling
 from penstock.engines.local.options import Settings
-from penstock.engines.local.rescale.live import ReplicaScaling
-from penstock.engines.local.run import close_connectors, open_sinks
 from penstock.engines.local.runtime import Runtime, build_runtime
 from penstock.engines.local.scheduling.pool import run_task
 from penstock.engines.protocol import RunOptions
@@ -174,9 +173,9 @@ def moved(graph: ps.PipeGraph, changes: Changes, **asked: Any) -> Runtime:
     options = Settings(cores=CORES, elastic=ps.Elastic(), **asked)
     run = build_runtime(graph.plan(), options, RunOptions(), clock=WallClock(), events=ignore_event)
     changes.scaling = ReplicaScaling(run.graph)
-    open_sinks(run)
+    run.open_sinks()
     drive(run)
-    close_connectors(run.graph)
+    run.close()
     return run
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock import col
 from penstock.clock import WallClock
+from penstock.engines.local.elastic.live import ReplicaScaling
 from penstock.engines.local.options import Settings
-from penstock.engines.local.rescale.live import ReplicaScaling
 from penstock.engines.local.runtime import build_runtime
 from penstock.engines.local.scheduling.pool import ThreadPool, run_task
 from penstock.engines.protocol import RunOptions
@@ -113,7 +113,7 @@ def test_what_cannot_be_rescaled_says_so() -> None:
     assert [scaling.set_replicas(step, n) for step, n in (("thirds", 5), ("thirds", 0), ("last", 2))] == [
         False
     ] * 3
-    assert len([each for each in scaling.active() if each.step == "thirds"]) == 1
+    assert len([each for each in scaling.active_tasks() if each.step == "thirds"]) == 1
 
 
 def test_an_elastic_run_tells_its_decisions_and_gives_the_same_rows() -> None:

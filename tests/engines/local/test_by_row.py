@@ -220,7 +220,7 @@ def mixed(rows: list[Any]) -> Any:
     POLICIES,
     st.booleans(),
     st.booleans(),
-    st.sampled_from([1, 2, "per-node"]),
+    st.sampled_from([1, 2, "per-task"]),
     st.sampled_from([1, 3, 64]),
 )
 def test_what_can_be_seen_of_a_run_is_the_same_as_when_rows_are_batches(

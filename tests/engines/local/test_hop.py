@@ -166,7 +166,7 @@ def test_with_elastic_threads_every_node_works_for_itself(sent: list[Any]) -> No
     assert len(sent) == 300
 
 
-@pytest.mark.parametrize("threads", [1, 2, "per-node"])
+@pytest.mark.parametrize("threads", [1, 2, "per-task"])
 def test_a_step_that_fails_while_it_is_worked_for_is_named(threads: Any) -> None:
     def fails(row: Any) -> dict[str, int]:
         return {"v": 1 // (150 - row.v)}

@@ -39,7 +39,7 @@ def test_the_first_of_sources_that_go_together_stamps_a_round() -> None:
     latencies = LatencyTracker()
     latencies.stamp(0, 3, 100)
     latencies.stamp(0, 3, 170)
-    assert latencies.committed(0, 3, {"out": 2, "nothing": 0}, 250) == {"out": 150}
+    assert latencies.record_commit(0, 3, {"out": 2, "nothing": 0}, 250) == {"out": 150}
     assert latencies.by_sink() == {"out": Latency(2, 150, 150, 150, 150)}
 
 
@@ -47,8 +47,8 @@ def test_a_round_whose_stamp_is_gone_is_not_counted() -> None:
     latencies = LatencyTracker()
     latencies.stamp(0, 1, 100)
     latencies.stamp(0, 1 + RING, 200)
-    assert latencies.committed(0, 1, {"out": 1}, 250) == {}
-    assert latencies.committed(5, 1, {"out": 1}, 250) == {}
+    assert latencies.record_commit(0, 1, {"out": 1}, 250) == {}
+    assert latencies.record_commit(5, 1, {"out": 1}, 250) == {}
     assert latencies.by_sink() == {}
 
 
@@ -64,8 +64,8 @@ def test_a_stop_watch_counts_a_call_inside_another_once_and_not_what_others_do_b
         def on_batch(self) -> Any:
             yield from self.made()
 
-    watch, worker = Stopwatch(lambda: next(ticks)), Worker()
-    watch.on(worker)
+    worker = Worker()
+    watch = Stopwatch(lambda: next(ticks), worker)
     for _ in worker.on_batch():
         next(ticks)  # what is done with a batch is not the worker's time
     assert watch.ns == 40  # to begin, two batches, and the end

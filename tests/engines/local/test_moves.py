@@ -22,14 +22,13 @@ from penstock.clock import WallClock
 from penstock.engines.checkpoint.checkpoint import Checkpoint
 from penstock.engines.checkpoint.graph import describe_graph
 from penstock.engines.local.checkpoint import CheckpointCoordinator
+from penstock.engines.local.elastic.live import ReplicaScaling
 from penstock.engines.local.options import Settings
-from penstock.engines.local.rescale.live import ReplicaScaling
 from penstock.engines.local.rescale.rescale import KeyGroupAssignment, initial_owners, reassign_buckets
-from penstock.engines.local.run import close_connectors, open_sinks
 from penstock.engines.local.runtime import Runtime, build_runtime
 from penstock.engines.local.scheduling.pool import ThreadPool, run_task
 from penstock.engines.local.tasks.chain import StageStep
-from penstock.engines.local.topology.network import chain_of
+from penstock.engines.local.topology.graph import chain_of
 from penstock.engines.protocol import RunOptions
 from penstock.events import ignore_event
 from penstock.stages.snapshot import BucketedStage
@@ -153,13 +152,13 @@ def saved(graph: ps.PipeGraph, asking: Changes, folder: Path, *, seed: int, unti
     saving = CheckpointCoordinator(checkpoint, clock, every=0)
     options = Settings(cores=CORES, elastic=ps.Elastic(), seed=seed, queue_size=2)
     run = build_runtime(
-        plan, options, RunOptions(until=until), clock=clock, events=ignore_event, saving=saving
+        plan, options, RunOptions(until=until), clock=clock, events=ignore_event, checkpoint=saving
     )
     asking.scaling = ReplicaScaling(run.graph)
-    open_sinks(run, checkpoint)
+    run.open_sinks(checkpoint)
     drive(run)
-    saving.end(run.progress.rounds, drained=False)
-    close_connectors(run.graph)
+    saving.commit_end(run.progress.rounds, drained=False)
+    run.close()
     checkpoint.close()
 
 
@@ -188,7 +187,7 @@ def test_state_is_where_its_rows_go_after_every_move(chaining: bool) -> None:
     run = build_runtime(graph.plan(), options, RunOptions(), clock=WallClock(), events=ignore_event)
     asking.scaling = ReplicaScaling(run.graph)
     assert asking.scaling.most["moved"] == CORES
-    open_sinks(run)
+    run.open_sinks()
     run.dispatcher.begin(run.graph.tasks)
     (assignment,) = set(run.graph.assignments.values())
     while (node := run.dispatcher.next_task(0)) is not None:
@@ -196,14 +195,14 @@ def test_state_is_where_its_rows_go_after_every_move(chaining: bool) -> None:
         if assignment.n not in seen[-1:]:
             seen.append(assignment.n)
             assert_state_is_at_home(run, assignment)
-    close_connectors(run.graph)
+    run.close()
     assert seen == [1, 4, 2, 3]
-    assert len([each for each in asking.scaling.active() if each.step == "moved"]) == 3
+    assert len([each for each in asking.scaling.active_tasks() if each.step == "moved"]) == 3
 
 
 def assert_state_is_at_home(run: Runtime, assignment: KeyGroupAssignment) -> None:
     """No replica has state of a bucket that another owns."""
-    for chained in run.graph.chain():
+    for chained in run.graph.chained_steps():
         if isinstance(chained, StageStep) and isinstance(chained.stage, BucketedStage):
             (number,) = (node.replica for node in run.graph.tasks if chained in chain_of(node))
             assert all(assignment.owners[bucket] == number for bucket in chained.stage.export_buckets())
@@ -217,13 +216,13 @@ def test_state_moves_under_threads_too(verb: str) -> None:
     options = Settings(cores=CORES, elastic=ps.Elastic(), queue_size=2)
     run = build_runtime(graph.plan(), options, RunOptions(), clock=WallClock(), events=ignore_event)
     asking.scaling = ReplicaScaling(run.graph)
-    open_sinks(run)
+    run.open_sinks()
     run.dispatcher.begin(run.graph.tasks)
     pool = ThreadPool(run.dispatcher)
     pool.set_threads(4)
     assert pool.join(120)
     assert run.dispatcher.failure is None
-    close_connectors(run.graph)
+    run.close()
     found, asking.scaling = told(graph, run.graph.accounts()), None
     assert found == told(graph, graph.run("reference").accounts)
 
@@ -290,7 +289,7 @@ def test_an_elastic_run_gives_a_slow_keyed_step_more_replicas_and_says_why(
             decided.wait(0.02)  # it does not sleep any more once there was a decision
         return total + 1
 
-    monkeypatch.setattr("penstock.engines.local.options._cores", lambda: 2)
+    monkeypatch.setattr("penstock.engines.local.options.available_cores", lambda: 2)
     graph, memory = ps.PipeGraph("slow"), ps.write.memory()
     batches = [[{"k": i % 16, "v": i}] for i in range(600)]
     rows = graph.source(ps.read.batches(batches, schema={"k": "int64", "v": "int64"}))

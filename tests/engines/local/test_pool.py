@@ -105,7 +105,7 @@ def test_workers_too_many_leave_though_there_is_always_something_to_do() -> None
             after.append(name)
 
     running = dispatcher()
-    pool = ThreadPool(running, waits="blocking")
+    pool = ThreadPool(running, wait_mode="blocking")
     running.begin([Counting(number, 50, each) for number in range(6)])
     pool.set_threads(3)
     assert pool.join(10)

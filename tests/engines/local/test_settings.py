@@ -24,7 +24,7 @@ def graph() -> ps.PipeGraph:
 @pytest.mark.parametrize(
     ("asked", "fact", "hint"),
     [
-        ({"threads": 0}, "threads=0 is not a number of threads", 'threads="per-node"'),
+        ({"threads": 0}, "threads=0 is not a number of threads", 'threads="per-task"'),
         ({"threads": "all"}, "threads='all' is not a number of threads", "threads=4"),
         ({"threads": True}, "threads=True is not a number of threads", "threads=4"),
         ({"queue_size": 0}, "queue_size=0 is not a number of batches", "queue_size=64"),
@@ -85,7 +85,7 @@ def test_a_preset_decides_what_was_left_open() -> None:
     assert latency.quantum_ns < throughput.quantum_ns
     assert latency.queue_size < throughput.queue_size
     assert resolve_settings(ps.LocalOptions(scheduler="latency", queue_size=7), plan).queue_size == 7
-    assert resolve_settings(ps.LocalOptions(threads="per-node"), plan).threads == 0
+    assert resolve_settings(ps.LocalOptions(threads="per-task"), plan).threads == 0
 
 
 def test_one_step_with_a_thread_of_its_own_may_be_named_alone() -> None:

@@ -91,7 +91,7 @@ def test_threads_of_any_number_give_what_the_reference_gives(
 ) -> None:
     graph = graph_of(able("local", done), given_rows)
     expected = told(graph, "reference")
-    for threads in (1, 4, "per-node"):
+    for threads in (1, 4, "per-task"):
         options = ps.LocalOptions(deterministic=True, threads=threads, queue_size=queue_size)
         assert told(graph, "local", options) == expected
 

@@ -16,7 +16,7 @@ WAYS: list[dict[str, Any]] = [
     {"seed": 2},
     {"threads": 1},
     {"threads": 3},
-    {"threads": "per-node"},
+    {"threads": "per-task"},
     {"threads": 2, "channels": "blocking", "scheduler": "latency"},
     {"threads": 2, "channels": "spinning", "deterministic": True},
     {"threads": 2, "pinning": True},
@@ -238,7 +238,7 @@ def test_a_run_stopped_at_any_time_accounts_for_every_row(options: ps.LocalOptio
     assert len(memory.rows()) == told["m"].rows_out
 
 
-@pytest.mark.parametrize("options", [{}, {"threads": "per-node"}, {"seed": 1}])
+@pytest.mark.parametrize("options", [{}, {"threads": "per-task"}, {"seed": 1}])
 def test_a_function_of_a_run_cannot_wait_for_its_end(options: dict[str, Any]) -> None:
     graph, begun = ps.PipeGraph("itself"), threading.Event()
     started: list[Any] = []

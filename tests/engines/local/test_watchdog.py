@@ -68,7 +68,7 @@ def running(graph: ps.PipeGraph, workers: str = "thread") -> Iterator[Watched]:
     )
     now, heard, pool = ps.ManualClock(), list[Event](), ThreadPool(run.dispatcher)
     run.dispatcher.now = now.now
-    dog = Watchdog(run.dispatcher, LIMIT_NS, clock=ps.ManualClock(5), tell=heard.append)
+    dog = Watchdog(run.dispatcher, LIMIT_NS, clock=ps.ManualClock(5), emit=heard.append)
     for writer in run.graph.writers.values():
         writer.open(resume=False)
     run.dispatcher.begin(run.graph.tasks)

@@ -1,9 +1,9 @@
-"""Checkpoints while rows flow: every node saves its state at the end of the same round (aligned barriers).
+"""Checkpoints while rows flow: every task saves its state at the end of the same round (aligned barriers).
 
-Rounds are numbered in band, so the barrier is there already: a node that has carried round n through has all
-rows of it and none of the next. When all nodes have saved, all sinks have committed the round too, and one
-manifest says so. After a crash the rounds behind it are done again, under the same numbers; what sinks have
-committed of them they do not show twice.
+Rounds are numbered in band, so the barrier exists already: a task that has completed round n has seen all
+rows of it and none of the next. When all tasks have saved, all sinks have committed the round too, and one
+manifest says so. After a crash the rounds after that manifest are repeated under the same numbers, and sinks
+do not write again what they have committed of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from penstock.engines.local.rescale.rescale import initial_owners
 from penstock.engines.local.tasks.chain import ChainedStep, StageStep
 from penstock.engines.local.tasks.source import SourceStep
 from penstock.engines.local.tasks.task import InputTask, Task
-from penstock.engines.local.topology.network import ExecutionGraph, chain_of
+from penstock.engines.local.topology.graph import ExecutionGraph, chain_of
 from penstock.events import StateSaved
 from penstock.stages.patterns.partitioners import Partitioner
 from penstock.stages.rows.batch import Ints
@@ -34,13 +34,17 @@ from penstock.timing.watermark import BEFORE_ALL
 
 State = dict[str, dict[int, StateHandle]]
 NEVER = -1
-"""The round that is saved next, after a failure."""
+"""Stands for the round to save after a failure: none."""
 
 
 class CheckpointCoordinator:
-    """The checkpoint of a run.
+    """Decides which rounds are saved, gathers what the tasks save of them, and commits the manifest.
 
-    every  microseconds between two snapshots, by the run's clock; there is one under way at most
+    every  microseconds between two checkpoints, by the run's clock; at most one is in progress
+
+    Invariant: a round is chosen before any row of it is read (`begin_round`), so every task still has its end
+    ahead. `_lock` guards what is known of the checkpoint in progress. `_storing` is held from writing a state
+    file until its place is known, because a commit deletes all files that ignore_event knows.
     """
 
     def __init__(self, checkpoint: Checkpoint, clock: Clock, *, every: int) -> None:
@@ -50,93 +54,99 @@ class CheckpointCoordinator:
             raise checkpoint.drained_error()
         self._graph: ExecutionGraph
         self._lock = threading.Lock()
-        self._storing = threading.Lock()  # no file is let go between its writing and its being known
+        self._storing = threading.Lock()
         self._last = clock.now()
         self._round: int | None = None
         self._ended: set[int] = set()
-        self._awaited: set[int] = set()
-        self._known = _Known(self.done)
-        self._later: list[_Known] = []  # what ended nodes left, while a snapshot from before is under way
+        self._waits_for: set[int] = set()
+        self._snapshot = _Snapshot(self.done)
+        self._later: list[_Snapshot] = []  # of tasks that ended after the round of the checkpoint in progress
 
     def restore(self, graph: ExecutionGraph) -> None:
-        """Let all nodes go on from where the run was."""
+        """Lets all tasks continue from the latest checkpoint."""
         self._graph = graph
         for reader in graph.readers.values():
             name = reader.step.name
             position = self.done.positions.get(name, (0, 0))
             watermark = self.done.source_watermarks.get(name, BEFORE_ALL)
             reader.resume(position, watermark, self._checkpoint.journal)
-        for node in graph.tasks:
-            for chained in chain_of(node):
+        for task in graph.tasks:
+            for chained in chain_of(task):
                 frontier = Frontier(self.done.step_watermarks.get(chained.step.name, BEFORE_ALL))
                 if isinstance(chained, StageStep):
                     chained.frontier = frontier
-                    self._resume_showing(chained.stage)
-                if isinstance(node, InputTask) and chained.step is node.steps[0]:
-                    node.frontier = frontier
+                    self._restore_early_firings(chained.stage)
+                if isinstance(task, InputTask) and chained.step is task.steps[0]:
+                    task.frontier = frontier
         files = self._checkpoint.files
         for step in self.done.state:
-            heirs = list(_heirs(graph, step))
-            for form in {stage.form for stage, _ in heirs if isinstance(stage, WindowStage)}:
-                self._known.state[step] = dict(convert_state(graph.plan[step], self.done, files, form))
-            pieces = files.read(self._known.state[step], step)
-            for stage, inherits in heirs:
-                stage.restore({bucket: piece for bucket, piece in pieces.items() if inherits(bucket)})
+            stages = list(_stages_to_restore(graph, step))
+            for form in {stage.form for stage, _ in stages if isinstance(stage, WindowStage)}:
+                self._snapshot.state[step] = dict(convert_state(graph.plan[step], self.done, files, form))
+            pieces = files.read(self._snapshot.state[step], step)
+            for stage, takes in stages:
+                stage.restore({bucket: piece for bucket, piece in pieces.items() if takes(bucket)})
 
-    def _resume_showing(self, stage: Stage) -> None:
-        """Show open windows as often as if there had been no end; also if the clock has been put back."""
+    def _restore_early_firings(self, stage: Stage) -> None:
+        """Continues the interval of early firings, also if the clock was set back."""
         if isinstance(stage, WindowStage) and stage.site.step in self.done.early_fired_at:
             stage.fired_at = min(self.done.early_fired_at[stage.site.step], stage.fired_at)
 
-    def begin(self, number: int) -> None:
-        """The first source begins a round: is its end to be saved?"""
+    def begin_round(self, number: int) -> None:
+        """Chooses a round that is about to begin for the next checkpoint, if one is due."""
         now = self._clock.now()
         with self._lock:
             if self._round is None and now - self._last >= self._every:
                 self._round, self._last = number, now
-                self._awaited = {node.number for node in self._graph.tasks} - self._ended
-                self._settle()
+                self._waits_for = {task.number for task in self._graph.tasks} - self._ended
+                self._add_ended_tasks()
 
-    def complete_round(self, node: Task, number: int) -> StateSaved | None:
-        """A node has carried a round through: save what it knows if this is the one."""
+    def complete_round(self, task: Task, number: int) -> StateSaved | None:
+        """Saves the state of a task that has completed the chosen round; returns the event of a commit."""
         if number != self._round:
             return None
         with self._storing:
-            found = self._saved(node, number)
+            snapshot = self._save(task, number)
             with self._lock:
-                self._known.add(found)
-        return self._report(node)
+                self._snapshot.add(snapshot)
+        return self._commit_if_complete(task)
 
-    def end_task(self, node: Task, *, failed: bool) -> StateSaved | None:
-        """A node has ended: what it knows now is all. After a failure nothing is saved any more."""
+    def end_task(self, task: Task, *, failed: bool) -> StateSaved | None:
+        """Saves the state of a task that has ended; after a failure nothing is saved any more."""
         if failed:
             self._round = NEVER
             return None
         with self._storing:
-            found = self._saved(node, node.round - 1)
+            snapshot = self._save(task, task.round - 1)
             with self._lock:
-                self._ended.add(node.number)
-                # One that is waited for has come to its end before the round at hand, and belongs to it.
-                if node.number in self._awaited:
-                    self._known.add(found)
+                self._ended.add(task.number)
+                # Why: a task that the checkpoint still waits for has ended before its round, and belongs to
+                # it.
+                if task.number in self._waits_for:
+                    self._snapshot.add(snapshot)
                 else:
-                    self._later.append(found)
-        return self._report(node)
+                    self._later.append(snapshot)
+        return self._commit_if_complete(task)
 
-    def end(self, rounds: int, *, drained: bool) -> StateSaved:
-        """All nodes have ended after the same round."""
-        self._settle()
+    def commit_end(self, rounds: int, *, drained: bool) -> StateSaved:
+        """Commits the end of the run: all tasks have ended after the same round."""
+        self._add_ended_tasks()
         return self._commit(rounds, drained=drained)
 
-    def _report(self, node: Task) -> StateSaved | None:
-        """Commit the round at hand, if all nodes have saved it."""
+    def n_written(self, sink: str) -> int:
+        """Returns the number of rows that earlier runs have written to a sink."""
+        return int(self.done.accounts.get(sink, {}).get("rows_out", 0))
+
+    def _commit_if_complete(self, task: Task) -> StateSaved | None:
+        """Commits the chosen round if this was the last task to save it."""
         with self._lock:
-            if node.number not in self._awaited or self._round in (None, NEVER):
+            if task.number not in self._waits_for or self._round in (None, NEVER):
                 return None
-            self._awaited.discard(node.number)
+            self._waits_for.discard(task.number)
             number = self._round
-            if self._awaited or number is None:
+            if self._waits_for or number is None:
                 return None
+        # Invariant: only the last of the tasks comes here, so the commit needs no lock against another one.
         if all(reader.frontier.over for reader in self._graph.readers.values()):
             self._round = None  # the run is about to end, and is saved then
             return None
@@ -145,45 +155,42 @@ class CheckpointCoordinator:
         self._round = None
         return event
 
-    def _saved(self, node: Task, number: int) -> _Known:
-        found, pieces = _Known(Manifest()), {}
-        for chained in chain_of(node):
-            found.note(chained)
+    def _save(self, task: Task, number: int) -> _Snapshot:
+        snapshot, pieces = _Snapshot(Manifest()), {}
+        for chained in chain_of(task):
+            snapshot.add_step(chained)
             if isinstance(chained, StageStep):
-                pieces[chained.step.name] = dict(chained.stage.snapshot())
-        pieces = {step: each for step, each in pieces.items() if each}
+                state = dict(chained.stage.snapshot())
+                if state:
+                    pieces[chained.step.name] = state
         if pieces:
-            found.state = self._checkpoint.files.write(number + 1, str(node.number), pieces)
-        return found
+            snapshot.state = self._checkpoint.files.write(number + 1, str(task.number), pieces)
+        return snapshot
 
-    def n_written(self, sink: str) -> int:
-        """The rows that the runs before this one have written."""
-        return int(self.done.accounts.get(sink, {}).get("rows_out", 0))
+    def _total_accounts(self) -> dict[str, Accounts]:
+        """Returns the accounts of all runs of this checkpoint."""
+        total = {name: Accounts(**counts) for name, counts in self.done.accounts.items()}
+        for name, accounts in self._graph.accounts().items():
+            total.setdefault(name, Accounts()).add(accounts)
+        return total
 
-    def _so_far(self) -> dict[str, Accounts]:
-        """The accounts of all runs of this checkpoint."""
-        found = {name: Accounts(**each) for name, each in self.done.accounts.items()}
-        for name, each in self._graph.accounts().items():
-            found.setdefault(name, Accounts()).add(each)
-        return found
-
-    def _settle(self) -> None:
+    def _add_ended_tasks(self) -> None:
         later, self._later = self._later, []
-        for found in later:
-            self._known.add(found)
+        for snapshot in later:
+            self._snapshot.add(snapshot)
 
     def _commit(self, rounds: int, *, drained: bool) -> StateSaved:
-        accounts = {name: asdict(each) for name, each in self._so_far().items()}
+        accounts = {name: asdict(total) for name, total in self._total_accounts().items()}
         with self._storing:
             with self._lock:
-                manifest = self._known.manifest(rounds, accounts, drained=drained)
-                waiting = {name for found in self._later for name in found.files()}
-            nbytes = self._checkpoint.commit(manifest, waiting)
+                manifest = self._snapshot.manifest(rounds, accounts, drained=drained)
+                still_needed = {name for snapshot in self._later for name in snapshot.files()}
+            nbytes = self._checkpoint.commit(manifest, still_needed)
         return StateSaved(self._clock.now(), rounds - 1, nbytes, *state_size(manifest.state))
 
 
-class _Known:
-    """How far sources and steps have come, and where their state is."""
+class _Snapshot:
+    """The positions of sources, the frontiers of steps and the places of their state, for some tasks."""
 
     def __init__(self, done: Manifest) -> None:
         self.positions = dict(done.positions)
@@ -192,8 +199,8 @@ class _Known:
         self.state: State = {step: dict(places) for step, places in done.state.items()}
         self.shown = dict(done.early_fired_at)
 
-    def note(self, chained: ChainedStep) -> None:
-        """What a chained has come to."""
+    def add_step(self, chained: ChainedStep) -> None:
+        """Adds the progress of a chained step; its state is written separately."""
         if isinstance(chained, SourceStep):
             self.positions[chained.step.name] = chained.reader.position
             self.watermarks[chained.step.name] = chained.reader.watermark
@@ -202,8 +209,8 @@ class _Known:
             if isinstance(chained.stage, WindowStage) and chained.stage.early is not None:
                 self.shown[chained.step.name] = chained.stage.fired_at
 
-    def add(self, newer: _Known) -> None:
-        """Take over what is newer."""
+    def add(self, newer: _Snapshot) -> None:
+        """Adds a newer snapshot of some tasks."""
         self.positions |= newer.positions
         self.watermarks |= newer.watermarks
         self.reached |= newer.reached
@@ -213,40 +220,49 @@ class _Known:
             self.shown[step] = max(at, self.shown.get(step, at))
 
     def files(self) -> Iterator[str]:
-        """The files that its state is in."""
+        """Yields the files that hold its state."""
         return (place.file for places in self.state.values() for place in places.values())
 
     def manifest(self, rounds: int, accounts: dict[str, dict[str, Any]], *, drained: bool) -> Manifest:
-        """All of it, in a form that stays."""
+        """Returns a manifest of the snapshot that later changes do not reach."""
         state = {step: dict(places) for step, places in self.state.items()}
-        watermarks, reached, shown = _begun(self.watermarks), _begun(self.reached), dict(self.shown)
+        watermarks, reached = _without_initial(self.watermarks), _without_initial(self.reached)
         return Manifest(
-            rounds, dict(self.positions), watermarks, reached, accounts, state, shown, drained=drained
+            rounds,
+            dict(self.positions),
+            watermarks,
+            reached,
+            accounts,
+            state,
+            dict(self.shown),
+            drained=drained,
         )
 
 
-def _begun(frontiers: dict[str, float]) -> dict[str, float]:
-    return {name: frontier for name, frontier in frontiers.items() if frontier != BEFORE_ALL}
+def _without_initial(watermarks: dict[str, float]) -> dict[str, float]:
+    return {name: watermark for name, watermark in watermarks.items() if watermark != BEFORE_ALL}
 
 
-def _heirs(graph: ExecutionGraph, step: str) -> Iterator[tuple[Stage, Callable[[int], bool]]]:
-    """The stages of a step that keep state, each with whether it takes up a saved bucket."""
+def _stages_to_restore(graph: ExecutionGraph, step: str) -> Iterator[tuple[Stage, Callable[[int], bool]]]:
+    """Yields the stages of a step that keep state, each with whether it takes a saved bucket."""
     pattern = graph.patterns.get(step)
     if pattern is not None:
-        stages, deal = pattern.stateful_stages
-        for number, stage in enumerate(stages):
-            yield stage, partial(_is_heir, deal, number)
+        stages, partitioner = pattern.stateful_stages
+        for replica, stage in enumerate(stages):
+            yield stage, partial(_inherits, partitioner, replica)
         return
-    for bench in graph.replicas:
-        stages = tuple(chained.stage for chained in bench.chain(step) if isinstance(chained, StageStep))
-        assignment = graph.assignments.get(bench.group.number)
+    for replicas in graph.replicas:
+        stages = tuple(
+            chained.stage for chained in replicas.chained_steps(step) if isinstance(chained, StageStep)
+        )
+        assignment = graph.assignments.get(replicas.group.number)
         owners = initial_owners(len(stages) or 1) if assignment is None else assignment.owners
-        for number, stage in enumerate(stages):
-            yield stage, partial(_owns, owners, number)
+        for replica, stage in enumerate(stages):
+            yield stage, partial(_owns, owners, replica)
 
 
-def _is_heir(deal: Partitioner, replica: int, bucket: int) -> bool:
-    return replica in deal.owners(bucket)
+def _inherits(partitioner: Partitioner, replica: int, bucket: int) -> bool:
+    return replica in partitioner.owners(bucket)
 
 
 def _owns(owners: Ints, replica: int, bucket: int) -> bool:

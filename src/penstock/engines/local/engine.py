@@ -1,4 +1,4 @@
-"""The in-process engine as the registry finds it."""
+"""The in-process engine, as the engine registry loads it."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ if TYPE_CHECKING:
     from penstock.engines.local.run import LocalRun
     from penstock.events import EventSink
 
-_SPARK = 'run it with engine="spark", or say it with col(...)'
+_SPARK_HINT = 'run it with engine="spark", or say it with col(...)'
 
 
 class LocalEngine:
-    """Co-routines on a pool of threads, in this process."""
+    """Runs plans as co-routines on a pool of threads, in this process."""
 
     @property
     def name(self) -> str:
-        """What `run(engine=...)` calls it."""
+        """Its name in `run(engine=...)`."""
         return "local"
 
     def gaps(self, plan: Plan) -> Sequence[Gap]:
-        """Joins of streams, and what speaks Spark's SQL."""
+        """Returns what this engine cannot run: joins of streams, and expressions in Spark's SQL."""
         gaps = [
             Gap(step.name, "joins of two streams", 'run it with engine="reference"')
             for step in plan
             if step.op.kind == JOIN
         ]
-        found = [(step.name, find_spark_sql(step.op)) for step in plan]
-        return gaps + [Gap(name, f"{sql} runs on Spark only", _SPARK) for name, sql in found if sql]
+        sql_steps = [(step.name, find_spark_sql(step.op)) for step in plan]
+        return gaps + [Gap(name, f"{sql} runs on Spark only", _SPARK_HINT) for name, sql in sql_steps if sql]
 
     def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> LocalRun:
-        """Begin a run, in threads of its own."""
+        """Starts a run in threads of its own."""
         import_module("penstock.engines.local.run")
         from penstock.engines.local.run import LocalRun
 
-        self._refuse(options)
+        _refuse_master(options)
         if options.checkpoint is not None:
-            _refuse_loops(plan)
-        asked = resolve_settings(options.engine, plan)
-        return LocalRun(plan, asked, clock=clock, events=events, options=options)
+            _refuse_process_operators(plan)
+        settings = resolve_settings(options.engine, plan)
+        return LocalRun(plan, settings, clock=clock, events=events, options=options)
 
     def open_harness(
         self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions
@@ -58,27 +58,28 @@ class LocalEngine:
         """Begin a run fed by hand."""
         from penstock.engines.local.harness import LocalHarness
 
-        self._refuse(options)
+        _refuse_master(options)
         if options.checkpoint is not None:
             raise NotSupported("a run fed by hand keeps no checkpoint", hint="leave checkpoint out")
-        asked = resolve_settings(options.engine, plan)
-        return LocalHarness(plan, asked, clock=clock, events=events, options=options)
+        settings = resolve_settings(options.engine, plan)
+        return LocalHarness(plan, settings, clock=clock, events=events, options=options)
 
     def explain(self, plan: Plan) -> Sequence[str]:
-        """What it makes of a plan."""
+        """Returns what the engine does with a plan, line by line."""
         from penstock.engines.local.explain import explain
 
         return explain(plan)
 
-    def _refuse(self, options: RunOptions) -> None:
-        if options.master is not None:
-            raise NotSupported(
-                f'the local engine runs in this process, and was given master="{options.master}"',
-                hint='leave master out, or use engine="spark"',
-            )
+
+def _refuse_master(options: RunOptions) -> None:
+    if options.master is not None:
+        raise NotSupported(
+            f'the local engine runs in this process, and was given master="{options.master}"',
+            hint='leave master out, or use engine="spark"',
+        )
 
 
-def _refuse_loops(plan: Plan) -> None:
+def _refuse_process_operators(plan: Plan) -> None:
     for step in plan:
         if isinstance(step.op, Process):
             raise NotSupported(

@@ -1,4 +1,4 @@
-"""What explain() says of a plan in process: what runs together, where rows go, what threads can do."""
+"""explain() for this engine: which steps share a task, where rows go, what scales on threads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from penstock.accounts import Accounts
 from penstock.clock import WallClock
 from penstock.engines.local.processes.pool import explain_workers
-from penstock.engines.local.topology.tasks import (
+from penstock.engines.local.topology.groups import (
     Role,
     TaskGroup,
     is_broadcast,
@@ -26,31 +26,31 @@ from penstock.operators.process import Process
 from penstock.operators.split import Split
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Step
-from penstock.stages.make import _build
+from penstock.stages.make import build_stage
 from penstock.stages.stage import Site
 
 _PIPELINED = "each fed by the replica before it: no shuffle"
-_COMBINED = "; with preaggregate=True rows are combined per slice and key before they are dealt"
+_PREAGGREGATED = "; with preaggregate=True rows are combined per slice and key before they are dealt"
 
 
 def explain(plan: Plan) -> list[str]:
-    """One line per node, then what scales on threads and what does not."""
-    numbered = totally_ordered_steps(plan)
-    groups = split_into_groups(plan, numbered=numbered)
-    n_nodes = sum(group.width for group in groups)
-    lines = [f"{n_nodes} co-routines on a pool of threads, by default one thread per core"]
-    ahead = {name for group in preaggregate_groups(groups, numbered) for name in group.preaggregates}
+    """Returns one line per task group, then what scales on threads and what does not."""
+    ordered = totally_ordered_steps(plan)
+    groups = split_into_groups(plan, ordered=ordered)
+    n_tasks = sum(group.width for group in groups)
+    lines = [f"{n_tasks} co-routines on a pool of threads, by default one thread per core"]
+    preaggregated = {name for group in preaggregate_groups(groups, ordered) for name in group.preaggregates}
     for group in groups:
-        told = _line(group, _PIPELINED if _is_pipelined(group, groups) else _how(group))
-        lines.append(told + _COMBINED * (group.head.name in ahead and group.role is Role.WHOLE))
-    if numbered:
-        lines.append(f"rows of one time are in order by the reader's numbers: {', '.join(sorted(numbered))}")
-    held = [step.name for step in plan if holds_gil(step)]
-    free = [step.name for step in plan if _works(step) and step.name not in held]
-    if free:
-        lines.append(f"scale on threads (kernels, Arrow, compiled functions): {', '.join(free)}")
-    if held:
-        lines.append(f"plain Python, one thread at a time (the GIL): {', '.join(held)}")
+        line = _explain_group(group, _PIPELINED if _is_pipelined(group, groups) else _explain_routing(group))
+        lines.append(line + _PREAGGREGATED * (group.head.name in preaggregated and group.role is Role.WHOLE))
+    if ordered:
+        lines.append(f"rows of one time are in order by the reader's numbers: {', '.join(sorted(ordered))}")
+    gil_bound = [step.name for step in plan if holds_gil(step)]
+    scaling = [step.name for step in plan if _does_work(step) and step.name not in gil_bound]
+    if scaling:
+        lines.append(f"scale on threads (kernels, Arrow, compiled functions): {', '.join(scaling)}")
+    if gil_bound:
+        lines.append(f"plain Python, one thread at a time (the GIL): {', '.join(gil_bound)}")
     lines += explain_workers(plan)
     waiting = [step.name for step in plan.sources if not step.op.reader.bounded]  # type: ignore[attr-defined]  # a Source
     if waiting:
@@ -62,7 +62,7 @@ def explain(plan: Plan) -> list[str]:
 
 
 def holds_gil(step: Step) -> bool:
-    """Whether a step works row by row in plain Python, which threads cannot share."""
+    """Whether a step runs plain Python row by row, of which the GIL lets one thread at a time."""
     op = step.op
     if isinstance(op, Windows):
         return op.function is not None
@@ -75,16 +75,16 @@ def holds_gil(step: Step) -> bool:
 
 
 def _is_compiled(step: Step) -> bool:
-    stage = _build(step.op, step.up, Site(step.name, step.where, Accounts(), WallClock()))
-    told: list[str] = stage.explain()  # type: ignore[attr-defined]  # every stage of a function has it
-    return any("is compiled by Numba" in line for line in told)
+    stage = build_stage(step, Site(step.name, step.where, Accounts(), WallClock()))
+    lines: list[str] = stage.explain()  # type: ignore[attr-defined]  # every stage of a function has it
+    return any("is compiled by Numba" in line for line in lines)
 
 
-def _works(step: Step) -> bool:
+def _does_work(step: Step) -> bool:
     return isinstance(step.op, WithColumns | Map | Filter | FlatMap | Split | Windows)
 
 
-def _line(group: TaskGroup, how: str) -> str:
+def _explain_group(group: TaskGroup, how: str) -> str:
     names = " + ".join(step.name for step in group.steps)
     if group.role is Role.MERGE:
         return f"{names}: {group.width} behind them put the parts together"
@@ -97,10 +97,10 @@ def _line(group: TaskGroup, how: str) -> str:
     return f"{names}: {group.width} replicas, {how}"
 
 
-def _how(group: TaskGroup) -> str:
+def _explain_routing(group: TaskGroup) -> str:
     head = group.head
     if group.role is Role.PARALLEL:
-        assert isinstance(head.op, Windows), "only windows are spread"
+        assert isinstance(head.op, Windows), "only windows are decomposed"
         return DECOMPOSED[head.op.pattern]
     if is_broadcast(head):
         return "each gets every row"
@@ -110,10 +110,12 @@ def _how(group: TaskGroup) -> str:
 
 
 def _is_pipelined(group: TaskGroup, groups: Sequence[TaskGroup]) -> bool:
-    """Whether rows go from replica to replica (AIR, 3.4): forward, from as many."""
+    """Whether rows go from replica to replica (AIR, 3.4): forward, from equally many."""
     head = group.head
     if group.role is not Role.WHOLE or head.routing is not Routing.FORWARD or head.degree.most == 1:
         return False
-    feeders = [each for ref in head.data_feeds for each in groups if each.has(ref.step)]
-    as_many = all((each.width, each.head.degree.most) == (group.width, head.degree.most) for each in feeders)
-    return as_many and (group.width > 1 or all(map(is_elastic, [head, *(each.head for each in feeders)])))
+    producers = [producer for ref in head.data_feeds for producer in groups if producer.runs(ref.step)]
+    widths = {(producer.width, producer.head.degree.most) for producer in producers}
+    if widths - {(group.width, head.degree.most)}:
+        return False
+    return group.width > 1 or all(map(is_elastic, [head, *(producer.head for producer in producers)]))

@@ -1,4 +1,4 @@
-"""A run fed by hand, one round per push: what the public test harness drives, all in the calling thread."""
+"""The engine harness: a run whose rows a test pushes, one round per push, all in the calling thread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
 from penstock.engines.local.options import Settings
-from penstock.engines.local.run import build_result, close_connectors, open_sinks, report_start
+from penstock.engines.local.run import report_start
 from penstock.engines.local.runtime import build_runtime
 from penstock.engines.local.scheduling.pool import run_task
 from penstock.engines.local.tasks.source import PushedInput
@@ -21,48 +21,50 @@ from penstock.plan.plan import Plan, Ref
 
 
 class LocalHarness:
-    """Everything is done when a call returns."""
+    """A run driven by a test; everything is done when a call returns."""
 
     def __init__(
         self, plan: Plan, settings: Settings, *, clock: Clock, events: EventSink, options: RunOptions
     ) -> None:
         self._plan, self._options, self._clock, self._events = plan, options, clock, events
-        self._feeds = {step.name: PushedInput() for step in plan.sources}
-        self._over = False
+        self._inputs = {step.name: PushedInput() for step in plan.sources}
+        self._ended = False
         report_start(plan, clock, events)
         try:
-            self._run = build_runtime(plan, settings, options, clock=clock, events=events, feeds=self._feeds)
-            open_sinks(self._run)
+            self._runtime = build_runtime(
+                plan, settings, options, clock=clock, events=events, inputs=self._inputs
+            )
+            self._runtime.open_sinks()
         except BaseException as failure:
-            self._failed(failure)
+            self._report_failure(failure)
             raise
-        self._run.dispatcher.may_starve = True
-        self._run.dispatcher.begin(self._run.graph.tasks)
+        self._runtime.dispatcher.may_starve = True
+        self._runtime.dispatcher.begin(self._runtime.graph.tasks)
         self._drive()
 
     def push(self, batches: Mapping[str, SourceBatch]) -> None:
-        """One round: a batch per named source, nothing from the others."""
+        """Runs one round: a batch of each named source, nothing from the others."""
         for name in batches:
-            if name not in self._feeds:
+            if name not in self._inputs:
                 raise GraphError(
                     f'there is no source "{name}" in this run',
-                    detail=f"the sources are {', '.join(nearest_first(name, list(self._feeds)))}",
+                    detail=f"the sources are {', '.join(nearest_first(name, list(self._inputs)))}",
                 )
-        self._refuse_over()
-        for name, feed in self._feeds.items():
-            feed.pushed.append(batches.get(name))
+        self._refuse_after_end()
+        for name, source in self._inputs.items():
+            source.pushed.append(batches.get(name))
         self._drive()
 
     def promise(self, watermark: int) -> None:
-        """Move every source's watermark to a time in microseconds, as an empty round."""
-        self._refuse_over()
-        for reader in self._run.graph.readers.values():
+        """Moves the watermark of every source to a time in microseconds, as an empty round."""
+        self._refuse_after_end()
+        for reader in self._runtime.graph.readers.values():
             reader.promise(watermark)
         self.push({})
 
     def take(self, ref: Ref) -> pa.Table:
-        """Rows that left on a collected port since the last take."""
-        collections = self._run.graph.collections
+        """Returns the rows that left on a collected port since the last call."""
+        collections = self._runtime.graph.collections
         if ref not in collections:
             ports = nearest_first(str(ref), map(str, collections))
             raise GraphError(
@@ -71,44 +73,44 @@ class LocalHarness:
         return collections[ref].take()
 
     def end(self) -> RunResult:
-        """End all sources and drain."""
-        self._refuse_over()
-        for feed in self._feeds.values():
-            feed.ended = True
+        """Ends all sources and drains."""
+        self._refuse_after_end()
+        for source in self._inputs.values():
+            source.ended = True
         self._drive()
-        self._over, outcome = True, "failed"
+        self._ended, outcome = True, "failed"
         try:
-            close_connectors(self._run.graph)
+            self._runtime.close()
             outcome = "drained" if self._options.drain else "stopped"
         finally:
-            self._events(RunEnded(self._clock.now(), outcome, self._run.progress.batches))
-        return build_result(self._run, outcome)
+            self._events(RunEnded(self._clock.now(), outcome, self._runtime.progress.batches))
+        return self._runtime.result(outcome)
 
     def metrics(self) -> Mapping[str, Accounts]:
-        """The accounts so far."""
-        return self._run.graph.accounts()
+        """Returns the accounts so far."""
+        return self._runtime.graph.accounts()
 
     def _drive(self) -> None:
-        """Run nodes until there is nothing to do."""
-        dispatcher = self._run.dispatcher
-        for source in dispatcher.tasks:
-            dispatcher.wake_reader(source)
-        while (node := dispatcher.next_task(0)) is not None:
-            run_task(dispatcher, node)
+        """Runs tasks until there is nothing to do."""
+        dispatcher = self._runtime.dispatcher
+        for task in dispatcher.tasks:
+            dispatcher.wake_reader(task)
+        while (next_task := dispatcher.next_task(0)) is not None:
+            run_task(dispatcher, next_task)
         failure = dispatcher.failure
         if failure is not None:
-            self._failed(failure)
+            self._report_failure(failure)
             raise failure
 
-    def _failed(self, failure: BaseException) -> None:
-        self._over = True
-        if hasattr(self, "_run"):
-            close_connectors(self._run.graph)
+    def _report_failure(self, failure: BaseException) -> None:
+        self._ended = True
+        if hasattr(self, "_runtime"):
+            self._runtime.close()
         if isinstance(failure, PenstockError) and failure.step is not None:
             self._events(StepFailed(self._clock.now(), failure.step, str(failure)))
-        batches = self._run.progress.batches if hasattr(self, "_run") else 0
+        batches = self._runtime.progress.batches if hasattr(self, "_runtime") else 0
         self._events(RunEnded(self._clock.now(), "failed", batches))
 
-    def _refuse_over(self) -> None:
-        if self._over:
-            raise EngineError(f'the run of "{self._plan.graph}" is over', hint="begin another session")
+    def _refuse_after_end(self) -> None:
+        if self._ended:
+            raise EngineError(f'the run of "{self._plan.graph}" is over', hint="begin another run")

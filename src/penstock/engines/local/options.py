@@ -1,4 +1,4 @@
-"""What was asked of the engine, checked: `LocalOptions` with every choice made."""
+"""The settings of a run: `LocalOptions`, checked and with every choice made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.frozen import dataclass
 from penstock.plan.plan import Plan
 from penstock.timing.duration import micros
 
-PER_TASK = "per-node"
+PER_TASK = "per-task"
 UNBOUNDED = "unbounded"
 WAIT_MODES = ("auto", "blocking", "spinning")
 COMPOSITIONS = ("combined", "dedicated", "centralised")
@@ -23,23 +23,23 @@ WORKERS = AUTO, PROCESS, THREAD = ("auto", "process", "thread")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a plan is run here.
+    """How the engine runs a plan.
 
-    cores          what there is to use
-    threads        workers; 0 gives every node a thread of its own
-    scheduler      by name
-    quantum_ns     how long a node runs before others have their turn
-    queue_size     messages in a channel; infinity for any number
-    channels       how a worker waits: "auto" looks for work for a while and then sleeps
+    cores          number of cores that the process may use
+    threads        number of workers; 0 gives every task a thread of its own
+    scheduler      its name
+    quantum_ns     how long a task runs before others get the worker
+    queue_size     messages in a channel, or infinity
+    channels       how a worker waits: "auto" spins for a while and then sleeps
     pinning        workers stay on their cores
-    deterministic  in rounds: the same batches give the same rows in the same order, always
-    seed           replay one interleaving: one thread, turns by chance
+    deterministic  in rounds: the same batches always give the same rows in the same order
+    seed           simulate one interleaving: one thread, random quanta
     dedicated      steps with a thread of their own
-    save_every_us  how long between two snapshots, where there is a checkpoint
+    save_every_us  time between two checkpoints
     workers        what replicas of plain-Python functions are
-    preaggregate   windows by key are combined per slice and key where rows are, and then dealt
-    measure        latency and where the time goes, also if nobody listens
-    watchdog_us    how long a step may be at work on one batch before it is told of; None for ever
+    preaggregate   windows by key are combined per slice and key before the exchange
+    measure        measure latency and where the time goes, also without a listener
+    watchdog_us    how long a step may work on one batch before a warning; None for no limit
     """
 
     cores: int = 1
@@ -62,129 +62,133 @@ class Settings:
 
     @property
     def max_replicas(self) -> int:
-        """Of an elastic step; with others rows come in another order, which deterministic=True rules out."""
+        """Upper bound for elastic steps: 1 if deterministic, because rescaling changes the order of rows."""
         return self.cores if self.elastic is not None and not self.deterministic else 1
 
 
-_ASKED = tuple(field.name for field in fields(Settings) if "_" not in field.name and field.name != "cores")
+_OPTION_NAMES = tuple(
+    field.name for field in fields(Settings) if "_" not in field.name and field.name != "cores"
+)
 
 
-def resolve_settings(asked: Any, plan: Plan) -> Settings:
-    """The settings that `LocalOptions` ask for; EngineError where they make no sense."""
-    if asked is None:
-        return Settings(cores=_cores(), threads=_cores())
-    if not all(hasattr(asked, name) for name in _ASKED):
+def resolve_settings(options: Any, plan: Plan) -> Settings:
+    """Returns the settings that `LocalOptions` ask for; raises EngineError where they make no sense."""
+    if options is None:
+        return Settings(cores=available_cores(), threads=available_cores())
+    if not all(hasattr(options, name) for name in _OPTION_NAMES):
         raise EngineError(
-            f"the local engine takes LocalOptions, and got {type(asked).__name__}",
+            f"the local engine takes LocalOptions, and got {type(options).__name__}",
             hint="options=ps.LocalOptions(...)",
         )
-    _one_of("scheduler", asked.scheduler, names())
-    _one_of("channels", asked.channels, WAIT_MODES)
-    _one_of("composition", asked.composition, COMPOSITIONS)
-    _one_of("workers", asked.workers, WORKERS)
-    dedicated = _names("dedicated", asked.dedicated)
+    _check_one_of("scheduler", options.scheduler, names())
+    _check_one_of("channels", options.channels, WAIT_MODES)
+    _check_one_of("composition", options.composition, COMPOSITIONS)
+    _check_one_of("workers", options.workers, WORKERS)
+    dedicated = _check_names("dedicated", options.dedicated)
     for name in dedicated:
-        _one_of("dedicated", name, [step.name for step in plan])
-    sizes = preset_of(asked.scheduler)
-    if asked.elastic is not None:
+        _check_one_of("dedicated", name, [step.name for step in plan])
+    preset = preset_of(options.scheduler)
+    if options.elastic is not None:
         from penstock.engines.local.elastic.live import resolve_limits
 
-        if not all(hasattr(asked.elastic, name) for name in ("low", "high", "period", "hold")):
+        if not all(hasattr(options.elastic, name) for name in ("low", "high", "period", "hold")):
             raise EngineError(
-                f"elastic={asked.elastic!r} does not say when to change what", hint="elastic=ps.Elastic()"
+                f"elastic={options.elastic!r} does not say when to change what", hint="elastic=ps.Elastic()"
             )
-        resolve_limits(asked.elastic, _cores())
+        resolve_limits(options.elastic, available_cores())
     return Settings(
-        cores=_cores(),
-        threads=_threads(asked.threads),
-        scheduler=asked.scheduler,
-        quantum_ns=sizes.quantum_ns if asked.quantum is None else _quantum(asked.quantum),
-        queue_size=sizes.queue_size if asked.queue_size is None else _size(asked.queue_size),
-        channels=asked.channels,
-        pinning=_switch("pinning", asked.pinning),
-        composition=asked.composition,
-        deterministic=_switch("deterministic", asked.deterministic),
-        elastic=asked.elastic,
-        seed=_seed(asked.seed),
+        cores=available_cores(),
+        threads=_check_threads(options.threads),
+        scheduler=options.scheduler,
+        quantum_ns=preset.quantum_ns
+        if options.quantum is None
+        else _check_positive("quantum", options.quantum) * 1_000,
+        queue_size=preset.queue_size if options.queue_size is None else _check_queue_size(options.queue_size),
+        channels=options.channels,
+        pinning=_check_switch("pinning", options.pinning),
+        composition=options.composition,
+        deterministic=_check_switch("deterministic", options.deterministic),
+        elastic=options.elastic,
+        seed=_check_seed(options.seed),
         dedicated=dedicated,
-        save_every_us=_length("save_every", asked.save_every),
-        workers=asked.workers,
-        measure=_switch("measure", asked.measure),
-        preaggregate=_switch("preaggregate", asked.preaggregate),
-        watchdog_us=None if asked.watchdog is None else _positive("watchdog", asked.watchdog),
+        save_every_us=_check_length("save_every", options.save_every),
+        workers=options.workers,
+        measure=_check_switch("measure", options.measure),
+        preaggregate=_check_switch("preaggregate", options.preaggregate),
+        watchdog_us=None if options.watchdog is None else _check_positive("watchdog", options.watchdog),
     )
 
 
-def _threads(asked: object) -> int:
-    if asked is None:
-        return _cores()
-    if asked == PER_TASK:
+def _check_threads(value: object) -> int:
+    if value is None:
+        return available_cores()
+    if value == PER_TASK:
         return 0
-    if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise EngineError(
-            f"threads={asked!r} is not a number of threads", hint=f'use threads=4, or threads="{PER_TASK}"'
+            f"threads={value!r} is not a number of threads", hint=f'use threads=4, or threads="{PER_TASK}"'
         )
-    return asked
+    return value
 
 
-def _switch(what: str, asked: object) -> bool:
-    if not isinstance(asked, bool):
-        raise EngineError(f"{what}={asked!r} is neither True nor False", hint=f"use {what}=True")
-    return asked
+def _check_switch(option: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise EngineError(f"{option}={value!r} is neither True nor False", hint=f"use {option}=True")
+    return value
 
 
-def _size(asked: object) -> float:
-    if asked == UNBOUNDED:
+def _check_queue_size(value: object) -> float:
+    if value == UNBOUNDED:
         return inf
-    if isinstance(asked, bool) or not isinstance(asked, int) or asked < 1:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise EngineError(
-            f"queue_size={asked!r} is not a number of batches",
+            f"queue_size={value!r} is not a number of batches",
             hint=f'use 1 or more, e.g. queue_size=64, or "{UNBOUNDED}"',
         )
-    return asked
+    return value
 
 
-def _seed(asked: object) -> int | None:
-    if asked is not None and (isinstance(asked, bool) or not isinstance(asked, int)):
-        raise EngineError(f"seed={asked!r} is not a whole number", hint="use seed=7")
-    return asked
+def _check_seed(value: object) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise EngineError(f"seed={value!r} is not a whole number", hint="use seed=7")
+    return value
 
 
-def _names(what: str, asked: object) -> tuple[str, ...]:
-    if isinstance(asked, str):
-        return (asked,)
-    if not isinstance(asked, list | tuple | set | frozenset):
+def _check_names(option: str, value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, list | tuple | set | frozenset):
         raise EngineError(
-            f"{what}={asked!r} names no steps", hint=f'name them: {what}=("slow",), or write it at the step'
+            f"{option}={value!r} names no steps",
+            hint=f'name them: {option}=("slow",), or write it at the step',
         )
-    return tuple(asked)
+    return tuple(value)
 
 
-def _length(what: str, asked: Any) -> int:
+def _check_length(option: str, value: Any) -> int:
     try:
-        return micros(asked)
+        return micros(value)
     except PenstockError as cause:
-        raise EngineError(f"{what}={asked!r} is not a length of time", hint=f'{what}="50 ms"') from cause
+        raise EngineError(f"{option}={value!r} is not a length of time", hint=f'{option}="50 ms"') from cause
 
 
-def _quantum(asked: Any) -> int:
-    return _positive("quantum", asked) * 1_000
+def _check_positive(option: str, value: Any) -> int:
+    length = _check_length(option, value)
+    if length <= 0:
+        raise EngineError(f"{option}={value!r} leaves no time to run", hint=f'{option}="50 ms"')
+    return length
 
 
-def _positive(what: str, asked: Any) -> int:
-    found = _length(what, asked)
-    if found <= 0:
-        raise EngineError(f"{what}={asked!r} leaves no time to run", hint=f'{what}="50 ms"')
-    return found
-
-
-def _one_of(what: str, asked: object, known: Sequence[str]) -> None:
-    if asked not in known:
-        near = nearest_first(str(asked), known)
+def _check_one_of(option: str, value: object, known: Sequence[str]) -> None:
+    if value not in known:
+        near = nearest_first(str(value), known)
         raise EngineError(
-            f"{what}={asked!r} is unknown", detail=f"there is {', '.join(near)}", hint=f'{what}="{near[0]}"'
+            f"{option}={value!r} is unknown",
+            detail=f"there is {', '.join(near)}",
+            hint=f'{option}="{near[0]}"',
         )
 
 
-def _cores() -> int:
+def available_cores() -> int:
+    """Returns the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

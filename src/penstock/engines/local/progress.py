@@ -1,7 +1,7 @@
-"""How far a run has come: which rounds have begun, when sources must stop, which rounds are through.
+"""The progress of a run: which rounds have begun, when sources must stop, which rounds are complete.
 
-Sources of one group go in rounds together, so they stop after the same one: whoever is behind goes on to the
-round that the first of them has begun, and nothing that was read is left half-way.
+Sources of one round group read in step. They stop after the same round: whoever is behind goes on to the
+round that the first of them has begun, so that nothing that was read is left half-way.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Round:
-    """A round under way: what was read and written, and which nodes at the end have not seen all of it."""
+    """A round in progress: the rows read and written, and the terminal tasks that have not completed it."""
 
-    began: int
-    awaited: set[int]
+    started_at: int
+    waits_for: set[int]
     rows_in: dict[str, int]
     rows_out: dict[str, int]
     latency: dict[str, int] = field(default_factory=dict)
@@ -42,139 +42,139 @@ class _Round:
 class Progress:
     """The rounds of a run.
 
-    until  rounds to carry; None for all
-    first  the number of the first round, where another run left off
+    until  number of rounds to run; None for all
+    first  number of the first round, where an earlier run ended
+
+    Invariant: `_lock` guards the rounds and limits. Events are queued under it and emitted outside it,
+    because a listener may take long, or stop the run.
     """
 
     def __init__(self, clock: Clock, events: EventSink, *, until: int | None, first: int = 0) -> None:
         self._clock, self._events, self.has_listener = clock, events, events is not ignore_event
-        self._lock, self._speaking = threading.Lock(), threading.RLock()
-        self._to_tell: deque[Event] = deque()
+        self._lock, self._emitting = threading.Lock(), threading.RLock()
+        self._queue: deque[Event] = deque()
         self.first = first
         self._limit = math.inf if until is None else first + until
         self._limits: dict[int, float] = {}
-        self._begun: dict[int, int] = {}
-        self._carried: dict[int, int] = {}
-        self._ends: dict[int, set[int]] = {}
+        self._n_begun: dict[int, int] = {}
+        self._n_read: dict[int, int] = {}
+        self._terminals: dict[int, set[int]] = {}
         self._sources: dict[int, list[str]] = {}
         self._sinks: dict[int, list[str]] = {}
         self._rounds: dict[tuple[int, int], _Round] = {}
-        self._n_told = first
+        self._next_report = first
         self.stopping = self.shutdown_requested = self.failed = False
         self.checkpoint: CheckpointCoordinator | None = None
         self.rescaler: Rescaler | None = None
         self.latencies: LatencyTracker | None = None
-        self.reasons: dict[str, list[str]] = {}  # why rows failed, by step, left there by its replicas
+        self.reasons: dict[str, list[str]] = {}  # step -> why rows failed, noted by its replicas
 
     @property
     def is_observed(self) -> bool:
-        """Whether anything happens when a node has carried a round through."""
+        """Whether anything happens when a task has completed a round."""
         return self.has_listener or self.checkpoint is not None or self.latencies is not None
 
     def add_source(self, round_group: int, step: str) -> None:
-        """A source goes at this round_group."""
+        """Adds a source to a round group."""
         self._sources.setdefault(round_group, []).append(step)
 
-    def add_terminal(self, round_group: int, node: Task, sinks: Iterable[str]) -> None:
-        """Adds a node that must see a round of this group before it is over; it writes these sinks."""
-        self._ends.setdefault(round_group, set()).add(node.number)
+    def add_terminal(self, round_group: int, task: Task, sinks: Iterable[str]) -> None:
+        """Adds a task at the end of the graph: a round is complete when all of these have completed it."""
+        self._terminals.setdefault(round_group, set()).add(task.number)
         self._sinks.setdefault(round_group, []).extend(sinks)
 
     def begin(self, round_group: int, number: int) -> bool:
-        """Whether a source may begin this round."""
+        """Begins a round for a source; returns False if the source must stop instead."""
         with self._lock:
             if number >= self._limits.get(round_group, self._limit):
                 return False
-            first_of_all = number + 1 > self._begun.get(round_group, self.first)
-            self._begun[round_group] = max(self._begun.get(round_group, self.first), number + 1)
+            is_first_source = number + 1 > self._n_begun.get(round_group, self.first)
+            self._n_begun[round_group] = max(self._n_begun.get(round_group, self.first), number + 1)
             if self.has_listener and (round_group, number) not in self._rounds:
-                self._rounds[round_group, number] = self._round(round_group)
-            if first_of_all and (self.checkpoint is not None or self.rescaler is not None):
-                self._begun_by_the_first(round_group, number)
+                self._rounds[round_group, number] = _Round(
+                    self._clock.now(),
+                    set(self._terminals.get(round_group, ())),
+                    dict.fromkeys(self._sources.get(round_group, ()), 0),
+                    dict.fromkeys(self._sinks.get(round_group, ()), 0),
+                )
+            if is_first_source:
+                # Why here: checkpoint and rescale choose their round before any source has read a row of it.
+                if self.checkpoint is not None:
+                    self.checkpoint.begin_round(number)
+                if self.rescaler is not None and self.rescaler.current is not None:
+                    self.rescaler.begin_round(round_group, number)
             return True
 
     def limit(self, round_group: int) -> float:
-        """The number of the first round that may not begin, unless the run is stopped before."""
+        """Returns the first round that may not begin, unless the run is stopped before."""
         return self._limits.get(round_group, self._limit)
 
     def is_only_source(self, round_group: int) -> bool:
-        """Whether one source alone goes at a group, and nobody must be asked or told when a round begins."""
-        return len(self._sources.get(round_group, ())) == 1 and not self.is_observed and self.rescaler is None
+        """Whether a single source is in a round group, and need not call `begin` for every round."""
+        alone = len(self._sources.get(round_group, ())) == 1
+        return alone and not self.is_observed and self.rescaler is None
 
     def record_rounds(self, round_group: int, number: int) -> None:
-        """A source that is alone has begun and read all rounds before this number."""
+        """Records that the only source of a group has begun and read all rounds before this number."""
         with self._lock:
-            self._begun[round_group] = max(self._begun.get(round_group, self.first), number)
-            self._carried[round_group] = max(self._carried.get(round_group, 0), number)
-
-    def _begun_by_the_first(self, round_group: int, number: int) -> None:
-        if self.checkpoint is not None:
-            self.checkpoint.begin(number)
-        if self.rescaler is not None and self.rescaler.now is not None:
-            self.rescaler.begin(round_group, number)
-
-    def _round(self, round_group: int) -> _Round:
-        read = dict.fromkeys(self._sources.get(round_group, ()), 0)
-        written = dict.fromkeys(self._sinks.get(round_group, ()), 0)
-        return _Round(self._clock.now(), set(self._ends.get(round_group, ())), read, written)
+            self._n_begun[round_group] = max(self._n_begun.get(round_group, self.first), number)
+            self._n_read[round_group] = max(self._n_read.get(round_group, 0), number)
 
     def stop(self) -> None:
-        """No new rounds; those that have begun are carried through."""
+        """Lets no new round begin; rounds that have begun are completed."""
         with self._lock:
             self.stopping = True
-            self._limits = {
-                round_group: self._begun.get(round_group, self.first) for round_group in self._sources
-            }
+            self._limits = {group: self._n_begun.get(group, self.first) for group in self._sources}
 
     def fail(self) -> None:
-        """The same because a step has failed."""
+        """Stops because a step has failed."""
         self.failed = True
         self.stop()
 
     def shut_down(self) -> None:
-        """The same because somebody has asked for it: operators with their own loop may look, and leave."""
+        """Stops because the user has asked for it: process operators can see that, and leave."""
         self.shutdown_requested = True
         self.stop()
 
     @property
     def batches(self) -> int:
-        """Rounds of source batches that were read; the one that drains is none."""
+        """The number of rounds of source batches that were read; the draining round is none."""
         return self.rounds - self.first
 
     @property
     def n_reported(self) -> int:
-        """Rounds that went all the way through, as far as that was told."""
-        return self._n_told - self.first
+        """The number of rounds whose completion was reported."""
+        return self._next_report - self.first
 
     @property
     def rounds(self) -> int:
         """The number of the first round whose batches were not read."""
-        return max(self._carried.values(), default=self.first)
+        return max(self._n_read.values(), default=self.first)
 
     def stamp_arrival(self, round_group: int, number: int) -> None:
-        """The batch of a round is there, or will not come: its latency counts from now on."""
+        """Starts measuring the latency of a round: its batch is there, or the source has ended."""
         if self.latencies is not None:
             self.latencies.stamp(round_group, number, self._clock.now())
 
     def record_read(self, round_group: int, number: int, step: str, rows: int | None) -> None:
-        """What a source gave for a round; None when it had no more."""
+        """Records the number of rows that a source has read in a round; None when it had ended."""
         if rows is None:
             return
         with self._lock:
-            self._carried[round_group] = max(self._carried.get(round_group, 0), number + 1)
+            self._n_read[round_group] = max(self._n_read.get(round_group, 0), number + 1)
             if self.has_listener:
                 self._rounds[round_group, number].rows_in[step] = rows
 
     def complete_round(
-        self, node: Task, round_group: int, number: int, written: Mapping[str, int] | None = None
+        self, task: Task, round_group: int, number: int, written: Mapping[str, int] | None = None
     ) -> None:
-        """A node has carried a round through."""
-        saved = None if self.checkpoint is None else self.checkpoint.complete_round(node, number)
+        """Records that a task has completed a round, and the rows that its sinks wrote."""
+        saved = None if self.checkpoint is None else self.checkpoint.complete_round(task, number)
         if saved is not None:
             self.emit(saved)
-        took = {}
+        latency = {}
         if self.latencies is not None and written:
-            took = self.latencies.committed(round_group, number, written, self._clock.now())
+            latency = self.latencies.record_commit(round_group, number, written, self._clock.now())
         if not self.has_listener:
             return
         with self._lock:
@@ -182,76 +182,79 @@ class Progress:
             if round_ is None:
                 return
             round_.rows_out |= written or {}
-            round_.latency |= took
-            round_.awaited.discard(node.number)
-            self._note_done()
-        self.speak()
+            round_.latency |= latency
+            round_.waits_for.discard(task.number)
+            self._queue_completed()
+        self._emit_queued()
 
-    def end_task(self, node: Task, *, failed: bool) -> None:
-        """A node has ended: no round waits for it any more, unless it has failed."""
-        saved = None if self.checkpoint is None else self.checkpoint.end_task(node, failed=failed)
+    def end_task(self, task: Task, *, failed: bool) -> None:
+        """Records that a task has ended: no round waits for it any more, unless it has failed."""
+        saved = None if self.checkpoint is None else self.checkpoint.end_task(task, failed=failed)
         if saved is not None:
             self.emit(saved)
         if not self.has_listener or failed:
             return
         with self._lock:
-            for ends in self._ends.values():
-                ends.discard(node.number)
+            for terminals in self._terminals.values():
+                terminals.discard(task.number)
             for round_ in self._rounds.values():
-                round_.awaited.discard(node.number)
-            self._note_done()
-        self.speak()
+                round_.waits_for.discard(task.number)
+            self._queue_completed()
+        self._emit_queued()
 
-    def _note_done(self) -> None:
-        """Rounds that are all the way through, in order."""
+    def _queue_completed(self) -> None:
+        """Queues an event for every complete round; the caller holds the lock.
+
+        Invariant: rounds of one group are reported in order, so a complete one waits for those before it.
+        """
         from penstock.events import BatchDone
 
-        unfinished = set()
+        incomplete = set()
         for key in sorted(self._rounds):
             round_ = self._rounds[key]
-            if round_.awaited or key[0] in unfinished:
-                unfinished.add(key[0])
+            if round_.waits_for or key[0] in incomplete:
+                incomplete.add(key[0])
                 continue
             del self._rounds[key]
             now = self._clock.now()
-            done = BatchDone(
+            event = BatchDone(
                 now,
-                self._n_told,
+                self._next_report,
                 round_.rows_in,
                 round_.rows_out,
-                now - round_.began,
+                now - round_.started_at,
                 latency_us=round_.latency,
             )
-            self._to_tell.append(done)
-            self._n_told += 1
+            self._queue.append(event)
+            self._next_report += 1
 
     def report_watermark(self, step: str, before: float, after: float) -> None:
-        """A source's watermark, before a round and after it."""
+        """Reports the watermark of a source if a round has moved it."""
         if self.has_listener and after > before:
             from penstock.events import WatermarkMoved
 
-            at = None if after == AFTER_ALL else int(after)
-            self.emit(WatermarkMoved(self._clock.now(), step, at))
-
-    def emit(self, event: Event) -> None:
-        """An event, after those that came before it."""
-        self._to_tell.append(event)
-        self.speak()
-
-    def speak(self) -> None:
-        """Tell what there is to tell, one at a time; who listens may take long, or stop the run."""
-        with self._speaking:
-            while self._to_tell:
-                self._events(self._to_tell.popleft())
+            watermark = None if after == AFTER_ALL else int(after)
+            self.emit(WatermarkMoved(self._clock.now(), step, watermark))
 
     def report_counts(self, step: Step, accounts: Accounts, late: int, errors: int, number: int) -> None:
-        """What a step has counted, and how much of it was told before."""
+        """Reports late and failed rows of a step beyond the numbers that were reported before."""
         from penstock.events import RowsErrored, RowsLate
 
         if accounts.late > late:
             self.emit(RowsLate(self._clock.now(), step.name, accounts.late - late))
         if accounts.errors > errors:
-            found = self.reasons.get(step.name)
-            example = found.pop() if found else f"in batch {number}"  # a worker process keeps its reasons
+            reasons = self.reasons.get(step.name)
+            example = reasons.pop() if reasons else f"in batch {number}"  # a worker process keeps its reasons
             now, policy = self._clock.now(), step.op.on_error
             self.emit(RowsErrored(now, step.name, accounts.errors - errors, policy, example))
+
+    def emit(self, event: Event) -> None:
+        """Emits an event, after those that were queued before it."""
+        self._queue.append(event)
+        self._emit_queued()
+
+    def _emit_queued(self) -> None:
+        # Why an RLock: a listener may stop the run, which emits more events from inside its call.
+        with self._emitting:
+            while self._queue:
+                self._events(self._queue.popleft())

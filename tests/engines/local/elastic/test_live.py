@@ -11,7 +11,7 @@ import pytest
 import penstock as ps
 from penstock.clock import ManualClock
 from penstock.engines.local.elastic.controller import THREADS, Limits
-from penstock.engines.local.elastic.live import PATIENCE, ControlledRun, ElasticController, resolve_limits
+from penstock.engines.local.elastic.live import MAX_UNJUDGED, ControlledRun, ElasticController, resolve_limits
 from penstock.engines.local.metrics.statistics import InputStatistics, OutputStatistics, TaskStatistics
 from penstock.errors import EngineError
 from penstock.events import Event, ScaleDecided
@@ -62,7 +62,7 @@ def test_decisions_are_carried_out_and_told() -> None:
         graph.plant(), Limits(most_threads=4), 1_000, clock=ManualClock(77), events=told.append
     )
     graph.pass_time(1_000, 100)
-    live.look()
+    live.adapt()
     assert (graph.pool, len(graph.slow)) == (4, 5)
     first, second = told
     assert isinstance(first, ScaleDecided)
@@ -79,31 +79,31 @@ def test_a_change_that_cannot_be_made_is_not_told() -> None:
         graph.plant(), Limits(most_threads=4), 1_000, clock=ManualClock(), events=told.append
     )
     graph.pass_time(1_000, 100)
-    assert [decision.step for decision in live.look()] == [THREADS]
+    assert [decision.step for decision in live.adapt()] == [THREADS]
     assert len(told) == 1
 
 
 def test_nothing_is_decided_while_a_change_is_being_made_nor_judged_by_what_that_took() -> None:
     graph, told, changing = Graph(), list[Event](), [True, True, False, False]
-    plant = replace(graph.plant(), is_changing=lambda: changing.pop(0))
+    plant = replace(graph.plant(), is_rescaling=lambda: changing.pop(0))
     live = ElasticController(plant, Limits(most_threads=4), 1_000, clock=ManualClock(), events=told.append)
     for _ in range(3):  # the third begins in the change
         graph.pass_time(1_000, 100)
-        assert live.look() == []
+        assert live.adapt() == []
     assert told == []
     graph.pass_time(1_000, 100)
-    assert live.look()
+    assert live.adapt()
 
 
 def test_a_change_that_is_never_made_does_not_hold_the_others_up_for_ever() -> None:
     graph, told = Graph(), list[Event]()
-    plant = replace(graph.plant(), is_changing=lambda: True)
+    plant = replace(graph.plant(), is_rescaling=lambda: True)
     live = ElasticController(plant, Limits(most_threads=4), 1_000, clock=ManualClock(), events=told.append)
-    for _ in range(PATIENCE):
+    for _ in range(MAX_UNJUDGED):
         graph.pass_time(1_000, 100)
-        assert live.look() == []
+        assert live.adapt() == []
     graph.pass_time(1_000, 100)
-    assert THREADS in [decision.step for decision in live.look()]
+    assert THREADS in [decision.step for decision in live.adapt()]
 
 
 def test_the_thread_looks_every_period_and_leaves_when_it_is_stopped() -> None:

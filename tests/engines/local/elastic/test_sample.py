@@ -57,7 +57,7 @@ def test_write_blocked_ratios_are_the_mean_of_the_inputs_and_the_greatest_of_the
     seen = sampler.look(nodes, 2, now=1_000)
     assert seen.steps[1].full_in == 0.35
     assert seen.steps[0].full_out == 0.6
-    assert seen.pressed(0.01)
+    assert seen.has_backlog(0.01)
     seen = sampler.look(nodes, 2, now=2_000)
     assert (seen.steps[1].full_in, seen.steps[0].full_out) == (0.5, 1.0)
 
@@ -99,12 +99,12 @@ def test_a_source_that_never_waits_for_rows_is_pressed_though_there_is_room() ->
     sampler = Sampler({}, now=0)
     nodes[0].start(0)
     nodes[0].stop(10, READY)
-    assert sampler.look(nodes, 1, now=1_000).pressed(0.01)
+    assert sampler.look(nodes, 1, now=1_000).has_backlog(0.01)
     nodes[0].start(1_000)
     nodes[0].stop(1_500, READ_BLOCKED)
     seen = sampler.look(nodes, 1, now=2_000)
     assert seen.steps[0].waiting == 0.5
-    assert not seen.pressed(0.01)
+    assert not seen.has_backlog(0.01)
 
 
 def test_what_has_a_thread_of_its_own_keeps_no_thread_of_the_pool_busy() -> None:

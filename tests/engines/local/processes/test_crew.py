@@ -15,7 +15,7 @@ import penstock as ps
 from penstock import col
 from penstock.engines.local.options import Settings
 from penstock.engines.local.processes.pool import ProcessPool, build_process_pool
-from penstock.engines.local.processes.transport import LEAST
+from penstock.engines.local.processes.transport import MIN_NBYTES
 from penstock.engines.local.run import needs_own_thread
 from penstock.engines.local.runtime import build_runtime
 from penstock.engines.protocol import RunOptions
@@ -76,9 +76,9 @@ def test_threads_run_in_this_process_if_asked() -> None:
 def test_by_itself_a_step_turns_into_processes_while_it_runs_and_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("penstock.engines.local.processes.pool.LEAST_WAY_NS", 0)
-    monkeypatch.setattr("penstock.engines.local.processes.pool.ENOUGH", 0)
-    monkeypatch.setattr("penstock.engines.local.processes.pool._cores", lambda: 2)
+    monkeypatch.setattr("penstock.engines.local.processes.stage.MIN_ROUND_TRIP_NS", 0)
+    monkeypatch.setattr("penstock.engines.local.processes.stage.MIN_RATIO", 0)
+    monkeypatch.setattr("penstock.engines.local.processes.pool.available_cores", lambda: 2)
     monkeypatch.setattr("penstock.engines.local.processes.pool.is_single_threaded", lambda: True)
     graph, memory, heard = ps.PipeGraph("auto", chaining=False), ps.write.memory(), list[ps.events.Event]()
     numbers(graph, 90).map(burning, schema=SEEN, parallelism=2, name="burning").sink(memory)
@@ -108,7 +108,7 @@ def test_by_itself_no_process_is_made_on_one_core_or_beside_other_threads(
 def test_elastic_steps_have_a_process_for_every_replica_that_the_machine_can_use() -> None:
     graph = ps.PipeGraph("elastic")
     numbers(graph, 3).map(seen, schema=SEEN, parallelism=(1, 8)).sink(ps.write.memory())
-    processes = ProcessPool(graph.plan(), "process", ps.ManualClock(), most=4)
+    processes = ProcessPool(graph.plan(), "process", ps.ManualClock(), max_replicas=4)
     pids = processes.pids
     assert len(pids) == 4
     processes.close()
@@ -152,7 +152,7 @@ def test_batches_may_be_of_any_size_and_type() -> None:
     )
     table = pa.table(
         {
-            "text": ["x" * LEAST, None, "é"] * 3,
+            "text": ["x" * MIN_NBYTES, None, "é"] * 3,
             "bits": [[True, None], [], None] * 3,
             "pair": [{"a": 1, "b": 0.5}, None, {"a": None, "b": float("inf")}] * 3,
             "at": pa.array([0, -1, None] * 3, pa.timestamp("us")),

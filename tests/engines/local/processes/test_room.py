@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from penstock.engines.local.processes.transport import LEAST, SharedBuffer
+from penstock.engines.local.processes.transport import MIN_NBYTES, SharedBuffer
 from penstock.errors import EngineError
 
 
@@ -23,21 +23,21 @@ def test_what_is_put_in_is_taken_out(room: SharedBuffer) -> None:
 
 
 def test_a_room_grows_with_what_is_put_in_and_stays_large(room: SharedBuffer) -> None:
-    body = bytes(range(256)) * (LEAST // 100)
+    body = bytes(range(256)) * (MIN_NBYTES // 100)
     assert room.take(room.put([body])) == [body]
-    assert room.nbytes >= len(body) > LEAST
+    assert room.nbytes >= len(body) > MIN_NBYTES
     assert room.take(room.put([b"small"])) == [b"small"]
     room.close()
 
 
 def test_the_other_side_sees_what_outgrew_the_room_after_the_fork(room: SharedBuffer) -> None:
-    body = b"x" * (3 * LEAST)
+    body = b"x" * (3 * MIN_NBYTES)
     child = os.fork()
     if not child:
         room.put([body])
         os._exit(0)
     os.waitpid(child, 0)
-    assert room.nbytes == LEAST
+    assert room.nbytes == MIN_NBYTES
     assert room.take([len(body)]) == [body]
     room.close()
 
@@ -49,8 +49,8 @@ def test_without_memory_the_error_says_how_much_was_wanted(
         raise OSError("no space left")
 
     monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
-    with pytest.raises(EngineError, match=f"no memory for {2 * LEAST} bytes") as failure:
-        room.put([b"x" * (2 * LEAST)])
+    with pytest.raises(EngineError, match=f"no memory for {2 * MIN_NBYTES} bytes") as failure:
+        room.put([b"x" * (2 * MIN_NBYTES)])
     assert 'workers="thread"' in str(failure.value.hint)
     room.close()
 
@@ -59,5 +59,5 @@ def test_it_works_where_files_cannot_be_made_in_memory(monkeypatch: pytest.Monke
     monkeypatch.delattr(os, "memfd_create", raising=False)
     monkeypatch.delattr(os, "posix_fallocate", raising=False)
     room = SharedBuffer()
-    assert room.take(room.put([b"y" * (2 * LEAST)])) == [b"y" * (2 * LEAST)]
+    assert room.take(room.put([b"y" * (2 * MIN_NBYTES)])) == [b"y" * (2 * MIN_NBYTES)]
     room.close()

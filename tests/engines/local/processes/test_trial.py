@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.engines.local.processes.pool import ENOUGH, LEAST_WAY_NS, TRIED, WorkerChoice
+from penstock.engines.local.processes.stage import MIN_RATIO, MIN_ROUND_TRIP_NS, N_SLOW, WorkerChoice
 
 
 class Way:
@@ -28,16 +28,16 @@ def test_small_batches_stay_in_threads_and_the_way_is_not_even_tried() -> None:
     way = Way(1)
     chosen = choice(way)
     for _ in range(100):
-        chosen.note(ENOUGH * LEAST_WAY_NS - 1, way)
+        chosen.add(MIN_RATIO * MIN_ROUND_TRIP_NS - 1, way)
     assert (chosen.processes, way.n_gone) == (False, 0)
 
 
 def test_batches_that_take_long_turn_into_processes_once_and_the_reason_is_told() -> None:
     way, told = Way(1_000_000), list[str]()
     chosen = choice(way, told.append)
-    for number in range(TRIED + 2):
-        assert chosen.processes == (number >= TRIED)
-        chosen.note(20_000_000, way)
+    for number in range(N_SLOW + 2):
+        assert chosen.processes == (number >= N_SLOW)
+        chosen.add(20_000_000, way)
     assert told == [
         "processes: a batch takes 20.0 ms of plain Python, the way there and back 1.0 ms",
     ]
@@ -47,7 +47,7 @@ def test_one_slow_batch_is_not_enough() -> None:
     way = Way(1)
     chosen = choice(way)
     for number in range(20):
-        chosen.note(10**9 if number % TRIED == 0 else 1, way)
+        chosen.add(10**9 if number % N_SLOW == 0 else 1, way)
     assert not chosen.processes
 
 
@@ -55,17 +55,17 @@ def test_one_slow_batch_is_not_enough() -> None:
 def test_the_way_must_cost_well_less_than_the_work(takes_ns: int, expected: bool) -> None:
     way = Way(takes_ns)
     chosen = choice(way)
-    for _ in range(TRIED):
-        chosen.note(20_000_000, way)
+    for _ in range(N_SLOW):
+        chosen.add(20_000_000, way)
     assert chosen.processes is expected
 
 
 def test_a_way_that_was_too_long_is_tried_again_only_for_more_work() -> None:
     way = Way(5_100_000)
     chosen = choice(way)
-    for _ in range(10 * TRIED):
-        chosen.note(20_000_000, way)
+    for _ in range(10 * N_SLOW):
+        chosen.add(20_000_000, way)
     tried = way.n_gone
-    for _ in range(TRIED):
-        chosen.note(30_000_000, way)
+    for _ in range(N_SLOW):
+        chosen.add(30_000_000, way)
     assert (tried, chosen.processes) == (2, True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.engines.local.schedulers import policies, registry
-from penstock.engines.local.schedulers.protocol import N
+from penstock.engines.local.schedulers.policies import N
 from penstock.errors import EngineError
 from tests.engines.local.schedulers.nodes import reader
 

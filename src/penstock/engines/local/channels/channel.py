@@ -1,18 +1,19 @@
-"""Channels: bounded queues of batches between two nodes, in which marks and tickets travel in band.
+"""Channels: bounded queues between two tasks, in which rows and control messages travel in band.
 
-One node writes and one node reads; several producers have a channel each. What is in it:
+One task writes a channel and one task reads it; several producers have a channel each. The messages:
 
-    Batch       rows
-    EndOfRound  what the reader may rely on from here on
-    OneRow      a round of one plain row, or of none, and its end
-    int         a ticket: everything that a batch of this number became has been sent (`outlets.py`)
-    Rescaled    from the next ticket on so many replicas have their turn
-    Word        state moves between replicas, of the reader's step or of one before it (`moves.py`)
-    CLOSED      nothing more will come
-    BROKEN      nor will the rest of the round at hand: its writer has failed
+    Batch           rows
+    EndOfRound      all rows of a round have been sent, with the frontier that the reader may rely on
+    OneRow          a round of one plain row, or of none, and its end
+    int             a sequence number: all results of the batch with this number were sent (`output.py`)
+    ActiveReplicas  from the next sequence number on, so many replicas get batches
+    ControlMessage  state moves between replicas of the reader's step or of one before it (`rescale/`)
+    CLOSED          nothing more will come
+    BROKEN          nor will the rest of the current round: its writer has failed
 
-Neither side takes a lock: appending and taking are single steps of a deque, and each side looks at the
-other's state only after it has done its part, as the dispatcher does before it lets a node sleep.
+Invariant: neither side takes a lock. Appending to and taking from a deque are atomic, and each side looks at
+the other's state only after it has done its part; the dispatcher sets a task's state before it looks whether
+the task could go on. So one of the two always sees the other, and no wake-up is lost.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ if TYPE_CHECKING:
 
 
 class EndOfRound:
-    """All rows of a round have passed here.
+    """Says that all rows of a round have been sent.
 
-    round_group    which sources' rounds: those that go together share one
-    number  the round, from 0
-    mark    how far the stream has come
+    round_group  whose rounds: sources that read in step share one
+    number       the round, from 0
+    frontier     the progress of the stream
     """
 
     __slots__ = ("frontier", "number", "round_group")
@@ -48,13 +49,13 @@ class EndOfRound:
 
 
 OneRow = tuple[PlainRow | None, int, int, int, Origin, Frontier, int]
-"""A row's values, if there is one, and the number of its round; its time, shift and origin (`context.py`);
-the mark of the round's end; and when it was put in.
+"""The values of a row, or None, and the number of its round; its time, shift and origin (`RowContext`); the
+frontier at the end of the round; and when it was put in.
 """
 
 
 class ActiveReplicas:
-    """From here on batches are dealt in turn to the first `n` replicas."""
+    """Says that from here on the first `n` replicas get batches round-robin."""
 
     __slots__ = ("n",)
 
@@ -63,13 +64,13 @@ class ActiveReplicas:
 
 
 class ControlMessage(ABC):
-    """A seldom message, which knows itself what it means to its reader."""
+    """A rare message that knows itself what its reader must do."""
 
     __slots__ = ()
 
     @abstractmethod
-    def deliver(self, node: InputTask, channel: Channel) -> None:
-        """The node has taken it from the channel."""
+    def deliver(self, task: InputTask, channel: Channel) -> None:
+        """Acts on the task that has taken the message from the channel."""
 
 
 class _Last:
@@ -82,17 +83,18 @@ CLOSED, BROKEN = _Last(), _Last()
 
 
 class Channel:
-    """One channel.
+    """A queue of messages from one task to another.
 
-    capacity   messages that fit; writers may go over it by what one message becomes
-    max_rows   rows that fit
-    schema     the columns of rows that come by themselves, if any do
-    round_groups      the round_groups whose rounds come through here
-    control    rows change the reader's state only: marks say nothing about its data
-    feedback   the rows come from a later step, and are for the round after theirs
+    capacity      messages that fit; a writer may exceed it by the results of one message
+    max_rows      rows that fit
+    schema        the columns of single plain rows, if any are sent
+    round_groups  the round groups whose rounds come through here
+    control       rows change the reader's state only: their frontier says nothing about its data
+    feedback      the rows come from a later step, and belong to the round after theirs
 
-    Kept for the reader alone: `frontier`, `reached` (group -> last round that has ended), `ended`, `kept`
-    (rows that wait for the end of their round), `halted` (what comes next must wait for other channels).
+    For the reader alone: `frontier`, `reached` (round group -> last round that has ended), `ended`, `kept`
+    (rows that wait for the end of their round), `halted` (what comes next must wait for a barrier on other
+    channels).
     """
 
     __slots__ = (
@@ -145,13 +147,13 @@ class Channel:
 
     @property
     def is_full(self) -> bool:
-        """Whether the writer must wait. What nobody will read has room for everything."""
+        """Whether the writer must wait; an abandoned channel never is."""
         if len(self.items) < self.capacity and self.statistics.waiting_rows < self.max_rows:
             return False
         return not self.abandoned
 
     def push(self, message: Any) -> None:
-        """Put a message in; wakes the reader if it waits for one."""
+        """Puts a message in, and wakes the reader if it waits for one."""
         now, counted = self.dispatcher.now(), self.statistics
         if type(message) is Batch:
             if self.abandoned:
@@ -163,11 +165,12 @@ class Channel:
             counted.oldest = now
         self.stamps.append(now)
         self.items.append(message)
+        # Invariant: look at the reader's state after the append, or a reader that blocks now sleeps for ever.
         if self.reader.statistics.state is READ_BLOCKED:
             self.dispatcher.wake_reader(self.reader)
 
     def push_row(self, message: OneRow) -> bool:
-        """The same for a row by itself; gives whether there may be no more room."""
+        """Puts a single row in, as `push` does; returns whether the channel may be full now."""
         counted, items = self.statistics, self.items
         if message[0] is not None:
             if self.abandoned:
@@ -183,7 +186,7 @@ class Channel:
         return len(items) >= self.capacity
 
     def pop(self) -> Any:
-        """Take the oldest message; wakes the writer if it waits for room."""
+        """Takes the oldest message, and wakes the writer if it waits for room."""
         message, counted = self.items.popleft(), self.statistics
         if type(message) is tuple:
             self.record_taken(int(message[0] is not None))
@@ -193,12 +196,13 @@ class Channel:
         if type(message) is Batch:
             counted.taken_rows += message.num_rows
             counted.taken_batches += 1
+        # Invariant: look at the writer's state after the take, for the same reason as in `push`.
         if self.writer.statistics.state is WRITE_BLOCKED:
             self.dispatcher.wake_writer(self.writer)
         return message
 
     def record_taken(self, n_rows: int) -> None:
-        """So many rows by themselves, and ends of rounds, were taken from `items`."""
+        """Counts single rows that the reader took from `items` itself, and wakes the writer."""
         counted = self.statistics
         counted.taken_rows += n_rows
         counted.taken_batches += n_rows
@@ -207,7 +211,7 @@ class Channel:
             self.dispatcher.wake_writer(self.writer)
 
     def record_direct(self, n_rows: int) -> None:
-        """So many rows were brought to the reader by hand."""
+        """Counts rows that the writer handed to the reader by a direct call."""
         counted = self.statistics
         counted.put_rows += n_rows
         counted.put_batches += n_rows
@@ -215,7 +219,7 @@ class Channel:
         counted.taken_batches += n_rows
 
     def _oldest(self) -> int | None:
-        """When the message at the front was put in; for rows by themselves, that is in it."""
+        """Returns when the front message was put in; a single row carries its own time stamp."""
         if not self.items:
             return None
         front = self.items[0]
@@ -223,17 +227,17 @@ class Channel:
         return stamp
 
     def abandon(self) -> None:
-        """The reader has completed: what was sent and will be sent is only counted (`unread`)."""
+        """Ends reading: what was sent and will be sent is only counted (`unread`)."""
         self.abandoned = True
         if self.writer.statistics.state is WRITE_BLOCKED:
             self.dispatcher.wake_writer(self.writer)
 
     @property
     def unread(self) -> int:
-        """Rows that were sent to a reader that had completed, or completed before it took them."""
+        """Rows that the reader did not take before it completed."""
         if not self.abandoned:
             return 0
-        return self.dropped + sum(_n_rows(each) for each in tuple(self.items))
+        return self.dropped + sum(_n_rows(message) for message in tuple(self.items))
 
 
 def _n_rows(message: Any) -> int:

@@ -1,4 +1,12 @@
-"""Decisions of the controllers, each with its reason, and what the controllers may do."""
+"""The scaling policy: once per adaptation period, a sample in, decisions with their reasons out.
+
+It has no clock, starts no thread and changes nothing itself: `live.py` carries the decisions out before the
+next period begins. Every change is a trial. One that adds something must raise throughput in the next period,
+one that removes something must not lower it; a change that fails is reverted and held: ignore_event touches
+it for a while, twice as long after every further failure, so nothing oscillates. A hold ends when the load
+changes, because then it says nothing any more. One trial runs at a time, threads and replicas together,
+because neither is of use without the other.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +29,7 @@ THREADS = "(threads)"  # stands where a decision names a step, and cannot be a s
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Go from so many threads, or replicas of a step, to so many, and why."""
+    """A change of the number of threads, or of the replicas of a step, and its reason."""
 
     step: str
     before: int
@@ -31,13 +39,13 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the controllers may do, and when (C-Stream 4 and 5.2 for the first three).
+    """What the policy may do, and when (C-Stream, 4 and 5.2, for the first three).
 
-    low, high      utilisation below which threads are taken away, above which they are added
+    low, high      utilisation below which threads are removed, above which they are added
     congestion     write-blocked ratio from which a port is congested
     least_threads  never fewer threads than these
     most_threads   never more: the cores that there are
-    hold           periods to leave something alone after a change of it that was taken back
+    hold           periods to leave something alone after a change of it was reverted
     """
 
     low: float = 0.90
@@ -48,31 +56,24 @@ class Limits:
     hold: int = 6
 
 
-# Bottlenecks by write-blocked ratio: C-Stream's Algorithm 9.
-#
-# A step is a bottleneck when its input is congested and what it writes to is not: it is slow by itself, and
-# not because something after it holds it back. A replicated step's input is the mean over its replicas.
-
-
 def find_bottlenecks(steps: Iterable[StepSample], congestion: float) -> list[StepSample]:
-    """The bottlenecks among the steps, in the order of the graph.
+    """Returns the bottlenecks among the steps, in the order of the graph (C-Stream, Algorithm 9).
+
+    A step is a bottleneck if its input is congested and what it writes to is not: it is slow by itself, and
+    not because something after it blocks it. The input of a replicated step is the mean over its replicas.
 
     congestion  the write-blocked ratio from which a port counts as congested
     """
     return [step for step in steps if step.full_in >= congestion and step.full_out < congestion]
 
 
-# The number of replicas of each step: more for a bottleneck, fewer where they have nothing to do.
-#
-# Algorithm 9 of C-Stream says whether: some step is congested and nothing after it is. The demand says how
-# far and for whom: the bottleneck gets the replicas it can keep busy on all the threads that there may be,
-# and so do the steps that would be the next bottleneck; C-Stream adds one replica of one step per period
-# instead. The paper never takes replicas away; here a step that has more than one whole replica too many
-# gives them up.
-
-
 def add_replicas(sample: Sample, limits: Limits) -> list[Decision]:
-    """Replicas to add; none if nothing is congested, or if all threads are busy anyway."""
+    """Returns the replicas to add; none if nothing is congested, or if all threads are busy anyway.
+
+    Algorithm 9 of C-Stream says whether. The demand says how far and for whom: the bottleneck gets the
+    replicas it can keep busy on all the threads that there may be, and so do the steps that would be the next
+    bottleneck. C-Stream adds one replica of one step per period instead.
+    """
     if sample.utilisation > limits.high and sample.threads >= limits.most_threads:
         return []
     slow = find_bottlenecks(sample.steps, limits.congestion)
@@ -80,10 +81,11 @@ def add_replicas(sample: Sample, limits: Limits) -> list[Decision]:
         return []
     wanted = replicas_for(sample, limits.most_threads)
     growing = [_grow(step, wanted[step.step], slow[-1]) for step in sample.steps]
-    found = [decision for decision in growing if decision is not None]
-    if found or sample.utilisation >= limits.low:
-        return found
-    # The demand sees no need and threads are idle, yet a step is congested: C-Stream's one replica more.
+    decisions = [decision for decision in growing if decision is not None]
+    if decisions or sample.utilisation >= limits.low:
+        return decisions
+    # Why: the demand sees no need and threads are idle, yet a step is congested, so C-Stream's one replica
+    # more.
     for step in slow:
         if step.replicas < step.most:
             reason = f"its input is full {step.full_in:.0%} of the time"
@@ -107,32 +109,34 @@ def _grow(step: StepSample, wanted: float, slow: StepSample) -> Decision | None:
 
 
 def remove_replicas(sample: Sample, limits: Limits) -> list[Decision]:
-    """Replicas to take away: those that neither the sources' rows nor all the threads could keep busy."""
-    if sample.pressed(limits.congestion):
+    """Returns the replicas to remove: those that neither the sources nor all threads can keep busy.
+
+    The paper never removes replicas; here a step with more than one whole replica too many gives them up.
+    """
+    if sample.has_backlog(limits.congestion):
         wanted = replicas_for(sample, limits.most_threads)
     else:
         wanted = replicas_to_keep_up(sample)
-    found = []
+    decisions = []
     for step in sample.steps:
         after = max(step.least, ceil(wanted[step.step] + 0.5))
         if after < step.replicas and step.most > 1:
             reason = f"there is work for {wanted[step.step]:.1f} replicas"
-            found.append(Decision(step.step, step.replicas, after, reason))
-    return found
-
-
-# The size of the thread pool by average utilisation (C-Stream 4.1).
-#
-# Above `high` there is more work than threads, below `low` more threads than work. C-Stream then moves by one
-# thread; here the demand says how far, so that sixty-four cores do not take sixty-four periods, and a pool
-# shrinks only to a size at which the same work stays below `high`, so that it does not grow again at once.
+            decisions.append(Decision(step.step, step.replicas, after, reason))
+    return decisions
 
 
 def resize_pool(sample: Sample, replicas: Mapping[str, int], limits: Limits) -> Decision | None:
-    """More threads, fewer, or None for as many as there are; `replicas` are those of the next period."""
+    """Returns a change of the number of threads, or None; `replicas` are the next period's (C-Stream, 4.1).
+
+    Above `high` there is more work than threads, below `low` more threads than work. C-Stream then moves by
+    one thread; here the demand says how far, so that sixty-four cores do not take sixty-four periods, and a
+    pool shrinks only to a size at which the same work stays below `high`, so that it does not grow again at
+    once.
+    """
     n, used = sample.threads, sample.utilisation
     if not n:
-        return None  # every node has a thread of its own
+        return None  # every task has a thread of its own
     grown = any(replicas[step.step] > step.replicas for step in sample.steps)
     if n > limits.most_threads or n < limits.least_threads:
         after = min(max(n, limits.least_threads), limits.most_threads)
@@ -144,20 +148,15 @@ def resize_pool(sample: Sample, replicas: Mapping[str, int], limits: Limits) -> 
             f"utilisation {used:.2f} is above {limits.high}" if used > limits.high else "for more replicas"
         )
     elif used < limits.low:
-        # With rows waiting at the sources, the slowest node must find a worker at once: leave some room.
-        aim = FILL if sample.pressed(limits.congestion) else (limits.low + limits.high) / 2
+        # Why: with rows waiting at the sources, the slowest task must find a worker at once, so leave some
+        # room.
+        aim = FILL if sample.has_backlog(limits.congestion) else (limits.low + limits.high) / 2
         after = min(n, max(limits.least_threads, ceil(used * n / aim - 1e-9)))
         reason = f"utilisation {used:.2f} is below {limits.low}"
     else:
         return None
     return Decision(THREADS, n, after, reason) if after != n else None
 
-
-# Every change is a trial: judged by the throughput of the next period, and taken back if it failed.
-#
-# A change that adds something must raise throughput, one that takes something away must not lower it. What
-# failed is held: nobody touches it for a while, twice as long after every further failure, so nothing flaps.
-# A hold ends at once when the load is another one, because then it says nothing any more.
 
 GAIN = 0.02  # what added threads or replicas must bring
 LOSS = 0.02  # what taking some away may cost
@@ -166,41 +165,41 @@ ANOTHER_LOAD = 0.3  # a throughput this far from the one at the time of the hold
 
 
 def is_other_load(now: int, then: int) -> bool:
-    """Whether a throughput is so far from an earlier one that conclusions from then say nothing now."""
+    """Whether a throughput is so far from an earlier one that conclusions from then do not hold now."""
     return abs(now - then) > ANOTHER_LOAD * then
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A change under judgement, what the period before it was like, and how much faster it promised to be."""
+    """A change on trial, the sample of the period before it, and the speed-up that it promised."""
 
     decisions: tuple[Decision, ...]
     before: Sample
     promised: float = 1.0
 
     @property
-    def growing(self) -> bool:
+    def is_growth(self) -> bool:
         """Whether it added something."""
         return any(decision.after > decision.before for decision in self.decisions)
 
     def failure(self, after: Sample, congestion: float) -> str | None:
-        """Why it is to be taken back; None if it may stay."""
+        """Returns why it is to be reverted; None if it may stay."""
         old, new = self.before.throughput, after.throughput
-        if self.growing:
-            kept_up = not (self.before.pressed(congestion) and after.pressed(congestion))
+        if self.is_growth:
+            kept_up = not (self.before.has_backlog(congestion) and after.has_backlog(congestion))
             if kept_up or new >= old * (1 + GAIN):
                 return None
             return f"throughput did not rise ({new / old - 1:+.0%})"
-        if not after.pressed(congestion) or new >= old * (1 - LOSS):
+        if not after.has_backlog(congestion) or new >= old * (1 - LOSS):
             return None
         return f"throughput fell ({new / old - 1:+.0%})"
 
-    def disappointed(self, after: Sample) -> bool:
-        """Whether it brought less than half of what it promised: something else than threads is short."""
-        return self.growing and self.gain(after) - 1 < (self.promised - 1) * HALF
+    def is_disappointing(self, after: Sample) -> bool:
+        """Whether it brought less than half of what it promised: something else than threads is scarce."""
+        return self.is_growth and self.gain(after) - 1 < (self.promised - 1) * HALF
 
     def gain(self, after: Sample) -> float:
-        """How many times as much was done."""
+        """Returns the ratio of the throughput after and before."""
         return after.throughput / max(1, self.before.throughput)
 
 
@@ -212,14 +211,14 @@ class _Hold:
 
 
 class Holds:
-    """What must not be touched for now, by step."""
+    """Steps whose replicas, and the pool whose threads, must not be changed for now."""
 
     def __init__(self, periods: int) -> None:
         self._periods = periods
         self._holds: dict[str, _Hold] = {}
 
     def hold(self, decisions: Sequence[Decision], period: int, throughput: int) -> None:
-        """Leave these alone for a while."""
+        """Holds what these decisions changed for a while."""
         for decision in decisions:
             last = self._holds.get(decision.step)
             failures = last.failures + 1 if last else 1
@@ -227,21 +226,14 @@ class Holds:
             self._holds[decision.step] = _Hold(until, failures, throughput)
 
     def lift(self, throughput: int) -> None:
-        """Forget the holds of another load."""
+        """Ends the holds that come from another load."""
         self._holds = {
             step: hold for step, hold in self._holds.items() if not is_other_load(throughput, hold.throughput)
         }
 
-    def allowed(self, decisions: Sequence[Decision], period: int) -> list[Decision]:
-        """The decisions that no hold forbids."""
+    def filter(self, decisions: Sequence[Decision], period: int) -> list[Decision]:
+        """Returns the decisions that no hold forbids."""
         return [d for d in decisions if d.step not in self._holds or period >= self._holds[d.step].until]
-
-
-# The controller: once per adaptation period, a sample in, decisions with reasons out.
-#
-# It has no clock, starts no thread and changes nothing itself: whoever calls it carries the decisions out
-# before the next period begins. One change is under trial at a time, threads and replicas together, because
-# replicas are of no use without threads and the other way round.
 
 
 class ScalingPolicy:
@@ -252,12 +244,12 @@ class ScalingPolicy:
         self._holds = Holds(limits.hold)
         self._trial: Trial | None = None
         self._careful_at: int | None = (
-            None  # the throughput since which it only doubles; None when it may jump
+            None  # throughput at which it began only to double; None if it may jump
         )
         self._period = 0
 
     def decide(self, sample: Sample) -> list[Decision]:
-        """What to change before the next period; empty to leave everything as it is."""
+        """Returns what to change before the next period; empty to leave everything as it is."""
         self._period += 1
         trial, self._trial = self._trial, None
         if trial is not None and (failure := trial.failure(sample, self._limits.congestion)):
@@ -267,20 +259,20 @@ class ScalingPolicy:
         decisions = self._undo_most(trial, sample) if trial is not None else []
         decisions = decisions or self._change(sample)
         if decisions:
-            self._trial = Trial(tuple(decisions), sample, _promise(sample, decisions))
+            self._trial = Trial(tuple(decisions), sample, _expected_speed_up(sample, decisions))
         return decisions
 
     def _undo_most(self, trial: Trial, sample: Sample) -> list[Decision]:
-        """After a growth that disappointed: go back to the threads that can have done the work.
+        """Removes most of a disappointing growth: goes back to the threads that can have done the work.
 
         To do g times as much takes g times as many busy threads, if the others were of any use. From there
         on the pool doubles, and every doubling is a trial of its own.
         """
         if self._careful_at is not None:
-            if trial.growing:
+            if trial.is_growth:
                 self._careful_at = sample.throughput  # another throughput, but not another load
             return []
-        if not (trial.disappointed(sample) and sample.pressed(self._limits.congestion)):
+        if not (trial.is_disappointing(sample) and sample.has_backlog(self._limits.congestion)):
             return []
         self._careful_at = sample.throughput
         used = trial.before.utilisation * trial.before.threads
@@ -294,16 +286,16 @@ class ScalingPolicy:
         careful = self._is_careful(sample)
         most = min(self._limits.most_threads, 2 * sample.threads) if careful else self._limits.most_threads
         limits = replace(self._limits, most_threads=most)
-        growing = self._holds.allowed(add_replicas(sample, limits), self._period)
+        growing = self._holds.filter(add_replicas(sample, limits), self._period)
         if growing and careful:
             return growing
         replicas = {step.step: step.replicas for step in sample.steps}
         replicas |= {decision.step: decision.after for decision in growing}
         pool = resize_pool(sample, replicas, limits)
-        threads = self._holds.allowed([pool], self._period) if pool is not None else []
+        threads = self._holds.filter([pool], self._period) if pool is not None else []
         if growing or any(decision.after > decision.before for decision in threads):
             return [*growing, *(decision for decision in threads if decision.after > decision.before)]
-        return [*threads, *self._holds.allowed(remove_replicas(sample, limits), self._period)]
+        return [*threads, *self._holds.filter(remove_replicas(sample, limits), self._period)]
 
     def _is_careful(self, sample: Sample) -> bool:
         """Whether the load is still one on which a large jump disappointed.
@@ -315,8 +307,8 @@ class ScalingPolicy:
         return self._careful_at is not None
 
 
-def _promise(sample: Sample, decisions: Sequence[Decision]) -> float:
-    """How many times as fast the graph should go after the decisions, if nothing but threads is short."""
+def _expected_speed_up(sample: Sample, decisions: Sequence[Decision]) -> float:
+    """Returns the speed-up to expect of the decisions, if nothing but threads is scarce."""
     after = {decision.step: decision.after for decision in decisions}
     replicas = {step.step: after.get(step.step, step.replicas) for step in sample.steps}
     threads = min(after.get(THREADS, sample.threads), useful_threads(sample, replicas))

@@ -1,28 +1,37 @@
-"""The controller on a run under way: a look every adaptation period, decisions carried out and told.
+"""The elastic controller of a run: a look every adaptation period, decisions carried out and reported.
 
-A thread of its own waits for the end of each period; everything it does is `look`, which can be called
-without it. Whoever runs the nodes says how to change the pool and the replicas. A change that cannot be made
-now, because a step is at its end for example, is left out, and the next sample shows that it was.
+A thread waits for the end of each period; everything it does is `ElasticController.adapt`, which can be
+called without it. Threads come and go in the pool. The replicas of an elastic step all exist from the start,
+and as many as are needed get rows: a step without state through its outputs (`RoundRobinOutput`), so that the
+order behind it is kept; a keyed step by a rescale, which moves its state (`rescale/`). A change that cannot
+be made now, because a step has ended for example, is left out, and the next sample shows that it was.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.clock import Clock
 from penstock.engines.local.elastic.controller import THREADS, Decision, Limits, ScalingPolicy
 from penstock.engines.local.elastic.sample import Sampler
 from penstock.engines.local.metrics.statistics import TaskStatistics
 from penstock.errors import EngineError, PenstockError
-from penstock.events import EventSink, ScaleDecided
+from penstock.events import Event, EventSink, ScaleDecided
 from penstock.frozen import dataclass
 from penstock.timing.duration import micros
 
-PATIENCE = 5
-"""Periods in a row that a change of replicas may take before the controller looks at everything else."""
+if TYPE_CHECKING:
+    from penstock.engines.local.options import Settings
+    from penstock.engines.local.runtime import Runtime
+    from penstock.engines.local.scheduling.pool import ThreadPool
+    from penstock.engines.local.topology.graph import ExecutionGraph, Replicas
+
+MAX_UNJUDGED = 5
+"""Periods in a row that a change of replicas may take before the controller judges everything else again."""
 
 
 class ElasticOptions(Protocol):
@@ -30,7 +39,7 @@ class ElasticOptions(Protocol):
 
     @property
     def low(self) -> float:
-        """Utilisation below which threads are taken away."""
+        """Utilisation below which threads are removed."""
 
     @property
     def high(self) -> float:
@@ -42,108 +51,184 @@ class ElasticOptions(Protocol):
 
     @property
     def hold(self) -> str:
-        """How long to leave something alone after a change of it that was taken back."""
+        """How long to leave something alone after a change of it was reverted."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControlledRun:
-    """The run that is controlled.
+    """What the controller sees of a run, and how it changes the run.
 
-    nodes         the statistics of all replicas that there are now
-    threads       the size of the pool now
+    tasks         returns the statistics of all active replicas
+    threads       returns the size of the pool
     set_threads   changes it
-    set_replicas  changes the replicas of a step; whether it could
-    is_changing   whether a change of replicas has not been made yet
+    set_replicas  changes the replicas of a step; returns whether it could
+    is_rescaling  whether a change of replicas is in progress
     now           nanoseconds by the clock of the statistics
     most          step -> replicas it may have; steps left out stay as they are
     least         step -> replicas it must have, if not one
     """
 
-    nodes: Callable[[], Iterable[TaskStatistics]]
+    tasks: Callable[[], Iterable[TaskStatistics]]
     threads: Callable[[], int]
     set_threads: Callable[[int], None]
     set_replicas: Callable[[str, int], bool]
     now: Callable[[], int]
     most: Mapping[str, int]
     least: Mapping[str, int] = field(default_factory=dict)
-    is_changing: Callable[[], bool] = lambda: False
+    is_rescaling: Callable[[], bool] = lambda: False
 
 
 class ElasticController:
     """Looks at a run once per period, and changes it."""
 
     def __init__(
-        self, plant: ControlledRun, limits: Limits, period_us: int, *, clock: Clock, events: EventSink
+        self, run: ControlledRun, limits: Limits, period_us: int, *, clock: Clock, events: EventSink
     ) -> None:
-        self._plant, self._clock, self._events = plant, clock, events
-        self._controller = ScalingPolicy(limits)
-        self._sampler = Sampler(plant.most, plant.now(), plant.least)
+        self._run, self._clock, self._events = run, clock, events
+        self._policy = ScalingPolicy(limits)
+        self._sampler = Sampler(run.most, run.now(), run.least)
         self._period_s = period_us / 1e6
-        self._n_changing = 0
+        self._n_rescaling = 0
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="penstock-elastic", daemon=True)
+        self._thread = threading.Thread(target=self._adapt_every_period, name="penstock-elastic", daemon=True)
 
     def start(self) -> None:
-        """Look every period from now on."""
+        """Adapts the run every period from now on."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Look no more; returns when the thread has gone."""
+        """Stops adapting; returns when the thread has ended."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
 
-    def look(self) -> list[Decision]:
-        """One period is over: decide, carry out, tell.
-
-        A period that ends while replicas are being changed, or began so, says nothing about those before or
-        after: state may be on its way, and nobody works. It is not judged, and nothing is decided in it. A
-        change that waits for rows which may never come does not hold the others up for long.
-        """
-        plant = self._plant
-        n_before, self._n_changing = self._n_changing, self._n_changing + 1 if plant.is_changing() else 0
-        sample = self._sampler.look(plant.nodes(), plant.threads(), plant.now())
-        if max(n_before, self._n_changing) and self._n_changing <= PATIENCE:
+    def adapt(self) -> list[Decision]:
+        """Decides at the end of a period, carries decisions out and reports them."""
+        run = self._run
+        n_before, self._n_rescaling = self._n_rescaling, self._n_rescaling + 1 if run.is_rescaling() else 0
+        sample = self._sampler.look(run.tasks(), run.threads(), run.now())
+        # Why: in a period that begins or ends during a rescale state may be on its way and ignore_event
+        # works, so
+        # it
+        # says nothing about the load. But a rescale that waits for rows must not hold up the others for ever.
+        if max(n_before, self._n_rescaling) and self._n_rescaling <= MAX_UNJUDGED:
             return []
-        done = [d for d in self._controller.decide(sample) if self._carry_out(d)]
-        for decision in done:
-            self._events(
-                ScaleDecided(
-                    self._clock.now(), decision.step, decision.before, decision.after, decision.reason
-                )
-            )
-        return done
+        made = [decision for decision in self._policy.decide(sample) if self._carry_out(decision)]
+        for decision in made:
+            now = self._clock.now()
+            self._events(ScaleDecided(now, decision.step, decision.before, decision.after, decision.reason))
+        return made
 
     def _carry_out(self, decision: Decision) -> bool:
         if decision.step == THREADS:
-            self._plant.set_threads(decision.after)
+            self._run.set_threads(decision.after)
             return True
-        return self._plant.set_replicas(decision.step, decision.after)
+        return self._run.set_replicas(decision.step, decision.after)
 
-    def _watch(self) -> None:
+    def _adapt_every_period(self) -> None:
         while not self._over.wait(self._period_s):
-            self.look()
+            self.adapt()
 
 
-def resolve_limits(asked: ElasticOptions, cores: int) -> tuple[Limits, int]:
-    """The limits that `ps.Elastic` asks for on so many cores, and the period in microseconds."""
-    if not 0 < asked.low < asked.high <= 1:
+class ReplicaScaling:
+    """The elastic steps of an execution graph: how many replicas they have, and changes of that."""
+
+    def __init__(self, graph: ExecutionGraph) -> None:
+        self._graph = graph
+        self._assignments = {assignment.step: assignment for assignment in graph.assignments.values()}
+
+    @property
+    def most(self) -> dict[str, int]:
+        """Step -> replicas that it may have."""
+        stateless = {step: len(outputs[0].channels) for step, outputs in self._graph.elastic_outputs.items()}
+        return stateless | {step: keyed.max_replicas for step, keyed in self._assignments.items()}
+
+    def set_replicas(self, step: str, n: int) -> bool:
+        """Changes the replicas of a step, from its next batches or the end of a round on.
+
+        Returns False if that is impossible, or if an earlier change of the step is still in progress: the
+        decision would be reported again and again.
+        """
+        assignment = self._assignments.get(step)
+        if assignment is not None:
+            return not self._graph.rescaler.is_requested(assignment) and assignment.rescale(n)
+        outputs = self._graph.elastic_outputs.get(step, ())
+        if not 1 <= n <= self.most.get(step, 0) or any(output.is_rescaling for output in outputs):
+            return False
+        for output in outputs:
+            output.rescale(n)
+        return True
+
+    def is_rescaling(self) -> bool:
+        """Whether a requested change is still in progress."""
+        outputs = (output for outputs in self._graph.elastic_outputs.values() for output in outputs)
+        return self._graph.rescaler.is_active or any(output.is_rescaling for output in outputs)
+
+    def active_tasks(self) -> list[TaskStatistics]:
+        """Returns the statistics of the replicas that get rows."""
+        return [
+            task.statistics
+            for replicas in self._graph.replicas
+            for task in replicas.tasks[: self._n_active(replicas)]
+        ]
+
+    def _n_active(self, replicas: Replicas) -> int:
+        assignment = self._graph.assignments.get(replicas.group.number)
+        if assignment is not None:
+            return assignment.n
+        outputs = self._graph.elastic_outputs.get(replicas.group.head.name)
+        return len(replicas.tasks) if outputs is None else outputs[0].n_active
+
+
+@contextmanager
+def run_controller(runtime: Runtime, pool: ThreadPool, settings: Settings, clock: Clock) -> Iterator[None]:
+    """Runs the elastic controller beside the block."""
+
+    def emit(event: Event) -> None:
+        try:
+            runtime.progress.emit(event)
+        except Exception as failure:  # a listener has failed, and so has the run
+            runtime.dispatcher.record_failure(runtime.graph.tasks[0], failure)
+
+    scaling = ReplicaScaling(runtime.graph)
+    # Why: more threads than cores are what the user wants, because blocking functions can use them.
+    limits, period_us = resolve_limits(settings.elastic, max(settings.cores, settings.threads))
+    run = ControlledRun(
+        tasks=scaling.active_tasks,
+        threads=lambda: pool.n_threads,
+        set_threads=pool.set_threads,
+        set_replicas=scaling.set_replicas,
+        is_rescaling=scaling.is_rescaling,
+        now=runtime.dispatcher.now,
+        most=scaling.most,
+        least={step: runtime.graph.plan[step].degree.least for step in scaling.most},
+    )
+    controller = ElasticController(run, limits, period_us, clock=clock, events=emit)
+    controller.start()
+    try:
+        yield
+    finally:
+        controller.stop()
+
+
+def resolve_limits(options: ElasticOptions, cores: int) -> tuple[Limits, int]:
+    """Returns the limits that `ps.Elastic` asks for on so many cores, and the period in microseconds."""
+    if not 0 < options.low < options.high <= 1:
         raise EngineError(
-            f"low={asked.low!r} and high={asked.high!r} leave no utilisation to aim for",
+            f"low={options.low!r} and high={options.high!r} leave no utilisation to aim for",
             hint="shares with low below high: ps.Elastic(low=0.9, high=0.95)",
         )
-    period, hold = (_length(name, getattr(asked, name)) for name in ("period", "hold"))
-    return Limits(
-        low=asked.low, high=asked.high, most_threads=cores, hold=max(1, round(hold / period))
-    ), period
+    period, hold = (_resolve_length(name, getattr(options, name)) for name in ("period", "hold"))
+    n_periods = max(1, round(hold / period))
+    return Limits(low=options.low, high=options.high, most_threads=cores, hold=n_periods), period
 
 
-def _length(name: str, value: str) -> int:
+def _resolve_length(name: str, value: str) -> int:
     hint = f'ps.Elastic({name}="10 s")'
     try:
-        found = micros(value)
+        length = micros(value)
     except PenstockError as problem:
         raise EngineError(f"{name}={value!r} is not a length of time", hint=hint) from problem
-    if found <= 0:
+    if length <= 0:
         raise EngineError(f"{name}={value!r} leaves no time to look", hint=hint)
-    return found
+    return length

@@ -1,7 +1,12 @@
-"""What happened in one adaptation period, summed up per step from the statistics of its replicas.
+"""Samples: what happened in an adaptation period, per step, and how many threads and replicas are of use.
 
 Counters only grow, so a period is the difference of two looks at them. A replica that is new in this period
 counts from zero; one that has gone counts up to the last look.
+
+Demand (WindFlow, 5.3): WindFlow gives out replicas in proportion to the processing time per row times the
+rows that reach a step. The running time of a step in a period is that product, so its share of the work needs
+no other measure: if a graph went g times as fast, every step would be g times as busy, until one has all its
+replicas busy all the time.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ class StepSample:
     most      how many there may be; 1 for a step that cannot be replicated
     busy      running time of all replicas, in periods: 2.5 means that two and a half ran all the time
     rows_in   rows read by all replicas
-    rows_out  rows given out by all replicas
+    rows_out  rows emitted by all replicas
     full_in   write-blocked ratio of its input: share of the period that it was full, mean over replicas
     full_out  the greatest write-blocked ratio of the ports that it writes to
     source    whether it reads no port
@@ -55,30 +60,30 @@ class Sample:
 
     @property
     def utilisation(self) -> float:
-        """The share of the threads' time that went into running nodes (C-Stream 4.1)."""
+        """The share of the threads' time that went into running tasks (C-Stream, 4.1)."""
         return self.pooled_busy / max(1, self.threads)
 
     @property
     def pooled_busy(self) -> float:
-        """Running time of what the pool runs, in periods; others wait on threads of their own."""
+        """Running time of the tasks that the pool runs, in periods."""
         return sum(step.busy for step in self.steps if step.pooled)
 
     @property
     def throughput(self) -> int:
-        """Rows that all steps read, and sources gave out: what was done, wherever rows wait in between.
+        """The number of rows that all steps read and sources emitted: the work done, wherever rows wait.
 
-        Rows that only fill queues count little, which the rows of the sources alone would not do.
+        Rows that only fill queues count little; counting the rows of the sources alone would overrate them.
         """
         return sum(step.rows_out if step.source else step.rows_in for step in self.steps)
 
-    def pressed(self, congestion: float) -> bool:
-        """Whether more could be done: a source has no room to write to, or does not wait for rows at all."""
+    def has_backlog(self, congestion: float) -> bool:
+        """Whether more could be done: a source has no room to write to, or hardly ever waits for rows."""
         return any(step.full_out >= congestion or step.waiting < SELDOM for step in self.steps if step.source)
 
 
 @dataclass(slots=True)
 class _Look:
-    """The counters of one replica when last looked at."""
+    """The counters of one replica at the last look."""
 
     running: int = 0
     waiting: int = 0
@@ -87,9 +92,10 @@ class _Look:
 
 
 class Sampler:
-    """Looks at the statistics once per period.
+    """Samples the statistics once per period.
 
-    Replicas that have gone are remembered: one that comes back has old counts, which are not this period's.
+    Replicas that have gone are remembered: one that comes back has old counts, which do not belong to this
+    period.
 
     most   step -> the replicas it may have; steps left out stay as they are
     least  step -> the replicas it must have, if not one
@@ -98,19 +104,19 @@ class Sampler:
     def __init__(self, most: Mapping[str, int], now: int, least: Mapping[str, int] | None = None) -> None:
         self._most, self._least = most, least or {}
         self._looked = now
-        self._nodes: dict[TaskStatistics, _Look] = {}
+        self._tasks: dict[TaskStatistics, _Look] = {}
         self._ports: dict[InputStatistics, int] = {}
 
-    def look(self, nodes: Iterable[TaskStatistics], threads: int, now: int) -> Sample:
-        """The period since the last look."""
+    def look(self, tasks: Iterable[TaskStatistics], threads: int, now: int) -> Sample:
+        """Returns the sample of the period since the last look."""
         took = max(1, now - self._looked)
         self._looked = now
         steps: dict[str, list[TaskStatistics]] = {}
-        for node in nodes:
-            steps.setdefault(node.step, []).append(node)
-        ports = {port: None for replicas in steps.values() for node in replicas for port in _ports(node)}
+        for task in tasks:
+            steps.setdefault(task.step, []).append(task)
+        ports = {port: None for replicas in steps.values() for task in replicas for port in _ports(task)}
         full = {port: min(1.0, self._full(port, now) / took) for port in ports}
-        samples = tuple(self._step(step, found, full, now, took) for step, found in steps.items())
+        samples = tuple(self._step(step, replicas, full, now, took) for step, replicas in steps.items())
         return Sample(threads, samples)
 
     def _full(self, port: InputStatistics, now: int) -> int:
@@ -128,16 +134,16 @@ class Sampler:
         took: int,
     ) -> StepSample:
         running = waiting = rows_in = rows_out = 0
-        for node in replicas:
-            before = self._nodes.get(node, _Look())
-            look = _Look(node.running_until(now), node.waiting_until(now), node.rows_in, node.rows_out)
-            self._nodes[node] = look
+        for task in replicas:
+            before = self._tasks.get(task, _Look())
+            look = _Look(task.running_until(now), task.waiting_until(now), task.rows_in, task.rows_out)
+            self._tasks[task] = look
             running += look.running - before.running
             waiting += look.waiting - before.waiting
             rows_in += look.rows_in - before.rows_in
             rows_out += look.rows_out - before.rows_out
-        full_in = [max((full[port] for port in node.inputs), default=0.0) for node in replicas]
-        full_out = [full[port] for node in replicas for out in node.outputs for port in out.subscribers]
+        full_in = [max((full[port] for port in task.inputs), default=0.0) for task in replicas]
+        full_out = [full[port] for task in replicas for out in task.outputs for port in out.subscribers]
         return StepSample(
             step=step,
             replicas=len(replicas),
@@ -150,37 +156,28 @@ class Sampler:
             source=replicas[0].source,
             waiting=waiting / took / len(replicas),
             least=self._least.get(step, 1),
-            pooled=not all(node.dedicated for node in replicas),
+            pooled=not all(task.dedicated for task in replicas),
         )
 
 
-def _ports(node: TaskStatistics) -> Iterable[InputStatistics]:
-    yield from node.inputs
-    for out in node.outputs:
+def _ports(task: TaskStatistics) -> Iterable[InputStatistics]:
+    yield from task.inputs
+    for out in task.outputs:
         yield from out.subscribers
 
 
-# How much work each step has, and so how many threads and replicas are of use (WindFlow 5.3).
-#
-# WindFlow gives out replicas in proportion to processing time per row times the rows that reach a step. The
-# running time of a step in a period is just that product, so its share of the work needs no other measure: if
-# a graph went g times as fast, every step would be g times as busy, until one has all its replicas busy all
-# the time.
-
-FILL = 0.8  # how busy a replica should be that limits the graph: it waits now and then for a worker, for rows
-FULL = (
-    0.95  # how busy it may be when another step limits the graph, and more replicas would only be in the way
-)
+FILL = 0.8  # how busy a replica should be that limits the graph: now and then it waits for a worker or rows
+FULL = 0.95  # how busy it may be when another step limits the graph, and more replicas would be in the way
 SPARE = 0.8  # how busy replicas should be that only have to keep up with the sources
 
 
 def speed_up(sample: Sample, replicas: Mapping[str, int]) -> float:
-    """How many times as fast the graph could go with these replicas, if there were threads for it."""
+    """Returns how many times as fast the graph could go with these replicas, given enough threads."""
     return min((replicas[s.step] / s.busy for s in sample.steps if s.busy), default=inf)
 
 
 def useful_threads(sample: Sample, replicas: Mapping[str, int]) -> int:
-    """How many threads these replicas can keep busy, and some more, so that the slowest need not wait."""
+    """Returns how many threads these replicas can keep busy, with some spare ones for the slowest."""
     busy = sample.pooled_busy
     if not busy:
         return 1
@@ -189,7 +186,7 @@ def useful_threads(sample: Sample, replicas: Mapping[str, int]) -> int:
 
 
 def replicas_for(sample: Sample, threads: int) -> dict[str, float]:
-    """Step -> the replicas it should have if the graph used so many threads, as a fraction.
+    """Returns step -> the replicas it should have if the graph used so many threads, as a fraction.
 
     A step that has all the replicas it may have limits the others too.
     """
@@ -202,5 +199,5 @@ def replicas_for(sample: Sample, threads: int) -> dict[str, float]:
 
 
 def replicas_to_keep_up(sample: Sample) -> dict[str, float]:
-    """Step -> the replicas that keep up with what the sources give now, as a fraction."""
+    """Returns step -> the replicas that keep up with what the sources emit now, as a fraction."""
     return {step.step: step.busy / SPARE for step in sample.steps}

@@ -16,23 +16,24 @@ from penstock.errors import EngineError
 
 
 def suggest_parallelism(
-    nodes: Iterable[TaskStatistics], *, cores: int, most: Mapping[str, int] | None = None
+    statistics: Iterable[TaskStatistics], *, cores: int, most: Mapping[str, int] | None = None
 ) -> dict[str, int]:
-    """Step -> the replicas it should have so that all cores are used; at least one each.
+    """Returns step -> the replicas it should have so that all cores are used; at least one each.
 
-    Of steps that share a node the first is named: they have equally many.
+    Of steps that share a task the first is named: they have equally many.
 
-    nodes  the statistics of all replicas of a run, or of a part of one: `run.statistics()`
-    cores  how many to use; steps without much work share them
-    most   step -> the replicas it may have; steps left out, and sources, keep one. None for any but sources
+    statistics  of all replicas of a run, or of a part of one: `run.statistics()`
+    cores       how many to use; steps without much work share them
+    most        step -> the replicas it may have; steps left out, and sources, keep one. None for any but
+    sources
     """
     if isinstance(cores, bool) or not isinstance(cores, int) or cores < 1:
         raise EngineError(f"cores={cores!r} is not a number of cores", hint="use 1 or more, e.g. cores=4")
-    found = list(nodes)
-    allowed = {node.step: cores for node in found if not node.source} if most is None else most
+    tasks = list(statistics)
+    allowed = {task.step: cores for task in tasks if not task.source} if most is None else most
     work: dict[str, int] = {}
-    for node in found:
-        work[node.step] = work.get(node.step, 0) + node.running_ns
+    for task in tasks:
+        work[task.step] = work.get(task.step, 0) + task.running_ns
     replicas = dict.fromkeys(work, 1)
     threads_left = cores - _threads(work, replicas)
     heap: list[tuple[float, str]] = [(-ns, step) for step, ns in work.items() if ns]
@@ -48,6 +49,6 @@ def suggest_parallelism(
 
 
 def _threads(work: Mapping[str, int], replicas: Mapping[str, int]) -> float:
-    """How many threads the replicas keep busy, when the busiest of them is never idle."""
+    """Returns how many threads the replicas keep busy if the busiest of them is never idle."""
     slowest = max((ns / replicas[step] for step, ns in work.items()), default=0)
     return sum(work.values()) / slowest if slowest else 0.0

@@ -1,9 +1,9 @@
-"""What a node counts while it runs: the ground of schedulers, elasticity, metrics and events.
+"""What a task counts while it runs: the basis of schedulers, elasticity, metrics and events.
 
 Plain attributes with one writer each, so that no lock is needed to count and none to look: `put_*` belongs
-to whoever writes a port (under the channel's lock when several do), `taken_*` to the node that reads it, and
-everything about turns to the worker that runs the node. Readers may see a port a batch ahead or behind;
-no decision here minds. All times are integer nanoseconds of the run's own monotonic clock, all counts are
+to whoever writes a port (under the channel's lock when several do), `taken_*` to the task that reads it, and
+everything about quanta to the worker that runs the task. Others may see a port a batch ahead or behind; no
+decision depends on that. All times are integer nanoseconds of the run's own monotonic clock, all counts are
 added per batch, never per row. C-Stream (3.2.6) names what a scheduler plug-in may ask for.
 """
 
@@ -17,17 +17,17 @@ READ_BLOCKED = "read-blocked"
 WRITE_BLOCKED = "write-blocked"
 COMPLETED = "completed"
 
-FADE = 0.8  # what a turn's weight becomes with every later turn: about the last five turns count
+DECAY = 0.8  # factor on the weight of a quantum with every later one: about the last five count
 
 
 class InputStatistics:
-    """One input port: what came, what was read, what waits.
+    """One input port: what was put in, what was read, what waits.
 
     capacity          rows that fit, or infinity
     capacity_batches  batches that fit, or infinity
     oldest            when the batch at the front was put in; None when nothing waits
     full_ns           how long it has been full, without the time since `full_since`
-    recent_rows       rows read in the last turns, faded like the node's `recent_ns`
+    recent_rows       rows read in the last quanta, decayed like the task's `recent_ns`
     """
 
     __slots__ = (
@@ -57,17 +57,17 @@ class InputStatistics:
 
     @property
     def waiting_rows(self) -> int:
-        """Rows put in and not yet read."""
+        """The number of rows put in and not yet read."""
         return self.put_rows - self.taken_rows
 
     @property
     def waiting_batches(self) -> int:
-        """Batches put in and not yet read."""
+        """The number of batches put in and not yet read."""
         return self.put_batches - self.taken_batches
 
     @property
     def space(self) -> float:
-        """Rows that still fit; where batches are counted, batches of the mean size so far."""
+        """The number of rows that still fit; a limit of batches counts as batches of the mean size so far."""
         space = self.capacity - self.waiting_rows
         if self.capacity_batches != inf:
             mean = self.put_rows / self.put_batches if self.put_batches else 1.0
@@ -75,18 +75,18 @@ class InputStatistics:
         return max(0.0, space)
 
     def mark_full(self, now: int) -> None:
-        """A writer found no room: the port is full from now on."""
+        """Marks the port as full from now on: a writer found no room."""
         if self.full_since is None:
             self.full_since = now
 
     def mark_free(self, now: int) -> None:
-        """There is room again."""
+        """Marks the port as having room again."""
         since, self.full_since = self.full_since, None
         if since is not None:
             self.full_ns += now - since
 
     def full_until(self, now: int) -> int:
-        """Nanoseconds spent full so far, the current spell included."""
+        """Returns the nanoseconds spent full so far, including the current spell."""
         since = self.full_since
         return self.full_ns + (now - since if since is not None else 0)
 
@@ -104,17 +104,17 @@ class OutputStatistics:
 
 
 class TaskStatistics:
-    """One node, which is one replica of a step or of fused steps.
+    """One task, which is one replica of a chain of steps.
 
-    The worker calls `start` when it takes the node and `stop` when the node gives way, with the state
-    it went into; whoever wakes a blocked node calls `wake`. Everything about time follows from these three.
+    The worker calls `start` when it takes the task and `stop` when the task yields, with the state it went
+    into; whoever wakes a blocked task calls `wake`. Everything about time follows from these three.
 
     dedicated   it has a thread of its own, and needs none of the pool
     last_ran    when a worker last took it; None before the first time
     n_quanta    how often a worker took it
     ready_ns    how long it was ready and no worker took it
-    recent_ns   running time of the last turns, faded
-    recent_rows rows of the last turns (read, or given out by a source), faded
+    recent_ns   running time of the last quanta, decayed
+    recent_rows rows of the last quanta (read, or emitted by a source), decayed
     """
 
     __slots__ = (
@@ -160,17 +160,17 @@ class TaskStatistics:
 
     @property
     def rows_in(self) -> int:
-        """Rows read so far on all ports."""
+        """The number of rows read so far on all ports."""
         return sum(port.taken_rows for port in self.inputs)
 
     @property
     def rows_out(self) -> int:
-        """Rows given out so far on all ports."""
+        """The number of rows emitted so far on all ports."""
         return sum(port.rows for port in self.outputs)
 
     @property
     def waiting_rows(self) -> int:
-        """Rows that wait on all input ports."""
+        """The number of rows that wait on all input ports."""
         return sum(port.put_rows - port.taken_rows for port in self.inputs)
 
     @property
@@ -181,7 +181,7 @@ class TaskStatistics:
 
     @property
     def service_ns(self) -> float:
-        """Running time per row in the last turns; 0 before the first row."""
+        """Running time per row in the last quanta; 0 before the first row."""
         return self.recent_ns / self.recent_rows if self.recent_rows else 0.0
 
     @property
@@ -191,52 +191,52 @@ class TaskStatistics:
         return self.rows_out / rows if rows else 1.0
 
     def running_until(self, now: int) -> int:
-        """Nanoseconds spent running so far, the current turn included."""
+        """Returns the nanoseconds spent running so far, including the current quantum."""
         return self.running_ns + (now - self.since if self.state == RUNNING else 0)
 
     def waiting_until(self, now: int) -> int:
-        """Nanoseconds spent read-blocked so far, the current wait included."""
+        """Returns the nanoseconds spent read-blocked so far, including the current wait."""
         return self.read_blocked_ns + (now - self.since if self.state == READ_BLOCKED else 0)
 
     def start(self, now: int) -> None:
-        """A worker took the node."""
+        """Starts a quantum: a worker takes the task."""
         self.ready_ns += now - self.since
         self.state, self.since, self.last_ran = RUNNING, now, now
         self.n_quanta += 1
 
     def stop(self, now: int, state: str) -> None:
-        """The node gave way and is in `state` now; the turn's rows go into the faded means."""
+        """Ends a quantum: the task is in `state` now; the rows of the quantum go into the decayed sums."""
         took = now - self.since
         self.running_ns += took
         self.state, self.since = state, now
         read = wrote = 0
         for port in self.inputs:
             rows = port.taken_rows
-            turn = rows - port.seen_rows
+            n_rows = rows - port.seen_rows
             port.seen_rows = rows
-            port.recent_rows = port.recent_rows * FADE + turn
-            read += turn
+            port.recent_rows = port.recent_rows * DECAY + n_rows
+            read += n_rows
         for out in self.outputs:
             rows = out.rows
-            turn = rows - out.seen_rows
+            n_rows = rows - out.seen_rows
             out.seen_rows = rows
-            out.recent_rows = out.recent_rows * FADE + turn
-            wrote += turn
-        self.recent_ns = self.recent_ns * FADE + took
-        self.recent_rows = self.recent_rows * FADE + (read if self.inputs else wrote)
+            out.recent_rows = out.recent_rows * DECAY + n_rows
+            wrote += n_rows
+        self.recent_ns = self.recent_ns * DECAY + took
+        self.recent_rows = self.recent_rows * DECAY + (read if self.inputs else wrote)
 
     def exclude_idle(self, now: int, worked: int) -> None:
-        """Of the time since the node was taken it has worked for so long, and waited for the rest."""
+        """Counts all but `worked` of the time since the start as waiting: the task was borrowed."""
         waited = max(now - self.since - worked, 0)
         self.read_blocked_ns += waited
         self.since += waited
 
     def exclude_borrowed(self, now: int, worked: int) -> None:
-        """Of the time since the node was taken it has worked for another one for so long."""
+        """Leaves `worked` out of the time since the start: the worker spent it on a borrowed task."""
         self.since += min(worked, now - self.since)
 
     def wake(self, now: int) -> None:
-        """What the node waited for is there: it is ready, and the wait is added to its kind."""
+        """Makes a blocked task ready, and adds its wait to reading or writing."""
         if self.state == READ_BLOCKED:
             self.read_blocked_ns += now - self.since
         elif self.state == WRITE_BLOCKED:

@@ -1,9 +1,9 @@
-"""The watchdog: tells of a step that does not come back from its work, and shows where it is.
+"""The watchdog: warns of a step that has been busy with one batch for long, and shows where its code is.
 
-A node gives way when its turn is over, after the batch at hand at the latest. One that has not for long is
-told of once, by name, with the Python stack of its thread, or of its worker process, trimmed to the user's
-frames. That is all: a slow function is no error, and the run goes on. Readers may wait for input as long as
-they like.
+A task yields when its quantum is over, after the current batch at the latest. One that has not yielded for
+long is reported once, by name, with the Python stack of its thread, or of its worker process, trimmed to the
+user's frames. That is all: a slow function is no error, and the run goes on. Readers may wait for input as
+long as they like.
 """
 
 from __future__ import annotations
@@ -28,70 +28,76 @@ from penstock.engines.sources import SourceReader
 if TYPE_CHECKING:
     from penstock.events import Event
 
-LOOKS = 4
-"""How often it looks in the time that a turn may take."""
+LOOKS_PER_LIMIT = 4
+"""How often it looks during the time that a quantum may take."""
 
 
 class BusyStep(NamedTuple):
-    """Which of a node's steps is at work, and where its Python code is."""
+    """The step of a task that is busy, and the stack of its Python code."""
 
     step: str
     stack: list[str]
 
 
 class Watchdog:
-    """Looks at the nodes of a run.
+    """Watches the tasks of a run.
 
-    limit_ns  how long a node may take before it is told of, in the dispatcher's time
-    tell      who is told; it may raise, and then the run fails as for any listener
+    limit_ns  how long a quantum may take before it is reported, in the dispatcher's time
+    emit      is called with an event; it may raise, and then the run fails as for any listener
     """
 
     def __init__(
-        self, dispatcher: Dispatcher, limit_ns: int, *, clock: Clock, tell: Callable[[Event], None]
+        self, dispatcher: Dispatcher, limit_ns: int, *, clock: Clock, emit: Callable[[Event], None]
     ) -> None:
-        self._dispatcher, self._limit_ns, self._clock, self._tell = dispatcher, limit_ns, clock, tell
-        self._told: dict[int, int] = {}
+        self._dispatcher, self._limit_ns, self._clock, self._emit = dispatcher, limit_ns, clock, emit
+        self._reported: dict[int, int] = {}
 
     def look(self) -> None:
-        """Tell of every node that has been at work for too long, once per turn."""
+        """Reports every task that has been running for too long, once per quantum."""
         now = self._dispatcher.now()
-        for node in self._dispatcher.tasks:
-            statistics = node.statistics
-            took, turn = now - statistics.since, statistics.n_quanta
-            if statistics.state != RUNNING or took < self._limit_ns or self._told.get(node.number) == turn:
+        for task in self._dispatcher.tasks:
+            statistics = task.statistics
+            took, quantum = now - statistics.since, statistics.n_quanta
+            if (
+                statistics.state != RUNNING
+                or took < self._limit_ns
+                or self._reported.get(task.number) == quantum
+            ):
                 continue
-            found = _found(node, sys._current_frames())
-            if found is not None and statistics.n_quanta == turn:
-                self._told[node.number] = turn
-                self._warn(node, took // 1_000, found)
+            busy = _find_busy_step(task, sys._current_frames())
+            # Invariant: the stack belongs to this quantum only if no other one has begun since.
+            if busy is not None and statistics.n_quanta == quantum:
+                self._reported[task.number] = quantum
+                self._warn(task, took // 1_000, busy)
 
-    def _warn(self, node: Task, took_us: int, found: BusyStep) -> None:
+    def _warn(self, task: Task, took_us: int, busy: BusyStep) -> None:
         import logging  # few runs have anything to say
 
         from penstock.events import StepStalled
 
-        shown = "".join(f"\n  {line}" for line in found.stack)
-        busy = took_us / 1e6
+        lines = "".join(f"\n  {line}" for line in busy.stack)
         log = logging.getLogger("penstock")
-        log.warning('step "%s" (replica %d) is busy for %.1f s:%s', found.step, node.replica, busy, shown)
+        log.warning(
+            'step "%s" (replica %d) is busy for %.1f s:%s', busy.step, task.replica, took_us / 1e6, lines
+        )
         try:
-            self._tell(StepStalled(self._clock.now(), found.step, node.replica, took_us, tuple(found.stack)))
-        except Exception as failure:  # who listens has failed
-            self._dispatcher.record_failure(node, failure)
+            self._emit(StepStalled(self._clock.now(), busy.step, task.replica, took_us, tuple(busy.stack)))
+        except Exception as failure:  # a listener has failed
+            self._dispatcher.record_failure(task, failure)
 
 
 @contextmanager
 def run_watchdog(
-    dispatcher: Dispatcher, limit_us: int | None, *, clock: Clock, tell: Callable[[Event], None]
+    dispatcher: Dispatcher, limit_us: int | None, *, clock: Clock, emit: Callable[[Event], None]
 ) -> Iterator[None]:
-    """A watchdog beside what happens inside; None is none."""
+    """Runs a watchdog beside the block; without a limit there is none."""
     if limit_us is None:
         yield
         return
-    dog, over = Watchdog(dispatcher, limit_us * 1_000, clock=clock, tell=tell), threading.Event()
+    dog, over = Watchdog(dispatcher, limit_us * 1_000, clock=clock, emit=emit), threading.Event()
 
     def watch() -> None:
-        while not over.wait(limit_us / 1e6 / LOOKS):
+        while not over.wait(limit_us / 1e6 / LOOKS_PER_LIMIT):
             dog.look()
 
     thread = threading.Thread(target=watch, name="penstock-watchdog", daemon=True)
@@ -103,49 +109,49 @@ def run_watchdog(
         thread.join()
 
 
-def _found(node: Task, frames: Mapping[int, FrameType]) -> BusyStep | None:
-    """Where a node's code is; None when it is at no work any more, or waits for input."""
+def _find_busy_step(task: Task, frames: Mapping[int, FrameType]) -> BusyStep | None:
+    """Returns where a task's code is; None if it does not run any more, or waits for input."""
     for innermost in frames.values():
-        inside = list(_up_to_turn(innermost))
-        turn = inside[-1].f_back if inside else innermost
-        if turn is None or turn.f_locals.get("node") is not node:
+        inside = list(_frames_of_quantum(innermost))
+        quantum = inside[-1].f_back if inside else innermost
+        if quantum is None or quantum.f_locals.get("task") is not task:
             continue
         if _is_reading(inside):
             return None
-        steps = [chained.step for chained in map(_seat, inside) if chained is not None]
-        return BusyStep((steps or node.steps)[0].name, _shown(inside))
+        steps = [chained.step for chained in map(_chained_step, inside) if chained is not None]
+        return BusyStep((steps or task.steps)[0].name, _format_stack(inside))
     return None
 
 
 def _is_reading(inside: list[FrameType]) -> bool:
     """Whether a source waits for its reader."""
     codes = {frame.f_code for frame in inside}
-    by_row = SourceTask._by_row.__code__ in codes  # which reads, and carries what it has read
-    carried = codes & {RowPipeline.carry.__code__, SourceTask._carry.__code__}
-    return SourceReader.next.__code__ in codes or (by_row and not carried)
+    on_row_path = SourceTask._by_row.__code__ in codes  # which reads rows, and processes them too
+    processes = codes & {RowPipeline.carry.__code__, SourceTask._carry.__code__}
+    return SourceReader.next.__code__ in codes or (on_row_path and not processes)
 
 
-def _seat(frame: FrameType) -> ChainedStep | None:
-    """The chained that is at work in a frame, if one is."""
-    found = frame.f_locals.get("self")
-    if isinstance(found, RowPipeline) and "at" in frame.f_locals:
+def _chained_step(frame: FrameType) -> ChainedStep | None:
+    """Returns the chained step that runs in a frame, if one does."""
+    owner = frame.f_locals.get("self")
+    if isinstance(owner, RowPipeline) and "at" in frame.f_locals:
         at: int = frame.f_locals["at"]
-        return found.chain[at]
+        return owner.chain[at]
     if frame.f_code is StatelessStep.feed.__code__:
-        found = frame.f_locals["self"].run[frame.f_locals.get("at", 0)]
-    return found if isinstance(found, ChainedStep) else None
+        owner = frame.f_locals["self"].run[frame.f_locals.get("at", 0)]
+    return owner if isinstance(owner, ChainedStep) else None
 
 
-def _up_to_turn(innermost: FrameType) -> Iterator[FrameType]:
-    """The frames of a turn, innermost first; of a thread that runs no node, all of them."""
+def _frames_of_quantum(innermost: FrameType) -> Iterator[FrameType]:
+    """Yields the frames inside `run_task`, innermost first; of a thread that runs no task, all of them."""
     frame: FrameType | None = innermost
     while frame is not None and frame.f_code is not run_task.__code__:
         yield frame
         frame = frame.f_back
 
 
-def _shown(inside: list[FrameType]) -> list[str]:
-    """The frames as they were found: a thread at work has others by the time it is looked at again."""
+def _format_stack(inside: list[FrameType]) -> list[str]:
+    """Formats frames as they were found: a running thread has others by the next look."""
     from penstock.engines.local.processes.serve import trim_stack
     from penstock.engines.local.processes.worker import Worker
 

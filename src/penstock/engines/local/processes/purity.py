@@ -1,9 +1,9 @@
-"""Whether a function could tell that it runs in a copy of the program.
+"""Purity: whether a function could tell that it runs in a copy of the program.
 
-What it changes outside itself would change in the copy only, and what others change later it would not see.
-So a function is moved to another process without being asked only if it uses nothing that could change:
-what it captures, its defaults and the names it reads are constants, modules, classes, or functions for which
-the same holds. Functions of other modules are believed.
+What it changes outside itself would change in the copy only, and it would not see what others change later.
+So a function moves to another process unasked only if it uses nothing that could change: what it captures,
+its defaults and the globals it reads are constants, modules, classes, or functions for which the same holds.
+Functions of other modules are trusted.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ _SETS_CAPTURED = ("STORE_DEREF", "DELETE_DEREF")
 
 
 def find_shared_state(call: Callable[..., Any]) -> str | None:
-    """Why a copy of the program could differ for this function; None when it could not."""
+    """Returns why the function would behave differently in a copy of the program; None if it would not."""
     if not isinstance(call, FunctionType):
         return "it is an object, which may have a state of its own"
-    return _shares(call, set())
+    return _find_shared_state(call, set())
 
 
-def _shares(call: FunctionType, seen: set[CodeType]) -> str | None:
+def _find_shared_state(call: FunctionType, seen: set[CodeType]) -> str | None:
     if call.__code__ in seen:
         return None
     seen.add(call.__code__)
-    changed = next(_sets(call.__code__), None)
+    changed = next(_assigned_names(call.__code__), None)
     if changed is not None:
         return f"it sets {changed}, which the rest of the program can see"
     if call.__dict__:
         return "it has attributes, which it may change"
-    for name, value in _uses(call):
+    for name, value in _outside_values(call):
         if isinstance(value, FunctionType):
-            inner = _shares(value, seen) if value.__module__ == call.__module__ else None
+            inner = _find_shared_state(value, seen) if value.__module__ == call.__module__ else None
             if inner is not None:
                 return f"it calls {name}, and {inner}"
         elif not _is_constant(value):
@@ -47,20 +47,21 @@ def _shares(call: FunctionType, seen: set[CodeType]) -> str | None:
     return None
 
 
-def _sets(code: CodeType, inner: tuple[str, ...] = ()) -> Iterator[str]:
-    """Names outside a function that it sets; `inner` are those of functions around it that are its own."""
-    for each in get_instructions(code):
-        outside = each.argval in code.co_freevars and each.argval not in inner
-        if each.opname in _SETS_GLOBAL or (each.opname in _SETS_CAPTURED and outside):
-            yield str(each.argval)
+def _assigned_names(code: CodeType, inner: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yields names outside a function that it assigns; `inner` are variables of functions that enclose it."""
+    for instruction in get_instructions(code):
+        outside = instruction.argval in code.co_freevars and instruction.argval not in inner
+        opname = instruction.opname
+        if opname in _SETS_GLOBAL or (opname in _SETS_CAPTURED and outside):
+            yield str(instruction.argval)
     own = (*inner, *code.co_cellvars)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _sets(constant, own)
+            yield from _assigned_names(constant, own)
 
 
-def _uses(call: FunctionType) -> Iterator[tuple[str, object]]:
-    """What a function gets from outside, by name; a name that has no value fails when it is called."""
+def _outside_values(call: FunctionType) -> Iterator[tuple[str, object]]:
+    """Yields what a function gets from outside, by name; a name without a value fails when it is called."""
     for name, cell in zip(call.__code__.co_freevars, call.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
@@ -77,9 +78,9 @@ def _uses(call: FunctionType) -> Iterator[tuple[str, object]]:
 
 
 def _globals_of(code: CodeType) -> Iterator[str]:
-    for each in get_instructions(code):
-        if each.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            yield str(each.argval)
+    for instruction in get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            yield str(instruction.argval)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _globals_of(constant)
@@ -87,5 +88,5 @@ def _globals_of(code: CodeType) -> Iterator[str]:
 
 def _is_constant(value: object) -> bool:
     if isinstance(value, tuple | frozenset):
-        return all(_is_constant(each) for each in value)
+        return all(map(_is_constant, value))
     return value is None or isinstance(value, _CONSTANT)

@@ -1,4 +1,10 @@
-"""Where a thread is: its Python stack, trimmed to what the user wrote or called."""
+"""The main loop of a worker process: calls its stages with what it is sent, and sends back their results.
+
+The process begins as a copy of the whole program, in the middle of a call, and never returns from there: it
+ends with `os._exit`, so nothing that the program does at its end is done twice. It ends when the program
+hangs up or dies, even if a function never returns: a thread of its own waits for that, and answers where the
+function is when asked.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +34,12 @@ from penstock.plan.plan import Step
 from penstock.stages.make import build_stage
 from penstock.stages.stage import Site, Stage
 
-LAST = 3
+N_FRAMES = 3
 """Frames to show where none is the user's."""
 
 
 def user_stack(frame: FrameType | None, below: Container[CodeType]) -> list[str]:
-    """The frames inside the innermost call of `below`, outermost first, without ours between them."""
+    """Returns the lines of the frames inside the innermost call of `below`, outermost first, without ours."""
     frames: list[FrameType] = []
     while frame is not None and frame.f_code not in below:
         frames.append(frame)
@@ -42,32 +48,25 @@ def user_stack(frame: FrameType | None, below: Container[CodeType]) -> list[str]
 
 
 def trim_stack(frames: Sequence[FrameType]) -> list[str]:
-    """Frames, innermost first, as lines, outermost first: the user's, or our last ones if none is."""
-    theirs = [each for each in frames if not is_ours(each.f_code.co_filename)]
-    return [_line(each) for each in reversed(theirs or frames[:LAST])]
+    """Returns frames (innermost first) as lines (outermost first): the user's, or our last if none is."""
+    users = [frame for frame in frames if not is_ours(frame.f_code.co_filename)]
+    return [_format_frame(frame) for frame in reversed(users or frames[:N_FRAMES])]
 
 
-def _line(frame: FrameType) -> str:
+def _format_frame(frame: FrameType) -> str:
     code = frame.f_code
     text = linecache.getline(code.co_filename, frame.f_lineno).strip()
     place = f"{code.co_filename}:{frame.f_lineno}, in {code.co_qualname}"
     return f"{place}: {text}" if text else place
 
 
-# What a worker process does: it hands what it is sent to its stages, and sends back what they give.
-#
-# It begins as a copy of the whole program, in the middle of a call, and never returns from there: it ends
-# with `os._exit`, so nothing that the program would do at its end is done twice. It ends when the program
-# hangs up or dies, even if a function never returns: a thread of its own waits for that, and tells where
-# the function is when it is asked.
-
-WENT_WRONG = 70
-"""Exit code of a worker that failed by itself."""
+FAILED = 70
+"""Exit code of a worker process that failed by itself."""
 
 
 @dataclass(slots=True)
 class HostedStep:
-    """A step in a worker process, with a stage and accounts of this process's own."""
+    """A step in a worker process, with a stage and accounts of its own."""
 
     step: Step
     clock: Clock
@@ -75,21 +74,21 @@ class HostedStep:
     accounts: Accounts = field(default_factory=Accounts)
     stage: Any = None
 
-    def begin(self) -> None:
-        """A new stage, which knows nothing of the one before."""
+    def reset(self) -> None:
+        """Builds a new stage, with no state and empty accounts."""
         self.accounts = Accounts()
         site = Site(self.step.name, self.step.where, self.accounts, self.clock, self.read)
         self.stage = build_stage(self.step, site)
 
-    def counted(self) -> dict[str, Any]:
-        """What was counted since the last time."""
+    def take_counts(self) -> dict[str, Any]:
+        """Returns what was counted since the last call."""
         return {name: value for name, value in asdict(self.accounts.take()).items() if value}
 
 
 @contextmanager
 def exit_when_done() -> Iterator[None]:
-    """The process ends with what is inside, whatever happens there."""
-    code = WENT_WRONG
+    """Ends the process with the block, whatever happens there."""
+    code = FAILED
     try:
         yield
         code = 0
@@ -98,66 +97,59 @@ def exit_when_done() -> Iterator[None]:
         os._exit(code)
 
 
-def serve(line: Connection, side: socket.socket, hosted: Sequence[HostedStep]) -> None:
-    """Answer until the program hangs up."""
-    _settle_in()
-    threading.Thread(target=_beside, args=(side, threading.get_ident()), daemon=True).start()
+def serve(connection: Connection, side: socket.socket, hosted: Sequence[HostedStep]) -> None:
+    """Answers calls until the program hangs up."""
+    # Leave alone what belongs to the program: objects waiting for collection, its event loop, its random
+    # numbers.
+    gc.freeze()
+    signal.set_wakeup_fd(-1)
+    np.random.seed()
+    threading.Thread(target=_answer_stack, args=(side, threading.get_ident()), daemon=True).start()
     while True:
         try:
-            message, bodies = line.receive()
+            message, bodies = connection.receive()
         except (EOFError, OSError):
             return
-        _answer_one(line, hosted[message["seat"]], message, bodies)
+        reply, results = _answer(hosted[message["index"]], message, bodies)
+        flush()
+        try:
+            connection.send(reply, results)
+        except EngineError as failure:  # there is no memory for the results
+            connection.send({"failure": failure_to_dict(failure)})
 
 
 def flush() -> None:
-    """Write out what was printed."""
+    """Writes out what was printed."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()
 
 
-def _settle_in() -> None:
-    """Leave alone what belongs to the program: its event loop, and objects that wait to be thrown away."""
-    gc.freeze()
-    signal.set_wakeup_fd(-1)
-    np.random.seed()  # the program's own generator, which all copies would draw alike from
-
-
-def _answer_one(line: Connection, host: HostedStep, message: Message, bodies: Sequence[bytes]) -> None:
-    told, given = _answer(host, message, bodies)
-    flush()
-    try:
-        line.send(told, given)
-    except EngineError as failure:  # there is no memory for what came out
-        line.send({"failure": failure_to_dict(failure)})
-
-
 def _answer(host: HostedStep, message: Message, bodies: Sequence[bytes]) -> tuple[Message, list[Any]]:
-    """What a stage makes of a message; what it gave before it failed is given too."""
+    """Calls a stage and returns the reply and its results; those from before a failure count too."""
     ports: list[str] = []
-    given: list[Any] = []
-    told: Message = {"ports": ports}
+    results: list[Any] = []
+    reply: Message = {"ports": ports}
     try:
         if message["fresh"]:
-            host.begin()
+            host.reset()
         if message["call"] == "snapshot":
             saved = host.stage.snapshot()
-            told["buckets"] = list(saved)
-            given.extend(saved.values())
+            reply["buckets"] = list(saved)
+            results.extend(saved.values())
         elif message["call"] == "restore":
             host.stage.restore(dict(zip(message["buckets"], bodies, strict=True)))
         else:
-            for port, rows in _given(host, host.stage, message, bodies):
-                given.append(pack_batch(rows))
+            for port, rows in _call_stage(host, host.stage, message, bodies):
+                results.append(pack_batch(rows))
                 ports.append(port)
     except BaseException as failure:
-        told["failure"] = failure_to_dict(failure)
-    told["counted"] = {} if host.stage is None else host.counted()
-    return told, given
+        reply["failure"] = failure_to_dict(failure)
+    reply["counted"] = {} if host.stage is None else host.take_counts()
+    return reply, results
 
 
-def _given(host: HostedStep, stage: Stage, message: Mapping[str, Any], bodies: Sequence[bytes]) -> Any:
+def _call_stage(host: HostedStep, stage: Stage, message: Mapping[str, Any], bodies: Sequence[bytes]) -> Any:
     if message["call"] == "drain":
         return stage.drain()
     if message["call"] == "on_watermark":
@@ -170,10 +162,10 @@ def _given(host: HostedStep, stage: Stage, message: Mapping[str, Any], bodies: S
     return stage.on_batch(batch, message["watermark"])
 
 
-def _beside(side: socket.socket, working: int) -> None:
-    """Tell where the work is when asked; end the process when the program is gone."""
+def _answer_stack(side: socket.socket, working: int) -> None:
+    """Answers with the stack of the working thread when asked; ends the process when the program is gone."""
     with suppress(OSError):
         while side.recv(1):
-            told = user_stack(sys._current_frames().get(working), {_given.__code__, _answer.__code__})
-            send_framed(side, "\n".join(told).encode())
+            stack = user_stack(sys._current_frames().get(working), {_call_stage.__code__, _answer.__code__})
+            send_framed(side, "\n".join(stack).encode())
     os._exit(0)

@@ -1,8 +1,17 @@
-"""Stages whose work is done in a worker process; rows, accounts and errors are the same as here."""
+"""Stages whose work is done in a worker process; rows, accounts and errors are the same as in a thread.
+
+`AdaptiveStage` starts in the thread and moves to the worker process if that pays, measured on the batches of
+the run. Processor time of the thread is what counts, because a function that waits scales on threads. The
+round trip to the worker is measured with the same batch. Whichever replica finds out first decides for all of
+them; both ways give the same rows, so ignore_event can tell from the results.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from penstock.accounts import Accounts
@@ -15,106 +24,172 @@ from penstock.stages.stage import Site
 from penstock.stages.stateless import StatelessStage
 from penstock.timing.watermark import BEFORE_ALL
 
-Out = Iterator[tuple[str, Batch]]
+Outputs = Iterator[tuple[str, Batch]]
+
+N_SLOW = 3
+"""Batches in a row that must all be slow."""
+MIN_RATIO = 4
+"""Times as long as the round trip that a slow batch takes."""
+MIN_ROUND_TRIP_NS = 200_000
+"""Assumed cost of a round trip at least, so that it need not be measured for small batches."""
 
 
 class RemoteStep:
     """One step in a worker process.
 
-    seat  its place among the steps that the worker hosts
+    index  its position among the steps that the worker hosts
     """
 
-    def __init__(self, worker: Worker, seat: int, step: Step, site: Site) -> None:
-        self._worker, self._seat, self.step, self.site = worker, seat, step, site
+    def __init__(self, worker: Worker, index: int, step: Step, site: Site) -> None:
+        self._worker, self._index, self.step, self.site = worker, index, step, site
         self._fresh = True
 
-    def rows(self, call: str, batch: Batch | None = None, watermark: float | None = None) -> Out:
-        """What a call of the stage gives."""
+    def call(self, method: str, batch: Batch | None = None, watermark: float | None = None) -> Outputs:
+        """Calls a method of the stage and yields its results; then raises its error, if it failed."""
         bodies = [] if batch is None else [pack_batch(batch)]
-        told, given = self._asked({"call": call, "watermark": watermark}, bodies)
-        self._count(told)
+        reply, results = self._send({"call": method, "watermark": watermark}, bodies)
+        if reply.get("counted"):
+            accounts = self.site.accounts
+            assert isinstance(accounts, Accounts), "engines count in accounts of the plan"
+            accounts.add(Accounts(**reply["counted"]))
         outputs = self.step.outputs
-        for port, body in zip(told.get("ports", ()), given, strict=False):
+        for port, body in zip(reply.get("ports", ()), results, strict=False):
             yield port, unpack_batch(body, outputs[port].schema if port else self.step.up.schema)
-        _raise_failure(told, self.step)
+        self._raise_failure(reply)
 
     def snapshot(self) -> dict[int, bytes]:
-        """The state that it has there."""
-        told, given = self._asked({"call": "snapshot"})
-        _raise_failure(told, self.step)
-        return dict(zip(told["buckets"], given, strict=True))
+        """Returns the state that the worker keeps, by bucket."""
+        reply, pieces = self._send({"call": "snapshot"})
+        self._raise_failure(reply)
+        return dict(zip(reply["buckets"], pieces, strict=True))
 
     def restore(self, saved: Mapping[int, bytes]) -> None:
-        """Go back to a snapshot."""
-        told, _ = self._asked({"call": "restore", "buckets": list(saved)}, list(saved.values()))
-        _raise_failure(told, self.step)
+        """Restores a snapshot."""
+        reply, _ = self._send({"call": "restore", "buckets": list(saved)}, list(saved.values()))
+        self._raise_failure(reply)
 
-    def _asked(self, message: Message, bodies: Sequence[Any] = ()) -> tuple[Message, list[bytes]]:
-        message |= {"seat": self._seat, "fresh": self._fresh}
+    def _send(self, message: Message, bodies: Sequence[Any] = ()) -> tuple[Message, list[bytes]]:
+        message |= {"index": self._index, "fresh": self._fresh}
         self._fresh = False
         return self._worker.call(self.step, message, bodies)
 
-    def _count(self, told: Message) -> None:
-        accounts = self.site.accounts
-        assert isinstance(accounts, Accounts), "engines count in accounts of the plan"
-        if told.get("counted"):
-            accounts.add(Accounts(**told["counted"]))
-
-
-def _raise_failure(told: Message, step: Step) -> None:
-    if "failure" in told:
-        raise failure_from_dict(told["failure"]).at(step.name, step.where)
+    def _raise_failure(self, reply: Message) -> None:
+        if "failure" in reply:
+            raise failure_from_dict(reply["failure"]).at(self.step.name, self.step.where)
 
 
 class RemoteStateless(StatelessStage):
-    """A step without state: every batch goes there and comes back."""
+    """A step without state: every batch goes to the worker and comes back."""
 
     def __init__(self, remote: RemoteStep) -> None:
         super().__init__(remote.step.up, remote.site)
         self._remote = remote
 
-    def made(self, batch: Batch) -> Out:
-        """What the rows became there."""
-        return self._remote.rows("made", batch)
+    def made(self, batch: Batch) -> Outputs:
+        """Implements `StatelessStage.made`."""
+        return self._remote.call("made", batch)
 
     def echo(self, batch: Batch) -> None:
-        """There and back, and nothing else: what the way costs."""
-        for _ in self._remote.rows("echo", batch):
+        """Sends a batch to the worker and back, to measure the round trip."""
+        for _ in self._remote.call("echo", batch):
             pass
 
     def explain(self) -> list[str]:
-        """In another process."""
+        """Implements `StatelessStage.explain`."""
         return ["runs in a worker process"]
 
 
 class RemoteStage:
-    """A step with state, which is kept there."""
+    """A step with state, which the worker keeps."""
 
     def __init__(self, remote: RemoteStep) -> None:
         self._remote, self.site = remote, remote.site
-        self._reached = BEFORE_ALL
+        self._watermark = BEFORE_ALL
 
-    def on_batch(self, batch: Batch, watermark: float) -> Out:
-        """Take rows in, judged by the watermark."""
-        self._reached = max(self._reached, watermark)
-        return self._remote.rows("on_batch", batch, watermark)
+    def on_batch(self, batch: Batch, watermark: float) -> Outputs:
+        """Implements `Stage.on_batch`."""
+        self._watermark = max(self._watermark, watermark)
+        return self._remote.call("on_batch", batch, watermark)
 
-    def on_watermark(self, watermark: float) -> Out:
-        """Let go what the watermark has passed; one that has not moved is not worth the way."""
-        if watermark <= self._reached:
+    def on_watermark(self, watermark: float) -> Outputs:
+        """Implements `Stage.on_watermark`; a watermark that has not moved is not worth the round trip."""
+        if watermark <= self._watermark:
             return iter(())
-        self._reached = watermark
-        return self._remote.rows("on_watermark", watermark=watermark)
+        self._watermark = watermark
+        return self._remote.call("on_watermark", watermark=watermark)
 
-    def drain(self) -> Out:
-        """Let go everything."""
-        return self._remote.rows("drain")
+    def drain(self) -> Outputs:
+        """Implements `Stage.drain`."""
+        return self._remote.call("drain")
 
     def snapshot(self) -> Mapping[int, bytes]:
-        """The state per bucket."""
+        """Implements `Stage.snapshot`."""
         return self._remote.snapshot()
 
     def restore(self, saved: Mapping[int, bytes]) -> None:
-        """Go back to a snapshot."""
-        self._reached = BEFORE_ALL
+        """Implements `Stage.restore`."""
+        self._watermark = BEFORE_ALL
         self._remote.restore(saved)
+
+
+class WorkerChoice:
+    """Threads or processes, for all replicas of a step.
+
+    report           called once, with the reason, when processes are chosen
+    cpu_ns, now_ns   processor time of this thread, and time, in nanoseconds
+    """
+
+    def __init__(
+        self,
+        report: Callable[[str], None],
+        *,
+        cpu_ns: Callable[[], int] = time.thread_time_ns,
+        now_ns: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self._report, self.cpu_ns, self._now_ns = report, cpu_ns, now_ns
+        self.processes = False
+        self._lock = threading.Lock()
+        self._recent: deque[int] = deque(maxlen=N_SLOW)
+        self._round_trip_ns = MIN_ROUND_TRIP_NS
+
+    def add(self, cpu_ns: int, echo: Callable[[], None]) -> None:
+        """Adds the processor time of a batch in a thread; `echo` makes a round trip with the batch."""
+        self._recent.append(cpu_ns)
+        if len(self._recent) < N_SLOW or min(self._recent) < MIN_RATIO * self._round_trip_ns:
+            return
+        echo()  # the first time the worker warms up
+        before = self._now_ns()
+        echo()
+        self._round_trip_ns = max(MIN_ROUND_TRIP_NS, self._now_ns() - before)
+        if min(self._recent) >= MIN_RATIO * self._round_trip_ns:
+            self._choose_processes(min(self._recent))
+
+    def _choose_processes(self, cpu_ns: int) -> None:
+        with self._lock:
+            first, self.processes = not self.processes, True
+        if first:
+            took, way = cpu_ns / 1e6, self._round_trip_ns / 1e6
+            self._report(
+                f"processes: a batch takes {took:.1f} ms of plain Python, the way there and back {way:.1f} ms"
+            )
+
+
+class AdaptiveStage(StatelessStage):
+    """One replica of a step: runs in the thread until processes are chosen."""
+
+    def __init__(self, local: StatelessStage, remote: RemoteStateless, choice: WorkerChoice) -> None:
+        super().__init__(local.up, local.site)
+        self._local, self._remote, self._choice = local, remote, choice
+
+    def made(self, batch: Batch) -> Outputs:
+        """Implements `StatelessStage.made`."""
+        if self._choice.processes:
+            return self._remote.made(batch)
+        before = self._choice.cpu_ns()
+        outputs = list(self._local.made(batch))
+        self._choice.add(self._choice.cpu_ns() - before, lambda: self._remote.echo(batch))
+        return iter(outputs)
+
+    def explain(self) -> list[str]:
+        """Implements `StatelessStage.explain`: as in the thread, at first."""
+        return self._local.explain()

@@ -1,7 +1,11 @@
-"""Room that two processes share: an anonymous file in memory, mapped by both.
+"""Transport to a worker process: short messages over a socket, long bodies in shared memory.
 
-It is made before the fork and has no name, so nothing is left behind, whoever dies. One side puts bytes in,
-then the other takes a copy out: only their turns, which `line.py` keeps, stand between the two.
+A shared buffer is an anonymous file in memory, mapped by both processes. It is created before the fork and
+has no name, so nothing is left behind, whoever dies. No pickle: messages are JSON, bodies are Arrow or bytes
+of saved state.
+
+Invariant: whoever has sent a message waits for the reply before it sends again, so a buffer is never written
+while the other side reads it. Nothing else protects it.
 """
 
 from __future__ import annotations
@@ -17,24 +21,24 @@ from typing import Any
 
 from penstock.errors import EngineError
 
-LEAST = 1 << 16
-"""Bytes of a room at first; it doubles until what is put in fits."""
+MIN_NBYTES = 1 << 16
+"""Initial size of a buffer; it doubles until what is put in fits."""
 
 
 class SharedBuffer:
-    """Bytes for the other side."""
+    """Bytes for the other process."""
 
     def __init__(self) -> None:
-        self._file = _anonymous()
-        self._map = self._mapped(LEAST)
+        self._file = _open_anonymous()
+        self._map = self._map_new(MIN_NBYTES)
 
     @property
     def nbytes(self) -> int:
-        """How much fits in now, as far as this side knows."""
+        """The size of the buffer, as far as this side knows."""
         return len(self._map)
 
     def put(self, bodies: Sequence[Any]) -> list[int]:
-        """Copy these buffers in, one after the other; gives their sizes."""
+        """Copies bodies in, one after the other; returns their sizes."""
         sizes = [memoryview(body).nbytes for body in bodies]
         if sum(sizes) > len(self._map):
             self._grow(sum(sizes))
@@ -45,17 +49,17 @@ class SharedBuffer:
         return sizes
 
     def take(self, sizes: Sequence[int]) -> list[bytes]:
-        """Copies of what the other side put in."""
+        """Returns copies of the bodies that the other side put in."""
         if sum(sizes) > len(self._map):
             self._remap(os.fstat(self._file).st_size)
-        found, at = [], 0
+        bodies, at = [], 0
         for size in sizes:
-            found.append(self._map[at : at + size])
+            bodies.append(self._map[at : at + size])
             at += size
-        return found
+        return bodies
 
     def close(self) -> None:
-        """This side needs it no more."""
+        """Frees the buffer on this side."""
         if not self._map.closed:
             self._map.close()
             os.close(self._file)
@@ -74,29 +78,26 @@ class SharedBuffer:
             ) from cause
 
     def _remap(self, size: int, *, new: bool = False) -> None:
-        before, self._map = self._map, self._mapped(size) if new else mmap.mmap(self._file, size)
+        before, self._map = self._map, self._map_new(size) if new else mmap.mmap(self._file, size)
         before.close()
 
-    def _mapped(self, size: int) -> mmap.mmap:
-        if hasattr(os, "posix_fallocate"):  # a file that has no memory behind it would kill who writes it
+    def _map_new(self, size: int) -> mmap.mmap:
+        if hasattr(
+            os, "posix_fallocate"
+        ):  # Why: writing to a file without memory behind it would kill the process
             os.posix_fallocate(self._file, 0, size)
         else:
             os.ftruncate(self._file, size)
         return mmap.mmap(self._file, size)
 
 
-def _anonymous() -> int:
-    """A file without a name."""
+def _open_anonymous() -> int:
+    """Returns a file without a name."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("penstock")
     with tempfile.TemporaryFile() as file:
         return os.dup(file.fileno())
 
-
-# One end of the talk between two processes: short messages over a socket, what is long through rooms.
-#
-# Who has sent something waits for the answer before it sends again, so a room is never written while it is
-# read. No pickle: messages are JSON, bodies are Arrow or bytes of saved state.
 
 _LENGTH = struct.Struct("!I")
 
@@ -104,48 +105,48 @@ Message = dict[str, Any]
 
 
 class Connection:
-    """One end: `write` is for the other side, `read` is what the other side writes."""
+    """One end of a connection; this side writes the buffer `write`, and the other side `read`."""
 
     def __init__(self, control: socket.socket, *, write: SharedBuffer, read: SharedBuffer) -> None:
         self._control, self._write, self._read = control, write, read
 
     def fileno(self) -> int:
-        """The socket, to wait on."""
+        """Returns the file descriptor to wait on."""
         return self._control.fileno()
 
     def send(self, message: Mapping[str, Any], bodies: Sequence[Any] = ()) -> None:
-        """A message and its bodies."""
+        """Sends a message and its bodies."""
         sizes = self._write.put(bodies)
         send_framed(self._control, json.dumps({**message, "sizes": sizes}).encode())
 
     def receive(self) -> tuple[Message, list[bytes]]:
-        """What the other side sent; EOFError when it has gone."""
+        """Returns what the other side sent; raises EOFError when it is gone."""
         message: Message = json.loads(receive_framed(self._control))
         return message, self._read.take(message.pop("sizes"))
 
     def close(self) -> None:
-        """Hang up."""
+        """Hangs up."""
         self._control.close()
         self._write.close()
         self._read.close()
 
 
 def send_framed(control: socket.socket, text: bytes) -> None:
-    """A text and how long it is."""
+    """Sends a text with its length."""
     control.sendall(_LENGTH.pack(len(text)) + text)
 
 
 def receive_framed(control: socket.socket) -> bytes:
-    """One text; EOFError when the other side has gone."""
-    (length,) = _LENGTH.unpack(_exactly(control, _LENGTH.size))
-    return _exactly(control, length)
+    """Returns one text; raises EOFError when the other side is gone."""
+    (length,) = _LENGTH.unpack(_receive_exactly(control, _LENGTH.size))
+    return _receive_exactly(control, length)
 
 
-def _exactly(control: socket.socket, n: int) -> bytes:
-    found = bytearray()
-    while len(found) < n:
-        some = control.recv(n - len(found))
-        if not some:
-            raise EOFError("the other side has gone")
-        found += some
-    return bytes(found)
+def _receive_exactly(control: socket.socket, n: int) -> bytes:
+    received = bytearray()
+    while len(received) < n:
+        chunk = control.recv(n - len(received))
+        if not chunk:
+            raise EOFError("the other side is gone")
+        received += chunk
+    return bytes(received)

@@ -22,45 +22,45 @@ from penstock.engines.local.processes.transport import Connection, Message, Shar
 from penstock.errors import EngineError
 from penstock.plan.plan import Step
 
-PATIENCE = 1.0
+END_TIMEOUT = 1.0
 """Seconds for a worker to end by itself when the program hangs up."""
-LAST_WORDS = 10.0
-"""Seconds for one that has hung up itself, which may have much memory to write down or to give back."""
-ANSWER = 5.0
-"""Seconds to say where it is."""
-_LOOK = 0.005
+DEATH_TIMEOUT = 10.0
+"""Seconds for a worker to end that has hung up itself: it may have much memory to dump or to free."""
+STACK_TIMEOUT = 5.0
+"""Seconds for a worker to answer where it is."""
+_POLL = 0.005
 _UNKNOWN = -1
-"""How a worker ended when nobody can say."""
+"""Exit status of a worker when ignore_event can tell."""
 
 
 class Worker:
     """One process for one replica of the steps that it hosts.
 
-    before  workers that exist already: the new process lets go of the program's ends of their lines
+    before  workers that exist already: the new process closes the program's ends of their connections
     """
 
     def __init__(self, hosted: Sequence[HostedStep], *, before: Sequence[Worker] = ()) -> None:
-        self.steps = tuple(each.step for each in hosted)
+        self.steps = tuple(hosted_step.step for hosted_step in hosted)
         self._lock = threading.Lock()
         self._status: int | None = None
         ours, theirs = socket.socketpair()
         self._side, their_side = socket.socketpair()
-        there, back = SharedBuffer(), SharedBuffer()
-        self._line = Connection(ours, write=there, read=back)
+        requests, replies = SharedBuffer(), SharedBuffer()
+        self._connection = Connection(ours, write=requests, read=replies)
         try:
             self.pid = _fork()
         except OSError:
-            self._line.close()
+            self._connection.close()
             self._side.close()
             raise
         else:
             if not self.pid:
                 with exit_when_done():
-                    for each in before:
-                        each.hang_up()
+                    for worker in before:
+                        worker.hang_up()
                     ours.close()
                     self._side.close()
-                    serve(Connection(theirs, write=back, read=there), their_side, hosted)
+                    serve(Connection(theirs, write=replies, read=requests), their_side, hosted)
         finally:
             theirs.close()
             their_side.close()
@@ -69,29 +69,29 @@ class Worker:
     def call(
         self, step: Step, message: Mapping[str, Any], bodies: Sequence[Any] = ()
     ) -> tuple[Message, list[bytes]]:
-        """Ask, and wait for the answer; EngineError if the process is gone."""
+        """Sends a message and waits for the reply; raises EngineError if the process is gone."""
         try:
-            self._line.send(message, bodies)
+            self._connection.send(message, bodies)
             self._wait()
-            return self._line.receive()
+            return self._connection.receive()
         except (EOFError, OSError):
-            raise self._died(step) from None
+            raise self._death_error(step) from None
 
     def stack(self) -> list[str]:
-        """Where its Python code is; empty when it does not say."""
+        """Returns where its Python code is; empty if it does not answer."""
         try:
             self._side.setblocking(False)
             with suppress(BlockingIOError):
                 while self._side.recv(1 << 16):  # an answer that came too late
                     pass
-            self._side.settimeout(ANSWER)
+            self._side.settimeout(STACK_TIMEOUT)
             self._side.sendall(b"?")
             return receive_framed(self._side).decode().splitlines()
         except (EOFError, OSError):
             return []
 
     def kill(self) -> None:
-        """End it at once, whatever it does; who waits for it is told that it died."""
+        """Kills the process; whoever waits for a reply sees that it died."""
         with self._lock:
             if self._status is None:
                 with suppress(ProcessLookupError):
@@ -102,35 +102,35 @@ class Worker:
                 self._reap()
 
     def hang_up(self) -> None:
-        """Let it end by itself: nobody may be waiting for an answer."""
+        """Lets the process end by itself; ignore_event may be waiting for a reply."""
         self._side.close()
-        self._line.close()
+        self._connection.close()
 
     def end(self) -> None:
-        """Hang up, and see it gone."""
+        """Hangs up, and waits until the process is gone."""
         self.hang_up()
         with self._lock:
-            self._end_within(PATIENCE)
+            self._wait_for_end(END_TIMEOUT)
         self.kill()
         if self._gone is not None:
             os.close(self._gone)
 
     def _wait(self) -> None:
-        """Until there is an answer; EOFError if the process ends before."""
+        """Waits for a reply; raises EOFError if the process ends before."""
         if self._gone is None:
             return
         poll = select.poll()
-        poll.register(self._line.fileno(), select.POLLIN)
+        poll.register(self._connection.fileno(), select.POLLIN)
         poll.register(self._gone, select.POLLIN)
-        if self._line.fileno() not in dict(poll.poll()):
+        if self._connection.fileno() not in dict(poll.poll()):
             raise EOFError("the worker has ended")
 
-    def _died(self, step: Step) -> EngineError:
+    def _death_error(self, step: Step) -> EngineError:
         with self._lock:
-            self._end_within(LAST_WORDS)
-        self.kill()  # it hung up and lives on: nobody would talk to it again
+            self._wait_for_end(DEATH_TIMEOUT)
+        self.kill()  # it hung up and lives on: ignore_event would talk to it again
         return EngineError(
-            f"a worker process {self._how()}",
+            f"a worker process {self._describe_end()}",
             step=step.name,
             where=step.where,
             detail="the rows that it was working on are not done",
@@ -138,7 +138,7 @@ class Worker:
             'ps.LocalOptions(workers="thread") runs the functions in this process',
         )
 
-    def _how(self) -> str:
+    def _describe_end(self) -> str:
         if self._status in (None, _UNKNOWN):
             return "ended"
         code = os.waitstatus_to_exitcode(self._status)
@@ -149,16 +149,16 @@ class Worker:
         except ValueError:
             return f"was killed by signal {-code}"
 
-    def _end_within(self, seconds: float) -> None:
+    def _wait_for_end(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         while self._status is None and not self._reap(os.WNOHANG) and time.monotonic() < until:
             if self._gone is None:
-                time.sleep(_LOOK)
+                time.sleep(_POLL)
             else:
-                _readable(self._gone, seconds)
+                _wait_readable(self._gone, seconds)
 
     def _reap(self, options: int = 0) -> bool:
-        """Take note of how it ended, so that no zombie stays; False if it has not."""
+        """Notes how the process ended, so that no zombie stays; returns False if it has not."""
         try:
             pid, status = os.waitpid(self.pid, options)
         except ChildProcessError:  # somebody else in the program waits for all children
@@ -169,8 +169,8 @@ class Worker:
 
 
 def _fork() -> int:
-    flush()  # or what waits to be printed would be printed twice
-    # Until the copy has its own ways with signals none may come, or it would raise where the program would.
+    flush()  # Why: output that waits in a buffer would be printed twice
+    # Why: a signal before the copy has set its own handlers would raise there as in the program.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         with warnings.catch_warnings():
@@ -185,8 +185,8 @@ def _fork() -> int:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def _readable(file: int, seconds: float) -> None:
-    """Wait; `select` would refuse high file numbers."""
+def _wait_readable(file: int, seconds: float) -> None:
+    """Waits until a file is readable; `select` would refuse high file numbers."""
     poll = select.poll()
     poll.register(file, select.POLLIN)
     poll.poll(seconds * 1_000)

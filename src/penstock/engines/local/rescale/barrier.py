@@ -1,146 +1,231 @@
-"""Where a node waits for the word of a move: on all channels that it concerns, before it reads on from one.
+"""Barriers of a rescale: a task waits for the barrier message on all channels that the rescale concerns.
 
-For those that only read moved replicas this keeps the order per key. The replicas themselves hand state over
-then, each straight to those that get it, by a channel from every replica to every other.
+For a task that only reads rescaled replicas this keeps the order per key. The replicas themselves hand state
+over there: each sends it straight to the new owners, through a channel from every replica to every other.
+`install_barriers` puts barriers into the tasks of an execution graph.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from penstock.engines.local.channels.channel import BROKEN, Channel, ControlMessage
 from penstock.engines.local.rescale.rescale import KeyGroupAssignment, Rescale, Rescaler
+from penstock.engines.local.scheduling.dispatch import Dispatcher
 from penstock.engines.local.tasks.chain import ChainedStep, StageStep
-from penstock.engines.local.tasks.task import InputTask
+from penstock.engines.local.tasks.task import InputTask, Task
+from penstock.engines.local.topology.graph import ExecutionGraph, Replicas, chain_of, is_forward
 from penstock.stages.snapshot import BucketedStage
 
 State = list[dict[int, Any]]
-"""For each step of a node with state by key, what there is of some buckets."""
+"""For each stateful step of a task, the state of some buckets."""
 
 
 class Barrier:
-    """Channels of one node in which the word of a leader's moves comes."""
+    """The channels of one task in which the barrier of a rescale arrives.
 
-    def __init__(
-        self, node: InputTask, assignment: KeyGroupAssignment, rescaler: Rescaler, channels: Sequence[Channel]
-    ) -> None:
-        self.node, self.assignment, self.channels = node, assignment, tuple(channels)
-        self._rescaler = rescaler
-        self._move: Rescale | None = None
-        self._last: Rescale | None = None
-
-    def came(self, channel: Channel, move: Rescale) -> None:
-        """The word came in a channel, which waits for the others."""
-        channel.halted, self._move = True, move
-        self.node.reopen()
-        self.look()
-
-    def look(self) -> None:
-        """Perhaps the word has come in all channels that are not at their end."""
-        move = self._move
-        if move is None or not all(each.halted or each.ended for each in self.channels):
-            return
-        self._move, self._last = None, move
-        for channel in self.channels:
-            channel.halted = False
-        self.node.reopen()
-        self.passed(move)
-
-    def passed(self, move: Rescale) -> None:
-        """It has."""
-        self._rescaler.through(move)
-
-    def leave(self, *, failed: bool) -> None:
-        """The node has ended."""
-        self._rescaler.left(self.assignment, self._last)
-
-
-class HandoverBarrier(Barrier):
-    """The barrier of a moved replica: there its steps hand over the state of buckets that change hands.
-
-    to, by  replica -> the channel to it, or from it
+    Invariant: a channel in which it has arrived is halted until it has arrived in all the others that are
+    still open. So nothing from after the rescale is read before everything from before it.
     """
 
     def __init__(
-        self,
-        node: InputTask,
-        assignment: KeyGroupAssignment,
-        rescaler: Rescaler,
-        channels: Sequence[Channel],
-        *,
-        chain: Sequence[ChainedStep],
+        self, task: InputTask, assignment: KeyGroupAssignment, rescaler: Rescaler, channels: Sequence[Channel]
     ) -> None:
-        super().__init__(node, assignment, rescaler, channels)
-        self._seats = chain
-        found = (chained.stage for chained in chain if isinstance(chained, StageStep))
-        self._stages = [stage for stage in found if isinstance(stage, BucketedStage)]
-        self.to: dict[int, Channel] = {}
-        self.by: dict[int, Channel] = {}
-        self._held: State = []
+        self.task, self.assignment, self.channels = task, assignment, tuple(channels)
+        self._rescaler = rescaler
+        self._arriving: Rescale | None = None
+        self._last: Rescale | None = None
+
+    def arrive(self, channel: Channel, rescale: Rescale) -> None:
+        """Halts a channel in which the barrier has arrived, until it has arrived in all."""
+        channel.halted, self._arriving = True, rescale
+        self.task.reopen()
+        self.release_if_complete()
+
+    def release_if_complete(self) -> None:
+        """Goes on if the barrier has arrived in all channels that have not ended."""
+        rescale = self._arriving
+        if rescale is None or not all(channel.halted or channel.ended for channel in self.channels):
+            return
+        self._arriving, self._last = None, rescale
+        for channel in self.channels:
+            channel.halted = False
+        self.task.reopen()
+        self.complete(rescale)
+
+    def complete(self, rescale: Rescale) -> None:
+        """Does what the task must do between the rows before a rescale and those after it."""
+        self._rescaler.pass_barrier(rescale)
+
+    def leave(self, *, failed: bool) -> None:
+        """Ends the barrier with its task."""
+        self._rescaler.leave(self.assignment, self._last)
+
+
+class HandoverBarrier(Barrier):
+    """The barrier of a rescaled replica, at which it hands over the state of buckets that get another owner.
+
+    to_peer, from_peer  replica -> the channel to it, and from it
+    """
+
+    def __init__(
+        self, task: InputTask, assignment: KeyGroupAssignment, rescaler: Rescaler, channels: Sequence[Channel]
+    ) -> None:
+        super().__init__(task, assignment, rescaler, channels)
+        self._chain: Sequence[ChainedStep] = chain_of(task)
+        stages = (chained.stage for chained in self._chain if isinstance(chained, StageStep))
+        self._stages = [stage for stage in stages if isinstance(stage, BucketedStage)]
+        self.to_peer: dict[int, Channel] = {}
+        self.from_peer: dict[int, Channel] = {}
+        self._state: State = []
         self._finish: Callable[[], None] = lambda: None
 
-    def passed(self, move: Rescale) -> None:
-        """Hand over what goes, and wait for what comes."""
-        me = self.node.replica
-        gone = np.flatnonzero((move.before == me) & (move.owners != me)).tolist()
-        came = np.flatnonzero((move.before != me) & (move.owners == me)).tolist()
-        self._finish = lambda: self._finished(move, gone, came)
-        givers: list[int] = []
-        if self._stages and (gone or came):
-            self._held = [stage.export_buckets() for stage in self._stages]
-            takers = np.unique(move.owners[gone]).tolist()
-            givers = np.unique(move.before[came]).tolist()
-            for taker in takers:
-                buckets = [bucket for bucket in gone if move.owners[bucket] == taker]
-                self.to[taker].push(StateHandover([_out_of(held, buckets) for held in self._held]))
-        if givers:
-            self.node.open = [self.by[giver] for giver in givers]
+    def complete(self, rescale: Rescale) -> None:
+        """Sends the state of lost buckets to their new owners, and waits for that of gained ones."""
+        replica = self.task.replica
+        lost = np.flatnonzero((rescale.before == replica) & (rescale.owners != replica)).tolist()
+        gained = np.flatnonzero((rescale.before != replica) & (rescale.owners == replica)).tolist()
+        self._finish = lambda: self._take_over(rescale, lost, gained)
+        senders: list[int] = []
+        if self._stages and (lost or gained):
+            self._state = [stage.export_buckets() for stage in self._stages]
+            senders = np.unique(rescale.before[gained]).tolist()
+            for receiver in np.unique(rescale.owners[lost]).tolist():
+                buckets = [bucket for bucket in lost if rescale.owners[bucket] == receiver]
+                handover = StateHandover([_remove_buckets(state, buckets) for state in self._state])
+                self.to_peer[receiver].push(handover)
+        if senders:
+            # Invariant: no row is read until all gained state is here, or it would be computed without it.
+            self.task.open = [self.from_peer[sender] for sender in senders]
         else:
             self._finish()
 
-    def take(self, channel: Channel, state: State) -> None:
-        """State from another replica."""
-        for held, more in zip(self._held, state, strict=True):
-            held.update(more)
-        self.node.open.remove(channel)
-        if not self.node.open:
+    def receive(self, channel: Channel, state: State) -> None:
+        """Takes state from another replica, and finishes when it was the last."""
+        for own, more in zip(self._state, state, strict=True):
+            own.update(more)
+        self.task.open.remove(channel)
+        if not self.task.open:
             self._finish()
 
-    def _finished(self, move: Rescale, gone: list[int], came: list[int]) -> None:
-        for stage, held in zip(self._stages, self._held, strict=False):
-            stage.replace_buckets(held, gone=gone, came=came)
-        self._held = []
-        self.node.reopen()
-        for chained in self._seats:
-            chained.forward(move)
-        self._rescaler.through(move)
+    def _take_over(self, rescale: Rescale, lost: list[int], gained: list[int]) -> None:
+        for stage, state in zip(self._stages, self._state, strict=False):
+            stage.replace_buckets(state, gone=lost, came=gained)
+        self._state = []
+        self.task.reopen()
+        for chained in self._chain:
+            chained.forward(rescale)
+        self._rescaler.pass_barrier(rescale)
 
     def leave(self, *, failed: bool) -> None:
-        """The node has ended; after a failure others wait in vain for what it has."""
+        """Ends the barrier with its task; a failure breaks the channels on which others wait for state."""
         if failed:
-            for channel in self.to.values():
+            for channel in self.to_peer.values():
                 channel.push(BROKEN)
         super().leave(failed=failed)
 
 
 class StateHandover(ControlMessage):
-    """State that changes hands."""
+    """State of buckets on its way to their new owner."""
 
     __slots__ = ("state",)
 
     def __init__(self, state: State) -> None:
         self.state = state
 
-    def deliver(self, node: InputTask, channel: Channel) -> None:
-        """To the barrier that waits for it."""
-        for barrier in node.barriers:
-            if isinstance(barrier, HandoverBarrier) and channel in barrier.by.values():
-                barrier.take(channel, self.state)
+    def deliver(self, task: InputTask, channel: Channel) -> None:
+        """Gives the state to the barrier that waits for it."""
+        for barrier in task.barriers:
+            if isinstance(barrier, HandoverBarrier) and channel in barrier.from_peer.values():
+                barrier.receive(channel, self.state)
 
 
-def _out_of(held: dict[int, Any], buckets: Sequence[int]) -> dict[int, Any]:
-    """What there is of some buckets, which is then no longer held here."""
-    return {bucket: held.pop(bucket) for bucket in buckets if bucket in held}
+def _remove_buckets(state: dict[int, Any], buckets: Sequence[int]) -> dict[int, Any]:
+    """Removes the state of some buckets and returns it."""
+    return {bucket: state.pop(bucket) for bucket in buckets if bucket in state}
+
+
+def install_barriers(graph: ExecutionGraph, dispatcher: Dispatcher, *, in_rounds: bool) -> None:
+    """Adds barriers to all tasks that a rescale concerns; all channels of rows exist.
+
+    These are the replicas that get rows by owner, the groups that take rows from them replica by replica,
+    whose state moves with theirs, and the tasks that read all of them; not the last if rows go in rounds,
+    which keep the order anyway.
+    """
+    by_number = {replicas.group.number: replicas for replicas in graph.replicas}
+    for number, assignment in list(graph.assignments.items()):
+        first = by_number[number]
+        _install_handover(graph, dispatcher, assignment, first, [_input(t).channels for t in first.tasks])
+        producers = [first]
+        while producers:
+            producer = producers.pop()
+            for reader in _readers(graph, producer):
+                channels = [_channels_between(producer, task) for task in reader.tasks]
+                if is_forward(producer, reader):
+                    graph.assignments[reader.group.number] = assignment
+                    _install_handover(graph, dispatcher, assignment, reader, channels)
+                    producers.append(reader)
+                elif not in_rounds:
+                    for task, read in zip(reader.tasks, channels, strict=True):
+                        _install(Barrier(_input(task), assignment, graph.rescaler, read))
+        _pin_if_sources_differ(graph, assignment, first)
+
+
+def _install(barrier: Barrier) -> None:
+    barrier.task.barriers.append(barrier)
+    barrier.assignment.n_barriers += 1
+
+
+def _install_handover(
+    graph: ExecutionGraph,
+    dispatcher: Dispatcher,
+    assignment: KeyGroupAssignment,
+    replicas: Replicas,
+    channels: Sequence[Sequence[Channel]],
+) -> None:
+    """Adds barriers to replicas that exchange state, and a channel from each to every other."""
+    barriers = [
+        HandoverBarrier(_input(task), assignment, graph.rescaler, read)
+        for task, read in zip(replicas.tasks, channels, strict=True)
+    ]
+    for sender in barriers:
+        _install(sender)
+        for receiver in barriers:
+            if receiver is not sender:
+                # Why unbounded: it is beside the channels of rows, and ignore_event waits for room in it.
+                channel = Channel(dispatcher, capacity=inf, max_rows=inf, port="", control=True)
+                channel.writer, channel.reader = sender.task, receiver.task
+                sender.to_peer[receiver.task.replica] = receiver.from_peer[sender.task.replica] = channel
+
+
+def _pin_if_sources_differ(graph: ExecutionGraph, assignment: KeyGroupAssignment, replicas: Replicas) -> None:
+    """Keeps the number of replicas where sources of several round groups meet and one of them may be silent.
+
+    A barrier waits for the end of a round of each group: a silent source would hold up the rescale and all
+    rows.
+    """
+    round_groups = {
+        group for task in replicas.tasks for c in _input(task).channels for group in c.round_groups
+    }
+    if len(round_groups) > 1 and not all(reader.bounded for reader in graph.readers.values()):
+        assignment.max_replicas = assignment.n
+
+
+def _readers(graph: ExecutionGraph, producer: Replicas) -> list[Replicas]:
+    """Returns the groups that read a group's channels."""
+    numbers = {channel.reader.number for task in producer.tasks for channel in task.outs}
+    return [replicas for replicas in graph.replicas if any(task.number in numbers for task in replicas.tasks)]
+
+
+def _channels_between(producer: Replicas, task: Task) -> list[Channel]:
+    numbers = {writer.number for writer in producer.tasks}
+    return [channel for channel in _input(task).channels if channel.writer.number in numbers]
+
+
+def _input(task: Task) -> InputTask:
+    assert isinstance(task, InputTask), "a task behind a rescaled step reads channels"
+    return task

@@ -1,12 +1,13 @@
-"""Moves: the replicas of a keyed step become more or fewer while rows flow, and state moves by bucket.
+"""Rescaling: the replicas of a keyed step become more or fewer while rows flow, and state moves by bucket.
 
-Every one of the 256 buckets belongs to one replica. A move gives some of them to others, at the end of a
-round: whoever deals rows to the step does so by the new owners from there on, and says so in every channel,
-behind the end of that round (an aligned barrier, as for checkpoints). A replica that has the word from all
-who deal has all rows from before the move and none from after it: it hands over what it has of the buckets
-that go, waits for those that come (`hands.py`), and passes the word on. Whoever reads several of the replicas
-reads all that came before the word before anything behind it, so the order per key stays as it was. Steps
-that take rows replica by replica from the moved ones move with them. One move is under way at a time.
+Each of the 256 buckets (Flink's key groups) has one owner among the replicas. A rescale gives some buckets to
+other owners at the end of a round. Whoever sends rows to the step partitions them by the new owners from
+there on, and says so in every channel, behind the end of that round: an aligned barrier, as for checkpoints.
+A replica that has the barrier from all senders has all rows from before the rescale and none from after it.
+It hands over the state of the buckets it loses, waits for the state of those it gets (`barrier.py`), and
+forwards the barrier. Whoever reads several of the replicas reads everything before the barrier before
+anything behind it, so the order per key stays. Steps that take rows replica by replica from a rescaled step
+rescale with it. One rescale runs at a time.
 """
 
 from __future__ import annotations
@@ -30,164 +31,171 @@ if TYPE_CHECKING:
 
 
 def initial_owners(n: int) -> Ints:
-    """Who has which bucket when a run begins with so many replicas."""
+    """Returns the owner of each bucket when a run begins with `n` replicas."""
     return np.arange(BUCKETS) % n
 
 
 def reassign_buckets(owners: Ints, n: int) -> Ints:
-    """Who has which bucket with `n` replicas: about as many each, and no more change hands than must.
+    """Returns the owner of each bucket with `n` replicas: equal shares, moving as few buckets as possible.
 
-    >>> (shared_out(first_owners(1), 4) == 3).sum(), (shared_out(first_owners(4), 3) != first_owners(4)).sum()
+    >>> four = initial_owners(4)
+    >>> (reassign_buckets(initial_owners(1), 4) == 3).sum(), (reassign_buckets(four, 3) != four).sum()
     (np.int64(64), np.int64(64))
     """
-    found, share = owners.copy(), np.full(n, BUCKETS // n)
+    reassigned, share = owners.copy(), np.full(n, BUCKETS // n)
     counts = np.bincount(owners, minlength=n)
-    # Those that have most keep one more, where buckets do not go round evenly.
+    # Where buckets do not divide evenly, the replicas that own most already keep one more.
     share[np.argsort(-counts[:n], kind="stable")[: BUCKETS % n]] += 1
-    homeless = [np.flatnonzero(owners >= n)]
-    homeless += [np.flatnonzero(owners == each)[share[each] :] for each in range(n)]
-    lacking = np.maximum(share - counts[:n], 0)
-    found[np.concatenate(homeless)] = np.repeat(np.arange(n), lacking)
-    return found
+    without_owner = [np.flatnonzero(owners >= n)]
+    without_owner += [np.flatnonzero(owners == replica)[share[replica] :] for replica in range(n)]
+    n_missing = np.maximum(share - counts[:n], 0)
+    reassigned[np.concatenate(without_owner)] = np.repeat(np.arange(n), n_missing)
+    return reassigned
 
 
 class Rescale(ControlMessage):
-    """One move, and the word of it that goes through the channels.
+    """One rescale, and the barrier message of it that goes through the channels.
 
-    before, owners  who has which bucket
-    n               how many replicas are active behind it
-    points          round_group -> the round at whose end it happens
+    before, owners  owner of each bucket before and after it
+    n               number of active replicas after it
+    rounds          round group -> the round at whose end it happens
     """
 
-    __slots__ = ("assignment", "before", "n", "owners", "points")
+    __slots__ = ("assignment", "before", "n", "owners", "rounds")
 
     def __init__(self, assignment: KeyGroupAssignment, n: int) -> None:
         self.assignment, self.n = assignment, n
         self.before, self.owners = assignment.owners, reassign_buckets(assignment.owners, n)
-        self.points: dict[int, int] = {}
+        self.rounds: dict[int, int] = {}
 
-    def deliver(self, node: InputTask, channel: Channel) -> None:
-        """What was sent before the move has been read from a channel; the others may not be as far."""
-        for barrier in node.barriers:
+    def deliver(self, task: InputTask, channel: Channel) -> None:
+        """Tells the barriers of the task that everything from before the rescale was read from a channel."""
+        for barrier in task.barriers:
             if barrier.assignment is self.assignment and channel in barrier.channels:
-                barrier.came(channel, self)
+                barrier.arrive(channel, self)
 
 
 class KeyGroupAssignment:
-    """The replicas of a keyed step that can be more or fewer.
+    """Which replica of a keyed step owns which bucket.
 
-    step      which
-    n         how many are active
-    most      how many there are
-    n_barriers  the places where the word of a move is waited for
+    step          the step
+    n             number of active replicas
+    max_replicas  number of replicas that exist
+    n_barriers    number of tasks that wait for the barrier of a rescale
     """
 
-    def __init__(self, step: str, rescaler: Rescaler, n: int, most: int) -> None:
-        self.step, self._rescaler, self.n, self.most = step, rescaler, n, most
+    def __init__(self, step: str, rescaler: Rescaler, n: int, max_replicas: int) -> None:
+        self.step, self._rescaler, self.n, self.max_replicas = step, rescaler, n, max_replicas
         self.owners = initial_owners(n)
         self.n_barriers = 0
 
-    def ask(self, n: int) -> bool:
-        """Have so many replicas, from the end of a round on; gives whether that can be."""
-        return self._rescaler.ask(self, n)
+    def rescale(self, n: int) -> bool:
+        """Requests `n` replicas, from the end of a round on; returns whether that is possible."""
+        return self._rescaler.request(self, n)
 
 
 class Rescaler:
-    """The moves of a run: at most one at a time, others wait for it. Any thread may ask."""
+    """Coordinates the rescales of a run: one at a time, the others wait. Any thread may request one."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[KeyGroupAssignment, int]] = deque()
+        self._requests: deque[tuple[KeyGroupAssignment, int]] = deque()
         self._n_waiting_barriers = 0
-        self.now: Rescale | None = None
+        self.current: Rescale | None = None
 
-    def ask(self, assignment: KeyGroupAssignment, n: int) -> bool:
-        """Move to `n` replicas as soon as may be."""
-        if not 1 <= n <= assignment.most:
+    def request(self, assignment: KeyGroupAssignment, n: int) -> bool:
+        """Rescales to `n` replicas as soon as possible; a later request for the step replaces this one."""
+        if not 1 <= n <= assignment.max_replicas:
             return False
         with self._lock:
-            self._waiting = deque(each for each in self._waiting if each[0] is not assignment)
-            self._waiting.append((assignment, n))
-            self._next()
+            self._requests = deque(request for request in self._requests if request[0] is not assignment)
+            self._requests.append((assignment, n))
+            self._start_next()
         return True
 
     @property
-    def under_way(self) -> bool:
-        """Whether one is to happen, or happens."""
-        return self.now is not None or bool(self._waiting)
+    def is_active(self) -> bool:
+        """Whether a rescale is running or requested."""
+        return self.current is not None or bool(self._requests)
 
-    def is_asked(self, assignment: KeyGroupAssignment) -> bool:
-        """Whether a move of this one is to happen, or happens."""
-        move = self.now
-        return (move is not None and move.assignment is assignment) or any(
-            each is assignment for each, _ in [*self._waiting]
-        )
+    def is_requested(self, assignment: KeyGroupAssignment) -> bool:
+        """Whether a rescale of this step is running or requested."""
+        rescale = self.current
+        if rescale is not None and rescale.assignment is assignment:
+            return True
+        return any(requested is assignment for requested, _ in [*self._requests])
 
-    def begin(self, round_group: int, number: int) -> None:
-        """The first source of a group begins a round: a move that is under way happens at the end of it."""
-        move = self.now
-        if move is not None:
-            move.points.setdefault(round_group, number)
+    def begin_round(self, round_group: int, number: int) -> None:
+        """Lets the current rescale happen at the end of this round, if it has no round of this group yet.
 
-    def through(self, move: Rescale) -> None:
-        """The word has come to one of the places where it is waited for."""
+        The first source of a round group calls this, under the lock of `Progress`, before any row of the
+        round is read: so all sources of the group agree on the round.
+        """
+        rescale = self.current
+        if rescale is not None:
+            rescale.rounds.setdefault(round_group, number)
+
+    def pass_barrier(self, rescale: Rescale) -> None:
+        """Counts one of the tasks that the rescale waits for."""
         with self._lock:
-            self._one_less(move)
+            self._count_down(rescale)
 
-    def left(self, assignment: KeyGroupAssignment, last: Rescale | None) -> None:
-        """One who would wait for the word has ended; the last move that it heard of."""
+    def leave(self, assignment: KeyGroupAssignment, last: Rescale | None) -> None:
+        """Removes an ended task from those that rescales wait for; `last` is the last one it has passed."""
         with self._lock:
             assignment.n_barriers -= 1
-            move = self.now
-            if move is not None and move.assignment is assignment and move is not last:
-                self._one_less(move)
+            rescale = self.current
+            if rescale is not None and rescale.assignment is assignment and rescale is not last:
+                self._count_down(rescale)
 
-    def _one_less(self, move: Rescale) -> None:
+    def _count_down(self, rescale: Rescale) -> None:
         self._n_waiting_barriers -= 1
         if not self._n_waiting_barriers:
-            move.assignment.owners, move.assignment.n = move.owners, move.n
-            self.now = None
-            self._next()
+            rescale.assignment.owners, rescale.assignment.n = rescale.owners, rescale.n
+            self.current = None
+            self._start_next()
 
-    def _next(self) -> None:
-        while self._waiting and self.now is None:
-            assignment, n = self._waiting.popleft()
+    def _start_next(self) -> None:
+        while self._requests and self.current is None:
+            assignment, n = self._requests.popleft()
             if n != assignment.n:
+                # Invariant: set before `current`, which the sources read without the lock.
                 self._n_waiting_barriers = assignment.n_barriers
-                self.now = Rescale(assignment, n)
+                self.current = Rescale(assignment, n)
 
 
 class KeyGroupOutput(Output):
-    """By key to the replica that has the key's bucket."""
+    """Sends rows to the replica that owns the bucket of their key."""
 
     def __init__(
         self,
         port: str,
         channels: Sequence[Channel],
-        deal: KeyPartitioner,
-        size: int | None,
+        partitioner: KeyPartitioner,
+        batch_size: int | None,
         *,
         assignment: KeyGroupAssignment,
         rescaler: Rescaler,
     ) -> None:
-        super().__init__(port, channels, size)
-        self._deal, self._assignment, self._rescaler = deal, assignment, rescaler
+        super().__init__(port, channels, batch_size)
+        self._partitioner, self._assignment, self._rescaler = partitioner, assignment, rescaler
         self._owners = assignment.owners
         self._last: Rescale | None = None
 
-    def deal(self, batch: Batch) -> None:
-        """Each replica its share."""
-        replicas = self._owners[self._deal.buckets(batch)]
-        for place in np.unique(replicas).tolist():
-            self.channels[place].push(batch.where(replicas == place))
+    def route(self, batch: Batch) -> None:
+        """Implements `Output.route`."""
+        replicas = self._owners[self._partitioner.buckets(batch)]
+        for replica in np.unique(replicas).tolist():
+            self.channels[replica].push(batch.where(replicas == replica))
 
     def end_round(self, round_group: int, number: int, frontier: Frontier) -> None:
-        """The end of a round, and perhaps a move behind it."""
+        """Ends a round, and sends the barrier behind it if a rescale happens at the end of this round."""
         super().end_round(round_group, number, frontier)
-        move = self._rescaler.now
-        if move is None or move is self._last or move.assignment is not self._assignment:
+        rescale = self._rescaler.current
+        if rescale is None or rescale is self._last or rescale.assignment is not self._assignment:
             return
-        if number >= move.points.get(round_group, number + 1):
-            self._last, self._owners = move, move.owners
+        if number >= rescale.rounds.get(round_group, number + 1):
+            # Invariant: owners change and the barrier is sent between the same two rows of every channel.
+            self._last, self._owners = rescale, rescale.owners
             for channel in self.channels:
-                channel.push(move)
+                channel.push(rescale)

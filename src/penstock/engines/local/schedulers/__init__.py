@@ -1,4 +1,1 @@
-"""Schedulers: who runs next. Five from C-Stream (3.2.6), two presets, and `register` for your own.
-
-`protocol.py` says what a scheduler is, `registry.py` finds one by name; one scheduler per file.
-"""
+"""Schedulers: which task runs next. `policies.py` has C-Stream's five, `registry.py` finds one by name."""

@@ -1,7 +1,8 @@
-"""Random: any ready node, all alike (C-Stream 3.2.6).
+"""Schedulers: the protocol, and the five policies of C-Stream (3.2.6).
 
-It keeps no order and needs no statistics, and the paper finds it robust in throughput on every topology.
-The random numbers come from outside, so that a seed replays a run.
+A scheduler picks the next task for a worker. It sees tasks only through their statistics, which it must not
+change, and knows no clock: the time comes with the question. Several workers may ask it, but never two at
+once: the pool holds its lock while it asks. When a task has run for a quantum, the scheduler is asked again.
 """
 
 from __future__ import annotations
@@ -9,99 +10,121 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import inf
 from random import Random as RandomNumbers
+from typing import Protocol, TypeVar
 
 from penstock.engines.local.metrics.statistics import TaskStatistics
-from penstock.engines.local.schedulers.protocol import N, Ready
+
+
+class Ready(Protocol):
+    """A task that could run now."""
+
+    @property
+    def statistics(self) -> TaskStatistics:
+        """What it has counted so far: to look at, not to change."""
+
+
+N = TypeVar("N", bound=Ready)
+
+
+class Scheduler(Protocol):
+    """Picks the next task.
+
+    Users write their own like this, and run with `LocalOptions(scheduler="sinks-first")`:
+
+    >>> class SinksFirst:
+    ...     def choose(self, ready, worker, now):
+    ...         return min(ready, key=lambda task: len(task.statistics.outputs))
+    """
+
+    def choose(self, ready: Sequence[N], worker: int, now: int) -> N:
+        """Returns one of `ready` (never empty), for worker number `worker`, at `now` nanoseconds."""
 
 
 class Random:
-    """Takes a ready node by chance."""
+    """Picks any ready task at random.
+
+    It keeps no order and needs no statistics, and the paper finds it robust in throughput on every topology.
+    The random numbers come from outside, so that a seed replays a run.
+    """
 
     def __init__(self, random: RandomNumbers) -> None:
         self._random = random
 
     def choose(self, ready: Sequence[N], worker: int, now: int) -> N:
-        """Any of them, each as likely as the others."""
+        """Implements `Scheduler.choose`."""
         return self._random.choice(ready)
 
 
-# LeastRecentlyRun: the ready node that a worker took longest ago (C-Stream 3.2.6).
-#
-# Nodes that never ran come first, in the order of the graph. Every node gets its turn, so rows do not pile
-# up anywhere for long: the paper finds the lowest latencies with it on chains, trees and parallel replicas.
-
-
 class LeastRecentlyRun:
-    """Takes the node whose last turn began first."""
+    """Picks the task that ran longest ago; tasks that never ran come first, in the order of the graph.
+
+    Every task gets its turn, so rows do not pile up anywhere for long: the paper finds the lowest latencies
+    with it on chains, trees and parallel replicas.
+    """
 
     def choose(self, ready: Sequence[N], worker: int, now: int) -> N:
-        """The node that ran longest ago."""
+        """Implements `Scheduler.choose`."""
         return min(ready, key=_last_ran)
 
 
-def _last_ran(node: Ready) -> int:
-    last = node.statistics.last_ran
+def _last_ran(task: Ready) -> int:
+    last = task.statistics.last_ran
     return -1 if last is None else last
 
 
-# MaxQueueLength: the node with the most rows waiting, but a ready source before all (C-Stream 3.2.6).
-#
-# Long turns over full queues: good throughput on trees and parallel replicas, at the price of latency,
-# because a short queue waits until the long ones are empty. Ties are broken by chance, sources among
-# themselves too.
-
-
 class MaxQueueLength:
-    """Takes a source if one is ready, else the node with the longest input queues."""
+    """Picks a source if one is ready, else the task with the most rows waiting; ties are broken at random.
+
+    Long quanta over full queues: good throughput on trees and parallel replicas, at the price of latency,
+    because a short queue waits until the long ones are empty.
+    """
 
     def __init__(self, random: RandomNumbers) -> None:
         self._random = random
 
     def choose(self, ready: Sequence[N], worker: int, now: int) -> N:
-        """A source, or the node with the most rows waiting."""
-        lengths = [_length(node) for node in ready]
+        """Implements `Scheduler.choose`."""
+        lengths = [_queue_length(task) for task in ready]
         longest = max(lengths)
         return self._random.choice(
-            [node for node, length in zip(ready, lengths, strict=True) if length == longest]
+            [task for task, length in zip(ready, lengths, strict=True) if length == longest]
         )
 
 
-def _length(node: Ready) -> float:
-    statistics = node.statistics
+def _queue_length(task: Ready) -> float:
+    statistics = task.statistics
     return statistics.waiting_rows if statistics.inputs else inf
 
 
-# MaxRunningTime: the node that can run longest before it must block (C-Stream 3.2.6).
-#
-# A node can read for as long as its input ports hold rows at the rate it reads them, and write for as long
-# as its subscribers have room at the rate it writes; the shortest of these is how long it can run. Rates are
-# rows per nanosecond of running time over its last turns. A node without a rate yet can run for ever as far
-# as anyone knows, so it is tried early; ties go to the one that ran longest ago.
-
-
 class MaxRunningTime:
-    """Takes the node with the longest context of work ahead."""
+    """Picks the task that can run longest before it must block.
+
+    A task can read for as long as its input ports hold rows at the rate it reads them, and write for as long
+    as its subscribers have room at the rate it writes; the shortest of these is how long it can run. Rates
+    are rows per nanosecond of running time over its last quanta. A task without a rate yet may run for ever,
+    so it is tried early; ties go to the one that ran longest ago.
+    """
 
     def choose(self, ready: Sequence[N], worker: int, now: int) -> N:
-        """The node that could go on longest without blocking."""
+        """Implements `Scheduler.choose`."""
         return max(ready, key=_rank)
 
 
-def _rank(node: Ready) -> tuple[float, int]:
-    statistics = node.statistics
+def _rank(task: Ready) -> tuple[float, int]:
+    statistics = task.statistics
     last = statistics.last_ran
     return can_run_for(statistics), 1 if last is None else -last
 
 
 def can_run_for(statistics: TaskStatistics) -> float:
-    """Nanoseconds until the first port runs dry or the first subscriber is full."""
+    """Returns the nanoseconds until the first port is empty or the first subscriber is full."""
     if not statistics.recent_ns:
         return inf
-    return min(_stretches(statistics), default=inf) * statistics.recent_ns
+    return min(_remaining_quanta(statistics), default=inf) * statistics.recent_ns
 
 
-def _stretches(statistics: TaskStatistics) -> Iterator[float]:
-    """For every port with a rate, how many times the last turns' rows it still has, or has room for."""
+def _remaining_quanta(statistics: TaskStatistics) -> Iterator[float]:
+    """Yields, per port with a rate, how many times the rows of the last quanta it has, or has room for."""
     for port in statistics.inputs:
         if port.recent_rows:
             yield port.waiting_rows / port.recent_rows
@@ -110,22 +133,20 @@ def _stretches(statistics: TaskStatistics) -> Iterator[float]:
             yield min(port.space for port in out.subscribers) / out.recent_rows
 
 
-# MinLatency: the node whose front row has waited longest (C-Stream 3.2.6, where the plots say MaxTupleWait).
-#
-# A batch is stamped when it is put into a port; the front of the longest queue in time, not in rows, goes
-# first. Sources have no queue, so the time of their last turn stands in for the stamp.
-
-
 class MinLatency:
-    """Takes the node with the oldest waiting row."""
+    """Picks the task whose front row has waited longest (the paper's plots call it MaxTupleWait).
+
+    A batch is stamped when it is put into a port; the oldest front goes first. Sources have no queue, so the
+    time of their last quantum stands in for the stamp.
+    """
 
     def choose(self, ready: Sequence[N], worker: int, now: int) -> N:
-        """The node whose front row is oldest; a node with nothing to read comes last."""
+        """Implements `Scheduler.choose`."""
         return min(ready, key=_stamp)
 
 
-def _stamp(node: Ready) -> float:
-    statistics = node.statistics
+def _stamp(task: Ready) -> float:
+    statistics = task.statistics
     if statistics.inputs:
         oldest = statistics.oldest
         return inf if oldest is None else oldest

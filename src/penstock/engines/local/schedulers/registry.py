@@ -1,8 +1,9 @@
-"""Presets: which scheduler, quantum, batch and queue sizes serve low latency, and which high throughput.
+"""Schedulers by name: C-Stream's five, two presets, and whatever users register.
 
-From C-Stream's experiments (5.1): LeastRecentlyRun has the lowest latency on most topologies, Random a good
+A preset is a scheduler with the quantum and queue sizes that serve low latency, or high throughput. From
+C-Stream's experiments (5.1): LeastRecentlyRun has the lowest latency on most topologies, Random a good
 throughput on all of them. Short queues bound how long a row can wait; long quanta and large batches spread
-the price of a turn over more rows.
+the price of a switch over more rows.
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ from collections.abc import Callable
 from random import Random as RandomNumbers
 
 from penstock.caller import find_definition
-from penstock.engines.local.schedulers.protocol import Scheduler
+from penstock.engines.local.schedulers.policies import (
+    LeastRecentlyRun,
+    MaxQueueLength,
+    MaxRunningTime,
+    MinLatency,
+    Random,
+    Scheduler,
+)
 from penstock.errors import EngineError, describe_cause, nearest_first
 from penstock.frozen import dataclass
 
@@ -21,7 +29,7 @@ class Preset:
     """A scheduler and the sizes that go with it; what a run's options name beside it wins.
 
     scheduler   name of the scheduler
-    quantum_ns  how long a node runs before another may have its turn
+    quantum_ns  how long a task runs before another gets the worker
     batch_size  rows sent at a time where the steps say nothing
     queue_size  batches that fit into a channel
     """
@@ -39,55 +47,40 @@ PRESETS = {
 
 
 def preset_of(name: str) -> Preset:
-    """The preset of that name; a scheduler's own name comes with the sizes of `throughput`."""
+    """Returns the preset of a name; the name of a scheduler comes with the sizes of `throughput`."""
     sizes = PRESETS["throughput"]
     return PRESETS.get(name) or Preset(name, sizes.quantum_ns, sizes.batch_size, sizes.queue_size)
 
 
-# Schedulers by name: C-Stream's five, the two presets, and whatever users register.
-
 Factory = Callable[[RandomNumbers], Scheduler]
 
-
-def _ours(name: str, *, draws: bool = False) -> Factory:
-    """One of ours, loaded when a run asks for it; `draws` if it takes random numbers."""
-
-    def make(random: RandomNumbers) -> Scheduler:
-        from penstock.engines.local.schedulers import policies
-
-        kind: Callable[..., Scheduler] = getattr(policies, name)
-        return kind(random) if draws else kind()
-
-    return make
-
-
-OURS: dict[str, Factory] = {
-    "random": _ours("Random", draws=True),
-    "max-queue-length": _ours("MaxQueueLength", draws=True),
-    "min-latency": _ours("MinLatency"),
-    "least-recently-run": _ours("LeastRecentlyRun"),
-    "max-running-time": _ours("MaxRunningTime"),
+BUILT_IN: dict[str, Factory] = {
+    "random": Random,
+    "max-queue-length": MaxQueueLength,
+    "min-latency": lambda random: MinLatency(),
+    "least-recently-run": lambda random: LeastRecentlyRun(),
+    "max-running-time": lambda random: MaxRunningTime(),
 }
 _registered: dict[str, Factory] = {}
 
 
 def register(name: str, factory: Factory) -> None:
-    """Offer a scheduler to `LocalOptions(scheduler=name)`.
+    """Offers a scheduler to `LocalOptions(scheduler=name)`.
 
-    factory  called once per run with the run's random numbers; gives something with `choose(ready, worker,
+    factory  called once per run with the run's random numbers; returns an object with `choose(ready, worker,
              now)`. Whatever it draws must come from them, or a seed does not replay a run.
 
-    A name of ours is refused; a name registered before is replaced, so that a notebook cell can run twice.
+    A built-in name is refused; a name registered before is replaced, so that a notebook cell can run twice.
 
     >>> class LastReady:
     ...     def choose(self, ready, worker, now):
     ...         return ready[-1]
     >>> register("last-ready", lambda random: LastReady())
     """
-    if name in OURS or name in PRESETS:
+    if name in BUILT_IN or name in PRESETS:
         raise EngineError(
             f'the scheduler "{name}" is already there',
-            detail=f"ours: {', '.join(sorted([*OURS, *PRESETS]))}",
+            detail=f"ours: {', '.join(sorted([*BUILT_IN, *PRESETS]))}",
             hint=f'register it under another name, such as "my-{name}"',
         )
     if not callable(factory):
@@ -99,14 +92,14 @@ def register(name: str, factory: Factory) -> None:
 
 
 def names() -> list[str]:
-    """Every name that `LocalOptions(scheduler=...)` takes."""
-    return sorted({*OURS, *PRESETS, *_registered})
+    """Returns every name that `LocalOptions(scheduler=...)` accepts."""
+    return sorted({*BUILT_IN, *PRESETS, *_registered})
 
 
 def make_scheduler(name: str, random: RandomNumbers) -> Scheduler:
-    """A new scheduler for a run; an error that lists the others if there is none of that name."""
+    """Returns a new scheduler for a run; raises an error that lists the names if there is no such one."""
     wanted = preset_of(name).scheduler
-    factory = OURS.get(wanted) or _registered.get(wanted)
+    factory = BUILT_IN.get(wanted) or _registered.get(wanted)
     if factory is None:
         near = nearest_first(name, names())
         raise EngineError(

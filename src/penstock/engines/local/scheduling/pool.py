@@ -1,8 +1,9 @@
-"""Worker threads: each asks for a node, runs it until it gives way, and asks again.
+"""Worker threads: each asks for a task, runs it for a quantum, and asks again.
 
-The number of workers can change while they run. A node with a thread of its own (`dedicated`, or all of them
-with `threads="per-node"`) is run by nobody else, so it may block. Workers can be pinned to cores; with a
-thread per node in the order of a depth-first visit of the graph (WindFlow, 5.2), so that neighbours are near.
+The number of workers can change while they run. A task with a thread of its own (`dedicated`, or every task
+with `threads="per-task"`) is run by ignore_event else, so it may block. Workers can be pinned to cores: with
+a thread per task in the order of a depth-first visit of the graph (WindFlow, 5.2), so that neighbours are
+near.
 """
 
 from __future__ import annotations
@@ -16,53 +17,54 @@ from penstock.engines.local.metrics.statistics import COMPLETED
 from penstock.engines.local.scheduling.dispatch import Dispatcher
 from penstock.engines.local.tasks.task import Task
 
-_LOOKS = 50
-"""How often an idle worker looks for work before it sleeps, where it may look at all."""
+SPINS = 50
+"""How often an idle worker looks for work before it sleeps, with channels="auto"."""
 
 
 class ThreadPool:
     """The threads of a run.
 
-    waits    "blocking": an idle worker sleeps; "spinning": it looks again and again; "auto": for a while
-    pinning  keep threads on cores
+    wait_mode  how an idle worker waits: "blocking" sleeps, "spinning" looks again and again, "auto" first
+    spins
+               and then sleeps
+    pinning    keep threads on cores
     """
 
-    def __init__(self, dispatcher: Dispatcher, *, waits: str = "auto", pinning: bool = False) -> None:
+    def __init__(self, dispatcher: Dispatcher, *, wait_mode: str = "auto", pinning: bool = False) -> None:
         self._dispatcher = dispatcher
-        self._looks = {"blocking": 0, "spinning": 2**62, "auto": _LOOKS}[waits]
+        self._spins = {"blocking": 0, "spinning": 2**62, "auto": SPINS}[wait_mode]
         self._cores = sorted(os.sched_getaffinity(0)) if pinning and hasattr(os, "sched_setaffinity") else []
         self._threads: list[threading.Thread] = []
-        self._begun: set[threading.Thread] = set()
-        self._wanted = 0
+        self._started: set[threading.Thread] = set()
+        self._n_wanted = 0
         self._n_workers = 0
 
     @property
     def n_threads(self) -> int:
-        """Workers that share nodes."""
-        return self._wanted
+        """The number of workers that share tasks."""
+        return self._n_wanted
 
     def set_threads(self, n: int) -> None:
-        """Change the number of workers; those too many leave when their turn ends."""
+        """Changes the number of workers; surplus ones leave after their current quantum."""
         with self._dispatcher.lock:
-            self._wanted = n
+            self._n_wanted = n
             new = range(self._n_workers, n)
             self._n_workers = max(self._n_workers, n)
             self._dispatcher.changed.notify_all()
         for number in new:
             self._start(f"penstock-{number}", number, None)
 
-    def dedicate(self, nodes: list[Task]) -> None:
-        """A thread for each of these nodes."""
-        for number, node in enumerate(nodes):
-            name = f"penstock-{node.statistics.step}-{node.replica}"
-            self._start(name, number, node)
+    def dedicate(self, tasks: list[Task]) -> None:
+        """Starts a thread for each of these tasks."""
+        for number, task in enumerate(tasks):
+            self._start(f"penstock-{task.statistics.step}-{task.replica}", number, task)
 
-    def has(self, thread: threading.Thread) -> bool:
-        """Whether it is one of these."""
-        return thread in self._begun
+    def owns(self, thread: threading.Thread) -> bool:
+        """Whether a thread belongs to the pool."""
+        return thread in self._started
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait for all threads to leave; gives whether they have."""
+        """Waits for all threads to leave; returns whether they have."""
         until = None if timeout is None else time.monotonic() + timeout
         for thread in self._threads:
             thread.join(None if until is None else max(0.0, until - time.monotonic()))
@@ -71,60 +73,61 @@ class ThreadPool:
     def _start(self, name: str, number: int, only: Task | None) -> None:
         thread = threading.Thread(target=self._work, args=(number, only), name=name, daemon=True)
         thread.start()
-        self._threads.append(thread)  # now it can be joined: others may be doing so
+        self._threads.append(thread)  # after the start: another thread may be joining all of these
 
     def _work(self, worker: int, only: Task | None) -> None:
-        self._begun.add(threading.current_thread())
+        self._started.add(threading.current_thread())
         if self._cores:
             os.sched_setaffinity(0, {self._cores[worker % len(self._cores)]})
-        while (node := self._next(worker, only)) is not None:
-            run_task(self._dispatcher, node)
+        while (task := self._next_task(worker, only)) is not None:
+            run_task(self._dispatcher, task)
 
-    def _next(self, worker: int, only: Task | None) -> Task | None:
-        """The next node; None when the thread is to leave."""
-        dispatcher, looks = self._dispatcher, self._looks
+    def _next_task(self, worker: int, only: Task | None) -> Task | None:
+        """Returns the next task; None when the thread is to leave."""
+        dispatcher, spins = self._dispatcher, self._spins
         while True:
             with dispatcher.lock:
-                if dispatcher.is_over or (only is None and worker >= self._wanted):
+                if dispatcher.is_over or (only is None and worker >= self._n_wanted):
                     self._n_workers -= only is None
                     return None
-                node = dispatcher.next_task(worker, only=only)
-                if node is not None:
-                    return node
+                task = dispatcher.next_task(worker, only=only)
+                if task is not None:
+                    return task
                 if only is not None and only.statistics.state is COMPLETED:
                     return None
-                if looks <= 0:
+                if spins <= 0:
+                    # Invariant: the lock is held since `next_task` found nothing, so no wake-up is missed.
                     (dispatcher.changed if only is None else only.woken).wait()
-                    looks = self._looks
-            looks -= 1
+                    spins = self._spins
+            spins -= 1
             time.sleep(0)
 
 
-def run_task(dispatcher: Dispatcher, node: Task) -> None:
-    """Let a node run until it gives way, ends or fails."""
+def run_task(dispatcher: Dispatcher, task: Task) -> None:
+    """Runs a task until it yields, ends or fails."""
     try:
-        state = next(node.quanta, COMPLETED)
+        state = next(task.quanta, COMPLETED)
         if state is COMPLETED:
-            node.complete(failed=False)
+            task.complete(failed=False)
     except BaseException as failure:
-        dispatcher.fail_task(node, failure)
+        dispatcher.fail_task(task, failure)
     else:
-        dispatcher.suspend(node, state)
+        dispatcher.suspend(task, state)
 
 
-def depth_first_order(nodes: Sequence[Task]) -> list[Task]:
-    """The nodes in the order in which a depth-first visit from the sources meets them."""
-    found: dict[int, Task] = {}
-    waiting = [node for node in reversed(nodes) if not node.statistics.inputs]
-    while waiting:
-        node = waiting.pop()
-        if node.number not in found:
-            found[node.number] = node
-            waiting += [channel.reader for channel in reversed(node.outs)]
-    return list(found.values())
+def depth_first_order(tasks: Sequence[Task]) -> list[Task]:
+    """Returns the tasks in the order of a depth-first visit from the sources."""
+    visited: dict[int, Task] = {}
+    stack = [task for task in reversed(tasks) if not task.statistics.inputs]
+    while stack:
+        task = stack.pop()
+        if task.number not in visited:
+            visited[task.number] = task
+            stack += [channel.reader for channel in reversed(task.outs)]
+    return list(visited.values())
 
 
-def assign_preferred_workers(nodes: Sequence[Task], n_workers: int) -> None:
-    """Give each node a worker that takes it first: neighbours to one, about as many to each."""
-    for place, node in enumerate(nodes):
-        node.preferred = place * n_workers // len(nodes)
+def assign_preferred_workers(tasks: Sequence[Task], n_workers: int) -> None:
+    """Gives each task a worker that takes it first: neighbours the same one, and each about as many."""
+    for position, task in enumerate(tasks):
+        task.preferred = position * n_workers // len(tasks)

@@ -22,7 +22,7 @@ from penstock.engines.local.channels.channel import (
     EndOfRound,
     OneRow,
 )
-from penstock.engines.local.channels.order import OrderedMerge
+from penstock.engines.local.channels.output import OrderedMerge
 from penstock.engines.local.fast_rows.context import row_order
 from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED, TaskStatistics
 from penstock.plan.plan import Step
@@ -103,7 +103,7 @@ class InputTask(Task):
     channels  all of them, in the order of the step's feeds and of the replicas before
     data      those whose marks and ends count
     open      those that may be read now
-    barriers     where moves of replicas are waited for (`gates.py`)
+    barriers     where moves of replicas are waited for (`rescale/barrier.py`)
     """
 
     def __init__(self, number: int, steps: tuple[Step, ...], replica: int) -> None:
@@ -220,7 +220,7 @@ class InputTask(Task):
                 self.open.remove(channel)
             self.on_closed(channel)
             for barrier in self.barriers:
-                barrier.look()
+                barrier.release_if_complete()
 
     def _take_row(self, channel: Channel, message: OneRow) -> None:
         """A row by itself, where rows come as batches."""
@@ -235,12 +235,12 @@ class InputTask(Task):
         """Whose turn it is among replicas that are read by ticket."""
         line = self._lines[id(channel)]
         if type(message) is int:
-            line.next(message)
+            line.advance(message)
         elif type(message) is ActiveReplicas:
-            line.rescaled(channel, message.n)
+            line.rescale(channel, message.n)
         else:
             channel.ended = message is CLOSED
-            line.wait_for_others(channel)
+            line.align(channel)
         self.reopen()
 
     def reopen(self) -> None:
@@ -249,5 +249,5 @@ class InputTask(Task):
         self.open = [
             each
             for each in self.channels
-            if not (each.ended or each.halted) and (id(each) not in lines or each in lines[id(each)].now)
+            if not (each.ended or each.halted) and (id(each) not in lines or each in lines[id(each)].readable)
         ]

@@ -1,9 +1,12 @@
-"""A plan as nodes: every chained, with its stage, in its node. `wiring.py` puts channels between them."""
+"""Tasks of a run: every task group becomes one task per replica, with a chain of steps and their stages.
+
+The way from a plan to a running graph is plan -> task groups (`groups.py`) -> tasks (here) -> channels
+between them (`connect.py`). Nothing is opened and no row is read on the way.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -27,8 +30,8 @@ from penstock.engines.local.tasks.chain import (
 from penstock.engines.local.tasks.operator import PipelinedTask, RoundTask
 from penstock.engines.local.tasks.source import ReaderInput, SourceInput, SourceStep, SourceTask
 from penstock.engines.local.tasks.task import Task
-from penstock.engines.local.topology.network import ExecutionGraph, Replicas
-from penstock.engines.local.topology.tasks import (
+from penstock.engines.local.topology.graph import ExecutionGraph, Replicas
+from penstock.engines.local.topology.groups import (
     Role,
     TaskGroup,
     preaggregate_groups,
@@ -53,14 +56,14 @@ if TYPE_CHECKING:
 
 
 class TaskBuilder:
-    """Makes the nodes of a plan.
+    """Builds the tasks of a plan; they are in `graph` when the constructor returns.
 
-    in_rounds     rows go round by round, all sources at one round_group
-    feeds         by source, where somebody feeds the run by hand
-    most          replicas of an elastic step, at most
-    processes          worker processes for some of the steps
-    watch         is shown whoever works, before anybody calls it
-    preaggregate  windows by key are combined before they are dealt (`ahead.py`)
+    in_rounds     rows are processed round by round, all sources in one round group
+    inputs        source -> its batches, if a harness pushes them
+    max_replicas  upper bound for elastic steps
+    processes     worker processes for some of the steps
+    observe       called with every stage, reader, writer and process operator before anybody else calls it
+    preaggregate  windows by key are combined before the exchange
     """
 
     def __init__(
@@ -71,136 +74,135 @@ class TaskBuilder:
         *,
         in_rounds: bool,
         drain: bool,
-        feeds: Mapping[str, SourceInput] | None = None,
-        most: int = 1,
+        inputs: Mapping[str, SourceInput] | None = None,
+        max_replicas: int = 1,
         processes: ProcessPool | None = None,
-        watch: Callable[[object], None] = lambda worker: None,
+        observe: Callable[[object], None] = lambda worker: None,
         preaggregate: bool = False,
     ) -> None:
-        self._watch = watch
-        self._clock, self._progress, self._in_rounds, self._drain = clock, progress, in_rounds, drain
-        self._feeds, self._processes = feeds or {}, processes or ProcessPool(plan, THREAD, clock)
         self.graph = ExecutionGraph(plan)
-        self._plan = plan
-        self._n_nodes = 0
+        self._plan, self._clock, self._progress = plan, clock, progress
+        self._in_rounds, self._drain, self._inputs, self._observe = in_rounds, drain, inputs or {}, observe
+        self._processes = processes or ProcessPool(plan, THREAD, clock)
+        self._n_tasks = 0
         saved = progress.checkpoint is not None
-        # Saved state is by columns, which any engine can take up; what is pushed by hand has no numbers.
-        self._numbered = frozenset[str]() if saved or feeds is not None else totally_ordered_steps(plan)
-        groups = split_into_groups(plan, saved=saved, most=most, numbered=self._numbered)
-        for group in preaggregate_groups(groups, self._numbered) if preaggregate else groups:
+        # Saved state must suit every engine, so it compares whole rows; pushed rows carry no reader's
+        # numbers.
+        self._ordered = frozenset[str]() if saved or inputs is not None else totally_ordered_steps(plan)
+        groups = split_into_groups(plan, saved=saved, max_replicas=max_replicas, ordered=self._ordered)
+        for group in preaggregate_groups(groups, self._ordered) if preaggregate else groups:
             try:
-                self._add(group, partial(self._node, group))
+                self._add(group, self._chain)
             except PenstockError as failure:
                 raise failure.at(group.head.name, group.head.where) from None
 
-    def _add(self, group: TaskGroup, make: Callable[[int], Task]) -> Replicas:
-        bench = Replicas(group, [])
-        for replica in range(group.width):
-            bench.nodes.append(make(replica))
-            self._n_nodes += 1
-        self.graph.replicas.append(bench)
-        return bench
-
-    def collecting(self, ref: Ref) -> Replicas:
-        """A node of its own for rows that several replicas give."""
+    def add_collector(self, ref: Ref) -> Replicas:
+        """Adds a task that collects the rows of a port of several replicas."""
         chained = CollectStep(self._plan[ref.step], self.collection(ref))
-        return self._between(ref, 1, Role.COLLECT, lambda: chained)
+        return self._add(self._extra_group(ref, 1, Role.COLLECT), lambda group, replica: [chained])
 
-    def dealing(self, ref: Ref, width: int) -> Replicas:
-        """Nodes that only deal the rows of a port to the replicas of another step."""
-        return self._between(ref, width, Role.PARTITION, lambda: ForwardStep(self._plan[ref.step], ref.port))
-
-    def _between(self, ref: Ref, width: int, role: Role, chained: Callable[[], ChainedStep]) -> Replicas:
-        step, make = self._plan[ref.step], RoundTask if self._in_rounds else PipelinedTask
-        group = TaskGroup(len(self.graph.replicas), (step,), width, role)
-
-        def node(replica: int) -> Task:
-            return make(self._n_nodes, (step,), replica, [chained()], self._progress)
-
-        return self._add(group, node)
+    def add_partitioners(self, ref: Ref, width: int) -> Replicas:
+        """Adds tasks that only partition the rows of a port among the replicas of another step."""
+        step = self._plan[ref.step]
+        group = self._extra_group(ref, width, Role.PARTITION)
+        return self._add(group, lambda group, replica: [ForwardStep(step, ref.port)])
 
     def collection(self, ref: Ref) -> CollectedRows:
-        """Where the rows of a port are kept."""
+        """Returns where the rows of a collected port are kept."""
         schema = self._plan[ref.step].outputs[ref.port].schema
         return self.graph.collections.setdefault(ref, CollectedRows(schema))
 
-    def _node(self, group: TaskGroup, replica: int) -> Task:
-        chain = [self._seat(step, group, replica) for step in group.steps]
-        for chained in chain:
-            chained.told = self._progress if self._progress.has_listener else None
-        head, number, progress = chain[0], self._n_nodes, self._progress
+    def _extra_group(self, ref: Ref, width: int, role: Role) -> TaskGroup:
+        return TaskGroup(len(self.graph.replicas), (self._plan[ref.step],), width, role)
+
+    def _add(self, group: TaskGroup, chain: Callable[[TaskGroup, int], list[ChainedStep]]) -> Replicas:
+        replicas = Replicas(group, [])
+        for replica in range(group.width):
+            replicas.tasks.append(self._task(group, replica, chain(group, replica)))
+            self._n_tasks += 1
+        self.graph.replicas.append(replicas)
+        return replicas
+
+    def _task(self, group: TaskGroup, replica: int, chain: list[ChainedStep]) -> Task:
+        head, number, progress = chain[0], self._n_tasks, self._progress
         if isinstance(head, SourceStep):
-            name = head.step.name
-            feed = self._feeds.get(name) or ReaderInput(head.reader)
+            rows = self._inputs.get(head.step.name) or ReaderInput(head.reader)
             round_group = 0 if self._in_rounds else self._plan.sources.index(head.step)
             return SourceTask(
-                number, group.steps, chain, feed, progress, round_group=round_group, drain=self._drain
+                number, group.steps, chain, rows, progress, round_group=round_group, drain=self._drain
             )
-        if isinstance(head.step.op, Process):
+        if group.runs(head.step.name) and isinstance(head.step.op, Process):
             from penstock.engines.local.tasks.process import PipelinedProcessTask, RoundProcessTask
 
-            loop = RoundProcessTask if self._in_rounds else PipelinedProcessTask
-            node = loop(number, group.steps, chain, progress)
-            self._watch(node.loop)
-            return node
-        make = RoundTask if self._in_rounds else PipelinedTask
-        return make(number, group.steps, replica, chain, progress)
+            process_class = RoundProcessTask if self._in_rounds else PipelinedProcessTask
+            task = process_class(number, group.steps, chain, progress)
+            self._observe(task.loop)
+            return task
+        task_class = RoundTask if self._in_rounds else PipelinedTask
+        return task_class(number, group.steps, replica, chain, progress)
 
-    def _seat(self, step: Step, group: TaskGroup, replica: int) -> ChainedStep:
+    def _chain(self, group: TaskGroup, replica: int) -> list[ChainedStep]:
+        chain = [self._chained_step(step, group, replica) for step in group.steps]
+        for chained in chain:
+            chained.told = self._progress if self._progress.has_listener else None
+        return chain
+
+    def _chained_step(self, step: Step, group: TaskGroup, replica: int) -> ChainedStep:
         accounts = Accounts()
         if isinstance(step.op, Source):
             reader = SourceReader(self._plan, step, self._clock, accounts)
             self.graph.readers[step.name] = reader
-            self._watch(reader)
+            self._observe(reader)
             self._progress.reasons[step.name] = reader.reasons
             return SourceStep(step, reader, accounts)
         if isinstance(step.op, Sink):
             writer = SinkWriter(step, accounts)
             self.graph.writers[step.name] = writer
-            self._watch(writer)
+            self._observe(writer)
             return SinkStep(step, writer)
         if isinstance(step.op, Process):
             from penstock.engines.local.tasks.process import ProcessStep
 
             return ProcessStep(step, accounts)
         if step.name in group.preaggregates or (step is group.head and group.role is not Role.WHOLE):
-            return self._spread_seat(step, group, replica)
-        site, numbered = self._site(step, accounts), step.name in self._numbered
-        stage = self._processes.stage_of(step, replica, site, totally_ordered=numbered)
-        return self._stage_seat(step, stage, accounts, output_delay(step))
+            return self._decomposed_step(step, group, replica)
+        site, ordered = self._site(step, accounts), step.name in self._ordered
+        stage = self._processes.stage_of(step, replica, site, ordered=ordered)
+        return self._stage_step(step, stage, accounts, output_delay(step))
 
-    def _spread_seat(self, step: Step, group: TaskGroup, replica: int) -> ChainedStep:
+    def _decomposed_step(self, step: Step, group: TaskGroup, replica: int) -> ChainedStep:
+        """Returns one half of decomposed windows: parallel or preaggregating, or the merge behind it."""
         pattern = self._pattern(step, group)
         if group.role is Role.PARALLEL or step.name in group.preaggregates:
             stage = pattern.replicas[replica]
-            return self._stage_seat(step, stage, _accounts(stage), 0)
+            return self._stage_step(step, stage, _accounts(stage), 0)
         stage = pattern.final_stages[replica]
-        schema = None if pattern.between is None else _schema_between(pattern, step)
-        return self._stage_seat(step, stage, _accounts(stage), output_delay(step), schema)
+        schema = None if pattern.between is None else _partials_schema(pattern, step)
+        return self._stage_step(step, stage, _accounts(stage), output_delay(step), schema)
 
     def _pattern(self, step: Step, group: TaskGroup) -> Pattern:
         if step.name not in self.graph.patterns:
             from penstock.stages.patterns.pattern import decompose
 
-            assert isinstance(step.op, Windows), "only windows are spread"
-            degree, ahead = step.degree.least, step.name in group.preaggregates
+            assert isinstance(step.op, Windows), "only windows are decomposed"
+            degree, preaggregates = step.degree.least, step.name in group.preaggregates
             self.graph.patterns[step.name] = decompose(
                 step.op,
                 step.up,
-                group.width if ahead else degree,
+                group.width if preaggregates else degree,
                 lambda: self._site(step, Accounts()),
-                pattern=PANED if ahead else None,
-                totally_ordered=step.name in self._numbered,
+                pattern=PANED if preaggregates else None,
+                totally_ordered=step.name in self._ordered,
                 n_final=degree if step.up.key else 1,
             )
         return self.graph.patterns[step.name]
 
-    def _stage_seat(
-        self, step: Step, stage: Stage, accounts: Accounts, by: int, schema: pa.Schema | None = None
+    def _stage_step(
+        self, step: Step, stage: Stage, accounts: Accounts, delay: int, schema: pa.Schema | None = None
     ) -> ChainedStep:
-        self._watch(stage)
+        self._observe(stage)
         if self._in_rounds or _has_sessions(step):
-            chained = RoundStageStep(step, stage, accounts, by, schema or step.up.schema)
+            chained = RoundStageStep(step, stage, accounts, delay, schema or step.up.schema)
             if self._progress.checkpoint is not None:
                 from penstock.stages.patterns.partials import PartialStage
 
@@ -209,29 +211,29 @@ class TaskBuilder:
             return chained
         if isinstance(stage, StatelessStage):
             return StatelessStep(step, stage, accounts)
-        return StageStep(step, stage, accounts, by)
+        return StageStep(step, stage, accounts, delay)
 
     def _site(self, step: Step, accounts: Accounts) -> Site:
-        read = frozenset(port for port in step.outputs if self._plan.is_read(Ref(step.name, port)))
-        has_listener, known = self._progress.has_listener, self._progress.reasons
-        reasons = known.setdefault(step.name, []) if has_listener else None
-        return Site(step.name, step.where, accounts, self._clock, read, reasons)
+        read_ports = frozenset(port for port in step.outputs if self._plan.is_read(Ref(step.name, port)))
+        listens = self._progress.has_listener
+        reasons = self._progress.reasons.setdefault(step.name, []) if listens else None
+        return Site(step.name, step.where, accounts, self._clock, read_ports, reasons)
 
 
 def _has_sessions(step: Step) -> bool:
-    """Whether rows of a round must come together: one may bring another into a session that is open."""
+    """Whether the rows of a round must arrive together: one may extend a session so that it takes another."""
     return isinstance(step.op, Windows) and any(isinstance(spec, SessionSpec) for _, spec in step.op.named())
 
 
 def _accounts(stage: Stage) -> Accounts:
-    """The accounts that a stage counts in; one that only puts results in order has none."""
+    """Returns the accounts that a stage counts in; a stage that only restores order has none."""
     site = getattr(stage, "site", None)
-    found: Accounts = Accounts() if site is None else site.accounts
-    return found
+    accounts: Accounts = Accounts() if site is None else site.accounts
+    return accounts
 
 
-def _schema_between(pattern: Pattern, step: Step) -> pa.Schema:
-    """The columns of what replicas give to those that join it."""
-    found = getattr(pattern.replicas[0], "format", None)
-    schema: pa.Schema = step.outputs["out"].schema if found is None else found.schema
+def _partials_schema(pattern: Pattern, step: Step) -> pa.Schema:
+    """Returns the columns of the partial results between the two halves of a pattern."""
+    layout = getattr(pattern.replicas[0], "format", None)
+    schema: pa.Schema = step.outputs["out"].schema if layout is None else layout.schema
     return schema

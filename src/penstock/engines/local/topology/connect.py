@@ -1,7 +1,17 @@
-"""Channels between nodes, and in which order they are read; `routes.py` says who gets what.
+"""Channels between tasks: which outputs send rows where, and in which order tasks read them.
 
-WindFlow's two other composition rules (5.3) put nodes between: "dedicated" one behind each producing node
-which does nothing but deal its rows, "centralised" one node that deals the rows of all of them.
+How rows reach the replicas of a step:
+
+one task                   everything to it
+by key                     to the replica of the key's bucket; where replicas rescale, to its owner
+decomposed windows         as the pattern's partitioner says
+broadcast                  a copy to each
+forward, equal widths      replica to replica
+otherwise                  batches round-robin; in rounds, equal shares of each round
+
+WindFlow's two other composition rules (5.3) put partitioning tasks between: "dedicated" one behind each
+producing task, "centralised" one for all of them. `order` of rows behind round-robin replicas is restored by
+sequence numbers (`channels/output.py`).
 """
 
 from __future__ import annotations
@@ -9,10 +19,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from math import inf
+from typing import TYPE_CHECKING
 
 from penstock.engines.local.channels.channel import Channel
 from penstock.engines.local.channels.output import (
+    BroadcastOutput,
     EvenSplitOutput,
+    ForwardOutput,
     Output,
     PartitionedOutput,
     RoundRobinOutput,
@@ -24,22 +37,29 @@ from penstock.engines.local.tasks.operator import ChainTask
 from penstock.engines.local.tasks.source import SourceTask
 from penstock.engines.local.tasks.task import InputTask, Task
 from penstock.engines.local.topology.build import TaskBuilder
-from penstock.engines.local.topology.network import ExecutionGraph, Replicas, chain_of
-from penstock.engines.local.topology.routes import Routes
-from penstock.engines.local.topology.tasks import Role
+from penstock.engines.local.topology.graph import ExecutionGraph, Replicas, chain_of, is_forward
+from penstock.engines.local.topology.groups import Role, can_rescale, is_broadcast, is_keyed
 from penstock.operators.op import OUT
 from penstock.plan.plan import Input, Ref
+
+if TYPE_CHECKING:
+    from penstock.stages.patterns.partitioners import Partitioner
 
 MAX_ROWS = 4_000_000
 """Rows that wait in one channel, however few batches they are in."""
 
 
 class ChannelBuilder:
-    """Connects the nodes of a graph."""
+    """Connects the tasks of an execution graph.
+
+    queue_size   messages in a channel, or infinity
+    in_rounds    rows are processed round by round
+    composition  "combined": tasks partition their own output; "dedicated" and "centralised": see above
+    """
 
     def __init__(
         self,
-        building: TaskBuilder,
+        tasks: TaskBuilder,
         dispatcher: Dispatcher,
         progress: Progress,
         *,
@@ -47,128 +67,171 @@ class ChannelBuilder:
         in_rounds: bool,
         composition: str,
     ) -> None:
-        self._building, self._graph, self._plan = building, building.graph, building.graph.plan
+        self._tasks, self._graph, self._plan = tasks, tasks.graph, tasks.graph.plan
         self._dispatcher, self._progress = dispatcher, progress
-        self._queue_size, self._composition = queue_size, composition
-        self._routes, self._in_rounds = Routes(building.graph, in_rounds=in_rounds), in_rounds
-        self._round_groups: dict[int, frozenset[int]] = {}
-        # The groups whose nodes pass tickets on -> replicas that have their turn when the run begins.
-        self._ticketed: dict[int, int] = {}
+        self._queue_size, self._composition, self._in_rounds = queue_size, composition, in_rounds
+        self._round_groups: dict[int, frozenset[int]] = {}  # task -> the round groups of the rows it gets
+        # Group whose tasks forward sequence numbers -> replicas that are active when the run begins.
+        self._sequenced: dict[int, int] = {}
 
     def connect(self) -> ExecutionGraph:
-        """Put all channels in."""
-        later: list[tuple[Replicas, Input, Ref]] = []
-        for bench in list(self._graph.replicas):
-            self._inside(bench)
-            if bench.group.role is Role.MERGE:
-                self._joining(bench)
+        """Adds all channels and returns the graph, ready to run."""
+        feedback: list[tuple[Replicas, Input, Ref]] = []
+        for replicas in list(self._graph.replicas):
+            self._connect_chain(replicas)
+            if replicas.group.role is Role.MERGE:
+                self._connect_merge(replicas)
             else:
-                later += self._enter(bench)
-            self._assign_round_groups(bench)
-        for bench, given, ref in later:
-            self._edge(self._producers(ref)[0], bench, ref, given, feedback=True)
+                feedback += self._connect_inputs(replicas)
+            self._assign_round_groups(replicas)
+        for replicas, port, ref in feedback:
+            self._connect_edge(self._producers(ref)[0], replicas, ref, port, feedback=True)
         for ref in self._plan.collects:
-            self._collect(ref)
+            self._connect_collection(ref)
         if self._graph.assignments:
-            from penstock.engines.local.rescale.owner import install_barriers
+            from penstock.engines.local.rescale.barrier import install_barriers
 
-            install_barriers(self._graph, self._routes, self._dispatcher, in_rounds=self._in_rounds)
-        for node in self._graph.tasks:
-            self._ready(node)
+            install_barriers(self._graph, self._dispatcher, in_rounds=self._in_rounds)
+        for task in self._graph.tasks:
+            self._finish(task)
         return self._graph
 
-    def _inside(self, bench: Replicas) -> None:
-        """Rows pass from chained to chained by a direct call."""
-        for node in bench.nodes:
-            chain = chain_of(node)
-            for chained in chain[1:]:
+    def _connect_chain(self, replicas: Replicas) -> None:
+        """Lets rows pass from step to step of a chain by a direct call."""
+        for task in replicas.tasks:
+            chain = {chained.step.name: chained for chained in chain_of(task)}
+            for chained in list(chain.values())[1:]:
                 ref = chained.step.feeds[0]
-                before = next(each for each in chain if each.step.name == ref.step)
-                before.targets[ref.port] = (*before.targets.get(ref.port, ()), chained.feed)
+                targets = chain[ref.step].targets
+                targets[ref.port] = (*targets.get(ref.port, ()), chained.feed)
 
-    def _enter(self, bench: Replicas) -> list[tuple[Replicas, Input, Ref]]:
-        """The edges into a group; gives those that come from later groups."""
-        later = []
-        for given in bench.group.head.inputs:
-            for ref in given.feeds:
+    def _connect_inputs(self, replicas: Replicas) -> list[tuple[Replicas, Input, Ref]]:
+        """Connects the inputs of a group; returns the edges that come back from later groups."""
+        feedback = []
+        for port in replicas.group.head.inputs:
+            for ref in port.feeds:
                 producers = self._producers(ref)
-                if given.control and producers[0].group.number >= bench.group.number:
-                    later.append((bench, given, ref))
+                if port.control and producers[0].group.number >= replicas.group.number:
+                    feedback.append((replicas, port, ref))
                     continue
                 for producer in producers:
-                    self._edge(producer, bench, ref, given)
-        return later
+                    self._connect_edge(producer, replicas, ref, port)
+        return feedback
 
     def _producers(self, ref: Ref) -> list[Replicas]:
-        """The groups whose nodes give rows on a port; results of spread windows come from behind."""
-        found = [bench for bench in self._graph.replicas if bench.group.has(ref.step)]
+        """Returns the groups whose tasks emit rows on a port; decomposed windows do in the merge."""
+        running = [replicas for replicas in self._graph.replicas if replicas.group.runs(ref.step)]
         if ref.port == OUT:
-            found = [bench for bench in found if not bench.group.emits_partials_of(ref.step)]
-        return found
+            return [replicas for replicas in running if not replicas.group.emits_partials_of(ref.step)]
+        return running
 
-    def _joining(self, bench: Replicas) -> None:
-        """From the replicas of spread windows to those that put their work together."""
-        step = bench.group.head
+    def _connect_merge(self, merge: Replicas) -> None:
+        """Connects the two halves of decomposed windows."""
+        step = merge.group.head
         pattern = self._graph.patterns[step.name]
-        assert pattern.between is not None, "spread windows are put together"
-        (replicas,) = (each for each in self._graph.replicas if each.group.emits_partials_of(step.name))
-        for node in replicas.nodes:
-            assert pattern.final_partitioner is not None, "by a deal"
-            channels = [self._channel(node, reader, step.inputs[0]) for reader in bench.nodes]
+        assert pattern.between is not None, "decomposed windows have partial results"
+        assert pattern.final_partitioner is not None, "partial results are partitioned"
+        (parallel,) = (each for each in self._graph.replicas if each.group.emits_partials_of(step.name))
+        for task in parallel.tasks:
+            channels = [self._channel(task, reader, step.inputs[0]) for reader in merge.tasks]
             output = PartitionedOutput(pattern.between, channels, copy.deepcopy(pattern.final_partitioner))
-            _attach(node, step.name, pattern.between, output)
+            _attach(task, step.name, pattern.between, output)
 
-    def _edge(
-        self, producer: Replicas, bench: Replicas, ref: Ref, given: Input, *, feedback: bool = False
+    def _connect_edge(
+        self, producer: Replicas, consumer: Replicas, ref: Ref, port: Input, *, feedback: bool = False
     ) -> None:
-        """From one group to another, by way of nodes that only deal if the composition has them."""
-        deals = len(bench.nodes) > 1 and not self._routes.is_straight(producer, bench)
-        if deals and self._composition != "combined":
-            width = len(producer.nodes) if self._composition == "dedicated" else 1
-            dealers = self._building.dealing(ref, width)
-            self._link(producer, dealers, ref, given)
-            self._assign_round_groups(dealers)
-            producer = dealers
-        self._link(producer, bench, ref, given, feedback=feedback)
+        """Connects two groups, through partitioning tasks if the composition rule asks for them."""
+        partitions = len(consumer.tasks) > 1 and not is_forward(producer, consumer)
+        if partitions and self._composition != "combined":
+            width = len(producer.tasks) if self._composition == "dedicated" else 1
+            partitioners = self._tasks.add_partitioners(ref, width)
+            self._link(producer, partitioners, ref, port)
+            self._assign_round_groups(partitioners)
+            producer = partitioners
+        self._link(producer, consumer, ref, port, feedback=feedback)
 
     def _link(
-        self, producer: Replicas, bench: Replicas, ref: Ref, given: Input, *, feedback: bool = False
+        self, producer: Replicas, consumer: Replicas, ref: Ref, port: Input, *, feedback: bool = False
     ) -> None:
-        """Channels from the nodes of one group to those of another."""
-        straight = self._routes.is_straight(producer, bench)
-        n_active = self._ticketed.get(producer.group.number)
-        for place, node in enumerate(producer.nodes):
-            readers: Sequence[Task] = [bench.nodes[place]] if straight else bench.nodes
-            channels = [self._channel(node, reader, given, feedback=feedback) for reader in readers]
-            output = self._routes.output(ref, producer, bench, channels)
-            _attach(node, ref.step, ref.port, output)
-            if isinstance(output, RoundRobinOutput | EvenSplitOutput) and bench.group.head.degree.elastic:
-                self._graph.elastic_outputs.setdefault(bench.group.head.name, []).append(output)
-        if n_active is not None and not straight and not given.control:
-            for reader in bench.nodes:
-                assert isinstance(reader, InputTask), "tickets come through channels"
-                reader.keep_order(reader.channels[-len(producer.nodes) :], n_active)
-        if self._routes.is_numbered(producer, bench):
-            self._pass_tickets(bench, bench.group.head.degree.least)
-        elif straight and n_active is not None and len(bench.group.head.data_feeds) == 1:
-            self._pass_tickets(bench, n_active)  # of as many as have their turn before it
+        """Adds the channels from the tasks of one group to those of another."""
+        forward, head = is_forward(producer, consumer), consumer.group.head
+        for replica, task in enumerate(producer.tasks):
+            readers: Sequence[Task] = [consumer.tasks[replica]] if forward else consumer.tasks
+            channels = [self._channel(task, reader, port, feedback=feedback) for reader in readers]
+            output = self._output(ref, producer, consumer, channels)
+            _attach(task, ref.step, ref.port, output)
+            if isinstance(output, RoundRobinOutput | EvenSplitOutput) and head.degree.elastic:
+                self._graph.elastic_outputs.setdefault(head.name, []).append(output)
+        n_active = self._sequenced.get(producer.group.number)
+        if n_active is not None and not forward and not port.control:
+            for reader in consumer.tasks:
+                assert isinstance(reader, InputTask), "sequence numbers come through channels"
+                reader.keep_order(reader.channels[-len(producer.tasks) :], n_active)
+        if self._is_sequenced(producer, consumer):
+            self._forward_sequence(consumer, head.degree.least)
+        elif forward and n_active is not None and len(head.data_feeds) == 1:
+            self._forward_sequence(consumer, n_active)
 
-    def _pass_tickets(self, bench: Replicas, n_active: int) -> None:
-        self._ticketed[bench.group.number] = n_active
-        for reader in bench.nodes:
-            assert isinstance(reader, ChainTask), "tickets go to stages"
-            reader.forwards_sequence = True
+    def _output(
+        self, ref: Ref, producer: Replicas, consumer: Replicas, channels: Sequence[Channel]
+    ) -> Output:
+        """Returns the output of one producing task: how it distributes rows over these channels."""
+        group, step = consumer.group, self._plan[ref.step]
+        head, schema = group.head, step.outputs[ref.port].schema
+        batch_size = None if self._in_rounds else step.op.batch_size
+        if len(channels) == 1:
+            return ForwardOutput(ref.port, channels, batch_size)
+        if is_broadcast(head):
+            return BroadcastOutput(ref.port, channels, batch_size)
+        if group.role is Role.PARALLEL:
+            partitioner: Partitioner = copy.deepcopy(self._graph.patterns[head.name].partitioner)
+            return PartitionedOutput(ref.port, channels, partitioner, batch_size)
+        if is_keyed(head):
+            from penstock.stages.patterns.partitioners import KeyPartitioner
 
-    def _channel(self, writer: Task, reader: Task, given: Input, *, feedback: bool = False) -> Channel:
+            by_key = KeyPartitioner(schema, head.up.key, group.width)
+            if not can_rescale(group):
+                return PartitionedOutput(ref.port, channels, by_key, batch_size)
+            from penstock.engines.local.rescale.rescale import KeyGroupAssignment, KeyGroupOutput
+
+            rescaler = self._graph.rescaler
+            initial = KeyGroupAssignment(head.name, rescaler, head.degree.least, group.width)
+            assignment = self._graph.assignments.setdefault(group.number, initial)
+            return KeyGroupOutput(
+                ref.port, channels, by_key, batch_size, assignment=assignment, rescaler=rescaler
+            )
+        if self._in_rounds:
+            return EvenSplitOutput(ref.port, channels, schema, n_active=head.degree.least)
+        sequenced = self._is_sequenced(producer, consumer)
+        return RoundRobinOutput(
+            ref.port, channels, batch_size, sequenced=sequenced, n_active=head.degree.least
+        )
+
+    def _is_sequenced(self, producer: Replicas, consumer: Replicas) -> bool:
+        """Whether a single task distributes batches round-robin, so that their order can be restored."""
+        group = consumer.group
+        if self._in_rounds or len(producer.tasks) > 1 or len(consumer.tasks) == 1:
+            return False
+        is_only_input = group.role is Role.WHOLE and len(group.head.data_feeds) == 1
+        return is_only_input and not is_broadcast(group.head) and not is_keyed(group.head)
+
+    def _forward_sequence(self, replicas: Replicas, n_active: int) -> None:
+        """Lets the tasks of a group forward sequence numbers, of which `n_active` replicas get some."""
+        self._sequenced[replicas.group.number] = n_active
+        for task in replicas.tasks:
+            assert isinstance(task, ChainTask), "sequence numbers go through stages"
+            task.forwards_sequence = True
+
+    def _channel(self, writer: Task, reader: Task, port: Input, *, feedback: bool = False) -> Channel:
         assert isinstance(reader, InputTask), "sources read no channels"
-        # A bound on what flows back could stop the stream for ever.
+        # Why: a bound on a feedback channel could block the cycle for ever.
         bounded = not feedback and self._queue_size < inf
         channel = Channel(
             self._dispatcher,
             capacity=self._queue_size if bounded else inf,
             max_rows=MAX_ROWS if bounded else inf,
-            port=given.port,
-            control=given.control,
+            port=port.port,
+            control=port.control,
             feedback=feedback,
         )
         channel.writer, channel.reader = writer, reader
@@ -177,47 +240,47 @@ class ChannelBuilder:
         reader.channels.append(channel)
         return channel
 
-    def _assign_round_groups(self, bench: Replicas) -> None:
-        """Which sources' rounds come through the nodes of a group."""
-        for node in bench.nodes:
-            if isinstance(node, SourceTask):
-                self._round_groups[node.number] = frozenset({node.round_group})
-                self._progress.add_source(node.round_group, node.source.step.name)
+    def _assign_round_groups(self, replicas: Replicas) -> None:
+        """Notes which sources' rounds pass through the tasks of a group; its inputs are connected."""
+        for task in replicas.tasks:
+            if isinstance(task, SourceTask):
+                self._round_groups[task.number] = frozenset({task.round_group})
+                self._progress.add_source(task.round_group, task.source.step.name)
             else:
-                assert isinstance(node, InputTask), "what is no source reads channels"
-                found = [channel.round_groups for channel in node.channels if not channel.control]
-                self._round_groups[node.number] = frozenset().union(*found)
+                assert isinstance(task, InputTask), "a task that is no source reads channels"
+                data = [channel.round_groups for channel in task.channels if not channel.control]
+                self._round_groups[task.number] = frozenset().union(*data)
 
-    def _collect(self, ref: Ref) -> None:
-        """Rows that are wanted in hand; of several replicas they are gathered first."""
+    def _connect_collection(self, ref: Ref) -> None:
+        """Collects the rows of a port, in a task of its own if several replicas emit them."""
         producers = self._producers(ref)
-        if sum(len(bench.nodes) for bench in producers) == 1:
-            chained = producers[0].chain(ref.step)[0]
-            feed = self._building.collection(ref).feed
+        if sum(len(replicas.tasks) for replicas in producers) == 1:
+            (chained,) = producers[0].chained_steps(ref.step)
+            feed = self._tasks.collection(ref).feed
             chained.targets[ref.port] = (*chained.targets.get(ref.port, ()), feed)
             return
-        bench = self._building.collecting(ref)
-        given = Input("in", (ref,), self._plan[ref.step].outputs[ref.port])
+        collector = self._tasks.add_collector(ref)
+        port = Input("in", (ref,), self._plan[ref.step].outputs[ref.port])
         for producer in producers:
-            self._link(producer, bench, ref, given)
-        self._assign_round_groups(bench)
+            self._link(producer, collector, ref, port)
+        self._assign_round_groups(collector)
 
-    def _ready(self, node: Task) -> None:
-        """Everything about a node is known."""
-        node.now = self._dispatcher.now
-        chain = chain_of(node)
-        node.statistics.outputs = tuple(output.statistics for chained in chain for output in chained.outputs)
+    def _finish(self, task: Task) -> None:
+        """Tells a task and its steps that all channels exist."""
+        task.now = self._dispatcher.now
+        chain = chain_of(task)
+        task.statistics.outputs = tuple(output.statistics for chained in chain for output in chained.outputs)
         for chained in chain:
             chained.connected()
-        node.connected()
-        if all(channel.feedback for channel in node.outs):
+        task.connected()
+        if all(channel.feedback for channel in task.outs):
             sinks = [chained.step.name for chained in chain if isinstance(chained, SinkStep)]
-            for round_group in self._round_groups[node.number]:
-                self._progress.add_terminal(round_group, node, sinks)
+            for round_group in self._round_groups[task.number]:
+                self._progress.add_terminal(round_group, task, sinks)
 
 
-def _attach(node: Task, step: str, port: str, output: Output) -> None:
-    """Let rows on a port of a chained leave through an output."""
-    chained = next(chained for chained in chain_of(node) if chained.step.name == step)
+def _attach(task: Task, step: str, port: str, output: Output) -> None:
+    """Lets the rows on a port of a step leave a task through an output."""
+    chained = next(chained for chained in chain_of(task) if chained.step.name == step)
     chained.outputs.append(output)
     chained.targets[port] = (*chained.targets.get(port, ()), output.send)

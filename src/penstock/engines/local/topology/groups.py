@@ -1,0 +1,242 @@
+"""The plan as task groups: which steps run in one task, and with how many replicas.
+
+A group is a chain of fused steps (`plan/fusion.py`). Sources, sinks and process operators exist once,
+whatever the parallelism says, so a chain is split where a single step meets replicated ones. A window step
+that is decomposed (`stages/patterns`) is two groups: the parallel replicas, and the tasks that merge their
+results.
+
+Two decisions about window steps are made here as well, before any task exists:
+
+total order     whether rows of equal time are ordered by the numbers that their reader gave them
+preaggregation  whether windows by key are combined per slice and key before the exchange (AIR, 4.3)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from enum import Enum
+
+from penstock.frozen import dataclass
+from penstock.operators.accumulate import Accumulate
+from penstock.operators.choices.patterns import KEYED, PANED, why_not_pattern
+from penstock.operators.columns import WithColumns
+from penstock.operators.map import Filter, Map
+from penstock.operators.op import ERRORS, LATE, LATE_RIGHT, Routing
+from penstock.operators.process import Process
+from penstock.operators.sink import Sink
+from penstock.operators.source import Source
+from penstock.operators.split import Relay, Split
+from penstock.operators.table_join import TableJoin
+from penstock.operators.windows import Windows
+from penstock.plan.fusion import fused_with, groups
+from penstock.plan.plan import Plan, Step
+
+_SINGLE = (Source, Sink, Process)
+"""Operators with one task, whatever the parallelism says."""
+
+
+class Role(Enum):
+    """What the tasks of a group do for its first step."""
+
+    WHOLE = "whole"
+    PARALLEL = "parallel"
+    MERGE = "merge"
+    PARTITION = "partition"
+    COLLECT = "collect"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskGroup:
+    """A chain of steps that run in one task, and the number of replicas of it.
+
+    number         its position in the topology, producers first
+    width          number of tasks
+    role           PARALLEL and MERGE are the two halves of decomposed windows; tasks that only PARTITION or
+                   COLLECT rows run no step of their own
+    preaggregates  window steps at the end of the chain whose rows are combined here, before they go by key
+    """
+
+    number: int
+    steps: tuple[Step, ...]
+    width: int
+    role: Role = Role.WHOLE
+    preaggregates: tuple[str, ...] = ()
+
+    @property
+    def head(self) -> Step:
+        """The first step."""
+        return self.steps[0]
+
+    def runs(self, step: str) -> bool:
+        """Whether the step runs in this group."""
+        if self.role in (Role.PARTITION, Role.COLLECT):
+            return False
+        return any(member.name == step for member in self.steps)
+
+    def emits_partials_of(self, step: str) -> bool:
+        """Whether this group emits partial results of a window step, which another group merges."""
+        return step in self.preaggregates or (self.role is Role.PARALLEL and self.runs(step))
+
+
+def split_into_groups(
+    plan: Plan, *, saved: bool = False, max_replicas: int = 1, ordered: Collection[str] = ()
+) -> list[TaskGroup]:
+    """Splits a plan into task groups.
+
+    saved         whether the run has a checkpoint
+    max_replicas  upper bound for elastic steps
+    ordered       window steps whose rows are totally ordered
+    """
+    result: list[TaskGroup] = []
+    for fused in groups(plan, fused_with(plan)):
+        for chain in _split_chain(fused, max_replicas):
+            head, degree = chain[0], chain[0].degree.least
+            if isinstance(head.op, _SINGLE):
+                halves = [(1, Role.WHOLE)]
+            elif is_decomposed(head, saved=saved, ordered=head.name in ordered):
+                halves = [(degree, Role.PARALLEL), (degree if head.up.key else 1, Role.MERGE)]
+            elif is_elastic(head):
+                halves = [(max(degree, min(head.degree.most, max_replicas)), Role.WHOLE)]
+            else:
+                halves = [(degree, Role.WHOLE)]
+            for width, role in halves:
+                steps = chain[:1] if role is Role.PARALLEL else chain
+                result.append(TaskGroup(len(result), tuple(steps), width, role))
+    return result
+
+
+def _split_chain(steps: list[Step], max_replicas: int) -> Iterator[list[Step]]:
+    """Splits a fused chain where a step with a single task meets replicated ones."""
+    chain: list[Step] = []
+    for step in steps:
+        replicated = step.degree.least > 1 or (step.degree.elastic and max_replicas > 1)
+        if chain and replicated and (isinstance(step.op, Sink) or isinstance(chain[0].op, _SINGLE)):
+            yield chain
+            chain = []
+        chain.append(step)
+    yield chain
+
+
+def is_decomposed(step: Step, *, saved: bool, ordered: bool = False) -> bool:
+    """Whether a window step runs as a pattern of two groups instead of replicas by key.
+
+    All patterns give the same results, so a pattern that does not fit falls back to replicas by key. A single
+    replica needs no pattern, unless its state is saved: any number of replicas may restore it later.
+    """
+    if not isinstance(step.op, Windows) or step.op.pattern == KEYED:
+        return False
+    if step.degree.least == 1 and not saved:
+        return False
+    return why_not_pattern(step.op.pattern, step.op, step.up, totally_ordered=ordered) is None
+
+
+def is_elastic(step: Step) -> bool:
+    """Whether the number of replicas of a group that begins with the step can change during a run."""
+    if not step.degree.elastic or isinstance(step.op, _SINGLE) or is_broadcast(step):
+        return False
+    return bool(step.up.key) or not is_keyed(step)
+
+
+def is_keyed(step: Step) -> bool:
+    """Whether rows of one key must meet in one replica."""
+    return step.routing is Routing.KEY_BY or isinstance(step.op, Windows) or step.op.stateful
+
+
+def is_broadcast(step: Step) -> bool:
+    """Whether every replica receives every row."""
+    return step.routing is Routing.BROADCAST and not step.op.stateful and not isinstance(step.op, _SINGLE)
+
+
+def can_rescale(group: TaskGroup) -> bool:
+    """Whether keyed state moves between the replicas of a group while rows flow (`rescale/`)."""
+    return group.role is Role.WHOLE and group.width > group.head.degree.least and is_keyed(group.head)
+
+
+_AT_MOST_ONE_ROW = (Map, Filter, WithColumns, TableJoin, Split, Relay, Accumulate)
+"""Operators that emit at most one row for a row, so that a row keeps its reader's number."""
+
+
+def totally_ordered_steps(plan: Plan) -> frozenset[str]:
+    """Returns the window steps that depend on the order of rows of equal time and get totally ordered rows.
+
+    Behind one source whose reader numbers its rows, and through steps that emit at most one row for a row,
+    each row carries another number. So first, last and count windows need not compare whole rows, even if the
+    rows come from several replicas. Only Penstock's own readers are trusted: a user's reader may repeat a
+    number.
+    """
+    if len(plan.sources) != 1:
+        return frozenset()
+    return frozenset(
+        step.name
+        for step in plan
+        if isinstance(step.op, Windows)
+        and _depends_on_order(step.op, step)
+        and _has_numbered_rows(plan, step)
+    )
+
+
+def _depends_on_order(op: Windows, step: Step) -> bool:
+    aggregates = (op.aggregates or {}).values()
+    return any(type(aggregate).__name__ in ("First", "Last") for aggregate in aggregates) or (
+        op.resolved(step.up).counted
+    )
+
+
+def _has_numbered_rows(plan: Plan, step: Step) -> bool:
+    from penstock.connect.readers.directory_watcher import DirectoryWatcher
+    from penstock.connect.readers.files import FileReader
+    from penstock.connect.readers.iterable import IterableReader
+    from penstock.connect.readers.rows import BatchesReader, TableReader
+
+    while len(step.feeds) == 1:
+        step = plan[step.feeds[0].step]
+        if isinstance(step.op, Source):
+            numbering = (FileReader, DirectoryWatcher, IterableReader, BatchesReader, TableReader)
+            return isinstance(step.op.reader, numbering)
+        if not isinstance(step.op, _AT_MOST_ONE_ROW):
+            return False
+    return False
+
+
+def preaggregate_groups(groups: Sequence[TaskGroup], ordered: Collection[str] = ()) -> list[TaskGroup]:
+    """Returns the groups with windows by key preaggregated in the groups that feed them, where possible.
+
+    The first half of paned windows (`stages/patterns`) moves to the end of the chain that produces the rows:
+    it keeps one accumulator cell per slice and key, and only cells of ended slices are exchanged by key. Late
+    rows are decided there, by the watermark of the step; so a step qualifies only if a single chain feeds it,
+    not where streams with different watermarks meet.
+    """
+    result = list(groups)
+    for group in groups:
+        fits = _can_preaggregate(group.head, ordered=group.head.name in ordered)
+        producer = _producer(result, group.head) if fits else None
+        if producer is not None and group.role is Role.WHOLE and group.width > 1:
+            result[producer.number] = replace(
+                producer,
+                steps=(*producer.steps, group.head),
+                preaggregates=(*producer.preaggregates, group.head.name),
+            )
+            result[group.number] = replace(result[group.number], role=Role.MERGE)
+    return result
+
+
+def _can_preaggregate(step: Step, *, ordered: bool) -> bool:
+    """Whether a step is windows by key, with fixed parallelism and aggregates that have partial results."""
+    op = step.op
+    if not isinstance(op, Windows) or op.pattern != KEYED or step.routing is not Routing.KEY_BY:
+        return False
+    if step.degree.elastic or step.degree.least == 1 or not step.up.key or len(step.data_feeds) != 1:
+        return False
+    is_side_output = step.data_feeds[0].port in (LATE, LATE_RIGHT, ERRORS)
+    return not is_side_output and why_not_pattern(PANED, op, step.up, totally_ordered=ordered) is None
+
+
+def _producer(groups: Sequence[TaskGroup], step: Step) -> TaskGroup | None:
+    """Returns the group whose last step feeds the step; None if the rows leave in the middle of a chain."""
+    (ref,) = step.data_feeds
+    for group in groups:
+        own = group.steps[: len(group.steps) - len(group.preaggregates)]
+        if own and own[-1].name == ref.step and not group.emits_partials_of(ref.step):
+            return group
+    return None
