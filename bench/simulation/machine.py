@@ -13,11 +13,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
 
-from penstock.engines.local.schedulers.policies import Scheduler
-
 from bench.simulation.nodes import Node, Operator
 from bench.simulation.topology import US, Topology
 from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED, TaskStatistics
+from penstock.engines.local.schedulers.policies import Scheduler
 
 MS = 1_000_000
 
