@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.blocks import A2A, PBB, Container, Term, is_matryoshka, is_multipipe
+from penstock.blocks import A2A, PBB, Container, Term, is_matryoshka
 from tests.blocks.test_terms import pipe, seq
+from tests.support.block_grammar import is_multipipe
 
 
 def seed(name: str, n: int = 1) -> Container:

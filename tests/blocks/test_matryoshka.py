@@ -12,11 +12,11 @@ from penstock.blocks import (
     Splitting,
     combine_with_last,
     create,
-    last_op,
     out_card,
     pipe_with_last,
     put_seed,
 )
+from tests.support.block_grammar import last_op
 
 A = create(Operator("a", Kind.SRC, 2))
 B = create(Operator("b", Kind.F, 3))

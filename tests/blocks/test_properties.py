@@ -24,12 +24,11 @@ from penstock.blocks import (
     Term,
     count,
     derive,
-    is_multipipe,
-    nodes_of,
     notation,
 )
 from penstock.errors import GraphError
 from tests.naive.block_counts import counts_by_formula, counts_by_text
+from tests.support.block_grammar import is_multipipe, nodes_of
 from tests.support.block_graphs import graphs, nested_splits, split_functions
 
 pytestmark = pytest.mark.slow

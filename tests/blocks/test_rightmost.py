@@ -13,7 +13,6 @@ from penstock.blocks import (
     Seq,
     combine_with_last,
     create,
-    no_sink,
     notation,
     pipe_with_last,
     rmost,
@@ -21,6 +20,7 @@ from penstock.blocks import (
 from penstock.blocks.terms import PBB
 from tests.blocks.test_grammar import MERGE, NESTED, SPLIT, both, seed, several
 from tests.blocks.test_terms import pipe
+from tests.support.block_grammar import no_sink
 
 D = Seq(Function("x", Distribution.KEY_BY))
 

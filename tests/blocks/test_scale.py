@@ -13,9 +13,6 @@ from penstock.blocks import (
     count,
     derive,
     is_matryoshka,
-    is_multipipe,
-    no_sink,
-    nodes_of,
     notation,
     pipe_with_last,
     rmost,
@@ -23,6 +20,7 @@ from penstock.blocks import (
 )
 from tests.blocks.test_rightmost import D
 from tests.naive.block_counts import counts_by_text
+from tests.support.block_grammar import is_multipipe, no_sink, nodes_of
 from tests.support.block_shapes import FORWARD, KEY_BY, source, step
 
 DEEP = 10_000

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.blocks import Counts, count, derive, is_multipipe, notation
+from penstock.blocks import Counts, count, derive, notation
 from tests.naive.block_counts import counts_by_formula
+from tests.support.block_grammar import is_multipipe
 from tests.support.block_shapes import APPLICATIONS, SD, VS
 
 PRINTED = {

@@ -78,7 +78,7 @@ Advances = list[tuple[str, float, float, bool]]
 def advances_seen() -> Iterator[dict[str, Advances]]:
     """The advances of every step, round by round, in the reference and in `Frontiers`."""
     seen: dict[str, Advances] = {"reference": [], "frontiers": []}
-    round_input, advance = Interpreter._arrived, Frontiers.advance
+    round_input, advance = Interpreter._round_input, Frontiers.advance
 
     def watch_input(self: Interpreter, step: Any, *args: Any) -> Any:
         given = round_input(self, step, *args)
@@ -94,7 +94,7 @@ def advances_seen() -> Iterator[dict[str, Advances]]:
         return advances
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Interpreter, "_arrived", watch_input)
+        patched.setattr(Interpreter, "_round_input", watch_input)
         patched.setattr(Frontiers, "advance", watch_advance)
         yield seen
 

@@ -11,10 +11,11 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock import GraphError, blocks
+from penstock import GraphError
 from penstock.blocks import Derivation, Kind, Pipe, Seq, Term
 from penstock.operators.split import Split
 from tests.graph.random_graphs import EVENTS, Choice, build, choices, feeds
+from tests.support.block_grammar import is_multipipe
 
 unhurried = settings(
     deadline=None, derandomize=True, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
@@ -57,7 +58,7 @@ def test_every_graph_gives_terms_of_the_grammar_with_every_operator_once(done: l
     found = derived(graph)
     if found is None:
         return
-    assert all(blocks.is_multipipe(term) for term in found.terms)
+    assert all(is_multipipe(term) for term in found.terms)
     wanted = Counter(step.name for step in graph.steps if not isinstance(step.op, Split))
     names = Counter(name for term in found.terms for name in operators(term))
     assert Counter({name: n for name, n in names.items() if name in graph.steps}) == wanted

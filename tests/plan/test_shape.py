@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import penstock as ps
 from penstock import blocks, col
 from tests.graph.streams import trades
+from tests.support.block_grammar import is_multipipe
 
 PAID = col("paid")
 
@@ -70,7 +71,7 @@ def test_a_loop_is_a_note_beside_the_term() -> None:
     limited.sink(ps.write.memory())
     derived = pipe.graph.derivation()
     assert [str(note) for note in derived.feedback] == ["over.out feeds back into limiter"]
-    assert blocks.is_multipipe(derived.term)
+    assert is_multipipe(derived.term)
 
 
 def test_a_control_input_from_above_is_one_more_input() -> None:
@@ -97,7 +98,7 @@ def test_a_split_of_late_rows_parts_only_those() -> None:
     for n, branch in enumerate(views.late.split(col("n"), 2, name="halves")):
         branch.sink(ps.write.memory(), name=f"late-{n}")
     derived = pipe.graph.derivation()
-    assert blocks.is_multipipe(derived.term)
+    assert is_multipipe(derived.term)
     assert [step.detail for step in derived.steps if step.rule == "split"] == [
         "S_halves to results, late-0, late-1"
     ]

@@ -1,6 +1,6 @@
 """The building-block algebra: WindFlow's blocks as frozen data, and its rules as small functions.
 
-`derive` turns a graph into a term; `count`, `notation`, `tree` and `nodes_of` read one. The term says
+`derive` turns a graph into a term; `count`, `notation` and `tree` read one. The term says
 what runs beside what, what is fused and where rows are shuffled; engines lower it, each in its way.
 """
 
@@ -11,9 +11,7 @@ from penstock.blocks.derivation import Input as Input
 from penstock.blocks.derivation import Node as Node
 from penstock.blocks.derive import derive as derive
 from penstock.blocks.notation import Counts as Counts
-from penstock.blocks.notation import NodeReplica as NodeReplica
 from penstock.blocks.notation import count as count
-from penstock.blocks.notation import nodes_of as nodes_of
 from penstock.blocks.notation import notation as notation
 from penstock.blocks.notation import tree as tree
 from penstock.blocks.operations import Matryoshka as Matryoshka
@@ -23,9 +21,7 @@ from penstock.blocks.operations import add as add
 from penstock.blocks.operations import chain as chain
 from penstock.blocks.operations import combine_with_last as combine_with_last
 from penstock.blocks.operations import create as create
-from penstock.blocks.operations import last_op as last_op
 from penstock.blocks.operations import merge as merge
-from penstock.blocks.operations import no_sink as no_sink
 from penstock.blocks.operations import out_card as out_card
 from penstock.blocks.operations import pipe_with_last as pipe_with_last
 from penstock.blocks.operations import put_seed as put_seed
@@ -47,4 +43,3 @@ from penstock.blocks.terms import Seq as Seq
 from penstock.blocks.terms import Splitting as Splitting
 from penstock.blocks.terms import Term as Term
 from penstock.blocks.terms import is_matryoshka as is_matryoshka
-from penstock.blocks.terms import is_multipipe as is_multipipe

@@ -1,4 +1,4 @@
-"""Reads a term: its notation in one line, its tree, its block counts (Table 3), and its nodes in order.
+"""Reads a term: its notation in one line, its tree, and its block counts (Table 3).
 
 All of them walk a stack, so that a chain of 10,000 key-by steps is read like any other.
 """
@@ -6,10 +6,9 @@ All of them walk a stack, so that a chain of 10,000 key-by steps is read like an
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
 from typing import NamedTuple
 
-from penstock.blocks.terms import A2A, PBB, SBB, Comb, Container, FanOut, Pipe, Seq, Term
+from penstock.blocks.terms import A2A, Comb, Container, FanOut, Pipe, Seq, Term
 
 _DEEPEST = 20  # beyond this the depth is a number, or the indents alone would fill the memory
 
@@ -129,39 +128,3 @@ def count(term: Term) -> Counts:
 
 def _is_single(block: Term) -> bool:
     return isinstance(block, Container) and block.single
-
-
-class NodeReplica(NamedTuple):
-    """One replica of a node: a sequential block that is not inside another one."""
-
-    block: SBB
-    replica: int
-
-
-def nodes_of(term: Term) -> tuple[NodeReplica, ...]:
-    """Returns every node in the order in which threads are pinned to cores (WindFlow 4.4).
-
-    Depth first: a Pipe from the left, an A2A alternating between left and right blocks. Neighbours in this
-    order talk to each other, so neighbouring cores should run them.
-    """
-    nodes: list[NodeReplica] = []
-    todo: list[tuple[Term, int]] = [(term, 0)]
-    while todo:
-        block, replica = todo.pop()
-        if isinstance(block, SBB):
-            nodes.append(NodeReplica(block, replica))
-        elif isinstance(block, Pipe):
-            todo.extend((step, replica) for step in reversed(block.steps))
-        elif isinstance(block, A2A):
-            pairs = zip_longest(_members(block.left, replica), _members(block.right, replica))
-            todo.extend(reversed([member for pair in pairs for member in pair if member is not None]))
-        elif isinstance(block, Container):
-            todo.extend(reversed(_members(block, replica)))
-    return tuple(nodes)
-
-
-def _members(side: Container, replica: int) -> list[tuple[PBB, int]]:
-    """The blocks of a container, with identical ones written out and numbered."""
-    if side.copies > 1:
-        return [(side.blocks[0], copy) for copy in range(side.copies)]
-    return [(block, replica) for block in side.blocks]

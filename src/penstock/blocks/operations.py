@@ -93,12 +93,6 @@ def put_seed(m: Matryoshka, seed: Matryoshka) -> Matryoshka:
     return replace(seed, outer=m)
 
 
-def last_op(m: Matryoshka) -> Kind | None:
-    """LastOP: the kind of the operator added last, or None before the first."""
-    function = last_operator(m)
-    return function.role if function is not None and isinstance(function.role, Kind) else None
-
-
 def last_operator(m: Matryoshka) -> Function | None:
     """The operator added last; distributions and splitting functions behind it are passed over."""
     layer: Matryoshka | None = m
@@ -172,11 +166,6 @@ def rmost(block: PBB) -> tuple[PBB, ...]:
         elif isinstance(inner, Container):
             todo.extend(reversed(inner.blocks))
     return tuple(found)
-
-
-def no_sink(block: PBB) -> bool:
-    """noSink: none of the rightmost Matryoshkas is closed by a Sink."""
-    return not any(ends_in_sink(seed_pipe(m)) for m in rmost(block))
 
 
 def seed_pipe(m: PBB) -> Pipe:

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.caller import find_definition, name_of
-from penstock.engines.reference.functions import Blame, Values, is_one_row, plain_rows
+from penstock.engines.reference.functions import ErrorContext, Values, is_one_row, plain_rows
 from penstock.engines.reference.window_kinds import Member, WindowRows
 from penstock.engines.rows import canonical_value, equality_key, sort_key
 from penstock.errors import EngineError, FunctionError, RowFailure, describe_cause
@@ -184,17 +184,19 @@ class Aggregates:
 
     def __init__(self, aggregates: Mapping[str, Aggregate], up: Stream) -> None:
         self._up = up
-        self._lifts = {name: (_lift(each, up.schema), _blame(each)) for name, each in aggregates.items()}
+        self._lifts = {
+            name: (_lift(each, up.schema), _error_context(each)) for name, each in aggregates.items()
+        }
         self._rules = {name: _rule(each, up) for name, each in aggregates.items()}
 
-    def lift(self, values: Values) -> tuple[dict[str, object], tuple[Blame, Exception] | None]:
+    def lift(self, values: Values) -> tuple[dict[str, object], tuple[ErrorContext, Exception] | None]:
         """What each aggregate takes from a row, or whom to blame and why."""
         parts = {}
-        for name, (lift, blame) in self._lifts.items():
+        for name, (lift, error_context) in self._lifts.items():
             try:
                 parts[name] = lift(values)
-            except blame.catches as cause:
-                return {}, (blame, cause)
+            except error_context.catches as cause:
+                return {}, (error_context, cause)
         return parts, None
 
     def results(self, content: WindowRows, window: WindowContext, place: str) -> Results:
@@ -202,7 +204,7 @@ class Aggregates:
         return [{name: rule(name, content.members, place) for name, rule in self._rules.items()}]
 
 
-class Applied:
+class WindowFunction:
     """The user's function of a window's rows: it gives one row, an iterable of rows, or None for no row."""
 
     def __init__(self, function: RowFunction, up: Stream) -> None:
@@ -293,10 +295,10 @@ def _fold_rule(fold: Fold, up: Stream) -> ResultsRule:
     return rule
 
 
-def _blame(aggregate: Aggregate) -> Blame:
+def _error_context(aggregate: Aggregate) -> ErrorContext:
     if isinstance(aggregate, Fold):
-        return Blame(f"function {name_of(aggregate.lift)}", find_definition(aggregate.lift))
-    return Blame(f"expression {aggregate.value}", catches=RowFailure)
+        return ErrorContext(f"function {name_of(aggregate.lift)}", find_definition(aggregate.lift))
+    return ErrorContext(f"expression {aggregate.value}", catches=RowFailure)
 
 
 def _failed(name: str, where: Any, cause: Exception, place: str) -> FunctionError:

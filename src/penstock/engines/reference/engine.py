@@ -1,4 +1,8 @@
-"""The reference engine as the registry finds it."""
+"""The reference engine: the judge of the others, plain Python, one row at a time.
+
+Slow, obvious and independent: nothing in this folder imports a stage or a kernel, even where that means
+writing a rule twice (frontiers, sinks, source times).
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,8 @@ from collections.abc import Sequence
 
 from penstock.clock import Clock
 from penstock.engines.protocol import Gap, RunOptions
-from penstock.engines.reference.harness import ReferenceHarness
 from penstock.engines.reference.rounds import Interpreter, lower
-from penstock.engines.reference.run import ReferenceRun
+from penstock.engines.reference.run import ReferenceHarness, ReferenceRun
 from penstock.errors import NotSupported
 from penstock.events import EventSink
 from penstock.operators.op import Op
@@ -20,37 +23,37 @@ _INSTEAD = 'run it on an engine that has one: engine="local" or engine="spark"'
 
 
 class ReferenceEngine:
-    """The judge: plain Python, one row at a time, no state kept between runs."""
+    """Runs a plan row by row, and saves no state."""
 
     @property
     def name(self) -> str:
-        """What `run(engine=...)` calls it."""
+        """Implements `Engine.name`."""
         return "reference"
 
     def gaps(self, plan: Plan) -> Sequence[Gap]:
-        """The steps whose operator it has no rule for, and those that speak Spark's SQL."""
+        """Returns the steps whose operator it has no rule for, and those that use Spark SQL."""
         gaps = [
             Gap(step.name, f"the reference engine has no rule for {type(step.op).__name__}", _INSTEAD)
             for step in plan
             if lower.dispatch(type(step.op)) is lower.dispatch(Op)
         ]
-        found = [(step.name, find_spark_sql(step.op)) for step in plan]
-        return gaps + [Gap(name, f"{sql} runs on Spark only", _SPARK) for name, sql in found if sql]
+        spark_sql = [(step.name, find_spark_sql(step.op)) for step in plan]
+        return gaps + [Gap(name, f"{sql} runs on Spark only", _SPARK) for name, sql in spark_sql if sql]
 
     def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> ReferenceRun:
-        """Begin a run, in a thread of its own."""
+        """Implements `Engine.start`."""
         self._refuse(plan, options)
         return ReferenceRun(Interpreter(plan, clock=clock, events=events), options)
 
     def open_harness(
         self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions
     ) -> ReferenceHarness:
-        """Begin a run fed by hand."""
+        """Implements `Engine.open_harness`."""
         self._refuse(plan, options)
         return ReferenceHarness(Interpreter(plan, clock=clock, events=events), options)
 
     def explain(self, plan: Plan) -> Sequence[str]:
-        """What it does with a plan, and what it is for."""
+        """Implements `Engine.explain`."""
         lines = [
             "plain Python, one row at a time: made to be right, not fast",
             f"{len(plan.steps)} steps in one thread, {len(plan.sources)} batches a round",

@@ -21,7 +21,7 @@ HINT = 'on_error="skip" counts such rows and goes on, on_error="dead_letter" sen
 
 
 @dataclass(frozen=True, slots=True)
-class Blame:
+class ErrorContext:
     """Who failed: `function clean`, where it was written, which error names it, and what it may raise."""
 
     who: str
@@ -30,13 +30,13 @@ class Blame:
     catches: type[Exception] = Exception
 
 
-class Faults:
+class FailedRows:
     """The failed rows of one step."""
 
     def __init__(self, step: Step, accounts: Accounts) -> None:
         self._step = step
         self._accounts = accounts
-        self._letters: list[TimedRow] = []
+        self._dead_letters: list[TimedRow] = []
         self._count = 0
         self._example = ""
 
@@ -46,15 +46,21 @@ class Faults:
         return self._step.op.on_error
 
     def row(
-        self, row: TimedRow, schema: pa.Schema, blame: Blame, cause: Exception, *, counted: int = 1
+        self,
+        row: TimedRow,
+        schema: pa.Schema,
+        error_context: ErrorContext,
+        cause: Exception,
+        *,
+        counted: int = 1,
     ) -> None:
         """A row failed. `counted` is 0 where the row has been counted as an error before."""
         reason = describe_cause(cause)
         if self.policy == OnError.FAIL:
-            raise blame.error(
-                f"{blame.who} failed on a row",
+            raise error_context.error(
+                f"{error_context.who} failed on a row",
                 step=self._step.name,
-                where=blame.where or self._step.where,
+                where=error_context.where or self._step.where,
                 detail=f"{reason}; the row is {format_row(row.values, schema)}",
                 hint=HINT,
             ) from cause
@@ -62,7 +68,7 @@ class Faults:
         self._count += counted
         self._example = self._example or reason
         if self.policy == OnError.DEAD_LETTER:
-            self._letters.append(self._letter(row, reason))
+            self._dead_letters.append(self._dead_letter(row, reason))
 
     def take(self) -> tuple[int, str]:
         """How many rows failed since the last take, and one reason."""
@@ -70,12 +76,12 @@ class Faults:
         self._count, self._example = 0, ""
         return taken
 
-    def take_letters(self) -> list[TimedRow]:
+    def take_dead_letters(self) -> list[TimedRow]:
         """The rows for `.errors` since the last take."""
-        letters, self._letters = self._letters, []
-        return letters
+        dead_letters, self._dead_letters = self._dead_letters, []
+        return dead_letters
 
-    def _letter(self, row: TimedRow, reason: str) -> TimedRow:
+    def _dead_letter(self, row: TimedRow, reason: str) -> TimedRow:
         """The row as it came, nulls for columns it does not have, the reason and the step."""
         known: Mapping[str, object] = {**row.values, "error": reason, "error_step": self._step.name}
         names = self._step.outputs[ERRORS].schema.names
@@ -87,11 +93,11 @@ class Faults:
 Values = Mapping[str, object]
 
 
-def blame(function: Expr | Expressions | BatchFunction | RowFunction) -> Blame:
+def error_context(function: Expr | Expressions | BatchFunction | RowFunction) -> ErrorContext:
     """Whom to name when it fails. An expression fails a row in one way only; a function in any."""
     if isinstance(function, Expr | Expressions):
-        return Blame(f"expression {function}", catches=RowFailure)
-    return Blame(f"function {function.name}", function.where)
+        return ErrorContext(f"expression {function}", catches=RowFailure)
+    return ErrorContext(f"function {function.name}", function.where)
 
 
 def mapping(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.engines.reference.functions import Blame, Values
+from penstock.engines.reference.functions import ErrorContext, Values
 from penstock.engines.reference.node import Frontier, Node, Outputs, RoundInput, Site, output_frontier
 from penstock.engines.rows import TimedRow, canonical_value, equality_key, sort_rows
 from penstock.errors import RowFailure
@@ -28,26 +28,26 @@ Test = Callable[[Values, Values], bool]
 
 
 class PairTest:
-    """A join's predicate; `blame` names the function of it that failed last."""
+    """A join's predicate; `error_context` names the function of it that failed last."""
 
     def __init__(self, terms: Iterable[Term], left: pa.Schema, right: pa.Schema) -> None:
         last = sorted(terms, key=lambda term: isinstance(term, PairFunction))
-        self._tests = [(_blame(term), _test(term, left, right)) for term in last]
-        self.blame = Blame("the join")
+        self._tests = [(_error_context(term), _test(term, left, right)) for term in last]
+        self.error_context = ErrorContext("the join")
 
     def holds(self, left: Values, right: Values) -> bool:
         """Whether every term holds; raises what a function of the user's raises."""
-        for blame, test in self._tests:
-            self.blame = blame
+        for error_context, test in self._tests:
+            self.error_context = error_context
             if not test(left, right):
                 return False
         return True
 
 
-def _blame(term: Term) -> Blame:
+def _error_context(term: Term) -> ErrorContext:
     if isinstance(term, PairFunction):
-        return Blame(f"function {term.name}", term.where)
-    return Blame(f"predicate {term}", catches=RowFailure)
+        return ErrorContext(f"function {term.name}", term.where)
+    return ErrorContext(f"predicate {term}", catches=RowFailure)
 
 
 def _test(term: Term, left: pa.Schema, right: pa.Schema) -> Test:
@@ -77,12 +77,12 @@ def _close(left: Any, right: Any, band: Band) -> bool:
 def _said(given: object) -> bool:
     """What a function of a pair gave: True or False, and nothing else."""
     try:
-        answer = from_python(given, pa.bool_())
+        outcome = from_python(given, pa.bool_())
     except RowFailure:
-        answer = None
-    if not isinstance(answer, bool):
+        outcome = None
+    if not isinstance(outcome, bool):
         raise RowFailure(f"gave {given!r:.80}, not True or False")
-    return answer
+    return outcome
 
 
 # StreamJoin: pairs of rows of two streams that are close in time and for which the predicate holds.
@@ -96,7 +96,7 @@ def _said(given: object) -> bool:
 
 
 @dataclass(slots=True, eq=False)
-class Kept:
+class BufferedRow:
     """A row that may still find partners; whether it has one, and whether a pair of it failed."""
 
     row: TimedRow
@@ -117,7 +117,7 @@ class StreamJoinNode(Node):
         self._right_names = [(name, field.name) for name, field in op.right_columns(left, right)]
         self._shared = [term.left for term in op.terms if isinstance(term, Equal) and term.left == term.right]
         self._test = PairTest(op.terms, left.schema, right.schema)
-        self._kept: dict[str, list[Kept]] = {LEFT: [], RIGHT: []}
+        self._kept: dict[str, list[BufferedRow]] = {LEFT: [], RIGHT: []}
 
     def forward(self, frontier: Frontier) -> Frontier:
         """An inner pair is at most the lateness behind; a row without a partner leaves a bound later.
@@ -129,14 +129,18 @@ class StreamJoinNode(Node):
         inner = self._how == "inner" and self._bound.window is None
         return output_frontier(frontier, self._bound.lateness + (0 if inner else longest))
 
-    def round(self, arrived: RoundInput) -> Outputs:
+    def round(self, given_round: RoundInput) -> Outputs:
         """Judge the rows, pair the new ones with all that is kept, then forget."""
         late = {
-            port: [row for row in arrived.rows[port] if self._is_late(row, arrived.before)]
+            port: [row for row in given_round.rows[port] if self._is_late(row, given_round.before)]
             for port in (LEFT, RIGHT)
         }
         new = {
-            port: [Kept(row) for row in arrived.rows[port] if not self._is_late(row, arrived.before)]
+            port: [
+                BufferedRow(row)
+                for row in given_round.rows[port]
+                if not self._is_late(row, given_round.before)
+            ]
             for port in (LEFT, RIGHT)
         }
         self.accounts.late += len(late[LEFT]) + len(late[RIGHT])
@@ -145,7 +149,7 @@ class StreamJoinNode(Node):
         for port in (LEFT, RIGHT):
             self.accounts.passed += sum(not kept.failed for kept in new[port])
             self._kept[port] += new[port]
-        alone = self._forget(LEFT, arrived.after) + self._forget(RIGHT, arrived.after)
+        alone = self._forget(LEFT, given_round.after) + self._forget(RIGHT, given_round.after)
         return {OUT: sort_rows(pairs + alone), LATE_LEFT: late[LEFT], LATE_RIGHT: late[RIGHT]}
 
     def _is_late(self, row: TimedRow, before: float) -> bool:
@@ -154,7 +158,9 @@ class StreamJoinNode(Node):
             return is_late_for(before, self._window_end(row), self._bound.lateness)
         return row.at() + self._bound.lateness < before
 
-    def _pairs(self, lefts: list[Kept], rights: list[Kept], second: list[Kept]) -> list[TimedRow]:
+    def _pairs(
+        self, lefts: list[BufferedRow], rights: list[BufferedRow], second: list[BufferedRow]
+    ) -> list[TimedRow]:
         """The pairs of any left with any right; a pair that fails is charged to its row in `second`."""
         pairs = []
         for left in lefts:
@@ -163,7 +169,7 @@ class StreamJoinNode(Node):
                     continue
                 try:
                     joins = self._test.holds(left.row.values, right.row.values)
-                except self._test.blame.catches as cause:
+                except self._test.error_context.catches as cause:
                     self._fail(left, right, left if left in second else right, cause)
                     continue
                 if joins:
@@ -183,13 +189,13 @@ class StreamJoinNode(Node):
         (start,) = self._bound.window.starts(row.at())
         return start + self._bound.window.size
 
-    def _fail(self, left: Kept, right: Kept, charged: Kept, cause: Exception) -> None:
+    def _fail(self, left: BufferedRow, right: BufferedRow, charged: BufferedRow, cause: Exception) -> None:
         """A pair failed: its row that came second is counted, once, however many pairs of it fail."""
         pair = self._joined(left.row, right.row)
         counted = 0 if charged.failed else 1
         charged.failed = True
         schema = self.site.step.outputs[OUT].schema
-        self.faults.row(pair, schema, self._test.blame, cause, counted=counted)
+        self.failed_rows.row(pair, schema, self._test.error_context, cause, counted=counted)
 
     def _joined(self, left: TimedRow, right: TimedRow) -> TimedRow:
         """The columns of both, at the later time."""
@@ -198,8 +204,8 @@ class StreamJoinNode(Node):
 
     def _forget(self, port: str, after: float) -> list[TimedRow]:
         """Drop the rows that nothing can pair with any more; give those an outer join lets out."""
-        over: list[Kept] = []
-        stay: list[Kept] = []
+        over: list[BufferedRow] = []
+        stay: list[BufferedRow] = []
         for kept in self._kept[port]:
             (over if self._is_over(kept.row, port, after) else stay).append(kept)
         self._kept[port] = stay

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.engines.reference.functions import Faults
+from penstock.engines.reference.functions import FailedRows
 from penstock.engines.rows import TimedRow
 from penstock.frozen import dataclass
 from penstock.operators.op import IN
@@ -76,7 +76,7 @@ class Site:
     plan: Plan
     clock: Clock
     accounts: Accounts
-    faults: Faults
+    failed_rows: FailedRows
 
 
 class Node(ABC):
@@ -87,10 +87,10 @@ class Node(ABC):
 
     def __init__(self, site: Site) -> None:
         self.site = site
-        self.accounts, self.faults = site.accounts, site.faults
+        self.accounts, self.failed_rows = site.accounts, site.failed_rows
 
     @abstractmethod
-    def round(self, arrived: RoundInput) -> Outputs:
+    def round(self, given_round: RoundInput) -> Outputs:
         """Take the rows of a round in and give what leaves, by output port."""
 
     def forward(self, frontier: Frontier) -> Frontier:

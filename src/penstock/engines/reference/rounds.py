@@ -11,7 +11,7 @@ import pyarrow as pa
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
-from penstock.engines.reference.functions import Faults
+from penstock.engines.reference.functions import FailedRows
 from penstock.engines.reference.joins import StreamJoinNode
 from penstock.engines.reference.node import OVER, Frontier, Node, Outputs, RoundInput, Site, merge_frontiers
 from penstock.engines.reference.source import SinkNode, SourceNode
@@ -146,7 +146,7 @@ class Interpreter:
         self.batches = 0
         self.collected: dict[Ref, list[TimedRow]] = {ref: [] for ref in plan.collects}
         self._nodes: dict[str, Node] = {}
-        self._faults: dict[str, Faults] = {}
+        self._failed_rows: dict[str, FailedRows] = {}
         self._inputs: dict[str, Frontier] = {step.name: Frontier() for step in plan}
         self._outputs: dict[str, Frontier] = {step.name: Frontier() for step in plan}
         self._last: dict[Ref, list[TimedRow]] = {}
@@ -156,7 +156,7 @@ class Interpreter:
         try:
             for step in self.plan:
                 with self._in(step):
-                    self._faults[step.name] = Faults(step, self.accounts[step.name])
+                    self._failed_rows[step.name] = FailedRows(step, self.accounts[step.name])
                     self._nodes[step.name] = node_for(self._site(step))
             for step in self.plan.sinks:
                 with self._in(step):
@@ -192,7 +192,7 @@ class Interpreter:
             with self._in(step):
                 late = self.accounts[step.name].late
                 outputs = self._step(step, batches, ended, flowed)
-                outputs[ERRORS] = self._faults[step.name].take_letters()
+                outputs[ERRORS] = self._failed_rows[step.name].take_dead_letters()
                 self._flow(step, outputs, flowed)
                 self._tell(step, self.accounts[step.name].late - late)
         self._last = flowed
@@ -226,14 +226,14 @@ class Interpreter:
                 node.end()
             self._move_source(step, node.frontier)
             return outputs
-        arrived = self._arrived(step, flowed)
-        n_rows = sum(len(rows) for rows in arrived.rows.values())
+        given_round = self._round_input(step, flowed)
+        n_rows = sum(len(rows) for rows in given_round.rows.values())
         self.accounts[step.name].rows_in += n_rows * node.replicas
-        outputs = node.round(arrived)
+        outputs = node.round(given_round)
         self._outputs[step.name] = node.forward(self._inputs[step.name])
         return outputs
 
-    def _arrived(self, step: Step, flowed: Mapping[Ref, list[TimedRow]]) -> RoundInput:
+    def _round_input(self, step: Step, flowed: Mapping[Ref, list[TimedRow]]) -> RoundInput:
         """What comes in: rows that flow together one feed after the other, and the two watermarks."""
         before = self._inputs[step.name]
         after = merge_frontiers((self._frontier(ref) for ref in step.data_feeds), before)
@@ -281,14 +281,14 @@ class Interpreter:
         """The events of one step's round."""
         if n_late:
             self.events(RowsLate(self.clock.now(), step.name, n_late))
-        n_failed, example = self._faults[step.name].take()
+        n_failed, example = self._failed_rows[step.name].take()
         if n_failed:
-            policy = self._faults[step.name].policy
+            policy = self._failed_rows[step.name].policy
             self.events(RowsErrored(self.clock.now(), step.name, n_failed, policy, example))
 
     def _site(self, step: Step) -> Site:
         name = step.name
-        return Site(step, self.plan, self.clock, self.accounts[name], self._faults[name])
+        return Site(step, self.plan, self.clock, self.accounts[name], self._failed_rows[name])
 
     def _sink(self, step: Step) -> SinkNode:
         node = self._nodes[step.name]

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.caller import find_definition, name_of
 from penstock.connect.protocol import Output, SourceBatch
-from penstock.engines.reference.functions import Blame
+from penstock.engines.reference.functions import ErrorContext
 from penstock.engines.reference.node import OVER, Frontier, Node, Outputs, RoundInput, Site
 from penstock.engines.rows import TimedRow, batch_to_rows, rows_to_batch
 from penstock.errors import (
@@ -35,8 +35,8 @@ from penstock.timing.column import LIMIT
 from penstock.timing.duration import spell
 from penstock.timing.watermark import SourceWatermark
 
-_READER = Blame("the reader", error=ConnectorError, catches=RowFailure)
-_TIME = Blame("the time of a source", error=TimeError, catches=RowFailure)
+_READER = ErrorContext("the reader", error=ConnectorError, catches=RowFailure)
+_TIME = ErrorContext("the time of a source", error=TimeError, catches=RowFailure)
 
 
 class SourceNode(Node):
@@ -53,7 +53,7 @@ class SourceNode(Node):
         self._last_rows_at = site.clock.now()
         self._over = False
 
-    def round(self, arrived: RoundInput) -> Outputs:
+    def round(self, given_round: RoundInput) -> Outputs:
         """A source has no input: see `read`."""
         raise AssertionError("sources are read, not fed")
 
@@ -113,7 +113,7 @@ class SourceNode(Node):
                 if self._by_row is not None:
                     self._by_row(row)
         except RowFailure as cause:
-            self.faults.row(row, self._schema, _TIME, cause)
+            self.failed_rows.row(row, self._schema, _TIME, cause)
             return False
         return True
 
@@ -137,7 +137,7 @@ class SourceNode(Node):
             fields = (
                 [*self._schema, pa.field("raw", pa.string())] if "raw" not in empty else list(self._schema)
             )
-            self.faults.row(row, pa.schema(fields), _READER, RowFailure(f"{bad.place}: {bad.error}"))
+            self.failed_rows.row(row, pa.schema(fields), _READER, RowFailure(f"{bad.place}: {bad.error}"))
 
 
 def _check_time(time: int | None, spec: SourceTime, now: int) -> None:
@@ -219,14 +219,14 @@ class SinkNode(Node):
         except Exception as cause:
             raise self._failed("could not open", cause) from cause
 
-    def round(self, arrived: RoundInput) -> Outputs:
+    def round(self, given_round: RoundInput) -> Outputs:
         """Write the rows under this round's number and make them visible."""
         number, self._next = self._next, self._next + 1
-        self.written = len(arrived.only)
-        if arrived.only:
+        self.written = len(given_round.only)
+        if given_round.only:
             assert self._output is not None, "the interpreter opens sinks first"
             try:
-                self._output.write(number, rows_to_batch(arrived.only, self.site.step.up.schema))
+                self._output.write(number, rows_to_batch(given_round.only, self.site.step.up.schema))
                 self._output.commit(number)
             except Exception as cause:
                 raise self._failed("could not write", cause) from cause

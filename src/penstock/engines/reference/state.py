@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.engines.process_operator import OwnLoop
-from penstock.engines.reference.functions import blame, plain_rows, truth
+from penstock.engines.reference.functions import error_context, plain_rows, truth
 from penstock.engines.reference.node import OVER, Frontier, Node, Outputs, RoundInput, Site
 from penstock.engines.rows import TimedRow, key_columns, key_of, sort_rows
 from penstock.errors import RowFailure
@@ -30,7 +30,7 @@ class StateNode(Node):
 
     def __init__(self, site: Site, function: RowFunction, new_state: Callable[[], Any]) -> None:
         super().__init__(site)
-        self._blame = blame(function)
+        self._error_context = error_context(function)
         self.call = own_copy(function.call)
         self.up, self.key = site.step.up.schema, site.step.up.key
         self.down = site.step.outputs[OUT].schema
@@ -38,13 +38,13 @@ class StateNode(Node):
         self._states: dict[tuple[Hashable, ...], Any] = {}
         self._waiting: list[TimedRow] = []
 
-    def round(self, arrived: RoundInput) -> Outputs:
+    def round(self, given_round: RoundInput) -> Outputs:
         """Take in what is not late; handle, in order, what the watermark has passed."""
         timed = self.site.step.up.time is not None
-        late = [row for row in arrived.only if timed and row.at() < arrived.before]
-        self._waiting += [row for row in arrived.only if not (timed and row.at() < arrived.before)]
-        ready = [row for row in self._waiting if not timed or row.at() < arrived.after]
-        self._waiting = [row for row in self._waiting if timed and row.at() >= arrived.after]
+        late = [row for row in given_round.only if timed and row.at() < given_round.before]
+        self._waiting += [row for row in given_round.only if not (timed and row.at() < given_round.before)]
+        ready = [row for row in self._waiting if not timed or row.at() < given_round.after]
+        self._waiting = [row for row in self._waiting if timed and row.at() >= given_round.after]
         self.accounts.late += len(late)
         outputs: Outputs = {OUT: [new for row in sort_rows(ready) for new in self._handled(row)]}
         return outputs | ({LATE: late} if timed else {})
@@ -54,11 +54,11 @@ class StateNode(Node):
         try:
             if key not in self._states:
                 self._states[key] = self._new_state()
-            made, self._states[key] = self.step(row, self._states[key])
-        except self._blame.catches as cause:
-            self.faults.row(row, self.up, self._blame, cause)
+            emitted, self._states[key] = self.step(row, self._states[key])
+        except self._error_context.catches as cause:
+            self.failed_rows.row(row, self.up, self._error_context, cause)
             return []
-        return made
+        return emitted
 
     def step(self, row: TimedRow, state: Any) -> tuple[list[TimedRow], Any]:
         """What leaves for a row, and the state after it; counts the row unless it raises."""
@@ -70,9 +70,9 @@ class StateMapNode(StateNode):
 
     def step(self, row: TimedRow, state: Any) -> tuple[list[TimedRow], Any]:
         """One row."""
-        made = row.with_values(plain_row(self.call(Row(row.values, self.up), state), self.down))
+        emitted = row.with_values(plain_row(self.call(Row(row.values, self.up), state), self.down))
         self.accounts.passed += 1
-        return [made], state
+        return [emitted], state
 
 
 class StateFilterNode(StateNode):
@@ -141,13 +141,13 @@ class ProcessNode(Node):
         self._control = [given.port for given in site.step.inputs if given.control]
         self._loop = OwnLoop(site.step, op, site.accounts)
 
-    def round(self, arrived: RoundInput) -> Outputs:
+    def round(self, given_round: RoundInput) -> Outputs:
         """Deliver the rows, run the operator, and give what it pushed."""
         for control in self._control:
-            self._loop.steer(control, sort_rows(arrived.rows[control]))
+            self._loop.steer(control, sort_rows(given_round.rows[control]))
         for name, port in self._loop.ports.items():
-            self._loop.deliver(name, sort_rows(arrived.rows[name]))
-            port.closed = name in arrived.over
+            self._loop.deliver(name, sort_rows(given_round.rows[name]))
+            port.closed = name in given_round.over
         self._loop.resume()
         if all(port.closed for port in self._loop.ports.values()):
             self._loop.close()

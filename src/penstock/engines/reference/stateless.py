@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.engines.reference.functions import HINT, Blame, Values, blame, mapping, predicate, several
+from penstock.engines.reference.functions import (
+    HINT,
+    ErrorContext,
+    Values,
+    error_context,
+    mapping,
+    predicate,
+    several,
+)
 from penstock.engines.reference.node import Node, Outputs, RoundInput, Site
 from penstock.engines.rows import TimedRow, batch_to_rows, key_of, row_sort_key, rows_to_batch
 from penstock.errors import FunctionError, RowFailure, describe_cause
@@ -30,18 +38,18 @@ from penstock.plan.plan import Ref
 class PerRow(Node):
     """Handles row by row; a row that fails goes the way of the step's `on_error`."""
 
-    blame = Blame("the step")
+    error_context = ErrorContext("the step")
 
-    def round(self, arrived: RoundInput) -> Outputs:
+    def round(self, given_round: RoundInput) -> Outputs:
         """All rows of the round, in the order they came."""
         outputs: Outputs = {}
-        for row in arrived.only:
+        for row in given_round.only:
             try:
-                made = self.each(row)
-            except self.blame.catches as cause:
-                self.faults.row(row, self.site.step.up.schema, self.blame, cause)
+                emitted = self.each(row)
+            except self.error_context.catches as cause:
+                self.failed_rows.row(row, self.site.step.up.schema, self.error_context, cause)
                 continue
-            for port, new in made:
+            for port, new in emitted:
                 outputs.setdefault(port, []).append(new)
         return outputs
 
@@ -55,14 +63,14 @@ class MapNode(PerRow):
 
     def __init__(self, site: Site, function: Expressions | RowFunction) -> None:
         super().__init__(site)
-        self.blame = blame(function)
-        self._made = mapping(function, site.step.up.schema, site.step.outputs[OUT].schema)
+        self.error_context = error_context(function)
+        self._compute = mapping(function, site.step.up.schema, site.step.outputs[OUT].schema)
 
     def each(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
         """The new row, at the same time."""
-        made = row.with_values(self._made(row.values))
+        emitted = row.with_values(self._compute(row.values))
         self.accounts.passed += 1
-        return [(OUT, made)]
+        return [(OUT, emitted)]
 
 
 class SelectNode(MapNode):
@@ -74,8 +82,8 @@ class SelectNode(MapNode):
 
     def each(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
         """The named columns, in that order."""
-        ((port, made),) = super().each(row)
-        return [(port, made.with_values({name: made.values[name] for name in self._names}))]
+        ((port, emitted),) = super().each(row)
+        return [(port, emitted.with_values({name: emitted.values[name] for name in self._names}))]
 
 
 class FilterNode(PerRow):
@@ -83,7 +91,7 @@ class FilterNode(PerRow):
 
     def __init__(self, site: Site, function: Expr | RowFunction) -> None:
         super().__init__(site)
-        self.blame = blame(function)
+        self.error_context = error_context(function)
         self._holds = predicate(function, site.step.up.schema)
 
     def each(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
@@ -100,15 +108,15 @@ class FlatMapNode(PerRow):
 
     def __init__(self, site: Site, function: Expressions | RowFunction) -> None:
         super().__init__(site)
-        self.blame = blame(function)
-        self._made: Callable[[Values], list[Values]]
-        self._made = several(function, site.step.up.schema, site.step.outputs[OUT].schema)
+        self.error_context = error_context(function)
+        self._compute: Callable[[Values], list[Values]]
+        self._compute = several(function, site.step.up.schema, site.step.outputs[OUT].schema)
 
     def each(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
         """The new rows, at the same time, in the order they were given."""
-        made = [row.child(values, index) for index, values in enumerate(self._made(row.values))]
+        emitted = [row.child(values, index) for index, values in enumerate(self._compute(row.values))]
         self.accounts.passed += 1
-        return [(OUT, new) for new in made]
+        return [(OUT, new) for new in emitted]
 
 
 class RelayNode(PerRow):
@@ -128,11 +136,11 @@ class Replicas(Node):
         self._nodes = nodes
         self.replicas = len(nodes)
 
-    def round(self, arrived: RoundInput) -> Outputs:
+    def round(self, given_round: RoundInput) -> Outputs:
         """What each replica gives, one after the other."""
         outputs: Outputs = {}
         for node in self._nodes:
-            for port, rows in node.round(arrived).items():
+            for port, rows in node.round(given_round).items():
                 outputs.setdefault(port, []).extend(rows)
         return outputs
 
@@ -155,7 +163,9 @@ class SplitNode(PerRow):
     def __init__(self, site: Site, op: Split) -> None:
         super().__init__(site)
         self._branches = _by_name(op, site) if op.predicates is not None else _by_index(op, site)
-        self.blame = Blame("a split predicate", catches=RowFailure) if op.how is None else blame(op.how)
+        self.error_context = (
+            ErrorContext("a split predicate", catches=RowFailure) if op.how is None else error_context(op.how)
+        )
 
     def each(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
         """The row, once per branch."""
@@ -247,30 +257,30 @@ class BatchNode(Node):
         self._call = own_copy(function.call)
         self._up = site.step.up.schema
 
-    def round(self, arrived: RoundInput) -> Outputs:
+    def round(self, given_round: RoundInput) -> Outputs:
         """The rows of the round in one call; row by row if that fails and errors are let by."""
-        rows = arrived.only
+        rows = given_round.only
         if not rows:
             return {}
         try:
             given = self._call(rows_to_batch(rows, self._up))
         except Exception as cause:
-            if self.faults.policy == OnError.FAIL:
+            if self.failed_rows.policy == OnError.FAIL:
                 raise self._wrong(
                     f"function {self._function.name} failed on a batch", describe_cause(cause)
                 ) from cause
             return {OUT: [new for row in rows for new in self._alone(row)]}
-        return {OUT: self.made(rows, given)}
+        return {OUT: self.emitted(rows, given)}
 
     def _alone(self, row: TimedRow) -> list[TimedRow]:
         try:
             given = self._call(rows_to_batch([row], self._up))
         except Exception as cause:
-            self.faults.row(row, self._up, blame(self._function), cause)
+            self.failed_rows.row(row, self._up, error_context(self._function), cause)
             return []
-        return self.made([row], given)
+        return self.emitted([row], given)
 
-    def made(self, rows: list[TimedRow], given: Any) -> list[TimedRow]:
+    def emitted(self, rows: list[TimedRow], given: Any) -> list[TimedRow]:
         """The rows that leave, from what the function gave for these rows."""
         raise NotImplementedError
 
@@ -308,7 +318,7 @@ class BatchNode(Node):
 class BatchMapNode(BatchNode):
     """Row i out is made of row i in."""
 
-    def made(self, rows: list[TimedRow], given: Any) -> list[TimedRow]:
+    def emitted(self, rows: list[TimedRow], given: Any) -> list[TimedRow]:
         """The new columns, at the same times."""
         batch = self.checked(given)
         self.same_length(batch, rows)
@@ -319,7 +329,7 @@ class BatchMapNode(BatchNode):
 class BatchFilterNode(BatchNode):
     """The function gives true, false or null for each row."""
 
-    def made(self, rows: list[TimedRow], given: Any) -> list[TimedRow]:
+    def emitted(self, rows: list[TimedRow], given: Any) -> list[TimedRow]:
         """The rows for which it is true."""
         if isinstance(given, pa.ChunkedArray):
             given = given.combine_chunks()
@@ -343,14 +353,14 @@ class BatchFlatMapNode(BatchNode):
     one came from, and all have the time and place of the last row of the batch.
     """
 
-    def made(self, rows: list[TimedRow], given: Any) -> list[TimedRow]:
+    def emitted(self, rows: list[TimedRow], given: Any) -> list[TimedRow]:
         """The new rows."""
-        made = batch_to_rows(self.checked(given))
+        emitted = batch_to_rows(self.checked(given))
         self.accounts.passed += len(rows)
-        if len(made) == len(rows):
-            return [row.child(values, 0) for row, values in zip(rows, made, strict=True)]
+        if len(emitted) == len(rows):
+            return [row.child(values, 0) for row, values in zip(rows, emitted, strict=True)]
         last = max(rows, key=row_sort_key)
-        return [last.child(values, index) for index, values in enumerate(made)]
+        return [last.child(values, index) for index, values in enumerate(emitted)]
 
 
 def _columns(schema: pa.Schema) -> str:

@@ -16,7 +16,7 @@ from penstock.frozen import dataclass
 from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow, is_late_for
 
 
-class Answer(Enum):
+class Outcome(Enum):
     """What a kind of window says to a row."""
 
     TAKEN = "it is in a window that is still open"
@@ -58,7 +58,7 @@ class WindowRows:
 
 
 @dataclass(slots=True)
-class Open:
+class OpenWindow:
     """The rows of a window that has not left, and whether some came since it was last shown early."""
 
     members: list[Member] = field(default_factory=list)
@@ -70,10 +70,10 @@ class Open:
         self.changed = self.changed or bool(members)
 
 
-class Kind(Protocol):
+class WindowKind(Protocol):
     """The windows of one kind and one key."""
 
-    def take(self, members: list[Member], before: float) -> list[tuple[Answer, int]]:
+    def take(self, members: list[Member], before: float) -> list[tuple[Outcome, int]]:
         """Judge the round's rows, and take in what is not late: an answer and the misses, per row."""
 
     def leave(self, after: float) -> list[WindowRows]:
@@ -112,21 +112,21 @@ class TimeWindows:
 
     def __init__(self, window: TimeWindow, lateness: int) -> None:
         self._window, self._lateness = window, lateness
-        self._open: dict[int, Open] = {}
+        self._open: dict[int, OpenWindow] = {}
 
-    def take(self, members: list[Member], before: float) -> list[tuple[Answer, int]]:
+    def take(self, members: list[Member], before: float) -> list[tuple[Outcome, int]]:
         """Each row by itself: time windows do not depend on other rows."""
         return [self._take_one(member, before) for member in members]
 
-    def _take_one(self, member: Member, before: float) -> tuple[Answer, int]:
+    def _take_one(self, member: Member, before: float) -> tuple[Outcome, int]:
         starts = self._window.starts(member.row.at())
         still_open = [s for s in starts if not is_late_for(before, s + self._window.size, self._lateness)]
         for start in still_open:
-            self._open.setdefault(start, Open()).add([member])
+            self._open.setdefault(start, OpenWindow()).add([member])
         misses = len(starts) - len(still_open)
         if still_open:
-            return Answer.TAKEN, misses
-        return (Answer.LATE if starts else Answer.GAP), misses
+            return Outcome.TAKEN, misses
+        return (Outcome.LATE if starts else Outcome.GAP), misses
 
     def leave(self, after: float) -> list[WindowRows]:
         """Every window with W >= end + lateness."""
@@ -144,7 +144,7 @@ class TimeWindows:
         """Nothing: the watermark +infinity closes every time window."""
         return []
 
-    def _content(self, start: int, window: Open) -> WindowRows:
+    def _content(self, start: int, window: OpenWindow) -> WindowRows:
         end = start + self._window.size
         return WindowRows(start, end, end - 1, ordered(window.members))
 
@@ -167,7 +167,7 @@ class Session:
 
     start: int
     end: int
-    rows: Open = field(default_factory=Open)
+    rows: OpenWindow = field(default_factory=OpenWindow)
 
     def touches(self, start: int, end: int) -> bool:
         """Whether the two overlap, or one begins exactly where the other ends."""
@@ -181,7 +181,7 @@ class Sessions:
         self._gap, self._lateness = window.gap, lateness
         self._open: list[Session] = []
 
-    def take(self, members: list[Member], before: float) -> list[tuple[Answer, int]]:
+    def take(self, members: list[Member], before: float) -> list[tuple[Outcome, int]]:
         """On-time rows first; then those that an open session takes in, until none is left that can."""
         behind = [member for member in members if self._is_behind(member, before)]
         for member in members:
@@ -190,7 +190,7 @@ class Sessions:
         while taken := next((member for member in behind if self._touched(member)), None):
             self._add(taken)
             behind.remove(taken)
-        return [(Answer.LATE, 1) if member in behind else (Answer.TAKEN, 0) for member in members]
+        return [(Outcome.LATE, 1) if member in behind else (Outcome.TAKEN, 0) for member in members]
 
     def leave(self, after: float) -> list[WindowRows]:
         """Every session with W >= end + lateness."""
@@ -249,13 +249,13 @@ class CountWindows:
         self._partial = partial
         self._waiting: list[Member] = []
         self._placed = 0
-        self._open: dict[int, Open] = {}
+        self._open: dict[int, OpenWindow] = {}
 
-    def take(self, members: list[Member], before: float) -> list[tuple[Answer, int]]:
+    def take(self, members: list[Member], before: float) -> list[tuple[Outcome, int]]:
         """A row waits for its place unless rows of its time are placed already."""
         late = [before > member.row.at() + self._lateness for member in members]
         self._waiting += [member for member, is_late in zip(members, late, strict=True) if not is_late]
-        return [(Answer.LATE, 1) if is_late else (Answer.TAKEN, 0) for is_late in late]
+        return [(Outcome.LATE, 1) if is_late else (Outcome.TAKEN, 0) for is_late in late]
 
     def leave(self, after: float) -> list[WindowRows]:
         """Place what the watermark has passed; every window that gets full leaves."""
@@ -285,7 +285,7 @@ class CountWindows:
         last = number // self._every
         full = []
         for index in range(first, last + 1):
-            window = self._open.setdefault(index, Open())
+            window = self._open.setdefault(index, OpenWindow())
             window.add([member])
             member.held = True
             if len(window.members) == self._size:
@@ -296,6 +296,6 @@ class CountWindows:
         return full
 
 
-def _counts_content(index: int, window: Open) -> WindowRows:
+def _counts_content(index: int, window: OpenWindow) -> WindowRows:
     start, end = window.members[0].row.at(), window.members[-1].row.at()
     return WindowRows(start, end, end, tuple(window.members), index)

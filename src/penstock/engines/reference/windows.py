@@ -11,15 +11,15 @@ from collections.abc import Hashable, Mapping
 
 import pyarrow as pa
 
-from penstock.engines.reference.aggregates import Aggregates, Applied
+from penstock.engines.reference.aggregates import Aggregates, WindowFunction
 from penstock.engines.reference.node import Frontier, Node, Outputs, RoundInput, Site, output_frontier
 from penstock.engines.reference.window_kinds import (
-    Answer,
     CountWindows,
-    Kind,
     Member,
+    Outcome,
     Sessions,
     TimeWindows,
+    WindowKind,
     WindowRows,
 )
 from penstock.engines.rows import TimedRow, key_columns, key_of, sort_key
@@ -36,7 +36,7 @@ class Group:
     """The windows of one key: a kind per window of the step, in its order."""
 
     key: dict[str, object]
-    kinds: tuple[Kind, ...]
+    kinds: tuple[WindowKind, ...]
 
     def place(self) -> list[object]:
         """What to sort keys by."""
@@ -50,8 +50,10 @@ class WindowNode(Node):
         super().__init__(site)
         self._op, self._up = op, site.step.up
         self._resolved = op.resolved(self._up)
-        self._made = (
-            Applied(op.function, self._up) if op.function else Aggregates(op.aggregates or {}, self._up)
+        self._compute = (
+            WindowFunction(op.function, self._up)
+            if op.function
+            else Aggregates(op.aggregates or {}, self._up)
         )
         self._groups: dict[tuple[Hashable, ...], Group] = {}
         self._undecided: list[Member] = []
@@ -61,22 +63,22 @@ class WindowNode(Node):
         """Results come up to the lateness behind the input."""
         return output_frontier(frontier, self._resolved.lateness)
 
-    def round(self, arrived: RoundInput) -> Outputs:
+    def round(self, given_round: RoundInput) -> Outputs:
         """Judge the rows by the watermark before the round; let windows leave by the one after it."""
-        late = self._take(arrived.only, arrived.before)
+        late = self._take(given_round.only, given_round.before)
         results = []
         for group in sorted(self._groups.values(), key=Group.place):
-            results += self._leaving(group, arrived)
-        self._decide(ended=bool(arrived.over))
+            results += self._leaving(group, given_round)
+        self._decide(ended=bool(given_round.over))
         return {OUT: results + self._early(), LATE: late}
 
     def _take(self, rows: list[TimedRow], before: float) -> list[TimedRow]:
         """Rows into the windows of their keys; gives the late ones."""
         by_key: dict[tuple[Hashable, ...], list[Member]] = {}
         for row in rows:
-            parts, failed = self._made.lift(row.values)
+            parts, failed = self._compute.lift(row.values)
             if failed is not None:
-                self.faults.row(row, self._up.schema, *failed)
+                self.failed_rows.row(row, self._up.schema, *failed)
             else:
                 by_key.setdefault(key_of(row.values, self._up.key), []).append(Member(row, parts))
         late = {id(row) for key, members in by_key.items() for row in self._judge(key, members, before)}
@@ -84,23 +86,23 @@ class WindowNode(Node):
 
     def _judge(self, key: tuple[Hashable, ...], members: list[Member], before: float) -> list[TimedRow]:
         group = self._group(key, members[0])
-        answers: list[list[Answer]] = [[] for _ in members]
+        outcomes: list[list[Outcome]] = [[] for _ in members]
         for kind, (label, window) in zip(group.kinds, self._resolved.windows, strict=True):
-            for said, (answer, misses) in zip(answers, kind.take(members, before), strict=True):
-                said.append(answer)
+            for said, (outcome, misses) in zip(outcomes, kind.take(members, before), strict=True):
+                said.append(outcome)
                 self._missed(label or str(window), misses)
         return [
-            member.row for member, said in zip(members, answers, strict=True) if self._count(member, said)
+            member.row for member, said in zip(members, outcomes, strict=True) if self._count(member, said)
         ]
 
-    def _count(self, member: Member, said: list[Answer]) -> bool:
+    def _count(self, member: Member, said: list[Outcome]) -> bool:
         """Whether the row is late; otherwise it is counted now, or when its count windows are known."""
         kinds = [window for _, window in self._resolved.windows]
-        takers = [kind for kind, answer in zip(kinds, said, strict=True) if answer is Answer.TAKEN]
+        takers = [kind for kind, outcome in zip(kinds, said, strict=True) if outcome is Outcome.TAKEN]
         if takers:
             member.passed = any(not isinstance(kind, CountWindow) for kind in takers)
             self._undecided.append(member)
-        elif Answer.LATE in said:
+        elif Outcome.LATE in said:
             self.accounts.late += 1
             return True
         else:
@@ -124,11 +126,11 @@ class WindowNode(Node):
                 self.accounts.no_window += 1
         self._undecided = [] if ended else [member for member in self._undecided if not member.passed]
 
-    def _leaving(self, group: Group, arrived: RoundInput) -> list[TimedRow]:
+    def _leaving(self, group: Group, given_round: RoundInput) -> list[TimedRow]:
         """The results of one key, by (window_end, window_start)."""
         leaving: list[tuple[int, WindowRows]] = []
         for number, kind in enumerate(group.kinds):
-            contents = kind.leave(arrived.after) + (kind.rest() if arrived.over else [])
+            contents = kind.leave(given_round.after) + (kind.rest() if given_round.over else [])
             leaving += [(number, content) for content in contents]
         leaving.sort(key=lambda each: (each[1].end, each[1].start, each[0], each[1].index or 0))
         return [row for number, content in leaving for row in self._rows(group, number, content, final=True)]
@@ -156,7 +158,7 @@ class WindowNode(Node):
         columns |= {INDEX: content.index} if self._resolved.counted else {}
         last = {FINAL: final} if self._resolved.early is not None else {}
         this = self._this(group, label, columns)
-        results = self._made.results(content, this, _place(this, window, self._up.key))
+        results = self._compute.results(content, this, _place(this, window, self._up.key))
         orders = [()] if len(results) == 1 else [(index,) for index in range(len(results))]
         return [
             TimedRow({**columns, **result, **last}, content.time, order)
@@ -177,7 +179,7 @@ class WindowNode(Node):
             self._groups[key] = Group(key_columns(member.row.values, self._up.key), kinds)
         return self._groups[key]
 
-    def _kind(self, window: Window) -> Kind:
+    def _kind(self, window: Window) -> WindowKind:
         if isinstance(window, CountWindow):
             return CountWindows(window, self._resolved.lateness, partial=self._op.partial)
         if isinstance(window, SessionWindow):

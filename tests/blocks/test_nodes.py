@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.blocks import Comb, Kind, Pipe, Term, derive, nodes_of
+from penstock.blocks import Comb, Kind, Pipe, Term, derive
 from tests.blocks.test_grammar import both, seed, several
 from tests.blocks.test_terms import pipe, seq
+from tests.support.block_grammar import nodes_of
 from tests.support.block_shapes import KEY_BY, source, step
 
 
