@@ -44,7 +44,7 @@ class Accounts:
 
     @property
     def balanced(self) -> bool:
-        """Whether every row that entered is accounted for."""
+        """Return whether every row that entered is accounted for."""
         return self.rows_in == (
             self.passed
             + self.late

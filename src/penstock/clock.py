@@ -10,14 +10,14 @@ class Clock(Protocol):
     """Wall-clock time in microseconds since 1970, UTC."""
 
     def now(self) -> int:
-        """The time now."""
+        """Return the time now."""
 
 
 class WallClock:
     """The machine's clock."""
 
     def now(self) -> int:
-        """The time now."""
+        """Return the time now."""
         return time.time_ns() // 1_000
 
 
@@ -34,7 +34,7 @@ class ManualClock:
         self._now = now
 
     def now(self) -> int:
-        """The time now."""
+        """Return the time now."""
         return self._now
 
     def advance(self, us: int) -> None:

@@ -96,7 +96,7 @@ class NotSupported(PenstockError):
 
 
 def nearest_first(wanted: str, available: Iterable[str]) -> list[str]:
-    """The available names, most alike first: what an error about an unknown name should list.
+    """Return the available names, most alike first: what an error about an unknown name should list.
 
     >>> nearest_first("pricee", ["ad_id", "price"])
     ['price', 'ad_id']

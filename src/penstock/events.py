@@ -18,7 +18,7 @@ class Event:
     at: int
 
     def to_dict(self) -> dict[str, object]:
-        """The event as plain data, with its kind: one JSON object per line makes a log."""
+        """Return the event as plain data, with its kind: one JSON object per line makes a log."""
         return {"event": type(self).__name__, **asdict(self)}
 
 

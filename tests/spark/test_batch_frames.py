@@ -16,7 +16,7 @@ import penstock as ps
 from penstock import col
 from penstock.engines.spark.dataframes.frame import spark_schema
 from penstock.spark import window_aggregate
-from penstock.testing.agree import difference
+from penstock.testing.assertions import difference
 from tests.spark.given import SCHEMA, UTC, Aggregates, S, Windows, judged, rows
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
-from penstock.testing.agree import difference
+from penstock.testing.assertions import difference
 from tests.docs.blocks import ROOT, blocks
 from tests.spark.given import S, rows
 

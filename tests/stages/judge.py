@@ -20,7 +20,7 @@ from penstock.plan.plan import Ref
 from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import Site
 from penstock.stages.window.stage import WindowStage
-from penstock.testing.agree import difference
+from penstock.testing.assertions import difference
 from penstock.timing.column import TimeType
 from penstock.timing.watermark import SourceWatermark
 from tests.support.plans import KTV, PlanBuilder, batch

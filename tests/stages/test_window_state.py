@@ -22,7 +22,7 @@ from penstock.stages.keys.slots import KeyBuckets
 from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import Site
 from penstock.stages.window.stage import WindowStage
-from penstock.testing.agree import difference
+from penstock.testing.assertions import difference
 from penstock.timing.watermark import SourceWatermark
 from tests.stages.judge import (
     STEP,

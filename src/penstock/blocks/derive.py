@@ -49,7 +49,7 @@ class Edges:
 
 
 def edges_of(nodes: Sequence[Node]) -> Edges:
-    """The checked edges of a graph, each producer's in the order of their readers."""
+    """Return the checked edges of a graph, each producer's in the order of their readers."""
     by_name = _by_name(nodes)
     readers: dict[str, list[Edge]] = {name: [] for name in by_name}
     inputs: list[tuple[Input, ...]] = []
@@ -153,7 +153,7 @@ def derive(
     splits: Mapping[str, str] = _NO_SPLITS,
     composition: Composition = "combined",
 ) -> Derivation:
-    """The term of a graph by WindFlow's rules, with every step taken.
+    """Return the term of a graph by WindFlow's rules, with every step taken.
 
     `splits` gives the name of a splitting function to the operators that have one; any other operator
     with several readers copies its rows to each, or sends them by tag where `.late`, `.errors` or a port
@@ -254,12 +254,12 @@ class _Builder:
         return len(self._edges.inputs[edge.consumer]) > 1
 
     def _relay(self, node: Node, edge: Edge, numbered: bool) -> Operator:
-        """The operator of a branch that goes straight from a split into a merge."""
+        """Return the operator of a branch that goes straight from a split into a merge."""
         name = f"{node.op.name}.{edge.branch}>{self._nodes[edge.consumer].op.name}"
         return Operator(f"{name}#{edge.port}" if numbered else name, Kind.ID, node.op.n)
 
     def _splitting_function(self, node: Node, readers: list[Edge]) -> Function:
-        """The paper's f_s: the user's function, or a copy to each reader, or by tag."""
+        """Return the paper's f_s: the user's function, or a copy to each reader, or by tag."""
         if node.op.name in self._splits:
             return Function(self._splits[node.op.name], Splitting.FUNCTION)
         if all(edge.branch == "out" for edge in readers):
@@ -304,7 +304,7 @@ def _matryoshka(site: Site) -> Matryoshka:
 
 
 def _why(m: Matryoshka, node: Node, rule: Growth) -> str:
-    """What decided the rule, and that fusion was asked for where it was not given."""
+    """Return what decided the rule, and that fusion was asked for where it was not given."""
     asked = "chain asked, " if node.chain and rule is not Growth.CHAIN else ""
     never = f", {node.op.kind} is never fused" if asked and rule is Growth.DIRECT else ""
     return f"{asked}{node.op.distribution} from {out_card(m)} to {node.op.n}{never}"

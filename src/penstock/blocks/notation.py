@@ -14,7 +14,7 @@ _DEEPEST = 20  # beyond this the depth is a number, or the indents alone would f
 
 
 def notation(term: Term) -> str:
-    """The paper's notation, e.g. `A2A([Pipe(Comb(Seq(src), Seq(D_keyby)))], [Pipe(Seq(win))]^2)`."""
+    """Return the paper's notation, e.g. `A2A([Pipe(Comb(Seq(src), Seq(D_keyby)))], [Pipe(Seq(win))]^2)`."""
     text: list[str] = []
     todo: list[str | Term] = [term]
     while todo:
@@ -27,7 +27,7 @@ def notation(term: Term) -> str:
 
 
 def tree(term: Term) -> str:
-    """One line per parallel block and per node, indented by nesting."""
+    """Return one line per parallel block and per node, indented by nesting."""
     lines: list[str] = []
     todo: list[tuple[Term, int, str, int]] = [(term, 0, "", 1)]
     while todo:
@@ -41,7 +41,7 @@ def tree(term: Term) -> str:
 
 
 def _written(term: Term) -> Iterator[str | Term]:
-    """The notation of one block, with the blocks inside left to be written in their turn."""
+    """Yield the notation of one block, with the blocks inside left to be written in their turn."""
     match term:
         case Seq(function):
             yield f"Seq({function})"
@@ -59,7 +59,7 @@ def _written(term: Term) -> Iterator[str | Term]:
 
 
 def _bracketed(side: Container) -> Iterator[str | Term]:
-    """A container that counts as one even when it holds a single block."""
+    """Yield a container that counts as one even when it holds a single block."""
     yield from ("[", *_between(", ", side.blocks), "]")
     if side.copies > 1:
         yield f"^{side.copies}"
@@ -83,7 +83,7 @@ def _title(block: Term) -> str:
 
 
 def _children(block: Term) -> list[tuple[Term, str]]:
-    """The lines below: nodes are written whole, so nothing stands below them."""
+    """Return the lines below: nodes are written whole, so nothing stands below them."""
     if isinstance(block, A2A):
         return [(block.left, "from "), (block.right, "to ")]
     return [(part, "") for part in block.parts] if isinstance(block, Container | Pipe) else []
@@ -107,7 +107,7 @@ _COLUMN: dict[type[Term], int] = {Seq: 0, Comb: 1, FanOut: 1, Pipe: 2, Container
 
 
 def count(term: Term) -> Counts:
-    """The blocks of a term by class; Comb and FanOut are both combiners.
+    """Return the blocks of a term by class; Comb and FanOut are both combiners.
 
     >>> from penstock.blocks import Function, Kind
     >>> count(Pipe((Seq(Function("src", Kind.SRC)),)))

@@ -61,7 +61,7 @@ class Matryoshka:
     outer: Matryoshka | None = None
 
     def term(self) -> PBB:
-        """The nested building block: a container of pipes, or an A2A."""
+        """Return the nested building block: a container of pipes, or an A2A."""
         inner: PBB = Container((self.pipe(),), self.n)
         layer = self.outer
         while layer is not None:
@@ -70,7 +70,7 @@ class Matryoshka:
         return inner
 
     def pipe(self) -> Pipe:
-        """One pipe of the seed."""
+        """Return one pipe of the seed."""
         steps = [self.last]
         link = self.before
         while link is not None:
@@ -94,7 +94,7 @@ def put_seed(m: Matryoshka, seed: Matryoshka) -> Matryoshka:
 
 
 def last_operator(m: Matryoshka) -> Function | None:
-    """The operator added last; distributions and splitting functions behind it are passed over."""
+    """Return the operator added last; distributions and splitting functions behind it are passed over."""
     layer: Matryoshka | None = m
     while layer is not None:
         found = operator_at_end(layer.last)
@@ -109,7 +109,7 @@ def last_operator(m: Matryoshka) -> Function | None:
 
 
 def operator_at_end(block: SBB) -> Function | None:
-    """The rightmost operator inside a sequential block."""
+    """Return the rightmost operator inside a sequential block."""
     todo = [block]
     while todo:
         part = todo.pop()
@@ -169,19 +169,19 @@ def rmost(block: PBB) -> tuple[PBB, ...]:
 
 
 def seed_pipe(m: PBB) -> Pipe:
-    """One pipe of the seed of a Matryoshka."""
+    """Return one pipe of the seed of a Matryoshka."""
     while not isinstance(m, Pipe):
         m = m.right if isinstance(m, A2A) else next(part for part in m.parts if isinstance(part, PBB))
     return m
 
 
 def end_of(pipe: Pipe) -> Function | None:
-    """The last operator of a pipe; None in a pipe that only distributes."""
+    """Return the last operator of a pipe; None in a pipe that only distributes."""
     return next((end for end in map(operator_at_end, reversed(pipe.steps)) if end is not None), None)
 
 
 def ends_in_sink(pipe: Pipe) -> bool:
-    """Whether the pipe is closed."""
+    """Return whether the pipe is closed."""
     end = end_of(pipe)
     return end is not None and end.role is Kind.SNK
 
@@ -331,12 +331,12 @@ def merge(
 
 
 def split_term(stem: PBB, branches: Sequence[PBB]) -> A2A:
-    """The A2A of a split."""
+    """Return the A2A of a split."""
     return A2A(contain(stem), contain(*branches))
 
 
 def merge_term(inputs: Sequence[PBB], out: PBB) -> A2A:
-    """The A2A of a merge."""
+    """Return the A2A of a merge."""
     return A2A(Container(tuple(bare(pipe) for pipe in inputs)), contain(out))
 
 
@@ -346,7 +346,7 @@ def _is_silent(pipe: Pipe, unread: AbstractSet[str]) -> bool:
 
 
 def _refuse_closed(pipes: Sequence[PBB], op: Operator, unread: AbstractSet[str]) -> tuple[str, ...]:
-    """The names of the silent ends; a MultiPipe with no other end has nothing to merge."""
+    """Return the names of the silent ends; a MultiPipe with no other end has nothing to merge."""
     names: list[str] = []
     for pipe in pipes:
         ends = [seed_pipe(m) for m in rmost(pipe)]

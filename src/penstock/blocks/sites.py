@@ -50,11 +50,11 @@ class Site:
                     return
 
     def open_branches(self) -> list[Site]:
-        """The branches that still go on."""
+        """Return the branches that still go on."""
         return [branch for branch in self.branches.values() if branch.open]
 
     def open_ends(self) -> Iterator[Site]:
-        """Every end below that is still to be read, from left to right."""
+        """Yield every end below that is still to be read, from left to right."""
         todo = [self]
         while todo:
             site = todo.pop()
@@ -63,7 +63,7 @@ class Site:
             todo.extend(reversed(site.open_branches()))
 
     def term(self) -> PBB:
-        """The building block of this site and of everything in it."""
+        """Return the building block of this site and of everything in it."""
         done: list[PBB] = []
         todo: list[tuple[Site, bool]] = [(self, False)]
         while todo:
@@ -84,7 +84,7 @@ class Site:
 
 
 def maximal(ends: Sequence[Site]) -> list[Site]:
-    """The largest sites all of whose open ends are among the given ones.
+    """Return the largest sites all of whose open ends are among the given ones.
 
     It stops at a site that holds all of them, so a merge of every branch of a split yields that split.
     """
@@ -106,7 +106,7 @@ def maximal(ends: Sequence[Site]) -> list[Site]:
 
 
 def mergeable(ends: Sequence[Site]) -> tuple[Site, list[Site]] | None:
-    """The branches that a rule lets merge, and the split (or the root) they belong to; else None."""
+    """Return the branches that a rule lets merge, and the split (or the root) they belong to; else None."""
     roots = maximal(ends)
     if len(roots) == 1:
         return roots[0], sorted(roots[0].open_branches(), key=lambda branch: branch.slot)
@@ -128,7 +128,7 @@ _MOST = 8  # names in one list
 
 
 def refusal(node: Node, ends: Sequence[Site]) -> GraphError:
-    """The error for a merge that no rule covers, once everything else has been done."""
+    """Return the error for a merge that no rule covers, once everything else has been done."""
     groups = _groups(ends)
     return GraphError(
         f'no rule merges {_names(ends)} into "{node.op.name}"',
@@ -162,7 +162,7 @@ def _hint(ends: Sequence[Site], groups: list[tuple[list[Site], list[Site]]]) -> 
 
 
 def _enough(ends: Sequence[Site]) -> list[Site]:
-    """The given ends, and every one that must join them for a rule to hold."""
+    """Return the given ends, and every one that must join them for a rule to hold."""
     every = dict.fromkeys(ends)
     while mergeable(list(every)) is None:
         every.update(dict.fromkeys(end for _, others in _groups(list(every)) for end in others))

@@ -101,12 +101,12 @@ class Operator:
 
     @property
     def logic(self) -> Function:
-        """The paper's f_op."""
+        """Return the paper's f_op."""
         return Function(self.name, self.kind)
 
     @property
     def routing(self) -> Function:
-        """The paper's f_d."""
+        """Return the paper's f_d."""
         return Function(self.name, self.distribution)
 
 
@@ -228,7 +228,7 @@ class Container(PBB):
 
     @property
     def single(self) -> bool:
-        """One block, once: written as the block itself."""
+        """Return one block, once: written as the block itself."""
         return len(self.blocks) == 1 and self.copies == 1
 
 
@@ -259,14 +259,14 @@ def is_seed(block: Term) -> bool:
 
 
 def contain(*blocks: PBB) -> Container:
-    """The blocks as one side of an A2A; a container of one block is that block, as in the paper."""
+    """Return the blocks as one side of an A2A; a container of one block is that block, as in the paper."""
     if len(blocks) == 1 and isinstance(blocks[0], Container):
         return blocks[0]
     return Container(tuple(bare(block) for block in blocks))
 
 
 def bare(block: PBB) -> PBB:
-    """A block without the brackets of a container that holds nothing else."""
+    """Return a block without the brackets of a container that holds nothing else."""
     while isinstance(block, Container) and block.single:
         block = block.blocks[0]
     return block

@@ -42,7 +42,7 @@ class Port:
 
     @property
     def least_time(self) -> int | None:
-        """The least time of the rows that wait, if one with a time does."""
+        """Return the least time of the rows that wait, if one with a time does."""
         return self._least[0] if self._least else None
 
     def put(self, rows: Iterable[TimedRow]) -> None:
@@ -105,7 +105,7 @@ class Outlet:
         return _Push(self, row)
 
     def sent(self, row: object) -> Generator[None, Any, None]:
-        """The row on its way, as soon as there is room."""
+        """Yield the row on its way, as soon as there is room."""
         while not self._room():
             yield
         for values in self._checked(row):
@@ -171,7 +171,7 @@ class RunningContext:
 
     @property
     def shutdown_requested(self) -> bool:
-        """Whether the run is being stopped, or the operator closed: finish soon."""
+        """Return whether the run is being stopped, or the operator closed: finish soon."""
         return self.closing or self._stopping()
 
     def moved(self) -> None:
@@ -283,7 +283,7 @@ class OwnLoop:
 
     @property
     def ended(self) -> bool:
-        """Whether the operator has returned, failed or been closed."""
+        """Return whether the operator has returned, failed or been closed."""
         return self._running is None
 
     def steer(self, port: str, rows: Iterable[TimedRow]) -> None:
@@ -324,7 +324,7 @@ class OwnLoop:
             )
 
     def take_pushed(self) -> Pushed:
-        """What was pushed since the last take, by output port."""
+        """Return what was pushed since the last take, by output port."""
         pushed, self._pushed = self._pushed, {}
         return pushed
 
@@ -379,7 +379,7 @@ class OwnLoop:
         )
 
     def _time(self, port: str) -> int | None:
-        """The time of a row pushed now."""
+        """Return the time of a row pushed now."""
         if self._step.outputs[port].time is None:
             return None
         known = [time for time in (self._greatest, self._forwarded) if time not in (None, BEFORE_ALL)]
@@ -398,7 +398,7 @@ class OwnLoop:
         return [time for time in least if time is not None]
 
     def _failed(self, method: str, cause: Exception) -> PenstockError:
-        """An error in the operator: with its class and line, unless it is one of ours that says so."""
+        """Return an error in the operator: with its class and line, unless it is one of ours that says so."""
         where = find_definition(getattr(type(self._operator), method))
         if isinstance(cause, PenstockError):
             return cause.at(self._step.name, where)

@@ -150,7 +150,7 @@ class Engine(Protocol):
 
     @property
     def name(self) -> str:
-        """The name in `run(engine=...)`."""
+        """Return the name in `run(engine=...)`."""
 
     def gaps(self, plan: Plan) -> Sequence[Gap]:
         """Returns what it cannot do in this plan; empty when it runs as written."""

@@ -18,7 +18,7 @@ from penstock.operators.row import Row
 
 
 def sort_key(value: object) -> tuple[Any, ...]:
-    """What to sort values by: null first, NaN greatest, lists and structs part by part.
+    """Return what to sort values by: null first, NaN greatest, lists and structs part by part.
 
     -0.0 equals 0.0 and stands before it, so that no order is left to chance.
     """
@@ -37,7 +37,7 @@ def sort_key(value: object) -> tuple[Any, ...]:
 
 
 def equality_key(value: object) -> Hashable:
-    """A form that is equal for equal values: NaN equals NaN, -0.0 equals 0.0, null equals null."""
+    """Return a form that is equal for equal values: NaN equals NaN, -0.0 equals 0.0, null equals null."""
     match value:
         case float() if math.isnan(value):
             return ("NaN",)
@@ -51,7 +51,7 @@ def equality_key(value: object) -> Hashable:
 
 
 def canonical_value(value: object) -> object:
-    """The value that stands for all that equal it: -0.0 becomes 0.0."""
+    """Return the value that stands for all that equal it: -0.0 becomes 0.0."""
     match value:
         case float():
             return value + 0.0
@@ -63,12 +63,12 @@ def canonical_value(value: object) -> object:
 
 
 def key_of(values: Mapping[str, object], names: Iterable[str]) -> tuple[Hashable, ...]:
-    """The key of a row, to group and look up by."""
+    """Return the key of a row, to group and look up by."""
     return tuple(equality_key(values[name]) for name in names)
 
 
 def key_columns(values: Mapping[str, object], names: Iterable[str]) -> dict[str, object]:
-    """The key columns as results show them."""
+    """Return the key columns as results show them."""
     return {name: canonical_value(values[name]) for name in names}
 
 
@@ -97,27 +97,27 @@ class TimedRow:
         return replace(self, values=values)
 
     def child(self, values: Mapping[str, object], index: int) -> TimedRow:
-        """One of several rows made of this one."""
+        """Return one of several rows made of this one."""
         return TimedRow(values, self.time, (*self.order, index))
 
     def at(self) -> int:
-        """The time, where there must be one."""
+        """Return the time, where there must be one."""
         assert self.time is not None, "the plan gives time to every stream that needs it"
         return self.time
 
 
 def row_sort_key(row: TimedRow) -> tuple[Any, ...]:
-    """What to sort rows by."""
+    """Return what to sort rows by."""
     return (row.time or 0, row.order, [sort_key(value) for value in row.values.values()])
 
 
 def sort_rows(rows: Iterable[TimedRow]) -> list[TimedRow]:
-    """The rows by (time, order, columns)."""
+    """Return the rows by (time, order, columns)."""
     return sorted(rows, key=row_sort_key)
 
 
 def batch_to_rows(batch: pa.RecordBatch) -> list[dict[str, object]]:
-    """A batch, row by row, as plain values."""
+    """Return a batch, row by row, as plain values."""
     names = batch.schema.names
     columns = [to_plain(column) for column in batch.columns]
     return [
@@ -134,7 +134,7 @@ def rows_to_batch(rows: Iterable[TimedRow], schema: pa.Schema) -> pa.RecordBatch
 
 
 def format_row(values: Mapping[str, object], schema: pa.Schema) -> str:
-    """A row for an error message: as the user sees it, else as it is stored."""
+    """Return a row for an error message: as the user sees it, else as it is stored."""
     try:
         return f"{Row(values, schema)!r:.400}"
     except Exception:  # a row that cannot be shown must not hide why it failed

@@ -61,17 +61,17 @@ class SourceReader:
 
     @property
     def bounded(self) -> bool:
-        """Whether the input ends by itself."""
+        """Return whether the input ends by itself."""
         return self._reader.bounded
 
     @property
     def watermark(self) -> float:
-        """The watermark after the rows read so far."""
+        """Return the watermark after the rows read so far."""
         return self._stage.watermark
 
     @property
     def frontier(self) -> Frontier:
-        """The frontier after the rows read so far; the same object until it moves."""
+        """Return the frontier after the rows read so far; the same object until it moves."""
         if self._over:
             return OVER
         if not self.timed:
@@ -83,12 +83,12 @@ class SourceReader:
 
     @property
     def rank(self) -> int | None:
-        """The number of this source among several, by which rows of equal time are ordered first."""
+        """Return the number of this source among several, by which rows of equal time are ordered first."""
         return self._stage.rank
 
     @property
     def position(self) -> tuple[int, int]:
-        """The number of batches read, and of the rows in them."""
+        """Return the number of batches read, and of the rows in them."""
         return self.n_batches, self.n_rows
 
     def time_of(self, row: Mapping[str, object]) -> int | None:

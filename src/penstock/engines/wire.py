@@ -16,7 +16,7 @@ from penstock.stages.rows.batch import Batch
 
 
 def pack_batch(batch: Batch) -> pa.Buffer:
-    """A batch as bytes: its columns, then times and order under names of their place."""
+    """Return a batch as bytes: its columns, then times and order under names of their place."""
     extra = [pa.array(batch.times), *(pa.array(column) for column in batch.order)]
     names = [str(place) for place in range(batch.rows.num_columns + len(extra))]
     whole = pa.RecordBatch.from_arrays([*batch.rows.columns, *extra], names=names)
@@ -45,7 +45,7 @@ _KNOWN = {name: each for name, each in vars(errors).items() if isinstance(each, 
 
 
 def failure_to_dict(failure: BaseException, order: int = 0) -> dict[str, Any]:
-    """A failure as plain data; of several in one round the one of the least `order` is told."""
+    """Return a failure as plain data; of several in one round the one of the least `order` is told."""
     if not isinstance(failure, PenstockError):
         lines = traceback.format_exception(failure)
         detail = "".join(lines).strip()
@@ -65,7 +65,7 @@ def failure_to_dict(failure: BaseException, order: int = 0) -> dict[str, Any]:
 
 
 def failure_from_dict(told: Mapping[str, Any]) -> PenstockError:
-    """The failure back, to be raised here."""
+    """Return the failure back, to be raised here."""
     kind = _KNOWN.get(told["error"], EngineError)
     where = None if told["where"] is None else Where(*told["where"])
     failure: PenstockError = kind(
@@ -77,7 +77,7 @@ def failure_from_dict(told: Mapping[str, Any]) -> PenstockError:
 
 
 def _text(cause: BaseException) -> str:
-    """What the user's exception says, even if it cannot."""
+    """Return what the user's exception says, even if it cannot."""
     try:
         return str(cause.args[0]) if len(cause.args) == 1 else str(cause)
     except Exception as worse:

@@ -55,7 +55,7 @@ def explain_plan(
     engine: Sequence[str] = (),
     unused: Sequence[str] = (),
 ) -> str:
-    """The plan as text: its steps, its building blocks and their derivation, the engine's choices."""
+    """Return the plan as text: its steps, its building blocks and their derivation, the engine's choices."""
     fused = fused_with(plan)
     shared = {node[0].name: [step.name for step in node[1:]] for node in groups(plan, fused)}
     lines = [_headline(plan)]
@@ -80,7 +80,7 @@ def explain_dict(
     engine: Sequence[str] = (),
     unused: Sequence[str] = (),
 ) -> dict[str, object]:
-    """The same as data that JSON can hold; nothing is cut."""
+    """Return the same as data that JSON can hold; nothing is cut."""
     fused = fused_with(plan)
     return {
         "graph": plan.graph,
@@ -142,7 +142,7 @@ def _runs(step: Step, stage: str) -> str:
 
 
 def _gives(plan: Plan, step: Step) -> Iterator[str]:
-    """The outputs: columns once where all ports have the same, and who reads each port."""
+    """Yield the outputs: columns once where all ports have the same, and who reads each port."""
     ports = {port: stream for port, stream in step.outputs.items() if not is_side_output(port)}
     alike = len(set(map(_key_of, ports.values()))) == 1
     if alike:
@@ -228,7 +228,7 @@ def _stream_dict(plan: Plan, ref: Ref, stream: Stream) -> dict[str, object]:
 
 
 def explain_windows(step: Step) -> Told:
-    """The choices for a step; nothing where it has no windows."""
+    """Return the choices for a step; nothing where it has no windows."""
     op = step.op
     if not isinstance(op, Windows):
         return
@@ -277,7 +277,7 @@ class _Windows:
         return cls(op, up, windows, slicing, numbers, sketched, rows)
 
     def slices(self) -> Told:
-        """How many slices a slide and a window have, and who shares them."""
+        """Return the number of slices a slide and a window have, and who shares them."""
         for label, window in self.windows:
             named = f"{label}: {window}" if label else str(window)
             if isinstance(window, CountWindow):
@@ -294,7 +294,7 @@ class _Windows:
                 yield "slices", f"{named}: {per_slide} per slide, {in_window} in a window{shared}"
 
     def algorithms(self) -> Told:
-        """How windows are put together, with the aggregates that it holds for."""
+        """Return how windows are put together, with the aggregates that it holds for."""
         for about, longest in self._longest():
             together: dict[str, list[str]] = {}
             for name, aggregate in {**self.numbers, **self.sketched}.items():
@@ -323,7 +323,7 @@ class _Windows:
             yield f" in {', '.join(names)}" if len(found) > 1 else "", longest
 
     def folds(self) -> Told:
-        """What is compiled, and why the rest is not."""
+        """Return what is compiled, and why the rest is not."""
         for name, aggregate in (self.op.aggregates or {}).items():
             if isinstance(aggregate, Fold):
                 why = why_python(aggregate, self.up)
@@ -341,7 +341,7 @@ class _Windows:
             yield "keeps rows", f"for {name}={aggregate}{unless}: {why}"
 
     def memory(self) -> Told:
-        """What grows with keys and what is open of their windows, and what with rows."""
+        """Return what grows with keys and what is open of their windows, and what with rows."""
         kinds = {type(window) for _, window in self.windows}
         cell, n = NUMBER * self._n_numbers(), len(self.sketched)
         sketch = f" and {n} sketch{'es' if n > 1 else ''}" if n else ""
@@ -372,13 +372,13 @@ class _Windows:
 
 
 def _most_slices(slicing: Slicing, size: int, every: int) -> int:
-    """The most slices in a stretch of a size that begins where a window does."""
+    """Return the most slices in a stretch of a size that begins where a window does."""
     starts = range(0, max(slicing.period, every), every)
     return max(slicing.id_of(start + size) - slicing.id_of(start) for start in starts)
 
 
 def _same_value(one: Aggregate, other: Aggregate) -> bool:
-    """Whether two aggregates are of one value, so that they share registers of one kind."""
+    """Return whether two aggregates are of one value, so that they share registers of one kind."""
     if one.value is None or other.value is None:
         return one.value is other.value and not isinstance(one, Fold)
     return one.value.same_as(other.value)

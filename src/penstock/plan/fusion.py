@@ -29,7 +29,7 @@ def fused_with(plan: Plan) -> dict[str, str]:
 
 
 def groups(plan: Plan, fused: Mapping[str, str]) -> list[list[Step]]:
-    """The steps by node, each node's in order, nodes in the order of their first steps."""
+    """Return the steps by node, each node's in order, nodes in the order of their first steps."""
     node_of: dict[str, list[Step]] = {}
     found: list[list[Step]] = []
     for step in plan:
@@ -49,7 +49,7 @@ def _may_share(before: Step, step: Step) -> bool:
 
 
 def _parted(plan: Plan) -> set[str]:
-    """The steps whose rows go several ways, also by another branch of what feeds a split."""
+    """Return the steps whose rows go several ways, also by another branch of what feeds a split."""
     place = {step.name: index for index, step in enumerate(plan)}
     readers = Counter(
         ref.step

@@ -66,7 +66,7 @@ class Step:
 
     @property
     def up(self) -> Stream:
-        """What flows into the only data port."""
+        """Return what flows into the only data port."""
         return self.inputs[0].stream
 
     @property
@@ -76,7 +76,7 @@ class Step:
 
     @property
     def data_feeds(self) -> tuple[Ref, ...]:
-        """What flows in on data ports."""
+        """Return what flows in on data ports."""
         return tuple(ref for given in self.inputs if not given.control for ref in given.feeds)
 
 
@@ -120,12 +120,12 @@ class Plan:
 
     @property
     def sources(self) -> tuple[Step, ...]:
-        """The steps that read, in the order they were written: this ranks rows of equal time."""
+        """Return the steps that read, in the order they were written: this ranks rows of equal time."""
         return tuple(step for step in self.steps if isinstance(step.op, Source))
 
     @property
     def sinks(self) -> tuple[Step, ...]:
-        """The steps that write."""
+        """Return the steps that write."""
         return tuple(step for step in self.steps if isinstance(step.op, Sink))
 
     def readers(self, ref: Ref) -> tuple[tuple[str, str], ...]:
@@ -133,5 +133,5 @@ class Plan:
         return self._readers.get(ref, ())
 
     def is_read(self, ref: Ref) -> bool:
-        """Whether rows on this port go anywhere."""
+        """Return whether rows on this port go anywhere."""
         return ref in self._readers or ref in self.collects

@@ -8,9 +8,9 @@ Hypothesis strategies are in `penstock.testing.strategies` (they need the extra 
 """
 
 from penstock.clock import ManualClock as ManualClock
-from penstock.testing.agree import assert_engines_agree as assert_engines_agree
-from penstock.testing.agree import difference as difference
-from penstock.testing.folds import check_associative as check_associative
+from penstock.testing.assertions import assert_engines_agree as assert_engines_agree
+from penstock.testing.assertions import check_associative as check_associative
+from penstock.testing.assertions import difference as difference
 from penstock.testing.harness import Harness as Harness
 from penstock.testing.harness import collecting as collecting
 from penstock.testing.harness import feed as feed

@@ -97,7 +97,7 @@ class Harness:
 
     @property
     def accounts(self) -> Mapping[str, Accounts]:
-        """What became of every row so far, by step."""
+        """Return what became of every row so far, by step."""
         return self._harness.metrics()
 
     def _side(self, port: str) -> list[dict[str, Any]]:
@@ -158,7 +158,7 @@ class Harness:
 
 
 def _sides(pipe: MultiPipe) -> list[MultiPipe]:
-    """The pipe's own `.late` and `.errors`, where it has them, so that they can be looked at."""
+    """Return the pipe's own `.late` and `.errors`, where it has them, so that they can be looked at."""
     if len(pipe.feeds) > 1:
         return []
     graph, step = pipe.graph, pipe.graph.steps[pipe.feeds[0].step]
@@ -169,7 +169,7 @@ def _sides(pipe: MultiPipe) -> list[MultiPipe]:
 
 
 def feed(*batches: Sequence[object], schema: object = None) -> Reader:
-    """A reader that gives exactly these batches: one list of rows each, empty ones too.
+    """Return a reader that gives exactly these batches: one list of rows each, empty ones too.
 
     >>> feed([{"a": 1}, {"a": 2}], [{"a": 3}]).describe()
     'batches (2 batches, 3 rows)'
@@ -178,5 +178,5 @@ def feed(*batches: Sequence[object], schema: object = None) -> Reader:
 
 
 def collecting() -> Memory:
-    """A sink that keeps what it is given: `.rows()`, `.table()` and `.batches()`."""
+    """Return a sink that keeps what it is given: `.rows()`, `.table()` and `.batches()`."""
     return write.memory()

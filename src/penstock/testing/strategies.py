@@ -70,7 +70,7 @@ def timed_rows(
 
 @st.composite
 def cuts(draw: st.DrawFn, stream: Sequence[T]) -> list[list[T]]:
-    """A way to cut a stream into batches, empty ones included."""
+    """Return a way to cut a stream into batches, empty ones included."""
     places = sorted(draw(st.lists(st.integers(0, len(stream)), max_size=6)))
     bounds = [0, *places, len(stream)]
     return [list(stream[low:high]) for low, high in pairwise(bounds)]

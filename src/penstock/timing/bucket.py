@@ -16,7 +16,7 @@ NO_COLUMNS = 42  # a key without columns hashes to the seed, as a key of nulls d
 
 
 def bucket_of(hashed: int) -> int:
-    """The bucket of one hash, signed or not.
+    """Return the bucket of one hash, signed or not.
 
     >>> bucket_of(-1), bucket_of(2**64 - 1), bucket_of(256)
     (255, 255, 0)
@@ -25,7 +25,7 @@ def bucket_of(hashed: int) -> int:
 
 
 def buckets_of(hashed: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-    """The buckets of many hashes.
+    """Return the buckets of many hashes.
 
     >>> buckets_of(np.array([-1, 256, 42])).tolist()
     [255, 0, 42]

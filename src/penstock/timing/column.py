@@ -33,11 +33,11 @@ class TimeType:
 
     @property
     def counts_units(self) -> bool:
-        """Whether a bare int is a duration here: only for int64 columns."""
+        """Return whether a bare int is a duration here: only for int64 columns."""
         return bool(pa.types.is_int64(self.type))
 
     def micros(self, value: int) -> int:
-        """A value of the column in microseconds; nanoseconds are floored."""
+        """Return a value of the column in microseconds; nanoseconds are floored."""
         return value // 1_000 if self.unit == "ns" else value * self.step
 
     def value(self, us: int) -> int:
@@ -53,7 +53,7 @@ class TimeType:
         return us * 1_000
 
     def length(self, duration: Duration, what: str) -> int:
-        """A duration in microseconds; a bare int counts the column's own unit."""
+        """Return a duration in microseconds; a bare int counts the column's own unit."""
         if self.unit == "ns" and isinstance(duration, int) and not isinstance(duration, bool):
             us, rest = divmod(duration, 1_000)
             if rest:
@@ -70,7 +70,7 @@ class TimeType:
 
 
 def time_type(type_: pa.DataType, unit: str | None, column: str) -> TimeType:
-    """The TimeType of a column, or a TimeError that says which columns can be time."""
+    """Return the TimeType of a column, or a TimeError that says which columns can be time."""
     if pa.types.is_int64(type_):
         if unit is None:
             raise TimeError(

@@ -29,7 +29,7 @@ _FORM = re.compile(r"\s*(\d+)(?:\.(\d+))?\s*([A-Za-zµ]+)\s*")
 
 
 def micros(duration: Duration, *, unit: int | None = None, what: str = "duration") -> int:
-    """A duration in microseconds.
+    """Return a duration in microseconds.
 
     `unit` is the length of one step of an int64 time column in microseconds: only there is a bare int a
     duration. Fractions are kept exactly or refused, never rounded.
@@ -67,7 +67,7 @@ def _parse(text: str, what: str) -> int:
 
 
 def spell(us: int) -> str:
-    """A duration in the largest unit that keeps it whole, for explain() and errors.
+    """Return a duration in the largest unit that keeps it whole, for explain() and errors.
 
     >>> spell(90_000_000)
     '90 s'

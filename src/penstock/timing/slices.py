@@ -35,7 +35,7 @@ class Slicing:
 
     @classmethod
     def of(cls, windows: Sequence[TimeWindow]) -> Slicing:
-        """The slices that these windows share.
+        """Return the slices that these windows share.
 
         >>> Slicing.of([TimeWindow(size=10, every=3)]).offsets
         (0, 1)
@@ -46,7 +46,7 @@ class Slicing:
 
     @classmethod
     def groups(cls, windows: Iterable[TimeWindow]) -> tuple[Slicing, ...]:
-        """The windows dealt to as few slicings as a greedy walk finds, in their order."""
+        """Return the windows dealt to as few slicings as a greedy walk finds, in their order."""
         shares: list[list[TimeWindow]] = []
         for window in windows:
             fitting = (share for share in shares if _boundaries([*share, window]) is not None)
@@ -59,20 +59,20 @@ class Slicing:
 
     @property
     def longest(self) -> int:
-        """The most slices that one window can hold."""
+        """Return the most slices that one window can hold."""
         return max(max(hi - lo for lo, hi in self._spans(window)) for window in self.windows)
 
     @property
     def has_gaps(self) -> bool:
-        """Whether some times lie in no window: every kind hops further than its size."""
+        """Return whether some times lie in no window: every kind hops further than its size."""
         return all(window.every > window.size for window in self.windows)
 
     def _spans(self, window: TimeWindow) -> list[tuple[int, int]]:
-        """The spans of all windows that start within one round of the boundaries and of the slides."""
+        """Return the spans of all windows that start within one round of the boundaries and of the slides."""
         return [self.span(window, start) for start in range(0, max(self.period, window.every), window.every)]
 
     def ids(self, times: npt.NDArray[Any]) -> Ints:
-        """The number of the slice that holds each time."""
+        """Return the number of the slice that holds each time."""
         rounds, within = np.divmod(np.asarray(times, np.int64), np.int64(self.period))
         if len(self.offsets) == 1:
             return np.asarray(rounds, np.int64)
@@ -80,17 +80,17 @@ class Slicing:
         return np.asarray(rounds * len(self.offsets) + index, np.int64)
 
     def starts(self, ids: npt.NDArray[Any]) -> Ints:
-        """The first time of each slice; that of its successor is its end."""
+        """Return the first time of each slice; that of its successor is its end."""
         rounds, index = np.divmod(np.asarray(ids, np.int64), np.int64(len(self.offsets)))
         return np.asarray(rounds * self.period + np.array(self.offsets, np.int64)[index], np.int64)
 
     def id_of(self, time: int) -> int:
-        """The number of the slice that holds a time, in Python's integers."""
+        """Return the number of the slice that holds a time, in Python's integers."""
         rounds, within = divmod(time, self.period)
         return rounds * len(self.offsets) + sum(offset <= within for offset in self.offsets) - 1
 
     def start_of(self, id_: int) -> int:
-        """The first time of a slice, in Python's integers."""
+        """Return the first time of a slice, in Python's integers."""
         rounds, index = divmod(id_, len(self.offsets))
         return rounds * self.period + self.offsets[index]
 
@@ -99,7 +99,7 @@ class Slicing:
         return self.start_of(id_), self.start_of(id_ + 1)
 
     def span(self, window: TimeWindow, start: int) -> tuple[int, int]:
-        """The slices of the window that starts at `start`: (first, one past last)."""
+        """Return the slices of the window that starts at `start`: (first, one past last)."""
         return self.id_of(start), self.id_of(start + window.size)
 
     def open_from(self, watermark: int, lateness: int) -> int:
@@ -111,18 +111,18 @@ class Slicing:
         return min(first_open(window, watermark, lateness) for window in self.windows)
 
     def outside(self, times: Ints) -> npt.NDArray[np.bool_]:
-        """Which times lie in no window at all, in the gap of every hopping kind."""
+        """Return which times lie in no window at all, in the gap of every hopping kind."""
         gaps = [np.mod(times, window.every) >= window.size for window in self.windows]
         return np.asarray(np.logical_and.reduce(gaps), np.bool_)
 
 
 def first_open(window: TimeWindow, watermark: int, lateness: int) -> int:
-    """The start of the earliest window that has not left: end + lateness > watermark."""
+    """Return the start of the earliest window that has not left: end + lateness > watermark."""
     return ((watermark - lateness - window.size) // window.every + 1) * window.every
 
 
 def closed_windows_of(window: TimeWindow, times: Ints, watermark: int, lateness: int) -> Ints:
-    """How many windows of each time had left at the watermark: what the time's row has missed."""
+    """Return the number of windows of each time had left at the watermark: what the time's row has missed."""
     last = np.minimum(
         times // window.every * window.every, first_open(window, watermark, lateness) - window.every
     )
@@ -131,7 +131,7 @@ def closed_windows_of(window: TimeWindow, times: Ints, watermark: int, lateness:
 
 
 def _boundaries(windows: Sequence[TimeWindow]) -> tuple[int, tuple[int, ...]] | None:
-    """The period of several windows and where it is cut; None when that takes too many cuts."""
+    """Return the period of several windows and where it is cut; None when that takes too many cuts."""
     period = math.lcm(*(window.every for window in windows))
     if len(windows) > 1 and sum(period // window.every for window in windows) > 2 * MOST_BOUNDARIES:
         return None

@@ -47,5 +47,5 @@ class SourceWatermark:
 
 
 def merged(watermarks: Iterable[float]) -> float:
-    """The watermark of a stream fed by several: the least of theirs."""
+    """Return the watermark of a stream fed by several: the least of theirs."""
     return min(watermarks, default=AFTER_ALL)

@@ -67,5 +67,5 @@ Window = TimeWindow | SessionWindow | CountWindow
 
 
 def is_late_for(watermark: float, end: int, lateness: int) -> bool:
-    """Whether a window has left: W >= end + lateness."""
+    """Return whether a window has left: W >= end + lateness."""
     return watermark >= end + lateness

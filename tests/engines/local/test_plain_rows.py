@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import col
-from penstock.testing.agree import difference
+from penstock.testing.assertions import difference
 
 SCHEMA = {"key": "int64", "value": "int64", "text": "string", "time": "int64"}
 ROW = st.fixed_dictionaries(

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 import penstock as ps
 from penstock.engines.protocol import Engine, RunResult
-from penstock.testing.agree import difference
+from penstock.testing.assertions import difference
 
 Build = Callable[[ps.PipeGraph], Sequence[ps.MultiPipe]]
 SECOND = 1_000_000

@@ -20,7 +20,7 @@ from penstock.stages.patterns.partial_stores import PARTIALS
 from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import Site
 from penstock.stages.window.stage import WindowStage
-from penstock.testing.agree import difference
+from penstock.testing.assertions import difference
 
 SCHEMA = pa.schema([("t", pa.int64()), ("key", pa.int64()), ("v", pa.int64())])
 

@@ -22,7 +22,7 @@ from penstock.engines.spark.jvm import pipeline as native_chain
 from penstock.engines.spark.jvm.frames import TIME, JvmFrames
 from penstock.engines.spark.jvm.source import SourceFile
 from penstock.plan.plan import Plan
-from penstock.testing.agree import difference
+from penstock.testing.assertions import difference
 from tests.engines.spark.feeds import columns, run, same_as_reference, write_files
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("opened")]

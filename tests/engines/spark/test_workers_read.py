@@ -21,7 +21,7 @@ from penstock import col
 from penstock.engines.spark.jvm import pipeline as native_chain
 from penstock.engines.spark.worker.files import FileReadPlan, FileSplit
 from penstock.stages.rows.batch import Batch
-from penstock.testing.agree import difference
+from penstock.testing.assertions import difference
 from tests.engines.spark.feeds import Build, columns, run, write_files
 from tests.engines.spark.here import InProcessSparkEngine
 

@@ -20,7 +20,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, field
 from pathlib import Path
 from typing import IO, Any
@@ -30,10 +30,10 @@ import xxhash
 
 from penstock.accounts import Accounts
 from penstock.clock import WallClock
+from penstock.connect.readers.file_batches import JournalEntry
 from penstock.connect.writers.folder import sync_folder
-from penstock.crash_points import CLEANED, RENAMED, STAGED, pass_crash_point
+from penstock.crash_points import CLEANED, JOURNALED, RENAMED, STAGED, pass_crash_point
 from penstock.engines.checkpoint.graph import FORMAT, refuse_incompatible
-from penstock.engines.checkpoint.journal import Journal
 from penstock.engines.checkpoint.state_files import StateFiles, StateHandle, StateHandles
 from penstock.errors import CheckpointError, describe_cause
 from penstock.frozen import dataclass
@@ -120,7 +120,7 @@ class Checkpoint:
 
     @property
     def files(self) -> StateFiles:
-        """The folder in which workers write state."""
+        """Return the folder in which workers write state."""
         return StateFiles(str(self.folder / "state"), self.durable)
 
     def latest_manifest(self) -> Manifest:
@@ -193,12 +193,11 @@ class Checkpoint:
 
     def _write(self, name: str, contents: Mapping[str, Any]) -> None:
         """Writes a file completely or not at all."""
-        body = json.dumps(contents, sort_keys=True)
         path = self.folder / name
         staged = path.with_suffix(".tmp")
         try:
             with staged.open("w") as file:
-                file.write(json.dumps({"check": _checksum(body), "body": body}))
+                file.write(_seal(json.dumps(contents, sort_keys=True)))
                 file.flush()
                 os.fsync(file.fileno())
             pass_crash_point(STAGED)
@@ -206,19 +205,11 @@ class Checkpoint:
             pass_crash_point(RENAMED)
             sync_folder(path.parent)
         except OSError as cause:
-            raise CheckpointError(
-                f"the checkpoint cannot be written: {describe_cause(cause)}",
-                detail=str(path),
-                hint="make room, or give another folder; what was saved before is still there",
-            ) from cause
+            raise _cannot_write(path, cause) from cause
 
     def _read(self, path: Path) -> dict[str, Any]:
         try:
-            envelope = json.loads(path.read_text())
-            body = envelope["body"]
-            if _checksum(body) != envelope["check"]:
-                raise ValueError("its checksum does not fit")
-            contents: dict[str, Any] = json.loads(body)
+            contents: dict[str, Any] = _unseal(path.read_text())
         except (OSError, ValueError, KeyError, TypeError) as cause:
             raise CheckpointError(
                 f"the checkpoint is damaged: {path.name} cannot be read",
@@ -250,6 +241,84 @@ class Checkpoint:
         return nbytes
 
 
+class Journal:
+    """Which files made which batch of a source, written before their rows are processed.
+
+    The order in which files appeared is recorded nowhere else. An entry per batch is appended and synced
+    before the batch is handed out, so a resumed run produces the same batches under the same numbers. A line
+    that a crash cut short belongs to a batch that was never handed out. Every run starts by rewriting the
+    journal without what nobody can ask for again: batches that are done, of files that are gone.
+
+    done  the number of batches that are done
+    """
+
+    def __init__(self, path: Path, done: int) -> None:
+        self._path = path
+        if done and not path.exists():
+            raise CheckpointError(
+                f"the checkpoint is damaged: {path.name} is gone",
+                detail=f"{done:,} batches are done, and only that said which files they were of: {path}",
+                hint="bring the file back, or start with an empty checkpoint folder",
+            )
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            needed = (_without_finished(entry, done) for entry in self._read())
+            self._entries = [entry for entry in needed if entry is not None]
+            staged = path.with_suffix(".tmp")
+            self._append_lines(staged, "w", self._entries)
+            staged.replace(path)
+            sync_folder(path.parent)
+        except OSError as cause:
+            raise _cannot_write(path, cause) from cause
+
+    def entries(self) -> Iterable[JournalEntry]:
+        """Return the entries of earlier runs, in order."""
+        return self._entries
+
+    def append(self, *entries: JournalEntry) -> None:
+        """Write entries; once this returns, they survive a crash."""
+        try:
+            self._append_lines(self._path, "a", entries)
+        except OSError as cause:
+            raise _cannot_write(self._path, cause) from cause
+        pass_crash_point(JOURNALED)
+
+    def _append_lines(self, path: Path, mode: str, entries: Iterable[JournalEntry]) -> None:
+        with path.open(mode) as file:
+            file.writelines(
+                _seal(json.dumps([entry.until, [list(status) for status in entry.files]])) + "\n"
+                for entry in entries
+            )
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _read(self) -> list[JournalEntry]:
+        if not self._path.exists():
+            return []
+        lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        entries = []
+        for number, line in enumerate(lines):
+            try:
+                entries.append(JournalEntry.of(*_unseal(line)))
+            except (ValueError, KeyError, TypeError) as cause:
+                if number == len(lines) - 1 and not line.endswith("\n"):
+                    break
+                raise CheckpointError(
+                    f"the checkpoint is damaged: {self._path.name} cannot be read",
+                    detail=f"{self._path}, line {number + 1}: {describe_cause(cause)}",
+                    hint="bring the file back, or start with an empty checkpoint folder",
+                ) from cause
+        return entries
+
+
+def _without_finished(entry: JournalEntry, done: int) -> JournalEntry | None:
+    """Return the entry; of a batch that is done only the files that could still be taken for new ones."""
+    if entry.until > done:
+        return entry
+    files = tuple(status for status in entry.files if Path(status.path).exists())
+    return JournalEntry(entry.until, files) if files else None
+
+
 def convert_state(step: Step, manifest: Manifest, files: StateFiles, form: str) -> Mapping[int, StateHandle]:
     """Returns where the state of a step is, once its windows have the form that this run uses.
 
@@ -271,8 +340,25 @@ def convert_state(step: Step, manifest: Manifest, files: StateFiles, form: str) 
     return files.write(manifest.rounds, "converted", {step.name: pieces})[step.name]
 
 
-def _checksum(body: str) -> str:
-    return xxhash.xxh3_64_hexdigest(body.encode())
+def _seal(body: str) -> str:
+    """Return a JSON text with its checksum, in one line."""
+    return json.dumps({"check": xxhash.xxh3_64_hexdigest(body.encode()), "body": body})
+
+
+def _unseal(text: str) -> Any:
+    """Return what was sealed; raise ValueError, KeyError or TypeError if it is damaged."""
+    envelope = json.loads(text)
+    if xxhash.xxh3_64_hexdigest(envelope["body"].encode()) != envelope["check"]:
+        raise ValueError("its checksum does not fit")
+    return json.loads(envelope["body"])
+
+
+def _cannot_write(path: Path, cause: OSError) -> CheckpointError:
+    return CheckpointError(
+        f"the checkpoint cannot be written: {describe_cause(cause)}",
+        detail=str(path),
+        hint="make room, or give another folder; what was saved before is still there",
+    )
 
 
 def _local_path(folder: str) -> Path:

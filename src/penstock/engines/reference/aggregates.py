@@ -40,7 +40,7 @@ class OutOfRange(Exception):
 
 
 def aggregated(aggregate: spec.Aggregate, values: Column) -> object:
-    """The plain result of any aggregate but folds and event_time_max, which are not of values."""
+    """Return the plain result of any aggregate but folds and event_time_max, which are not of values."""
     return _RULES[type(aggregate)](aggregate, values)
 
 
@@ -72,7 +72,7 @@ def _decimal_sum(values: Column) -> Decimal:
 
 
 def _not_finite(values: Column) -> float | None:
-    """What NaN and infinities make of a sum: NaN spreads, infinities of both signs cancel to NaN."""
+    """Return what NaN and infinities make of a sum: NaN spreads, infinities of both signs cancel to NaN."""
     found = {value for value in values if isinstance(value, float) and math.isinf(value)}
     if len(found) == 2 or any(isinstance(value, float) and math.isnan(value) for value in values):
         return math.nan
@@ -80,12 +80,12 @@ def _not_finite(values: Column) -> float | None:
 
 
 def _total(values: Column) -> Fraction:
-    """The exact sum of finite values."""
+    """Return the exact sum of finite values."""
     return sum((Fraction(value) for value in values), Fraction(0))
 
 
 def _rounded(exact: Fraction) -> float:
-    """The nearest float; beyond the range, infinity."""
+    """Return the nearest float; beyond the range, infinity."""
     try:
         return float(exact)
     except OverflowError:
@@ -102,7 +102,7 @@ def _mean(_: spec.Aggregate, values: Column) -> object:
 
 
 def _variance(aggregate: spec.Aggregate, values: Column) -> float | None:
-    """The mean square distance from the mean; NaN as soon as one value is not finite."""
+    """Return the mean square distance from the mean; NaN as soon as one value is not finite."""
     assert isinstance(aggregate, spec.Var | spec.Std), "only these two are of distances"
     n = len(values) if aggregate.population else len(values) - 1
     if n < 1:
@@ -115,7 +115,7 @@ def _variance(aggregate: spec.Aggregate, values: Column) -> float | None:
 
 
 def _deviation(aggregate: spec.Aggregate, values: Column) -> float | None:
-    """The root of the variance."""
+    """Return the root of the variance."""
     variance = _variance(aggregate, values)
     return None if variance is None else math.sqrt(variance)
 
@@ -133,7 +133,7 @@ def _greatest(_: spec.Aggregate, values: Column) -> object:
 def _counted(
     extreme: Callable[[spec.Aggregate, Column], object],
 ) -> Callable[[spec.Aggregate, Column], object]:
-    """An extreme and how many values equal it, as a struct; null of nothing."""
+    """Return an extreme and how many values equal it, as a struct; null of nothing."""
 
     def rule(aggregate: spec.Aggregate, values: Column) -> object:
         found = extreme(aggregate, values)
@@ -144,7 +144,7 @@ def _counted(
 
 
 def _quantile(aggregate: spec.Aggregate, values: Column) -> object:
-    """The nearest rank: the least value that at least the share q of the values do not exceed."""
+    """Return the nearest rank: the least value that at least the share q of the values do not exceed."""
     assert isinstance(aggregate, spec.Quantile), "asked for quantiles only"
     if not values:
         return None
@@ -190,7 +190,7 @@ class Aggregates:
         self._rules = {name: _rule(each, up) for name, each in aggregates.items()}
 
     def lift(self, values: Values) -> tuple[dict[str, object], tuple[ErrorContext, Exception] | None]:
-        """What each aggregate takes from a row, or whom to blame and why."""
+        """Return what each aggregate takes from a row, or whom to blame and why."""
         parts = {}
         for name, (lift, error_context) in self._lifts.items():
             try:
@@ -200,7 +200,7 @@ class Aggregates:
         return parts, None
 
     def results(self, content: WindowRows, window: WindowContext, place: str) -> Results:
-        """The results of a window; `place` names it in errors."""
+        """Return the results of a window; `place` names it in errors."""
         return [{name: rule(name, content.members, place) for name, rule in self._rules.items()}]
 
 
@@ -218,7 +218,7 @@ class WindowFunction:
         return {}, None
 
     def results(self, content: WindowRows, window: WindowContext, place: str) -> Results:
-        """The rows it gives for a window."""
+        """Return the rows it gives for a window."""
         rows = [Row(member.row.values, self._up) for member in content.members]
         try:
             given = self._call(rows, window) if self._asks else self._call(rows)
@@ -243,7 +243,7 @@ def _lift(aggregate: Aggregate, schema: pa.Schema) -> Lift:
 
 
 def _fold_lift(fold: Fold, schema: pa.Schema) -> Lift:
-    """A row as a part; a row with a null in a column that the fold reads is skipped, as null is."""
+    """Return a row as a part; a row with a null in a column that the fold reads is skipped, as null is."""
     call = own_copy(fold.lift)
 
     def lift(values: Values) -> object:

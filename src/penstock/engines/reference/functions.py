@@ -42,7 +42,7 @@ class FailedRows:
 
     @property
     def policy(self) -> str:
-        """The step's `on_error`."""
+        """Return the step's `on_error`."""
         return self._step.op.on_error
 
     def row(
@@ -71,18 +71,18 @@ class FailedRows:
             self._dead_letters.append(self._dead_letter(row, reason))
 
     def take(self) -> tuple[int, str]:
-        """How many rows failed since the last take, and one reason."""
+        """Return the number of rows failed since the last take, and one reason."""
         taken = (self._count, self._example)
         self._count, self._example = 0, ""
         return taken
 
     def take_dead_letters(self) -> list[TimedRow]:
-        """The rows for `.errors` since the last take."""
+        """Return the rows for `.errors` since the last take."""
         dead_letters, self._dead_letters = self._dead_letters, []
         return dead_letters
 
     def _dead_letter(self, row: TimedRow, reason: str) -> TimedRow:
-        """The row as it came, nulls for columns it does not have, the reason and the step."""
+        """Return the row as it came, nulls for columns it does not have, the reason and the step."""
         known: Mapping[str, object] = {**row.values, "error": reason, "error_step": self._step.name}
         names = self._step.outputs[ERRORS].schema.names
         return row.with_values({name: known.get(name) for name in names})
@@ -103,7 +103,7 @@ def error_context(function: Expr | Expressions | BatchFunction | RowFunction) ->
 def mapping(
     function: Expressions | RowFunction, up: pa.Schema, down: pa.Schema
 ) -> Callable[[Values], Values]:
-    """One row out for one row in: columns added or replaced, or the function's whole row."""
+    """Return one row out for one row in: columns added or replaced, or the function's whole row."""
     if isinstance(function, Expressions):
         parts = [(name, lower_python(expr, up)) for name, expr in function.columns]
         return lambda values: {**values, **{name: part(values) for name, part in parts}}
@@ -112,7 +112,7 @@ def mapping(
 
 
 def predicate(function: Expr | RowFunction, up: pa.Schema) -> Callable[[Values], bool]:
-    """Whether something is true of a row; null is not true."""
+    """Return whether something is true of a row; null is not true."""
     if isinstance(function, Expr):
         lowered = lower_python(function, up)
         return lambda values: lowered(values) is True
@@ -121,7 +121,7 @@ def predicate(function: Expr | RowFunction, up: pa.Schema) -> Callable[[Values],
 
 
 def truth(given: object) -> bool:
-    """What a predicate gave: True, False or None; anything else fails the row."""
+    """Return what a predicate gave: True, False or None; anything else fails the row."""
     try:
         return from_python(given, pa.bool_()) is True
     except RowFailure:
@@ -131,7 +131,7 @@ def truth(given: object) -> bool:
 def several(
     function: Expressions | RowFunction, up: pa.Schema, down: pa.Schema
 ) -> Callable[[Values], list[Values]]:
-    """Any number of rows out for one row in: a list's elements, or what the function gives."""
+    """Return any number of rows out for one row in: a list's elements, or what the function gives."""
     if isinstance(function, Expressions):
         ((name, expr),) = function.columns
         lowered = lower_python(expr, up)
@@ -141,7 +141,7 @@ def several(
 
 
 def listed(value: object) -> list[object]:
-    """The elements of a list; a null list has none."""
+    """Return the elements of a list; a null list has none."""
     assert value is None or isinstance(value, list), "the type rule of flat_map wants a list"
     return value or []
 
@@ -154,7 +154,7 @@ def plain_rows(given: object, schema: pa.Schema) -> list[Values]:
 
 
 def is_one_row(given: object) -> bool:
-    """Whether a function gave one row, and not an iterable of rows."""
+    """Return whether a function gave one row, and not an iterable of rows."""
     return (
         isinstance(given, Row | Mapping)
         or hasattr(given, "_asdict")

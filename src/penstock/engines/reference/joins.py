@@ -36,7 +36,7 @@ class PairTest:
         self.error_context = ErrorContext("the join")
 
     def holds(self, left: Values, right: Values) -> bool:
-        """Whether every term holds; raises what a function of the user's raises."""
+        """Return whether every term holds; raises what a function of the user's raises."""
         for error_context, test in self._tests:
             self.error_context = error_context
             if not test(left, right):
@@ -75,7 +75,7 @@ def _close(left: Any, right: Any, band: Band) -> bool:
 
 
 def _said(given: object) -> bool:
-    """What a function of a pair gave: True or False, and nothing else."""
+    """Return what a function of a pair gave: True or False, and nothing else."""
     try:
         outcome = from_python(given, pa.bool_())
     except RowFailure:
@@ -120,7 +120,7 @@ class StreamJoinNode(Node):
         self._kept: dict[str, list[BufferedRow]] = {LEFT: [], RIGHT: []}
 
     def forward(self, frontier: Frontier) -> Frontier:
-        """An inner pair is at most the lateness behind; a row without a partner leaves a bound later.
+        """Return an inner pair is at most the lateness behind; a row without a partner leaves a bound later.
 
         In a join by window a row is on time until its whole window has left, so pairs too may be a
         window behind.
@@ -178,7 +178,7 @@ class StreamJoinNode(Node):
         return pairs
 
     def _close(self, left: TimedRow, right: TimedRow) -> bool:
-        """Whether the two are close enough in time."""
+        """Return whether the two are close enough in time."""
         if self._bound.window is not None:
             return self._window_end(left) == self._window_end(right)
         apart = right.at() - left.at()
@@ -198,7 +198,7 @@ class StreamJoinNode(Node):
         self.failed_rows.row(pair, schema, self._test.error_context, cause, counted=counted)
 
     def _joined(self, left: TimedRow, right: TimedRow) -> TimedRow:
-        """The columns of both, at the later time."""
+        """Return the columns of both, at the later time."""
         values = {**left.values, **{name: right.values[source] for source, name in self._right_names}}
         return TimedRow(values, max(left.at(), right.at()), (*left.order, *right.order))
 
@@ -213,14 +213,14 @@ class StreamJoinNode(Node):
         return [self._alone(kept.row, port) for kept in over if outer and not kept.paired]
 
     def _is_over(self, row: TimedRow, port: str, after: float) -> bool:
-        """Whether every row that could still pair with this one would be late."""
+        """Return whether every row that could still pair with this one would be late."""
         if self._bound.window is not None:
             return is_late_for(after, self._window_end(row), self._bound.lateness)
         reach = self._bound.older_left if port == LEFT else self._bound.older_right
         return row.at() + reach + self._bound.lateness < after
 
     def _alone(self, row: TimedRow, port: str) -> TimedRow:
-        """A row without a partner: nulls for the other side, but a shared column is its own."""
+        """Return a row without a partner: nulls for the other side, but a shared column is its own."""
         right = dict.fromkeys((name for _, name in self._right_names), None)
         if port == LEFT:
             return row.with_values({**row.values, **right})

@@ -64,7 +64,7 @@ class RoundInput:
 
     @property
     def only(self) -> list[TimedRow]:
-        """The rows of a node with one input."""
+        """Return the rows of a node with one input."""
         return self.rows[IN]
 
 
@@ -94,7 +94,7 @@ class Node(ABC):
         """Take the rows of a round in and give what leaves, by output port."""
 
     def forward(self, frontier: Frontier) -> Frontier:
-        """What can be promised downstream when this is promised upstream."""
+        """Return what can be promised downstream when this is promised upstream."""
         return frontier
 
     def close(self) -> None:
@@ -103,5 +103,5 @@ class Node(ABC):
 
 
 def output_frontier(frontier: Frontier, by: int) -> Frontier:
-    """The mark of a step that gives rows up to `by` microseconds behind its input's watermark."""
+    """Return the mark of a step that gives rows up to `by` microseconds behind its input's watermark."""
     return Frontier(frontier.watermark - by, frontier.idle, frontier.over)

@@ -71,7 +71,7 @@ def node_for(site: Site) -> Node:
 
 @singledispatch
 def lower(op: Op, site: Site) -> Node:
-    """The node of one replica."""
+    """Return the node of one replica."""
     raise NotSupported(
         f"the reference engine has no rule for {type(op).__name__}",
         step=site.step.name,
@@ -178,7 +178,7 @@ class Interpreter:
             raise first
 
     def source(self, name: str) -> SourceNode:
-        """The node of a source."""
+        """Return the node of a source."""
         node = self._nodes[name]
         assert isinstance(node, SourceNode), f"{name} is a source"
         return node
@@ -208,7 +208,7 @@ class Interpreter:
         self.batches -= 1  # it brought no batches, so it is not counted as a round of them
 
     def table(self, ref: Ref, first: int = 0) -> pa.Table:
-        """The collected rows of a port, from the given one on."""
+        """Return the collected rows of a port, from the given one on."""
         rows = self.collected[ref][first:]
         return pa.Table.from_batches([rows_to_batch(rows, self.plan[ref.step].outputs[ref.port].schema)])
 
@@ -234,7 +234,7 @@ class Interpreter:
         return outputs
 
     def _round_input(self, step: Step, flowed: Mapping[Ref, list[TimedRow]]) -> RoundInput:
-        """What comes in: rows that flow together one feed after the other, and the two watermarks."""
+        """Return what comes in: rows that flow together one feed after the other, and the two watermarks."""
         before = self._inputs[step.name]
         after = merge_frontiers((self._frontier(ref) for ref in step.data_feeds), before)
         self._inputs[step.name] = after

@@ -54,11 +54,11 @@ class SourceNode(Node):
         self._over = False
 
     def round(self, given_round: RoundInput) -> Outputs:
-        """A source has no input: see `read`."""
+        """Return a source has no input: see `read`."""
         raise AssertionError("sources are read, not fed")
 
     def read(self, batch: SourceBatch | None) -> Outputs:
-        """The rows of one batch, with time and place; None is a round in which nothing came."""
+        """Return the rows of one batch, with time and place; None is a round in which nothing came."""
         if batch is None:
             return {}
         now = self.site.clock.now()
@@ -81,7 +81,7 @@ class SourceNode(Node):
 
     @property
     def frontier(self) -> Frontier:
-        """How far the source has come, after the round."""
+        """Return how far the source has come, after the round."""
         if self._over:
             return OVER
         if self._time is None:
@@ -106,7 +106,7 @@ class SourceNode(Node):
         return self._time.type.micros(value) if isinstance(value, int) else None
 
     def _valid(self, row: TimedRow, now: int) -> bool:
-        """Whether the row has a time it may have; reports it otherwise."""
+        """Return whether the row has a time it may have; reports it otherwise."""
         try:
             if self._time is not None:
                 _check_time(row.time, self._time, now)
@@ -165,7 +165,7 @@ def _row_rule(time: SourceTime, schema: pa.Schema) -> Callable[[TimedRow], int |
 
 
 def _batch_rule(time: SourceTime) -> Callable[[pa.RecordBatch], int | None] | None:
-    """The user's watermark function in microseconds; None where there is no function."""
+    """Return the user's watermark function in microseconds; None where there is no function."""
     rule = time.rule
     if rule is None or isinstance(rule, Expr | WatermarkFromSource):
         return None
@@ -186,7 +186,7 @@ def _batch_rule(time: SourceTime) -> Callable[[pa.RecordBatch], int | None] | No
 
 
 def _micros(given: object, time: SourceTime) -> int | None:
-    """A watermark as the user gave it: a number in the column's unit, a datetime, a date, or None."""
+    """Return a watermark as the user gave it: a number in the column's unit, a datetime, a date, or None."""
     if isinstance(given, pa.Scalar):
         (given,) = to_plain(pa.array([given.as_py()], time.type.type))
     if isinstance(given, datetime | date):
@@ -245,7 +245,7 @@ class SinkNode(Node):
             raise self._failed("could not close", cause) from cause
 
     def _failed(self, what: str, cause: Exception) -> PenstockError:
-        """A writer's own error as it is; anything else with the step that it happened in."""
+        """Return a writer's own error as it is; anything else with the step that it happened in."""
         if isinstance(cause, PenstockError):
             return cause
         return ConnectorError(f"{what} {self._op.writer.describe()}", detail=describe_cause(cause))

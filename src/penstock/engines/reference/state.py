@@ -61,7 +61,7 @@ class StateNode(Node):
         return emitted
 
     def step(self, row: TimedRow, state: Any) -> tuple[list[TimedRow], Any]:
-        """What leaves for a row, and the state after it; counts the row unless it raises."""
+        """Return what leaves for a row, and the state after it; counts the row unless it raises."""
         raise NotImplementedError
 
 
@@ -69,7 +69,7 @@ class StateMapNode(StateNode):
     """`fn(row, state)` gives the new row; it may change the state object it is given."""
 
     def step(self, row: TimedRow, state: Any) -> tuple[list[TimedRow], Any]:
-        """One row."""
+        """Return one row."""
         emitted = row.with_values(plain_row(self.call(Row(row.values, self.up), state), self.down))
         self.accounts.passed += 1
         return [emitted], state
@@ -79,7 +79,7 @@ class StateFilterNode(StateNode):
     """`fn(row, state)` says whether the row stays."""
 
     def step(self, row: TimedRow, state: Any) -> tuple[list[TimedRow], Any]:
-        """The row, or nothing."""
+        """Return the row, or nothing."""
         if truth(self.call(Row(row.values, self.up), state)):
             self.accounts.passed += 1
             return [row], state
@@ -91,7 +91,7 @@ class StateFlatMapNode(StateNode):
     """`fn(row, state)` gives any number of rows."""
 
     def step(self, row: TimedRow, state: Any) -> tuple[list[TimedRow], Any]:
-        """The rows, in the order they were given."""
+        """Return the rows, in the order they were given."""
         given = plain_rows(self.call(Row(row.values, self.up), state), self.down)
         self.accounts.passed += 1
         return [row.child(values, index) for index, values in enumerate(given)], state
@@ -105,7 +105,7 @@ class AccumulateNode(StateNode):
         self._state_schema = op.state_schema
 
     def step(self, row: TimedRow, state: Any) -> tuple[list[TimedRow], Any]:
-        """The key columns and the state's columns."""
+        """Return the key columns and the state's columns."""
         moved = self.call(Row(row.values, self.up), state)
         columns = _state_columns(moved, self._state_schema)
         self.accounts.passed += 1
@@ -113,7 +113,7 @@ class AccumulateNode(StateNode):
 
 
 def _state_columns(state: object, schema: pa.Schema) -> dict[str, object]:
-    """A state as columns: a row, or a plain value where the schema has one column."""
+    """Return a state as columns: a row, or a plain value where the schema has one column."""
     if len(schema) != 1:
         return plain_row(state, schema)
     try:

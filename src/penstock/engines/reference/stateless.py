@@ -41,7 +41,7 @@ class PerRow(Node):
     error_context = ErrorContext("the step")
 
     def round(self, given_round: RoundInput) -> Outputs:
-        """All rows of the round, in the order they came."""
+        """Return all rows of the round, in the order they came."""
         outputs: Outputs = {}
         for row in given_round.only:
             try:
@@ -55,7 +55,7 @@ class PerRow(Node):
 
     @abstractmethod
     def each(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
-        """What leaves for one row, by port; counts the row unless it raises."""
+        """Return what leaves for one row, by port; counts the row unless it raises."""
 
 
 class MapNode(PerRow):
@@ -67,7 +67,7 @@ class MapNode(PerRow):
         self._compute = mapping(function, site.step.up.schema, site.step.outputs[OUT].schema)
 
     def each(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
-        """The new row, at the same time."""
+        """Return the new row, at the same time."""
         emitted = row.with_values(self._compute(row.values))
         self.accounts.passed += 1
         return [(OUT, emitted)]
@@ -81,7 +81,7 @@ class SelectNode(MapNode):
         self._names = op.how.names
 
     def each(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
-        """The named columns, in that order."""
+        """Return the named columns, in that order."""
         ((port, emitted),) = super().each(row)
         return [(port, emitted.with_values({name: emitted.values[name] for name in self._names}))]
 
@@ -95,7 +95,7 @@ class FilterNode(PerRow):
         self._holds = predicate(function, site.step.up.schema)
 
     def each(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
-        """The row itself, or nothing."""
+        """Return the row itself, or nothing."""
         if self._holds(row.values):
             self.accounts.passed += 1
             return [(OUT, row)]
@@ -113,7 +113,7 @@ class FlatMapNode(PerRow):
         self._compute = several(function, site.step.up.schema, site.step.outputs[OUT].schema)
 
     def each(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
-        """The new rows, at the same time, in the order they were given."""
+        """Return the new rows, at the same time, in the order they were given."""
         emitted = [row.child(values, index) for index, values in enumerate(self._compute(row.values))]
         self.accounts.passed += 1
         return [(OUT, new) for new in emitted]
@@ -123,7 +123,7 @@ class RelayNode(PerRow):
     """Rows as they come."""
 
     def each(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
-        """The row itself."""
+        """Return the row itself."""
         self.accounts.passed += 1
         return [(OUT, row)]
 
@@ -137,7 +137,7 @@ class Replicas(Node):
         self.replicas = len(nodes)
 
     def round(self, given_round: RoundInput) -> Outputs:
-        """What each replica gives, one after the other."""
+        """Return what each replica gives, one after the other."""
         outputs: Outputs = {}
         for node in self._nodes:
             for port, rows in node.round(given_round).items():
@@ -168,7 +168,7 @@ class SplitNode(PerRow):
         )
 
     def each(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
-        """The row, once per branch."""
+        """Return the row, once per branch."""
         branches = self._branches(row.values)
         step, plan = self.site.step, self.site.plan
         if any(plan.is_read(Ref(step.name, branch)) for branch in branches):
@@ -179,13 +179,13 @@ class SplitNode(PerRow):
 
 
 def _by_name(op: Split, site: Site) -> Callable[[Values], list[str]]:
-    """Every branch whose predicate is true."""
+    """Return every branch whose predicate is true."""
     tests = [(name, predicate(expr, site.step.up.schema)) for name, expr in (op.predicates or {}).items()]
     return lambda values: [name for name, holds in tests if holds(values)]
 
 
 def _by_index(op: Split, site: Site) -> Callable[[Values], list[str]]:
-    """The branches that one function names by number."""
+    """Return the branches that one function names by number."""
     schema, how = site.step.up.schema, op.how
     assert how is not None, "a split without predicates has a function"
     if isinstance(how, Expr):
@@ -196,7 +196,7 @@ def _by_index(op: Split, site: Site) -> Callable[[Values], list[str]]:
 
 
 def indexes(given: object, n_branches: int) -> list[str]:
-    """The branches that were named: a number, several (each once), or None for no branch."""
+    """Return the branches that were named: a number, several (each once), or None for no branch."""
     if given is None:
         return []
     if isinstance(given, Iterable) and not isinstance(given, str | bytes):
@@ -205,7 +205,7 @@ def indexes(given: object, n_branches: int) -> list[str]:
 
 
 def index(given: object, n_branches: int) -> str:
-    """One branch by its number; RowFailure when there is no such branch."""
+    """Return one branch by its number; RowFailure when there is no such branch."""
     if isinstance(given, bool) or not isinstance(given, int | np.integer):
         raise RowFailure(f"gave {given!r:.80}, not the number of a branch")
     if not 0 <= given < n_branches:
@@ -229,7 +229,7 @@ class TableJoinNode(PerRow):
                 self._table[key_of(values, op.columns)] = values
 
     def each(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
-        """The row with the table's other columns; without a match, nulls (left) or nothing (inner)."""
+        """Return the row with the table's other columns; without a match, nulls (left) or nothing (inner)."""
         key = key_of(row.values, self._op.columns)
         found = None if None in key else self._table.get(key)
         if found is None and self._op.how == "inner":
@@ -258,7 +258,7 @@ class BatchNode(Node):
         self._up = site.step.up.schema
 
     def round(self, given_round: RoundInput) -> Outputs:
-        """The rows of the round in one call; row by row if that fails and errors are let by."""
+        """Return the rows of the round in one call; row by row if that fails and errors are let by."""
         rows = given_round.only
         if not rows:
             return {}
@@ -281,11 +281,11 @@ class BatchNode(Node):
         return self.emitted([row], given)
 
     def emitted(self, rows: list[TimedRow], given: Any) -> list[TimedRow]:
-        """The rows that leave, from what the function gave for these rows."""
+        """Return the rows that leave, from what the function gave for these rows."""
         raise NotImplementedError
 
     def checked(self, given: Any) -> pa.RecordBatch:
-        """What the function gave, if it is a batch with the declared columns."""
+        """Return what the function gave, if it is a batch with the declared columns."""
         schema = self.site.step.outputs[OUT].schema
         if not isinstance(given, pa.RecordBatch):
             raise self._wrong(
@@ -319,7 +319,7 @@ class BatchMapNode(BatchNode):
     """Row i out is made of row i in."""
 
     def emitted(self, rows: list[TimedRow], given: Any) -> list[TimedRow]:
-        """The new columns, at the same times."""
+        """Return the new columns, at the same times."""
         batch = self.checked(given)
         self.same_length(batch, rows)
         self.accounts.passed += len(rows)
@@ -330,7 +330,7 @@ class BatchFilterNode(BatchNode):
     """The function gives true, false or null for each row."""
 
     def emitted(self, rows: list[TimedRow], given: Any) -> list[TimedRow]:
-        """The rows for which it is true."""
+        """Return the rows for which it is true."""
         if isinstance(given, pa.ChunkedArray):
             given = given.combine_chunks()
         if not isinstance(given, pa.Array) or not pa.types.is_boolean(given.type):
@@ -354,7 +354,7 @@ class BatchFlatMapNode(BatchNode):
     """
 
     def emitted(self, rows: list[TimedRow], given: Any) -> list[TimedRow]:
-        """The new rows."""
+        """Return the new rows."""
         emitted = batch_to_rows(self.checked(given))
         self.accounts.passed += len(rows)
         if len(emitted) == len(rows):

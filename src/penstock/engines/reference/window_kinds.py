@@ -77,13 +77,13 @@ class WindowKind(Protocol):
         """Judge the round's rows, and take in what is not late: an answer and the misses, per row."""
 
     def leave(self, after: float) -> list[WindowRows]:
-        """The windows that leave when the watermark stands here."""
+        """Return the windows that leave when the watermark stands here."""
 
     def early(self) -> list[WindowRows]:
-        """The open windows that changed since they were last shown."""
+        """Return the open windows that changed since they were last shown."""
 
     def rest(self) -> list[WindowRows]:
-        """What the end of the stream lets go beyond what the watermark +infinity does."""
+        """Return what the end of the stream lets go beyond what the watermark +infinity does."""
 
 
 def ordered(members: list[Member]) -> tuple[Member, ...]:
@@ -92,7 +92,7 @@ def ordered(members: list[Member]) -> tuple[Member, ...]:
 
 
 def member_place(member: Member) -> tuple[Any, ...]:
-    """What to sort members by."""
+    """Return what to sort members by."""
     return row_sort_key(member.row)
 
 
@@ -115,7 +115,7 @@ class TimeWindows:
         self._open: dict[int, OpenWindow] = {}
 
     def take(self, members: list[Member], before: float) -> list[tuple[Outcome, int]]:
-        """Each row by itself: time windows do not depend on other rows."""
+        """Return each row by itself: time windows do not depend on other rows."""
         return [self._take_one(member, before) for member in members]
 
     def _take_one(self, member: Member, before: float) -> tuple[Outcome, int]:
@@ -129,12 +129,12 @@ class TimeWindows:
         return (Outcome.LATE if starts else Outcome.GAP), misses
 
     def leave(self, after: float) -> list[WindowRows]:
-        """Every window with W >= end + lateness."""
+        """Return every window with W >= end + lateness."""
         gone = [s for s in self._open if is_late_for(after, s + self._window.size, self._lateness)]
         return [self._content(start, self._open.pop(start)) for start in gone]
 
     def early(self) -> list[WindowRows]:
-        """The windows that changed since they were last shown."""
+        """Return the windows that changed since they were last shown."""
         changed = [(start, window) for start, window in self._open.items() if window.changed]
         for _, window in changed:
             window.changed = False
@@ -170,7 +170,7 @@ class Session:
     rows: OpenWindow = field(default_factory=OpenWindow)
 
     def touches(self, start: int, end: int) -> bool:
-        """Whether the two overlap, or one begins exactly where the other ends."""
+        """Return whether the two overlap, or one begins exactly where the other ends."""
         return start <= self.end and self.start <= end
 
 
@@ -193,13 +193,13 @@ class Sessions:
         return [(Outcome.LATE, 1) if member in behind else (Outcome.TAKEN, 0) for member in members]
 
     def leave(self, after: float) -> list[WindowRows]:
-        """Every session with W >= end + lateness."""
+        """Return every session with W >= end + lateness."""
         gone = [session for session in self._open if is_late_for(after, session.end, self._lateness)]
         self._open = [session for session in self._open if session not in gone]
         return [_content(session) for session in gone]
 
     def early(self) -> list[WindowRows]:
-        """The sessions that changed since they were last shown."""
+        """Return the sessions that changed since they were last shown."""
         changed = [session for session in self._open if session.rows.changed]
         for session in changed:
             session.rows.changed = False
@@ -252,7 +252,7 @@ class CountWindows:
         self._open: dict[int, OpenWindow] = {}
 
     def take(self, members: list[Member], before: float) -> list[tuple[Outcome, int]]:
-        """A row waits for its place unless rows of its time are placed already."""
+        """Return a row waits for its place unless rows of its time are placed already."""
         late = [before > member.row.at() + self._lateness for member in members]
         self._waiting += [member for member, is_late in zip(members, late, strict=True) if not is_late]
         return [(Outcome.LATE, 1) if is_late else (Outcome.TAKEN, 0) for is_late in late]
@@ -264,7 +264,7 @@ class CountWindows:
         return [content for member in ordered(ready) for content in self._place(member)]
 
     def early(self) -> list[WindowRows]:
-        """The windows that are not full and changed since they were last shown."""
+        """Return the windows that are not full and changed since they were last shown."""
         changed = {index: window for index, window in self._open.items() if window.changed}
         for window in changed.values():
             window.changed = False

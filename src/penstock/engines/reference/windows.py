@@ -39,7 +39,7 @@ class Group:
     kinds: tuple[WindowKind, ...]
 
     def place(self) -> list[object]:
-        """What to sort keys by."""
+        """Return what to sort keys by."""
         return [sort_key(value) for value in self.key.values()]
 
 
@@ -127,7 +127,7 @@ class WindowNode(Node):
         self._undecided = [] if ended else [member for member in self._undecided if not member.passed]
 
     def _leaving(self, group: Group, given_round: RoundInput) -> list[TimedRow]:
-        """The results of one key, by (window_end, window_start)."""
+        """Return the results of one key, by (window_end, window_start)."""
         leaving: list[tuple[int, WindowRows]] = []
         for number, kind in enumerate(group.kinds):
             contents = kind.leave(given_round.after) + (kind.rest() if given_round.over else [])
@@ -149,7 +149,7 @@ class WindowNode(Node):
         return shown
 
     def _rows(self, group: Group, number: int, content: WindowRows, *, final: bool) -> list[TimedRow]:
-        """The result rows of one window, with the key and the bounds."""
+        """Return the result rows of one window, with the key and the bounds."""
         label, window = self._resolved.windows[number]
         time = self._up.require_time("a window")
         columns: dict[str, object] = dict(group.key)
@@ -166,7 +166,7 @@ class WindowNode(Node):
         ]
 
     def _this(self, group: Group, label: str | None, columns: Mapping[str, object]) -> WindowContext:
-        """The window as the user sees it."""
+        """Return the window as the user sees it."""
         kind = self._up.require_time("a window").type
         start, end = (_shown(columns[name], kind) for name in (START, END))
         key = tuple(_shown(value, self._up.schema.field(name).type) for name, value in group.key.items())
@@ -188,13 +188,13 @@ class WindowNode(Node):
 
 
 def _place(this: WindowContext, window: Window, key: tuple[str, ...]) -> str:
-    """A window for an error message: which kind, its bounds, its key."""
+    """Return a window for an error message: which kind, its bounds, its key."""
     named = ", ".join(f"{name}={value!r}" for name, value in zip(key, this.key, strict=True))
     return f"window {window} from {this.start} to {this.end}" + (f" of key {named}" if named else "")
 
 
 def _shown(value: object, type_: pa.DataType) -> object:
-    """A value as the user sees it, or as it is stored where a datetime cannot hold it."""
+    """Return a value as the user sees it, or as it is stored where a datetime cannot hold it."""
     try:
         return to_python(value, type_)
     except RowFailure:

@@ -1,0 +1,231 @@
+"""Assertions about streaming programs: engines agree, tables are equal, folds keep the laws.
+
+Rows are compared as multisets, floats within the promised error.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice, product
+from typing import Any
+
+import pyarrow as pa
+
+from penstock import read
+from penstock.clock import Clock, ManualClock
+from penstock.engines.protocol import Engine, RunResult
+from penstock.errors import SchemaError
+from penstock.expr import to_plain
+from penstock.graph.pipegraph import PipeGraph
+from penstock.graph.run import resolve_engine, start, wait
+from penstock.operators.aggregates import Fold
+from penstock.operators.row import Row
+from penstock.operators.windows import Windows
+from penstock.options import LocalOptions
+from penstock.plan.plan import Plan, Ref
+
+RELATIVE = 1e-9
+MAX_FOLD_ROWS = 12
+"""Enough rows to find a broken law; triples of parts grow with the third power."""
+Values = tuple[object, ...]
+
+
+def assert_engines_agree(
+    graph: PipeGraph,
+    engines: Sequence[str | Engine] = ("reference", "local"),
+    *,
+    clock: Callable[[], Clock] = ManualClock,
+    accounts: bool = True,
+) -> None:
+    """Raise an AssertionError that shows the first difference in what would reach any sink.
+
+    Nothing is written. Every engine reads the sources from the beginning, with the same batch cuts.
+    With `accounts` the counts of late, filtered and failed rows must agree as well.
+    """
+    plan = _collect_sinks(graph)
+    first, *others = [(_name(engine), _run(plan, engine, clock())) for engine in engines]
+    for name, result in others:
+        for ref, table in first[1].collected.items():
+            differing = difference(table, result.collected[ref], approximate=_approximate(plan, ref))
+            assert differing is None, f"{ref}: {first[0]} / {name}: {differing}"
+        if accounts:
+            for step, counts in first[1].accounts.items():
+                other = result.accounts[step]
+                assert counts == other, (
+                    f'accounts of step "{step}": {first[0]} / {name}:\n{counts}\n/ {other}'
+                )
+
+
+def _collect_sinks(graph: PipeGraph) -> Plan:
+    """Return the graph's plan with its sinks taken off and what feeds them collected."""
+    whole = graph.plan()
+    wanted = dict.fromkeys(ref for sink in whole.sinks for ref in sink.feeds)
+    sinks = {sink.name for sink in whole.sinks}
+    return Plan(whole.graph, tuple(step for step in whole if step.name not in sinks), tuple(wanted))
+
+
+def _run(plan: Plan, engine: str | Engine, clock: Clock) -> RunResult:
+    # Why: in process, several sources advance independently unless asked for rounds, as the others do.
+    options = LocalOptions(deterministic=True) if _name(engine) == "local" else None
+    return wait(start(plan, engine, {"options": options, "clock": clock}))
+
+
+def _name(engine: str | Engine) -> str:
+    return resolve_engine(engine).name
+
+
+def _approximate(plan: Plan, ref: Ref) -> list[str]:
+    """Columns of a window step that come from sketches."""
+    op = plan[ref.step].op
+    if not isinstance(op, Windows):
+        return []
+    return [name for name, aggregate in (op.aggregates or {}).items() if not aggregate.exact]
+
+
+def check_associative(
+    fold: Fold, rows: Sequence[object], *, schema: object = None, rel: float = 1e-9
+) -> None:
+    """Raise an AssertionError with an example if a fold breaks a law on these rows.
+
+    Windows combine partial results in any grouping, and in any order unless the fold says otherwise. A
+    `combine` that is not associative gives answers that depend on how rows happened to be sliced.
+
+    Checked on all triples of (at most twelve) rows: `zero` changes nothing on either side, combining is
+    associative and, unless the fold says `commutative=False`, commutative. Floats may differ by `rel`. As in
+    a window, rows with a null in the fold's columns are left out, and `combine` may change what it is given.
+
+    >>> import penstock as ps
+    >>> total = ps.fold(lambda row: row.v, lambda a, b: a + b, 0.0, type="float64")
+    >>> check_associative(total, [{"v": 1.0}, {"v": 2.0}, {"v": 4.0}])
+    """
+    if not isinstance(fold, Fold):
+        raise SchemaError(f"{fold!r} is not a fold", hint="make one with ps.fold(lift, combine, zero)")
+
+    def combine(a: Any, b: Any) -> Any:
+        return fold.combine(copy.deepcopy(a), copy.deepcopy(b))
+
+    parts = [fold.lift(row) for row in islice(_lifted_rows(fold, rows, schema), MAX_FOLD_ROWS)]
+    for part in parts:
+        assert _same(combine(fold.zero, part), part, rel), f"combine(zero, {part!r}) is not {part!r}"
+        assert _same(combine(part, fold.zero), part, rel), f"combine({part!r}, zero) is not {part!r}"
+    for a, b, c in product(parts, repeat=3):
+        left, right = combine(combine(a, b), c), combine(a, combine(b, c))
+        assert _same(left, right, rel), (
+            f"combine is not associative on {a!r}, {b!r}, {c!r}: {left!r} / {right!r}"
+        )
+    for a, b in product(parts, repeat=2) if fold.commutative else ():
+        left, right = combine(a, b), combine(b, a)
+        assert _same(left, right, rel), (
+            f"combine is not commutative on {a!r}, {b!r}: {left!r} / {right!r}; say commutative=False"
+        )
+
+
+def _lifted_rows(fold: Fold, rows: Sequence[object], schema: object) -> Iterable[Row]:
+    """Yield the rows that a window would pass to the fold: those without a null in its columns."""
+    reader = read.rows(rows, schema=schema)
+    for batch in reader.batches():
+        columns = [to_plain(column) for column in batch.rows.columns]
+        for values in zip(*columns, strict=True):
+            row = Row(dict(zip(reader.schema.names, values, strict=True)), reader.schema)
+            if all(row[name] is not None for name in fold.columns or ()):
+                yield row
+
+
+def difference(
+    left: pa.Table, right: pa.Table, *, approximate: Sequence[str] = (), rel: float = 0.05
+) -> str | None:
+    """None when both hold the same rows as multisets; else a few lines that say where they differ.
+
+    Columns named in `approximate` (sketches) may differ by the share `rel`.
+    """
+    if [(f.name, f.type) for f in left.schema] != [(f.name, f.type) for f in right.schema]:
+        return f"schemas differ: {_types(left)} / {_types(right)}"
+    loose = {left.schema.get_field_index(name) for name in approximate}
+    ours, theirs = _grouped(left, loose), _grouped(right, loose)
+    only_left: list[Values] = []
+    only_right: list[Values] = []
+    for group in dict.fromkeys([*ours, *theirs]):
+        mine, others = _unmatched(
+            ours.get(group, []), theirs.get(group, []), lambda a, b: _same_row(a, b, loose, rel)
+        )
+        only_left += mine
+        only_right += others
+        if mine and others:
+            only_left, only_right = mine, others  # two rows that should have been one tell the most
+            break
+    if not only_left and not only_right:
+        return None
+    counts = f"{left.num_rows} rows / {right.num_rows} rows\n" if left.num_rows != right.num_rows else ""
+    return f"{counts}{_format_rows(left, only_left)}\n/ {_format_rows(left, only_right)}"
+
+
+def _grouped(table: pa.Table, loose: set[int]) -> dict[Values, list[Values]]:
+    """Rows in order, by the columns that must be equal; the others may be rounded differently."""
+    columns = [to_plain(column.combine_chunks()) for column in table.columns]
+    exact = [i for i, field in enumerate(table.schema) if i not in loose and not _may_hold_floats(field.type)]
+    groups: dict[Values, list[Values]] = {}
+    for row in sorted(zip(*columns, strict=True), key=lambda row: tuple(map(_sortable, row))):
+        groups.setdefault(tuple(_sortable(row[i]) for i in exact), []).append(row)
+    return groups
+
+
+def _may_hold_floats(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(type_) or pa.types.is_nested(type_))
+
+
+def _unmatched(
+    left: list[Values], right: list[Values], same: Callable[[Values, Values], bool]
+) -> tuple[list[Values], list[Values]]:
+    """Return the rows of each side that have no partner on the other."""
+    waiting = right[::-1]  # both are in order, so a partner is most often the last one, cheap to take off
+    alone = []
+    for row in left:
+        place = next((i for i in reversed(range(len(waiting))) if same(row, waiting[i])), None)
+        if place is None:
+            alone.append(row)
+        else:
+            del waiting[place]
+    return alone, waiting[::-1]
+
+
+def _same_row(left: Values, right: Values, loose: set[int], rel: float) -> bool:
+    pairs = enumerate(zip(left, right, strict=True))
+    return all(_same(a, b, rel if i in loose else RELATIVE) for i, (a, b) in pairs)
+
+
+def _sortable(value: object) -> tuple[int, str, object]:
+    if value is None:
+        return (0, "", 0)
+    if isinstance(value, float) and math.isnan(value):
+        return (2, "", 0)
+    if isinstance(value, (list, dict)):
+        return (1, "json", repr(value))
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return (1, type(value).__name__, value)
+    return (1, "number", value)
+
+
+def _same(left: Any, right: Any, rel: float) -> bool:
+    """Return whether two values are equal, floats within `rel`, also inside lists and structs."""
+    if isinstance(left, float) or isinstance(right, float):
+        if not isinstance(left, int | float) or not isinstance(right, int | float):
+            return False
+        both_nan = math.isnan(left) and math.isnan(right)
+        return both_nan or math.isclose(left, right, rel_tol=rel, abs_tol=RELATIVE)
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_same(left[name], right[name], rel) for name in left)
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return len(left) == len(right) and all(_same(a, b, rel) for a, b in zip(left, right, strict=True))
+    if rel > RELATIVE and isinstance(left, int) and isinstance(right, int):
+        return math.isclose(left, right, rel_tol=rel)
+    return bool(left == right)
+
+
+def _format_rows(table: pa.Table, rows: list[Values]) -> str:
+    return str(dict(zip(table.schema.names, rows[0], strict=True))) if rows else "no such row"
+
+
+def _types(table: pa.Table) -> str:
+    return ", ".join(f"{field.name}: {field.type}" for field in table.schema)
