@@ -6,7 +6,7 @@ Run it with `python examples/campaign_views.py`, or with `penstock run examples/
 
 import penstock as ps
 from penstock import col
-from penstock.apps.ad_events import ad_events, campaigns
+from penstock.apps.campaign_views import ad_events, campaigns
 
 results, late = ps.write.memory(), ps.write.memory()
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from penstock.apps.ad_events import ad_events, campaigns
+from penstock.apps.campaign_views import ad_events, campaigns
 
 ROOT = Path(__file__).resolve().parent.parent
 

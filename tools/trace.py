@@ -38,7 +38,7 @@ def readme_program() -> str:
 
 def trace_program(program: str) -> dict[str, set[str]]:
     """Run the program on a few events; return the functions of ours that were called, by file."""
-    from penstock.apps.ad_events import ad_events, campaigns
+    from penstock.apps.campaign_views import ad_events, campaigns
 
     codes: set[CodeType] = set()
 

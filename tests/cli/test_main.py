@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli import doctor, screen
-from penstock.cli.doctor import Finding
+from penstock.cli.doctor import CheckResult
 from penstock.cli.exits import MEANING, Code, code_of
 from penstock.errors import (
     CheckpointError,
@@ -76,7 +76,7 @@ def test_doctor_gives_json_to_scripts() -> None:
 
 
 def test_doctor_ends_with_code_1_when_something_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = Finding("numpy", "broken", "not installed", 'pip install "numpy>=2.0"')
+    broken = CheckResult("numpy", "broken", "not installed", 'pip install "numpy>=2.0"')
     monkeypatch.setattr(doctor, "examine", lambda: [broken])
     done = penstock("doctor")
     assert (done.code, 'pip install "numpy>=2.0"' in done.out) == (1, True)

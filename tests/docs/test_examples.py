@@ -10,7 +10,7 @@ from types import ModuleType
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.apps.ad_events import ad_events, campaigns
+from penstock.apps.campaign_views import ad_events, campaigns
 from tests.docs.blocks import ROOT, blocks, pages
 
 PAGES = [page for page in pages() if blocks(page)]

@@ -1,23 +1,42 @@
-"""Campaign views: how often each campaign was seen in the last ten seconds, every second, and what it
-earned.
+"""Campaign views: the views of each campaign in the last ten seconds, every second, and its revenue.
 
 This is the program of `penstock demo`. It reads advertisement events from `events/` in a folder and
-writes `views/` and, so that no row disappears silently, `late/`.
+writes `views/` and, so that no row disappears silently, `late/`. The events are made up: out of order, some
+late, some of unknown advertisements. They are seeded, so that the same call gives the same rows. Times are
+spread evenly from 2030-01-01 on; most rows arrive up to two seconds after later ones, a few so late that
+every window of theirs is gone.
 """
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 import penstock as ps
 from penstock import col
-from penstock.apps.ad_events import ad_events, campaigns
+
+START_US = 1_893_456_000_000_000  # 2030-01-01 00:00:00 UTC
+ADS_PER_CAMPAIGN = 10
+DISORDER_US = 2_000_000  # what `delay="2 s"` allows for
+LATE_US = 30_000_000
+LATE_SHARE = 0.002
+UNKNOWN_SHARE = 0.01
+
+EVENTS = pa.schema(
+    [
+        ("event_time", pa.timestamp("us", "UTC")),
+        ("ad_id", pa.int64()),
+        ("event_type", pa.string()),
+        ("price", pa.float64()),
+    ]
+)
 
 
 def campaign_views(folder: Path) -> ps.PipeGraph:
-    """The graph that reads and writes below a folder; running it again replaces its output."""
+    """Return the graph that reads and writes below a folder; running it again replaces its output."""
     graph = ps.PipeGraph("campaign-views")
     views = (
         graph.source(
@@ -38,3 +57,35 @@ def write_events(folder: Path, *, rows: int = 5_000, seed: int = 1) -> None:
     """Put made-up events where `campaign_views` reads them."""
     (folder / "events").mkdir(parents=True, exist_ok=True)
     pq.write_table(ad_events(rows, seed=seed), folder / "events" / "events.parquet")
+
+
+def campaigns(n: int = 5) -> pa.Table:
+    """Return which advertisement belongs to which campaign: n campaigns of ten advertisements each."""
+    ads = range(n * ADS_PER_CAMPAIGN)
+    return pa.table(
+        {"ad_id": list(ads), "campaign_id": [f"campaign-{ad // ADS_PER_CAMPAIGN}" for ad in ads]},
+        schema=pa.schema([("ad_id", pa.int64()), ("campaign_id", pa.string())]),
+    )
+
+
+def ad_events(n: int = 5_000, *, seconds: int = 60, n_campaigns: int = 5, seed: int = 1) -> pa.Table:
+    """Make n events over a number of seconds, in the order in which they arrive."""
+    chance = random.Random(seed)  # noqa: S311 (made-up data, nothing secret)
+    arrivals = []
+    for at in range(n):
+        time = START_US + at * seconds * 1_000_000 // n
+        held_up = LATE_US if chance.random() < LATE_SHARE else chance.randrange(DISORDER_US)
+        arrivals.append((time + held_up, time, _event(chance, n_campaigns)))
+    arrivals.sort(key=lambda arrival: arrival[:2])
+    rows = [{"event_time": time, **event} for _, time, event in arrivals]
+    return pa.Table.from_pylist(rows, schema=EVENTS)
+
+
+def _event(chance: random.Random, n_campaigns: int) -> dict[str, object]:
+    known = n_campaigns * ADS_PER_CAMPAIGN
+    unknown = chance.random() < UNKNOWN_SHARE
+    return {
+        "ad_id": known + chance.randrange(ADS_PER_CAMPAIGN) if unknown else chance.randrange(known),
+        "event_type": chance.choices(("view", "click", "purchase"), weights=(8, 3, 1))[0],
+        "price": chance.randrange(1, 500) / 100,
+    }

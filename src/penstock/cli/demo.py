@@ -67,13 +67,13 @@ def demo(
 
 
 def program() -> str:
-    """The main lines of the program, as they stand in its file."""
+    """Return the main lines of the program, as they stand in its file."""
     lines = textwrap.dedent("".join(inspect.getsourcelines(campaign_views)[0][2:]))
     return lines[: lines.index("return graph")].rstrip()
 
 
 def results_table(views: pa.Table) -> Table:
-    """The last windows that end on a whole ten seconds, one line each, one column per campaign."""
+    """Return the last windows that end on a whole ten seconds, one line each, one column per campaign."""
     by_end: dict[object, dict[str, int]] = {}
     earned: dict[object, float] = {}
     for row in views.sort_by("window_end").to_pylist():

@@ -1,4 +1,4 @@
-"""What the exit codes mean, for scripts, and which error gives which."""
+"""Exit codes: what they mean to scripts, and which error gives which."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ BEFORE_THE_RUN = (GraphError, SchemaError, TimeError, NotSupported)
 
 
 def epilog() -> str:
-    """The table of exit codes as it stands under every `--help`."""
+    """Return the table of exit codes as it stands under every `--help`."""
     rows = "\n".join(f"  {code.value:<5}{meaning}" for code, meaning in MEANING.items())
     return f"\b\nExit codes:\n{rows}"
 
 
 def code_of(error: PenstockError) -> Code:
-    """The exit code of an error whose moment is not known better."""
+    """Return the exit code of an error whose moment is not known better."""
     return Code.WRONG if isinstance(error, BEFORE_THE_RUN) else Code.FAILED
 
 
 @contextmanager
 def ending_with(code: Code) -> Iterator[None]:
-    """Whatever Penstock refuses in here is shown without a traceback and ends the command with this code."""
+    """Show what Penstock refuses in here without a traceback, and end the command with this code."""
     try:
         yield
     except PenstockError as error:

@@ -24,12 +24,12 @@ RUN_NAME = "__penstock__"
 
 
 def load_graph(file: Path, wanted: str | None = None) -> ps.PipeGraph:
-    """The graph at the top level of a file; with several, the one whose variable or name is `wanted`."""
+    """Return the graph at the top level of a file; of several, the one whose variable or name is `wanted`."""
     return choose(graphs_in(execute(file)), wanted, file)
 
 
 def execute(file: Path) -> ModuleType:
-    """Run a file from top to bottom and give back its module."""
+    """Run a file from top to bottom and return its module."""
     _require_python_file(file)
     module = ModuleType(RUN_NAME)
     module.__file__ = str(file)
@@ -54,34 +54,34 @@ def execute(file: Path) -> ModuleType:
 
 
 def graphs_in(module: ModuleType) -> dict[str, ps.PipeGraph]:
-    """The graphs at a module's top level by the first variable that holds each."""
-    found: dict[str, ps.PipeGraph] = {}
+    """Return the graphs at a module's top level by the first variable that holds each."""
+    graphs: dict[str, ps.PipeGraph] = {}
     for variable, value in vars(module).items():
-        if isinstance(value, ps.PipeGraph) and not any(value is other for other in found.values()):
-            found[variable] = value
-    return found
+        if isinstance(value, ps.PipeGraph) and not any(value is other for other in graphs.values()):
+            graphs[variable] = value
+    return graphs
 
 
 def choose(graphs: dict[str, ps.PipeGraph], wanted: str | None, file: Path) -> ps.PipeGraph:
-    """The only graph, or the wanted one."""
+    """Return the only graph, or the wanted one."""
     if not graphs:
         raise GraphError(
             f'"{file}" has no graph at its top level',
             detail="a graph made inside a function is not found",
             hint='write: graph = ps.PipeGraph("name")',
         )
-    told = {variable: f'{variable} ("{graph.name}")' for variable, graph in graphs.items()}
+    labels = {variable: f'{variable} ("{graph.name}")' for variable, graph in graphs.items()}
     if wanted is None:
         if len(graphs) == 1:
             return next(iter(graphs.values()))
         raise GraphError(
-            f'"{file}" has {len(graphs)} graphs: {", ".join(told.values())}',
+            f'"{file}" has {len(graphs)} graphs: {", ".join(labels.values())}',
             hint=f"choose one, such as --graph {next(iter(graphs))}",
         )
     matching = [graph for variable, graph in graphs.items() if wanted in (variable, graph.name)]
     if len(matching) == 1:
         return matching[0]
-    listed = ", ".join(told[variable] for variable in nearest_first(wanted, graphs))
+    listed = ", ".join(labels[variable] for variable in nearest_first(wanted, graphs))
     count = "no graph" if not matching else f"{len(matching)} graphs"
     raise GraphError(f'"{file}" has {count} named "{wanted}"', detail=f"graphs: {listed}")
 
@@ -103,14 +103,15 @@ def _siblings(file: Path) -> list[Path]:
 
 
 def _users_line(error: PenstockError, file: Path) -> Where | None:
-    """The last line of the user's file on the way to an error that does not know its place."""
+    """Return the last line of the user's file on the way to an error that does not know its place."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
     return Where(str(file), frames[-1].lineno or 0) if frames else None
 
 
 def _users_traceback(error: Exception, file: Path) -> str:
-    """The traceback from the first frame in the user's file on; a syntax error needs no frame at all."""
-    told = traceback.TracebackException.from_exception(error)
-    first = next((at for at, frame in enumerate(told.stack) if frame.filename == str(file)), len(told.stack))
-    told.stack = traceback.StackSummary.from_list(told.stack[first:])
-    return "".join(told.format()).rstrip("\n")
+    """Return the traceback from the first frame in the user's file on; a syntax error needs no frame."""
+    trace = traceback.TracebackException.from_exception(error)
+    frames = trace.stack
+    first = next((at for at, frame in enumerate(frames) if frame.filename == str(file)), len(frames))
+    trace.stack = traceback.StackSummary.from_list(frames[first:])
+    return "".join(trace.format()).rstrip("\n")

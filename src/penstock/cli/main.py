@@ -68,7 +68,7 @@ def _options(
 
 
 def main() -> None:
-    """The entry point of the `penstock` script."""
+    """Run the `penstock` script."""
     try:
         app(prog_name="penstock")
     except KeyboardInterrupt:  # pressed before a command had begun

@@ -33,8 +33,9 @@ def run(
     file: Annotated[Path, typer.Argument(help="A Python file that builds a graph.", metavar="FILE.py")],
     *,
     engine: Annotated[
-        str, typer.Option(help="What runs it: spark, local or reference.", metavar="NAME")
-    ] = "spark",
+        str | None,
+        typer.Option(help="What runs it: spark, local or reference; else the graph's own.", metavar="NAME"),
+    ] = None,
     graph: Annotated[
         str | None, typer.Option(help="Which graph, by variable or by name.", metavar="NAME")
     ] = None,
@@ -45,7 +46,7 @@ def run(
         str | None, typer.Option(help="A folder that makes the run survive a crash.", metavar="DIR")
     ] = None,
     until: Annotated[
-        int | None, typer.Option(help="Stop after so many rounds of batches.", min=0, metavar="N")
+        int | None, typer.Option(help="Stop after this number of rounds of batches.", min=0, metavar="N")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the accounts as JSON for scripts.")] = False,
 ) -> None:
@@ -54,25 +55,26 @@ def run(
         with ending_with(Code.WRONG):
             chosen = load_graph(file, graph)
             sinks = [step.name for step in chosen.plan().sinks]
-        done = run_to_the_end(chosen, engine, master=master, checkpoint=checkpoint, until=until)
+        on = engine or chosen.engine
+        done = run_to_the_end(chosen, on, master=master, checkpoint=checkpoint, until=until)
+    name = on if isinstance(on, str) else on.name
     if json:
-        screen.say_json(_as_data(chosen, engine, done, sinks))
+        screen.say_json(_as_data(chosen, name, done, sinks))
     else:
-        screen.say(f'graph "{chosen.name}" on engine {engine}: {done.outcome} after {_batches(done.batches)}')
+        screen.say(f'graph "{chosen.name}" on engine {name}: {done.outcome} after {_batches(done.batches)}')
         screen.out().print(accounts_table(done.accounts))
 
 
-def run_to_the_end(graph: ps.PipeGraph, engine: str, **options: Any) -> Any:
+def run_to_the_end(graph: ps.PipeGraph, engine: Any, **settings: Any) -> Any:
     """Run a graph with a bar on the terminal; what cannot start ends with code 2, what fails with code 1."""
     with screen.progress(total=None) as bar:
 
-        def moved(event: Any) -> None:
-            told = event.to_dict()
-            if told["event"] == "BatchDone":
-                bar.move(told["batch"] + 1, None, f"{graph.name}: batches")
+        def listen(event: Any) -> None:
+            if isinstance(event, ps.events.BatchDone):
+                bar.move(event.batch + 1, None, f"{graph.name}: batches")
 
         with ending_with(Code.WRONG):
-            started = graph.start(engine, events=moved, **options)
+            started = graph.start(engine, events=listen, **settings)
         with ending_with(Code.FAILED):
             try:
                 return started.wait()

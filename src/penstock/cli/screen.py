@@ -27,12 +27,12 @@ PIPE_WIDTH = 120  # where there is no terminal to ask, tables may be this wide
 
 
 def out() -> Console:
-    """Where results go."""
+    """Return the console for results."""
     return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
 def err() -> Console:
-    """Where everything else goes."""
+    """Return the console for everything else."""
     return Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else PIPE_WIDTH)
 
 
@@ -42,7 +42,7 @@ def say(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Tell something beside the result."""
+    """Print something beside the result."""
     err().print(Text(text), soft_wrap=True)
 
 
@@ -52,7 +52,7 @@ def say_json(value: object) -> None:
 
 
 def programs_own_text(aside: bool) -> AbstractContextManager[object]:
-    """Where the user's program prints: beside the result when scripts want nothing but JSON there."""
+    """Send what the user's program prints to standard error, when scripts want nothing but JSON."""
     return redirect_stdout(sys.stderr) if aside else nullcontext()
 
 
@@ -69,7 +69,7 @@ def show_error(error: PenstockError) -> None:
 
 @contextmanager
 def progress(total: int | None) -> Iterator[ProgressBar]:
-    """A bar on standard error while something long runs; nothing at all when that is no terminal."""
+    """Yield a bar on standard error while something long runs; nothing at all when that is no terminal."""
     bar = Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -90,23 +90,21 @@ class ProgressBar:
         self._bar, self._task = bar, bar.add_task("", total=total)
 
     def move(self, done: int, total: int | None, doing: str) -> None:
-        """Say how far it is, and with what it goes on."""
+        """Show how far the work is, and what it is on."""
         self._bar.update(self._task, completed=done, total=total, description=doing)
 
-
-# What became of every row, as a table: one line per step, and only the columns that say something.
 
 ALWAYS = ("rows_in", "rows_out")
 SOMETIMES = ("late", "filtered", "no_window", "unfinished", "unmatched", "unrouted", "errors")
 
 
 def accounts_table(accounts: Mapping[str, Any]) -> Table:
-    """The accounts of a run, by step."""
-    used = [what for what in SOMETIMES if any(getattr(one, what) for one in accounts.values())]
+    """Return what became of every row: one line per step, and only the columns that say something."""
+    used = [column for column in SOMETIMES if any(getattr(counts, column) for counts in accounts.values())]
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("step")
-    for what in (*ALWAYS, *used):
-        table.add_column(what.replace("_", " "), justify="right")
-    for step, one in accounts.items():
-        table.add_row(Text(step), *(f"{getattr(one, what):,}" for what in (*ALWAYS, *used)))
+    for column in (*ALWAYS, *used):
+        table.add_column(column.replace("_", " "), justify="right")
+    for step, counts in accounts.items():
+        table.add_row(Text(step), *(f"{getattr(counts, column):,}" for column in (*ALWAYS, *used)))
     return table

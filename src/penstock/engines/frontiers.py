@@ -100,4 +100,4 @@ def merge_frontiers(frontiers: Iterable[Frontier], before: Frontier) -> Frontier
 
 def output_delay(step: Step) -> int:
     """Returns how far, in microseconds, a step's output trails the watermark of its input."""
-    return step.op.resolved(step.up).lateness if isinstance(step.op, Windows) else 0
+    return step.op.resolve(step.up).lateness if isinstance(step.op, Windows) else 0

@@ -53,7 +53,7 @@ class SourceReader:
         self.reasons: list[str] = []
         site = Site(step.name, step.where, accounts, clock, reasons=self.reasons)
         self._stage = SourceStage(step.op, site, rank=rank)
-        self.timed = step.op.resolved() is not None
+        self.timed = step.op.resolve() is not None
         self._batches: Iterator[Any] | None = None
         self.ended = self._over = False
         self.n_batches = self.n_rows = 0

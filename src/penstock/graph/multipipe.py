@@ -16,22 +16,24 @@ from penstock.graph.run import to_spark
 from penstock.graph.verbs.flows import FlowVerbs
 from penstock.graph.verbs.joins import JoinVerbs
 from penstock.graph.verbs.rows import RowVerbs
+from penstock.graph.verbs.windows import WindowVerbs
 from penstock.operators.op import ERRORS, IN, LATE, LATE_RIGHT, Op
 from penstock.operators.split import Split
 from penstock.options import CollectSettings
+from penstock.plan.plan import Ref
 
 if TYPE_CHECKING:
     from penstock.engines.protocol import Engine
 
 
-class MultiPipe(RowVerbs, JoinVerbs, FlowVerbs):
+class MultiPipe(RowVerbs, WindowVerbs, JoinVerbs, FlowVerbs):
     """A stream under construction; see the verbs for what can be done with it."""
 
     __slots__ = ()
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the rows here."""
+        """Return the columns of the rows here."""
         return self.stream.schema
 
     @property
@@ -88,7 +90,7 @@ class MultiPipe(RowVerbs, JoinVerbs, FlowVerbs):
             raise GraphError(
                 f'step "{step.name}" has no .{port}', step=step.name, where=find_call_site(), hint=hint
             )
-        return self._at(step.name, port)
+        return MultiPipe(self.graph, (Ref(step.name, port),))
 
     def __repr__(self) -> str:
         columns = (

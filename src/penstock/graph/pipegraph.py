@@ -141,7 +141,7 @@ class PipeGraph:
 
     @property
     def steps(self) -> Steps:
-        """The steps so far, by name, in the order they were written."""
+        """Return the steps so far, by name, in the order they were written."""
         return self._steps
 
     def plan(self, *collects: MultiPipe) -> Plan:

@@ -26,7 +26,7 @@ from penstock.options import CollectSettings, RunSettings
 from penstock.plan.plan import Plan, Ref
 
 if TYPE_CHECKING:
-    from penstock.engines.protocol import Engine, Run, RunOptions, RunResult
+    from penstock.engines.protocol import Engine, Run, RunResult
     from penstock.events import Event, EventSink
 
 RUN_SETTINGS = tuple(RunSettings.__annotations__)
@@ -50,12 +50,25 @@ def resolve_engine(engine: str | Engine) -> Engine:
 
 
 def start(plan: Plan, engine: str | Engine, settings: RunSettings) -> Run:
-    """Starts a plan on an engine, or says what the engine cannot do in it."""
-    options = _run_options(settings)
+    """Start a plan on an engine, or say what the engine cannot do in it."""
+    from penstock.engines.protocol import RunOptions
+
+    until, checkpoint = settings.get("until"), settings.get("checkpoint")
+    if until is not None and (isinstance(until, bool) or not isinstance(until, int) or until < 0):
+        raise EngineError(
+            f"until={until!r} is not a number of batches", where=find_call_site(), hint="use until=10"
+        )
     chosen = resolve_engine(engine)
     refuse_gaps(chosen, plan)
-    if options.checkpoint is not None:
+    if checkpoint is not None:
         _require_names(plan)
+    options = RunOptions(
+        checkpoint=checkpoint,
+        until=until,
+        drain=settings.get("drain", True),
+        master=settings.get("master"),
+        engine=settings.get("options"),
+    )
     listener = settings.get("events")
     with locate_errors(None, find_call_site()):
         events = ignore_event if listener is None else _guard_listener(listener)
@@ -108,24 +121,6 @@ def to_spark(plan: Plan, feeds: Sequence[Ref], session: object) -> Any:
     engine: Any = resolve_engine("spark")
     refuse_gaps(engine, plan)
     return engine.to_spark(plan, feeds, session)
-
-
-def _run_options(settings: RunSettings) -> RunOptions:
-    """Returns what an engine needs to know of the settings, checked."""
-    from penstock.engines.protocol import RunOptions
-
-    until = settings.get("until")
-    if until is not None and (isinstance(until, bool) or not isinstance(until, int) or until < 0):
-        raise EngineError(
-            f"until={until!r} is not a number of batches", where=find_call_site(), hint="use until=10"
-        )
-    return RunOptions(
-        checkpoint=settings.get("checkpoint"),
-        until=until,
-        drain=settings.get("drain", True),
-        master=settings.get("master"),
-        engine=settings.get("options"),
-    )
 
 
 def _guard_listener(listener: EventSink) -> EventSink:

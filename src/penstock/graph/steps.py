@@ -1,6 +1,9 @@
 """The steps of a graph under construction: named, routed, and typed by what flows out of them.
 
-Every error that leaves here says which step it is about, and which line of the user's.
+A step gets its routing and its number of replicas as it is added. `key_by` takes effect at the first step
+that needs the key: maps and filters in between run where the rows are. A step that follows keyed steps of the
+same key and degree needs no second shuffle. Every error that leaves here says which step it is about, and
+which line of the user's.
 """
 
 from __future__ import annotations
@@ -12,10 +15,17 @@ from dataclasses import replace
 
 from penstock.caller import find_call_site
 from penstock.errors import GraphError, PenstockError, SchemaError, Where, nearest_first
-from penstock.graph.routing import Placement, may_fuse, placement_after, route
-from penstock.operators.op import Degree, Op
+from penstock.frozen import dataclass
+from penstock.operators.op import JOIN, Degree, Op, Routing, degree
+from penstock.operators.process import Process
+from penstock.operators.source import Source
 from penstock.operators.stream import Stream
+from penstock.operators.windows import Windows
 from penstock.plan.plan import Input, Ref, Step
+
+# Why one lock for all graphs: two threads that build one graph must not choose the same fresh name, and a
+# lock of its own would keep a graph from being copied.
+_LOCK = threading.RLock()
 
 
 @contextmanager
@@ -28,9 +38,13 @@ def locate_errors(step: str | None, where: Where | None) -> Iterator[None]:
         raise
 
 
-# Two threads that build one graph must not find the same fresh name. One lock for all graphs, and not one
-# each: a lock cannot be copied, and a graph can.
-_ADDING = threading.RLock()
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where rows are as they arrive: how many replicas sent them, and the key they are partitioned by."""
+
+    degree: Degree
+    partition: tuple[str, ...] | None = None
+    merged: bool = False
 
 
 class Steps:
@@ -51,66 +65,57 @@ class Steps:
         inputs: tuple[Input, ...],
         fuse: bool | None = None,
     ) -> str:
-        """Make an operator, check it against its inputs, and keep it as a step; returns the step's name.
+        """Make an operator, check it against its inputs, and keep it as a step; return the step's name.
 
         `fuse` None leaves fusing to the graph's own setting and the rules.
         """
-        with _ADDING:
-            return self._add(make, stem=stem, name=name, inputs=inputs, fuse=fuse, where=find_call_site())
+        with _LOCK:
+            label = self._fresh_name(stem) if name is None else name
+            where = find_call_site()
+            with locate_errors(str(label), where):
+                self._check_name(label)
+                step, placement = self._place(make(), label, inputs, fuse, where)
+            if name is None:
+                self._used[stem] = self._used.get(stem, 0) + 1
+            self._steps[label], self._after[label] = step, placement
+            return label
 
-    def _add(
-        self,
-        make: Callable[[], Op],
-        *,
-        stem: str,
-        name: str | None,
-        inputs: tuple[Input, ...],
-        fuse: bool | None,
-        where: Where | None,
-    ) -> str:
-        label = self._fresh(stem) if name is None else name
-        with locate_errors(str(label), where):
-            if not isinstance(label, str) or not label.strip() or not label.isprintable():
-                raise GraphError(f"{label!r} cannot name a step", hint='use a plain text: name="views"')
-            if label in self._steps:
-                raise GraphError(
-                    f'there are two steps named "{label}"',
-                    detail=f"the first one is at {self._steps[label].where}",
-                    hint="give one of them another name=",
-                )
-            op = make()
-            inputs = _apply_own_key(op, inputs)
-            streams = {fed.port: fed.stream for fed in inputs}
-            outputs = op.outputs(streams)
-            up = inputs[0].stream if inputs else next(iter(outputs.values()))
-            at = self.placement(inputs[0].feeds) if inputs else Placement(Degree(1, 1))
-            if len([fed for fed in inputs if not fed.control]) > 1:
-                at = replace(at, merged=True)
-            routing, degree = route(op, up, at)
-            fused = (self._fuse if fuse is None else fuse) and may_fuse(op, routing, degree, at)
-            apart = op.dedicated or any(self._is_dedicated(fed) for fed in inputs)
-        if name is None:
-            self._used[stem] = self._used.get(stem, 0) + 1
-        self._steps[label] = Step(label, op, inputs, outputs, degree, routing, fused and not apart, where)
-        first = next(iter(outputs.values()), up)
-        self._after[label] = placement_after(up, first, at, routing, degree)
-        return label
-
-    def _is_dedicated(self, fed: Input) -> bool:
-        """Whether rows come from a step with a thread of its own, which does nobody else's work."""
-        return any(self._steps[ref.step].op.dedicated for ref in fed.feeds)
+    def _place(
+        self, op: Op, label: str, inputs: tuple[Input, ...], fuse: bool | None, where: Where | None
+    ) -> tuple[Step, Placement]:
+        """Return the step of an operator, and where its rows are when they leave it."""
+        if op.key is not None and inputs:  # an operator object may bring its own key
+            assert isinstance(op.key, tuple), "made so by Op.__post_init__"
+            inputs[0].stream.require_key(*op.key)
+            inputs = (replace(inputs[0], stream=replace(inputs[0].stream, key=op.key)), *inputs[1:])
+        outputs = op.outputs({fed.port: fed.stream for fed in inputs})
+        up = inputs[0].stream if inputs else next(iter(outputs.values()))
+        at = self.placement(inputs[0].feeds) if inputs else Placement(Degree(1, 1))
+        if len([fed for fed in inputs if not fed.control]) > 1:
+            at = replace(at, merged=True)
+        routing, replicas = choose_routing(op, up, at)
+        same_place = routing is Routing.FORWARD and replicas == at.degree and not at.merged
+        # Why: a step with a thread of its own does nobody else's work, and nobody does its.
+        alone = op.dedicated or any(self._steps[ref.step].op.dedicated for fed in inputs for ref in fed.feeds)
+        fused = (self._fuse if fuse is None else fuse) and op.chainable and same_place and not alone
+        partition = (up.key or None) if routing is Routing.KEY_BY else at.partition if same_place else None
+        if partition != next(iter(outputs.values()), up).key:
+            partition = None
+        step = Step(label, op, inputs, outputs, replicas, routing, fused, where)
+        return step, Placement(replicas, partition)
 
     def feed_back(self, target: str, port: str, feeds: tuple[Ref, ...], stream: Stream) -> None:
         """Close a loop: feed a control port of an earlier step."""
         step = self._steps.get(target)
         if step is None:
             raise self.unknown(target)
-        if port not in _control_ports(step.op):
-            able = ", ".join(_control_ports(step.op)) or "none"
+        control = step.op.operator.control if isinstance(step.op, Process) else ()
+        if port not in control:
             raise GraphError(
                 f'port "{port}" of step "{target}" cannot close a loop',
                 step=target,
-                detail=f"only a control port can, since its rows push nothing; it has {able}",
+                detail=f"only a control port can, since its rows push nothing; it has "
+                f"{', '.join(control) or 'none'}",
                 hint='declare it in the operator: control = ("limit",)',
             )
         fed = next((old for old in step.inputs if old.port == port), None)
@@ -121,13 +126,12 @@ class Steps:
                 detail=f"it has {', '.join(fed.stream.columns)}, and would get {', '.join(stream.columns)}",
                 hint="bring both into one form first: .select(...)",
             )
-        others = tuple(other for other in step.inputs if other is not fed)
         together = (*fed.feeds, *feeds) if fed is not None else feeds
-        added = Input(port, tuple(dict.fromkeys(together)), stream, control=True)
-        self._steps[target] = replace(step, inputs=(*others, added))
+        closed = Input(port, tuple(dict.fromkeys(together)), stream, control=True)
+        self._steps[target] = replace(step, inputs=(*(old for old in step.inputs if old is not fed), closed))
 
     def unknown(self, name: object) -> GraphError:
-        """The error for a step that is not there."""
+        """Return the error for a step that does not exist."""
         names = nearest_first(str(name), self._steps)
         return GraphError(
             f'there is no step "{name}"',
@@ -136,13 +140,13 @@ class Steps:
         )
 
     def placement(self, feeds: tuple[Ref, ...]) -> Placement:
-        """Where rows are on a pipe; a merged pipe is spread like its first feed."""
+        """Return where rows are on a pipe; a merged pipe is spread like its first feed."""
         first = self._after[feeds[0].step]
         return first if len(feeds) == 1 else Placement(first.degree, None, merged=True)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names in order."""
+        """Return the names in order."""
         return tuple(self._steps)
 
     def __getitem__(self, name: str) -> Step:
@@ -157,22 +161,59 @@ class Steps:
     def __len__(self) -> int:
         return len(self._steps)
 
-    def _fresh(self, stem: str) -> str:
+    def _fresh_name(self, stem: str) -> str:
         number = self._used.get(stem, 0) + 1
         while (label := stem if number == 1 else f"{stem}-{number}") in self._steps:
             number = self._used[stem] = number + 1
         return label
 
+    def _check_name(self, label: object) -> None:
+        if not isinstance(label, str) or not label.strip() or not label.isprintable():
+            raise GraphError(f"{label!r} cannot name a step", hint='use a plain text: name="views"')
+        if label in self._steps:
+            raise GraphError(
+                f'there are two steps named "{label}"',
+                detail=f"the first one is at {self._steps[label].where}",
+                hint="give one of them another name=",
+            )
 
-def _control_ports(op: Op) -> tuple[str, ...]:
-    return tuple(getattr(getattr(op, "operator", None), "control", ()))
+
+def choose_routing(op: Op, up: Stream, at: Placement) -> tuple[Routing | None, Degree]:
+    """Return how rows reach a step, and its number of replicas; raise when that cannot be had."""
+    replicas = degree(op.parallelism) or _default_degree(op, up, at)
+    if isinstance(op, Source):
+        return None, replicas
+    routing = op.own_routing
+    if op.routing is not None and routing != op.routing:
+        raise GraphError(
+            f'routing="{op.routing}" cannot be had here: {op.verb} is routed by "{routing}"',
+            hint="leave routing out",
+        )
+    if routing is Routing.BROADCAST and replicas.elastic:
+        raise GraphError(
+            "a broadcast step cannot be elastic",
+            detail="every replica gives its own copy of each row",
+            hint="use a fixed parallelism",
+        )
+    if routing is not Routing.KEY_BY:
+        return routing or Routing.FORWARD, replicas
+    if op.routing == Routing.KEY_BY:  # asked for by name, a shuffle is what one gets
+        if not up.key:
+            raise GraphError(
+                'routing="key_by" needs a key', hint='say .key_by("user") before it, or key="user"'
+            )
+        return routing, replicas
+    partitioned = bool(up.key) and at.partition == up.key and not at.merged and at.degree == replicas
+    return (Routing.FORWARD if partitioned else routing), replicas
 
 
-def _apply_own_key(op: Op, inputs: tuple[Input, ...]) -> tuple[Input, ...]:
-    """An operator object may bring its own key: `Map(fn, state=list, key="user")`."""
-    if op.key is None or not inputs:
-        return inputs
-    assert isinstance(op.key, tuple), "made so by Op.__post_init__"
-    first = inputs[0]
-    first.stream.require_key(*op.key)
-    return (replace(first, stream=replace(first.stream, key=op.key)), *inputs[1:])
+def _default_degree(op: Op, up: Stream, at: Placement) -> Degree:
+    if op.kind == JOIN:
+        from penstock.operators.stream_join import StreamJoin
+
+        if isinstance(op, StreamJoin) and isinstance(op.layout, tuple):
+            workers = op.layout[0] * op.layout[1]
+            return Degree(workers, workers)
+    if isinstance(op, Process) or (isinstance(op, Windows) and not up.key and op.pattern == "keyed"):
+        return Degree(1, 1)  # one group has one owner; a driver loop keeps its own state
+    return at.degree

@@ -34,15 +34,15 @@ class Accumulate(Op):
 
     def __post_init__(self) -> None:
         Op.__post_init__(self)
-        made = row_function(self.function, schema=self.schema)
-        if made.schema is None:
-            made = dataclasses.replace(made, schema=_of_init(self.init))
-        object.__setattr__(self, "function", made)
-        self.new_state()  # a first state that cannot be copied is found out before a run
+        function = row_function(self.function, schema=self.schema)
+        if function.schema is None:
+            function = dataclasses.replace(function, schema=_schema_of(self.init))
+        object.__setattr__(self, "function", function)
+        self.new_state()  # a first state that cannot be copied is refused before a run
 
     @property
     def how(self) -> RowFunction:
-        """The function, checked."""
+        """Return the function, checked."""
         assert isinstance(self.function, RowFunction), "made so by __post_init__"
         return self.function
 
@@ -53,7 +53,7 @@ class Accumulate(Op):
 
     @property
     def state_schema(self) -> pa.Schema:
-        """The columns of the state."""
+        """Return the columns of the state."""
         if self.how.schema is None:
             raise SchemaError(
                 f"accumulate({self.how.name}) has no schema for its state",
@@ -63,7 +63,7 @@ class Accumulate(Op):
         return self.how.schema
 
     def new_state(self) -> object:
-        """The state of a key that is seen for the first time: a copy of its own."""
+        """Return the state of a key that is seen for the first time: a copy of its own."""
         try:
             return copy.deepcopy(self.init)
         except Exception as cause:
@@ -74,7 +74,7 @@ class Accumulate(Op):
             ) from cause
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
-        """The key columns and the state's columns, still keyed."""
+        """Return the key columns and the state's columns, still keyed."""
         up = inputs[IN]
         if not up.key:
             raise GraphError(
@@ -88,11 +88,11 @@ class Accumulate(Op):
         return {OUT: Stream(schema, up.time, up.key), **late_port(up), **self.errors_port(up)}
 
     def describe(self) -> str:
-        """The function."""
+        """Return the function."""
         return f"accumulate {self.how}"
 
 
-def _of_init(init: object) -> pa.Schema | None:
+def _schema_of(init: object) -> pa.Schema | None:
     kind = type(init)
     if dataclasses.is_dataclass(kind) or (isinstance(init, tuple) and hasattr(init, "_fields")):
         return parse_schema(kind)

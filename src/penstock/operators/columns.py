@@ -36,7 +36,7 @@ class WithColumns(Op):
 
     @property
     def how(self) -> Expressions:
-        """The expressions, checked."""
+        """Return the expressions, checked."""
         assert isinstance(self.columns, Expressions), "made so by __post_init__"
         return self.columns
 
@@ -66,9 +66,11 @@ class Select(WithColumns):
                     f'select gives column "{name}" twice', hint="leave one out, or give it another name"
                 )
         up.require(*(name for _, expr in self.how.columns for name in expr.columns()))
-        kept = {name for name, expr in self.how.columns if isinstance(expr, Column) and expr.name == name}
+        as_they_are = {
+            name for name, expr in self.how.columns if isinstance(expr, Column) and expr.name == name
+        }
         schema = pa.schema([pa.field(name, type_) for name, type_ in self.how.types(up.schema)])
-        return {OUT: keep_key(up, set(up.key) - kept, schema), **self.errors_port(up)}
+        return {OUT: keep_key(up, set(up.key) - as_they_are, schema), **self.errors_port(up)}
 
 
 def named_columns(columns: NamedColumns) -> list[tuple[str, object]]:

@@ -95,22 +95,22 @@ def batch(fn: Callable[[pa.RecordBatch], Any], *, schema: object = None) -> Batc
     return BatchFunction(fn, declared, name_of(fn), find_definition(fn))
 
 
-def row_function(fn: object, *, schema: object = None, each: bool = False) -> RowFunction:
+def row_function(fn: object, *, schema: object = None, many: bool = False) -> RowFunction:
     """Return a row function with its schema, from `schema=` or from the return annotation.
 
-    `each=True`: the function gives an iterable of rows, so the annotation is `Iterable[Row]`.
+    `many=True`: the function gives an iterable of rows, so the annotation is `Iterable[Row]`.
     """
     if not callable(fn):
         raise FunctionError(
             f"{fn!r} is neither an expression nor a function",
             hint='use col("a") * 2, ps.batch(fn), or a function of a row',
         )
-    declared = parse_schema(schema) if schema is not None else _annotated_schema(fn, each=each)
+    declared = parse_schema(schema) if schema is not None else _annotated_schema(fn, many=many)
     return RowFunction(fn, declared, name_of(fn), find_definition(fn))
 
 
 def as_function(
-    function: object, schema: object, verb: str, *, each: bool = False
+    function: object, schema: object, verb: str, *, many: bool = False
 ) -> BatchFunction | RowFunction:
     """Return what a step is given as a row function or a batch function, with its schema."""
     if function is None:
@@ -122,7 +122,7 @@ def as_function(
             hint=f"for expressions: .with_columns(total={function if is_column else '...'})",
         )
     if not isinstance(function, BatchFunction | RowFunction):
-        return row_function(function, schema=schema, each=each)
+        return row_function(function, schema=schema, many=many)
     if schema is None:
         return function
     if isinstance(function, BatchFunction) and function.schema is None:
@@ -261,23 +261,23 @@ def has_state(state: object, up: Stream, function: Function | Expr, verb: str) -
 
 def late_port(up: Stream) -> dict[str, Stream]:
     """Return the `late` port of a step that needs order; a stream without time is in order as it comes."""
-    return {} if up.time is None else {LATE: up.unkeyed()}
+    return {} if up.time is None else {LATE: up.without_key()}
 
 
 def keep_key(up: Stream, changed: Iterable[str], schema: pa.Schema) -> Stream:
     """Return the stream with another schema: still keyed when the key columns were left alone."""
     down = up.with_schema(schema)
-    return down.unkeyed() if set(changed) & set(up.key) else down
+    return down.without_key() if set(changed) & set(up.key) else down
 
 
-def _annotated_schema(fn: Callable[..., Any], *, each: bool) -> pa.Schema | None:
+def _annotated_schema(fn: Callable[..., Any], *, many: bool) -> pa.Schema | None:
     """Return the schema of a return annotation; None unless it is a dataclass, NamedTuple or TypedDict."""
     target = fn if hasattr(fn, "__code__") or hasattr(fn, "func") else type(fn).__call__
     try:
         row = typing.get_type_hints(getattr(target, "func", target)).get("return")
     except (NameError, TypeError):
         return None
-    if each and typing.get_origin(row) in (list, tuple, Iterable, Iterator, Generator):
+    if many and typing.get_origin(row) in (list, tuple, Iterable, Iterator, Generator):
         row = typing.get_args(row)[0]
     is_row = isinstance(row, type) and (
         hasattr(row, "__dataclass_fields__")

@@ -68,7 +68,7 @@ class Map(Op):
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
         """Return the columns that the function declares, without a key."""
         up = inputs[IN]
-        out = up.with_schema(require_schema(self.how, "map")).unkeyed()
+        out = up.with_schema(require_schema(self.how, "map")).without_key()
         late = late_port(up) if has_state(self.state, up, self.how, "map") else {}
         return {OUT: out, **late, **self.errors_port(up)}
 
@@ -152,7 +152,7 @@ class FlatMap(Op):
                     hint="write two flat_maps, or a function that gives rows",
                 )
         else:
-            function = as_function(self.function, self.schema, "flat_map", each=True)
+            function = as_function(self.function, self.schema, "flat_map", many=True)
         object.__setattr__(self, "function", function)
 
     @property
@@ -174,7 +174,7 @@ class FlatMap(Op):
 
     def _output(self, up: Stream) -> Stream:
         if not isinstance(self.how, Expressions):
-            return up.with_schema(require_schema(self.how, "flat_map")).unkeyed()
+            return up.with_schema(require_schema(self.how, "flat_map")).without_key()
         ((name, type_),) = self.how.types(up.schema)
         if not pa.types.is_list(type_):
             raise SchemaError(

@@ -49,7 +49,7 @@ class Degree:
 
     @property
     def elastic(self) -> bool:
-        """Whether the number of replicas may change while the graph runs."""
+        """Return whether the number of replicas may change while the graph runs."""
         return self.least != self.most
 
     def __str__(self) -> str:
@@ -97,38 +97,38 @@ class Op:
 
     @property
     def ports(self) -> tuple[str, ...]:
-        """The input ports."""
+        """Return the input ports."""
         return (IN,)
 
     @property
     def stateful(self) -> bool:
-        """Whether rows of one key must meet in one replica."""
+        """Return whether rows of one key must meet in one replica."""
         return False
 
     @property
     def own_routing(self) -> Routing | None:
-        """The distribution that the operator itself demands; None leaves it to the pipe."""
+        """Return the distribution that the operator itself demands; None leaves it to the pipe."""
         if self.stateful:
             return Routing.KEY_BY
         return Routing(self.routing) if self.routing is not None else None
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
-        """The streams that leave, by port. Raises what is wrong with the inputs."""
+        """Return the streams that leave, by port. Raises what is wrong with the inputs."""
         raise NotImplementedError
 
     def describe(self) -> str:
-        """One line for explain()."""
+        """Return one line for explain()."""
         return self.verb
 
     def errors_port(self, up: Stream) -> dict[str, Stream]:
-        """The `errors` port, if rows are dead-lettered: the row as it came, the reason and the step."""
+        """Return the `errors` port, if rows are dead-lettered: the row, the reason and the step."""
         if self.on_error != OnError.DEAD_LETTER:
             return {}
         return {ERRORS: Stream(error_schema(up.schema), up.time)}
 
 
 def error_schema(schema: pa.Schema) -> pa.Schema:
-    """The columns of dead-lettered rows."""
+    """Return the columns of dead-lettered rows."""
     for name, _ in ERROR_COLUMNS:
         if name in schema.names:
             raise SchemaError(
@@ -140,7 +140,7 @@ def error_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def key_columns(key: object) -> tuple[str, ...]:
-    """The columns of a key, as written: a name, or several."""
+    """Return the columns of a key, as written: a name, or several."""
     names = (key,) if isinstance(key, str) else tuple(key) if isinstance(key, (list, tuple)) else ()
     if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
         raise GraphError(
@@ -151,7 +151,7 @@ def key_columns(key: object) -> tuple[str, ...]:
 
 
 def degree(parallelism: Parallelism) -> Degree | None:
-    """The Degree that was asked for; None when the pipe decides."""
+    """Return the Degree that was asked for; None when the pipe decides."""
     match parallelism:
         case None:
             return None
@@ -167,12 +167,12 @@ def degree(parallelism: Parallelism) -> Degree | None:
     )
 
 
-def _member(options: type[StrEnum], value: str, what: str) -> StrEnum:
-    asked = [option for option in options if option != Routing.COMPLEX]  # an operator's own affair
-    if value not in asked:
-        names = ", ".join(f'"{option}"' for option in asked)
-        raise GraphError(f"{what}={value!r} is unknown", hint=f"use one of {names}")
-    return options(value)
+def _member(members: type[StrEnum], value: str, option: str) -> StrEnum:
+    allowed = [member for member in members if member != Routing.COMPLEX]  # which only an operator demands
+    if value not in allowed:
+        names = ", ".join(f'"{member}"' for member in allowed)
+        raise GraphError(f"{option}={value!r} is unknown", hint=f"use one of {names}")
+    return members(value)
 
 
 def _is_positive(number: object) -> bool:

@@ -20,14 +20,15 @@ from penstock.operators.stream import Stream
 
 
 class InputPort(Protocol):
-    """One input of a running operator."""
+    """One input of a running operator.
+
+    closed  whether no more rows will come; those waiting can still be taken
+    """
+
+    closed: bool
 
     def __len__(self) -> int:
         """Rows waiting."""
-
-    @property
-    def closed(self) -> bool:
-        """No more rows will come; those waiting can still be taken."""
 
     def pop(self) -> Row:
         """Take the oldest row; IndexError when none waits."""
@@ -57,7 +58,7 @@ class Context(Protocol):
 
     @property
     def shutdown_requested(self) -> bool:
-        """Whether the run is being stopped: finish soon."""
+        """Return whether the run is being stopped: finish soon."""
 
 
 class ProcessOperator:
@@ -76,15 +77,15 @@ class ProcessOperator:
     control: ClassVar[tuple[str, ...]] = ()
 
     def schemas(self, inputs: Mapping[str, pa.Schema]) -> Mapping[str, Any]:
-        """The schema of every output port."""
+        """Return the schema of every output port."""
         return self.outputs
 
     async def process(self, ctx: Context) -> None:
-        """The driver loop: runs until it returns or its inputs are over."""
+        """Run the driver loop, until it returns or its inputs are over."""
         raise NotImplementedError
 
     def on_control(self, port: str, row: Row) -> None:
-        """A row came in on a control port: change state; nothing can be pushed from here."""
+        """Change state for a row on a control port; nothing can be pushed from here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +121,12 @@ class Process(Op):
 
     def _check_ports(self) -> None:
         kind = type(self.operator).__name__
-        for what in ("inputs", "control"):
-            ports = getattr(self.operator, what)
+        for attribute in ("inputs", "control"):
+            ports = getattr(self.operator, attribute)
             if isinstance(ports, str):
                 raise GraphError(
-                    f"{kind} has {what} = {ports!r}, a text and not a tuple of names",
-                    hint=f'write {what} = ("{ports}",)',
+                    f"{kind} has {attribute} = {ports!r}, a text and not a tuple of names",
+                    hint=f'write {attribute} = ("{ports}",)',
                 )
         if not self.operator.inputs:
             raise GraphError(
@@ -138,7 +139,7 @@ class Process(Op):
 
     @property
     def ports(self) -> tuple[str, ...]:
-        """The data ports, then the control ports."""
+        """Return the data ports, then the control ports."""
         return tuple(self.operator.inputs) + tuple(self.operator.control)
 
     @property
@@ -149,7 +150,7 @@ class Process(Op):
         return Routing(self.routing) if self.routing is not None else None
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
-        """As the operator declares; time is of the type the inputs have."""
+        """Return the streams that the operator declares; time is of the type the inputs have."""
         data = {name: inputs[name] for name in self.operator.inputs}
         declared = self.operator.schemas({name: stream.schema for name, stream in data.items()})
         if not declared:
@@ -167,5 +168,5 @@ class Process(Op):
         return {port: Stream(parse_schema(schema), time) for port, schema in declared.items()}
 
     def describe(self) -> str:
-        """The operator's class."""
+        """Return the operator's class."""
         return f"process {type(self.operator).__name__}"

@@ -54,7 +54,7 @@ class Row:
         return Row, (self._values, self._schema)
 
     def keys(self) -> list[str]:
-        """The column names, so that `dict(row)` and `{**row, "new": 1}` work."""
+        """Return the column names, so that `dict(row)` and `{**row, "new": 1}` work."""
         return list(self._values)
 
     def __iter__(self) -> Iterator[str]:
@@ -68,11 +68,11 @@ class Row:
         return f"Row({inside})"
 
 
-def plain_row(given: object, schema: pa.Schema) -> dict[str, object]:
-    """What a function gave back, as plain values of its schema; RowFailure when it does not fit."""
-    fields = _fields(given)
+def plain_row(result: object, schema: pa.Schema) -> dict[str, object]:
+    """Return what a function gave as plain values of its schema; raise a RowFailure when it does not fit."""
+    fields = {name: result[name] for name in result} if isinstance(result, Row) else fields_of(result)
     if fields is None:
-        raise RowFailure(f"gave {type(given).__name__} {given!r:.80}, not a dict, dataclass or NamedTuple")
+        raise RowFailure(f"gave {type(result).__name__} {result!r:.80}, not a dict, dataclass or NamedTuple")
     missing = [name for name in schema.names if name not in fields]
     extra = [name for name in fields if name not in schema.names]
     if missing or extra:
@@ -80,7 +80,3 @@ def plain_row(given: object, schema: pa.Schema) -> dict[str, object]:
         wrong += [f"has unknown {', '.join(map(str, extra))}"] if extra else []
         raise RowFailure(f"gave a row that {' and '.join(wrong)}; its schema is {', '.join(schema.names)}")
     return {field.name: plain_value(fields[field.name], field) for field in schema}
-
-
-def _fields(given: object) -> Mapping[str, object] | None:
-    return {name: given[name] for name in given} if isinstance(given, Row) else fields_of(given)

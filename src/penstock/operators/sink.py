@@ -36,9 +36,9 @@ class Sink(Op):
             )
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
-        """Nothing leaves a sink."""
+        """Return no stream: rows end here."""
         return {}
 
     def describe(self) -> str:
-        """The writer."""
+        """Return the writer."""
         return f"write {self.writer.describe()}, {self.writer.delivery}"

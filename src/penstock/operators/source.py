@@ -83,23 +83,28 @@ class Source(Op):
                 f"a source reads from a reader, and got {type(self.reader).__name__}",
                 hint="use ps.read.rows([...]), ps.read.table(...), ps.read.parquet(...), ...",
             )
+        if self.routing is not None:
+            raise GraphError(
+                f'routing="{self.routing}" is not for a source: its replicas read for themselves',
+                hint="give it to the step behind the source",
+            )
 
     @property
     def ports(self) -> tuple[str, ...]:
-        """A source has no input."""
+        """Return a source has no input."""
         return ()
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
-        """The reader's columns, and its time."""
-        resolved = self.resolved()
+        """Return the reader's columns, and its time."""
+        resolved = self.resolve()
         schema = self.reader.schema
         out = {OUT: Stream(schema, resolved.type if resolved else None)}
         if self.on_error == OnError.DEAD_LETTER:
             out[ERRORS] = Stream(self._errors_schema(schema))
         return out
 
-    def resolved(self) -> SourceTime | None:
-        """The source's time in microseconds; None when it has none."""
+    def resolve(self) -> SourceTime | None:
+        """Return the source's time in microseconds; None when it has none."""
         if self.time is None:
             self._refuse_time_options()
             return None
@@ -119,13 +124,13 @@ class Source(Op):
             type=type_,
             delay=self._delay(type_),
             rule=self._rule(schema, type_),
-            idle=_optional(self.idle, type_, "idle"),
-            max_future=_optional(self.max_future, type_, "max_future"),
+            idle=_resolve_optional(self.idle, type_, "idle"),
+            max_future=_resolve_optional(self.max_future, type_, "max_future"),
         )
 
     def describe(self) -> str:
-        """The reader, the time and the delay."""
-        resolved = self.resolved()
+        """Return the reader, the time and the delay."""
+        resolved = self.resolve()
         text = f"read {self.reader.describe()}"
         if resolved is None:
             return f"{text}; no event time"
@@ -152,7 +157,7 @@ class Source(Op):
             raise TimeError(
                 "delay= and watermark=ps.source_watermark() contradict each other", hint="leave delay out"
             )
-        return _optional(self.delay, type_, "delay")
+        return _resolve_optional(self.delay, type_, "delay")
 
     def _rule(self, schema: pa.Schema, type_: TimeType) -> WatermarkRule:
         rule = self.watermark
@@ -160,10 +165,10 @@ class Source(Op):
             Stream(schema).require(rule)
             rule = col(rule)
         if isinstance(rule, Expr):
-            found = type_of(rule, schema)
-            if found != type_.type:
+            rule_type = type_of(rule, schema)
+            if rule_type != type_.type:
                 raise TimeError(
-                    f"watermark {rule} is {found}, and time is {type_.type}",
+                    f"watermark {rule} is {rule_type}, and time is {type_.type}",
                     hint="cast it to the type of time",
                 )
         elif rule is not None and not isinstance(rule, WatermarkFromSource) and not callable(rule):
@@ -176,9 +181,11 @@ class Source(Op):
         return rule
 
     def _refuse_time_options(self) -> None:
-        for what in ("time_unit", "delay", "idle", "watermark", "max_future"):
-            if getattr(self, what) is not None:
-                raise TimeError(f"{what}= says nothing without time=", hint='name the time column: time="ts"')
+        for option in ("time_unit", "delay", "idle", "watermark", "max_future"):
+            if getattr(self, option) is not None:
+                raise TimeError(
+                    f"{option}= says nothing without time=", hint='name the time column: time="ts"'
+                )
 
     def _errors_schema(self, schema: pa.Schema) -> pa.Schema:
         if self.reader.keeps_raw and "raw" not in schema.names:
@@ -186,10 +193,10 @@ class Source(Op):
         return error_schema(schema)
 
 
-def _optional(duration: Duration | None, time: TimeType, what: str) -> int | None:
+def _resolve_optional(duration: Duration | None, time: TimeType, option: str) -> int | None:
     if duration is None:
         return None
-    us = time.length(duration, what)
+    us = time.length(duration, option)
     if us < 0:
-        raise TimeError(f"{what} {spell(us)} is negative", hint=f'use zero or more: {what}="2 s"')
+        raise TimeError(f"{option} {spell(us)} is negative", hint=f'use zero or more: {option}="2 s"')
     return us

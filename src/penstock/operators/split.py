@@ -46,30 +46,30 @@ class Split(Op):
                     hint=f'use another name, e.g. "{name}_rows"',
                 )
         if self.function is not None and not isinstance(self.function, Expr | RowFunction):
-            made = row_function(self.function)
-            require_call(made.call, "row")
-            object.__setattr__(self, "function", made)
+            function = row_function(self.function)
+            require_call(function.call, "row")
+            object.__setattr__(self, "function", function)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The branches in order."""
+        """Return the branches in order."""
         if isinstance(self.branches, int):
             return tuple(str(index) for index in range(self.branches))
         return tuple(self.branches)
 
     @property
     def predicates(self) -> Mapping[str, Expr] | None:
-        """The predicate of each named branch; None when one function gives the index."""
+        """Return the predicate of each named branch; None when one function gives the index."""
         return None if isinstance(self.branches, int) else self.branches
 
     @property
     def how(self) -> Expr | RowFunction | None:
-        """The function that gives the index or indexes, checked."""
+        """Return the function that gives the index or indexes, checked."""
         assert self.function is None or isinstance(self.function, Expr | RowFunction), "by __post_init__"
         return self.function
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
-        """The input, once per branch."""
+        """Return the input, once per branch."""
         up = inputs[IN]
         for name, predicate in (self.predicates or {}).items():
             if not isinstance(predicate, Expr):
@@ -86,7 +86,7 @@ class Split(Op):
         return {**dict.fromkeys(self.names, up), **self.errors_port(up)}
 
     def describe(self) -> str:
-        """What decides."""
+        """Return what decides."""
         if self.predicates is not None:
             return "split " + ", ".join(f"{name}: {predicate}" for name, predicate in self.predicates.items())
         return f"split {len(self.names)} ways by {self.how}"
@@ -100,5 +100,5 @@ class Relay(Op):
     verb: ClassVar[str] = "relay"
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
-        """The input."""
+        """Return the input."""
         return {OUT: inputs[IN]}

@@ -28,7 +28,7 @@ class Stream:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The column names in order."""
+        """Return the column names in order."""
         return tuple(self.schema.names)
 
     def require(self, *names: str) -> None:
@@ -47,30 +47,30 @@ class Stream:
         if len(set(names)) < len(names):
             raise SchemaError(f"a key names a column twice: {', '.join(names)}", hint="name it once")
         for name in names:
-            found = self.schema.field(name).type
-            if pa.types.is_nested(found):
+            type_ = self.schema.field(name).type
+            if pa.types.is_nested(type_):
                 raise SchemaError(
-                    f'column "{name}" of type {found} cannot be a key',
-                    hint="use a plain column, e.g. a field of it computed with .map(...)",
+                    f'column "{name}" of type {type_} cannot be a key',
+                    hint="use a plain column, e.g. a field of it computed with .with_columns(...)",
                 )
 
-    def require_time(self, what: str) -> TimeType:
-        """The time type, or a TimeError: `what` says who needs time."""
+    def require_time(self, who: str) -> TimeType:
+        """Return the time type, or a TimeError: `who` needs it."""
         if self.time is None:
             raise TimeError(
-                f"{what} needs event time, and its input has none",
+                f"{who} needs event time, and its input has none",
                 detail="without time there is no watermark, so nothing could ever leave",
                 hint='name the time column at the source: graph.source(reader, time="ts", delay="2 s")',
             )
         return self.time
 
     def with_schema(self, schema: pa.Schema) -> Stream:
-        """The same stream with other columns; the key stays if all its columns do."""
-        kept = self.key if all(name in schema.names for name in self.key) else ()
-        return replace(self, schema=schema, key=kept)
+        """Return the same stream with other columns; the key stays if all its columns do."""
+        key = self.key if all(name in schema.names for name in self.key) else ()
+        return replace(self, schema=schema, key=key)
 
-    def unkeyed(self) -> Stream:
-        """The same stream with no key."""
+    def without_key(self) -> Stream:
+        """Return the same stream with no key."""
         return replace(self, key=())
 
 
@@ -79,7 +79,7 @@ def _spelt(name: object) -> str:
 
 
 def unknown_column(name: str, available: Iterable[str]) -> SchemaError:
-    """The error for a column that is not there."""
+    """Return the error for a column that is not there."""
     names = nearest_first(name, available)
     hint = f'did you mean "{names[0]}"?' if names else "the stream has no columns"
     return SchemaError(
@@ -88,7 +88,7 @@ def unknown_column(name: str, available: Iterable[str]) -> SchemaError:
 
 
 def with_columns(schema: pa.Schema, added: Iterable[tuple[str, pa.DataType]]) -> pa.Schema:
-    """A schema with columns replaced in place, or added at the end."""
+    """Return a schema with columns replaced in place, or added at the end."""
     fields = {field.name: field for field in schema}
     for name, type_ in added:
         check_column_name(name)
@@ -113,7 +113,7 @@ def join_columns(parts: Iterable[tuple[str, pa.Schema]], *, hint: str) -> pa.Sch
 
 
 def columns(*pairs: tuple[str, pa.DataType]) -> pa.Schema:
-    """A schema from (name, type) pairs."""
+    """Return a schema from (name, type) pairs."""
     for name, _ in pairs:
         check_column_name(name)
     return pa.schema([pa.field(name, type_) for name, type_ in pairs])

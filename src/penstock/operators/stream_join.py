@@ -1,4 +1,8 @@
-"""What makes two rows a pair: equal columns, columns close to each other, or any function of both."""
+"""StreamJoin: pairs of rows of two streams, close in time, for which a predicate holds (DP-Join, 4).
+
+What makes two rows a pair: equal columns, columns close to each other, any function of both, or several of
+these at once.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +31,10 @@ class Equal:
     right: str
 
     def check(self, left: Stream, right: Stream) -> None:
-        """Both columns exist and have one type."""
+        """Raise a SchemaError unless both columns exist and have one type."""
         left.require(self.left)
         right.require(self.right)
-        _same_type(left.schema.field(self.left), right.schema.field(self.right))
+        _require_same_type(left.schema.field(self.left), right.schema.field(self.right))
 
     def __str__(self) -> str:
         return self.left if self.left == self.right else f"{self.left} = {self.right}"
@@ -46,14 +50,14 @@ class Band:
     strict: bool
 
     def check(self, left: Stream, right: Stream) -> None:
-        """Both columns exist and are numbers."""
+        """Raise a SchemaError unless both columns exist and are numbers."""
         left.require(self.left)
         right.require(self.right)
         for side, name in ((left, self.left), (right, self.right)):
-            found = side.schema.field(name).type
-            if not is_number(found):
+            type_ = side.schema.field(name).type
+            if not is_number(type_):
                 raise SchemaError(
-                    f'a band needs numbers, and column "{name}" is {found}',
+                    f'a band needs numbers, and column "{name}" is {type_}',
                     hint=f'cast it, or join on equality: ps.equal("{self.left}", "{self.right}")',
                 )
 
@@ -71,7 +75,7 @@ class PairFunction:
     where: Where | None
 
     def check(self, left: Stream, right: Stream) -> None:
-        """Nothing can be known before it runs."""
+        """Accept any rows: nothing can be known before the function runs."""
 
     def __str__(self) -> str:
         return f"{self.name}(left, right)"
@@ -100,7 +104,7 @@ def band(left: str, right: str | float, width: float | None = None, *, strict: b
 
 
 def terms(on: object) -> tuple[Term, ...]:
-    """What `on=` may be: a column, a predicate, a function, or a list of them that must all hold."""
+    """Return what `on=` may be: a column, a predicate, a function, or a list of them that must all hold."""
     if isinstance(on, (list, tuple)) and on:
         return tuple(term for part in on for term in terms(part))
     if isinstance(on, str):
@@ -121,15 +125,13 @@ def equal(left: str, right: str) -> Equal:
     return Equal(left, right)
 
 
-def _same_type(left: pa.Field, right: pa.Field) -> None:
+def _require_same_type(left: pa.Field, right: pa.Field) -> None:
     if left.type != right.type:
         raise SchemaError(
             f'"{left.name}" is {left.type} on the left, and "{right.name}" is {right.type} on the right',
             hint=f'cast one of them: .with_columns({right.name}=col("{right.name}").cast("{left.type}"))',
         )
 
-
-# StreamJoin: pairs of rows of two streams, close in time, for which a predicate holds (DP-Join, 4).
 
 LEFT, RIGHT = "left", "right"
 LATE_LEFT = LATE
@@ -209,22 +211,22 @@ class StreamJoin(Op):
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """The predicate's parts, all of which must hold."""
+        """Return the predicate's parts, all of which must hold."""
         assert isinstance(self.on, tuple), "made so by __post_init__"
         return self.on
 
     @property
     def ports(self) -> tuple[str, ...]:
-        """Two inputs."""
+        """Return two inputs."""
         return (LEFT, RIGHT)
 
     @property
     def own_routing(self) -> Routing | None:
-        """Each row goes to a row or a column of the worker grid."""
+        """Return each row goes to a row or a column of the worker grid."""
         return Routing.COMPLEX
 
-    def resolved(self, left: Stream, right: Stream) -> ResolvedJoin:
-        """The join in microseconds."""
+    def resolve(self, left: Stream, right: Stream) -> ResolvedJoin:
+        """Return the join in microseconds."""
         time = left.require_time("the left side of a join")
         other = right.require_time("the right side of a join")
         if time != other:
@@ -250,13 +252,13 @@ class StreamJoin(Op):
         return ResolvedJoin(older_left, older_right, None, lateness)
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
-        """The columns of both; a column they are equal on comes once."""
+        """Return the columns of both; a column they are equal on comes once."""
         left, right = inputs[LEFT], inputs[RIGHT]
-        self.resolved(left, right)
+        self.resolve(left, right)
         for term in self.terms:
             term.check(left, right)
         schema = pa.schema(list(left.schema) + [field for _, field in self.right_columns(left, right)])
-        out = {OUT: Stream(schema, left.time), LATE_LEFT: left.unkeyed(), LATE_RIGHT: right.unkeyed()}
+        out = {OUT: Stream(schema, left.time), LATE_LEFT: left.without_key(), LATE_RIGHT: right.without_key()}
         if self.on_error == OnError.DEAD_LETTER:
             out[ERRORS] = Stream(error_schema(schema), left.time)
         return out
@@ -264,25 +266,25 @@ class StreamJoin(Op):
     def right_columns(self, left: Stream, right: Stream) -> list[tuple[str, pa.Field]]:
         """(name on the right, field in the result) of every right column that is passed on."""
         once = {term.right for term in self.terms if isinstance(term, Equal) and term.left == term.right}
-        taken = set(left.columns)
+        used = set(left.columns)
         passed = []
         for field in right.schema:
             if field.name in once:
                 continue
             name = field.name
-            if name in taken and self.suffix:
+            if name in used and self.suffix:
                 name += self.suffix
-            if name in taken:
+            if name in used:
                 raise SchemaError(
                     f'both sides have a column "{name}"',
                     hint='rename one with .select(...), or give the join suffix="_right"',
                 )
-            taken.add(name)
+            used.add(name)
             passed.append((field.name, pa.field(name, field.type)))
         return passed
 
     def describe(self) -> str:
-        """The predicate and the bound."""
+        """Return the predicate and the bound."""
         bound = (
             f"in one window: {self.window}" if self.window is not None else f"within {_bounds(self.within)}"
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import pyarrow as pa
@@ -45,39 +45,42 @@ class TableJoin(Op):
             if name in self.table.schema.names and pa.types.is_nested(self.table.schema.field(name).type):
                 raise SchemaError(
                     f'column "{name}" of type {self.table.schema.field(name).type} cannot be looked up by',
-                    hint="use a plain column, e.g. a field of it computed with .map(...)",
+                    hint="use a plain column, e.g. a field of it computed with .with_columns(...)",
                 )
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns to look up by."""
+        """Return the columns to look up by."""
         assert isinstance(self.on, tuple), "made so by __post_init__"
         return self.on
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
-        """The stream's columns, then the table's other columns; still keyed."""
+        """Return the stream's columns, then the table's other columns; still keyed."""
         up = inputs[IN]
         up.require(*self.columns)
         table = Stream(self.table.schema)
         table.require(*self.columns)
         for name in self.columns:
-            found, wanted = table.schema.field(name).type, up.schema.field(name).type
-            if found != wanted:
+            in_table, in_stream = table.schema.field(name).type, up.schema.field(name).type
+            if in_table != in_stream:
                 raise SchemaError(
-                    f'column "{name}" is {wanted} in the stream and {found} in the table',
+                    f'column "{name}" is {in_stream} in the stream and {in_table} in the table',
                     hint="cast one of them",
                 )
-        clash = [field.name for field in self.added if field.name in up.columns]
+        clash = [field.name for field in self.new_fields if field.name in up.columns]
         if clash:
             raise SchemaError(
                 f'the stream and the table both have a column "{clash[0]}"',
                 hint="rename or drop it on one side before the join",
             )
-        return {OUT: up.with_schema(pa.schema(list(up.schema) + list(self.added))), **self.errors_port(up)}
+        return {
+            OUT: up.with_schema(pa.schema(list(up.schema) + list(self.new_fields))),
+            **self.errors_port(up),
+        }
 
     @property
-    def added(self) -> tuple[pa.Field, ...]:
-        """The table's columns that are not looked up by."""
+    def new_fields(self) -> tuple[pa.Field, ...]:
+        """Return the table's columns that are not looked up by."""
         return tuple(
             field.with_nullable(True) for field in self.table.schema if field.name not in self.columns
         )
@@ -96,24 +99,18 @@ class TableJoin(Op):
         return loaded
 
     def describe(self) -> str:
-        """The table and the columns."""
+        """Return the table and the columns."""
         return f"{self.how} join with table {self.table.describe()} on {', '.join(self.columns)}"
 
 
 def refuse_duplicates(table: pa.Table, names: Sequence[str]) -> None:
     """Raise a SchemaError if two rows of a table have one key (null keys match nothing, so may repeat)."""
     seen: set[tuple[object, ...]] = set()
-    keys: Iterable[tuple[object, ...]] = zip(
-        *(to_plain(table[name].combine_chunks()) for name in names), strict=True
-    )
-    for key in keys:
-        found = tuple(_one_nan(value) for value in key)
-        if found in seen and None not in key:
+    columns = (to_plain(table[name].combine_chunks()) for name in names)
+    for key in zip(*columns, strict=True):
+        # Why: all NaNs are one key, though Python says that none equals another.
+        same = tuple(math.nan if isinstance(v, float) and math.isnan(v) else v for v in key)
+        if same in seen and None not in key:
             text = ", ".join(f"{name}={value!r}" for name, value in zip(names, key, strict=True))
             raise SchemaError(f"the joined table has two rows with {text}", hint="keep one row per key")
-        seen.add(found)
-
-
-def _one_nan(value: object) -> object:
-    """A value as a key: all NaNs are one, though Python says that none equals another."""
-    return math.nan if isinstance(value, float) and math.isnan(value) else value
+        seen.add(same)

@@ -9,10 +9,16 @@ from penstock.timing.column import TimeType
 from penstock.timing.duration import MICROS, Duration, spell
 from penstock.timing.windows import LONGEST, CountWindow, SessionWindow, TimeWindow, Window
 
+_EXAMPLES = {
+    "window size": 'ps.tumbling("10 s")',
+    "window slide": 'ps.sliding("10 s", every="1 s")',
+    "session gap": 'ps.session("30 s")',
+}
+
 
 @dataclass(frozen=True, slots=True)
 class SlidingSpec:
-    """Windows of one size that start at regular times."""
+    """Windows of one size that start at regular times; tumbling where they start at each other's end."""
 
     size: Duration
     every: Duration
@@ -23,10 +29,10 @@ class SlidingSpec:
         )
 
     def resolve(self, time: TimeType) -> Window:
-        """The window in microseconds."""
-        size = _length(self.size, time, "window size")
-        every = _length(self.every, time, "window slide")
-        return TimeWindow(size, every)
+        """Return the window in microseconds."""
+        return TimeWindow(
+            _resolve_length(self.size, time, "window size"), _resolve_length(self.every, time, "window slide")
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +45,8 @@ class SessionSpec:
         return f"session with gap {self.gap}"
 
     def resolve(self, time: TimeType) -> Window:
-        """The window in microseconds."""
-        return SessionWindow(_length(self.gap, time, "session gap"))
+        """Return the window in microseconds."""
+        return SessionWindow(_resolve_length(self.gap, time, "session gap"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,67 +60,62 @@ class CountSpec:
         return f"count {self.size}" + ("" if self.size == self.every else f" every {self.every}")
 
     def resolve(self, time: TimeType) -> Window:
-        """The window, whatever the time column is."""
+        """Return the window, which does not depend on the time column."""
         return CountWindow(self.size, self.every)
 
 
 WindowSpec = SlidingSpec | SessionSpec | CountSpec
-_LIKE = {
-    "window size": 'ps.tumbling("10 s")',
-    "window slide": 'ps.sliding("10 s", every="1 s")',
-    "session gap": 'ps.session("30 s")',
-}
 
 
 def tumbling(size: Duration) -> SlidingSpec:
-    """Windows of `size`, one after the other: [0, size), [size, 2 size), ..."""
+    """Cut time into windows of `size`, one after the other: [0, size), [size, 2 size), ..."""
     return SlidingSpec(size, size)
 
 
 def sliding(size: Duration, every: Duration) -> SlidingSpec:
-    """Windows of `size` that start `every` so often. `every` longer than `size` leaves gaps (hopping)."""
+    """Start a window of `size` at every multiple of `every`; longer than `size`, it leaves gaps (hopping)."""
     return SlidingSpec(size, every)
 
 
 def session(gap: Duration) -> SessionSpec:
-    """Windows of rows at most `gap` apart; a window ends `gap` after its last row."""
+    """Group rows at most `gap` apart; a window ends `gap` after its last row."""
     return SessionSpec(gap)
 
 
 def count_window(size: int, every: int | None = None) -> CountSpec:
-    """Windows of `size` rows per key, a new one `every` rows (`size` unless said), in order of time."""
+    """Group `size` rows per key, a new window `every` rows (`size` by default), in order of time."""
     step = size if every is None else every
-    for what, value in (("size", size), ("slide", step)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    for role, rows in (("size", size), ("slide", step)):
+        if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
             raise TimeError(
-                f"{what} {value!r} of a count window is not a number of rows",
+                f"{role} {rows!r} of a count window is not a number of rows",
                 where=find_call_site(),
                 hint="use ps.count_window(100, every=10)",
             )
     return CountSpec(size, step)
 
 
-def check_length(us: int, what: str) -> int:
-    """A length that times can be added to, or a TimeError."""
+def check_length(us: int, role: str) -> int:
+    """Return a length that times can be added to, or raise a TimeError."""
     if us > LONGEST:
         raise TimeError(
-            f"{what} {spell(us)} is too long",
+            f"{role} {spell(us)} is too long",
             detail=f"the longest is 2^60 microseconds, {LONGEST // MICROS['d']} days",
             hint='use a duration such as "10 s", or leave the window out if all rows are meant',
         )
     return us
 
 
-def _length(duration: Duration, time: TimeType, what: str) -> int:
-    us = check_length(time.length(duration, what), what)
+def _resolve_length(duration: Duration, time: TimeType, role: str) -> int:
+    us = check_length(time.length(duration, role), role)
     if us <= 0:
         raise TimeError(
-            f"{what} {spell(us)} is not longer than zero", hint=f"use a duration such as {_LIKE[what]}"
+            f"{role} {spell(us)} is not longer than zero", hint=f"use a duration such as {_EXAMPLES[role]}"
         )
     if us % time.step:
         unit = "days" if time.unit == "day" else time.unit
         raise TimeError(
-            f"{what} {spell(us)} is not a whole number of {unit}, the unit of the time column",
+            f"{role} {spell(us)} is not a whole number of {unit}, the unit of the time column",
             detail="window bounds are given in the time column's own type",
             hint="use a multiple of the unit, or a timestamp column for time=",
         )

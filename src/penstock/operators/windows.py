@@ -1,4 +1,9 @@
-"""The window that a function of `apply` is called for, when it asks: `fn(rows, window)`."""
+"""The windowed operators: one meaning, four ways to spread the work (WindFlow, 2.1).
+
+Keyed windows send all rows of a key to one replica; parallel windows deal whole windows to replicas;
+paned windows aggregate panes first and windows from panes; map-reduce windows cut each window into
+partitions and combine their results. The answer is the same for all four and for any degree.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +26,27 @@ from penstock.options import Cuda
 from penstock.timing.duration import Duration, micros, spell
 from penstock.timing.windows import CountWindow, Window
 
+WINDOW, START, END, INDEX, FINAL = "window", "window_start", "window_end", "window_index", "final"
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedWindows:
+    """Windows in microseconds: labelled when there are several on one stream."""
+
+    windows: tuple[tuple[str | None, Window], ...]
+    lateness: int
+    early: int | None
+
+    @property
+    def has_labels(self) -> bool:
+        """Return whether results say which window they are of."""
+        return self.windows[0][0] is not None
+
+    @property
+    def has_counts(self) -> bool:
+        """Return whether results carry the index of a count window."""
+        return any(isinstance(window, CountWindow) for _, window in self.windows)
+
 
 @dataclass(frozen=True, slots=True)
 class WindowContext:
@@ -37,54 +63,6 @@ class WindowContext:
     index: int | None
     label: str | None
     key: tuple[object, ...]
-
-
-def takes_window(fn: Callable[..., Any]) -> bool:
-    """Whether a function takes the window beside the rows: its second parameter is needed, or named so.
-
-    >>> asks_for_window(lambda rows, window: None), asks_for_window(lambda rows, top=3: None)
-    (True, False)
-    """
-    try:
-        parameters = list(inspect.signature(fn).parameters.values())
-    except (TypeError, ValueError):  # some builtins have no signature
-        return False
-    positional = [
-        each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
-    ]
-    if len(positional) < 2:
-        return False
-    second = positional[1]
-    return second.default is inspect.Parameter.empty or second.name == "window"
-
-
-# The windowed operators: one meaning, four ways to spread the work (WindFlow, 2.1).
-#
-# Keyed windows send all rows of a key to one replica; parallel windows deal whole windows to replicas;
-# paned windows aggregate panes first and windows from panes; map-reduce windows cut each window into
-# parts and combine them. The answer is the same for all four and for any degree.
-
-_AGGREGATES = Aggregate.__module__.rpartition(".")[0]
-WINDOW, START, END, INDEX, FINAL = "window", "window_start", "window_end", "window_index", "final"
-
-
-@dataclass(frozen=True, slots=True)
-class ResolvedWindows:
-    """Windows in microseconds: labelled when there are several on one stream."""
-
-    windows: tuple[tuple[str | None, Window], ...]
-    lateness: int
-    early: int | None
-
-    @property
-    def labelled(self) -> bool:
-        """Whether results say which window they are of."""
-        return self.windows[0][0] is not None
-
-    @property
-    def counted(self) -> bool:
-        """Whether results carry the index of a count window."""
-        return any(isinstance(window, CountWindow) for _, window in self.windows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +95,7 @@ class Windows(Op):
 
     def __post_init__(self) -> None:
         Op.__post_init__(self)
-        if not self.windows or not all(isinstance(spec, WindowSpec) for _, spec in self.named()):
+        if not self.windows or not all(isinstance(spec, WindowSpec) for _, spec in self.specs()):
             raise TimeError(
                 f"{self.windows!r} is not a window", hint='use ps.tumbling("10 s"), ps.sliding(...), ...'
             )
@@ -136,19 +114,19 @@ class Windows(Op):
                 raise _no_aggregate(name, aggregate)
         check_device(self.device)
         if self.apply is not None:
-            made = row_function(self.apply, schema=self.schema, each=True)
-            require_call(made.call, *(("rows", "window") if takes_window(made.call) else ("rows",)))
-            object.__setattr__(self, "apply", made)
+            function = row_function(self.apply, schema=self.schema, many=True)
+            require_call(function.call, *(("rows", "window") if takes_window(function.call) else ("rows",)))
+            object.__setattr__(self, "apply", function)
 
-    def named(self) -> tuple[tuple[str | None, WindowSpec], ...]:
-        """The windows with their labels; one alone has none."""
+    def specs(self) -> tuple[tuple[str | None, WindowSpec], ...]:
+        """Return the windows with their labels; one alone has none."""
         if isinstance(self.windows, Mapping):
             return tuple(self.windows.items())
         return ((None, self.windows),)
 
     @property
     def function(self) -> RowFunction | None:
-        """The function to apply, checked."""
+        """Return the function to apply, checked."""
         return self.apply if isinstance(self.apply, RowFunction) else None
 
     @property
@@ -156,10 +134,10 @@ class Windows(Op):
         """Rows of a key meet; without a key all rows are one group."""
         return Routing.KEY_BY
 
-    def resolved(self, up: Stream) -> ResolvedWindows:
-        """The windows in microseconds, once the time column is known."""
+    def resolve(self, up: Stream) -> ResolvedWindows:
+        """Return the windows in microseconds, once the time column is known."""
         time = up.require_time("a window")
-        windows = tuple((label, spec.resolve(time)) for label, spec in self.named())
+        windows = tuple((label, spec.resolve(time)) for label, spec in self.specs())
         early = None if self.early is None else micros(self.early, what="early")
         lateness = check_length(time.length(self.lateness, "lateness"), "lateness")
         if lateness < 0:
@@ -171,8 +149,8 @@ class Windows(Op):
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
         """Key, window bounds, results; and the rows that came too late."""
         up = inputs[IN]
-        resolved = self.resolved(up)
-        if self.partial and not resolved.counted:
+        resolved = self.resolve(up)
+        if self.partial and not resolved.has_counts:
             raise TimeError(
                 "partial=True is for count windows", hint="time and session windows leave as they are"
             )
@@ -188,7 +166,7 @@ class Windows(Op):
             ],
             hint="give the result another name",
         )
-        return {OUT: Stream(schema, up.time, up.key), LATE: up.unkeyed(), **self.errors_port(up)}
+        return {OUT: Stream(schema, up.time, up.key), LATE: up.without_key(), **self.errors_port(up)}
 
     def _results(self, up: Stream) -> pa.Schema:
         if self.function is not None:
@@ -203,29 +181,51 @@ class Windows(Op):
         return columns(*results)
 
     def describe(self) -> str:
-        """The windows and what is made of them."""
-        specs = ", ".join(f"{label}: {spec}" if label else str(spec) for label, spec in self.named())
-        what = self.function or ", ".join(f"{n}={a}" for n, a in (self.aggregates or {}).items())
+        """Return the windows and what is made of them."""
+        specs = ", ".join(f"{label}: {spec}" if label else str(spec) for label, spec in self.specs())
+        result = self.function or ", ".join(f"{n}={a}" for n, a in (self.aggregates or {}).items())
         late = str(self.lateness)  # a bare int is in the time column's unit, which is not known here
         if not isinstance(self.lateness, int):
             late = spell(micros(self.lateness))
         none = late in ("0", spell(0))
-        return f"{self.pattern} windows {specs}: {what}" + ("" if none else f"; lateness {late}")
+        return f"{self.pattern} windows {specs}: {result}" + ("" if none else f"; lateness {late}")
 
 
-def _no_aggregate(name: str, given: object) -> GraphError:
-    """Most often an aggregate that was not called: `n=ps.count`."""
-    ours = callable(given) and str(getattr(given, "__module__", "")).startswith(_AGGREGATES)
-    shown = f"ps.{name_of(given)}" if ours else f"{given!r:.80}"
-    hint = f"call it: {name}={shown}(...)" if ours else f'write {name}=ps.sum("price")'
-    return GraphError(f'"{name}" is given {shown}, not an aggregate', hint=hint)
+def takes_window(fn: Callable[..., Any]) -> bool:
+    """Return whether a function takes the window beside the rows: a second parameter, needed or named so.
+
+    >>> takes_window(lambda rows, window: None), takes_window(lambda rows, top=3: None)
+    (True, False)
+    """
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):  # some builtins have no signature
+        return False
+    positional = [
+        parameter
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(positional) < 2:
+        return False
+    second = positional[1]
+    return second.default is inspect.Parameter.empty or second.name == "window"
+
+
+def _no_aggregate(name: str, value: object) -> GraphError:
+    """Return the error for what is no aggregate: most often one that was not called, `n=ps.count`."""
+    package = Aggregate.__module__.rpartition(".")[0]
+    is_ours = callable(value) and str(getattr(value, "__module__", "")).startswith(package)
+    text = f"ps.{name_of(value)}" if is_ours else f"{value!r:.80}"
+    hint = f"call it: {name}={text}(...)" if is_ours else f'write {name}=ps.sum("price")'
+    return GraphError(f'"{name}" is given {text}, not an aggregate', hint=hint)
 
 
 def window_columns(resolved: ResolvedWindows, up: Stream) -> pa.Schema:
-    """The columns that say which window a result is of."""
+    """Return the columns that say which window a result is of."""
     time = up.require_time("a window").type
-    label = [(WINDOW, pa.string())] if resolved.labelled else []
-    index = [(INDEX, pa.int64())] if resolved.counted else []
+    label = [(WINDOW, pa.string())] if resolved.has_labels else []
+    index = [(INDEX, pa.int64())] if resolved.has_counts else []
     return columns(*label, (START, time), (END, time), *index)
 
 
@@ -245,7 +245,7 @@ class ParallelWindows(Windows):
 
     @property
     def own_routing(self) -> Routing | None:
-        """By window, not by key."""
+        """Return a distribution by window, not by key."""
         return Routing.COMPLEX
 
 
@@ -258,7 +258,7 @@ class PanedWindows(Windows):
 
     @property
     def own_routing(self) -> Routing | None:
-        """By pane, not by key."""
+        """Return a distribution by pane, not by key."""
         return Routing.COMPLEX
 
 

@@ -265,7 +265,7 @@ class _Windows:
 
     @classmethod
     def of(cls, op: Windows, up: Stream) -> _Windows:
-        windows = op.resolved(up).windows
+        windows = op.resolve(up).windows
         slicings = Slicing.groups([window for _, window in windows if isinstance(window, TimeWindow)])
         slicing = {window: each for each in slicings for window in each.windows}
         named = op.aggregates or {}

@@ -183,7 +183,7 @@ FORM = "operator"
 
 def window_fingerprint(op: Windows, up: Stream, *, totally_ordered: bool, form: str = BY_KEY) -> Fingerprint:
     """The step in words, by topic."""
-    resolved = op.resolved(up)
+    resolved = op.resolve(up)
     windows = [f"{label}: {window}" if label else str(window) for label, window in resolved.windows]
     aggregates = [f"{name}={_aggregate(each, up)}" for name, each in (op.aggregates or {}).items()]
     return {

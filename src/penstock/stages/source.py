@@ -248,7 +248,7 @@ class SourceStage:
 
     def __init__(self, op: Source, site: Site, *, rank: int | None = None) -> None:
         self.site, self.rank, self._schema = site, rank, op.reader.schema
-        self._time = op.resolved()
+        self._time = op.resolve()
         self._watermark = SourceWatermark(self._time.delay if self._time else None)
         self._by_row = WatermarkExpression(self._time, self._schema) if self._time else None
         self._by_batch = WatermarkFunction(self._time) if self._time else None

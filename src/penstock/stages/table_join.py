@@ -43,7 +43,7 @@ class TableJoinStage(StatelessStage):
         loaded = op.load() if table is None else table
         self._index = build_index([loaded.column(name).combine_chunks() for name in op.columns])
         self._added = [
-            TableColumn(field.name, loaded.column(field.name).combine_chunks()) for field in op.added
+            TableColumn(field.name, loaded.column(field.name).combine_chunks()) for field in op.new_fields
         ]
         self._n_rows = loaded.num_rows
 

@@ -62,7 +62,7 @@ def test_a_piece_is_the_same_behind_the_wire() -> None:
 
 def form(path: Path, **changes: Any) -> FileReadPlan:
     op = Source(ps.read.parquet(path), time="t", time_unit="s", delay="0 s")
-    made = FileReadPlan(Ref("s", "out"), op.reader.schema, ("t", "v"), op.resolved(), None)
+    made = FileReadPlan(Ref("s", "out"), op.reader.schema, ("t", "v"), op.resolve(), None)
     return replace(made, **changes)
 
 

@@ -120,7 +120,7 @@ def test_statistics_are_in_the_unit_of_the_column(tmp_path: Path, type_: Any, un
     values = pa.array([-5, 3, 9], pa.int32() if type_ == pa.date32() else pa.int64())
     pq.write_table(pa.table({"t": values.cast(type_)}), tmp_path / "a.parquet", row_group_size=2)
     op = Source(ps.read.parquet(tmp_path), time="t", time_unit=unit, delay="0 s")
-    time = op.resolved()
+    time = op.resolve()
     assert time is not None
     assert time_range_of([pq.read_metadata(tmp_path / "a.parquet")], time) == TimeRange(-5, 9, 0, 3)
 

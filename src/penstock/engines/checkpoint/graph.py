@@ -78,7 +78,7 @@ def _is_recorded(step: Step) -> bool:
 def _describe_step(step: Step) -> dict[str, str]:
     kind = {"kind": type(step.op).__name__}
     if isinstance(step.op, Source):
-        time = step.op.resolved()
+        time = step.op.resolve()
         text = "none" if time is None else f"{time.column} {time.type}, delay {time.delay} us"
         return kind | {"columns": str(step.op.reader.schema), "time": text}
     if isinstance(step.op, Sink):

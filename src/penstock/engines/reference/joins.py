@@ -112,7 +112,7 @@ class StreamJoinNode(Node):
         streams = {given.port: given.stream for given in site.step.inputs}
         left, right = streams[LEFT], streams[RIGHT]
         self._how = op.how
-        self._bound = op.resolved(left, right)
+        self._bound = op.resolve(left, right)
         self._left_names = left.columns
         self._right_names = [(name, field.name) for name, field in op.right_columns(left, right)]
         self._shared = [term.left for term in op.terms if isinstance(term, Equal) and term.left == term.right]

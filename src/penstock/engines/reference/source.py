@@ -46,7 +46,7 @@ class SourceNode(Node):
         super().__init__(site)
         self._schema = op.reader.schema
         self._rank = rank
-        self._time = op.resolved()
+        self._time = op.resolve()
         self._watermark = SourceWatermark(self._time.delay if self._time else None)
         self._by_batch = _batch_rule(self._time) if self._time else None
         self._by_row = _row_rule(self._time, self._schema) if self._time else None

@@ -222,7 +222,7 @@ class TableJoinNode(PerRow):
     def __init__(self, site: Site, op: TableJoin) -> None:
         super().__init__(site)
         self._op = op
-        self._added = [field.name for field in op.added]
+        self._added = [field.name for field in op.new_fields]
         self._table: dict[tuple[Hashable, ...], dict[str, object]] = {}
         for batch in op.load().to_batches():
             for values in batch_to_rows(batch):

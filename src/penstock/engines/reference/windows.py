@@ -49,7 +49,7 @@ class WindowNode(Node):
     def __init__(self, site: Site, op: Windows) -> None:
         super().__init__(site)
         self._op, self._up = op, site.step.up
-        self._resolved = op.resolved(self._up)
+        self._resolved = op.resolve(self._up)
         self._compute = (
             WindowFunction(op.function, self._up)
             if op.function
@@ -153,9 +153,9 @@ class WindowNode(Node):
         label, window = self._resolved.windows[number]
         time = self._up.require_time("a window")
         columns: dict[str, object] = dict(group.key)
-        columns |= {WINDOW: label} if self._resolved.labelled else {}
+        columns |= {WINDOW: label} if self._resolved.has_labels else {}
         columns |= {START: time.value(content.start), END: time.value(content.end)}
-        columns |= {INDEX: content.index} if self._resolved.counted else {}
+        columns |= {INDEX: content.index} if self._resolved.has_counts else {}
         last = {FINAL: final} if self._resolved.early is not None else {}
         this = self._this(group, label, columns)
         results = self._compute.results(content, this, _place(this, window, self._up.key))

@@ -42,7 +42,7 @@ def needed_columns(plan: Plan, chain: SourcePipeline) -> tuple[str, ...]:
     """The columns of the source that somebody looks at."""
     op = chain.source.op
     assert isinstance(op, Source), "chains begin with a source"
-    names, time = op.reader.schema.names, op.resolved()
+    names, time = op.reader.schema.names, op.resolve()
     found = _at_the_end(plan, chain.last)
     for step in reversed(chain.steps):
         found = _before(plan, step, found)

@@ -10,12 +10,13 @@ from penstock.connect.protocol import Writer
 from penstock.errors import GraphError, SchemaError, TimeError, nearest_first
 from penstock.expr import Expr
 from penstock.graph.steps import locate_errors
-from penstock.graph.verbs.pipe import Pipe, locate_verb, refuse_unknown, split_options
+from penstock.graph.verbs.pipe import Pipe, refuse_unknown, split_options
 from penstock.operators.op import IN
 from penstock.operators.sink import Sink
 from penstock.operators.split import Relay, Split
 from penstock.operators.stream import Stream
 from penstock.options import StepOptions
+from penstock.plan.plan import Ref
 
 AnyPipe = TypeVar("AnyPipe", bound=Pipe)
 
@@ -81,7 +82,7 @@ class FlowVerbs(Pipe):
         branches, options = split_options(named)
         if function is not None:
             refuse_unknown(Split.verb, {n: v for n, v in branches.items() if not isinstance(v, Expr)})
-        with locate_verb(Split.verb, options):
+        with locate_errors(options.get("name") or Split.verb, find_call_site()):
             if (function is None) == (not branches) or (function is not None and n is None):
                 raise GraphError(
                     "split takes a function and a number of branches, or branches by name",
@@ -90,45 +91,45 @@ class FlowVerbs(Pipe):
             op = Split(function, n if n is not None else branches, **options)
         pipe = self._behind_one_operator()._add_op(lambda: op, stem=Split.verb, name=op.name, fuse=True)
         step = pipe.feeds[0].step
-        return Branches({port: self._at(step, port) for port in op.names}, step)
+        return Branches({port: type(self)(self.graph, (Ref(step, port),)) for port in op.names}, step)
 
-    def merge(self, *others: Self) -> Self:
+    def merge(self, *pipes: Self) -> Self:
         """Unite pipes into one with the rows of all, in WindFlow's word; the same as `union`.
 
         The pipes must have the same columns and the same kind of time. They may be branches of one split,
         which end there, or pipes of different sources.
         """
-        return self._unite("merge", others)
+        return self._unite("merge", pipes)
 
-    def union(self, *others: Self) -> Self:
+    def union(self, *pipes: Self) -> Self:
         """Unite pipes into one with the rows of all, duplicates included: SQL's UNION ALL.
 
         The pipes must have the same columns and the same kind of time. The same as `merge`.
         """
-        return self._unite("union", others)
+        return self._unite("union", pipes)
 
-    def _unite(self, verb: str, others: tuple[Self, ...]) -> Self:
+    def _unite(self, verb: str, pipes: tuple[Self, ...]) -> Self:
         with locate_errors(None, find_call_site()):
-            if not others:
+            if not pipes:
                 raise GraphError(f"{verb} needs another pipe", hint=f"a.{verb}(b)")
             stream = self.stream
-            for other in others:
-                if not isinstance(other, Pipe):
+            for pipe in pipes:
+                if not isinstance(pipe, Pipe):
                     raise GraphError(
-                        f"{verb} takes other pipes, and got {type(other).__name__}",
+                        f"{verb} takes other pipes, and got {type(pipe).__name__}",
                         hint=f"a.{verb}(b), with a and b of one graph",
                     )
-                other.as_input(IN, self.graph)
-                _require_same_columns(stream, other.stream)
-            feeds = tuple(ref for pipe in (self, *others) for ref in pipe.feeds)
+                pipe.as_input(IN, self.graph)
+                _require_same_columns(stream, pipe.stream)
+            feeds = tuple(ref for pipe in (self, *pipes) for ref in pipe.feeds)
             if len(set(feeds)) < len(feeds):
                 raise GraphError(
                     "a pipe cannot be merged with itself",
                     detail=f"the feeds are {', '.join(map(str, feeds))}",
                     hint="for every row twice, let a map between make them different pipes",
                 )
-            same_key = all(other.stream.key == stream.key for other in others)
-        return type(self)(self.graph, feeds, stream if same_key else stream.unkeyed())
+            same_key = all(pipe.stream.key == stream.key for pipe in pipes)
+        return type(self)(self.graph, feeds, stream if same_key else stream.without_key())
 
     def sink(self, writer: Writer, **options: Unpack[StepOptions]) -> SinkHandle:
         """Write the rows out."""

@@ -7,14 +7,17 @@ from functools import reduce
 from operator import and_
 from typing import Any, Self, Unpack
 
+from penstock.caller import find_call_site
 from penstock.errors import FunctionError
 from penstock.expr import Column, Expr, col
-from penstock.graph.verbs.pipe import Pipe, locate_verb, refuse_unknown, split_options
+from penstock.graph.steps import locate_errors
+from penstock.graph.verbs.pipe import Pipe, refuse_unknown, split_options
 from penstock.operators.accumulate import Accumulate
 from penstock.operators.columns import Select, WithColumns
 from penstock.operators.map import Filter, FlatMap, Map
 from penstock.operators.process import Process, ProcessOperator
 from penstock.options import StepOptions
+from penstock.plan.plan import Ref
 
 
 class RowVerbs(Pipe):
@@ -37,11 +40,11 @@ class RowVerbs(Pipe):
         The options of `ps.StepOptions` go beside the columns, as in `with_columns`.
         """
         more, options = split_options(named)
-        with locate_verb(Select.verb, options):
-            kept = [_column(column) for column in columns]
-            if not kept and not more:
+        with locate_errors(options.get("name") or Select.verb, find_call_site()):
+            selected = [_column(column) for column in columns]
+            if not selected and not more:
                 raise FunctionError("select keeps no column", hint='name some: .select("a", "b")')
-        return self._add_step(Select, [*kept, *more.items()], **options)
+        return self._add_step(Select, [*selected, *more.items()], **options)
 
     def filter(
         self,
@@ -53,14 +56,14 @@ class RowVerbs(Pipe):
         **options: Unpack[StepOptions],
     ) -> Self:
         """Keep the rows for which an expression, several, or one function is true; null is not true."""
-        with locate_verb(Filter.verb, options):
-            predicates = (predicate, *more)
-            if more and not all(isinstance(each, Expr) for each in predicates):
-                raise FunctionError(
-                    "filter takes one function, or any number of expressions",
-                    hint="write two steps: .filter(fn).filter(expression)",
-                )
-        whole = reduce(and_, predicates) if more else predicate
+        if more and not all(isinstance(part, Expr) for part in (predicate, *more)):
+            raise FunctionError(
+                "filter takes one function, or any number of expressions",
+                step=options.get("name") or Filter.verb,
+                where=find_call_site(),
+                hint="write two steps: .filter(fn).filter(expression)",
+            )
+        whole = reduce(and_, more, predicate)
         return self._add_step(Filter, whole, state, compile, **options)
 
     def map(
@@ -99,7 +102,7 @@ class RowVerbs(Pipe):
         if column and function is not None:
             # A keyword that is no expression beside a function was meant as an option.
             refuse_unknown(FlatMap.verb, {n: v for n, v in column.items() if not isinstance(v, Expr)})
-            with locate_verb(FlatMap.verb, options):
+            with locate_errors(options.get("name") or FlatMap.verb, find_call_site()):
                 raise FunctionError(
                     "flat_map takes a function or a column, not both",
                     detail=f"got a function and {', '.join(column)}",
@@ -121,7 +124,7 @@ class RowVerbs(Pipe):
     def process(self, operator: ProcessOperator, **options: Unpack[StepOptions]) -> Self:
         """Run an operator with its own driver loop; for several ports use `graph.operator`."""
         refuse_unknown(Process.verb, options)
-        with locate_verb(Process.verb, options):
+        with locate_errors(options.get("name") or Process.verb, find_call_site()):
             op = Process(operator, **options)
             if len(operator.inputs) != 1:
                 raise FunctionError(
@@ -136,7 +139,7 @@ class RowVerbs(Pipe):
                 )
             inputs = (self.as_input(operator.inputs[0], self.graph),)
         step = self.graph.steps.add(lambda: op, stem=op.verb, name=op.name, inputs=inputs, fuse=False)
-        return self._at(step, next(iter(outputs)))
+        return type(self)(self.graph, (Ref(step, next(iter(outputs))),))
 
 
 def _column(column: object) -> tuple[str, Expr]:

@@ -1,22 +1,68 @@
-"""A pipe cut into windows, which an aggregation or a function of their rows completes."""
+"""The verb window, and the pipe cut into windows that an aggregation or a function of rows completes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from penstock.caller import find_call_site
-from penstock.errors import GraphError
-from penstock.graph.verbs.pipe import Pipe
+from penstock.errors import GraphError, nearest_first
+from penstock.graph.steps import locate_errors
+from penstock.graph.verbs.pipe import STEP_OPTIONS, Pipe
 from penstock.operators.aggregates import Aggregate
 from penstock.operators.choices.device import on_cuda
 from penstock.operators.choices.patterns import as_pattern, choose_pattern, why_not_pattern
 from penstock.operators.op import Op, degree
 from penstock.operators.window_specs import WindowSpec
 from penstock.operators.windows import PATTERNS, Windows
+from penstock.options import Cuda
+from penstock.timing.duration import Duration
 
 PatternName = Literal["auto", "keyed", "parallel", "paned", "map_reduce"]
 AnyPipe = TypeVar("AnyPipe", bound=Pipe)
+WINDOW_OPTIONS = ("device", "early", "lateness", "partial", "pattern", *STEP_OPTIONS)
+
+
+class WindowVerbs(Pipe):
+    """Rows grouped into windows."""
+
+    __slots__ = ()
+
+    def window(
+        self,
+        window: WindowSpec | None = None,
+        /,
+        *,
+        lateness: Duration = "0 s",
+        early: Duration | None = None,
+        partial: bool = False,
+        pattern: PatternName = "auto",
+        device: Literal["auto", "cpu", "cuda"] | Cuda = "auto",
+        **named: Any,
+    ) -> WindowedPipe[Self]:
+        """Group rows into windows; end it with `.aggregate(...)` or `.apply(fn)`.
+
+        Several windows by name share the work: `window(fast=ps.tumbling("1 s"), slow=ps.tumbling("1 h"))`
+        gives results with a column `window`. The options of `ps.StepOptions` go beside them.
+
+        lateness  how long after its end a window still takes rows in; its result is emitted only then
+        early     emit unfinished results at this interval of the clock; adds a column `final`
+        partial   let count windows that are not full be emitted at the end
+        pattern   "auto", "keyed", "parallel", "paned" or "map_reduce": how the work is spread
+        device    "auto", "cpu" or "cuda": where windows are kept; "auto" takes a CUDA device if there is one.
+                  `ps.options.Cuda(...)` is "cuda" with limits of your own
+        """
+        windows = {n: v for n, v in named.items() if n not in STEP_OPTIONS or isinstance(v, WindowSpec)}
+        options = {n: v for n, v in named.items() if n not in windows}
+        with locate_errors(options.get("name") or "window", find_call_site()):
+            _refuse_misspelt(windows)
+            if (window is None) == (not windows):
+                raise GraphError(
+                    "window takes one window, or several by name",
+                    hint='window(ps.tumbling("10 s")), or window(fast=..., slow=...)',
+                )
+        options |= {"lateness": lateness, "early": early, "partial": partial, "device": device}
+        return WindowedPipe(self, window if window is not None else windows, pattern=pattern, options=options)
 
 
 class WindowedPipe(Generic[AnyPipe]):
@@ -87,3 +133,15 @@ class WindowedPipe(Generic[AnyPipe]):
             where=find_call_site(),
             hint="end the window first: .aggregate(n=ps.count()) or .apply(fn)",
         )
+
+
+def _refuse_misspelt(windows: Mapping[str, object]) -> None:
+    """Raises a GraphError for a keyword that is no window: it was meant as an option."""
+    for name, value in windows.items():
+        if not isinstance(value, WindowSpec):
+            options = nearest_first(name, WINDOW_OPTIONS)
+            raise GraphError(
+                f"window has no option {name}=, and {value!r} is not a window",
+                detail=f"the options are {', '.join(options)}",
+                hint=f'did you mean {options[0]}=? Windows are ps.tumbling("10 s"), ps.sliding(...), ...',
+            )

@@ -57,7 +57,7 @@ def choose_pattern(
 
 def most_slices(op: Windows, up: Stream) -> int:
     """The most slices in one of the step's time windows; 0 if it has none."""
-    windows = [window for _, window in op.resolved(up).windows if isinstance(window, TimeWindow)]
+    windows = [window for _, window in op.resolve(up).windows if isinstance(window, TimeWindow)]
     return max((slicing.longest for slicing in Slicing.groups(windows)), default=0)
 
 
@@ -76,7 +76,7 @@ def why_not_pattern(
     """(what the pattern cannot take, why), or None if it can take everything."""
     if pattern == KEYED:
         return None
-    for _, window in op.resolved(up).windows:
+    for _, window in op.resolve(up).windows:
         if not isinstance(window, TimeWindow):
             return str(window), "which windows a row is in depends on other rows, so windows cannot be dealt"
     if pattern == PARALLEL:

@@ -51,7 +51,7 @@ class ResultOrderStage:
 
     def __init__(self, op: Windows, up: Stream) -> None:
         self._schema = op.outputs({IN: up})[OUT].schema
-        self._resolved = op.resolved(up)
+        self._resolved = op.resolve(up)
         self._waiting: list[Batch] = []
 
     def on_batch(self, batch: Batch, watermark: float) -> Emitted:
@@ -92,7 +92,7 @@ class ResultOrderStage:
     def _order(self, batch: Batch) -> Ints:
         """By end, start and window; rows of one window stay as they were."""
         columns = {"end": pa.array(batch.times), "start": batch.rows.column(START)}
-        if self._resolved.labelled:
+        if self._resolved.has_labels:
             labels = pa.array([label for label, _ in self._resolved.windows], pa.string())
             columns["window"] = pc.index_in(batch.rows.column(WINDOW), labels)
         columns["place"] = pa.array(np.arange(batch.num_rows))
@@ -244,5 +244,5 @@ class _PatternBuilder:
         return Pattern(name, partitioner, tuple(replicas), PARTIALS, back, tuple(joining))
 
     def _windows(self) -> list[TimeWindow]:
-        resolved = self.op.resolved(self.up)
+        resolved = self.op.resolve(self.up)
         return [window for _, window in resolved.windows if isinstance(window, TimeWindow)]

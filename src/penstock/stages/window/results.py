@@ -105,7 +105,7 @@ class ResultBuilder:
     ) -> None:
         self._op, self._up, self._keys, self._site = op, up, keys, site
         self._lowered, self._lifting = lowered, lifting
-        self._resolved = op.resolved(up)
+        self._resolved = op.resolve(up)
         self._time = up.require_time("a window")
         self._schema = op.outputs({IN: up})[OUT].schema
         self._apply = ApplyCaller(op.function, up) if op.function is not None else None
@@ -152,9 +152,9 @@ class ResultBuilder:
     def _rows(self, left: ClosedWindows, columns: list[pa.Array], *, final: bool) -> pa.RecordBatch:
         """Result rows: the window of each, and its result columns."""
         whole = self._keys.columns_of(left.slots)
-        whole += [self._labels.take(pa.array(left.kinds))] if self._resolved.labelled else []
+        whole += [self._labels.take(pa.array(left.kinds))] if self._resolved.has_labels else []
         whole += [build_time_column(left.starts, self._time), build_time_column(left.ends, self._time)]
-        if self._resolved.counted:
+        if self._resolved.has_counts:
             index = window_index(left)
             whole += [build_column(index, pa.int64(), index < 0)]
         whole += columns

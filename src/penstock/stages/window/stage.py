@@ -138,7 +138,7 @@ class WindowStage(BucketedStage):
 
     def __init__(self, op: Windows, up: Stream, site: Site, *, totally_ordered: bool = False) -> None:
         self.site, self._up, self._op = site, up, op
-        self._resolved = op.resolved(up)
+        self._resolved = op.resolve(up)
         aggregates = op.aggregates or {}
         self._lifting = InputEvaluator(aggregates, up)
         self._errors = RowErrors(site, op.on_error, up.schema, self._lifting.error_context)
@@ -302,7 +302,7 @@ class WindowStage(BucketedStage):
     def _arriving(self, batch: Batch, lifted: AggregateInputs, slots: Ints) -> InputRows:
         values = tuple(self._values(lifted, *source) for source in self._sheet.values)
         # Count windows put rows of one time in order by their columns, unless the reader numbers them.
-        carried = self._keeps_rows or (self._resolved.counted and not self._sheet.totally_ordered)
+        carried = self._keeps_rows or (self._resolved.has_counts and not self._sheet.totally_ordered)
         rows = self._lifting.kept(batch.rows, lifted.arrays) if carried else None
         return InputRows(
             slots, batch.times, batch.order, values, rows, single_key=not self._up.key, lifted=lifted.kept

@@ -222,7 +222,7 @@ class TaskBuilder:
 
 def _has_sessions(step: Step) -> bool:
     """Whether the rows of a round must arrive together: one may extend a session so that it takes another."""
-    return isinstance(step.op, Windows) and any(isinstance(spec, SessionSpec) for _, spec in step.op.named())
+    return isinstance(step.op, Windows) and any(isinstance(spec, SessionSpec) for _, spec in step.op.specs())
 
 
 def _accounts(stage: Stage) -> Accounts:

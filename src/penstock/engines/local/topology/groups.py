@@ -179,7 +179,7 @@ def totally_ordered_steps(plan: Plan) -> frozenset[str]:
 def _depends_on_order(op: Windows, step: Step) -> bool:
     aggregates = (op.aggregates or {}).values()
     return any(type(aggregate).__name__ in ("First", "Last") for aggregate in aggregates) or (
-        op.resolved(step.up).counted
+        op.resolve(step.up).has_counts
     )
 
 

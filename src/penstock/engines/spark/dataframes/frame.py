@@ -116,7 +116,7 @@ def _reads_all(op: Windows) -> bool:
     folds = [each for each in aggregates if isinstance(each, Fold)]
     if any(each.columns is None or not each.commutative for each in folds):
         return True
-    counted = any(isinstance(spec, CountSpec) for _, spec in op.named())
+    counted = any(isinstance(spec, CountSpec) for _, spec in op.specs())
     return counted or any(each.ordered for each in aggregates)
 
 

@@ -97,7 +97,7 @@ class WindowTask:
     @property
     def resolved(self) -> ResolvedWindows:
         """The windows in microseconds."""
-        return self.op.resolved(self.up)
+        return self.op.resolve(self.up)
 
     @property
     def slicings(self) -> Mapping[int, Slicing]:

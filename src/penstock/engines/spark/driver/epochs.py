@@ -30,7 +30,7 @@ class EarlyTrigger:
     """Keeps count of it for a plan. `shown` says of each step when it was the last time, or that it began."""
 
     def __init__(self, plan: Plan, now: int) -> None:
-        windows = {step.name: step.op.resolved(step.up) for step in plan if isinstance(step.op, Windows)}
+        windows = {step.name: step.op.resolve(step.up) for step in plan if isinstance(step.op, Windows)}
         self._every = {name: each.early for name, each in windows.items() if each.early is not None}
         self._began = now
         self.shown = dict.fromkeys(self._every, now)

@@ -167,9 +167,9 @@ class SourcePolling:
             if isinstance(source_reader, BackgroundSourceReader)
         ]
         self._came = threading.Condition()
-        windows = [step.op.resolved(step.up) for step in plan if isinstance(step.op, Windows)]
+        windows = [step.op.resolve(step.up) for step in plan if isinstance(step.op, Windows)]
         self._early = min((each.early for each in windows if each.early is not None), default=None)
-        times = {step.name: step.op.resolved() for step in plan if isinstance(step.op, Source)}
+        times = {step.name: step.op.resolve() for step in plan if isinstance(step.op, Source)}
         self._idle = {name: at.idle for name, at in times.items() if at is not None and at.idle is not None}
         clocked = [at for at in times.values() if at is not None and (at.column is None or at.max_future)]
         self.timely = bool(self._slow or self._idle or clocked)

@@ -123,7 +123,7 @@ class JvmSource:
         """How workers read the files of the source."""
         op = self.chain.source.op
         assert isinstance(op, Source), "chains begin with a source"
-        ref, schema, time = Ref(self.chain.source.name, OUT), op.reader.schema, op.resolved()
+        ref, schema, time = Ref(self.chain.source.name, OUT), op.reader.schema, op.resolve()
         if time is not None:
             time = replace(time, max_future=None)  # the driver has looked, by its own clock
         return FileReadPlan(ref, schema, needed_columns(self._plan, self.chain), time, self._rank)

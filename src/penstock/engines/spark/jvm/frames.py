@@ -50,7 +50,7 @@ class JvmFrames:
         self._spark, self._chain = spark, chain
         self._reader = chain.source.op.reader
         self._schema = self._reader.schema
-        self._time = chain.source.op.resolved()
+        self._time = chain.source.op.resolve()
         self._counts = chain.window is not None and len(chain.droppers) > 1
         self._tables: dict[str, DataFrame] = {}
 
@@ -121,7 +121,7 @@ class JvmFrames:
         table = self._tables[step.name]
         keys = [f"{OURS}key{i}" for i in range(len(op.columns))]
         named = [column(name).alias(key) for name, key in zip(op.columns, keys, strict=True)]
-        added = [column(field.name) for field in op.added]
+        added = [column(field.name) for field in op.new_fields]
         right = F.broadcast(table.select(*named, *added))
         on = [column(name) == F.col(f"`{key}`") for name, key in zip(op.columns, keys, strict=True)]
         plainly = drops(step) and not self._counts and FATE not in frame.columns

@@ -112,7 +112,7 @@ class NativeParts:
     def __init__(self, step: Step) -> None:
         op, up = step.op, step.up
         assert isinstance(op, Windows), "only windows come in parts"
-        self._up, resolved = up, op.resolved(up)
+        self._up, resolved = up, op.resolve(up)
         self.labels = [label or str(window) for label, window in resolved.windows]
         self._windows = [window for _, window in resolved.windows if isinstance(window, TimeWindow)]
         self._slicing = Slicing.of(self._windows)

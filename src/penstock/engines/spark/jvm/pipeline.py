@@ -82,7 +82,7 @@ def source_pipelines(plan: Plan, fragments: Fragments) -> list[SourcePipeline]:
 def why_driver_reads(step: Step) -> str | None:
     """Why the driver reads a source; None when Spark can."""
     assert isinstance(step.op, Source), "only sources read"
-    reader, time = step.op.reader, step.op.resolved()
+    reader, time = step.op.reader, step.op.resolve()
     why = _why_not_read(reader)
     if why is not None:
         return why
@@ -123,7 +123,7 @@ def why_no_parts(step: Step) -> str | None:
     refused = why_not_pattern(PANED, op, up, totally_ordered=False)
     if refused is not None:
         return f"{refused[0]}: {refused[1]}"
-    windows = [window for _, window in op.resolved(up).windows if isinstance(window, TimeWindow)]
+    windows = [window for _, window in op.resolve(up).windows if isinstance(window, TimeWindow)]
     if len(Slicing.groups(windows)) > 1:
         return "its windows do not share slices"
     for name, aggregate in (op.aggregates or {}).items():

@@ -80,7 +80,7 @@ class JvmReader(SourceReader, ABC):
     def __init__(self, plan: Plan, step: Step, clock: Clock, accounts: Accounts, look: ScanTimes) -> None:
         super().__init__(plan, step, clock, accounts)
         assert isinstance(step.op, Source), "only sources read"
-        self._time, self._look = step.op.resolved(), look
+        self._time, self._look = step.op.resolve(), look
         self._clock, self._accounts = clock, accounts
         rank = plan.sources.index(step) if len(plan.sources) > 1 else None
         self._again = SourceStage(step.op, Site(step.name, step.where, Accounts(), clock), rank=rank)

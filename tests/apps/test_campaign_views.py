@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from penstock.apps.ad_events import LATE_US, START_US, ad_events, campaigns
+from penstock.apps.campaign_views import LATE_US, START_US, ad_events, campaigns
 
 
 def times(table: pa.Table) -> list[int]:
