@@ -13,12 +13,12 @@ from penstock.errors import nearest_first
 
 
 def available(package: ModuleType = workloads) -> list[str]:
-    """The names of the workloads, in alphabetical order."""
+    """Return the names of the workloads, in alphabetical order."""
     return sorted(module.name for module in pkgutil.iter_modules(package.__path__))
 
 
 def find(name: str, size: Size = "full", package: ModuleType = workloads) -> Workload:
-    """The workload of that name, at that size."""
+    """Return the workload of that name, at that size."""
     names = nearest_first(name, available(package))
     if name not in names:
         raise BenchError(

@@ -53,7 +53,7 @@ class Chart:
 
     @property
     def points(self) -> Iterator[Point]:
-        """The points of all lines."""
+        """Return the points of all lines."""
         return (point for line in self.lines for point in line.points)
 
     @property

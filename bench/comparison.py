@@ -44,7 +44,7 @@ class Comparison:
 
     @property
     def slower(self) -> bool:
-        """Whether any cell became slower."""
+        """Return whether any cell became slower."""
         return any(change.judgement == "slower" for change in self.changes)
 
 

@@ -28,7 +28,7 @@ class Machine:
     load: float | None
 
     def same_hardware(self, other: Machine) -> bool:
-        """Whether figures of the two may be set side by side."""
+        """Return whether figures of the two may be set side by side."""
         return (self.cpu, self.cores, self.system.split()[0]) == (
             other.cpu,
             other.cores,
@@ -37,7 +37,7 @@ class Machine:
 
     @property
     def busy(self) -> bool:
-        """Whether others were using a good part of the cores when the benchmark began."""
+        """Return whether others were using a good part of the cores when the benchmark began."""
         return self.load is not None and self.load > self.cores / 2
 
 
@@ -50,7 +50,7 @@ class Commit:
 
 
 def this_machine() -> Machine:
-    """The facts of the machine we run on."""
+    """Return the facts of the machine we run on."""
     return Machine(
         cpu=_cpu(),
         cores=usable_cores(),
@@ -61,7 +61,7 @@ def this_machine() -> Machine:
 
 
 def usable_cores() -> int:
-    """The cores this process may use, which a container can make fewer than the machine has."""
+    """Return the cores this process may use, which a container can make fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -87,7 +87,7 @@ def versions() -> dict[str, str]:
 
 
 def commit_of(folder: Path = Path(__file__).parents[1]) -> Commit | None:
-    """The commit of the code in a folder; None when it is not tracked (an installed package)."""
+    """Return the commit of the code in a folder; None when it is not tracked (an installed package)."""
     # An installed copy may lie inside somebody else's repository: then that commit is not ours to report.
     if _git(folder, "ls-files", "--error-unmatch", ".") is None:
         return None

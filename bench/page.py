@@ -48,7 +48,7 @@ svg { width: 100%; height: auto; display: block; }
 
 
 def page(result: Result) -> str:
-    """The whole page as text."""
+    """Return the whole page as text."""
     title = escape(f"{result.workload} benchmark")
     sections = (_claims(result), _charts(result), _ratios(result), _plots(result))
     body = "\n".join(part for part in (*sections, _figures(result), _facts(result)) if part)
@@ -172,6 +172,6 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], about: str = "") 
 
 
 def _cell(text: str) -> str:
-    """A cell's text; what stands after a line break is smaller and below."""
+    """Return a cell's text; what stands after a line break is smaller and below."""
     first, *rest = (escape(line) for line in text.split("\n"))
     return first + "".join(f"<br><small>{line}</small>" for line in rest)

@@ -29,12 +29,12 @@ class Figures:
 
     @property
     def ns(self) -> Spread:
-        """The timed samples in nanoseconds, exact: what ratios are taken of."""
+        """Return the timed samples in nanoseconds, exact: what ratios are taken of."""
         return spread(self.samples_ns)
 
     @property
     def seconds(self) -> Spread:
-        """The timed samples in seconds, to be shown."""
+        """Return the timed samples in seconds, to be shown."""
         return spread([ns / 1e9 for ns in self.samples_ns])
 
     def rates(self) -> dict[str, float]:
@@ -91,16 +91,16 @@ class Result:
 
     @property
     def n_held(self) -> int:
-        """How many of the claims held."""
+        """Return the number of of the claims held."""
         return sum(one.held for one in self.verdicts)
 
     @property
     def cases(self) -> list[str]:
-        """The cases, in the workload's order."""
+        """Return the cases, in the workload's order."""
         return list(dict.fromkeys(one.cell.case for one in self.figures))
 
     def of_case(self, case: str) -> list[Figures]:
-        """The figures of one case; the first is the way the others are measured against."""
+        """Return the figures of one case; the first is the way the others are measured against."""
         return [one for one in self.figures if one.cell.case == case]
 
     def ratio(self, figures: Figures) -> Spread | None:
@@ -127,14 +127,14 @@ def judge(claim: Claim, figures: Mapping[Cell, Figures]) -> Verdict:
 
 
 def _samples(figures: Figures, claim: Claim) -> Sequence[float]:
-    """What a claim compares, round by round: a note, seconds, or nanoseconds for exact ratios."""
+    """Return what a claim compares, round by round: a note, seconds, or nanoseconds for exact ratios."""
     if claim.note:
         return figures.notes[claim.note]
     return figures.samples_ns if claim.over else [ns / 1e9 for ns in figures.samples_ns]
 
 
 def _together(mine: Sequence[float], theirs: Sequence[float]) -> list[tuple[float, float]]:
-    """What two took in the same rounds: the first ones, since what narrow claims compare has more."""
+    """Return what two took in the same rounds: the first ones, since what narrow claims compare has more."""
     return list(zip(mine, theirs, strict=False))
 
 

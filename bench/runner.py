@@ -89,7 +89,7 @@ def measure(
 
 
 def order_of_round(tasks: Sequence[T], round_number: int) -> list[T]:
-    """The tasks in an order of the round's own, so that none has always the same one before it.
+    """Return the tasks in an order of the round's own, so that none has always the same one before it.
 
     What ran before leaves its mark on caches and memory: in a fixed order it would look like a difference.
     """
@@ -132,7 +132,7 @@ class _Counter:
 
 
 def _rounds(workload: Workload, group: str, seed: int, n_all: int, n_more: int) -> Iterator[list[_Task]]:
-    """The tasks of each round: all of them, then, so many times more, those that narrow claims compare.
+    """Yield the tasks of each round: all of them, then, so many times more, those that narrow claims compare.
 
     Where data lies in memory is luck, which stays with it from round to round and would look like a cost. So
     the further rounds see it made anew every few rounds.

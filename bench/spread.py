@@ -17,7 +17,7 @@ class Spread:
     greatest: float
 
     def overlaps(self, other: Spread) -> bool:
-        """Whether the inter-quartile ranges share a point."""
+        """Return whether the inter-quartile ranges share a point."""
         return self.low <= other.high and other.low <= self.high
 
 

@@ -19,7 +19,7 @@ SCHEMA = 2
 
 
 def to_json(result: Result) -> str:
-    """The whole result as JSON text, one field per line."""
+    """Return the whole result as JSON text, one field per line."""
     fields: dict[str, Any] = {"kind": KIND, "schema": SCHEMA, **asdict(result)}
     fields["figures"] = [_figures_out(one) for one in result.figures]
     fields["verdicts"] = [_verdict_out(verdict) for verdict in result.verdicts]

@@ -11,7 +11,7 @@ from bench.spread import spread
 
 
 def report(result: Result) -> str:
-    """A result for a terminal."""
+    """Return a result for a terminal."""
     parts = [f"{result.workload}: {result.about}"]
     if result.verdicts:
         told = [words.verdict(one) for one in result.verdicts]
@@ -26,7 +26,7 @@ def report(result: Result) -> str:
 
 
 def report_comparison(comparison: Comparison) -> str:
-    """A comparison for a terminal; the time of the second result over the first."""
+    """Return a comparison for a terminal; the time of the second result over the first."""
     rows = [["case", "way", "change", "before", "after", ""]]
     rows += [_change_row(change) for change in comparison.changes]
     parts = [f"{comparison.workload}: after against before", columns(rows)]

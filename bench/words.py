@@ -7,7 +7,7 @@ from bench.spread import Spread
 
 
 def duration(seconds: float) -> str:
-    """A time with three significant digits and the unit that suits it.
+    """Return a time with three significant digits and the unit that suits it.
 
     >>> duration(0.00012345)
     '123 us'
@@ -19,7 +19,7 @@ def duration(seconds: float) -> str:
 
 
 def three_digits(value: float) -> str:
-    """A number with three significant digits, never in powers of ten.
+    """Return a number with three significant digits, never in powers of ten.
 
     >>> three_digits(1234567.0), three_digits(0.1234)
     ('1,234,567', '0.123')
@@ -55,7 +55,7 @@ def amount(value: float, measure: str) -> str:
 
 
 def mark(value: float, measure: str) -> str:
-    """The same for a round place on an axis, without zeros that say nothing.
+    """Return the same for a round place on an axis, without zeros that say nothing.
 
     >>> mark(1_500_000.0, "rows/s"), mark(0.01, "s"), mark(200.0, "slices")
     ('1.5 M', '10 ms', '200')
@@ -66,14 +66,14 @@ def mark(value: float, measure: str) -> str:
 
 
 def ratio(spread: Spread | None) -> str:
-    """A ratio with its quartiles: `1.50x (1.42 to 1.61)`."""
+    """Return a ratio with its quartiles: `1.50x (1.42 to 1.61)`."""
     if spread is None:
         return "no time measured"
     return f"{three_digits(spread.median)}x ({three_digits(spread.low)} to {three_digits(spread.high)})"
 
 
 def verdict(one: Verdict) -> str:
-    """A claim, whether it held, what was measured with its quartiles, and what was wanted."""
+    """Return a claim, whether it held, what was measured with its quartiles, and what was wanted."""
     claim = one.claim
     word = "HELD" if one.held else "NOT HELD"
     bound = "at least" if claim.speed else "at most"
@@ -87,7 +87,7 @@ def verdict(one: Verdict) -> str:
 
 
 def tally(result: Result) -> str:
-    """How many of the claims held: `8 of 10 claims held`."""
+    """Return the number of of the claims held: `8 of 10 claims held`."""
     return f"{result.n_held} of {len(result.verdicts)} claims held"
 
 
@@ -108,7 +108,7 @@ def _method(result: Result) -> str:
 
 
 def facts(result: Result) -> list[tuple[str, str]]:
-    """What to know before believing a figure, as (name, value)."""
+    """Return what to know before believing a figure, as (name, value)."""
     machine, commit = result.machine, result.commit
     return [
         ("processor", f"{machine.cpu}, {machine.cores} cores"),

@@ -19,7 +19,7 @@ Size = Literal["quick", "full"]
 
 
 def unequal(expected: Any, answer: Any) -> str | None:
-    """What is wrong with an answer, or None: the plain judgement, by `==`."""
+    """Return what is wrong with an answer, or None: the plain judgement, by `==`."""
     if expected == answer:
         return None
     return f"expected {_short(expected)}, got {_short(answer)}"
@@ -57,7 +57,7 @@ class Way:
     notes: Callable[[Any], Mapping[str, float]] | None = None
 
     def takes(self, case: str) -> bool:
-        """Whether it is tried on that case."""
+        """Return whether it is tried on that case."""
         return not self.only or case in self.only
 
 
@@ -127,7 +127,7 @@ class Workload:
 
     @property
     def groups(self) -> list[str]:
-        """The groups of its cases, in order."""
+        """Return the groups of its cases, in order."""
         return list(dict.fromkeys(case.group for case in self.cases))
 
     def part(self, groups: Collection[str]) -> Workload:
@@ -146,12 +146,12 @@ class Workload:
         )
 
     def cells_of(self, group: str) -> set[Cell]:
-        """What one round of a group runs."""
+        """Return what one round of a group runs."""
         cases = [case.name for case in self.cases if case.group == group]
         return {Cell(case, way.name) for case in cases for way in self.ways if way.takes(case)}
 
     def narrow_cells_of(self, group: str) -> set[Cell]:
-        """The cells of that group that a narrow claim compares."""
+        """Return the cells of that group that a narrow claim compares."""
         cases = {case.name for case in self.cases if case.group == group}
         return {
             cell

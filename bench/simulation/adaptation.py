@@ -42,7 +42,7 @@ def unchanged(machine: Machine, period: int) -> None:
 
 
 def machine_of(topology: Topology, setting: Setting, threads: int) -> Machine:
-    """A machine at the start of its run, with one replica of everything."""
+    """Return a machine at the start of its run, with one replica of everything."""
     random = Random(setting.seed)  # noqa: S311 (chance in a simulation, nothing secret)
     scheduler = schedulers.make_scheduler(setting.scheduler, random)
     return Machine(topology, scheduler, setting.costs, threads, random)

@@ -75,7 +75,7 @@ class Machine:
         self.set_threads(threads)
 
     def nodes(self) -> Iterable[TaskStatistics]:
-        """The statistics of all replicas but those that only finish what they hold."""
+        """Yield the statistics of all replicas but those that only finish what they hold."""
         for operator in self.operators.values():
             for node in operator.replicas:
                 yield node.statistics
@@ -165,7 +165,7 @@ class Machine:
             self._stop(worker, node, READ_BLOCKED)
 
     def _done(self, cost: int) -> int:
-        """When a chunk that begins now will be done."""
+        """Return when a chunk that begins now will be done."""
         costs = self.costs
         if costs.jitter:
             cost = round(cost * (1 + costs.jitter * (2 * self._random.random() - 1)))

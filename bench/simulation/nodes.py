@@ -35,7 +35,7 @@ class Node:
 
     @property
     def full(self) -> bool:
-        """Whether a writer has to wait."""
+        """Return whether a writer has to wait."""
         return self.port.put_rows - self.port.taken_rows >= self.operator.capacity
 
     def put(self, rows: int, now: int) -> None:
@@ -111,12 +111,12 @@ class Operator:
         self._reader = 0  # whose turn it is among the replicas: round robin, as C-Stream splits (4.2)
 
     def outputs_of_a_replica(self) -> tuple[OutputStatistics, ...]:
-        """One port that writes to every replica of every target."""
+        """Return one port that writes to every replica of every target."""
         ports = tuple(node.port for target in self.targets for node in target.replicas)
         return (OutputStatistics(ports),) if self.targets else ()
 
     def next_replica(self) -> Node:
-        """The replica whose turn it is to get rows."""
+        """Return the replica whose turn it is to get rows."""
         return self.replicas[self._reader % len(self.replicas)]
 
     def turned(self) -> None:

@@ -37,13 +37,13 @@ class Topology:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The names of the operators that nobody writes to."""
+        """Return the names of the operators that nobody writes to."""
         written = {target for operator in self.operators for target in operator.targets}
         return tuple(operator.name for operator in self.operators if operator.name not in written)
 
 
 def chain(n: int = 12, cost_us: float = 100, selectivity: float = 1.0, most: int = 64) -> Topology:
-    """A source, n busy operators one after the other, a sink."""
+    """Return a source, n busy operators one after the other, a sink."""
     cost = round(cost_us * US)
     names = [f"busy-{i}" for i in range(n)]
     busy = [
@@ -54,7 +54,7 @@ def chain(n: int = 12, cost_us: float = 100, selectivity: float = 1.0, most: int
 
 
 def data_parallel(n: int = 12, cost_us: float = 100, merge_us: float = 10, most: int = 64) -> Topology:
-    """A split, n busy operators side by side, and a merge that cannot be replicated."""
+    """Return a split, n busy operators side by side, and a merge that cannot be replicated."""
     names = tuple(f"busy-{i}" for i in range(n))
     busy = [Busy(name, round(cost_us * US), ("merge",), most=most) for name in names]
     merge = Busy("merge", round(merge_us * US), ("sink",))
@@ -62,7 +62,7 @@ def data_parallel(n: int = 12, cost_us: float = 100, merge_us: float = 10, most:
 
 
 def tree(depth: int = 6, branching: int = 2, cost_us: float = 100, most: int = 64) -> Topology:
-    """A source and a tree of busy operators, each of which sends a row to one of its children."""
+    """Return a source and a tree of busy operators, each of which sends a row to one of its children."""
     cost = round(cost_us * US)
     busy = []
     for level in range(depth):

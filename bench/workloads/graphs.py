@@ -22,7 +22,7 @@ Shape = tuple[str, Callable[[int], ps.PipeGraph]]
 
 
 def straight(n: int) -> ps.PipeGraph:
-    """One pipe of n operators, source and sink included."""
+    """Return one pipe of n operators, source and sink included."""
     graph = ps.PipeGraph("straight")
     pipe = graph.source(ps.read.rows(ROWS), name="op-0")
     for at in range(1, n - 1):
@@ -60,7 +60,7 @@ def count_up(row: ps.Row, state: list[object]) -> dict[str, object]:
 
 
 def n_operators(seen: object) -> int:
-    """How many operators a graph, a plan or an explanation holds."""
+    """Return the number of operators a graph, a plan or an explanation holds."""
     if isinstance(seen, str):
         return len(set(re.findall(r"\bop-\d+\b", seen)))
     steps = seen.steps if isinstance(seen, ps.PipeGraph) else getattr(seen, "steps", ())
@@ -68,7 +68,7 @@ def n_operators(seen: object) -> int:
 
 
 def lost_some(expected: int, answer: object) -> str | None:
-    """What is wrong with an answer: every operator that was written must be in it."""
+    """Return what is wrong with an answer: every operator that was written must be in it."""
     found = n_operators(answer)
     return None if found == expected else f"{expected} operators went in, {found} came out"
 

@@ -35,22 +35,22 @@ class InARow:
     n_rows: int
 
     def right(self) -> int:
-        """All rows arrive."""
+        """Return all rows arrive."""
         return self.n_rows
 
 
 def named(n_busy: int) -> str:
-    """The case with so many busy operators."""
+    """Return the case with so many busy operators."""
     return "one busy operator" if n_busy == 1 else f"{n_busy} busy operators in a row"
 
 
 def fixed(n: int) -> str:
-    """The way with so many replicas."""
+    """Return the way with so many replicas."""
     return f"{n} {'replica' if n == 1 else 'replicas'} of each"
 
 
 def cases(n_rows: int) -> list[Case]:
-    """One operator, and two."""
+    """Return one operator, and two."""
     return [Case(named(n), partial(_line, n, n_rows), {"rows": n_rows}, group="adapting") for n in (1, 2)]
 
 
@@ -66,7 +66,7 @@ def ways() -> list[Way]:
 
 
 def run(task: InARow, *, least: int, most: int) -> Told:
-    """The whole run; what its replicas were in the end."""
+    """Return the whole run; what its replicas were in the end."""
     graph, busy = ps.PipeGraph("adapting", chaining=False), Busy(COST_US)
     pipe = graph.source(numbers(task.n_rows), name="source")
     for place in range(task.n_busy):

@@ -20,7 +20,7 @@ PRIME = 1_009
 
 @cache
 def bytes_per_us() -> float:
-    """How many bytes a core hashes in a microsecond: the best of several tries."""
+    """Return the number of bytes a core hashes in a microsecond: the best of several tries."""
     took = []
     for _ in range(5):
         begun = time.perf_counter_ns()
@@ -54,6 +54,6 @@ class Busy:
         return pa.array(self.passes(rows.column("id").to_numpy()))
 
     def passes(self, numbers: Any) -> Any:
-        """Whether rows pass, by their numbers: an array for an array."""
+        """Return whether rows pass, by their numbers: an array for an array."""
         # Multiples modulo a prime: another order of the rows for every place.
         return numbers * (101 + 37 * self.place) % PRIME < self.selectivity * PRIME

@@ -56,7 +56,7 @@ def workload(size: Size) -> Workload:
 
 
 def _claims() -> list[Claim]:
-    """A second thread is of use on every topology; a machine with one core bears that out for none."""
+    """Return a second thread is of use on every topology; a machine with one core bears that out for none."""
     return [
         Claim(
             f"{shape}: two threads take at most 0.7 of the time of one",

@@ -28,14 +28,14 @@ class Task(NamedTuple):
     n_busy: int = 12
 
     def graph(self) -> ps.PipeGraph:
-        """The graph; only chains and side by side have a number of operators to choose."""
+        """Return the graph; only chains and side by side have a number of operators to choose."""
         if self.shape in SIZED:
             return SIZED[self.shape](self.n_rows, self.busy, self.n_busy)
         return SHAPES[self.shape](self.n_rows, self.busy)
 
 
 def named(scheduler: str, threads: int) -> str:
-    """The way with that scheduler and so many threads."""
+    """Return the way with that scheduler and so many threads."""
     return f"{scheduler}, {threads} {'thread' if threads == 1 else 'threads'}"
 
 
@@ -46,7 +46,7 @@ def run(task: Task, *, scheduler: str, threads: int) -> int:
 
 
 def n_finished(task: Task) -> int:
-    """How many rows must come to the end: in a chain, those that every operator lets pass."""
+    """Return the number of rows must come to the end: in a chain, those that every operator lets pass."""
     places = range(task.n_busy) if task.shape == "chain" else [0]
     on_the_way = [replace(task.busy, place=place) for place in places]
     return sum(all(busy.passes(number) for busy in on_the_way) for number in range(task.n_rows))
@@ -64,7 +64,7 @@ def ways(
 
 
 def case(task: Task, name: str = "", group: str = "") -> Case:
-    """One graph on so many rows; those of one group are measured together."""
+    """Return one graph on so many rows; those of one group are measured together."""
     return Case(name or task.shape, lambda seed: task, {"rows": task.n_rows}, group=group or task.shape)
 
 
@@ -89,19 +89,19 @@ class Sweep(NamedTuple):
 
 
 def costs(n_rows: int, threads: int, schedulers: Sequence[str]) -> Sweep:
-    """What an operator costs, side by side (C-Stream, Fig. 6)."""
+    """Return what an operator costs, side by side (C-Stream, Fig. 6)."""
     tasks = {cost: Task("data parallel", n_rows, Busy(cost)) for cost in (10.0, 50.0, 200.0)}
     return _sweep("cost", "us", tasks, threads, schedulers, "C-Stream, Fig. 6")
 
 
 def sizes(n_rows: int, threads: int, schedulers: Sequence[str]) -> Sweep:
-    """How many operators are side by side (C-Stream, Fig. 7)."""
+    """Return the number of operators are side by side (C-Stream, Fig. 7)."""
     tasks = {float(n): Task("data parallel", n_rows, Busy(COST_US), n) for n in (4, 8, 16)}
     return _sweep("size", "operators", tasks, threads, schedulers, "C-Stream, Fig. 7")
 
 
 def selectivities(n_rows: int, threads: int, schedulers: Sequence[str]) -> Sweep:
-    """What share of the rows an operator of a chain lets pass (C-Stream, Fig. 8)."""
+    """Return what share of the rows an operator of a chain lets pass (C-Stream, Fig. 8)."""
     tasks = {share: Task("chain", n_rows, Busy(COST_US, share)) for share in (0.5, 0.8, 1.0)}
     return _sweep("selectivity", "of the rows", tasks, threads, schedulers, "C-Stream, Fig. 8")
 

@@ -23,7 +23,7 @@ Python, which threads cannot share, is more than the work on it.
 
 
 def numbers(n_rows: int, first: int = 0) -> Any:
-    """A reader of rows with numbers, a batch at a time."""
+    """Return a reader of rows with numbers, a batch at a time."""
     return ps.read.table(pa.table({"id": np.arange(first, first + n_rows)}), batch=BATCH)
 
 
@@ -47,7 +47,7 @@ def data_parallel(n_rows: int, busy: Busy, n: int = 12) -> ps.PipeGraph:
 
 
 def tree(n_rows: int, busy: Busy, depth: int = 6) -> ps.PipeGraph:
-    """A tree of busy operators: every row goes to one of two children."""
+    """Return a tree of busy operators: every row goes to one of two children."""
     graph = ps.PipeGraph("tree", chaining=False)
     level = [graph.source(numbers(n_rows), name="source").filter(ps.batch(busy), name="busy-0-0")]
     for down in range(1, depth):
@@ -64,7 +64,7 @@ def tree(n_rows: int, busy: Busy, depth: int = 6) -> ps.PipeGraph:
 
 
 def reverse_tree(n_rows: int, busy: Busy, depth: int = 6) -> ps.PipeGraph:
-    """A tree of busy operators from its leaves to its root: each reads two others."""
+    """Return a tree of busy operators from its leaves to its root: each reads two others."""
     graph = ps.PipeGraph("reverse tree", chaining=False)
     leaves = 2 ** (depth - 1)
     share = n_rows // leaves

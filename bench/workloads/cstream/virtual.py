@@ -45,7 +45,7 @@ class Settled:
 
 
 def judged(topology: str, cores: int, seed: int, *, shared: float = 0.0) -> Judged:
-    """The case, its best searched for if it must be."""
+    """Return the case, its best searched for if it must be."""
     costs = Costs(jitter=0.5, shared=shared)
     setting = Setting(cores, seed=seed, costs=costs, period_ns=min(2_000, max(400, 5_000 // cores)) * MS)
     made = TOPOLOGIES[topology]()
@@ -72,7 +72,7 @@ def unsettled(answer: Settled) -> str | None:
 
 
 def way(cases: Sequence[str]) -> Way:
-    """The controller."""
+    """Return the controller."""
     return Way(ADAPTING, settle, oracle=lambda case: None, only=tuple(cases), notes=_notes)
 
 
@@ -86,7 +86,7 @@ def named(topology: str, cores: int, *, shared: bool = False) -> str:
 
 
 def case(topology: str, cores: int, *, shared: bool = False) -> Case:
-    """One topology on so many simulated cores."""
+    """Return one topology on so many simulated cores."""
     return Case(
         named(topology, cores, shared=shared),
         lambda seed: judged(topology, cores, seed, shared=0.1 if shared else 0.0),
@@ -95,7 +95,7 @@ def case(topology: str, cores: int, *, shared: bool = False) -> Case:
 
 
 def charts(cores: Sequence[int]) -> tuple[Chart, ...]:
-    """What the controller reaches, and with how many threads, by cores."""
+    """Return what the controller reaches, and with how many threads, by cores."""
     return tuple(
         Chart(
             f"adaptation in virtual time: {what}",
@@ -121,7 +121,7 @@ def series_case(number: int) -> Case:
 
 
 def series(n_periods: int) -> tuple[Way, Chart]:
-    """The way that goes through the periods, and how threads follow."""
+    """Return the way that goes through the periods, and how threads follow."""
     names = [series_case(number).name for number in range(n_periods)]
     points = tuple(Point(i + 1, str(i + 1), Cell(name, PERIOD)) for i, name in enumerate(names))
     chart = Chart(

@@ -44,7 +44,7 @@ class Rows:
 
 
 def has_bytewax() -> bool:
-    """Whether the peer is installed."""
+    """Return whether the peer is installed."""
     return find_spec("bytewax") is not None
 
 
@@ -68,7 +68,7 @@ def ways() -> list[Way]:
 
 
 def by_penstock(data: Rows, *, batch: int) -> Told:
-    """One thread: what Python does does not become faster with two."""
+    """Return one thread: what Python does does not become faster with two."""
     graph, out = ps.PipeGraph("rows"), ps.write.memory()
     (
         graph.source(ps.read.iterable(data.rows, schema=SCHEMA, batch=batch))
@@ -83,12 +83,12 @@ def by_penstock(data: Rows, *, batch: int) -> Told:
 
 
 def doubled(row: ps.Row) -> dict[str, Any]:
-    """A new row."""
+    """Return a new row."""
     return {"key": row.key, "value": row.value * 2 + 1}  # type: ignore[operator]  # columns are objects to mypy
 
 
 def stays(row: ps.Row) -> bool:
-    """Two of three."""
+    """Return two of three."""
     return row.value % 3 != 0  # type: ignore[operator]  # columns are objects to mypy
 
 
@@ -98,7 +98,7 @@ def one_more(row: ps.Row, state: int) -> int:
 
 
 def by_bytewax(data: Rows, *, batch: int) -> Told:
-    """The same chain in Bytewax, as its manual writes it."""
+    """Return the same chain in Bytewax, as its manual writes it."""
     op, testing = import_module("bytewax.operators"), import_module("bytewax.testing")
     found: list[tuple[str, int]] = []
     flow = import_module("bytewax.dataflow").Dataflow("rows")

@@ -56,7 +56,7 @@ class Ads:
 
 
 def cases(n_integers: int, n_uuids: int) -> list[Case]:
-    """The same rows with integers, and with text."""
+    """Return the same rows with integers, and with text."""
     return [
         Case(INTEGERS, lambda seed: with_integers(n_integers), units={"rows": n_integers}, group="YSB"),
         Case(UUIDS, lambda seed: with_uuids(n_uuids, seed), units={"rows": n_uuids}, group="YSB, UUIDs"),
@@ -72,7 +72,7 @@ def ways() -> list[Way]:
 
 
 def views(ads: Ads, threads: int | None) -> Told:
-    """The program."""
+    """Return the program."""
     graph = ps.PipeGraph("campaigns")
     counted = (
         graph.source(ps.read.table(ads.rows, batch=BATCH), time="time", time_unit="us", delay="0 s")
@@ -101,7 +101,7 @@ def with_integers(n: int) -> Ads:
 
 
 def with_uuids(n: int, seed: int) -> Ads:
-    """The same with UUIDs for advertisements and campaigns, and words for what happened."""
+    """Return the same with UUIDs for advertisements and campaigns, and words for what happened."""
     chance = random.Random(seed)  # noqa: S311 (made-up names, nothing secret)
     ads, campaigns = _uuids(chance, N_ADS), _uuids(chance, N_CAMPAIGNS)
     number = np.arange(n) % ROUND

@@ -34,7 +34,7 @@ class Batches:
     table: pa.Table
 
     def right(self) -> int:
-        """All rows arrive, however often."""
+        """Return all rows arrive, however often."""
         return int(self.table.num_rows)
 
 
@@ -79,7 +79,7 @@ def _once(table: pa.Table, n_steps: int, *, chaining: bool) -> tuple[float, int]
 
 
 def same(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """What it was given."""
+    """Return what it was given."""
     return rows
 
 

@@ -13,7 +13,7 @@ MOST_GROWTH = 32 << 20
 
 
 def workload(size: Size) -> Workload:
-    """What the in-process engine costs: per step, per row, from the first import, and in memory."""
+    """Return what the in-process engine costs: per step, per row, from the first import, and in memory."""
     quick = size == "quick"
     n_rows = (8_000_000, 4_000_000) if quick else (16_000_000, 8_000_000)
     cases = [
@@ -129,7 +129,7 @@ def _bars(title: str, up: str, cells: list[Cell]) -> Chart:
 
 
 def _label(cell: Cell, cells: list[Cell]) -> str:
-    """What tells a cell from the others."""
+    """Return what tells a cell from the others."""
     parts = [cell.case] if len({each.case for each in cells}) > 1 else []
     parts += [cell.way] if len({each.way for each in cells}) > 1 else []
     return ", ".join(parts)

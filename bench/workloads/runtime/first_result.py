@@ -58,7 +58,7 @@ class Program:
     pandas: bool = False
 
     def right(self) -> list[int]:
-        """Whether Numba was loaded, and the sums per key."""
+        """Return whether Numba was loaded, and the sums per key."""
         rows = range(2, self.n_rows)
         return [int(self.n_rows > 10_000), *sorted(sum(at for at in rows if at % 7 == k) for k in range(7))]
 
@@ -74,13 +74,13 @@ def _case(name: str, n_rows: int, *, pandas: bool = False) -> Case:
 
 
 def ways() -> list[Way]:
-    """The only one."""
+    """Return the only one."""
     return [Way(WAY, run, notes=notes_of, only=(SMALL, COMPILED, PANDAS))]
 
 
 @cache
 def bytecode() -> str:
-    """A folder for Python's bytecode, gone at exit.
+    """Return a folder for Python's bytecode, gone at exit.
 
     An installed package has its own; here the warm-up round writes it, whatever the environment says.
     """

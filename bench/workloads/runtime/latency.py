@@ -39,7 +39,7 @@ class Paced:
     n_rows: int
 
     def right(self) -> list[int]:
-        """What the five steps make of each row's number."""
+        """Return what the five steps make of each row's number."""
         return [three for number in range(self.n_rows) if (three := number * 2 + 3) % 5]
 
 
@@ -50,7 +50,7 @@ def case(n_seconds: int) -> Case:
 
 
 def ways() -> list[Way]:
-    """All steps in the source's node, and each in its own."""
+    """Return all steps in the source's node, and each in its own."""
     return [
         Way(CHAINED, partial(through, chaining=True), notes=notes_of, only=(CASE,)),
         Way(APART, partial(through, chaining=False), notes=notes_of, only=(CASE,)),
@@ -58,7 +58,7 @@ def ways() -> list[Way]:
 
 
 def through(data: Paced, *, chaining: bool) -> Told:
-    """The program: three maps and two filters."""
+    """Return the program: three maps and two filters."""
     graph, out = ps.PipeGraph("latency", chaining=chaining), Stamped()
     pipe: Any = graph.source(
         ps.read.generator(partial(paced, data.n_rows), schema=SCHEMA, batch=1, bounded=False)
@@ -79,7 +79,7 @@ def _give_way() -> None:
 
 
 def paced(n_rows: int) -> Iterator[list[dict[str, int]]]:
-    """A row whenever one is due."""
+    """Yield a row whenever one is due."""
     gap, begun = 1_000_000_000 // RATE, time.perf_counter_ns() + 1_000_000
     for number in range(n_rows):
         due = begun + number * gap
@@ -94,12 +94,12 @@ def doubled(row: Any) -> dict[str, int]:
 
 
 def one_more(row: Any) -> dict[str, int]:
-    """The number after it."""
+    """Return the number after it."""
     return {"at": row.at, "value": row.value + 1}
 
 
 def two_more(row: Any) -> dict[str, int]:
-    """The number after that."""
+    """Return the number after that."""
     return {"at": row.at, "value": row.value + 2}
 
 

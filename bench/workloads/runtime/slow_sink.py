@@ -38,7 +38,7 @@ class Stretch:
     most: float = 0.0
 
     def right(self) -> bool:
-        """Every row that left the source has arrived."""
+        """Return every row that left the source has arrived."""
         return True
 
 
@@ -59,12 +59,12 @@ def case(first: float, later: float) -> Case:
 
 
 def ways() -> list[Way]:
-    """The only one."""
+    """Return the only one."""
     return [Way(WAY, run, notes=notes_of, only=(CASE,))]
 
 
 def run(data: Stretch) -> Told:
-    """The program: a source, two steps, and a sink that is slow."""
+    """Return the program: a source, two steps, and a sink that is slow."""
     before, begun = resident(), time.monotonic()
     watch = Watch(begun + (data.later if data.n_runs else data.first))
     data.n_runs += 1

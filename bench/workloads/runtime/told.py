@@ -19,16 +19,16 @@ class Data(Protocol):
     """The input of a case."""
 
     def right(self) -> Any:
-        """The right answer."""
+        """Return the right answer."""
 
 
 def right(data: Data) -> Any:
-    """The right answer of a case."""
+    """Return the right answer of a case."""
     return data.right()
 
 
 def wrong(expected: Any, told: Told) -> str | None:
-    """What is wrong with an answer, or None."""
+    """Return what is wrong with an answer, or None."""
     found = told.answer()
     if found == expected:
         return None
@@ -36,7 +36,7 @@ def wrong(expected: Any, told: Told) -> str | None:
 
 
 def notes_of(told: Told) -> Mapping[str, float]:
-    """The notes of a run."""
+    """Return the notes of a run."""
     return told.notes
 
 

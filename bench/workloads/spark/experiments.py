@@ -30,7 +30,7 @@ Shapes = dict[str, tuple[str, Shape]]
 
 
 def workload(size: Size) -> Workload:
-    """The same cases in both sizes; quick has a half or a quarter of the rows, and fewer rounds."""
+    """Return the same cases in both sizes; quick has a half or a quarter of the rows, and fewer rounds."""
     quick = size == "quick"
     shapes = _plain(2_000_000 if quick else 4_000_000)
     shapes |= _others(500_000 if quick else 2_000_000) | _overlaps(250_000 if quick else 1_000_000)

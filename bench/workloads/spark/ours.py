@@ -33,12 +33,12 @@ class Told:
     batches: list[float] = field(default_factory=list)
 
     def __call__(self) -> Answer:
-        """The windows."""
+        """Return the windows."""
         return read_back(self.out / "windows", self.start)
 
 
 def run(rows: Rows) -> Told:
-    """The whole run, from the first file to the last manifest; windows that are open stay so."""
+    """Return the whole run, from the first file to the last manifest; windows that are open stay so."""
     out = rows.new_folder()
     graph = ps.PipeGraph("bench")
     source = graph.source(ps.read.parquet(rows.path), time="ts", delay="2 s")
@@ -48,7 +48,7 @@ def run(rows: Rows) -> Told:
 
 
 def live(rows: Rows) -> Told:
-    """The same from a source that never ends, so that nothing is read ahead: a batch at a time."""
+    """Return the same from a source that never ends, so that nothing is read ahead: a batch at a time."""
     out, done = rows.new_folder(), list[float]()
 
     def files() -> Iterator[pa.RecordBatch]:
@@ -92,27 +92,27 @@ def fold(rows: Rows) -> int:
 
 
 def lift(row: Any) -> tuple[float, float, float]:
-    """A row as (least, most, how many)."""
+    """Return a row as (least, most, how many)."""
     return row.value, row.value, 1.0
 
 
 def combine(a: tuple[float, float, float], b: tuple[float, float, float]) -> tuple[float, float, float]:
-    """Two of them together."""
+    """Return two of them together."""
     return min(a[0], b[0]), max(a[1], b[1]), a[2] + b[2]
 
 
 def lower(part: tuple[float, float, float]) -> float:
-    """How many rows."""
+    """Return the number of rows."""
     return part[2]
 
 
 def n_rows(rows: Rows) -> int:
-    """How many there should be."""
+    """Return the number of there should be."""
     return rows.shape.n_rows
 
 
 def notes(told: Told) -> Mapping[str, float]:
-    """The bytes of the checkpoint by batches, and the time of a batch where that is known."""
+    """Return the bytes of the checkpoint by batches, and the time of a batch where that is known."""
     kept = sum(path.stat().st_size for path in (told.out / "checkpoint").rglob("*") if path.is_file())
     noted: dict[str, float] = {BYTES: kept / told.n_batches}
     return noted | ({PER_BATCH: median(told.batches[FIRST:])} if told.batches else {})

@@ -44,7 +44,7 @@ def windows(rows: Rows) -> Told:
 
 
 def panes(rows: Rows) -> int:
-    """A stateful group-by of (pane, key): how many groups there are in the end."""
+    """Return a stateful group-by of (pane, key): how many groups there are in the end."""
     return _distinct(_updates(_panes(rows), rows)[0], "pane", "key")
 
 
@@ -62,18 +62,18 @@ class Timed(NamedTuple):
 
 
 def live_panes(rows: Rows) -> Timed:
-    """The same with the time of each batch, as Spark tells it."""
+    """Return the same with the time of each batch, as Spark tells it."""
     out, took = _updates(_panes(rows), rows)
     return Timed(_distinct(out, "pane", "key"), took)
 
 
 def notes(timed: Timed) -> Mapping[str, float]:
-    """The time of a batch."""
+    """Return the time of a batch."""
     return {PER_BATCH: median(timed.batches[FIRST:])}
 
 
 def identity(rows: Rows) -> int:
-    """Every row to a Python worker and back, and nothing done with it: how many came back."""
+    """Return every row to a Python worker and back, and nothing done with it: how many came back."""
     from pyspark.sql import functions as F
 
     out = rows.new_folder()
@@ -106,12 +106,12 @@ def _distinct(table: pa.Table, *names: str) -> int:
 
 
 def n_panes(rows: Rows) -> int:
-    """How many there should be."""
+    """Return the number of there should be."""
     return len(np.unique(rows.times // rows.shape.every * rows.shape.n_keys + rows.keys))
 
 
 def sums(rows: Rows) -> int:
-    """A stateful group-by of the key alone: how many groups there are in the end."""
+    """Return a stateful group-by of the key alone: how many groups there are in the end."""
     from pyspark.sql import functions as F
 
     grouped = _stream(rows).groupBy("key").agg(F.sum("value").alias("total"), F.count(F.lit(1)).alias("n"))
@@ -119,7 +119,7 @@ def sums(rows: Rows) -> int:
 
 
 def n_keys(rows: Rows) -> int:
-    """How many there should be."""
+    """Return the number of there should be."""
     return len(np.unique(rows.keys))
 
 

@@ -39,7 +39,7 @@ class Shape:
 
     @property
     def n_rows(self) -> int:
-        """All rows."""
+        """Return all rows."""
         return self.n_files * self.batch
 
 
@@ -73,11 +73,11 @@ class Rows:
 
     @property
     def path(self) -> Path:
-        """The folder of the files."""
+        """Return the folder of the files."""
         return Path(self.folder.name) / "rows"
 
     def new_folder(self) -> Path:
-        """An empty folder for one run's output and checkpoint."""
+        """Return an empty folder for one run's output and checkpoint."""
         return Path(tempfile.mkdtemp(dir=self.folder.name))
 
 
@@ -111,7 +111,7 @@ def right(rows: Rows) -> Answer:
 
 
 def wrong(expected: Any, answer: Any) -> str | None:
-    """What is wrong with an answer, or None."""
+    """Return what is wrong with an answer, or None."""
     if not isinstance(expected, dict):
         return None if expected == answer else f"expected {expected}, got {answer}"
     given = answer()
@@ -122,7 +122,7 @@ def wrong(expected: Any, answer: Any) -> str | None:
 
 
 def read_back(folder: Path, start: str) -> Answer:
-    """The windows that a run wrote; `start` names the column of their starts."""
+    """Return the windows that a run wrote; `start` names the column of their starts."""
     table = pq.read_table(folder)
     starts = table.column(start).cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy()
     keys = table.column("key").to_numpy()

@@ -33,7 +33,7 @@ class Answer:
 
     @classmethod
     def of(cls, starts: npt.NDArray[Any], keys: npt.NDArray[Any], values: npt.NDArray[Any]) -> Answer:
-        """An answer whose windows come in any order."""
+        """Return an answer whose windows come in any order."""
         order = np.lexsort((keys, starts))
         return cls(starts[order], keys[order], values.reshape(len(starts), -1)[order].astype(np.float64))
 
@@ -43,12 +43,12 @@ Given = Callable[[], Answer]
 
 
 def right(flow: Flow) -> Answer:
-    """The windows that leave while the clock runs."""
+    """Return the windows that leave while the clock runs."""
     return _counted(flow) if flow.shape.counted else _timed(flow)
 
 
 def wrong(expected: Any, answer: Any) -> str | None:
-    """What is wrong with an answer, or None. Sums are exact; means and deviations agree to 1e-9."""
+    """Return what is wrong with an answer, or None. Sums are exact; means and deviations agree to 1e-9."""
     if not isinstance(expected, Answer):
         same = bool(np.allclose(expected, answer, rtol=1e-9, atol=0))
         return None if same else f"expected {expected}, got {answer}"
@@ -95,7 +95,7 @@ def _timed(flow: Flow) -> Answer:
 
 
 def _leaving(flow: Flow, starts: Ints) -> npt.NDArray[np.bool_]:
-    """Which windows leave while the clock runs: in a steady case those between its watermarks."""
+    """Return which windows leave while the clock runs: in a steady case those between its watermarks."""
     ends = starts + flow.shape.size
     if flow.begin is None:
         return np.ones(len(starts), np.bool_)
@@ -103,7 +103,7 @@ def _leaving(flow: Flow, starts: Ints) -> npt.NDArray[np.bool_]:
 
 
 def _windows(shape: Shape, cells: Ints, values: Floats, panes: tuple[int, int]) -> Known:
-    """What is known of every window that touches a pane, as [window, key]."""
+    """Return what is known of every window that touches a pane, as [window, key]."""
     n, span = panes[0] * panes[1], shape.per_window
     counts = np.bincount(cells, minlength=n).astype(np.float64)
     totals, squares = (_added(cells, each, n) for each in (values, values * values))
@@ -120,14 +120,14 @@ def _added(cells: Ints, values: npt.NDArray[Any], n: int) -> Floats:
 
 
 def _sums(panes: Floats, span: int) -> Floats:
-    """The sum of every `span` neighbouring panes, also of those at either end; exact here."""
+    """Return the sum of every `span` neighbouring panes, also of those at either end; exact here."""
     edge = np.zeros((span, panes.shape[1]))
     upto = np.cumsum(np.concatenate([edge, panes, edge[1:]]), axis=0)
     return np.asarray(upto[span:] - upto[:-span])
 
 
 def _least(cells: Ints, values: Floats, shape: tuple[int, int], span: int) -> tuple[Floats, Floats]:
-    """The least value of every window, and how many rows have it."""
+    """Return the least value of every window, and how many rows have it."""
     least = np.full(shape[0] * shape[1], np.inf)
     np.minimum.at(least, cells, values)
     n_least = _added(cells, values == least[cells], len(least))

@@ -52,7 +52,7 @@ class Experiment:
 def tried(
     group: str, way: str, places: Places, *, name: str = "", variant: str = "", style: int | None = None
 ) -> Tried:
-    """A way on all places; cases are named by group, variant and place."""
+    """Return a way on all places; cases are named by group, variant and place."""
     shapes, points = {}, []
     for label, (at, shape) in places.items():
         fitting = fitted(way, shape)
@@ -66,7 +66,7 @@ def tried(
 
 
 def fitted(way: str, shape: Shape) -> Shape:
-    """The case as a way can have it."""
+    """Return the case as a way can have it."""
     if way not in MOST_COPIES and way not in MOST_ROWS:
         return shape
     least = min(shape.per_slice, shape.n_rows)
@@ -83,5 +83,5 @@ def against_peers(group: str, places: Places, *, variant: str = "") -> tuple[Tri
 
 
 def lines_of(given: Sequence[Tried]) -> tuple[Line, ...]:
-    """The lines of what was tried."""
+    """Return the lines of what was tried."""
     return tuple(one.line for one in given)

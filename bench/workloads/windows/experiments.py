@@ -49,7 +49,7 @@ def workload(size: Size) -> Workload:
 
 
 def n_results(expected: Any) -> Mapping[str, int]:
-    """The windows that leave, as units of work."""
+    """Return the windows that leave, as units of work."""
     assert isinstance(expected, Answer), "the oracle of the workload gives windows"
     return {"results": len(expected.starts)}
 
@@ -106,7 +106,7 @@ def _units(shape: Shape) -> dict[str, int]:
 
 
 def _ways(experiments: list[Experiment]) -> list[Way]:
-    """The ways that some experiment tries, each on its cases only."""
+    """Return the ways that some experiment tries, each on its cases only."""
     only: dict[str, dict[str, None]] = {}
     for each in experiments:
         for one in each.tried:

@@ -33,17 +33,17 @@ class Known(NamedTuple):
 
 
 def lift(row: Any) -> Part:
-    """A row as three numbers: least, greatest, how many."""
+    """Return a row as three numbers: least, greatest, how many."""
     return row.value, row.value, 1.0
 
 
 def combine(one: Part, other: Part) -> Part:
-    """The three numbers of two parts."""
+    """Return the three numbers of two parts."""
     return min(one[0], other[0]), max(one[1], other[1]), one[2] + other[2]
 
 
 def lower(part: Part) -> float:
-    """The range of the values, per row."""
+    """Return the range of the values, per row."""
     return (part[1] - part[0]) / part[2]
 
 
@@ -77,5 +77,5 @@ TWINS: dict[str, Callable[[Known], list[Floats]]] = {
 
 
 def _distances(of: Known) -> Floats:
-    """The sum of squared distances from the mean."""
+    """Return the sum of squared distances from the mean."""
     return of.squares - of.total * of.total / of.n

@@ -107,7 +107,7 @@ def by_threads(n_rows: int) -> Experiment:
 
 
 def campaigns(n_rows: int) -> Experiment:
-    """The window of the Yahoo benchmark as the paper has it: counts of 1,000 keys, 1 s every 10 ms."""
+    """Return the window of the Yahoo benchmark as the paper has it: counts of 1,000 keys, 1 s every 10 ms."""
     shape = Shape(n_rows, n_keys=1_000, function="count")
     found = tuple(
         replace(one, line=replace(one.line, points=(replace(one.line.points[0], label=one.way),)))

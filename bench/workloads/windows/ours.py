@@ -53,13 +53,13 @@ class Fed(NamedTuple):
 
 
 def new_stage(flow: Flow) -> WindowStage:
-    """The stage of a case."""
+    """Return the stage of a case."""
     site = Site("windows", None, Counters(), ps.ManualClock())
     return WindowStage(flow.shape.op, flow.shape.up, site, totally_ordered=flow.shape.counted)
 
 
 def fed_stage(flow: Flow) -> Fed:
-    """A stage with the windows before the first row filled."""
+    """Return a stage with the windows before the first row filled."""
     stage = new_stage(flow)
     if flow.begin is not None:
         for _ in stage.on_batch(flow.lead_batch, NEVER):
@@ -70,7 +70,7 @@ def fed_stage(flow: Flow) -> Fed:
 
 
 def through_stage(fed: Fed) -> Given:
-    """All batches and watermarks through the stage."""
+    """Return all batches and watermarks through the stage."""
     running = steps(fed)
     while True:
         try:
@@ -121,7 +121,7 @@ class FedStore(NamedTuple):
 
 
 def arriving_of(flow: Flow) -> tuple[InputRows, ...]:
-    """The batches as stores take them; keys are dense here, so they are slots as they are."""
+    """Return the batches as stores take them; keys are dense here, so they are slots as they are."""
     cuts = range(0, flow.shape.n_rows, flow.shape.batch)
     return tuple(
         InputRows(flow.keys[part], flow.times[part], (), (Values(flow.values[part]),))
@@ -130,13 +130,13 @@ def arriving_of(flow: Flow) -> tuple[InputRows, ...]:
 
 
 def new_store(flow: Flow, way: Combining | None = None, most: int = 1 << 20) -> TimeStore:
-    """The store of a case with a sum: `way` and `most` as in SliceStore."""
+    """Return the store of a case with a sum: `way` and `most` as in SliceStore."""
     slicing = Slicing.of([TimeWindow(flow.shape.size, flow.shape.every)])
     return TimeStore(slicing, 0, [WindowAccumulator(AccumulatorKind.FLOAT_SUM, 0)], way=way, most=most)
 
 
 def fed_store(flow: Flow, way: Combining | None = None, most: int = 1 << 20) -> FedStore:
-    """A store with the windows before the first row filled."""
+    """Return a store with the windows before the first row filled."""
     store = new_store(flow, way, most)
     if flow.begin is not None:
         times, keys, values = flow.lead
@@ -146,7 +146,7 @@ def fed_store(flow: Flow, way: Combining | None = None, most: int = 1 << 20) -> 
 
 
 def through_store(fed: FedStore) -> Given:
-    """All batches and watermarks through the store alone."""
+    """Return all batches and watermarks through the store alone."""
     store, arriving, flow = fed
     found: list[ClosedWindows] = []
     watermark = NEVER if flow.begin is None else flow.begin

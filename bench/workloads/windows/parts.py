@@ -28,7 +28,7 @@ from penstock.timing.windows import TimeWindow
 
 
 def n_rows_and_keys(flow: Flow) -> list[float]:
-    """The oracle of turning keys into slots: the rows, and the different keys."""
+    """Return the oracle of turning keys into slots: the rows, and the different keys."""
     return [flow.shape.n_rows, len(np.unique(flow.keys))]
 
 
@@ -44,7 +44,7 @@ def to_slots(flow: Flow) -> list[float]:
 
 
 def n_rows_of(flow: Flow) -> list[float]:
-    """The oracle of parts that only keep the rows."""
+    """Return the oracle of parts that only keep the rows."""
     return [flow.shape.n_rows]
 
 
@@ -56,7 +56,7 @@ class Columns(NamedTuple):
 
 
 def lifting_of(flow: Flow) -> Columns:
-    """The case's expressions, ready to be computed."""
+    """Return the case's expressions, ready to be computed."""
     aggregates = flow.shape.op.aggregates
     assert aggregates is not None, "every case aggregates"
     return Columns(InputEvaluator(aggregates, flow.shape.up), flow.batches)
@@ -110,7 +110,7 @@ class Full(NamedTuple):
 
 
 def full_store(flow: Flow) -> Full:
-    """A store that has taken everything and let nothing go."""
+    """Return a store that has taken everything and let nothing go."""
     store = new_store(flow)
     for each in arriving_of(flow):
         store.add(each, NEVER)
@@ -123,6 +123,6 @@ def leaving(full: Full) -> list[float]:
 
 
 def n_leaving(flow: Flow) -> list[float]:
-    """The oracle of leaving: the windows up to the last watermark, without any rows beforehand."""
+    """Return the oracle of leaving: the windows up to the last watermark, without any rows beforehand."""
     bare = replace(flow, lead=(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)), begin=NEVER)
     return [len(right(bare).starts)]

@@ -21,17 +21,17 @@ COPIES = 1 << 18
 
 
 def read_columns(flow: Flow) -> list[float]:
-    """The sum of each column: what it costs to look at the data at all."""
+    """Return the sum of each column: what it costs to look at the data at all."""
     return [float(column.sum()) for column in flow.columns]
 
 
 def sums_of_columns(flow: Flow) -> list[float]:
-    """The same by parts, as the oracle of reading."""
+    """Return the same by parts, as the oracle of reading."""
     return [sum(float(part.sum()) for part in np.array_split(column, 7)) for column in flow.columns]
 
 
 def bucket_per_window(flow: Flow) -> Given:
-    """Every row copied into each of its windows, then a group-by of the copies."""
+    """Return every row copied into each of its windows, then a group-by of the copies."""
     shape, n_keys, span = flow.shape, max(flow.shape.n_keys, 1), flow.shape.per_window
     first = -span + 1 if shape.counted else BEGIN // shape.every - span + 1
     n_slides = -(-shape.n_rows // shape.every) if shape.counted else shape.n_slices
@@ -53,7 +53,7 @@ def bucket_per_window(flow: Flow) -> Given:
 
 
 def _slices(flow: Flow, part: slice) -> Any:
-    """The number of the slide that each row falls in."""
+    """Return the number of the slide that each row falls in."""
     if flow.shape.counted:
         return np.arange(part.start, min(part.stop, flow.shape.n_rows)) // flow.shape.every
     return flow.times[part] // flow.shape.every
@@ -79,7 +79,7 @@ class Frame(NamedTuple):
 
 
 def pandas_frame(flow: Flow) -> Frame:
-    """The rows as a pandas frame."""
+    """Return the rows as a pandas frame."""
     pandas = need("pandas")
     columns = {"time": flow.times, "key": flow.keys, "value": flow.values}
     return Frame(pandas, pandas.DataFrame(columns, copy=False), flow)
@@ -116,7 +116,7 @@ def _of_pandas(windows: Any, every: int, span: int) -> Answer:
 
 
 def polars_frame(flow: Flow) -> Frame:
-    """The rows as a Polars frame that knows where its times rise."""
+    """Return the rows as a Polars frame that knows where its times rise."""
     polars = need("polars")
     frame = polars.DataFrame({"time": flow.times, "key": flow.keys, "value": flow.values})
     rising = frame if flow.shape.mean_delay else frame.with_columns(polars.col("time").set_sorted())
@@ -160,7 +160,7 @@ def _of_polars(windows: Any) -> Answer:
 
 
 def need(name: str) -> Any:
-    """A peer, if it is installed."""
+    """Return a peer, if it is installed."""
     try:
         return import_module(name)
     except ImportError as cause:

@@ -81,13 +81,13 @@ class Shape:
 
     @property
     def op(self) -> Windows:
-        """The step as a user would write it."""
+        """Return the step as a user would write it."""
         spec = ps.count_window if self.counted else ps.sliding
         return KeyedWindows(spec(self.size, self.every), aggregates={"result": FUNCTIONS[self.function]})
 
     @property
     def up(self) -> Stream:
-        """The type of the rows."""
+        """Return the type of the rows."""
         key = [("key", pa.int64())] if self.n_keys else []
         schema = pa.schema([("time", pa.int64()), *key, ("value", pa.float64())])
         return Stream(schema, TimeType(pa.int64(), "us"), ("key",) if self.n_keys else ())
@@ -114,17 +114,17 @@ class Flow:
 
     @property
     def columns(self) -> list[npt.NDArray[Any]]:
-        """The columns as they lie in memory."""
+        """Return the columns as they lie in memory."""
         return [self.times, *([self.keys] if self.shape.n_keys else []), self.values]
 
     @property
     def lead_batch(self) -> Batch:
-        """The rows beforehand as a batch."""
+        """Return the rows beforehand as a batch."""
         return _batch(self.shape, *self.lead, 0)
 
 
 def flow(shape: Shape, seed: int) -> Flow:
-    """The rows of a case."""
+    """Return the rows of a case."""
     shared = math.gcd(shape.every, shape.per_slice)
     pace = (shape.every // shared, shape.per_slice // shared)
     times = _times(shape.n_rows, pace, shape.mean_delay, seed)
@@ -167,13 +167,13 @@ def by_key(whole: Flow, n_parts: int) -> list[Flow]:
 
 
 def _marks(times: Ints, batch: int, mean_delay: int) -> tuple[int, ...]:
-    """The watermark after each batch."""
+    """Return the watermark after each batch."""
     greatest = np.maximum.reduceat(times, np.arange(0, len(times), batch))
     return tuple((np.maximum.accumulate(greatest) - 2 * mean_delay).tolist())
 
 
 def _cut(given: Flow) -> Flow:
-    """The flow with its rows cut into batches."""
+    """Return the flow with its rows cut into batches."""
     shape = given.shape
     parts = [slice(start, start + shape.batch) for start in range(0, shape.n_rows, shape.batch)]
     batches = [

@@ -73,7 +73,7 @@ def parts(n_rows: int, *, n_keys: int) -> Experiment:
 
 
 def _alone(way: str, case: str, shape: Shape, *, name: str = "") -> Tried:
-    """One way on one case, a bar of its own."""
+    """Return one way on one case, a bar of its own."""
     label = name or way
     return Tried(way, {case: shape}, Line(label, (Point(0, label, Cell(case, way)),)))
 

@@ -21,22 +21,22 @@ THREADS = (1, 2, 4)
 
 
 def named(n_threads: int) -> str:
-    """The way with so many threads."""
+    """Return the way with so many threads."""
     return f"{N_STAGES} stages, {n_threads} {'thread' if n_threads == 1 else 'threads'}"
 
 
 def ways() -> list[Way]:
-    """One way per number of threads."""
+    """Return one way per number of threads."""
     return [Way(named(n), partial(through_stages, n_threads=n), fed_stages) for n in THREADS]
 
 
 def fed_stages(flow: Flow) -> list[Fed]:
-    """A stage for each part of the keys, with the windows before the first row filled."""
+    """Return a stage for each part of the keys, with the windows before the first row filled."""
     return [fed_stage(part) for part in by_key(flow, N_STAGES)]
 
 
 def through_stages(fed: list[Fed], *, n_threads: int) -> Given:
-    """All parts through their stages."""
+    """Return all parts through their stages."""
     with ThreadPoolExecutor(n_threads) as pool:
         given = list(pool.map(through_stage, fed))
     return lambda: _together([each() for each in given])

@@ -31,7 +31,7 @@ class Watched:
     held_bytes: tuple[int, ...]
 
     def __call__(self) -> Answer:
-        """The answer itself."""
+        """Return the answer itself."""
         return self.given()
 
 
@@ -52,7 +52,7 @@ def through_stage_watched(fed: Fed) -> Watched:
 
 
 def notes_of(seen: Watched) -> Mapping[str, float]:
-    """What was seen, as the notes of a run."""
+    """Return what was seen, as the notes of a run."""
     seconds = np.array(seen.batch_ns) / 1e9
     median = float(np.median(seconds))
     shape = seen.flow.shape

@@ -23,12 +23,12 @@ PARTS = (
 
 
 def tree_of(n_w: int) -> str:
-    """The way that always uses the tree, so many windows at a time."""
+    """Return the way that always uses the tree, so many windows at a time."""
     return f"store, tree, n_w {n_w:,}"
 
 
 def all_ways() -> list[Way]:
-    """Every way; the first is the one that the others are measured against."""
+    """Return every way; the first is the one that the others are measured against."""
     return [
         Way(OURS, ours.through_stage, ours.fed_stage),
         Way(WATCHED, watched.through_stage_watched, ours.fed_stage, notes=watched.notes_of),
