@@ -9,7 +9,7 @@ puts rules in the place of such names, in the loop and in all loops that it call
 a call are put in by source (`inline.py`).
 
 A signature has a code for each argument: i, f one number; I, F, B arrays that are written; Ir, Fr, Br those
-that are only read (Arrow's buffers are read-only); I2, F2 rows of cells.
+that are only read (Arrow's buffers are read-only), Jr one of 32-bit integers; I2, F2 rows of cells.
 """
 
 from __future__ import annotations
@@ -179,6 +179,7 @@ def parse_signature(signature: str) -> Any:
         "F": nt.Array(nt.float64, 1, "C"),
         "Ir": nt.Array(nt.int64, 1, "C", readonly=True),
         "Fr": nt.Array(nt.float64, 1, "C", readonly=True),
+        "Jr": nt.Array(nt.int32, 1, "C", readonly=True),
         "B": nt.Array(nt.boolean, 1, "C"),
         "Br": nt.Array(nt.boolean, 1, "C", readonly=True),
         "I2": nt.Array(nt.int64, 2, "C"),
