@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.expr import Expr, col, lit, to_plain
 from penstock.stages import expressions as computed
 from penstock.stages.expressions import ExpressionEvaluator
-from penstock.stages.rows.batch import Batch
+from penstock.stages.rows.batch import Batch, RowBatch
 from tests.expr.evaluate import batch_of, same
 from tests.expr.strategies import columns, of_type
 
@@ -27,7 +27,7 @@ def made(few: int, expressions: list[Expr], schema: pa.Schema) -> ExpressionEval
 def plain_batch(rows: pa.RecordBatch) -> Batch:
     lists = {name: to_plain(rows.column(name)) for name in rows.schema.names}
     plain = [{name: lists[name][place] for name in lists} for place in range(rows.num_rows)]
-    return Batch.from_rows(plain, rows.schema, np.zeros(rows.num_rows, np.int64))
+    return RowBatch(plain, rows.schema, np.zeros(rows.num_rows, np.int64))
 
 
 @settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))

@@ -14,7 +14,7 @@ from penstock.expr import col, to_plain
 from penstock.operators import aggregates as spec
 from penstock.operators.window_specs import sliding, tumbling
 from penstock.operators.windows import KeyedWindows
-from penstock.stages.rows.batch import Batch
+from penstock.stages.rows.batch import Batch, RowBatch
 from tests.stages.judge import Case, Driven, assert_same, by_reference, case, shown_by_reference, stage_batch
 from tests.stages.windowed import SKETCHES, cases, timed
 from tests.support.sizes import set_sizes
@@ -29,7 +29,7 @@ def plain_batch(given: SourceBatch) -> Batch:
     rows = [dict(zip(names, each, strict=True)) for each in values]
     made = stage_batch(given)
     times, order = tuple(made.times.tolist()), tuple(tuple(each.tolist()) for each in made.order)
-    return Batch.from_rows(rows, given.rows.schema, times, order)
+    return RowBatch(rows, given.rows.schema, times, order)
 
 
 class PlainlyDriven(Driven):

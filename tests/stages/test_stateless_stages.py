@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -19,6 +20,7 @@ from penstock.operators.map import Filter, FlatMap, Map
 from penstock.operators.op import Op
 from penstock.operators.split import Relay, Split
 from penstock.operators.table_join import TableJoin
+from penstock.stages.rows.batch import Batch
 from penstock.stages.table_join import TableIndex
 from tests.stages.steps import Case, Driven, agree, by_stage, case, cases
 
@@ -144,8 +146,10 @@ def test_a_table_without_rows_matches_nothing(how: str) -> None:
 
 
 def test_keys_that_the_table_does_not_have_are_not_kept() -> None:
-    index = TableIndex([pa.array(["a", "b"])])
-    assert index.find([pa.array(["b", "z", None, "a"])]).tolist() == [1, -1, -1, 0]
+    index = TableIndex({"word": pa.array(["a", "b"])})
+    assert index.find(
+        Batch(pa.RecordBatch.from_pydict({"word": ["b", "z", None, "a"]}), np.zeros(4, np.int64))
+    ).tolist() == [1, -1, -1, 0]
     assert index._keys.n_live == 2
 
 

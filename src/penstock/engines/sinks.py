@@ -12,7 +12,7 @@ from penstock.crash_points import COMMITTED, pass_crash_point
 from penstock.errors import CheckpointError, ConnectorError, PenstockError, describe_cause
 from penstock.operators.sink import Sink
 from penstock.plan.plan import Step
-from penstock.stages.rows.batch import Batch
+from penstock.stages.rows.batch import Batch, RowBatch
 
 _WritePlain = Callable[[int, Sequence[Mapping[str, object]], pa.Schema], None]
 
@@ -81,13 +81,13 @@ class SinkWriter:
             raise self._error("could not close", cause) from cause
 
     def _commit_row(self, number: int, row: Mapping[str, object]) -> None:
-        self._commit(number, [Batch.from_rows((row,), self._schema, (0,))])
+        self._commit(number, [RowBatch((row,), self._schema, (0,))])
 
     def _commit(self, number: int, batches: Sequence[Batch | pa.RecordBatch]) -> None:
         assert self._output is not None, "sinks are opened first"
         try:
             for batch in batches:
-                if type(batch) is not Batch:
+                if not isinstance(batch, Batch):
                     self._output.write(number, batch)
                 elif batch.plain is not None and self._write_plain is not None:
                     self._write_plain(number, batch.plain, batch.schema)

@@ -20,7 +20,7 @@ from penstock.stages.functions.compile import CompiledFunction
 from penstock.stages.functions.errors import RowErrors
 from penstock.stages.functions.rewrite import PREDICATE
 from penstock.stages.functions.rows import PlainRow, new_object, row_type
-from penstock.stages.rows.batch import Batch, Mask
+from penstock.stages.rows.batch import Batch, Mask, RowBatch
 from penstock.stages.stage import Accounts, Site
 from penstock.stages.stateless import Outputs, RowStep, StatelessStage, function_step
 
@@ -106,7 +106,7 @@ class RowFilter(StatelessStage):
         found = call_plain_rows(batch, self._step, self._function, self._errors)
         n_lost = found.count(None)
         if n_lost == len(found):
-            return Batch.from_rows((), self.up.schema, ())
+            return RowBatch((), self.up.schema, ())
         return batch if not n_lost else batch.where(np.array([row is not None for row in found], np.bool_))
 
     def made(self, batch: Batch) -> Outputs:

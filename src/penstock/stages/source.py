@@ -25,7 +25,7 @@ from penstock.operators.op import ERRORS, OUT
 from penstock.operators.source import Source, SourceTime, WatermarkFromSource
 from penstock.stages.expressions import ExpressionEvaluator
 from penstock.stages.functions.errors import ErrorContext, RowErrors
-from penstock.stages.rows.batch import Batch, Ints, Mask
+from penstock.stages.rows.batch import Batch, Ints, Mask, RowBatch
 from penstock.stages.stage import Site
 from penstock.timing.column import LIMIT
 from penstock.timing.duration import spell
@@ -352,7 +352,7 @@ class SourceStage:
         self.site.accounts.passed += len(plain)
         self.site.accounts.rows_out += len(plain)
         self._follow(cut, max(times), None)
-        return Batch.from_rows(plain, self._schema, times, order)
+        return RowBatch(plain, self._schema, times, order)
 
     def _order(self, cut: Cut) -> tuple[Ints, ...]:
         ranks = () if self.rank is None else (np.full(cut.rows.num_rows, self.rank, np.int64),)

@@ -1,33 +1,27 @@
 """TableJoin: look every row up in a table that is read once, before anything else.
 
-The table's keys get slots, as the keys of windows do, so that both sides agree on what is equal: NaN matches
-NaN, -0.0 matches 0.0. Null matches nothing. A batch is looked up column by column; whole numbers that lie
-near one another are looked up by their distance from the least (`NearIndex`), and many texts where they lie
-(`TextIndex`).
+Null matches nothing. A batch is looked up column by column, and the table's columns are added to it as a
+selection: values are copied when they are read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.expr.arrow.columnar_value import numbers_of
+from penstock.expr.values import from_numpy, valid_in
 from penstock.operators.op import IN, OUT
 from penstock.operators.stream import Stream
 from penstock.operators.table_join import TableJoin
-from penstock.stages.keys.columns import is_large
-from penstock.stages.keys.index import TextIndex
 from penstock.stages.keys.slots import KeySlots
-from penstock.stages.rows.batch import Batch, ColumnView, Ints, Mask, Selection, take_values
+from penstock.stages.rows.batch import Batch, ColumnView, Ints, Selection
 from penstock.stages.stage import Site
 from penstock.stages.stateless import Outputs, StatelessStage
 
 NO_MATCH = -1
-DENSE_RANGE = 1 << 16
-"""Places that an index by distance may always have; beyond it, four for each row of the table."""
 
 
 class TableJoinStage(StatelessStage):
@@ -38,10 +32,10 @@ class TableJoinStage(StatelessStage):
 
     def __init__(self, op: TableJoin, up: Stream, site: Site, *, table: pa.Table | None = None) -> None:
         super().__init__(up, site)
-        self._names, self._inner = op.columns, op.how == "inner"
+        self._inner = op.how == "inner"
         self._down = op.outputs({IN: up})[OUT].schema
         loaded = op.load() if table is None else table
-        self._index = build_index([loaded.column(name).combine_chunks() for name in op.columns])
+        self._index = TableIndex({name: loaded.column(name).combine_chunks() for name in op.columns})
         self._added = [
             TableColumn(field.name, loaded.column(field.name).combine_chunks()) for field in op.new_fields
         ]
@@ -49,7 +43,7 @@ class TableJoinStage(StatelessStage):
 
     def made(self, batch: Batch) -> Outputs:
         """The rows with the table's columns; without a match, nulls (left) or nothing (inner)."""
-        found = self._find(batch)
+        found = self._index.find(batch)
         missed = found == NO_MATCH
         some = bool(missed.any())
         if some and self._inner:
@@ -63,11 +57,6 @@ class TableJoinStage(StatelessStage):
         places = pa.array(found, mask=missed)
         columns = [*batch.rows.columns, *(each.column.take(places) for each in self._added)]
         yield OUT, Batch(pa.RecordBatch.from_arrays(columns, schema=self._down), batch.times, batch.order)
-
-    def _find(self, batch: Batch) -> Ints:
-        if isinstance(self._index, TextLookup):
-            return self._index.find_view(batch.column_view(self._names[0]))
-        return self._index.find([batch.column(name) for name in self._names])
 
     def explain(self) -> list[str]:
         """How rows are looked up."""
@@ -92,96 +81,30 @@ class TableColumn:
         return ColumnView(self._values, pick if self._numbers is None else pick.map_through(self._numbers))
 
 
-def build_index(columns: Sequence[pa.Array]) -> TableIndex | DenseIndex | TextLookup:
-    """By distance where that takes little room, by text for a column of them, else by slots."""
-    (first, *others) = columns
-    if not others and (kind.is_string(first.type) or kind.is_binary(first.type)):
-        return TextLookup(first)
-    if not others and _is_integer_like(first.type) and len(first) > first.null_count:
-        values = numbers_of(first.drop_null())
-        least, most = int(values.min()), int(values.max())
-        if most - least < max(DENSE_RANGE, 4 * len(values)):
-            return DenseIndex(first, least, most)
-    return TableIndex(columns)
-
-
-def _is_integer_like(type_: pa.DataType) -> bool:
-    return bool(kind.is_signed_integer(type_) or kind.is_timestamp(type_) or kind.is_date32(type_))
-
-
-class DenseIndex:
-    """The rows of a table by a whole number, each at its distance from the least."""
-
-    def __init__(self, keys: pa.Array, least: int, most: int) -> None:
-        self._least, self._most = least, most
-        self._rows = np.full(most - least + 1, NO_MATCH, np.int64)
-        rows = np.flatnonzero(_valid_rows([keys]))
-        self._rows[numbers_of(keys)[rows].astype(np.int64) - least] = rows
-
-    def find(self, columns: Sequence[pa.Array]) -> Ints:
-        """The table's row of each key, or MISSING."""
-        (column,) = columns
-        values = numbers_of(column)
-        near = None if column.null_count == 0 else _valid_rows(columns)
-        if len(values) and (values.min() < self._least or values.max() > self._most):
-            inside = (values >= self._least) & (values <= self._most)
-            near = inside if near is None else near & inside
-        if near is None:
-            return self._rows.take(values.astype(np.int64, copy=False) - self._least)
-        found = np.full(len(values), NO_MATCH, np.int64)
-        found[near] = self._rows[values[near].astype(np.int64) - self._least]
-        return found
-
-
-class TextLookup:
-    """The rows of a table by a text: few as keys are looked up, many by a compiled index."""
-
-    def __init__(self, texts: pa.Array) -> None:
-        self._texts, self._few, self._n_rows = texts, TableIndex([texts]), 0
-        self._many: TextIndex | None = None
-
-    def find(self, columns: Sequence[pa.Array]) -> Ints:
-        """The table's row of each text, or MISSING."""
-        (texts,) = columns
-        return self.find_view(ColumnView(texts, None))
-
-    def find_view(self, column: ColumnView) -> Ints:
-        """The same for texts that were picked from a column, and not yet taken."""
-        texts, pick = column
-        n_rows = len(texts) if pick is None else pick.num_rows
-        self._n_rows += n_rows
-        if self._many is None and not is_large(n_rows, self._n_rows):
-            return self._few.find([texts if pick is None else take_values(texts, pick)])
-        if self._many is None:
-            self._many = TextIndex(self._texts)
-        return self._many.find(texts, None if pick is None else pick.indices)
-
-
 class TableIndex:
-    """The rows of a table by key; no two have one, except that keys with a null match nothing anyway."""
+    """The rows of a table by key, no two of which have one key; keys with a null match nothing.
 
-    def __init__(self, columns: Sequence[pa.Array]) -> None:
-        rows = np.flatnonzero(_valid_rows(columns))
-        self._keys = KeySlots([column.type for column in columns])
-        self._rows = np.empty(0, np.int64)
-        if len(rows):
-            slots = self._keys.assign([column.take(pa.array(rows)) for column in columns])
-            self._rows = np.full(int(slots.max()) + 1, NO_MATCH, np.int64)
-            self._rows[slots] = rows
+    The table's keys have the first slots of an index, as keys of windows have, so that both agree on what is
+    equal: NaN matches NaN, -0.0 matches 0.0.
+    """
 
-    def find(self, columns: Sequence[pa.Array]) -> Ints:
-        """The table's row of each key, or MISSING."""
-        slots = self._keys.assign(columns)
-        known = slots < len(self._rows)
-        if known.all() and not any(column.null_count for column in columns):
+    def __init__(self, columns: Mapping[str, pa.Array]) -> None:
+        self._names = tuple(columns)
+        self._keys = KeySlots([column.type for column in columns.values()])
+        valid = [valid_in(column) for column in columns.values()]
+        rows = np.flatnonzero(np.logical_and.reduce(valid))
+        slots = self._keys.assign([column.take(from_numpy(rows)) for column in columns.values()])
+        self._rows = np.full(int(slots.max(initial=-1)) + 1, NO_MATCH, np.int64)
+        self._rows[slots] = rows
+
+    def find(self, batch: Batch) -> Ints:
+        """Return the table's row of each row of a batch, or NO_MATCH."""
+        slots = self._keys.assign_batch(batch, self._names)
+        is_known = slots < len(self._rows)
+        if is_known.all():
             return self._rows.take(slots)
-        found = np.full(len(slots), NO_MATCH, np.int64)
-        found[known] = self._rows[slots[known]]
-        # Keys that the table does not have were given slots of their own: they are not kept.
-        self._keys.free(np.unique(slots[~known]))
-        return np.where(_valid_rows(columns), found, NO_MATCH)
-
-
-def _valid_rows(columns: Sequence[pa.Array]) -> Mask:
-    masks = [column.is_valid().to_numpy(zero_copy_only=False) for column in columns]
-    return np.asarray(np.logical_and.reduce(masks), np.bool_)
+        rows = np.full(len(slots), NO_MATCH, np.int64)
+        rows[is_known] = self._rows[slots[is_known]]
+        # Invariant: only the table's keys keep their slots; others, and null, had one for this batch.
+        self._keys.free(np.unique(slots[~is_known]))
+        return rows

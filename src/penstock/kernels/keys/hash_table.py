@@ -1,15 +1,16 @@
 """Hash tables from keys to slots: the look-up that every keyed row passes through.
 
-One table serves all keys, by open addressing with linear probing. An entry is a pair (word, slot), slot -1 marks
-an empty one. Number keys are their own word. The word of a string is its hash, and two strings are one key when
-hashes, lengths and bytes are equal; the hash alone never decides. `insert_slots` and `remove_slots` serve both,
-since they never compare words.
+One table serves all keys, by open addressing with linear probing. An entry is a pair (word, slot), slot -1
+marks an empty one. Number keys are their own word. The word of a string is its hash, and two strings are
+one key when hashes, lengths and bytes are equal; the hash alone never decides. `insert_slots` and
+`remove_slots` serve both, since they never compare words.
 
-Strings are read eight bytes at a time, in int64 arrays that hold their bytes one after the other. The string of
-a slot lies in the arena: a word for its length in bytes, then the bytes, filled up with zeros.
+Strings are read eight bytes at a time, in int64 arrays that hold their bytes one after the other. The
+string of a slot lies in the arena: a word for its length in bytes, then the bytes, filled up with zeros.
 
-A new key gets the slot on top of the stack of free ones. A loop that cannot go on (no free slot, a word out of
-range, no room in the arena) returns the row it stopped at; the caller makes room and calls again from that row.
+A new key gets the slot on top of the stack of free ones. A loop that cannot go on (no free slot, a word out
+of range, no room in the arena) returns the row it stopped at; the caller makes room and calls again from
+that row.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ def assign_dense(
 ) -> tuple[int, int]:
     """Gives each row from `row` on the slot of its word; returns (row stopped at, free slots left).
 
-    A fast path for integers of a small range, which stand at their distance from its low end: one load per row
-    (`python -m bench windows`, keyed by integers).
+    A fast path for integers of a small range, which stand at their distance from its low end: one load per
+    row (`python -m bench windows`, keyed by integers).
 
     words       int64[n]
     low         the word that stands at table[0]
@@ -107,8 +108,8 @@ def assign_words(
     """
     last = np.uint64(pairs.shape[0] - 1)
     block = missed.shape[0] - 1
-    # Why: the first place is tried for a block of rows without a branch, and only rows that missed are searched
-    # for. A wrongly predicted branch per displaced key would cost more than all the rest.
+    # Why: the first place is tried for a block of rows without a branch, and only rows that missed are
+    # searched for. A wrongly predicted branch per displaced key would cost more than all the rest.
     for start in range(row, words.shape[0], block):
         n_missed = np.uint64(0)
         for i in range(start, min(start + block, words.shape[0])):

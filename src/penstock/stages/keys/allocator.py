@@ -18,12 +18,11 @@ WORTH_TRIMMING = 1024
 class SlotAllocator:
     """Slots below `capacity`, some live, the others free."""
 
-    def __init__(self) -> None:
-        self.capacity = MIN_SLOTS
-        self.stack: Ints = np.arange(MIN_SLOTS - 1, -1, -1, dtype=np.int64)
-        self.n_free = MIN_SLOTS
-        self._live = np.zeros(MIN_SLOTS, dtype=np.bool_)
-        self._n_given_back = 0  # since the last trim
+    def __init__(self, capacity: int = MIN_SLOTS) -> None:
+        self.capacity = self.n_free = capacity
+        self.stack: Ints = np.arange(capacity - 1, -1, -1, dtype=np.int64)
+        self._live = np.zeros(capacity, np.bool_)
+        self._n_released = 0  # since the last trim
 
     @property
     def n_live(self) -> int:
@@ -58,7 +57,7 @@ class SlotAllocator:
         assert np.count_nonzero(self._live) == self.capacity - after, "a slot was freed twice at once"
         self.stack[self.n_free : after] = slots[::-1]
         self.n_free = after
-        self._n_given_back += len(slots)
+        self._n_released += len(slots)
 
     def grow(self) -> None:
         """Twice as many slots; the new ones are handed out after the free ones of before."""
@@ -76,9 +75,9 @@ class SlotAllocator:
         Looks only after half the capacity was given back since last time, so it costs little per slot.
         """
         worth = self.capacity > WORTH_TRIMMING and self.n_live < self.capacity // 4
-        if not worth or self._n_given_back < self.capacity // 2:
+        if not worth or self._n_released < self.capacity // 2:
             return False
-        self._n_given_back = 0
+        self._n_released = 0
         live = self.live()
         highest = int(live[-1]) if len(live) else 0
         capacity = max(MIN_SLOTS, 1 << (2 * highest).bit_length())

@@ -17,9 +17,8 @@ import pyarrow.types as kind
 from penstock.expr import col, hash
 from penstock.expr.arrow.lower import lower_arrow
 from penstock.expr.values import to_numpy
-from penstock.stages.keys.columns import KeyValues, NumberValues, PairValues
-from penstock.stages.keys.strings import StringValues
-from penstock.stages.rows.batch import Batch
+from penstock.stages.keys.values import build_values
+from penstock.stages.rows.batch import Batch, ColumnView
 from penstock.timing.bucket import NO_COLUMNS, buckets_of
 
 Ints = npt.NDArray[np.int64]
@@ -42,17 +41,17 @@ class KeySlots:
         self._types = tuple(types)
         self._hashes: KeyBuckets | None = None
         self._names = [f"key_{place}" for place in range(len(types))]
-        self._values = _build_values(types)
+        self._values = build_values(types)
 
     @property
     def n_live(self) -> int:
         """How many keys have a slot."""
-        return self._values.n_live
+        return self._values.allocator.n_live
 
     @property
     def capacity(self) -> int:
         """Slots are below it; it grows by doubling, and falls when most keys have gone."""
-        return self._values.capacity
+        return self._values.allocator.capacity
 
     @property
     def nbytes(self) -> int:
@@ -67,7 +66,23 @@ class KeySlots:
         if not columns:
             assert n_rows is not None, "without key columns the number of rows must be said"
             columns = [pa.nulls(n_rows)]
-        return self._values.assign(columns)
+        return self._values.assign([ColumnView(column, None) for column in columns])
+
+    def assign_batch(self, batch: Batch, names: Sequence[str]) -> Ints:
+        """Return the slots of a batch's rows, by the columns of these names.
+
+        Where the key stands in a shorter column, only its values there are looked up.
+        """
+        if not names:
+            return self.assign([], batch.num_rows)
+        column = batch.dictionary_column(names[0]) if len(names) == 1 else None
+        if column is None:
+            return self._values.assign([batch.column_view(name) for name in names])
+        is_used = np.zeros(len(column.values), np.bool_)
+        is_used[column.codes] = True
+        slots = np.zeros(len(column.values), np.int64)
+        slots[is_used] = self.assign([column.values.take(pa.array(np.flatnonzero(is_used)))])
+        return slots.take(column.codes)
 
     def free(self, slots: Ints) -> None:
         """Forget the keys of these slots, each live and named once: they have no open state any more."""
@@ -76,17 +91,15 @@ class KeySlots:
 
     def live(self) -> Ints:
         """The slots in use, in order."""
-        return self._values.live()
+        return self._values.allocator.live()
 
     def columns_of(self, slots: Ints) -> list[pa.Array]:
         """The key columns of live slots, for results; NaN as one NaN, -0.0 as 0.0."""
-        return self._values.columns_of(slots) if self._names else []
+        return self._values.columns_of(slots)
 
     def buckets_of(self, slots: Ints) -> npt.NDArray[np.uint8]:
         """The bucket of each slot's key (`timing/bucket.py`)."""
         if self._hashes is None:
-            from penstock.stages.keys.slots import KeyBuckets
-
             self._hashes = KeyBuckets(self._types)
         return self._hashes.of(self.columns_of(slots), len(slots))
 
@@ -95,75 +108,15 @@ class KeySlots:
         return pa.RecordBatch.from_arrays(self.columns_of(slots), names=self._names)
 
 
-def assign_key_slots(keys: KeySlots, batch: Batch, names: Sequence[str]) -> Ints:
-    """The slots of a batch's rows; where the key stands in a shorter column, of its values there."""
-    coded = batch.dictionary_column(names[0]) if len(names) == 1 else None
-    if coded is None:
-        return keys.assign([batch.column(name) for name in names], batch.num_rows)
-    seen = np.zeros(len(coded.values), np.bool_)
-    seen[coded.codes] = True
-    slots = np.zeros(len(coded.values), np.int64)
-    slots[seen] = keys.assign([coded.values.take(pa.array(np.flatnonzero(seen)))])
-    return slots.take(coded.codes)
-
-
-class SingleKey:
-    """The key of a stream without key columns: one slot, and no look-up."""
-
-    capacity = 1
-    nbytes = 0
-
-    def __init__(self) -> None:
-        self.n_live = 0
-
-    def assign(self, columns: Sequence[pa.Array]) -> Ints:
-        """Slot 0 for every row."""
-        (array,) = columns
-        if len(array):
-            self.n_live = 1
-        return np.zeros(len(array), dtype=np.int64)
-
-    def free(self, slots: Ints) -> None:
-        """The one key has no open state any more."""
-        assert slots.tolist() == [0], "the only slot is 0"
-        assert self.n_live == 1, "a slot was freed that is not in use"
-        self.n_live = 0
-
-    def live(self) -> Ints:
-        """Slot 0, if it is in use."""
-        return np.arange(self.n_live, dtype=np.int64)
-
-    def columns_of(self, slots: Ints) -> list[pa.Array]:
-        """No columns."""
-        return []
-
-
-def _build_values(types: Sequence[pa.DataType]) -> KeyValues:
-    """One column as it is; several as pairs of pairs, from the left."""
-    if not types:
-        return SingleKey()
-    values = _build_column_values(types[0])
-    for n_left, type in enumerate(types[1:], 1):
-        values = PairValues(values, _build_column_values(type), n_left=n_left)
-    return values
-
-
-def _build_column_values(type: pa.DataType) -> KeyValues:
-    assert not kind.is_nested(type), f"the plan let a key of type {type} pass"
-    texts = kind.is_string(type) or kind.is_binary(type) or kind.is_decimal128(type)
-    return StringValues(type) if texts else NumberValues(type)
-
-
-# The buckets of keys, from their columns: the hash of `expr`, the arithmetic of `timing`.
-#
-# Decimals are hashed as Spark does it: by the unscaled value, as eight bytes up to 18 digits, beyond that as
-# the fewest bytes in two's complement, greatest first.
-
-LONG_DIGITS = 18  # so many always fit in an int64
+LONG_DIGITS = 18  # decimals of up to this many digits always fit in an int64
 
 
 class KeyBuckets:
-    """Key columns of given types to buckets, equal to `pmod(xxhash64(columns...), 256)` in the JVM."""
+    """Key columns of certain types to buckets, equal to `pmod(xxhash64(columns...), 256)` in the JVM.
+
+    Decimals are hashed as Spark does it: by the unscaled value, as eight bytes up to 18 digits, beyond that
+    as the fewest bytes in two's complement, greatest first.
+    """
 
     def __init__(self, types: Sequence[pa.DataType]) -> None:
         fields = [pa.field(str(place), _hash_type(type)) for place, type in enumerate(types)]

@@ -27,9 +27,9 @@ from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
 from penstock.stages import policy
 from penstock.stages.functions.errors import RowErrors
-from penstock.stages.keys.slots import KeySlots, assign_key_slots
+from penstock.stages.keys.slots import KeySlots
 from penstock.stages.rows.arrays import Form, encode_column
-from penstock.stages.rows.batch import Batch, Ints, Mask, Plain
+from penstock.stages.rows.batch import Batch, Ints, Mask, Plain, RowBatch
 from penstock.stages.snapshot import (
     BY_KEY,
     KEYS,
@@ -98,7 +98,7 @@ class RowBuffer:
 
     def take(self) -> Batch:
         """All of them, in the order in which they came."""
-        found = Batch.from_rows(self._rows, self._schema, self._times, tuple(self._orders))
+        found = RowBatch(self._rows, self._schema, self._times, tuple(self._orders))
         self._rows, self._times, self._orders, self.n_rows = [], [], [], 0
         return found
 
@@ -293,7 +293,7 @@ class WindowStage(BucketedStage):
         """The slots of the rows' keys; without a key the same zeros every time."""
         n = batch.num_rows
         if self._up.key:
-            return assign_key_slots(self._keys, batch, self._up.key)
+            return self._keys.assign_batch(batch, self._up.key)
         self._keys.assign([], min(n, 1))
         if len(self._zeros) < n:
             self._zeros = np.zeros(n, np.int64)

@@ -155,7 +155,7 @@ class Channel:
     def push(self, message: Any) -> None:
         """Puts a message in, and wakes the reader if it waits for one."""
         now, counted = self.dispatcher.now(), self.statistics
-        if type(message) is Batch:
+        if isinstance(message, Batch):
             if self.abandoned:
                 self.dropped += message.num_rows
                 return
@@ -193,7 +193,7 @@ class Channel:
             return message
         self.stamps.popleft()
         counted.oldest = self._oldest()
-        if type(message) is Batch:
+        if isinstance(message, Batch):
             counted.taken_rows += message.num_rows
             counted.taken_batches += 1
         # Invariant: look at the writer's state after the take, for the same reason as in `push`.
@@ -243,4 +243,4 @@ class Channel:
 def _n_rows(message: Any) -> int:
     if type(message) is tuple:
         return int(message[0] is not None)
-    return message.num_rows if type(message) is Batch else 0
+    return message.num_rows if isinstance(message, Batch) else 0

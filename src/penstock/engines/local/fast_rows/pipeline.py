@@ -20,7 +20,7 @@ from penstock.engines.local.fast_rows.context import PlainRow, RowContext, RowOu
 from penstock.engines.local.fast_rows.direct_call import DirectCall
 from penstock.engines.local.tasks.chain import ChainedStep, SinkStep, Target, count_rows
 from penstock.operators.op import ERRORS, OUT
-from penstock.stages.rows.batch import Batch
+from penstock.stages.rows.batch import RowBatch
 
 if TYPE_CHECKING:
     from penstock.stages.stateless import RowStep
@@ -76,7 +76,7 @@ class RowPipeline:
         """What the step's policy makes of a row on which it failed."""
         chained, of = self.chain[at], self._context
         self.failed[at] += 1
-        batch = Batch.from_row(row, chained.step.up.schema, of.time, of.order(number))
+        batch = RowBatch.single(row, chained.step.up.schema, of.time, of.order(number))
         dead_letters = self._rows[at].lost(batch, cause)
         if dead_letters is not None:
             for target in chained.targets.get(ERRORS, ()):
@@ -119,7 +119,7 @@ class BatchOutput:
         """The row, and the end of its round."""
         of, frontier = self._context, self._frontier
         if values is not None:
-            batch = Batch.from_row(values, self._schema, of.time, of.order(number))
+            batch = RowBatch.single(values, self._schema, of.time, of.order(number))
             for target in self._targets:
                 target(batch)
         for chained in self._round_end_steps:

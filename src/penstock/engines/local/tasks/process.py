@@ -27,7 +27,7 @@ from penstock.engines.process_operator import ASKED_IN_VAIN, OwnLoop, Pushed
 from penstock.engines.rows import TimedRow, batch_to_rows, sort_rows
 from penstock.operators.process import Process
 from penstock.plan.plan import Step
-from penstock.stages.rows.batch import Batch
+from penstock.stages.rows.batch import Batch, RowBatch
 from penstock.stages.rows.order import NO_ORDER
 
 PUSHED_AT_ONCE = 1024
@@ -255,4 +255,4 @@ def _ints(column: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[int]:
 
 def _batch(rows: list[TimedRow], step: Step, port: str) -> Batch:
     times, order = [row.time or 0 for row in rows], [row.order[0] for row in rows]
-    return Batch.from_rows([row.values for row in rows], step.outputs[port].schema, times, (order,))
+    return RowBatch([row.values for row in rows], step.outputs[port].schema, times, (order,))

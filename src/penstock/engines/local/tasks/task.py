@@ -26,7 +26,7 @@ from penstock.engines.local.channels.output import OrderedMerge
 from penstock.engines.local.fast_rows.context import row_order
 from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED, TaskStatistics
 from penstock.plan.plan import Step
-from penstock.stages.rows.batch import Batch
+from penstock.stages.rows.batch import Batch, RowBatch
 
 if TYPE_CHECKING:
     from penstock.engines.local.fast_rows.direct_call import RowTask
@@ -194,7 +194,7 @@ class InputTask(Task):
     def take(self, channel: Channel, message: Any) -> None:
         """One message."""
         kind = type(message)
-        if kind is Batch:
+        if kind is Batch or kind is RowBatch:
             self.on_rows(channel, message)
             return
         if kind is tuple:
@@ -228,7 +228,7 @@ class InputTask(Task):
         if values is not None:
             assert channel.schema is not None, "who sends rows by themselves has said what they are"
             order = row_order(origin, number + shift)
-            self.on_rows(channel, Batch.from_row(values, channel.schema, time, order))
+            self.on_rows(channel, RowBatch.single(values, channel.schema, time, order))
         self.take(channel, EndOfRound(origin[0], number, frontier))
 
     def _in_line(self, channel: Channel, message: Any) -> None:

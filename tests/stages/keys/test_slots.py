@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.expr.types import to_plain
-from penstock.stages.keys import columns as key_words
+from penstock.stages import policy
 from penstock.stages.keys import index as key_index
 from penstock.stages.keys.slots import KeySlots
 from penstock.testing.strategies import values
@@ -36,14 +36,14 @@ KEYS = [
 ]
 
 
-@pytest.fixture(params=["dict", "near and far", "far"])
+@pytest.fixture(params=["dict", "dense", "hash"])
 def table(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Which table holds the words: small inputs never leave the dict by themselves."""
     if request.param != "dict":
-        monkeypatch.setattr(key_words, "LARGE_BATCH", 1)
-    if request.param == "far":
-        monkeypatch.setattr(key_index, "NEAR_REACH", 0)
-        monkeypatch.setattr(key_index, "NEAR_PER_SLOT", 0)
+        monkeypatch.setattr(policy, "SIZES", policy.SizePolicy(hash_batch_rows=0))
+    if request.param == "hash":
+        monkeypatch.setattr(key_index, "DENSE_RANGE", 0)
+        monkeypatch.setattr(key_index, "DENSE_PER_SLOT", 0)
     which: str = request.param
     return which
 
@@ -264,7 +264,7 @@ def test_small_inputs_do_not_load_numba() -> None:
 def test_long_streams_of_small_batches_move_to_tables_and_keep_their_slots(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(key_words, "LONG_STREAM", 10)
+    monkeypatch.setattr(policy, "SIZES", policy.SizePolicy(hash_total_rows=10))
     for type in (pa.int64(), pa.string(), pa.decimal128(20, 0)):
         keys = KeySlots([type])
         column = pa.array([3, None, 4, 3, 5]).cast(type)

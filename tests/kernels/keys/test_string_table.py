@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.compile.loops import Loop
-from penstock.kernels.keys.strings import assign_strings, write_strings
+from penstock.kernels.keys.hash_table import assign_strings, write_strings
 
 Ints = npt.NDArray[np.int64]
 Pick = Callable[[Loop], Callable[..., Any]]
@@ -47,12 +47,22 @@ class Texts:
 
     def assign(self, texts: list[bytes], skipped: int = 0) -> tuple[int, list[int]]:
         """`skipped` bytes of another text stand before the first, so that it begins anywhere in a word."""
-        offsets = np.cumsum([skipped, *map(len, texts)])
+        offsets = np.cumsum([skipped, *map(len, texts)]).astype(np.int32)
         data: Ints = np.zeros(offsets[-1] // 8 + 2, dtype=np.int64)
         data.view(np.uint8)[: offsets[-1]] = list(b"\xff" * skipped + b"".join(texts))
         slots: Ints = np.full(len(texts), -7, dtype=np.int64)
         stopped, self.n_free, self.n_used = self.assign_texts(
-            *(offsets, data, 0, self.pairs, SHIFT, self.hashes, self.starts),
+            *(
+                offsets,
+                data,
+                int(offsets[-1]),
+                np.empty(0, np.int64),
+                0,
+                self.pairs,
+                SHIFT,
+                self.hashes,
+                self.starts,
+            ),
             *(self.arena, self.n_used, self.stack, self.n_free, slots),
         )
         return stopped, slots.tolist()
@@ -65,11 +75,12 @@ class Texts:
 def with_one_hash(first: int, other: int) -> tuple[bytes, bytes]:
     """Two texts of sixteen bytes that hash alike: the second words make up for the first ones."""
 
-    def after(word: int) -> int:
-        state = ((16 * SPREAD & WORD) ^ word) * SPREAD & WORD
-        return state ^ (state >> 32)
+    def second(word: int) -> int:
+        # Words below 2^32 are multiplied as they are: first * SPREAD + x * SPREAD^2 is the same for both.
+        mixed = -word * pow(SPREAD, -1, WORD + 1) & WORD
+        return mixed ^ (mixed >> 32)
 
-    texts = [word.to_bytes(8, "little") + (after(word) ^ 99).to_bytes(8, "little") for word in (first, other)]
+    texts = [word.to_bytes(8, "little") + second(word).to_bytes(8, "little") for word in (first, other)]
     return texts[0], texts[1]
 
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.stages import policy
 from penstock.stages.rows.batch import (
-    MAX_PLAIN_ROWS,
-    MAX_SPARSITY,
     Batch,
     ColumnView,
+    RowBatch,
     Selection,
     concat_batches,
     rows_to_columns,
@@ -73,7 +73,7 @@ def test_rows_picked_again_and_again_are_those_that_copying_gives(rows, picks): 
 @given(ROWS)
 def test_plain_rows_and_columns_are_two_faces_of_one_batch(rows):  # type: ignore[no-untyped-def]  # hypothesis draws them
     n = len(rows)
-    plain = Batch.from_rows(rows, SCHEMA, list(range(n)), (range(3, n + 3),))
+    plain = RowBatch(rows, SCHEMA, list(range(n)), (range(3, n + 3),))
     assert plain.plain == rows
     assert plain.rows.equals(rows_to_columns(rows, SCHEMA))
     assert plain.times.tolist() == list(range(n))
@@ -89,11 +89,11 @@ def test_a_column_that_nobody_asks_for_is_not_copied() -> None:
     assert some.column("a").to_pylist() == [1, 3]
     picked = some._selected
     assert picked is not None
-    assert list(picked._found) == ["a"]
+    assert list(picked._taken) == ["a"]
 
 
 def test_few_of_many_rows_are_copied_at_once_so_that_the_many_can_go() -> None:
-    n = 10 * MAX_SPARSITY
+    n = 10 * policy.SIZES.selection_share
     batch = Batch(pa.RecordBatch.from_pydict({"a": list(range(n))}), np.arange(n))
     assert batch.take(np.arange(3))._selected is None
     assert batch.take(np.arange(n // 2))._selected is not None
@@ -112,17 +112,19 @@ def test_columns_beside_others_are_looked_up_in_their_own_batch() -> None:
     assert both.dictionary_column("a") is None
 
 
-@pytest.mark.parametrize("n", [1, MAX_PLAIN_ROWS + 1])
+@pytest.mark.parametrize("n", [1, policy.SIZES.plain_rows + 1])
 def test_rows_made_of_others_keep_their_times_and_places(n: int) -> None:
     batch = Batch(pa.RecordBatch.from_pydict({"a": [0] * n}), np.arange(n) + 5, (np.arange(n),))
     made = batch.with_rows([{"b": at} for at in range(n)], pa.schema({"b": pa.int64()}))
     assert made.rows.column("b").to_pylist() == list(range(n))
     assert made.times.tolist() == batch.times.tolist()
-    assert (made.plain is None) == (n > MAX_PLAIN_ROWS)  # many plain rows would take ten times the memory
+    assert (made.plain is None) == (
+        n > policy.SIZES.plain_rows
+    )  # many plain rows would take ten times the memory
 
 
 def test_batches_of_both_faces_can_be_joined() -> None:
     schema = pa.schema({"a": pa.int64()})
     columns = Batch(pa.RecordBatch.from_pydict({"a": [1, 2]}), np.array([1, 2]))
-    plain = Batch.from_rows([{"a": 3}], schema, [3])
+    plain = RowBatch([{"a": 3}], schema, [3])
     assert concat_batches([columns, plain], schema).rows.column("a").to_pylist() == [1, 2, 3]

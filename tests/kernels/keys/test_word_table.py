@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.compile.loops import Loop
-from penstock.kernels.keys.slots import assign_dense, assign_hashed, insert_slots, remove_slots
+from penstock.kernels.keys.hash_table import assign_dense, assign_words, insert_slots, remove_slots
 from tests.naive.slots import table_of
 
 Ints = npt.NDArray[np.int64]
@@ -63,7 +63,7 @@ class Far:
         missed = np.zeros(block + 1, dtype=np.int64)
         given = np.array(words, dtype=np.int64)
         given.flags.writeable = False
-        stopped, self.n_free = self.pick(assign_hashed)(
+        stopped, self.n_free = self.pick(assign_words)(
             given, row, self.pairs, SHIFT, self.slot_words, self.stack, self.n_free, missed, slots
         )
         return stopped, slots.tolist()
