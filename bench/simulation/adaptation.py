@@ -10,7 +10,7 @@ from bench.simulation.machine import MS, Costs, Machine
 from bench.simulation.topology import Topology
 from penstock.engines.local.elastic.controller import THREADS, Decision, Limits, ScalingPolicy
 from penstock.engines.local.elastic.sample import Sampler
-from penstock.engines.local.schedulers import registry as schedulers
+from penstock.engines.local.scheduling import schedulers
 
 Load = Callable[[Machine, int], None]
 

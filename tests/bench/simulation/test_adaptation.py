@@ -15,7 +15,7 @@ from bench.simulation.adaptation import Period, Setting, adapt, fixed
 from bench.simulation.best_fixed import best_fixed, ceiling
 from bench.simulation.machine import MS, Costs, Machine
 from bench.simulation.topology import TOPOLOGIES, US, chain, data_parallel, reverse_tree
-from penstock.engines.local.schedulers import registry as schedulers
+from penstock.engines.local.scheduling import schedulers
 
 TEN = 10  # periods to settle in
 AFTER = 6  # periods to watch it stay

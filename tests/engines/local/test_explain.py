@@ -8,7 +8,7 @@ import penstock as ps
 from penstock import col
 from penstock.clock import WallClock
 from penstock.engines.local.options import Settings
-from penstock.engines.local.runtime import build_runtime
+from penstock.engines.local.run import build_runtime
 from penstock.engines.local.tasks.task import InputTask
 from penstock.engines.protocol import RunOptions
 from penstock.events import ignore_event

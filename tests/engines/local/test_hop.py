@@ -13,7 +13,7 @@ from penstock.engines.local.channels.channel import Channel
 from penstock.engines.local.fast_rows.direct_call import LONG, SELDOM
 from penstock.engines.local.fast_rows.pipeline import RowPipeline
 from penstock.engines.local.options import resolve_settings
-from penstock.engines.local.runtime import Runtime, build_runtime
+from penstock.engines.local.run import Runtime, build_runtime
 from penstock.engines.local.scheduling.pool import run_task
 from penstock.engines.protocol import RunOptions
 from penstock.events import BatchDone, ignore_event

@@ -24,7 +24,7 @@ from penstock.engines.local.rescale.rescale import initial_owners
 from penstock.engines.local.tasks.chain import ChainedStep, StageStep
 from penstock.engines.local.tasks.source import SourceStep
 from penstock.engines.local.tasks.task import InputTask, Task
-from penstock.engines.local.topology.graph import ExecutionGraph, chain_of
+from penstock.engines.local.topology.graph import ExecutionGraph
 from penstock.events import StateSaved
 from penstock.stages.patterns.partitioners import Partitioner
 from penstock.stages.rows.batch import Ints
@@ -71,7 +71,7 @@ class CheckpointCoordinator:
             watermark = self.done.source_watermarks.get(name, BEFORE_ALL)
             reader.resume(position, watermark, self._checkpoint.journal)
         for task in graph.tasks:
-            for chained in chain_of(task):
+            for chained in task.chain:
                 frontier = Frontier(self.done.step_watermarks.get(chained.step.name, BEFORE_ALL))
                 if isinstance(chained, StageStep):
                     chained.frontier = frontier
@@ -157,7 +157,7 @@ class CheckpointCoordinator:
 
     def _save(self, task: Task, number: int) -> _Snapshot:
         snapshot, pieces = _Snapshot(Manifest()), {}
-        for chained in chain_of(task):
+        for chained in task.chain:
             snapshot.add_step(chained)
             if isinstance(chained, StageStep):
                 state = dict(chained.stage.snapshot())

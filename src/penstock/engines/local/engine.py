@@ -28,7 +28,7 @@ class LocalEngine:
 
     @property
     def name(self) -> str:
-        """Its name in `run(engine=...)`."""
+        """Returns its name in `run(engine=...)`."""
         return "local"
 
     def gaps(self, plan: Plan) -> Sequence[Gap]:

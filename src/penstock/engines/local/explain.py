@@ -62,7 +62,7 @@ def explain(plan: Plan) -> list[str]:
 
 
 def holds_gil(step: Step) -> bool:
-    """Whether a step runs plain Python row by row, of which the GIL lets one thread at a time."""
+    """Returns whether a step runs plain Python row by row, of which the GIL lets one thread at a time."""
     op = step.op
     if isinstance(op, Windows):
         return op.function is not None
@@ -110,7 +110,7 @@ def _explain_routing(group: TaskGroup) -> str:
 
 
 def _is_pipelined(group: TaskGroup, groups: Sequence[TaskGroup]) -> bool:
-    """Whether rows go from replica to replica (AIR, 3.4): forward, from equally many."""
+    """Returns whether rows go from replica to replica (AIR, 3.4): forward, from equally many."""
     head = group.head
     if group.role is not Role.WHOLE or head.routing is not Routing.FORWARD or head.degree.most == 1:
         return False

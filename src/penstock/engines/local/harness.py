@@ -9,9 +9,9 @@ import pyarrow as pa
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
+from penstock.engines.local.metrics.statistics import READ_BLOCKED
 from penstock.engines.local.options import Settings
-from penstock.engines.local.run import report_start
-from penstock.engines.local.runtime import build_runtime
+from penstock.engines.local.run import build_runtime, report_start
 from penstock.engines.local.scheduling.pool import run_task
 from penstock.engines.local.tasks.source import PushedInput
 from penstock.engines.protocol import RunOptions, RunResult
@@ -94,7 +94,7 @@ class LocalHarness:
         """Runs tasks until there is nothing to do."""
         dispatcher = self._runtime.dispatcher
         for task in dispatcher.tasks:
-            dispatcher.wake_reader(task)
+            dispatcher.wake(task, READ_BLOCKED)
         while (next_task := dispatcher.next_task(0)) is not None:
             run_task(dispatcher, next_task)
         failure = dispatcher.failure

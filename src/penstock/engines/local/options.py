@@ -8,7 +8,7 @@ from dataclasses import fields
 from math import inf
 from typing import Any
 
-from penstock.engines.local.schedulers.registry import names, preset_of
+from penstock.engines.local.scheduling.schedulers import names, preset_of
 from penstock.errors import EngineError, PenstockError, nearest_first
 from penstock.frozen import dataclass
 from penstock.plan.plan import Plan

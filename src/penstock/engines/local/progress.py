@@ -71,7 +71,7 @@ class Progress:
 
     @property
     def is_observed(self) -> bool:
-        """Whether anything happens when a task has completed a round."""
+        """Returns whether anything happens when a task has completed a round."""
         return self.has_listener or self.checkpoint is not None or self.latencies is not None
 
     def add_source(self, round_group: int, step: str) -> None:
@@ -110,7 +110,7 @@ class Progress:
         return self._limits.get(round_group, self._limit)
 
     def is_only_source(self, round_group: int) -> bool:
-        """Whether a single source is in a round group, and need not call `begin` for every round."""
+        """Returns whether a single source is in a round group, and need not call `begin` for every round."""
         alone = len(self._sources.get(round_group, ())) == 1
         return alone and not self.is_observed and self.rescaler is None
 

@@ -1,10 +1,17 @@
-"""A run in threads: opened, worked on by its thread pool, saved, and closed whatever happens."""
+"""A run of the in-process engine: its runtime, built from a plan, and its life from opening to closing.
+
+`build_runtime` is shared with the harness of tests (`harness.py`), which drives the same tasks in its own
+thread.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import count
+from random import Random
 from typing import TYPE_CHECKING
 
 from penstock.accounts import Accounts
@@ -14,18 +21,148 @@ from penstock.engines.local.metrics.statistics import TaskStatistics
 from penstock.engines.local.metrics.watchdog import run_watchdog
 from penstock.engines.local.options import Settings
 from penstock.engines.local.processes.pool import ProcessPool, build_process_pool
-from penstock.engines.local.runtime import Runtime, build_runtime
+from penstock.engines.local.progress import Progress
+from penstock.engines.local.scheduling.dispatch import Dispatcher
 from penstock.engines.local.scheduling.pool import ThreadPool, assign_preferred_workers, depth_first_order
+from penstock.engines.local.scheduling.schedulers import make_scheduler
+from penstock.engines.local.tasks.source import SourceInput
 from penstock.engines.local.tasks.task import Task
+from penstock.engines.local.topology.build import TaskBuilder
+from penstock.engines.local.topology.connect import ChannelBuilder
 from penstock.engines.local.topology.graph import ExecutionGraph
 from penstock.engines.protocol import Measurements, RunOptions, RunResult
+from penstock.engines.sources import load_tables
 from penstock.errors import PenstockError
 from penstock.events import ignore_event
+from penstock.frozen import dataclass
 from penstock.plan.plan import Plan
 
 if TYPE_CHECKING:
     from penstock.engines.checkpoint.checkpoint import Checkpoint
+    from penstock.engines.local.checkpoint import CheckpointCoordinator
+    from penstock.engines.local.metrics.latency import TimeBreakdown
     from penstock.events import EventSink
+
+MAX_SIMULATED_QUANTUM = 5
+"""Messages in a quantum of a simulated run, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """Everything that a run is made of."""
+
+    graph: ExecutionGraph
+    dispatcher: Dispatcher
+    progress: Progress
+    breakdown: TimeBreakdown | None = None
+
+    def open_sinks(self, checkpoint: Checkpoint | None = None) -> None:
+        """Opens all sinks; if one fails, everything is closed again."""
+        known = ((checkpoint and checkpoint.saved_graph) or {}).get("steps", {})
+        coordinator = self.progress.checkpoint
+        try:
+            for name, writer in self.graph.writers.items():
+                n_written = 0 if coordinator is None else coordinator.n_written(name)
+                writer.open(resume=name in known, n_written=n_written)
+            if checkpoint is not None:
+                checkpoint.adopt()
+        except BaseException:
+            with suppress(Exception):
+                self.close()
+            raise
+
+    def close(self) -> None:
+        """Closes all readers and sinks, whatever happens to one of them; then raises the first error."""
+        first: Exception | None = None
+        closes = [reader.close for reader in self.graph.readers.values()]
+        closes += [writer.close for writer in self.graph.writers.values()]
+        for close in closes:
+            try:
+                close()
+            except Exception as failure:
+                first = first or failure
+        if first is not None:
+            raise first
+
+    def begin_shutdown(self) -> None:
+        """Tells all sinks that the run is to end soon."""
+        for writer in self.graph.writers.values():
+            writer.begin_shutdown()
+
+    def measurements(self) -> Measurements | None:
+        """Returns latencies and where the time went so far, if they are measured."""
+        latencies = self.progress.latencies
+        if self.breakdown is None or latencies is None:
+            return None
+        return self.breakdown.measurements(self.graph, latencies)
+
+    def result(self, outcome: str) -> RunResult:
+        """Returns the result of a run that has ended."""
+        tables = {ref: rows.table() for ref, rows in self.graph.collections.items()}
+        return RunResult(outcome, self.progress.batches, self.graph.accounts(), tables, self.measurements())
+
+
+def build_runtime(
+    plan: Plan,
+    settings: Settings,
+    options: RunOptions,
+    *,
+    clock: Clock,
+    events: EventSink,
+    inputs: Mapping[str, SourceInput] | None = None,
+    checkpoint: CheckpointCoordinator | None = None,
+    processes: ProcessPool | None = None,
+) -> Runtime:
+    """Builds tasks, channels and the dispatcher; tables are read here, and nothing is opened yet.
+
+    inputs      source -> its batches, if a harness pushes them
+    checkpoint  restores the tasks from its latest checkpoint
+    processes   worker processes, forked before
+    """
+    plan = load_tables(plan)
+    in_rounds = settings.deterministic or inputs is not None or checkpoint is not None
+    first = 0 if checkpoint is None else checkpoint.done.rounds
+    progress = Progress(clock, events, until=options.until, first=first)
+    progress.checkpoint = checkpoint
+    if settings.seed is None:
+        scheduler = make_scheduler(settings.scheduler, Random())  # noqa: S311  # no secrets: it picks tasks
+        dispatcher = Dispatcher(scheduler, time.perf_counter_ns, settings.quantum_ns)
+    else:  # a simulated run: every choice comes from one seed, and time is a count of steps
+        random = Random(settings.seed)  # noqa: S311  # no secrets: it picks tasks
+        scheduler = make_scheduler("random", random)
+        dispatcher = Dispatcher(scheduler, count().__next__, MAX_SIMULATED_QUANTUM, random)
+    breakdown = None
+    if (progress.has_listener or settings.measure) and settings.seed is None:
+        from penstock.engines.local.metrics.latency import LatencyTracker, TimeBreakdown
+
+        progress.latencies, breakdown = LatencyTracker(), TimeBreakdown(dispatcher.now)
+    # Why: a worker that also runs a borrowed task would seem busy with two tasks at once.
+    dispatcher.allows_borrowing = settings.elastic is None and breakdown is None
+    tasks = TaskBuilder(
+        plan,
+        clock,
+        progress,
+        in_rounds=in_rounds,
+        drain=options.drain,
+        inputs=inputs,
+        processes=processes,
+        max_replicas=settings.max_replicas if inputs is None else 1,
+        observe=(lambda worker: None) if breakdown is None else breakdown.observe,
+        preaggregate=settings.preaggregate,
+    )
+    channels = ChannelBuilder(
+        tasks,
+        dispatcher,
+        progress,
+        queue_size=settings.queue_size,
+        in_rounds=in_rounds,
+        composition=settings.composition,
+    )
+    graph = channels.connect()
+    progress.rescaler = graph.rescaler if graph.assignments else None
+    if checkpoint is not None:
+        checkpoint.restore(graph)
+    return Runtime(graph, dispatcher, progress, breakdown)
 
 
 class LocalRun(BackgroundRun):
@@ -39,7 +176,8 @@ class LocalRun(BackgroundRun):
         self._clock, self._events = clock, events
         self._runtime: Runtime | None = None
         self._pool: ThreadPool | None = None
-        self._processes = build_process_pool(plan, settings, clock)  # forked before there are threads
+        # Why here: processes must be forked before there are threads.
+        self._processes = build_process_pool(plan, settings, clock)
         self.begin()
 
     def stop(self) -> None:
@@ -50,14 +188,15 @@ class LocalRun(BackgroundRun):
             self._runtime.begin_shutdown()
 
     def is_worker(self, thread: threading.Thread) -> bool:
-        """Whether a thread does the work of the run."""
+        """Returns whether a thread does the work of the run."""
         return super().is_worker(thread) or (self._pool is not None and self._pool.owns(thread))
 
     def break_off(self) -> None:
         """Ends the run at once."""
         if self._runtime is not None:
             self._runtime.dispatcher.abort()
-        self._processes.kill()
+        if self._processes is not None:
+            self._processes.kill()
 
     def metrics(self) -> Mapping[str, Accounts]:
         """Returns the accounts so far."""
@@ -75,52 +214,45 @@ class LocalRun(BackgroundRun):
 
     def execute(self) -> RunResult:
         """Runs from opening to closing; no process of the run is left afterwards."""
+        outcome, checkpoint, coordinator = "failed", None, None
         try:
-            return self._execute()
+            report_start(self._plan, self._clock, self._events)
+            try:
+                if self._options.checkpoint is not None:
+                    from penstock.engines.checkpoint.checkpoint import Checkpoint
+                    from penstock.engines.checkpoint.graph import describe_graph
+                    from penstock.engines.local.checkpoint import CheckpointCoordinator
+
+                    checkpoint = Checkpoint(self._options.checkpoint, describe_graph(self._plan))
+                    every_us = self._settings.save_every_us
+                    coordinator = CheckpointCoordinator(checkpoint, self._clock, every=every_us)
+                runtime = self._runtime = build_runtime(
+                    self._plan,
+                    self._settings,
+                    self._options,
+                    clock=self._clock,
+                    events=self._events,
+                    checkpoint=coordinator,
+                    processes=self._processes,
+                )
+                outcome = self._run_to_end(runtime, checkpoint)
+            except PenstockError as failure:
+                if failure.step is not None and self._events is not ignore_event:
+                    from penstock.events import StepFailed
+
+                    self._events(StepFailed(self._clock.now(), failure.step, str(failure)))
+                raise
+            finally:
+                if checkpoint is not None:
+                    checkpoint.close()
+                if self._events is not ignore_event:
+                    from penstock.events import RunEnded
+
+                    self._events(RunEnded(self._clock.now(), outcome, self._n_completed(outcome)))
         finally:
-            self._processes.close()
-
-    def _execute(self) -> RunResult:
-        report_start(self._plan, self._clock, self._events)
-        outcome, checkpoint = "failed", None
-        try:
-            if self._options.checkpoint is not None:
-                from penstock.engines.checkpoint.checkpoint import Checkpoint
-                from penstock.engines.checkpoint.graph import describe_graph
-
-                checkpoint = Checkpoint(self._options.checkpoint, describe_graph(self._plan))
-            runtime = self._runtime = self._build(checkpoint)
-            outcome = self._run_to_end(runtime, checkpoint)
-        except PenstockError as failure:
-            if failure.step is not None and self._events is not ignore_event:
-                from penstock.events import StepFailed
-
-                self._events(StepFailed(self._clock.now(), failure.step, str(failure)))
-            raise
-        finally:
-            if checkpoint is not None:
-                checkpoint.close()
-            if self._events is not ignore_event:
-                from penstock.events import RunEnded
-
-                self._events(RunEnded(self._clock.now(), outcome, self._n_completed(outcome)))
+            if self._processes is not None:
+                self._processes.close()
         return runtime.result(outcome)
-
-    def _build(self, checkpoint: Checkpoint | None) -> Runtime:
-        coordinator = None
-        if checkpoint is not None:
-            from penstock.engines.local.checkpoint import CheckpointCoordinator
-
-            coordinator = CheckpointCoordinator(checkpoint, self._clock, every=self._settings.save_every_us)
-        return build_runtime(
-            self._plan,
-            self._settings,
-            self._options,
-            clock=self._clock,
-            events=self._events,
-            checkpoint=coordinator,
-            processes=self._processes,
-        )
 
     def _run_to_end(self, runtime: Runtime, checkpoint: Checkpoint | None) -> str:
         """Opens, works, saves, and closes whatever happens; returns the outcome."""
@@ -132,7 +264,8 @@ class LocalRun(BackgroundRun):
         runtime.dispatcher.on_failure = fail
         if self._stopping.is_set():
             runtime.progress.shut_down()
-        self._processes.report = runtime.progress.emit
+        if self._processes is not None:
+            self._processes.report = runtime.progress.emit
         runtime.open_sinks(checkpoint)
         try:
             self._work(runtime)
@@ -158,7 +291,8 @@ class LocalRun(BackgroundRun):
     def _work(self, runtime: Runtime) -> None:
         """Runs all tasks to their end, with the watchdog and the elastic controller beside them."""
         tasks, settings, simulated = runtime.graph.tasks, self._settings, self._settings.seed is not None
-        ordered = depth_first_order(tasks)
+        # Why: threads are pinned in this order, so that neighbours in the graph are near.
+        ordered = depth_first_order(tasks) if settings.pinning else tasks
         dedicated = [
             task for task in ordered if needs_own_thread(task, settings, runtime.graph, self._processes)
         ]
@@ -174,35 +308,27 @@ class LocalRun(BackgroundRun):
             assign_preferred_workers([task for task in ordered if not task.dedicated], n_threads)
             runtime.dispatcher.pinned = True
         pool.set_threads(n_threads)
-        if simulated:
-            pool.join()
-        else:
-            self._supervise(runtime, pool)
+        limit_us = None if simulated else settings.watchdog_us
+        with run_watchdog(runtime.dispatcher, limit_us, clock=self._clock, emit=runtime.progress.emit):
+            if settings.elastic is not None and not simulated:
+                from penstock.engines.local.elastic.live import run_controller
+
+                with run_controller(runtime, pool, settings, self._clock):
+                    pool.join()
+            pool.join()  # also threads that the controller has started in the last moment
         for task in tasks:
             task.quanta.close()
         if runtime.dispatcher.failure is not None:
             raise runtime.dispatcher.failure
 
-    def _supervise(self, runtime: Runtime, pool: ThreadPool) -> None:
-        """Waits for the pool beside a watchdog and an elastic controller, if they are asked for."""
-        settings = self._settings
-        emit = runtime.progress.emit
-        with run_watchdog(runtime.dispatcher, settings.watchdog_us, clock=self._clock, emit=emit):
-            if settings.elastic is None:
-                pool.join()
-                return
-            from penstock.engines.local.elastic.live import run_controller
 
-            with run_controller(runtime, pool, settings, self._clock):
-                pool.join()
-            pool.join()  # those too that the controller has started in the last moment
-
-
-def needs_own_thread(task: Task, settings: Settings, graph: ExecutionGraph, processes: ProcessPool) -> bool:
-    """Whether a task gets a thread of its own: as asked, or because it waits for a reader or a process."""
+def needs_own_thread(
+    task: Task, settings: Settings, graph: ExecutionGraph, processes: ProcessPool | None
+) -> bool:
+    """Returns whether a task gets its own thread: as asked, or because it waits for a reader or process."""
     if settings.seed is not None:
         return False
-    if settings.threads == 0 or processes.serves(task):
+    if settings.threads == 0 or (processes is not None and processes.serves(task)):
         return True
     return any(
         step.op.dedicated

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.engines.local.elastic.controller import THREADS, Decision, Limits, ScalingPolicy
 from penstock.engines.local.elastic.sample import Sample, StepSample
-from tests.engines.local.elastic.samples import sample, step
+from tests.support.elastic_samples import sample, step
 
 
 def changes(decisions: list[Decision]) -> dict[str, tuple[int, int]]:

@@ -39,7 +39,7 @@ class Graph:
     def set_replicas(self, step: str, n: int) -> bool:
         if self.fixed:
             return False
-        new = [TaskStatistics(step, i, (InputStatistics(),), now=self.ns) for i in range(len(self.slow), n)]
+        new = [TaskStatistics(step, i, (InputStatistics(),), since=self.ns) for i in range(len(self.slow), n)]
         for node in new:
             node.start(self.ns)
         self.slow = [*self.slow, *new][:n]

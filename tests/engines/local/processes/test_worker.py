@@ -21,7 +21,7 @@ from penstock.engines.local.processes.pool import ProcessPool
 from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import Site
 from penstock.stages.stateless import StatelessStage
-from tests.engines.local.processes.runs import NUMBERS, PROCESS, SEEN, held, is_gone, numbers, run, seen
+from tests.support.process_runs import NUMBERS, PROCESS, SEEN, held, is_gone, numbers, run, seen
 
 
 def dies(row: Any) -> dict[str, int]:

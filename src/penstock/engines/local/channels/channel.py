@@ -27,6 +27,7 @@ import pyarrow as pa
 from penstock.engines.frontiers import Frontier
 from penstock.engines.local.fast_rows.context import Origin, PlainRow
 from penstock.engines.local.metrics.statistics import READ_BLOCKED, WRITE_BLOCKED, InputStatistics
+from penstock.frozen import dataclass
 from penstock.stages.rows.batch import Batch
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from penstock.engines.local.tasks.task import InputTask, Task
 
 
+@dataclass(slots=True)
 class EndOfRound:
     """Says that all rows of a round have been sent.
 
@@ -42,10 +44,9 @@ class EndOfRound:
     frontier     the progress of the stream
     """
 
-    __slots__ = ("frontier", "number", "round_group")
-
-    def __init__(self, round_group: int, number: int, frontier: Frontier) -> None:
-        self.round_group, self.number, self.frontier = round_group, number, frontier
+    round_group: int
+    number: int
+    frontier: Frontier
 
 
 OneRow = tuple[PlainRow | None, int, int, int, Origin, Frontier, int]
@@ -54,13 +55,11 @@ frontier at the end of the round; and when it was put in.
 """
 
 
+@dataclass(slots=True)
 class ActiveReplicas:
     """Says that from here on the first `n` replicas get batches round-robin."""
 
-    __slots__ = ("n",)
-
-    def __init__(self, n: int) -> None:
-        self.n = n
+    n: int
 
 
 class ControlMessage(ABC):
@@ -97,29 +96,6 @@ class Channel:
     channels).
     """
 
-    __slots__ = (
-        "abandoned",
-        "capacity",
-        "control",
-        "dispatcher",
-        "dropped",
-        "ended",
-        "feedback",
-        "frontier",
-        "halted",
-        "items",
-        "kept",
-        "max_rows",
-        "port",
-        "reached",
-        "reader",
-        "round_groups",
-        "schema",
-        "stamps",
-        "statistics",
-        "writer",
-    )
-
     def __init__(
         self,
         dispatcher: Dispatcher,
@@ -147,7 +123,7 @@ class Channel:
 
     @property
     def is_full(self) -> bool:
-        """Whether the writer must wait; an abandoned channel never is."""
+        """Returns whether the writer must wait; an abandoned channel never is."""
         if len(self.items) < self.capacity and self.statistics.waiting_rows < self.max_rows:
             return False
         return not self.abandoned
@@ -167,7 +143,7 @@ class Channel:
         self.items.append(message)
         # Invariant: look at the reader's state after the append, or a reader that blocks now sleeps for ever.
         if self.reader.statistics.state is READ_BLOCKED:
-            self.dispatcher.wake_reader(self.reader)
+            self.dispatcher.wake(self.reader, READ_BLOCKED)
 
     def push_row(self, message: OneRow) -> bool:
         """Puts a single row in, as `push` does; returns whether the channel may be full now."""
@@ -182,7 +158,7 @@ class Channel:
             counted.oldest = message[-1]
         items.append(message)
         if self.reader.statistics.state is READ_BLOCKED:
-            self.dispatcher.wake_reader(self.reader)
+            self.dispatcher.wake(self.reader, READ_BLOCKED)
         return len(items) >= self.capacity
 
     def pop(self) -> Any:
@@ -198,7 +174,7 @@ class Channel:
             counted.taken_batches += 1
         # Invariant: look at the writer's state after the take, for the same reason as in `push`.
         if self.writer.statistics.state is WRITE_BLOCKED:
-            self.dispatcher.wake_writer(self.writer)
+            self.dispatcher.wake(self.writer, WRITE_BLOCKED)
         return message
 
     def record_taken(self, n_rows: int) -> None:
@@ -208,7 +184,7 @@ class Channel:
         counted.taken_batches += n_rows
         counted.oldest = self._oldest()
         if self.writer.statistics.state is WRITE_BLOCKED:
-            self.dispatcher.wake_writer(self.writer)
+            self.dispatcher.wake(self.writer, WRITE_BLOCKED)
 
     def record_direct(self, n_rows: int) -> None:
         """Counts rows that the writer handed to the reader by a direct call."""
@@ -230,7 +206,7 @@ class Channel:
         """Ends reading: what was sent and will be sent is only counted (`unread`)."""
         self.abandoned = True
         if self.writer.statistics.state is WRITE_BLOCKED:
-            self.dispatcher.wake_writer(self.writer)
+            self.dispatcher.wake(self.writer, WRITE_BLOCKED)
 
     @property
     def unread(self) -> int:

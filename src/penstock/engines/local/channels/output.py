@@ -110,7 +110,7 @@ class ForwardOutput(Output):
         self._channel.push(batch)
 
     def begin_rows(self, schema: pa.Schema) -> bool:
-        """Whether rows can be sent singly: not if they are buffered, nor if the frontier is withheld."""
+        """Returns whether rows can be sent singly: not if buffered, nor if the frontier is withheld."""
         self._channel.schema = schema
         return self._batch_size is None and self._has_watermark
 
@@ -161,7 +161,7 @@ class RoundRobinOutput(Output):
 
     @property
     def is_rescaling(self) -> bool:
-        """Whether a number of replicas was requested that no batch has been sent to yet."""
+        """Returns whether a number of replicas was requested that no batch has been sent to yet."""
         return self._n_wanted != self.n_active
 
     def rescale(self, n_active: int) -> None:

@@ -165,7 +165,7 @@ ANOTHER_LOAD = 0.3  # a throughput this far from the one at the time of the hold
 
 
 def is_other_load(now: int, then: int) -> bool:
-    """Whether a throughput is so far from an earlier one that conclusions from then do not hold now."""
+    """Returns whether a throughput is so far from an earlier one that old conclusions do not hold."""
     return abs(now - then) > ANOTHER_LOAD * then
 
 
@@ -179,7 +179,7 @@ class Trial:
 
     @property
     def is_growth(self) -> bool:
-        """Whether it added something."""
+        """Returns whether it added something."""
         return any(decision.after > decision.before for decision in self.decisions)
 
     def failure(self, after: Sample, congestion: float) -> str | None:
@@ -195,7 +195,7 @@ class Trial:
         return f"throughput fell ({new / old - 1:+.0%})"
 
     def is_disappointing(self, after: Sample) -> bool:
-        """Whether it brought less than half of what it promised: something else than threads is scarce."""
+        """Returns whether it brought less than half of what it promised: not only threads are scarce."""
         return self.is_growth and self.gain(after) - 1 < (self.promised - 1) * HALF
 
     def gain(self, after: Sample) -> float:
@@ -298,7 +298,7 @@ class ScalingPolicy:
         return [*threads, *self._holds.filter(remove_replicas(sample, limits), self._period)]
 
     def _is_careful(self, sample: Sample) -> bool:
-        """Whether the load is still one on which a large jump disappointed.
+        """Returns whether the load is still one on which a large jump disappointed.
 
         Then it goes one thing at a time, replicas before threads, and no further than twice the threads.
         """

@@ -26,7 +26,7 @@ from penstock.timing.duration import micros
 
 if TYPE_CHECKING:
     from penstock.engines.local.options import Settings
-    from penstock.engines.local.runtime import Runtime
+    from penstock.engines.local.run import Runtime
     from penstock.engines.local.scheduling.pool import ThreadPool
     from penstock.engines.local.topology.graph import ExecutionGraph, Replicas
 
@@ -39,19 +39,19 @@ class ElasticOptions(Protocol):
 
     @property
     def low(self) -> float:
-        """Utilisation below which threads are removed."""
+        """Returns the utilisation below which threads are removed."""
 
     @property
     def high(self) -> float:
-        """Utilisation above which threads are added."""
+        """Returns the utilisation above which threads are added."""
 
     @property
     def period(self) -> str:
-        """How often to look."""
+        """Returns how often to look."""
 
     @property
     def hold(self) -> str:
-        """How long to leave something alone after a change of it was reverted."""
+        """Returns how long to leave something alone after a change of it was reverted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +113,11 @@ class ElasticController:
         # says nothing about the load. But a rescale that waits for rows must not hold up the others for ever.
         if max(n_before, self._n_rescaling) and self._n_rescaling <= MAX_UNJUDGED:
             return []
-        made = [decision for decision in self._policy.decide(sample) if self._carry_out(decision)]
-        for decision in made:
+        decisions = [decision for decision in self._policy.decide(sample) if self._carry_out(decision)]
+        for decision in decisions:
             now = self._clock.now()
             self._events(ScaleDecided(now, decision.step, decision.before, decision.after, decision.reason))
-        return made
+        return decisions
 
     def _carry_out(self, decision: Decision) -> bool:
         if decision.step == THREADS:
@@ -139,7 +139,7 @@ class ReplicaScaling:
 
     @property
     def most(self) -> dict[str, int]:
-        """Step -> replicas that it may have."""
+        """Returns step -> replicas that it may have."""
         stateless = {step: len(outputs[0].channels) for step, outputs in self._graph.elastic_outputs.items()}
         return stateless | {step: keyed.max_replicas for step, keyed in self._assignments.items()}
 
@@ -160,7 +160,7 @@ class ReplicaScaling:
         return True
 
     def is_rescaling(self) -> bool:
-        """Whether a requested change is still in progress."""
+        """Returns whether a requested change is still in progress."""
         outputs = (output for outputs in self._graph.elastic_outputs.values() for output in outputs)
         return self._graph.rescaler.is_active or any(output.is_rescaling for output in outputs)
 

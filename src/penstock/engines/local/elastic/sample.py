@@ -60,24 +60,24 @@ class Sample:
 
     @property
     def utilisation(self) -> float:
-        """The share of the threads' time that went into running tasks (C-Stream, 4.1)."""
+        """Returns the share of the threads' time that went into running tasks (C-Stream, 4.1)."""
         return self.pooled_busy / max(1, self.threads)
 
     @property
     def pooled_busy(self) -> float:
-        """Running time of the tasks that the pool runs, in periods."""
+        """Returns the running time of the tasks that the pool runs, in periods."""
         return sum(step.busy for step in self.steps if step.pooled)
 
     @property
     def throughput(self) -> int:
-        """The number of rows that all steps read and sources emitted: the work done, wherever rows wait.
+        """Returns the number of rows that steps read and sources emitted: the work done, wherever rows wait.
 
         Rows that only fill queues count little; counting the rows of the sources alone would overrate them.
         """
         return sum(step.rows_out if step.source else step.rows_in for step in self.steps)
 
     def has_backlog(self, congestion: float) -> bool:
-        """Whether more could be done: a source has no room to write to, or hardly ever waits for rows."""
+        """Returns whether more could be done: a source has no room to write to, or hardly waits for rows."""
         return any(step.full_out >= congestion or step.waiting < SELDOM for step in self.steps if step.source)
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from penstock.engines.local.topology.graph import ExecutionGraph, chain_of
+from penstock.engines.local.topology.graph import ExecutionGraph
 from penstock.engines.protocol import Latency, Measurements
 
 RING = 1 << 12
@@ -136,7 +136,7 @@ class Stopwatch:
                     setattr(worker, name, wrap(call))
 
     def _wrap(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*arguments: Any) -> Any:
+        def measure(*arguments: Any) -> Any:
             if self._running:
                 return call(*arguments)
             self._running, started_at = True, self._now()
@@ -146,19 +146,19 @@ class Stopwatch:
                 self._running = False
                 self.ns += self._now() - started_at
 
-        return timed
+        return measure
 
     def _wrap_yielding(self, call: Callable[..., Iterable[Any]]) -> Callable[..., Iterator[Any]]:
         start = self._wrap(lambda *arguments: iter(call(*arguments)))
         advance = self._wrap(next)
 
-        def timed(*arguments: Any) -> Iterator[Any]:
+        def measure(*arguments: Any) -> Iterator[Any]:
             results = start(*arguments)
             while (result := advance(results, None)) is not None:
                 yield result
             self.held_nbytes = max(self.held_nbytes, self._nbytes())
 
-        return timed
+        return measure
 
 
 class TimeBreakdown:
@@ -182,7 +182,7 @@ class TimeBreakdown:
             watches = [(task.steps[0].name, self._watch(getattr(task, "loop", None)))]
             watches += [
                 (chained.step.name, self._watch(getattr(chained, worker, None)))
-                for chained in chain_of(task)
+                for chained in task.chain
                 for worker in ("stage", "reader", "writer")
             ]
             rest = task.statistics.running_until(self._now())

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from math import inf
 
+from penstock.frozen import dataclass
+
 READY = "ready"
 RUNNING = "running"
 READ_BLOCKED = "read-blocked"
@@ -20,6 +22,7 @@ COMPLETED = "completed"
 DECAY = 0.8  # factor on the weight of a quantum with every later one: about the last five count
 
 
+@dataclass(slots=True, eq=False)
 class InputStatistics:
     """One input port: what was put in, what was read, what waits.
 
@@ -30,44 +33,31 @@ class InputStatistics:
     recent_rows       rows read in the last quanta, decayed like the task's `recent_ns`
     """
 
-    __slots__ = (
-        "capacity",
-        "capacity_batches",
-        "full_ns",
-        "full_since",
-        "oldest",
-        "put_batches",
-        "put_rows",
-        "recent_rows",
-        "seen_rows",
-        "taken_batches",
-        "taken_rows",
-    )
-
-    def __init__(self, capacity: float = inf, capacity_batches: float = inf) -> None:
-        self.capacity = capacity
-        self.capacity_batches = capacity_batches
-        self.put_rows = self.put_batches = 0
-        self.taken_rows = self.taken_batches = 0
-        self.oldest: int | None = None
-        self.full_ns = 0
-        self.full_since: int | None = None
-        self.recent_rows = 0.0
-        self.seen_rows = 0
+    capacity: float = inf
+    capacity_batches: float = inf
+    put_rows: int = 0
+    put_batches: int = 0
+    taken_rows: int = 0
+    taken_batches: int = 0
+    oldest: int | None = None
+    full_ns: int = 0
+    full_since: int | None = None
+    recent_rows: float = 0.0
+    seen_rows: int = 0
 
     @property
     def waiting_rows(self) -> int:
-        """The number of rows put in and not yet read."""
+        """Returns the number of rows put in and not yet read."""
         return self.put_rows - self.taken_rows
 
     @property
     def waiting_batches(self) -> int:
-        """The number of batches put in and not yet read."""
+        """Returns the number of batches put in and not yet read."""
         return self.put_batches - self.taken_batches
 
     @property
     def space(self) -> float:
-        """The number of rows that still fit; a limit of batches counts as batches of the mean size so far."""
+        """Returns the number of rows that still fit; a limit of batches assumes their mean size so far."""
         space = self.capacity - self.waiting_rows
         if self.capacity_batches != inf:
             mean = self.put_rows / self.put_batches if self.put_batches else 1.0
@@ -91,18 +81,18 @@ class InputStatistics:
         return self.full_ns + (now - since if since is not None else 0)
 
 
+@dataclass(slots=True, eq=False)
 class OutputStatistics:
     """One output port: what left, and the input ports that it writes to."""
 
-    __slots__ = ("batches", "recent_rows", "rows", "seen_rows", "subscribers")
-
-    def __init__(self, subscribers: tuple[InputStatistics, ...] = ()) -> None:
-        self.subscribers = subscribers
-        self.rows = self.batches = 0
-        self.recent_rows = 0.0
-        self.seen_rows = 0
+    subscribers: tuple[InputStatistics, ...] = ()
+    rows: int = 0
+    batches: int = 0
+    recent_rows: float = 0.0
+    seen_rows: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class TaskStatistics:
     """One task, which is one replica of a chain of steps.
 
@@ -117,76 +107,56 @@ class TaskStatistics:
     recent_rows rows of the last quanta (read, or emitted by a source), decayed
     """
 
-    __slots__ = (
-        "dedicated",
-        "inputs",
-        "last_ran",
-        "late",
-        "n_quanta",
-        "outputs",
-        "read_blocked_ns",
-        "ready_ns",
-        "recent_ns",
-        "recent_rows",
-        "replica",
-        "running_ns",
-        "since",
-        "state",
-        "step",
-        "write_blocked_ns",
-    )
-
-    def __init__(
-        self,
-        step: str,
-        replica: int = 0,
-        inputs: tuple[InputStatistics, ...] = (),
-        outputs: tuple[OutputStatistics, ...] = (),
-        now: int = 0,
-    ) -> None:
-        self.step, self.replica = step, replica
-        self.inputs, self.outputs = inputs, outputs
-        self.state, self.since = READY, now
-        self.dedicated = False
-        self.last_ran: int | None = None
-        self.n_quanta = self.late = 0
-        self.running_ns = self.ready_ns = self.read_blocked_ns = self.write_blocked_ns = 0
-        self.recent_ns = self.recent_rows = 0.0
+    step: str
+    replica: int = 0
+    inputs: tuple[InputStatistics, ...] = ()
+    outputs: tuple[OutputStatistics, ...] = ()
+    since: int = 0
+    state: str = READY
+    dedicated: bool = False
+    last_ran: int | None = None
+    n_quanta: int = 0
+    running_ns: int = 0
+    ready_ns: int = 0
+    read_blocked_ns: int = 0
+    write_blocked_ns: int = 0
+    recent_ns: float = 0.0
+    recent_rows: float = 0.0
 
     @property
     def source(self) -> bool:
-        """Whether it reads no port."""
+        """Returns whether it reads no port."""
         return not self.inputs
 
     @property
     def rows_in(self) -> int:
-        """The number of rows read so far on all ports."""
+        """Returns the number of rows read so far on all ports."""
         return sum(port.taken_rows for port in self.inputs)
 
     @property
     def rows_out(self) -> int:
-        """The number of rows emitted so far on all ports."""
+        """Returns the number of rows emitted so far on all ports."""
         return sum(port.rows for port in self.outputs)
 
     @property
     def waiting_rows(self) -> int:
-        """The number of rows that wait on all input ports."""
+        """Returns the number of rows that wait on all input ports."""
         return sum(port.put_rows - port.taken_rows for port in self.inputs)
 
     @property
     def oldest(self) -> int | None:
-        """When the batch that waits longest was put in; None when nothing waits."""
+        """Returns when the batch that waits longest was put in; None when nothing waits."""
         stamps = [port.oldest for port in self.inputs if port.oldest is not None]
         return min(stamps, default=None)
 
     @property
     def service_ns(self) -> float:
-        """Running time per row in the last quanta; 0 before the first row."""
+        """Returns the running time per row in the last quanta; 0 before the first row."""
         return self.recent_ns / self.recent_rows if self.recent_rows else 0.0
 
     @property
     def selectivity(self) -> float:
-        """Rows out per row in so far; 1 for sources and before the first row."""
+        """Returns rows out per row in so far; 1 for sources and before the first row."""
         rows = self.rows_in
         return self.rows_out / rows if rows else 1.0
 

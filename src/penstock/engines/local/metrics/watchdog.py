@@ -124,7 +124,7 @@ def _find_busy_step(task: Task, frames: Mapping[int, FrameType]) -> BusyStep | N
 
 
 def _is_reading(inside: list[FrameType]) -> bool:
-    """Whether a source waits for its reader."""
+    """Returns whether a source waits for its reader."""
     codes = {frame.f_code for frame in inside}
     on_row_path = SourceTask._by_row.__code__ in codes  # which reads rows, and processes them too
     processes = codes & {RowPipeline.carry.__code__, SourceTask._carry.__code__}

@@ -39,26 +39,32 @@ class ProcessPool:
     """One worker process per replica of a task group, if one of its steps is to run in processes.
 
     workers       "process": such steps run there; "auto": those that need it, once that has been measured
-    cores         number of cores; with one, only "process" starts processes
     max_replicas  upper bound for elastic steps
     report        called with an event when processes are chosen for a step
     """
 
-    def __init__(
-        self, plan: Plan, workers: str, clock: Clock, *, cores: int | None = None, max_replicas: int = 1
-    ) -> None:
-        self._clock, self._plan, self._mode, self._max_replicas = clock, plan, workers, max_replicas
+    def __init__(self, plan: Plan, workers: str, clock: Clock, *, max_replicas: int = 1) -> None:
+        self._clock, self._plan, self._mode = clock, plan, workers
         self.workers: list[Worker] = []
         self._hosts: dict[tuple[str, int], tuple[Worker, int]] = {}  # (step, replica) -> worker, index there
         self._choices: dict[str, WorkerChoice] = {}
         self.report: Callable[[Event], None] = lambda event: None
-        self._cores = available_cores() if cores is None else cores
-        if workers == PROCESS or (workers == AUTO and self._cores > 1 and is_single_threaded()):
-            self._start()
+        try:
+            for group in split_into_groups(plan, max_replicas=max_replicas):
+                if group.role is Role.WHOLE:
+                    self._fork(group)
+        except OSError as cause:
+            self.close()
+            if workers == PROCESS:
+                raise EngineError(
+                    "no worker process could be started",
+                    detail=str(cause),
+                    hint=f'run with ps.LocalOptions(workers="{THREAD}"), or lower parallelism=',
+                ) from cause
 
     @property
     def pids(self) -> list[int]:
-        """The ids of the processes."""
+        """Returns the ids of the processes."""
         return [worker.pid for worker in self.workers]
 
     def stage_of(self, step: Step, replica: int, site: Site, *, ordered: bool = False) -> Stage:
@@ -86,7 +92,7 @@ class ProcessPool:
         return AdaptiveStage(local, RemoteStateless(remote), self._choice(step))
 
     def serves(self, task: Task) -> bool:
-        """Whether a task waits for a worker process, so that it needs a thread of its own."""
+        """Returns whether a task waits for a worker process, so that it needs a thread of its own."""
         return any((step.name, task.replica) in self._hosts for step in task.steps)
 
     def kill(self) -> None:
@@ -102,20 +108,6 @@ class ProcessPool:
             worker.end()
         self.workers.clear()
         self._hosts.clear()
-
-    def _start(self) -> None:
-        try:
-            for group in split_into_groups(self._plan, max_replicas=self._max_replicas):
-                if group.role is Role.WHOLE:
-                    self._fork(group)
-        except OSError as cause:
-            self.close()
-            if self._mode == PROCESS:
-                raise EngineError(
-                    "no worker process could be started",
-                    detail=str(cause),
-                    hint=f'run with ps.LocalOptions(workers="{THREAD}"), or lower parallelism=',
-                ) from cause
 
     def _fork(self, group: TaskGroup) -> None:
         steps = [step for step in group.steps if uses_processes(step, self._mode)]
@@ -148,15 +140,22 @@ class ProcessPool:
         return self._choices[step.name]
 
 
-def build_process_pool(plan: Plan, settings: Settings, clock: Clock) -> ProcessPool:
-    """Starts the worker processes of a run; a simulated run measures nothing, so "auto" starts none."""
-    simulated = settings.seed is not None and settings.workers == AUTO
-    workers = THREAD if simulated else settings.workers
+def build_process_pool(plan: Plan, settings: Settings, clock: Clock) -> ProcessPool | None:
+    """Starts the worker processes of a run; returns None if no step is to run in one.
+
+    Processes are not started unasked where they could not pay or would not be safe: on a single core, beside
+    other threads, or in a simulated run, which measures nothing.
+    """
+    workers = settings.workers
+    if workers == AUTO and (settings.seed is not None or available_cores() == 1 or not is_single_threaded()):
+        return None
+    if not any(uses_processes(step, workers) for step in plan):
+        return None
     return ProcessPool(plan, workers, clock, max_replicas=settings.max_replicas)
 
 
 def uses_processes(step: Step, workers: str) -> bool:
-    """Whether a worker process is forked for every replica of a step."""
+    """Returns whether a worker process is forked for every replica of a step."""
     if not CAN_FORK or workers == THREAD:
         return False
     if step.degree.elastic and step.op.stateful:  # its state moves from replica to replica
@@ -167,7 +166,7 @@ def uses_processes(step: Step, workers: str) -> bool:
 
 
 def can_run_in_process(step: Step) -> bool:
-    """Whether a step is a user's function in plain Python that a worker process can host."""
+    """Returns whether a step is a user's function in plain Python that a worker process can host."""
     op = step.op
     if not isinstance(op, Map | Filter | FlatMap | Accumulate):
         return False
@@ -194,7 +193,7 @@ def reason_for_threads(step: Step) -> str | None:
 
 
 def is_single_threaded() -> bool:
-    """Whether the program has no other thread, beside which forking unasked would not be quite safe."""
+    """Returns whether the program has no other thread, beside which forking would not be quite safe."""
     return threading.active_count() == 1
 
 
@@ -215,7 +214,7 @@ def _explain_step(step: Step) -> str:
 
 
 def _may_be_compiled(step: Step) -> bool:
-    """Whether a function may be compiled; then threads do what processes could."""
+    """Returns whether a function may be compiled; then threads do what processes could."""
     op = step.op
     if not isinstance(op, Map | Filter) or op.state is not None or not isinstance(op.how, RowFunction):
         return False

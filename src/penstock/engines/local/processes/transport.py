@@ -34,7 +34,7 @@ class SharedBuffer:
 
     @property
     def nbytes(self) -> int:
-        """The size of the buffer, as far as this side knows."""
+        """Returns the size of the buffer, as far as this side knows."""
         return len(self._map)
 
     def put(self, bodies: Sequence[Any]) -> list[int]:

@@ -18,7 +18,7 @@ from penstock.engines.local.rescale.rescale import KeyGroupAssignment, Rescale, 
 from penstock.engines.local.scheduling.dispatch import Dispatcher
 from penstock.engines.local.tasks.chain import ChainedStep, StageStep
 from penstock.engines.local.tasks.task import InputTask, Task
-from penstock.engines.local.topology.graph import ExecutionGraph, Replicas, chain_of, is_forward
+from penstock.engines.local.topology.graph import ExecutionGraph, Replicas, is_forward
 from penstock.stages.snapshot import BucketedStage
 
 State = list[dict[int, Any]]
@@ -76,7 +76,7 @@ class HandoverBarrier(Barrier):
         self, task: InputTask, assignment: KeyGroupAssignment, rescaler: Rescaler, channels: Sequence[Channel]
     ) -> None:
         super().__init__(task, assignment, rescaler, channels)
-        self._chain: Sequence[ChainedStep] = chain_of(task)
+        self._chain: Sequence[ChainedStep] = task.chain
         stages = (chained.stage for chained in self._chain if isinstance(chained, StageStep))
         self._stages = [stage for stage in stages if isinstance(stage, BucketedStage)]
         self.to_peer: dict[int, Channel] = {}

@@ -115,11 +115,11 @@ class Rescaler:
 
     @property
     def is_active(self) -> bool:
-        """Whether a rescale is running or requested."""
+        """Returns whether a rescale is running or requested."""
         return self.current is not None or bool(self._requests)
 
     def is_requested(self, assignment: KeyGroupAssignment) -> bool:
-        """Whether a rescale of this step is running or requested."""
+        """Returns whether a rescale of this step is running or requested."""
         rescale = self.current
         if rescale is not None and rescale.assignment is assignment:
             return True

@@ -19,7 +19,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from penstock.engines.local.metrics.statistics import COMPLETED, READ_BLOCKED, READY, WRITE_BLOCKED
-from penstock.engines.local.schedulers.policies import Scheduler
+from penstock.engines.local.scheduling.schedulers import Scheduler
 from penstock.errors import EngineError, describe_cause
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Dispatcher:
         self.allows_borrowing = True  # a producer's thread may run a task that waits for its rows
         self.may_starve = False  # a harness pushes rows: having nothing to do is no fault
         self.on_failure: Callable[[Task, BaseException], None] = lambda task, failure: None
-        self.aborted = False
+        self.is_over = False  # all tasks have completed, or the run was aborted
 
     def begin(self, tasks: list[Task]) -> None:
         """Makes all tasks ready."""
@@ -66,11 +66,6 @@ class Dispatcher:
                 self._ready.append(task)
 
     @property
-    def is_over(self) -> bool:
-        """Whether all tasks have completed, or the run was aborted."""
-        return self._n_live == 0 or self.aborted
-
-    @property
     def failure(self) -> BaseException | None:
         """The error that stopped the run: of several, that of the earliest round and task."""
         return min(self._failures, key=lambda failure: failure[0])[1] if self._failures else None
@@ -78,7 +73,7 @@ class Dispatcher:
     def abort(self) -> None:
         """Ends the run at once: workers leave after their current quantum."""
         with self.lock:
-            self._abort()
+            self._end()
 
     def next_task(self, worker: int, *, only: Task | None = None) -> Task | None:
         """Returns the next task to run, chosen by the scheduler, or `only` that one; None if none is ready.
@@ -118,7 +113,7 @@ class Dispatcher:
             hint="choose(ready, worker, now) gives one of ready",
         )
         self._failures.append(((0, 0), failure))
-        self._abort()
+        self._end()
         return None
 
     def suspend(self, task: Task, state: str) -> None:
@@ -130,7 +125,7 @@ class Dispatcher:
             if state is COMPLETED:
                 self._n_live -= 1
                 if not self._n_live:
-                    self._wake_all()
+                    self._end()
             elif state is READY:
                 self._make_ready(task)
             elif task.can_run():
@@ -172,15 +167,8 @@ class Dispatcher:
             self._failures.append(((task.round, task.number), failure))
         self.on_failure(task, failure)
 
-    def wake_reader(self, task: Task) -> None:
-        """Wakes a task that may wait for a channel which was just written (Algorithm 7)."""
-        self._wake(task, READ_BLOCKED)
-
-    def wake_writer(self, task: Task) -> None:
-        """Wakes a task that may wait for room in a channel which was just read (Algorithm 8)."""
-        self._wake(task, WRITE_BLOCKED)
-
-    def _wake(self, task: Task, blocked: str) -> None:
+    def wake(self, task: Task, blocked: str) -> None:
+        """Wakes a task that is blocked on a channel which was just written or read (Algorithms 7 and 8)."""
         with self.lock:
             # Why both: the state was seen without the lock, and others may have emptied or filled the
             # channel.
@@ -214,13 +202,11 @@ class Dispatcher:
                 "no step can go on, and none has ended", detail=f"steps: {', '.join(states)}"
             )
             self._failures.append(((0, 0), failure))
-            self._abort()
+            self._end()
 
-    def _abort(self) -> None:
-        self.aborted = True
-        self._wake_all()
-
-    def _wake_all(self) -> None:
+    def _end(self) -> None:
+        """Lets all workers leave."""
+        self.is_over = True
         self.changed.notify_all()
         for task in self.tasks:
             task.woken.notify_all()

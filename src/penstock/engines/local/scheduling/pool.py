@@ -41,7 +41,7 @@ class ThreadPool:
 
     @property
     def n_threads(self) -> int:
-        """The number of workers that share tasks."""
+        """Returns the number of workers that share tasks."""
         return self._n_wanted
 
     def set_threads(self, n: int) -> None:
@@ -60,7 +60,7 @@ class ThreadPool:
             self._start(f"penstock-{task.statistics.step}-{task.replica}", number, task)
 
     def owns(self, thread: threading.Thread) -> bool:
-        """Whether a thread belongs to the pool."""
+        """Returns whether a thread belongs to the pool."""
         return thread in self._started
 
     def join(self, timeout: float | None = None) -> bool:
@@ -76,31 +76,29 @@ class ThreadPool:
         self._threads.append(thread)  # after the start: another thread may be joining all of these
 
     def _work(self, worker: int, only: Task | None) -> None:
+        """Runs tasks, or only this one, until the run is over or the worker is not wanted any more."""
         self._started.add(threading.current_thread())
         if self._cores:
             os.sched_setaffinity(0, {self._cores[worker % len(self._cores)]})
-        while (task := self._next_task(worker, only)) is not None:
-            run_task(self._dispatcher, task)
-
-    def _next_task(self, worker: int, only: Task | None) -> Task | None:
-        """Returns the next task; None when the thread is to leave."""
         dispatcher, spins = self._dispatcher, self._spins
         while True:
             with dispatcher.lock:
                 if dispatcher.is_over or (only is None and worker >= self._n_wanted):
                     self._n_workers -= only is None
-                    return None
+                    return
                 task = dispatcher.next_task(worker, only=only)
-                if task is not None:
-                    return task
-                if only is not None and only.statistics.state is COMPLETED:
-                    return None
-                if spins <= 0:
+                if task is None and only is not None and only.statistics.state is COMPLETED:
+                    return
+                if task is None and spins <= 0:
                     # Invariant: the lock is held since `next_task` found nothing, so no wake-up is missed.
                     (dispatcher.changed if only is None else only.woken).wait()
                     spins = self._spins
-            spins -= 1
-            time.sleep(0)
+            if task is None:
+                spins -= 1
+                time.sleep(0)
+            else:
+                run_task(dispatcher, task)
+                spins = self._spins
 
 
 def run_task(dispatcher: Dispatcher, task: Task) -> None:

@@ -129,7 +129,7 @@ class PipelinedTask(ChainTask):
             while not full and items and type(items[0]) is tuple:
                 row, number, context.time, context.shift, _, frontier, _ = items.popleft()
                 if writer.statistics.state is WRITE_BLOCKED and len(items) <= half:
-                    channel.dispatcher.wake_writer(writer)
+                    channel.dispatcher.wake(writer, WRITE_BLOCKED)
                 if frontier is not channel.frontier:
                     self.moved(frontier)
                 full = line.put_row(None, number) if row is None else line.carry(row, number)

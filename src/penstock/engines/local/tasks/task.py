@@ -31,6 +31,7 @@ from penstock.stages.rows.batch import Batch, RowBatch
 if TYPE_CHECKING:
     from penstock.engines.local.fast_rows.direct_call import RowTask
     from penstock.engines.local.rescale.barrier import Barrier
+    from penstock.engines.local.tasks.chain import ChainedStep
 
 TaskRoutine = Generator[str, None, None]
 
@@ -40,6 +41,7 @@ class Task(ABC):
 
     number     its place among all nodes, feeds first
     steps      the steps it works for
+    chain      the same steps with their stages, in the order in which rows pass
     dedicated  it has a thread of its own, which sleeps on `woken`
     preferred  the pinned worker that takes it before others do
     row_task the node itself, if rows can be brought to it by hand
@@ -51,6 +53,7 @@ class Task(ABC):
     def __init__(self, number: int, steps: tuple[Step, ...], replica: int) -> None:
         self.number, self.steps, self.replica = number, steps, replica
         self.statistics = TaskStatistics(steps[0].name, replica)
+        self.chain: list[ChainedStep] = []
         self.outs: list[Channel] = []
         self.dedicated = False
         self.row_task: RowTask | None = None

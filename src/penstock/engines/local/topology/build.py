@@ -14,7 +14,6 @@ import pyarrow as pa
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.engines.frontiers import output_delay
-from penstock.engines.local.options import THREAD
 from penstock.engines.local.processes import ProcessPool
 from penstock.engines.local.progress import Progress
 from penstock.engines.local.tasks.chain import (
@@ -48,6 +47,7 @@ from penstock.operators.source import Source
 from penstock.operators.window_specs import SessionSpec
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Ref, Step
+from penstock.stages.make import build_stage
 from penstock.stages.stage import Site, Stage
 from penstock.stages.stateless import StatelessStage
 
@@ -83,7 +83,7 @@ class TaskBuilder:
         self.graph = ExecutionGraph(plan)
         self._plan, self._clock, self._progress = plan, clock, progress
         self._in_rounds, self._drain, self._inputs, self._observe = in_rounds, drain, inputs or {}, observe
-        self._processes = processes or ProcessPool(plan, THREAD, clock)
+        self._processes = processes
         self._n_tasks = 0
         saved = progress.checkpoint is not None
         # Saved state must suit every engine, so it compares whole rows; pushed rows carry no reader's
@@ -167,7 +167,10 @@ class TaskBuilder:
         if step.name in group.preaggregates or (step is group.head and group.role is not Role.WHOLE):
             return self._decomposed_step(step, group, replica)
         site, ordered = self._site(step, accounts), step.name in self._ordered
-        stage = self._processes.stage_of(step, replica, site, ordered=ordered)
+        if self._processes is None:
+            stage = build_stage(step, site, totally_ordered=ordered)
+        else:
+            stage = self._processes.stage_of(step, replica, site, ordered=ordered)
         return self._stage_step(step, stage, accounts, output_delay(step))
 
     def _decomposed_step(self, step: Step, group: TaskGroup, replica: int) -> ChainedStep:
@@ -221,7 +224,7 @@ class TaskBuilder:
 
 
 def _has_sessions(step: Step) -> bool:
-    """Whether the rows of a round must arrive together: one may extend a session so that it takes another."""
+    """Returns whether rows of a round must arrive together: one may extend a session to take another."""
     return isinstance(step.op, Windows) and any(isinstance(spec, SessionSpec) for _, spec in step.op.specs())
 
 

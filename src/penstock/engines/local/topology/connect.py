@@ -37,7 +37,7 @@ from penstock.engines.local.tasks.operator import ChainTask
 from penstock.engines.local.tasks.source import SourceTask
 from penstock.engines.local.tasks.task import InputTask, Task
 from penstock.engines.local.topology.build import TaskBuilder
-from penstock.engines.local.topology.graph import ExecutionGraph, Replicas, chain_of, is_forward
+from penstock.engines.local.topology.graph import ExecutionGraph, Replicas, is_forward
 from penstock.engines.local.topology.groups import Role, can_rescale, is_broadcast, is_keyed
 from penstock.operators.op import OUT
 from penstock.plan.plan import Input, Ref
@@ -99,7 +99,7 @@ class ChannelBuilder:
     def _connect_chain(self, replicas: Replicas) -> None:
         """Lets rows pass from step to step of a chain by a direct call."""
         for task in replicas.tasks:
-            chain = {chained.step.name: chained for chained in chain_of(task)}
+            chain = {chained.step.name: chained for chained in task.chain}
             for chained in list(chain.values())[1:]:
                 ref = chained.step.feeds[0]
                 targets = chain[ref.step].targets
@@ -131,7 +131,9 @@ class ChannelBuilder:
         pattern = self._graph.patterns[step.name]
         assert pattern.between is not None, "decomposed windows have partial results"
         assert pattern.final_partitioner is not None, "partial results are partitioned"
-        (parallel,) = (each for each in self._graph.replicas if each.group.emits_partials_of(step.name))
+        (parallel,) = (
+            replicas for replicas in self._graph.replicas if replicas.group.emits_partials_of(step.name)
+        )
         for task in parallel.tasks:
             channels = [self._channel(task, reader, step.inputs[0]) for reader in merge.tasks]
             output = PartitionedOutput(pattern.between, channels, copy.deepcopy(pattern.final_partitioner))
@@ -208,7 +210,7 @@ class ChannelBuilder:
         )
 
     def _is_sequenced(self, producer: Replicas, consumer: Replicas) -> bool:
-        """Whether a single task distributes batches round-robin, so that their order can be restored."""
+        """Returns whether a single task sends batches round-robin, so that their order can be restored."""
         group = consumer.group
         if self._in_rounds or len(producer.tasks) > 1 or len(consumer.tasks) == 1:
             return False
@@ -268,7 +270,7 @@ class ChannelBuilder:
     def _finish(self, task: Task) -> None:
         """Tells a task and its steps that all channels exist."""
         task.now = self._dispatcher.now
-        chain = chain_of(task)
+        chain = task.chain
         task.statistics.outputs = tuple(output.statistics for chained in chain for output in chained.outputs)
         for chained in chain:
             chained.connected()
@@ -281,6 +283,6 @@ class ChannelBuilder:
 
 def _attach(task: Task, step: str, port: str, output: Output) -> None:
     """Lets the rows on a port of a step leave a task through an output."""
-    chained = next(chained for chained in chain_of(task) if chained.step.name == step)
+    chained = next(chained for chained in task.chain if chained.step.name == step)
     chained.outputs.append(output)
     chained.targets[port] = (*chained.targets.get(port, ()), output.send)

@@ -32,7 +32,7 @@ class Replicas:
 
     def chained_steps(self, step: str) -> list[ChainedStep]:
         """Returns the chained steps of a step, one per task."""
-        return [chained for task in self.tasks for chained in chain_of(task) if chained.step.name == step]
+        return [chained for task in self.tasks for chained in task.chain if chained.step.name == step]
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class ExecutionGraph:
     def chained_steps(self) -> Iterator[ChainedStep]:
         """Yields the chained steps of all tasks."""
         for task in self.tasks:
-            yield from chain_of(task)
+            yield from task.chain
 
     def accounts(self) -> Mapping[str, Accounts]:
         """Returns what became of the rows of every step so far.
@@ -82,14 +82,8 @@ class ExecutionGraph:
         return accounts
 
 
-def chain_of(task: Task) -> list[ChainedStep]:
-    """Returns the chained steps of a task."""
-    chain: list[ChainedStep] = getattr(task, "chain", [])
-    return chain
-
-
 def is_forward(producer: Replicas, consumer: Replicas) -> bool:
-    """Whether each replica sends only to the replica with its own number."""
+    """Returns whether each replica sends only to the replica with its own number."""
     if len(producer.tasks) != len(consumer.tasks) or len(consumer.tasks) == 1:
         return False
     return consumer.group.role is Role.PARTITION or consumer.group.head.routing is Routing.FORWARD

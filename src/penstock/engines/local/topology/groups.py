@@ -69,13 +69,13 @@ class TaskGroup:
         return self.steps[0]
 
     def runs(self, step: str) -> bool:
-        """Whether the step runs in this group."""
+        """Returns whether the step runs in this group."""
         if self.role in (Role.PARTITION, Role.COLLECT):
             return False
         return any(member.name == step for member in self.steps)
 
     def emits_partials_of(self, step: str) -> bool:
-        """Whether this group emits partial results of a window step, which another group merges."""
+        """Returns whether this group emits partial results of a window step, which another group merges."""
         return step in self.preaggregates or (self.role is Role.PARALLEL and self.runs(step))
 
 
@@ -119,7 +119,7 @@ def _split_chain(steps: list[Step], max_replicas: int) -> Iterator[list[Step]]:
 
 
 def is_decomposed(step: Step, *, saved: bool, ordered: bool = False) -> bool:
-    """Whether a window step runs as a pattern of two groups instead of replicas by key.
+    """Returns whether a window step runs as a pattern of two groups instead of replicas by key.
 
     All patterns give the same results, so a pattern that does not fit falls back to replicas by key. A single
     replica needs no pattern, unless its state is saved: any number of replicas may restore it later.
@@ -132,24 +132,24 @@ def is_decomposed(step: Step, *, saved: bool, ordered: bool = False) -> bool:
 
 
 def is_elastic(step: Step) -> bool:
-    """Whether the number of replicas of a group that begins with the step can change during a run."""
+    """Returns whether the number of replicas of a group that begins with the step can change during a run."""
     if not step.degree.elastic or isinstance(step.op, _SINGLE) or is_broadcast(step):
         return False
     return bool(step.up.key) or not is_keyed(step)
 
 
 def is_keyed(step: Step) -> bool:
-    """Whether rows of one key must meet in one replica."""
+    """Returns whether rows of one key must meet in one replica."""
     return step.routing is Routing.KEY_BY or isinstance(step.op, Windows) or step.op.stateful
 
 
 def is_broadcast(step: Step) -> bool:
-    """Whether every replica receives every row."""
+    """Returns whether every replica receives every row."""
     return step.routing is Routing.BROADCAST and not step.op.stateful and not isinstance(step.op, _SINGLE)
 
 
 def can_rescale(group: TaskGroup) -> bool:
-    """Whether keyed state moves between the replicas of a group while rows flow (`rescale/`)."""
+    """Returns whether keyed state moves between the replicas of a group while rows flow (`rescale/`)."""
     return group.role is Role.WHOLE and group.width > group.head.degree.least and is_keyed(group.head)
 
 
@@ -222,7 +222,7 @@ def preaggregate_groups(groups: Sequence[TaskGroup], ordered: Collection[str] = 
 
 
 def _can_preaggregate(step: Step, *, ordered: bool) -> bool:
-    """Whether a step is windows by key, with fixed parallelism and aggregates that have partial results."""
+    """Returns whether a step is windows by key of fixed parallelism with aggregates that have partials."""
     op = step.op
     if not isinstance(op, Windows) or op.pattern != KEYED or step.routing is not Routing.KEY_BY:
         return False

@@ -25,14 +25,14 @@ from penstock.engines.local.checkpoint import CheckpointCoordinator
 from penstock.engines.local.elastic.live import ReplicaScaling
 from penstock.engines.local.options import Settings
 from penstock.engines.local.rescale.rescale import KeyGroupAssignment, initial_owners, reassign_buckets
-from penstock.engines.local.runtime import Runtime, build_runtime
+from penstock.engines.local.run import Runtime, build_runtime
 from penstock.engines.local.scheduling.pool import ThreadPool, run_task
 from penstock.engines.local.tasks.chain import StageStep
-from penstock.engines.local.topology.graph import chain_of
 from penstock.engines.protocol import RunOptions
 from penstock.events import ignore_event
 from penstock.stages.snapshot import BucketedStage
-from tests.engines.local.moving import (
+from tests.graph.random_graphs import EVENTS
+from tests.support.rescaling import (
     CORES,
     VERBS,
     Batches,
@@ -47,7 +47,6 @@ from tests.engines.local.moving import (
     streams,
     told,
 )
-from tests.graph.random_graphs import EVENTS
 
 
 @pytest.mark.slow
@@ -204,7 +203,7 @@ def assert_state_is_at_home(run: Runtime, assignment: KeyGroupAssignment) -> Non
     """No replica has state of a bucket that another owns."""
     for chained in run.graph.chained_steps():
         if isinstance(chained, StageStep) and isinstance(chained.stage, BucketedStage):
-            (number,) = (node.replica for node in run.graph.tasks if chained in chain_of(node))
+            (number,) = (node.replica for node in run.graph.tasks if chained in node.chain)
             assert all(assignment.owners[bucket] == number for bucket in chained.stage.export_buckets())
 
 

@@ -16,11 +16,10 @@ from penstock import col
 from penstock.engines.local.options import Settings
 from penstock.engines.local.processes.pool import ProcessPool, build_process_pool
 from penstock.engines.local.processes.transport import MIN_NBYTES
-from penstock.engines.local.run import needs_own_thread
-from penstock.engines.local.runtime import build_runtime
+from penstock.engines.local.run import build_runtime, needs_own_thread
 from penstock.engines.protocol import RunOptions
 from penstock.events import ignore_event
-from tests.engines.local.processes.runs import (
+from tests.support.process_runs import (
     NUMBERS,
     PROCESS,
     SEEN,
@@ -98,9 +97,11 @@ def test_by_itself_no_process_is_made_on_one_core_or_beside_other_threads(
     graph = ps.PipeGraph("few")
     numbers(graph, 3).map(seen, schema=SEEN, parallelism=2).sink(ps.write.memory())
     monkeypatch.setattr("penstock.engines.local.processes.pool.is_single_threaded", lambda: alone)
-    processes = ProcessPool(graph.plan(), "auto", ps.ManualClock(), cores=1 if alone else 8)
-    assert processes.pids == []
-    processes = ProcessPool(graph.plan(), "process", ps.ManualClock(), cores=1)
+    n_cores = 1 if alone else 8
+    monkeypatch.setattr("penstock.engines.local.processes.pool.available_cores", lambda: n_cores)
+    assert build_process_pool(graph.plan(), Settings(workers="auto"), ps.ManualClock()) is None
+    processes = build_process_pool(graph.plan(), Settings(workers="process"), ps.ManualClock())
+    assert processes is not None
     assert len(processes.pids) == 2
     processes.close()
 
@@ -122,6 +123,7 @@ def test_every_replica_of_an_elastic_step_that_waits_for_a_process_has_a_thread_
     graph, settings = ps.PipeGraph("elastic"), Settings(cores=3, elastic=ps.Elastic(), workers="process")
     numbers(graph, 3).map(seen, schema=SEEN, parallelism=(1, 8), name="seen").sink(ps.write.memory())
     processes = build_process_pool(graph.plan(), settings, ps.ManualClock())
+    assert processes is not None
     try:
         run_ = build_runtime(
             graph.plan(),
@@ -207,7 +209,7 @@ def test_an_error_is_raised_here_as_it_was_there() -> None:
         told.append((error.fact, error.step, error.where, error.detail, error.hint, repr(error.__cause__)))
         assert held() == before
     assert told[0] == told[1]
-    assert "test_crew.py" in str(told[0][2])
+    assert "test_pool.py" in str(told[0][2])
 
 
 @pytest.mark.parametrize("on_error", ["skip", "dead_letter"])

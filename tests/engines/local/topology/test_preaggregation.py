@@ -16,7 +16,7 @@ from penstock import col
 from penstock.accounts import Accounts
 from penstock.clock import WallClock
 from penstock.engines.local.options import Settings
-from penstock.engines.local.runtime import build_runtime
+from penstock.engines.local.run import build_runtime
 from penstock.engines.protocol import RunOptions
 from penstock.events import ignore_event
 from penstock.testing.strategies import cuts, timed_rows

@@ -11,7 +11,7 @@ from penstock import col
 from penstock.engines.local.processes import pool as choosing
 from penstock.engines.local.processes.pool import can_run_in_process, explain_workers, uses_processes
 from penstock.plan.plan import Step
-from tests.engines.local.processes.runs import NUMBERS, numbers
+from tests.support.process_runs import NUMBERS, numbers
 
 cache: dict[int, int] = {}
 

@@ -6,7 +6,7 @@ from collections import Counter
 from random import Random as RandomNumbers
 
 from penstock.engines.local.metrics.statistics import READY, InputStatistics, OutputStatistics, TaskStatistics
-from penstock.engines.local.schedulers.policies import (
+from penstock.engines.local.scheduling.schedulers import (
     LeastRecentlyRun,
     MaxQueueLength,
     MaxRunningTime,
@@ -14,7 +14,7 @@ from penstock.engines.local.schedulers.policies import (
     Random,
     can_run_for,
 )
-from tests.engines.local.schedulers.nodes import Candidate, reader, source
+from tests.support.ready_tasks import Candidate, reader, source
 
 
 def test_random_takes_every_ready_node_about_as_often() -> None:

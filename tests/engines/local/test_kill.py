@@ -21,8 +21,8 @@ from penstock.crash_points import (
     STAGED,
     WRITTEN,
 )
-from tests.engines.local.dying_program import DIED
 from tests.engines.spark import dying
+from tests.support.dying_local_program import DIED
 
 pytestmark = pytest.mark.slow
 CHAINS = [
@@ -34,7 +34,7 @@ CHAINS = [
 
 def program(folder: Path, *args: str) -> subprocess.Popen[str]:
     """The program, begun."""
-    return dying.program("tests.engines.local.dying_program", folder, *args)
+    return dying.program("tests.support.dying_local_program", folder, *args)
 
 
 def has_ended(folder: Path) -> bool:

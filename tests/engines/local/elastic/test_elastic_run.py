@@ -14,7 +14,7 @@ from penstock import col
 from penstock.clock import WallClock
 from penstock.engines.local.elastic.live import ReplicaScaling
 from penstock.engines.local.options import Settings
-from penstock.engines.local.runtime import build_runtime
+from penstock.engines.local.run import build_runtime
 from penstock.engines.local.scheduling.pool import ThreadPool, run_task
 from penstock.engines.protocol import RunOptions
 from penstock.events import ScaleDecided, ignore_event

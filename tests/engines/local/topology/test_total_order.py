@@ -13,7 +13,7 @@ import penstock as ps
 from penstock import col
 from penstock.clock import WallClock
 from penstock.engines.local.options import Settings
-from penstock.engines.local.runtime import build_runtime
+from penstock.engines.local.run import build_runtime
 from penstock.engines.local.tasks.chain import StageStep
 from penstock.engines.local.topology.groups import totally_ordered_steps
 from penstock.engines.protocol import RunOptions

@@ -14,7 +14,7 @@ from penstock.accounts import Accounts
 from penstock.clock import WallClock
 from penstock.engines.local.elastic.live import ReplicaScaling
 from penstock.engines.local.options import Settings
-from penstock.engines.local.runtime import Runtime, build_runtime
+from penstock.engines.local.run import Runtime, build_runtime
 from penstock.engines.local.scheduling.pool import run_task
 from penstock.engines.protocol import RunOptions
 from penstock.events import ignore_event

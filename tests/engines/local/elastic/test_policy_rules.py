@@ -15,7 +15,7 @@ from penstock.engines.local.elastic.controller import (
     resize_pool,
 )
 from penstock.engines.local.elastic.sample import Sample, replicas_for, speed_up, useful_threads
-from tests.engines.local.elastic.samples import sample, step
+from tests.support.elastic_samples import sample, step
 
 LIMITS = Limits(most_threads=16)
 

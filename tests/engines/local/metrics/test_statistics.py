@@ -19,7 +19,7 @@ from penstock.engines.local.metrics.statistics import (
 def test_every_nanosecond_of_a_node_is_ready_running_or_blocked() -> None:
     #  0    10      30         60    65   80       100  105  110
     #  ready| running|read-blocked|ready| running|write..|ready|running
-    node = TaskStatistics("step", now=0)
+    node = TaskStatistics("step", since=0)
     node.start(10)
     node.stop(30, READ_BLOCKED)
     node.wake(60)

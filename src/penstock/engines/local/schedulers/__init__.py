@@ -1,1 +1,0 @@
-"""Schedulers: which task runs next. `policies.py` has C-Stream's five, `registry.py` finds one by name."""
