@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.engines.process_operator import Port
+from penstock.engines.process_operator import InputQueue
 from penstock.engines.rows import TimedRow
 
 V = pa.schema([("v", "int64")])
@@ -21,7 +21,7 @@ V = pa.schema([("v", "int64")])
 @given(st.lists(st.one_of(st.none(), st.lists(st.one_of(st.none(), st.integers(0, 9)), max_size=5))))
 @settings(deadline=None)
 def test_a_port_knows_the_least_time_of_the_rows_that_wait(script: list[list[int | None] | None]) -> None:
-    port, waiting = Port("in", V, lambda row: None), list[int | None]()
+    port, waiting = InputQueue("in", V, lambda row: None), list[int | None]()
     for times in script:
         if times is not None:
             port.put([TimedRow({"v": 0}, time, ()) for time in times])

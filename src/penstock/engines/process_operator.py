@@ -1,8 +1,12 @@
-"""What a running operator sees: its ports, and the waits (the protocol is in `operators.process`).
+"""An operator with a driver loop of its own (C-Stream, 3): its co-routine, its ports, and its waits.
 
-A wait asks again every time the driver resumes it, and suspends for as long as the answer is not known.
-`wait_for_all` gives False only if some port is closed and short of rows; `wait_for_any` only if all are
-(C-Stream, 3.2: what can still come is waited for).
+The user's protocol is in `operators.process`. The engine delivers rows, resumes the co-routine, and takes
+what it pushed; when to do which is the engine's decision. The co-routine runs until it waits for rows that
+are not there, or for room. A wait is evaluated again whenever the co-routine is resumed: `wait_for_all`
+returns False only if some port is closed and short of rows, `wait_for_any` only if all are (C-Stream, 3.2).
+
+A pushed row has the greatest time taken from a port so far, or the forwarded watermark if that is later, so
+it is never late on its own account. The forwarded watermark waits for the oldest row in a queue.
 """
 
 from __future__ import annotations
@@ -23,70 +27,70 @@ from penstock.operators.row import Row, plain_row
 from penstock.plan.plan import Step
 from penstock.timing.watermark import BEFORE_ALL
 
-ASKED_IN_VAIN = 100_000
-"""How often in a row a loop may ask for rows that are there, and take none."""
+MAX_IDLE_WAITS = 100_000
+"""How often in a row a loop may wait for rows that are there, and take none."""
 
 
-class Port:
-    """One input: the rows that wait, oldest first.
+class InputQueue:
+    """One input port: its queue of rows, oldest first.
 
-    `_least` has the times that would be the least if all rows before theirs were taken, so the front is the
-    least of all and no row is looked at twice.
+    Invariant: `_minima` holds, in rising order, the times that would be the least once all rows before theirs
+    are taken. So its front is the least time of all, and no row is looked at twice.
     """
 
-    def __init__(self, name: str, schema: pa.Schema, taken: Callable[[TimedRow], None]) -> None:
-        self._name, self._schema, self._taken = name, schema, taken
-        self._waiting: deque[TimedRow] = deque()
-        self._least: deque[int] = deque()
+    def __init__(self, name: str, schema: pa.Schema, on_take: Callable[[TimedRow], None]) -> None:
+        self._name, self._schema, self._on_take = name, schema, on_take
+        self._queue: deque[TimedRow] = deque()
+        self._minima: deque[int] = deque()
         self.closed = False
 
     @property
     def least_time(self) -> int | None:
-        """Return the least time of the rows that wait, if one with a time does."""
-        return self._least[0] if self._least else None
+        """Return the least time in the queue, if there is a row with a time."""
+        return self._minima[0] if self._minima else None
 
     def put(self, rows: Iterable[TimedRow]) -> None:
-        """Rows that wait from now on."""
+        """Append rows to the queue."""
         for row in rows:
-            self._waiting.append(row)
+            self._queue.append(row)
             if row.time is not None:
-                while self._least and self._least[-1] > row.time:
-                    self._least.pop()
-                self._least.append(row.time)
+                while self._minima and self._minima[-1] > row.time:
+                    self._minima.pop()
+                self._minima.append(row.time)
 
     def clear(self) -> int:
-        """Forget what waits; gives how many rows that were."""
-        n = len(self._waiting)
-        self._waiting.clear()
-        self._least.clear()
+        """Empty the queue and return the number of rows that were in it."""
+        n = len(self._queue)
+        self._queue.clear()
+        self._minima.clear()
         return n
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._queue)
 
     def pop(self) -> Row:
         """Take the oldest row; IndexError when none waits."""
-        row = self._first()
-        self._waiting.popleft()
-        if self._least and self._least[0] == row.time:
-            self._least.popleft()
-        self._taken(row)
+        row = self._oldest()
+        self._queue.popleft()
+        if self._minima and self._minima[0] == row.time:
+            self._minima.popleft()
+        self._on_take(row)
         return Row(row.values, self._schema)
 
     def peek(self) -> Row:
         """Look at the oldest row without taking it; IndexError when none waits."""
-        return Row(self._first().values, self._schema)
+        return Row(self._oldest().values, self._schema)
 
-    def _first(self) -> TimedRow:
-        if not self._waiting:
+    def _oldest(self) -> TimedRow:
+        if not self._queue:
             raise IndexError(f'no row waits on port "{self._name}": await ctx.wait_for_all(...) first')
-        return self._waiting[0]
+        return self._queue[0]
 
 
-class Outlet:
-    """One output: rows are checked against its schema as they are pushed.
+class OutputQueue:
+    """One output port: rows are checked against its schema as they are pushed.
 
-    forgotten  called with the name of the port when a push was not awaited, and so did not happen
+    on_not_awaited  called with the name of the port when a push was not awaited, and so did not happen
     """
 
     def __init__(
@@ -94,28 +98,28 @@ class Outlet:
         name: str,
         schema: pa.Schema,
         push: Callable[[Mapping[str, object]], None],
-        room: Callable[[], bool],
-        forgotten: Callable[[str], None],
+        has_room: Callable[[], bool],
+        on_not_awaited: Callable[[str], None],
     ) -> None:
-        self._name, self._schema, self._push, self._room = name, schema, push, room
-        self._forgotten = forgotten
+        self._name, self._schema, self._push, self._has_room = name, schema, push, has_room
+        self._on_not_awaited = on_not_awaited
 
     def push(self, row: object) -> _Push:
-        """Send a row, or a RecordBatch of rows; waits for room first."""
+        """Return an awaitable that sends a row, or a RecordBatch of rows, once there is room."""
         return _Push(self, row)
 
-    def sent(self, row: object) -> Generator[None, Any, None]:
-        """Yield the row on its way, as soon as there is room."""
-        while not self._room():
+    def send(self, row: object) -> Generator[None, Any, None]:
+        """Send a row as soon as there is room."""
+        while not self._has_room():
             yield
-        for values in self._checked(row):
+        for values in self._to_rows(row):
             self._push(values)
 
-    def forgotten(self) -> None:
-        """A push was not awaited."""
-        self._forgotten(self._name)
+    def report_not_awaited(self) -> None:
+        """Report that a push was not awaited."""
+        self._on_not_awaited(self._name)
 
-    def _checked(self, row: object) -> Iterable[Mapping[str, object]]:
+    def _to_rows(self, row: object) -> Iterable[Mapping[str, object]]:
         if isinstance(row, pa.RecordBatch):
             if row.schema.names != self._schema.names or row.schema.types != self._schema.types:
                 raise FunctionError(
@@ -134,26 +138,26 @@ class Outlet:
 
 
 class _Push:
-    """A row to be sent when this is awaited. One that is thrown away instead says so, or a row were lost."""
+    """A row to be sent when this is awaited; if it is discarded instead, the lost row is reported."""
 
-    __slots__ = ("_outlet", "_row", "_was_awaited")
+    __slots__ = ("_output", "_row", "_was_awaited")
 
-    def __init__(self, outlet: Outlet, row: object) -> None:
-        self._outlet, self._row, self._was_awaited = outlet, row, False
+    def __init__(self, output: OutputQueue, row: object) -> None:
+        self._output, self._row, self._was_awaited = output, row, False
 
     def __await__(self) -> Generator[None, Any, None]:
         self._was_awaited = True
-        return self._outlet.sent(self._row)
+        return self._output.send(self._row)
 
     def __del__(self) -> None:
         if not self._was_awaited:
-            self._outlet.forgotten()
+            self._output.report_not_awaited()
 
 
-class RunningContext:
-    """The ports by name, and the waits.
+class OperatorContext:
+    """What a running operator sees: its ports by name, and the waits.
 
-    stopping  whether somebody has asked the run to stop; the operator may look at any time
+    stopping  returns whether the run has been asked to stop
     """
 
     def __init__(
@@ -164,27 +168,29 @@ class RunningContext:
     ) -> None:
         self.inputs, self.outputs, self._stopping = inputs, outputs, stopping
         self.closing = False
-        self.wanted: Mapping[str, int] | None = None  # what is waited for; None when it is not rows
-        self.hopeless = False  # whether that can never come
-        self._said_over = False
-        self._n_asked = 0
+        self.wanted: Mapping[str, int] | None = (
+            None  # rows per port that are waited for; None when it does not wait for rows
+        )
+        self.hopeless = False  # whether those rows can never come
+        self._over_reported = False
+        self._n_idle_waits = 0
 
     @property
     def shutdown_requested(self) -> bool:
         """Return whether the run is being stopped, or the operator closed: finish soon."""
         return self.closing or self._stopping()
 
-    def moved(self) -> None:
-        """A row was taken or pushed: the operator is not just asking again."""
-        self._said_over = False
-        self._n_asked = 0
+    def reset_waits(self) -> None:
+        """Record that a row was taken or pushed: the operator makes progress."""
+        self._over_reported = False
+        self._n_idle_waits = 0
 
     async def wait_for_all(self, wanted: Mapping[str, int]) -> bool:
-        """Wait until every port has so many rows, or one of them never will."""
+        """Wait until every port has this number of rows, or one of them never will."""
         return await self._wait(wanted, has=all, lacks=any)
 
     async def wait_for_any(self, wanted: Mapping[str, int]) -> bool:
-        """Wait until some port has so many rows, or none of them ever will."""
+        """Wait until some port has this number of rows, or none of them ever will."""
         return await self._wait(wanted, has=any, lacks=all)
 
     async def _wait(
@@ -203,31 +209,31 @@ class RunningContext:
                 )
         while True:
             if has([len(self.inputs[port]) >= n for port, n in wanted.items()]):
-                self._count_asking(wanted)
+                self._count_wait(wanted)
                 return True
             short = [self.inputs[port].closed and len(self.inputs[port]) < n for port, n in wanted.items()]
-            # A loop that asks the same again after False would never end: the second time it suspends,
-            # and the driver closes it.
-            if lacks(short) and not self._said_over:
-                self._said_over = True
+            # Why: a loop that waits for the same again after False would never end; the second time it
+            # suspends, and the engine closes it.
+            if lacks(short) and not self._over_reported:
+                self._over_reported = True
                 return False
             self.wanted, self.hopeless = wanted, lacks(short)
             await _Suspend()
             self.wanted, self.hopeless = None, False
 
-    def _count_asking(self, wanted: Mapping[str, int]) -> None:
-        """No row comes while the operator runs, so one that asks again and takes none would never end."""
-        self._n_asked += 1
-        if self._n_asked > ASKED_IN_VAIN:
+    def _count_wait(self, wanted: Mapping[str, int]) -> None:
+        """Raise if the operator only waits: no row arrives while it runs, so it would never end."""
+        self._n_idle_waits += 1
+        if self._n_idle_waits > MAX_IDLE_WAITS:
             raise FunctionError(
-                f"rows were waited for {self._n_asked} times, were there, and none was taken",
+                f"rows were waited for {self._n_idle_waits} times, were there, and none was taken",
                 detail=", ".join(f'port "{port}" has {len(self.inputs[port])}' for port in wanted),
                 hint=f'take a row after a wait that is true: ctx.inputs["{next(iter(wanted), "in")}"].pop()',
             )
 
 
 class _Suspend:
-    """Give control back to the driver, once."""
+    """Returns control to the engine, once."""
 
     def __await__(self) -> Generator[None, Any, None]:
         yield
@@ -237,21 +243,13 @@ def _columns(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
-# An operator with a driver loop of its own at work (C-Stream, 3): its co-routine, its ports, what it pushed.
-#
-# Whoever drives it delivers rows, resumes it, and takes what it pushed; when to do which is the engine's
-# affair. The co-routine runs until it waits for rows that are not there, or for room.
-#
-# A pushed row has the greatest time taken from a port so far, or the watermark already forwarded if that
-# is later: so it is never late by itself. The forwarded watermark waits for the oldest row in a queue.
-
-Pushed = dict[str, list[TimedRow]]
+Output = dict[str, list[TimedRow]]
 
 
-class OwnLoop:
-    """One operator, one co-routine.
+class ProcessRoutine:
+    """One operator and its co-routine.
 
-    room      whether rows can be pushed now; the co-routine waits while they cannot
+    has_room  whether rows can be pushed now; the co-routine waits while they cannot
     stopping  whether somebody has asked the run to stop
     """
 
@@ -261,42 +259,42 @@ class OwnLoop:
         op: Process,
         accounts: Accounts,
         *,
-        room: Callable[[], bool] = lambda: True,
+        has_room: Callable[[], bool] = lambda: True,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._step, self.accounts, self._room = step, accounts, room
+        self._step, self.accounts, self._has_room = step, accounts, has_room
         self._operator = own_copy(op.operator)
-        self._schemas = {given.port: given.stream.schema for given in step.inputs}
+        self._schemas = {port_input.port: port_input.stream.schema for port_input in step.inputs}
         self.ports = {
-            given.port: Port(given.port, given.stream.schema, self._took)
-            for given in step.inputs
-            if not given.control
+            port_input.port: InputQueue(port_input.port, port_input.stream.schema, self._record_take)
+            for port_input in step.inputs
+            if not port_input.control
         }
-        outlets = {port: self._outlet(port) for port in step.outputs}
-        self.context = RunningContext(self.ports, outlets, stopping)
-        self._forgotten: FunctionError | None = None
+        outputs = {port: self._build_output(port) for port in step.outputs}
+        self.context = OperatorContext(self.ports, outputs, stopping)
+        self._not_awaited: FunctionError | None = None
         self._running: Coroutine[Any, Any, None] | None = self._begin()
-        self._pushed: Pushed = {}
+        self._pushed: Output = {}
         self._n_pushed = 0
-        self._greatest: int | None = None
-        self._forwarded: float = BEFORE_ALL
+        self._latest_taken: int | None = None
+        self._output_watermark: float = BEFORE_ALL
 
     @property
     def ended(self) -> bool:
         """Return whether the operator has returned, failed or been closed."""
         return self._running is None
 
-    def steer(self, port: str, rows: Iterable[TimedRow]) -> None:
-        """Rows on a control port."""
+    def control(self, port: str, rows: Iterable[TimedRow]) -> None:
+        """Pass rows of a control port to `on_control`."""
         for row in rows:
             try:
                 self._operator.on_control(port, Row(row.values, self._schemas[port]))
             except Exception as cause:
-                raise self._failed("on_control", cause) from cause
+                raise self._error("on_control", cause) from cause
             self.accounts.passed += 1
 
     def deliver(self, name: str, rows: list[TimedRow]) -> None:
-        """Rows into a port's queue; an operator that has ended takes none, and they are unrouted."""
+        """Append rows to a port's queue; once the operator has ended they are unrouted."""
         if self._running is None:
             self.accounts.unrouted += len(rows)
         else:
@@ -307,41 +305,41 @@ class OwnLoop:
         if self._running is None:
             return
         try:
-            asked = self._running.send(None)
+            awaited = self._running.send(None)
         except StopIteration:
-            self._end()
-            asked = None
+            self._mark_ended()
+            awaited = None
         except Exception as cause:
-            self._end()
-            raise self._failed("process", cause) from cause
-        if self._forgotten is not None:
-            raise self._failed("process", self._forgotten)
-        if asked is not None:
+            self._mark_ended()
+            raise self._error("process", cause) from cause
+        if self._not_awaited is not None:
+            raise self._error("process", self._not_awaited)
+        if awaited is not None:
             raise FunctionError(
-                f"{type(self._operator).__name__}.process waits for {asked!r:.80}, which no row can bring",
+                f"{type(self._operator).__name__}.process waits for {awaited!r:.80}, which no row can bring",
                 where=find_definition(type(self._operator).process),
                 hint="await only ctx.wait_for_all, ctx.wait_for_any and port.push",
             )
 
-    def take_pushed(self) -> Pushed:
-        """Return what was pushed since the last take, by output port."""
+    def take_output(self) -> Output:
+        """Return the rows pushed since the last call, by output port."""
         pushed, self._pushed = self._pushed, {}
         return pushed
 
-    def forwarded(self, watermark: float) -> float:
-        """What can be promised downstream when this is upstream: as far as the oldest row that waits."""
-        self._forwarded = max(self._forwarded, min([watermark, *self._waiting_times()]))
-        return self._forwarded
+    def output_watermark(self, watermark: float) -> float:
+        """Return the watermark for readers of the output: that of the input, or the oldest queued row."""
+        self._output_watermark = max(self._output_watermark, min([watermark, *self._queued_times()]))
+        return self._output_watermark
 
     def close(self) -> None:
-        """Close the co-routine if it still waits; rows that it never took are unrouted."""
+        """Close the co-routine if it still waits; rows that it never took become unrouted."""
         running = self._running
         if running is not None:
             self.context.closing = True
             running.close()
-        self._end()
+        self._mark_ended()
 
-    def _end(self) -> None:
+    def _mark_ended(self) -> None:
         self._running = None
         for port in self.ports.values():
             self.accounts.unrouted += port.clear()
@@ -357,23 +355,25 @@ class OwnLoop:
             hint="write async def process(self, ctx)",
         )
 
-    def _took(self, row: TimedRow) -> None:
+    def _record_take(self, row: TimedRow) -> None:
         self.accounts.passed += 1
-        self.context.moved()
+        self.context.reset_waits()
         if row.time is not None:
-            self._greatest = row.time if self._greatest is None else max(self._greatest, row.time)
+            self._latest_taken = row.time if self._latest_taken is None else max(self._latest_taken, row.time)
 
-    def _outlet(self, name: str) -> Outlet:
+    def _build_output(self, name: str) -> OutputQueue:
         def push(values: Mapping[str, object]) -> None:
-            self.context.moved()
+            self.context.reset_waits()
             row = TimedRow(values, self._time(name), (self._n_pushed,))
             self._n_pushed += 1
             self._pushed.setdefault(name, []).append(row)
 
-        return Outlet(name, self._step.outputs[name].schema, push, self._room, self._forgot)
+        return OutputQueue(
+            name, self._step.outputs[name].schema, push, self._has_room, self._record_not_awaited
+        )
 
-    def _forgot(self, port: str) -> None:
-        self._forgotten = FunctionError(
+    def _record_not_awaited(self, port: str) -> None:
+        self._not_awaited = FunctionError(
             f'a row was pushed to port "{port}", and nobody awaited it, so it was not sent',
             hint=f'write: await ctx.outputs["{port}"].push(row)',
         )
@@ -382,8 +382,10 @@ class OwnLoop:
         """Return the time of a row pushed now."""
         if self._step.outputs[port].time is None:
             return None
-        known = [time for time in (self._greatest, self._forwarded) if time not in (None, BEFORE_ALL)]
-        waiting = self._waiting_times()
+        known = [
+            time for time in (self._latest_taken, self._output_watermark) if time not in (None, BEFORE_ALL)
+        ]
+        waiting = self._queued_times()
         known = known or ([min(waiting)] if waiting else [])
         if not known:
             raise FunctionError(
@@ -393,12 +395,12 @@ class OwnLoop:
             )
         return int(max(time for time in known if time is not None))
 
-    def _waiting_times(self) -> list[int]:
+    def _queued_times(self) -> list[int]:
         least = (port.least_time for port in self.ports.values())
         return [time for time in least if time is not None]
 
-    def _failed(self, method: str, cause: Exception) -> PenstockError:
-        """Return an error in the operator: with its class and line, unless it is one of ours that says so."""
+    def _error(self, method: str, cause: Exception) -> PenstockError:
+        """Return the error for an exception in the operator, with its class and line."""
         where = find_definition(getattr(type(self._operator), method))
         if isinstance(cause, PenstockError):
             return cause.at(self._step.name, where)

@@ -1,7 +1,13 @@
-"""The aggregates over the values of a window, in order, with nulls left out.
+"""What the rows of a window become: aggregates, folds, or the result of the user's function.
+
+Aggregates are over the values in order, with nulls left out.
 
 Exact where numbers allow: sums, means and variances are computed with fractions and rounded once. The
 sketches of other engines (`approx_distinct`, `quantile`) are exact here.
+
+`lift` takes from each row, as it comes in, what the aggregates need; a row for which that fails is a row
+error and is in no window. Failures after that cannot be charged to a row, so they stop the run. Imports no
+stage and no kernel.
 """
 
 from __future__ import annotations
@@ -39,13 +45,13 @@ class OutOfRange(Exception):
     """A window's exact sum does not fit the type of the result."""
 
 
-def aggregated(aggregate: spec.Aggregate, values: Column) -> object:
+def aggregate_values(aggregate: spec.Aggregate, values: Column) -> object:
     """Return the plain result of any aggregate but folds and event_time_max, which are not of values."""
     return _RULES[type(aggregate)](aggregate, values)
 
 
 def _sum(_: spec.Aggregate, values: Column) -> object:
-    """Null of nothing; integers and decimals exactly, or not at all; floats rounded once."""
+    """Return the sum, null for no values; integers and decimals exactly or not at all."""
     if not values:
         return None
     if isinstance(values[0], float):
@@ -59,7 +65,7 @@ def _sum(_: spec.Aggregate, values: Column) -> object:
 
 
 def _float_sum(values: Column) -> float:
-    return special if (special := _not_finite(values)) is not None else _rounded(_total(values))
+    return special if (special := _not_finite(values)) is not None else _round_to_float(_total(values))
 
 
 def _decimal_sum(values: Column) -> Decimal:
@@ -73,10 +79,10 @@ def _decimal_sum(values: Column) -> Decimal:
 
 def _not_finite(values: Column) -> float | None:
     """Return what NaN and infinities make of a sum: NaN spreads, infinities of both signs cancel to NaN."""
-    found = {value for value in values if isinstance(value, float) and math.isinf(value)}
-    if len(found) == 2 or any(isinstance(value, float) and math.isnan(value) for value in values):
+    infinities = {value for value in values if isinstance(value, float) and math.isinf(value)}
+    if len(infinities) == 2 or any(isinstance(value, float) and math.isnan(value) for value in values):
         return math.nan
-    return found.pop() if found else None
+    return infinities.pop() if infinities else None
 
 
 def _total(values: Column) -> Fraction:
@@ -84,7 +90,7 @@ def _total(values: Column) -> Fraction:
     return sum((Fraction(value) for value in values), Fraction(0))
 
 
-def _rounded(exact: Fraction) -> float:
+def _round_to_float(exact: Fraction) -> float:
     """Return the nearest float; beyond the range, infinity."""
     try:
         return float(exact)
@@ -93,12 +99,12 @@ def _rounded(exact: Fraction) -> float:
 
 
 def _mean(_: spec.Aggregate, values: Column) -> object:
-    """Null of nothing; the exact sum by the count, rounded once."""
+    """Return the exact sum divided by the count, rounded once; null for no values."""
     if not values:
         return None
     if (special := _not_finite(values)) is not None:
         return special
-    return _rounded(_total(values) / len(values))
+    return _round_to_float(_total(values) / len(values))
 
 
 def _variance(aggregate: spec.Aggregate, values: Column) -> float | None:
@@ -111,7 +117,7 @@ def _variance(aggregate: spec.Aggregate, values: Column) -> float | None:
         return math.nan
     exact = [Fraction(value) for value in values]
     mean = _total(exact) / len(exact)
-    return _rounded(_total([(value - mean) ** 2 for value in exact]) / n)
+    return _round_to_float(_total([(value - mean) ** 2 for value in exact]) / n)
 
 
 def _deviation(aggregate: spec.Aggregate, values: Column) -> float | None:
@@ -121,24 +127,24 @@ def _deviation(aggregate: spec.Aggregate, values: Column) -> float | None:
 
 
 def _least(_: spec.Aggregate, values: Column) -> object:
-    """NaN is greater than every number; a zero is given as 0.0, whichever sign it had."""
+    """Return the least value; NaN is greater than every number, and -0.0 is returned as 0.0."""
     return canonical_value(min(values, key=sort_key)) if values else None
 
 
 def _greatest(_: spec.Aggregate, values: Column) -> object:
-    """NaN is greater than every number; a zero is given as 0.0, whichever sign it had."""
+    """Return the greatest value; NaN is greater than every number, and -0.0 is returned as 0.0."""
     return canonical_value(max(values, key=sort_key)) if values else None
 
 
-def _counted(
+def _with_count(
     extreme: Callable[[spec.Aggregate, Column], object],
 ) -> Callable[[spec.Aggregate, Column], object]:
     """Return an extreme and how many values equal it, as a struct; null of nothing."""
 
     def rule(aggregate: spec.Aggregate, values: Column) -> object:
-        found = extreme(aggregate, values)
-        n_equal = sum(equality_key(canonical_value(value)) == equality_key(found) for value in values)
-        return {"value": found, "count": n_equal} if values else None
+        value = extreme(aggregate, values)
+        n_equal = sum(equality_key(canonical_value(other)) == equality_key(value) for other in values)
+        return {"value": value, "count": n_equal} if values else None
 
     return rule
 
@@ -148,7 +154,7 @@ def _quantile(aggregate: spec.Aggregate, values: Column) -> object:
     assert isinstance(aggregate, spec.Quantile), "asked for quantiles only"
     if not values:
         return None
-    # The share as it was typed: Fraction(0.1) itself is a little more than a tenth.
+    # Why the text of q: Fraction(0.1) itself is a little more than a tenth.
     rank = max(1, math.ceil(Fraction(repr(float(aggregate.q))) * len(values)))
     return float(sorted(values, key=sort_key)[rank - 1])
 
@@ -161,19 +167,14 @@ _RULES: dict[type[spec.Aggregate], Rule] = {
     spec.Std: _deviation,
     spec.Min: _least,
     spec.Max: _greatest,
-    spec.MinCount: _counted(_least),
-    spec.MaxCount: _counted(_greatest),
+    spec.MinCount: _with_count(_least),
+    spec.MaxCount: _with_count(_greatest),
     spec.First: lambda _, values: values[0] if values else None,
     spec.Last: lambda _, values: values[-1] if values else None,
     spec.Collect: lambda _, values: list(values),
     spec.ApproxDistinct: lambda _, values: len({equality_key(canonical_value(value)) for value in values}),
     spec.Quantile: _quantile,
 }
-
-# What a window's rows become: aggregates, folds, or what the user's function makes of them.
-#
-# `lift` takes from each row, as it comes in, what the aggregates need; a row for which that fails is a row
-# error and is in no window. Failures after that cannot be charged to a row, so they stop the run.
 
 Lift = Callable[[Values], object]
 Results = list[Mapping[str, object]]
@@ -185,12 +186,13 @@ class Aggregates:
     def __init__(self, aggregates: Mapping[str, Aggregate], up: Stream) -> None:
         self._up = up
         self._lifts = {
-            name: (_lift(each, up.schema), _error_context(each)) for name, each in aggregates.items()
+            name: (_compile_lift(aggregate, up.schema), _error_context(aggregate))
+            for name, aggregate in aggregates.items()
         }
-        self._rules = {name: _rule(each, up) for name, each in aggregates.items()}
+        self._rules = {name: _result_rule(aggregate, up) for name, aggregate in aggregates.items()}
 
     def lift(self, values: Values) -> tuple[dict[str, object], tuple[ErrorContext, Exception] | None]:
-        """Return what each aggregate takes from a row, or whom to blame and why."""
+        """Return what each aggregate takes from a row, or what failed and why."""
         parts = {}
         for name, (lift, error_context) in self._lifts.items():
             try:
@@ -211,7 +213,7 @@ class WindowFunction:
         assert function.schema is not None, "the plan refuses apply without a schema"
         self._function, self._schema, self._up = function, function.schema, up.schema
         self._call = own_copy(function.call)
-        self._asks = takes_window(function.call)
+        self._takes_window = takes_window(function.call)
 
     def lift(self, values: Values) -> tuple[dict[str, object], None]:
         """Nothing: the function sees whole rows."""
@@ -221,28 +223,28 @@ class WindowFunction:
         """Return the rows it gives for a window."""
         rows = [Row(member.row.values, self._up) for member in content.members]
         try:
-            given = self._call(rows, window) if self._asks else self._call(rows)
-            if given is None:
+            result = self._call(rows, window) if self._takes_window else self._call(rows)
+            if result is None:
                 return []
-            if is_one_row(given):
-                return [plain_row(given, self._schema)]
-            return list(plain_rows(given, self._schema))
+            if is_one_row(result):
+                return [plain_row(result, self._schema)]
+            return list(plain_rows(result, self._schema))
         except Exception as cause:
-            raise _failed(self._function.name, self._function.where, cause, place) from cause
+            raise _function_error(self._function.name, self._function.where, cause, place) from cause
 
 
 ResultsRule = Callable[[str, tuple[Member, ...], str], object]
 
 
-def _lift(aggregate: Aggregate, schema: pa.Schema) -> Lift:
+def _compile_lift(aggregate: Aggregate, schema: pa.Schema) -> Lift:
     if isinstance(aggregate, Fold):
-        return _fold_lift(aggregate, schema)
+        return _compile_fold_lift(aggregate, schema)
     if aggregate.value is None:
         return lambda values: True  # counts and times are of rows: there is no value to be null
     return lower_python(aggregate.value, schema)
 
 
-def _fold_lift(fold: Fold, schema: pa.Schema) -> Lift:
+def _compile_fold_lift(fold: Fold, schema: pa.Schema) -> Lift:
     """Return a row as a part; a row with a null in a column that the fold reads is skipped, as null is."""
     call = own_copy(fold.lift)
 
@@ -254,19 +256,19 @@ def _fold_lift(fold: Fold, schema: pa.Schema) -> Lift:
     return lift
 
 
-def _rule(aggregate: Aggregate, up: Stream) -> ResultsRule:
+def _result_rule(aggregate: Aggregate, up: Stream) -> ResultsRule:
     if isinstance(aggregate, Fold):
-        return _fold_rule(aggregate, up)
+        return _compile_fold(aggregate, up)
     if isinstance(aggregate, EventTimeMax):
         time = up.require_time("event_time_max")
         return lambda name, members, place: time.value(max(member.row.at() for member in members))
-    return lambda name, members, place: _value_rule(aggregate, name, members, place)
+    return lambda name, members, place: _aggregate_result(aggregate, name, members, place)
 
 
-def _value_rule(aggregate: Aggregate, name: str, members: tuple[Member, ...], place: str) -> object:
+def _aggregate_result(aggregate: Aggregate, name: str, members: tuple[Member, ...], place: str) -> object:
     values = [member.parts[name] for member in members if member.parts[name] is not None]
     try:
-        return aggregated(aggregate, values)
+        return aggregate_values(aggregate, values)
     except OutOfRange as cause:
         raise EngineError(
             f"{aggregate} of {place} does not fit its type",
@@ -275,7 +277,7 @@ def _value_rule(aggregate: Aggregate, name: str, members: tuple[Member, ...], pl
         ) from cause
 
 
-def _fold_rule(fold: Fold, up: Stream) -> ResultsRule:
+def _compile_fold(fold: Fold, up: Stream) -> ResultsRule:
     combine = own_copy(fold.combine)
     lower = None if fold.lower is None else own_copy(fold.lower)
     result_type = fold.type(up)
@@ -290,7 +292,7 @@ def _fold_rule(fold: Fold, up: Stream) -> ResultsRule:
             function = lower or combine
             return from_python(part if lower is None else lower(part), result_type)
         except Exception as cause:
-            raise _failed(name_of(function), find_definition(function), cause, place) from cause
+            raise _function_error(name_of(function), find_definition(function), cause, place) from cause
 
     return rule
 
@@ -301,7 +303,7 @@ def _error_context(aggregate: Aggregate) -> ErrorContext:
     return ErrorContext(f"expression {aggregate.value}", catches=RowFailure)
 
 
-def _failed(name: str, where: Any, cause: Exception, place: str) -> FunctionError:
+def _function_error(name: str, where: Any, cause: Exception, place: str) -> FunctionError:
     return FunctionError(f"function {name} failed on {place}", where=where, detail=describe_cause(cause))
 
 

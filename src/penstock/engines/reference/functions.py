@@ -1,4 +1,8 @@
-"""Rows that failed, and what the step's `on_error` makes of them: stop, count, or send to `.errors`."""
+"""Users' functions and expressions as calls on one row, and what becomes of rows on which they fail.
+
+The step's `on_error` decides: stop the run, count the row, or send it to `.errors`. Functions are called on
+the run's own copies of callable objects. Imports no stage and no kernel.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ HINT = 'on_error="skip" counts such rows and goes on, on_error="dead_letter" sen
 
 @dataclass(frozen=True, slots=True)
 class ErrorContext:
-    """Who failed: `function clean`, where it was written, which error names it, and what it may raise."""
+    """What failed: `function clean`, where it was written, which error reports it, and what it may raise."""
 
     who: str
     where: Where | None = None
@@ -36,7 +40,7 @@ class FailedRows:
     def __init__(self, step: Step, accounts: Accounts) -> None:
         self._step = step
         self._accounts = accounts
-        self._dead_letters: list[TimedRow] = []
+        self._for_errors_port: list[TimedRow] = []
         self._count = 0
         self._example = ""
 
@@ -45,22 +49,22 @@ class FailedRows:
         """Return the step's `on_error`."""
         return self._step.op.on_error
 
-    def row(
+    def add(
         self,
         row: TimedRow,
         schema: pa.Schema,
-        error_context: ErrorContext,
+        context: ErrorContext,
         cause: Exception,
         *,
         counted: int = 1,
     ) -> None:
-        """A row failed. `counted` is 0 where the row has been counted as an error before."""
+        """Handle a row that failed; `counted` is 0 where the row was counted as an error before."""
         reason = describe_cause(cause)
         if self.policy == OnError.FAIL:
-            raise error_context.error(
-                f"{error_context.who} failed on a row",
+            raise context.error(
+                f"{context.who} failed on a row",
                 step=self._step.name,
-                where=error_context.where or self._step.where,
+                where=context.where or self._step.where,
                 detail=f"{reason}; the row is {format_row(row.values, schema)}",
                 hint=HINT,
             ) from cause
@@ -68,27 +72,25 @@ class FailedRows:
         self._count += counted
         self._example = self._example or reason
         if self.policy == OnError.DEAD_LETTER:
-            self._dead_letters.append(self._dead_letter(row, reason))
+            self._for_errors_port.append(self._to_error_row(row, reason))
 
     def take(self) -> tuple[int, str]:
         """Return the number of rows failed since the last take, and one reason."""
-        taken = (self._count, self._example)
+        counts = (self._count, self._example)
         self._count, self._example = 0, ""
-        return taken
+        return counts
 
-    def take_dead_letters(self) -> list[TimedRow]:
+    def take_failed(self) -> list[TimedRow]:
         """Return the rows for `.errors` since the last take."""
-        dead_letters, self._dead_letters = self._dead_letters, []
-        return dead_letters
+        rows, self._for_errors_port = self._for_errors_port, []
+        return rows
 
-    def _dead_letter(self, row: TimedRow, reason: str) -> TimedRow:
+    def _to_error_row(self, row: TimedRow, reason: str) -> TimedRow:
         """Return the row as it came, nulls for columns it does not have, the reason and the step."""
         known: Mapping[str, object] = {**row.values, "error": reason, "error_step": self._step.name}
         names = self._step.outputs[ERRORS].schema.names
         return row.with_values({name: known.get(name) for name in names})
 
-
-# Users' functions and expressions as calls on one row, on the run's own copies of callable objects.
 
 Values = Mapping[str, object]
 
@@ -100,7 +102,7 @@ def error_context(function: Expr | Expressions | BatchFunction | RowFunction) ->
     return ErrorContext(f"function {function.name}", function.where)
 
 
-def mapping(
+def compile_map(
     function: Expressions | RowFunction, up: pa.Schema, down: pa.Schema
 ) -> Callable[[Values], Values]:
     """Return one row out for one row in: columns added or replaced, or the function's whole row."""
@@ -111,52 +113,52 @@ def mapping(
     return lambda values: plain_row(call(Row(values, up)), down)
 
 
-def predicate(function: Expr | RowFunction, up: pa.Schema) -> Callable[[Values], bool]:
+def compile_predicate(function: Expr | RowFunction, up: pa.Schema) -> Callable[[Values], bool]:
     """Return whether something is true of a row; null is not true."""
     if isinstance(function, Expr):
         lowered = lower_python(function, up)
         return lambda values: lowered(values) is True
     call = own_copy(function.call)
-    return lambda values: truth(call(Row(values, up)))
+    return lambda values: to_bool(call(Row(values, up)))
 
 
-def truth(given: object) -> bool:
+def to_bool(value: object) -> bool:
     """Return what a predicate gave: True, False or None; anything else fails the row."""
     try:
-        return from_python(given, pa.bool_()) is True
+        return from_python(value, pa.bool_()) is True
     except RowFailure:
-        raise RowFailure(f"gave {given!r:.80}, not True or False") from None
+        raise RowFailure(f"gave {value!r:.80}, not True or False") from None
 
 
-def several(
+def compile_flat_map(
     function: Expressions | RowFunction, up: pa.Schema, down: pa.Schema
 ) -> Callable[[Values], list[Values]]:
     """Return any number of rows out for one row in: a list's elements, or what the function gives."""
     if isinstance(function, Expressions):
         ((name, expr),) = function.columns
         lowered = lower_python(expr, up)
-        return lambda values: [{**values, name: part} for part in listed(lowered(values))]
+        return lambda values: [{**values, name: part} for part in list_elements(lowered(values))]
     call = own_copy(function.call)
     return lambda values: plain_rows(call(Row(values, up)), down)
 
 
-def listed(value: object) -> list[object]:
+def list_elements(value: object) -> list[object]:
     """Return the elements of a list; a null list has none."""
     assert value is None or isinstance(value, list), "the type rule of flat_map wants a list"
     return value or []
 
 
-def plain_rows(given: object, schema: pa.Schema) -> list[Values]:
-    """An iterable of rows as plain values; RowFailure when it is none, or when one of them does not fit."""
-    if is_one_row(given) or isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise RowFailure(f"gave {type(given).__name__} {given!r:.80}, not an iterable of rows")
-    return [plain_row(each, schema) for each in given]
+def plain_rows(value: object, schema: pa.Schema) -> list[Values]:
+    """Return an iterable of rows as plain values; raise RowFailure when it is none, or a row does not fit."""
+    if is_one_row(value) or isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise RowFailure(f"gave {type(value).__name__} {value!r:.80}, not an iterable of rows")
+    return [plain_row(row, schema) for row in value]
 
 
-def is_one_row(given: object) -> bool:
+def is_one_row(value: object) -> bool:
     """Return whether a function gave one row, and not an iterable of rows."""
     return (
-        isinstance(given, Row | Mapping)
-        or hasattr(given, "_asdict")
-        or hasattr(given, "__dataclass_fields__")
+        isinstance(value, Row | Mapping)
+        or hasattr(value, "_asdict")
+        or hasattr(value, "__dataclass_fields__")
     )

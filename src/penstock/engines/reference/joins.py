@@ -1,7 +1,14 @@
-"""Whether two rows are a pair: all terms of a join's predicate must hold.
+"""Stream joins: pairs of rows of two streams that are close in time and for which the predicate holds.
 
-Equal columns and bands are looked at first, functions last, and only for pairs that the rest allows: so
-a function is never blamed for a pair that could not join anyway.
+A pair joins when it is within the bounds of time (DP-Join, Definition 4.1) or in one tumbling window. It is
+emitted in the round in which its second row arrives, once, with the later of the two times. A row is buffered
+while a row that is not late could still pair with it; after that it is dropped, and an outer join emits it
+with nulls, at its own time, if nothing was paired with it.
+
+    within 5      left at 10, buffered while a right row at 15 can come: until W - lateness > 15
+
+Equal columns and bands are tested first, functions last, and only for pairs that the rest allows: so a
+function is never reported for a pair that could not join anyway. Imports no stage and no kernel.
 """
 
 from __future__ import annotations
@@ -27,7 +34,7 @@ from penstock.timing.windows import is_late_for
 Test = Callable[[Values, Values], bool]
 
 
-class PairTest:
+class PairPredicate:
     """A join's predicate; `error_context` names the function of it that failed last."""
 
     def __init__(self, terms: Iterable[Term], left: pa.Schema, right: pa.Schema) -> None:
@@ -52,14 +59,14 @@ def _error_context(term: Term) -> ErrorContext:
 
 def _test(term: Term, left: pa.Schema, right: pa.Schema) -> Test:
     if isinstance(term, Equal):
-        return lambda x, y: _equal(x[term.left], y[term.right])
+        return lambda x, y: _is_equal(x[term.left], y[term.right])
     if isinstance(term, Band):
-        return lambda x, y: _close(x[term.left], y[term.right], term)
+        return lambda x, y: _is_close(x[term.left], y[term.right], term)
     call = own_copy(term.call)
-    return lambda x, y: _said(call(Row(x, left), Row(y, right)))
+    return lambda x, y: _to_bool(call(Row(x, left), Row(y, right)))
 
 
-def _equal(left: object, right: object) -> bool:
+def _is_equal(left: object, right: object) -> bool:
     """Null equals nothing; NaN equals NaN, -0.0 equals 0.0."""
     return (
         left is not None
@@ -68,31 +75,21 @@ def _equal(left: object, right: object) -> bool:
     )
 
 
-def _close(left: Any, right: Any, band: Band) -> bool:
+def _is_close(left: Any, right: Any, band: Band) -> bool:
     """|left - right| within the width; integers exactly; null and NaN are close to nothing."""
     apart = nan if left is None or right is None else abs(left - right)
     return bool(apart < band.width if band.strict else apart <= band.width)
 
 
-def _said(given: object) -> bool:
+def _to_bool(value: object) -> bool:
     """Return what a function of a pair gave: True or False, and nothing else."""
     try:
-        outcome = from_python(given, pa.bool_())
+        outcome = from_python(value, pa.bool_())
     except RowFailure:
         outcome = None
     if not isinstance(outcome, bool):
-        raise RowFailure(f"gave {given!r:.80}, not True or False")
+        raise RowFailure(f"gave {value!r:.80}, not True or False")
     return outcome
-
-
-# StreamJoin: pairs of rows of two streams that are close in time and for which the predicate holds.
-#
-# A pair joins when it is within the bounds of time (DP-Join, Definition 4.1) or in one tumbling window. It
-# leaves in the round in which its second row comes, once, with the later of the two times. A row is kept
-# for as long as a row that is not late could still pair with it; then it is forgotten, and in an outer
-# join it leaves with nulls, at its own time, if nothing was paired with it.
-#
-# within 5      left at 10, kept while a right row at 15 can come: until W - lateness > 15
 
 
 @dataclass(slots=True, eq=False)
@@ -109,15 +106,15 @@ class StreamJoinNode(Node):
 
     def __init__(self, site: Site, op: StreamJoin) -> None:
         super().__init__(site)
-        streams = {given.port: given.stream for given in site.step.inputs}
+        streams = {port.port: port.stream for port in site.step.inputs}
         left, right = streams[LEFT], streams[RIGHT]
         self._how = op.how
         self._bound = op.resolve(left, right)
         self._left_names = left.columns
         self._right_names = [(name, field.name) for name, field in op.right_columns(left, right)]
         self._shared = [term.left for term in op.terms if isinstance(term, Equal) and term.left == term.right]
-        self._test = PairTest(op.terms, left.schema, right.schema)
-        self._kept: dict[str, list[BufferedRow]] = {LEFT: [], RIGHT: []}
+        self._test = PairPredicate(op.terms, left.schema, right.schema)
+        self._buffered: dict[str, list[BufferedRow]] = {LEFT: [], RIGHT: []}
 
     def forward(self, frontier: Frontier) -> Frontier:
         """Return an inner pair is at most the lateness behind; a row without a partner leaves a bound later.
@@ -129,27 +126,23 @@ class StreamJoinNode(Node):
         inner = self._how == "inner" and self._bound.window is None
         return output_frontier(frontier, self._bound.lateness + (0 if inner else longest))
 
-    def round(self, given_round: RoundInput) -> Outputs:
+    def round(self, inputs: RoundInput) -> Outputs:
         """Judge the rows, pair the new ones with all that is kept, then forget."""
         late = {
-            port: [row for row in given_round.rows[port] if self._is_late(row, given_round.before)]
+            port: [row for row in inputs.rows[port] if self._is_late(row, inputs.before)]
             for port in (LEFT, RIGHT)
         }
         new = {
-            port: [
-                BufferedRow(row)
-                for row in given_round.rows[port]
-                if not self._is_late(row, given_round.before)
-            ]
+            port: [BufferedRow(row) for row in inputs.rows[port] if not self._is_late(row, inputs.before)]
             for port in (LEFT, RIGHT)
         }
         self.accounts.late += len(late[LEFT]) + len(late[RIGHT])
-        pairs = self._pairs(new[LEFT], new[RIGHT] + self._kept[RIGHT], new[LEFT])
-        pairs += self._pairs(self._kept[LEFT], new[RIGHT], new[RIGHT])
+        pairs = self._pairs(new[LEFT], new[RIGHT] + self._buffered[RIGHT], new[LEFT])
+        pairs += self._pairs(self._buffered[LEFT], new[RIGHT], new[RIGHT])
         for port in (LEFT, RIGHT):
-            self.accounts.passed += sum(not kept.failed for kept in new[port])
-            self._kept[port] += new[port]
-        alone = self._forget(LEFT, given_round.after) + self._forget(RIGHT, given_round.after)
+            self.accounts.passed += sum(not buffered.failed for buffered in new[port])
+            self._buffered[port] += new[port]
+        alone = self._forget(LEFT, inputs.after) + self._forget(RIGHT, inputs.after)
         return {OUT: sort_rows(pairs + alone), LATE_LEFT: late[LEFT], LATE_RIGHT: late[RIGHT]}
 
     def _is_late(self, row: TimedRow, before: float) -> bool:
@@ -161,23 +154,23 @@ class StreamJoinNode(Node):
     def _pairs(
         self, lefts: list[BufferedRow], rights: list[BufferedRow], second: list[BufferedRow]
     ) -> list[TimedRow]:
-        """The pairs of any left with any right; a pair that fails is charged to its row in `second`."""
+        """Return the pairs of lefts and rights; a pair that fails is charged to its row in `second`."""
         pairs = []
         for left in lefts:
             for right in rights:
-                if not self._close(left.row, right.row):
+                if not self._is_close(left.row, right.row):
                     continue
                 try:
                     joins = self._test.holds(left.row.values, right.row.values)
                 except self._test.error_context.catches as cause:
-                    self._fail(left, right, left if left in second else right, cause)
+                    self._report_failure(left, right, left if left in second else right, cause)
                     continue
                 if joins:
                     left.paired = right.paired = True
-                    pairs.append(self._joined(left.row, right.row))
+                    pairs.append(self._join_rows(left.row, right.row))
         return pairs
 
-    def _close(self, left: TimedRow, right: TimedRow) -> bool:
+    def _is_close(self, left: TimedRow, right: TimedRow) -> bool:
         """Return whether the two are close enough in time."""
         if self._bound.window is not None:
             return self._window_end(left) == self._window_end(right)
@@ -189,15 +182,17 @@ class StreamJoinNode(Node):
         (start,) = self._bound.window.starts(row.at())
         return start + self._bound.window.size
 
-    def _fail(self, left: BufferedRow, right: BufferedRow, charged: BufferedRow, cause: Exception) -> None:
-        """A pair failed: its row that came second is counted, once, however many pairs of it fail."""
-        pair = self._joined(left.row, right.row)
+    def _report_failure(
+        self, left: BufferedRow, right: BufferedRow, charged: BufferedRow, cause: Exception
+    ) -> None:
+        """Report a failed pair; its row that came second is counted, once however many of its pairs fail."""
+        pair = self._join_rows(left.row, right.row)
         counted = 0 if charged.failed else 1
         charged.failed = True
         schema = self.site.step.outputs[OUT].schema
-        self.failed_rows.row(pair, schema, self._test.error_context, cause, counted=counted)
+        self.failed_rows.add(pair, schema, self._test.error_context, cause, counted=counted)
 
-    def _joined(self, left: TimedRow, right: TimedRow) -> TimedRow:
+    def _join_rows(self, left: TimedRow, right: TimedRow) -> TimedRow:
         """Return the columns of both, at the later time."""
         values = {**left.values, **{name: right.values[source] for source, name in self._right_names}}
         return TimedRow(values, max(left.at(), right.at()), (*left.order, *right.order))
@@ -206,11 +201,13 @@ class StreamJoinNode(Node):
         """Drop the rows that nothing can pair with any more; give those an outer join lets out."""
         over: list[BufferedRow] = []
         stay: list[BufferedRow] = []
-        for kept in self._kept[port]:
-            (over if self._is_over(kept.row, port, after) else stay).append(kept)
-        self._kept[port] = stay
+        for buffered in self._buffered[port]:
+            (over if self._is_over(buffered.row, port, after) else stay).append(buffered)
+        self._buffered[port] = stay
         outer = self._how in (port, "full")
-        return [self._alone(kept.row, port) for kept in over if outer and not kept.paired]
+        return [
+            self._pad_with_nulls(buffered.row, port) for buffered in over if outer and not buffered.paired
+        ]
 
     def _is_over(self, row: TimedRow, port: str, after: float) -> bool:
         """Return whether every row that could still pair with this one would be late."""
@@ -219,7 +216,7 @@ class StreamJoinNode(Node):
         reach = self._bound.older_left if port == LEFT else self._bound.older_right
         return row.at() + reach + self._bound.lateness < after
 
-    def _alone(self, row: TimedRow, port: str) -> TimedRow:
+    def _pad_with_nulls(self, row: TimedRow, port: str) -> TimedRow:
         """Return a row without a partner: nulls for the other side, but a shared column is its own."""
         right = dict.fromkeys((name for _, name in self._right_names), None)
         if port == LEFT:

@@ -1,8 +1,8 @@
-"""A node: one step at work, round by round, and what it knows of the streams around it.
+"""Nodes: one for each step, run round by round, and the frontiers of the streams between them.
 
-A run is a sequence of rounds; round n carries the n-th batch of every source through all steps. A node
-sees all its rows of a round at once, with the watermark before the round, which judges them, and the
-watermark after it, which says what leaves.
+A node sees all its rows of a round at once, with the watermark before the round, which decides what is late,
+and the watermark after it, which decides what is emitted. Frontiers are written again here, apart from
+`engines/frontiers.py`: the judge shares no code with what it judges. Imports no stage and no kernel.
 """
 
 from __future__ import annotations
@@ -24,12 +24,7 @@ Outputs = dict[str, list[TimedRow]]
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """How far a stream has come.
-
-    watermark  no more rows with a time before this
-    idle       silent for so long that others need not wait for it
-    over       no more rows at all
-    """
+    """How far a stream has progressed: no more rows before `watermark`; idle; over, no more rows at all."""
 
     watermark: float = BEFORE_ALL
     idle: bool = False
@@ -40,11 +35,11 @@ OVER = Frontier(AFTER_ALL, over=True)
 
 
 def merge_frontiers(frontiers: Iterable[Frontier], before: Frontier) -> Frontier:
-    """The mark of streams that flow together: the least watermark of those not idle, never going back."""
+    """Return the frontier of merged streams: the least watermark of those not idle, never going back."""
     frontiers = list(frontiers)
-    awake = [frontier.watermark for frontier in frontiers if not frontier.idle]
-    watermark = max(before.watermark, min(awake)) if awake else before.watermark
-    return Frontier(watermark, idle=not awake, over=all(frontier.over for frontier in frontiers))
+    active = [frontier.watermark for frontier in frontiers if not frontier.idle]
+    watermark = max(before.watermark, min(active)) if active else before.watermark
+    return Frontier(watermark, idle=not active, over=all(frontier.over for frontier in frontiers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +47,8 @@ class RoundInput:
     """What a node sees in one round.
 
     rows    by input port
-    before  the watermark that judges the rows
-    after   the watermark that says what leaves
+    before  the watermark that decides which rows are late
+    after   the watermark that decides what is emitted
     over    the input ports on which no more rows can come
     """
 
@@ -70,7 +65,7 @@ class RoundInput:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A node's place: its step, and what it reports to."""
+    """The context of a node: its step, and what it reports to."""
 
     step: Step
     plan: Plan
@@ -80,7 +75,7 @@ class Site:
 
 
 class Node(ABC):
-    """One step at work."""
+    """One step of a running plan."""
 
     replicas = 1
     """How many times each row comes in; more than one only where rows are broadcast."""
@@ -90,8 +85,8 @@ class Node(ABC):
         self.accounts, self.failed_rows = site.accounts, site.failed_rows
 
     @abstractmethod
-    def round(self, given_round: RoundInput) -> Outputs:
-        """Take the rows of a round in and give what leaves, by output port."""
+    def round(self, inputs: RoundInput) -> Outputs:
+        """Process the rows of a round and return what is emitted, by output port."""
 
     def forward(self, frontier: Frontier) -> Frontier:
         """Return what can be promised downstream when this is promised upstream."""
@@ -103,5 +98,5 @@ class Node(ABC):
 
 
 def output_frontier(frontier: Frontier, by: int) -> Frontier:
-    """Return the mark of a step that gives rows up to `by` microseconds behind its input's watermark."""
+    """Return the frontier of a step whose output trails its input by up to `by` microseconds."""
     return Frontier(frontier.watermark - by, frontier.idle, frontier.over)

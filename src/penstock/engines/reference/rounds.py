@@ -1,4 +1,11 @@
-"""From a step to the node that does its work: one rule per operator, an honest refusal for the rest."""
+"""The interpreter: builds a node for each step, then runs round after round through all of them.
+
+Round n carries the n-th batch of every source through all steps, in the order of the plan. Rows of a step are
+late by the watermark that its input had after the round before; windows close by the one it has after this
+round. Rows that flow back into a control port from a later step are delivered in the next round.
+
+Invariant: watermarks never go back. Imports no stage and no kernel.
+"""
 
 from __future__ import annotations
 
@@ -55,14 +62,14 @@ from penstock.operators.windows import Windows
 from penstock.plan.plan import Input, Plan, Ref, Step
 from penstock.timing.watermark import AFTER_ALL
 
-_COPIED = (Map, WithColumns, Filter, FlatMap, Split, Relay, TableJoin)
-"""Operators whose every replica works on every row of a broadcast; the others have a routing of their own."""
+_BROADCAST = (Map, WithColumns, Filter, FlatMap, Split, Relay, TableJoin)
+"""Operators whose replicas each process every row of a broadcast; the others have a routing of their own."""
 
 
-def node_for(site: Site) -> Node:
-    """The node of a step. The degree changes nothing, except that a broadcast copies rows per replica."""
+def build_node(site: Site) -> Node:
+    """Return the node of a step; the degree matters only where a broadcast copies rows per replica."""
     op = site.step.op
-    if site.step.routing == Routing.BROADCAST and isinstance(op, _COPIED) and not op.stateful:
+    if site.step.routing == Routing.BROADCAST and isinstance(op, _BROADCAST) and not op.stateful:
         replicas = site.step.degree.least
         if replicas > 1:
             return Replicas(site, [lower(op, site) for _ in range(replicas)])
@@ -128,17 +135,11 @@ lower.register(StreamJoin, lambda op, site: StreamJoinNode(site, op))
 lower.register(Process, lambda op, site: ProcessNode(site, op))
 lower.register(Sink, lambda op, site: SinkNode(site, op))
 
-# Rounds: the n-th batch of every source, through all steps, in the order of the plan.
-#
-# The watermark that judges a step's rows is the one its input had after the round before; the one that
-# says what leaves is the one its input has after this round. Watermarks go forward only. Rows that flow
-# back into a control port from a later step are delivered in the next round.
-
 _SIDE = (LATE, LATE_RIGHT, ERRORS)
 
 
 class Interpreter:
-    """A plan at work; who calls `round`, and with which batches, is the run's or the session's affair."""
+    """Runs a plan round by round; the run or the harness decides when, and with which batches."""
 
     def __init__(self, plan: Plan, *, clock: Clock, events: EventSink) -> None:
         self.plan, self.clock, self.events = plan, clock, events
@@ -149,17 +150,17 @@ class Interpreter:
         self._failed_rows: dict[str, FailedRows] = {}
         self._inputs: dict[str, Frontier] = {step.name: Frontier() for step in plan}
         self._outputs: dict[str, Frontier] = {step.name: Frontier() for step in plan}
-        self._last: dict[Ref, list[TimedRow]] = {}
+        self._last_round: dict[Ref, list[TimedRow]] = {}
 
     def open(self) -> None:
-        """Make all nodes, then open all sinks; if one fails, what was opened is closed again."""
+        """Build all nodes, then open all sinks; if one fails, close what was opened."""
         try:
             for step in self.plan:
-                with self._in(step):
+                with self._naming_errors(step):
                     self._failed_rows[step.name] = FailedRows(step, self.accounts[step.name])
-                    self._nodes[step.name] = node_for(self._site(step))
+                    self._nodes[step.name] = build_node(self._site(step))
             for step in self.plan.sinks:
-                with self._in(step):
+                with self._naming_errors(step):
                     self._sink(step).open()
         except BaseException:
             self.close()
@@ -170,7 +171,7 @@ class Interpreter:
         first: Exception | None = None
         for name, node in self._nodes.items():
             try:
-                with self._in(self.plan[name]):
+                with self._naming_errors(self.plan[name]):
                     node.close()
             except Exception as failure:
                 first = first or failure
@@ -184,22 +185,22 @@ class Interpreter:
         return node
 
     def round(self, batches: Mapping[str, SourceBatch], *, ended: Collection[str] = ()) -> None:
-        """Carry one batch per source through; `ended` sources have none any more, and hold nothing back."""
-        began = self.clock.now()
+        """Process one batch per source; `ended` sources have no more and hold nothing back."""
+        started_at = self.clock.now()
         before = {step.name: self.accounts[step.name].rows_in for step in self.plan.sources}
-        flowed: dict[Ref, list[TimedRow]] = {}
+        by_port: dict[Ref, list[TimedRow]] = {}
         for step in self.plan:
-            with self._in(step):
+            with self._naming_errors(step):
                 late = self.accounts[step.name].late
-                outputs = self._step(step, batches, ended, flowed)
-                outputs[ERRORS] = self._failed_rows[step.name].take_dead_letters()
-                self._flow(step, outputs, flowed)
-                self._tell(step, self.accounts[step.name].late - late)
-        self._last = flowed
+                outputs = self._run_step(step, batches, ended, by_port)
+                outputs[ERRORS] = self._failed_rows[step.name].take_failed()
+                self._store_outputs(step, outputs, by_port)
+                self._emit_events(step, self.accounts[step.name].late - late)
+        self._last_round = by_port
         read = {name: self.accounts[name].rows_in - rows for name, rows in before.items()}
         written = {step.name: self._sink(step).written for step in self.plan.sinks}
         now = self.clock.now()
-        self.events(BatchDone(now, self.batches, read, written, now - began))
+        self.events(BatchDone(now, self.batches, read, written, now - started_at))
         self.batches += 1
 
     def drain(self) -> None:
@@ -212,12 +213,12 @@ class Interpreter:
         rows = self.collected[ref][first:]
         return pa.Table.from_batches([rows_to_batch(rows, self.plan[ref.step].outputs[ref.port].schema)])
 
-    def _step(
+    def _run_step(
         self,
         step: Step,
         batches: Mapping[str, SourceBatch],
         ended: Collection[str],
-        flowed: Mapping[Ref, list[TimedRow]],
+        by_port: Mapping[Ref, list[TimedRow]],
     ) -> Outputs:
         node = self._nodes[step.name]
         if isinstance(node, SourceNode):
@@ -226,45 +227,47 @@ class Interpreter:
                 node.end()
             self._move_source(step, node.frontier)
             return outputs
-        given_round = self._round_input(step, flowed)
-        n_rows = sum(len(rows) for rows in given_round.rows.values())
+        inputs = self._round_input(step, by_port)
+        n_rows = sum(len(rows) for rows in inputs.rows.values())
         self.accounts[step.name].rows_in += n_rows * node.replicas
-        outputs = node.round(given_round)
+        outputs = node.round(inputs)
         self._outputs[step.name] = node.forward(self._inputs[step.name])
         return outputs
 
-    def _round_input(self, step: Step, flowed: Mapping[Ref, list[TimedRow]]) -> RoundInput:
-        """Return what comes in: rows that flow together one feed after the other, and the two watermarks."""
+    def _round_input(self, step: Step, by_port: Mapping[Ref, list[TimedRow]]) -> RoundInput:
+        """Return the input of a step: the rows of merged feeds one after the other, and both watermarks."""
         before = self._inputs[step.name]
         after = merge_frontiers((self._frontier(ref) for ref in step.data_feeds), before)
         self._inputs[step.name] = after
-        rows = {given.port: self._rows(given, flowed) for given in step.inputs}
+        rows = {port.port: self._rows(port, by_port) for port in step.inputs}
         over = frozenset(
-            given.port
-            for given in step.inputs
-            if not given.control and all(self._frontier(ref).over for ref in given.feeds)
+            port.port
+            for port in step.inputs
+            if not port.control and all(self._frontier(ref).over for ref in port.feeds)
         )
         return RoundInput(rows, before.watermark, after.watermark, over)
 
-    def _rows(self, given: Input, flowed: Mapping[Ref, list[TimedRow]]) -> list[TimedRow]:
-        """The rows on one input port; a feed that comes later in the plan gives those of the last round."""
-        done = {ref.step for ref in flowed}
+    def _rows(self, port: Input, by_port: Mapping[Ref, list[TimedRow]]) -> list[TimedRow]:
+        """Return the rows on one input port; a later step in the plan gives those of the last round."""
+        done = {ref.step for ref in by_port}
         return [
-            row for ref in given.feeds for row in (flowed if ref.step in done else self._last).get(ref, [])
+            row
+            for ref in port.feeds
+            for row in (by_port if ref.step in done else self._last_round).get(ref, [])
         ]
 
     def _frontier(self, ref: Ref) -> Frontier:
-        """How far a port has come. Late rows can be of any age: nothing is promised there but the end."""
+        """Return the frontier of a port. Late rows can have any age: their port promises only its end."""
         frontier = self._outputs[ref.step]
         if ref.port in (LATE, LATE_RIGHT):
             return OVER if frontier.over else Frontier()
         return frontier
 
-    def _flow(self, step: Step, outputs: Outputs, flowed: dict[Ref, list[TimedRow]]) -> None:
-        """Put what left on the ports; keep what is collected; count what left on main ports."""
+    def _store_outputs(self, step: Step, outputs: Outputs, by_port: dict[Ref, list[TimedRow]]) -> None:
+        """Store the rows of each port, collect those asked for, and count those on main ports."""
         for port in step.outputs:
             ref, rows = Ref(step.name, port), outputs.get(port, [])
-            flowed[ref] = rows
+            by_port[ref] = rows
             if ref in self.collected:
                 self.collected[ref] += rows
             if port not in _SIDE:
@@ -277,8 +280,8 @@ class Interpreter:
             at = None if frontier.watermark == AFTER_ALL else int(frontier.watermark)
             self.events(WatermarkMoved(self.clock.now(), step.name, at))
 
-    def _tell(self, step: Step, n_late: int) -> None:
-        """The events of one step's round."""
+    def _emit_events(self, step: Step, n_late: int) -> None:
+        """Emit the events of a step for this round."""
         if n_late:
             self.events(RowsLate(self.clock.now(), step.name, n_late))
         n_failed, example = self._failed_rows[step.name].take()
@@ -296,8 +299,8 @@ class Interpreter:
         return node
 
     @contextmanager
-    def _in(self, step: Step) -> Iterator[None]:
-        """Name the step in whatever goes wrong in it."""
+    def _naming_errors(self, step: Step) -> Iterator[None]:
+        """Add the step to every error raised inside, and emit the event."""
         try:
             yield
         except Exception as failure:

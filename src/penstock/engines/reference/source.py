@@ -1,7 +1,8 @@
-"""Sources: rows get their time and their place here, and the watermark is followed here.
+"""Sources and sinks: rows get their time and order at a source, and are committed by round at a sink.
 
 A row whose time is null, out of range, or too far ahead of the clock is a row error of the source: it
-goes no further and does not move the watermark. So is input that the reader could not read.
+goes no further and does not move the watermark. So is input that the reader could not read. Imports no stage
+and no kernel.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ class SourceNode(Node):
         self._rank = rank
         self._time = op.resolve()
         self._watermark = SourceWatermark(self._time.delay if self._time else None)
-        self._by_batch = _batch_rule(self._time) if self._time else None
-        self._by_row = _row_rule(self._time, self._schema) if self._time else None
+        self._batch_watermark = _compile_batch_watermark(self._time) if self._time else None
+        self._row_watermark = _compile_row_watermark(self._time, self._schema) if self._time else None
         self._last_rows_at = site.clock.now()
         self._over = False
 
-    def round(self, given_round: RoundInput) -> Outputs:
-        """Return a source has no input: see `read`."""
+    def round(self, inputs: RoundInput) -> Outputs:
+        """Raise: a source has no input, see `read`."""
         raise AssertionError("sources are read, not fed")
 
     def read(self, batch: SourceBatch | None) -> Outputs:
@@ -64,11 +65,11 @@ class SourceNode(Node):
         now = self.site.clock.now()
         if batch.rows.num_rows or batch.bad:
             self._last_rows_at = now
-        self._report_bad(batch)
-        good = [row for row in self._rows(batch, now) if self._valid(row, now)]
+        self._report_malformed(batch)
+        good = [row for row in self._rows(batch, now) if self._has_valid_time(row, now)]
         self.accounts.passed += len(good)
         if self._time is not None:
-            self._follow(batch, good, self._time)
+            self._advance_watermark(batch, good, self._time)
         return {OUT: good}
 
     def promise(self, watermark: int) -> None:
@@ -76,7 +77,7 @@ class SourceNode(Node):
         self._watermark.promise(watermark)
 
     def end(self) -> None:
-        """No more batches will come."""
+        """End the stream: no more batches will come."""
         self._over = True
 
     @property
@@ -105,31 +106,31 @@ class SourceNode(Node):
         value = values[self._time.column]
         return self._time.type.micros(value) if isinstance(value, int) else None
 
-    def _valid(self, row: TimedRow, now: int) -> bool:
+    def _has_valid_time(self, row: TimedRow, now: int) -> bool:
         """Return whether the row has a time it may have; reports it otherwise."""
         try:
             if self._time is not None:
                 _check_time(row.time, self._time, now)
-                if self._by_row is not None:
-                    self._by_row(row)
+                if self._row_watermark is not None:
+                    self._row_watermark(row)
         except RowFailure as cause:
-            self.failed_rows.row(row, self._schema, _TIME, cause)
+            self.failed_rows.add(row, self._schema, _TIME, cause)
             return False
         return True
 
-    def _follow(self, batch: SourceBatch, good: list[TimedRow], time: SourceTime) -> None:
+    def _advance_watermark(self, batch: SourceBatch, good: list[TimedRow], time: SourceTime) -> None:
         """Move the watermark on by what the batch shows and by what the source promises."""
         self._watermark.saw(max((row.at() for row in good), default=None))
-        promises = [self._by_row(row) for row in good] if self._by_row is not None else []
-        if self._by_batch is not None and batch.rows.num_rows:
-            promises.append(self._by_batch(batch.rows))
+        promises = [self._row_watermark(row) for row in good] if self._row_watermark is not None else []
+        if self._batch_watermark is not None and batch.rows.num_rows:
+            promises.append(self._batch_watermark(batch.rows))
         if batch.watermark is not None:
             promises.append(time.type.micros(batch.watermark))
         for promise in promises:
             if promise is not None:
                 self._watermark.promise(promise)
 
-    def _report_bad(self, batch: SourceBatch) -> None:
+    def _report_malformed(self, batch: SourceBatch) -> None:
         self.accounts.rows_in += len(batch.bad)
         empty = dict.fromkeys(self._schema.names)
         for bad in batch.bad:
@@ -137,7 +138,7 @@ class SourceNode(Node):
             fields = (
                 [*self._schema, pa.field("raw", pa.string())] if "raw" not in empty else list(self._schema)
             )
-            self.failed_rows.row(row, pa.schema(fields), _READER, RowFailure(f"{bad.place}: {bad.error}"))
+            self.failed_rows.add(row, pa.schema(fields), _READER, RowFailure(f"{bad.place}: {bad.error}"))
 
 
 def _check_time(time: int | None, spec: SourceTime, now: int) -> None:
@@ -151,29 +152,29 @@ def _check_time(time: int | None, spec: SourceTime, now: int) -> None:
         raise RowFailure(f"the time is {ahead} ahead of the clock, and max_future is {most}")
 
 
-def _row_rule(time: SourceTime, schema: pa.Schema) -> Callable[[TimedRow], int | None] | None:
-    """The watermark expression in microseconds; None where there is none. A row it fails on is an error."""
+def _compile_row_watermark(time: SourceTime, schema: pa.Schema) -> Callable[[TimedRow], int | None] | None:
+    """Return the watermark expression in microseconds, or None; a row it fails on is an error."""
     if not isinstance(time.rule, Expr):
         return None
     lowered = lower_python(time.rule, schema)
 
-    def promised(row: TimedRow) -> int | None:
+    def promise(row: TimedRow) -> int | None:
         value = lowered(row.values)
         return time.type.micros(value) if isinstance(value, int) else None
 
-    return promised
+    return promise
 
 
-def _batch_rule(time: SourceTime) -> Callable[[pa.RecordBatch], int | None] | None:
+def _compile_batch_watermark(time: SourceTime) -> Callable[[pa.RecordBatch], int | None] | None:
     """Return the user's watermark function in microseconds; None where there is no function."""
     rule = time.rule
     if rule is None or isinstance(rule, Expr | WatermarkFromSource):
         return None
     call = own_copy(rule)
 
-    def promised(batch: pa.RecordBatch) -> int | None:
+    def promise(batch: pa.RecordBatch) -> int | None:
         try:
-            return _micros(call(batch), time)
+            return _to_micros(call(batch), time)
         except Exception as cause:
             raise FunctionError(
                 f"watermark function {name_of(rule)} failed on a batch",
@@ -182,23 +183,20 @@ def _batch_rule(time: SourceTime) -> Callable[[pa.RecordBatch], int | None] | No
                 hint=f"give a value of type {time.type}, or None for no news",
             ) from cause
 
-    return promised
+    return promise
 
 
-def _micros(given: object, time: SourceTime) -> int | None:
+def _to_micros(value: object, time: SourceTime) -> int | None:
     """Return a watermark as the user gave it: a number in the column's unit, a datetime, a date, or None."""
-    if isinstance(given, pa.Scalar):
-        (given,) = to_plain(pa.array([given.as_py()], time.type.type))
-    if isinstance(given, datetime | date):
-        given = from_python(given, time.type.type)
-    if given is None:
+    if isinstance(value, pa.Scalar):
+        (value,) = to_plain(pa.array([value.as_py()], time.type.type))
+    if isinstance(value, datetime | date):
+        value = from_python(value, time.type.type)
+    if value is None:
         return None
-    if isinstance(given, bool) or not isinstance(given, int | np.integer):
-        raise RowFailure(f"gave {given!r:.80}, not a time")
-    return time.type.micros(int(given))
-
-
-# Sinks: the rows of a round are written and committed under the round's number.
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise RowFailure(f"gave {value!r:.80}, not a time")
+    return time.type.micros(int(value))
 
 
 class SinkNode(Node):
@@ -212,24 +210,24 @@ class SinkNode(Node):
         self.written = 0
 
     def open(self) -> None:
-        """Begin to write; the interpreter opens all sinks before anything is read."""
+        """Open the output; the interpreter opens all sinks before anything is read."""
         step = self.site.step
         try:
             self._output = self._op.writer.open(step.up.schema, step.name)
         except Exception as cause:
-            raise self._failed("could not open", cause) from cause
+            raise self._write_error("could not open", cause) from cause
 
-    def round(self, given_round: RoundInput) -> Outputs:
+    def round(self, inputs: RoundInput) -> Outputs:
         """Write the rows under this round's number and make them visible."""
         number, self._next = self._next, self._next + 1
-        self.written = len(given_round.only)
-        if given_round.only:
+        self.written = len(inputs.only)
+        if inputs.only:
             assert self._output is not None, "the interpreter opens sinks first"
             try:
-                self._output.write(number, rows_to_batch(given_round.only, self.site.step.up.schema))
+                self._output.write(number, rows_to_batch(inputs.only, self.site.step.up.schema))
                 self._output.commit(number)
             except Exception as cause:
-                raise self._failed("could not write", cause) from cause
+                raise self._write_error("could not write", cause) from cause
         self.accounts.passed += self.written
         self.accounts.rows_out += self.written
         return {}
@@ -242,10 +240,10 @@ class SinkNode(Node):
         try:
             output.close()
         except Exception as cause:
-            raise self._failed("could not close", cause) from cause
+            raise self._write_error("could not close", cause) from cause
 
-    def _failed(self, what: str, cause: Exception) -> PenstockError:
+    def _write_error(self, fact: str, cause: Exception) -> PenstockError:
         """Return a writer's own error as it is; anything else with the step that it happened in."""
         if isinstance(cause, PenstockError):
             return cause
-        return ConnectorError(f"{what} {self._op.writer.describe()}", detail=describe_cause(cause))
+        return ConnectorError(f"{fact} {self._op.writer.describe()}", detail=describe_cause(cause))

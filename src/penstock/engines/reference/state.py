@@ -1,4 +1,6 @@
-"""Steps with a state per key: map, filter and flat_map with `state=`, and accumulate.
+"""Steps with a state per key: map, filter and flat_map with `state=`, and accumulate; and process operators.
+
+Imports no stage and no kernel.
 
 Rows reach the state in order (time, order): a row waits until the watermark has passed its time, so
 that no earlier row can still come. A row that comes behind the watermark is late. On a stream without
@@ -12,8 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.engines.process_operator import OwnLoop
-from penstock.engines.reference.functions import error_context, plain_rows, truth
+from penstock.engines.process_operator import ProcessRoutine
+from penstock.engines.reference.functions import error_context, plain_rows, to_bool
 from penstock.engines.reference.node import OVER, Frontier, Node, Outputs, RoundInput, Site
 from penstock.engines.rows import TimedRow, key_columns, key_of, sort_rows
 from penstock.errors import RowFailure
@@ -38,27 +40,27 @@ class StateNode(Node):
         self._states: dict[tuple[Hashable, ...], Any] = {}
         self._waiting: list[TimedRow] = []
 
-    def round(self, given_round: RoundInput) -> Outputs:
+    def round(self, inputs: RoundInput) -> Outputs:
         """Take in what is not late; handle, in order, what the watermark has passed."""
         timed = self.site.step.up.time is not None
-        late = [row for row in given_round.only if timed and row.at() < given_round.before]
-        self._waiting += [row for row in given_round.only if not (timed and row.at() < given_round.before)]
-        ready = [row for row in self._waiting if not timed or row.at() < given_round.after]
-        self._waiting = [row for row in self._waiting if timed and row.at() >= given_round.after]
+        late = [row for row in inputs.only if timed and row.at() < inputs.before]
+        self._waiting += [row for row in inputs.only if not (timed and row.at() < inputs.before)]
+        ready = [row for row in self._waiting if not timed or row.at() < inputs.after]
+        self._waiting = [row for row in self._waiting if timed and row.at() >= inputs.after]
         self.accounts.late += len(late)
-        outputs: Outputs = {OUT: [new for row in sort_rows(ready) for new in self._handled(row)]}
+        outputs: Outputs = {OUT: [new for row in sort_rows(ready) for new in self._process(row)]}
         return outputs | ({LATE: late} if timed else {})
 
-    def _handled(self, row: TimedRow) -> list[TimedRow]:
+    def _process(self, row: TimedRow) -> list[TimedRow]:
         key = key_of(row.values, self.key)
         try:
             if key not in self._states:
                 self._states[key] = self._new_state()
-            emitted, self._states[key] = self.step(row, self._states[key])
+            new_rows, self._states[key] = self.step(row, self._states[key])
         except self._error_context.catches as cause:
-            self.failed_rows.row(row, self.up, self._error_context, cause)
+            self.failed_rows.add(row, self.up, self._error_context, cause)
             return []
-        return emitted
+        return new_rows
 
     def step(self, row: TimedRow, state: Any) -> tuple[list[TimedRow], Any]:
         """Return what leaves for a row, and the state after it; counts the row unless it raises."""
@@ -70,9 +72,9 @@ class StateMapNode(StateNode):
 
     def step(self, row: TimedRow, state: Any) -> tuple[list[TimedRow], Any]:
         """Return one row."""
-        emitted = row.with_values(plain_row(self.call(Row(row.values, self.up), state), self.down))
+        new = row.with_values(plain_row(self.call(Row(row.values, self.up), state), self.down))
         self.accounts.passed += 1
-        return [emitted], state
+        return [new], state
 
 
 class StateFilterNode(StateNode):
@@ -80,7 +82,7 @@ class StateFilterNode(StateNode):
 
     def step(self, row: TimedRow, state: Any) -> tuple[list[TimedRow], Any]:
         """Return the row, or nothing."""
-        if truth(self.call(Row(row.values, self.up), state)):
+        if to_bool(self.call(Row(row.values, self.up), state)):
             self.accounts.passed += 1
             return [row], state
         self.accounts.filtered += 1
@@ -92,9 +94,9 @@ class StateFlatMapNode(StateNode):
 
     def step(self, row: TimedRow, state: Any) -> tuple[list[TimedRow], Any]:
         """Return the rows, in the order they were given."""
-        given = plain_rows(self.call(Row(row.values, self.up), state), self.down)
+        new_rows = plain_rows(self.call(Row(row.values, self.up), state), self.down)
         self.accounts.passed += 1
-        return [row.child(values, index) for index, values in enumerate(given)], state
+        return [row.child(values, index) for index, values in enumerate(new_rows)], state
 
 
 class AccumulateNode(StateNode):
@@ -106,10 +108,10 @@ class AccumulateNode(StateNode):
 
     def step(self, row: TimedRow, state: Any) -> tuple[list[TimedRow], Any]:
         """Return the key columns and the state's columns."""
-        moved = self.call(Row(row.values, self.up), state)
-        columns = _state_columns(moved, self._state_schema)
+        new_state = self.call(Row(row.values, self.up), state)
+        columns = _state_columns(new_state, self._state_schema)
         self.accounts.passed += 1
-        return [row.with_values({**key_columns(row.values, self.key), **columns})], moved
+        return [row.with_values({**key_columns(row.values, self.key), **columns})], new_state
 
 
 def _state_columns(state: object, schema: pa.Schema) -> dict[str, object]:
@@ -125,40 +127,37 @@ def _state_columns(state: object, schema: pa.Schema) -> dict[str, object]:
             raise not_a_row from None
 
 
-# Operators with a driver loop of their own, round by round (`engines/process_operator.py` has the loop
-# itself).
-#
-# In every round the rows go to the port queues, in order; rows on control ports go to `on_control` first;
-# then the co-routine runs until it waits for rows that are not there. When the inputs are over it is run
-# to its end; one that waits on after everything is over is closed. One replica runs, whatever the degree.
-
-
 class ProcessNode(Node):
-    """One operator, one co-routine."""
+    """An operator with a driver loop of its own (`engines/process_operator.py`), round by round.
+
+    In every round the rows go to the port queues, in order; rows on control ports go to `on_control` first;
+    then the co-routine runs until it waits for rows that are not there. When the inputs are over it runs to
+    its end; one that still waits then is closed. One replica runs, whatever the degree.
+    """
 
     def __init__(self, site: Site, op: Process) -> None:
         super().__init__(site)
-        self._control = [given.port for given in site.step.inputs if given.control]
-        self._loop = OwnLoop(site.step, op, site.accounts)
+        self._control = [port.port for port in site.step.inputs if port.control]
+        self._routine = ProcessRoutine(site.step, op, site.accounts)
 
-    def round(self, given_round: RoundInput) -> Outputs:
+    def round(self, inputs: RoundInput) -> Outputs:
         """Deliver the rows, run the operator, and give what it pushed."""
-        for control in self._control:
-            self._loop.steer(control, sort_rows(given_round.rows[control]))
-        for name, port in self._loop.ports.items():
-            self._loop.deliver(name, sort_rows(given_round.rows[name]))
-            port.closed = name in given_round.over
-        self._loop.resume()
-        if all(port.closed for port in self._loop.ports.values()):
-            self._loop.close()
-        return self._loop.take_pushed()
+        for name in self._control:
+            self._routine.control(name, sort_rows(inputs.rows[name]))
+        for name, port in self._routine.ports.items():
+            self._routine.deliver(name, sort_rows(inputs.rows[name]))
+            port.closed = name in inputs.over
+        self._routine.resume()
+        if all(port.closed for port in self._routine.ports.values()):
+            self._routine.close()
+        return self._routine.take_output()
 
     def forward(self, frontier: Frontier) -> Frontier:
         """As far as the oldest row that waits; no limit once the operator has ended."""
-        if self._loop.ended:
+        if self._routine.ended:
             return OVER
-        return Frontier(self._loop.forwarded(frontier.watermark), frontier.idle)
+        return Frontier(self._routine.output_watermark(frontier.watermark), frontier.idle)
 
     def close(self) -> None:
         """Close the co-routine if it still waits."""
-        self._loop.close()
+        self._routine.close()

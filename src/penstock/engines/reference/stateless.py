@@ -1,6 +1,6 @@
-"""Steps that handle each row by itself, at once, and keep its time: map, select, filter, flat_map, relay.
+"""Steps without state: map, select, filter, flat_map, relay, split, table join; by rows and by batches.
 
-`batches.py` has the same steps for functions of whole batches, `state.py` those with a state per key.
+Rows keep their time. Steps with a state per key are in `state.py`. Imports no stage and no kernel.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from penstock.engines.reference.functions import (
     HINT,
     ErrorContext,
     Values,
+    compile_flat_map,
+    compile_map,
+    compile_predicate,
     error_context,
-    mapping,
-    predicate,
-    several,
 )
 from penstock.engines.reference.node import Node, Outputs, RoundInput, Site
 from penstock.engines.rows import TimedRow, batch_to_rows, key_of, row_sort_key, rows_to_batch
@@ -40,21 +40,21 @@ class PerRow(Node):
 
     error_context = ErrorContext("the step")
 
-    def round(self, given_round: RoundInput) -> Outputs:
+    def round(self, inputs: RoundInput) -> Outputs:
         """Return all rows of the round, in the order they came."""
         outputs: Outputs = {}
-        for row in given_round.only:
+        for row in inputs.only:
             try:
-                emitted = self.each(row)
+                emitted = self.process(row)
             except self.error_context.catches as cause:
-                self.failed_rows.row(row, self.site.step.up.schema, self.error_context, cause)
+                self.failed_rows.add(row, self.site.step.up.schema, self.error_context, cause)
                 continue
             for port, new in emitted:
                 outputs.setdefault(port, []).append(new)
         return outputs
 
     @abstractmethod
-    def each(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
+    def process(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
         """Return what leaves for one row, by port; counts the row unless it raises."""
 
 
@@ -64,13 +64,13 @@ class MapNode(PerRow):
     def __init__(self, site: Site, function: Expressions | RowFunction) -> None:
         super().__init__(site)
         self.error_context = error_context(function)
-        self._compute = mapping(function, site.step.up.schema, site.step.outputs[OUT].schema)
+        self._compute = compile_map(function, site.step.up.schema, site.step.outputs[OUT].schema)
 
-    def each(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
+    def process(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
         """Return the new row, at the same time."""
-        emitted = row.with_values(self._compute(row.values))
+        new = row.with_values(self._compute(row.values))
         self.accounts.passed += 1
-        return [(OUT, emitted)]
+        return [(OUT, new)]
 
 
 class SelectNode(MapNode):
@@ -80,10 +80,10 @@ class SelectNode(MapNode):
         super().__init__(site, op.how)
         self._names = op.how.names
 
-    def each(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
+    def process(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
         """Return the named columns, in that order."""
-        ((port, emitted),) = super().each(row)
-        return [(port, emitted.with_values({name: emitted.values[name] for name in self._names}))]
+        ((port, new),) = super().process(row)
+        return [(port, new.with_values({name: new.values[name] for name in self._names}))]
 
 
 class FilterNode(PerRow):
@@ -92,9 +92,9 @@ class FilterNode(PerRow):
     def __init__(self, site: Site, function: Expr | RowFunction) -> None:
         super().__init__(site)
         self.error_context = error_context(function)
-        self._holds = predicate(function, site.step.up.schema)
+        self._holds = compile_predicate(function, site.step.up.schema)
 
-    def each(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
+    def process(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
         """Return the row itself, or nothing."""
         if self._holds(row.values):
             self.accounts.passed += 1
@@ -110,19 +110,19 @@ class FlatMapNode(PerRow):
         super().__init__(site)
         self.error_context = error_context(function)
         self._compute: Callable[[Values], list[Values]]
-        self._compute = several(function, site.step.up.schema, site.step.outputs[OUT].schema)
+        self._compute = compile_flat_map(function, site.step.up.schema, site.step.outputs[OUT].schema)
 
-    def each(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
+    def process(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
         """Return the new rows, at the same time, in the order they were given."""
-        emitted = [row.child(values, index) for index, values in enumerate(self._compute(row.values))]
+        new_rows = [row.child(values, index) for index, values in enumerate(self._compute(row.values))]
         self.accounts.passed += 1
-        return [(OUT, new) for new in emitted]
+        return [(OUT, new) for new in new_rows]
 
 
 class RelayNode(PerRow):
     """Rows as they come."""
 
-    def each(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
+    def process(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
         """Return the row itself."""
         self.accounts.passed += 1
         return [(OUT, row)]
@@ -136,11 +136,11 @@ class Replicas(Node):
         self._nodes = nodes
         self.replicas = len(nodes)
 
-    def round(self, given_round: RoundInput) -> Outputs:
+    def round(self, inputs: RoundInput) -> Outputs:
         """Return what each replica gives, one after the other."""
         outputs: Outputs = {}
         for node in self._nodes:
-            for port, rows in node.round(given_round).items():
+            for port, rows in node.round(inputs).items():
                 outputs.setdefault(port, []).extend(rows)
         return outputs
 
@@ -148,9 +148,6 @@ class Replicas(Node):
         """Release what the replicas hold."""
         for node in self._nodes:
             node.close()
-
-
-# Split: each row to one branch, to several, or to none.
 
 
 class SplitNode(PerRow):
@@ -162,12 +159,12 @@ class SplitNode(PerRow):
 
     def __init__(self, site: Site, op: Split) -> None:
         super().__init__(site)
-        self._branches = _by_name(op, site) if op.predicates is not None else _by_index(op, site)
+        self._branches = _route_by_name(op, site) if op.predicates is not None else _route_by_index(op, site)
         self.error_context = (
             ErrorContext("a split predicate", catches=RowFailure) if op.how is None else error_context(op.how)
         )
 
-    def each(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
+    def process(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
         """Return the row, once per branch."""
         branches = self._branches(row.values)
         step, plan = self.site.step, self.site.plan
@@ -178,42 +175,41 @@ class SplitNode(PerRow):
         return [(branch, row) for branch in branches]
 
 
-def _by_name(op: Split, site: Site) -> Callable[[Values], list[str]]:
+def _route_by_name(op: Split, site: Site) -> Callable[[Values], list[str]]:
     """Return every branch whose predicate is true."""
-    tests = [(name, predicate(expr, site.step.up.schema)) for name, expr in (op.predicates or {}).items()]
+    tests = [
+        (name, compile_predicate(expr, site.step.up.schema)) for name, expr in (op.predicates or {}).items()
+    ]
     return lambda values: [name for name, holds in tests if holds(values)]
 
 
-def _by_index(op: Split, site: Site) -> Callable[[Values], list[str]]:
+def _route_by_index(op: Split, site: Site) -> Callable[[Values], list[str]]:
     """Return the branches that one function names by number."""
     schema, how = site.step.up.schema, op.how
     assert how is not None, "a split without predicates has a function"
     if isinstance(how, Expr):
         lowered = lower_python(how, schema)
-        return lambda values: indexes(lowered(values), len(op.names))
+        return lambda values: branch_names(lowered(values), len(op.names))
     call = own_copy(how.call)
-    return lambda values: indexes(call(Row(values, schema)), len(op.names))
+    return lambda values: branch_names(call(Row(values, schema)), len(op.names))
 
 
-def indexes(given: object, n_branches: int) -> list[str]:
+def branch_names(value: object, n_branches: int) -> list[str]:
     """Return the branches that were named: a number, several (each once), or None for no branch."""
-    if given is None:
+    if value is None:
         return []
-    if isinstance(given, Iterable) and not isinstance(given, str | bytes):
-        return sorted({index(each, n_branches) for each in given}, key=int)
-    return [index(given, n_branches)]
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        return sorted({branch_name(number, n_branches) for number in value}, key=int)
+    return [branch_name(value, n_branches)]
 
 
-def index(given: object, n_branches: int) -> str:
+def branch_name(number: object, n_branches: int) -> str:
     """Return one branch by its number; RowFailure when there is no such branch."""
-    if isinstance(given, bool) or not isinstance(given, int | np.integer):
-        raise RowFailure(f"gave {given!r:.80}, not the number of a branch")
-    if not 0 <= given < n_branches:
-        raise RowFailure(f"gave branch {given}, and the branches are 0 to {n_branches - 1}")
-    return str(given)
-
-
-# TableJoin: look every row up in a table that is read once, before anything else.
+    if isinstance(number, bool) or not isinstance(number, int | np.integer):
+        raise RowFailure(f"gave {number!r:.80}, not the number of a branch")
+    if not 0 <= number < n_branches:
+        raise RowFailure(f"gave branch {number}, and the branches are 0 to {n_branches - 1}")
+    return str(number)
 
 
 class TableJoinNode(PerRow):
@@ -228,28 +224,26 @@ class TableJoinNode(PerRow):
             for values in batch_to_rows(batch):
                 self._table[key_of(values, op.columns)] = values
 
-    def each(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
+    def process(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
         """Return the row with the table's other columns; without a match, nulls (left) or nothing (inner)."""
         key = key_of(row.values, self._op.columns)
-        found = None if None in key else self._table.get(key)
-        if found is None and self._op.how == "inner":
+        match = None if None in key else self._table.get(key)
+        if match is None and self._op.how == "inner":
             self.accounts.unmatched += 1
             return []
         self.accounts.passed += 1
-        added = {name: None if found is None else found[name] for name in self._added}
+        added = {name: None if match is None else match[name] for name in self._added}
         return [(OUT, row.with_values({**row.values, **added}))]
 
 
-# Steps with a function of whole batches: it gets the rows of a round as one RecordBatch, if there are any.
-#
-# When such a function raises and the step does not fail on errors, it is called again row by row, so
-# that only the rows that fail by themselves are lost. What it gives must have the declared columns and,
-# in map and filter, as many rows as came in; anything else stops the run, whatever `on_error` says,
-# because then no row can be told to be at fault.
-
-
 class BatchNode(Node):
-    """A step that calls a batch function; the three kinds differ in what they make of its answer."""
+    """A step with a function of whole batches, which gets the rows of a round as one RecordBatch.
+
+    When the function raises and the step does not fail on errors, it is called again row by row, so that
+    only the rows that fail on their own are lost. Its result must have the declared columns and, in map and
+    filter, one row for each input row. Anything else stops the run, whatever `on_error` says, because then
+    no row can be named that is at fault.
+    """
 
     def __init__(self, site: Site, function: BatchFunction) -> None:
         super().__init__(site)
@@ -257,58 +251,58 @@ class BatchNode(Node):
         self._call = own_copy(function.call)
         self._up = site.step.up.schema
 
-    def round(self, given_round: RoundInput) -> Outputs:
+    def round(self, inputs: RoundInput) -> Outputs:
         """Return the rows of the round in one call; row by row if that fails and errors are let by."""
-        rows = given_round.only
+        rows = inputs.only
         if not rows:
             return {}
         try:
-            given = self._call(rows_to_batch(rows, self._up))
+            result = self._call(rows_to_batch(rows, self._up))
         except Exception as cause:
             if self.failed_rows.policy == OnError.FAIL:
-                raise self._wrong(
+                raise self._error(
                     f"function {self._function.name} failed on a batch", describe_cause(cause)
                 ) from cause
-            return {OUT: [new for row in rows for new in self._alone(row)]}
-        return {OUT: self.emitted(rows, given)}
+            return {OUT: [new for row in rows for new in self._call_alone(row)]}
+        return {OUT: self.emit(rows, result)}
 
-    def _alone(self, row: TimedRow) -> list[TimedRow]:
+    def _call_alone(self, row: TimedRow) -> list[TimedRow]:
         try:
-            given = self._call(rows_to_batch([row], self._up))
+            result = self._call(rows_to_batch([row], self._up))
         except Exception as cause:
-            self.failed_rows.row(row, self._up, error_context(self._function), cause)
+            self.failed_rows.add(row, self._up, error_context(self._function), cause)
             return []
-        return self.emitted([row], given)
+        return self.emit([row], result)
 
-    def emitted(self, rows: list[TimedRow], given: Any) -> list[TimedRow]:
+    def emit(self, rows: list[TimedRow], result: Any) -> list[TimedRow]:
         """Return the rows that leave, from what the function gave for these rows."""
         raise NotImplementedError
 
-    def checked(self, given: Any) -> pa.RecordBatch:
+    def require_batch(self, result: Any) -> pa.RecordBatch:
         """Return what the function gave, if it is a batch with the declared columns."""
         schema = self.site.step.outputs[OUT].schema
-        if not isinstance(given, pa.RecordBatch):
-            raise self._wrong(
-                f"{self._function} gave {type(given).__name__}, not a RecordBatch",
+        if not isinstance(result, pa.RecordBatch):
+            raise self._error(
+                f"{self._function} gave {type(result).__name__}, not a RecordBatch",
                 hint="give a pyarrow.RecordBatch with the declared columns",
             )
-        if given.schema.names != schema.names or given.schema.types != schema.types:
-            raise self._wrong(
+        if result.schema.names != schema.names or result.schema.types != schema.types:
+            raise self._error(
                 f"{self._function} gave other columns than it declared",
-                f"it gave {_columns(given.schema)}; it declared {_columns(schema)}",
+                f"it gave {_columns(result.schema)}; it declared {_columns(schema)}",
                 hint="select the declared columns, or declare these: ps.batch(fn, schema=...)",
             )
-        return given
+        return result
 
-    def same_length(self, given: Any, rows: list[TimedRow]) -> None:
+    def require_same_length(self, result: Any, rows: list[TimedRow]) -> None:
         """Raise unless there is one answer per row."""
-        if len(given) != len(rows):
-            raise self._wrong(
-                f"{self._function} gave {len(given)} rows for {len(rows)}",
+        if len(result) != len(rows):
+            raise self._error(
+                f"{self._function} gave {len(result)} rows for {len(rows)}",
                 hint="use flat_map where the number of rows changes",
             )
 
-    def _wrong(self, fact: str, detail: str | None = None, hint: str | None = None) -> FunctionError:
+    def _error(self, fact: str, detail: str | None = None, hint: str | None = None) -> FunctionError:
         hint = hint or (HINT if detail else None)
         return FunctionError(
             fact, step=self.site.step.name, where=self._function.where, detail=detail, hint=hint
@@ -318,10 +312,10 @@ class BatchNode(Node):
 class BatchMapNode(BatchNode):
     """Row i out is made of row i in."""
 
-    def emitted(self, rows: list[TimedRow], given: Any) -> list[TimedRow]:
+    def emit(self, rows: list[TimedRow], result: Any) -> list[TimedRow]:
         """Return the new columns, at the same times."""
-        batch = self.checked(given)
-        self.same_length(batch, rows)
+        batch = self.require_batch(result)
+        self.require_same_length(batch, rows)
         self.accounts.passed += len(rows)
         return [row.with_values(values) for row, values in zip(rows, batch_to_rows(batch), strict=True)]
 
@@ -329,21 +323,21 @@ class BatchMapNode(BatchNode):
 class BatchFilterNode(BatchNode):
     """The function gives true, false or null for each row."""
 
-    def emitted(self, rows: list[TimedRow], given: Any) -> list[TimedRow]:
+    def emit(self, rows: list[TimedRow], result: Any) -> list[TimedRow]:
         """Return the rows for which it is true."""
-        if isinstance(given, pa.ChunkedArray):
-            given = given.combine_chunks()
-        if not isinstance(given, pa.Array) or not pa.types.is_boolean(given.type):
-            what = given.type if isinstance(given, pa.Array) else type(given).__name__
-            raise self._wrong(
-                f"{self._function} gave {what}, not a boolean array",
+        if isinstance(result, pa.ChunkedArray):
+            result = result.combine_chunks()
+        if not isinstance(result, pa.Array) or not pa.types.is_boolean(result.type):
+            kind = result.type if isinstance(result, pa.Array) else type(result).__name__
+            raise self._error(
+                f"{self._function} gave {kind}, not a boolean array",
                 hint="give a boolean pyarrow array: pa.array(...), or a function of pyarrow.compute",
             )
-        self.same_length(given, rows)
-        kept = [row for row, keep in zip(rows, to_plain(given), strict=True) if keep is True]
-        self.accounts.passed += len(kept)
-        self.accounts.filtered += len(rows) - len(kept)
-        return kept
+        self.require_same_length(result, rows)
+        passed = [row for row, keep in zip(rows, to_plain(result), strict=True) if keep is True]
+        self.accounts.passed += len(passed)
+        self.accounts.filtered += len(rows) - len(passed)
+        return passed
 
 
 class BatchFlatMapNode(BatchNode):
@@ -353,14 +347,14 @@ class BatchFlatMapNode(BatchNode):
     one came from, and all have the time and place of the last row of the batch.
     """
 
-    def emitted(self, rows: list[TimedRow], given: Any) -> list[TimedRow]:
+    def emit(self, rows: list[TimedRow], result: Any) -> list[TimedRow]:
         """Return the new rows."""
-        emitted = batch_to_rows(self.checked(given))
+        new_rows = batch_to_rows(self.require_batch(result))
         self.accounts.passed += len(rows)
-        if len(emitted) == len(rows):
-            return [row.child(values, 0) for row, values in zip(rows, emitted, strict=True)]
+        if len(new_rows) == len(rows):
+            return [row.child(values, 0) for row, values in zip(rows, new_rows, strict=True)]
         last = max(rows, key=row_sort_key)
-        return [last.child(values, index) for index, values in enumerate(emitted)]
+        return [last.child(values, index) for index, values in enumerate(new_rows)]
 
 
 def _columns(schema: pa.Schema) -> str:

@@ -1,7 +1,7 @@
-"""What the window kinds have in common: rows as members of windows, and windows that leave.
+"""The kinds of window: time, session and count windows of one key.
 
-A window step (`window_step.py`) makes a `Member` of every row, asks each kind of window whether it takes
-it in, and lets the kinds say which windows leave. A kind keeps the windows of one key.
+The window step (`windows.py`) makes a `Member` of every row, asks each kind whether it accepts it, and lets
+the kinds say which windows are emitted. Imports no stage and no kernel.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow, is_l
 
 
 class Outcome(Enum):
-    """What a kind of window says to a row."""
+    """What becomes of a row in one kind of window."""
 
-    TAKEN = "it is in a window that is still open"
-    LATE = "it had windows, and all have left"
+    ACCEPTED = "it is in a window that is still open"
+    LATE = "it had windows, and all have closed"
     GAP = "it lies between windows"
 
 
@@ -30,7 +30,7 @@ class Member:
 
     row       the row
     parts     what each aggregate takes from it, by result column
-    passed    whether it is in some window that leaves; count windows know only when they are full
+    passed    whether it is in some emitted window; count windows know only when they are full
     held      whether it is in some count window that is not full
     """
 
@@ -42,7 +42,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class WindowRows:
-    """A window with its rows, about to leave (or shown early).
+    """A window with its rows, about to be emitted (finally or early).
 
     start, end  in microseconds
     time        the time of its result
@@ -59,13 +59,13 @@ class WindowRows:
 
 @dataclass(slots=True)
 class OpenWindow:
-    """The rows of a window that has not left, and whether some came since it was last shown early."""
+    """The rows of an open window, and whether some came since its last early result."""
 
     members: list[Member] = field(default_factory=list)
     changed: bool = False
 
     def add(self, members: list[Member]) -> None:
-        """Take rows in."""
+        """Add rows."""
         self.members += members
         self.changed = self.changed or bool(members)
 
@@ -73,48 +73,46 @@ class OpenWindow:
 class WindowKind(Protocol):
     """The windows of one kind and one key."""
 
-    def take(self, members: list[Member], before: float) -> list[tuple[Outcome, int]]:
-        """Judge the round's rows, and take in what is not late: an answer and the misses, per row."""
+    def add(self, members: list[Member], before: float) -> list[tuple[Outcome, int]]:
+        """Add the round's rows that are not late; return the outcome and the windows missed, per row."""
 
-    def leave(self, after: float) -> list[WindowRows]:
-        """Return the windows that leave when the watermark stands here."""
+    def close(self, after: float) -> list[WindowRows]:
+        """Return the windows that close at this watermark."""
 
     def early(self) -> list[WindowRows]:
-        """Return the open windows that changed since they were last shown."""
+        """Return the open windows that changed since their last early result."""
 
-    def rest(self) -> list[WindowRows]:
-        """Return what the end of the stream lets go beyond what the watermark +infinity does."""
+    def remaining(self) -> list[WindowRows]:
+        """Return the windows that only the end of the stream emits."""
 
 
-def ordered(members: list[Member]) -> tuple[Member, ...]:
+def sort_members(members: list[Member]) -> tuple[Member, ...]:
     """Rows as aggregates and functions see them: by (time, order, columns)."""
-    return tuple(sorted(members, key=member_place))
+    return tuple(sorted(members, key=member_sort_key))
 
 
-def member_place(member: Member) -> tuple[Any, ...]:
+def member_sort_key(member: Member) -> tuple[Any, ...]:
     """Return what to sort members by."""
     return row_sort_key(member.row)
 
 
-# Time windows of one key: tumbling, sliding and hopping.
-#
-# size 10, every 5                0    5    10   15   20
-# a row at 7 is in two windows    [--------7--)
-# [---7-----)
-#
-# A row counts in each of its windows that is still open (W < end + lateness). It is late when it had
-# windows and all have left; every window that it missed is counted. A window leaves once, when
-# W >= end + lateness; its result has the time end - 1.
-
-
 class TimeWindows:
-    """The open windows, by start. Windows without rows do not exist."""
+    """Time windows of one key, tumbling, sliding and hopping: the open ones by start.
+
+        size 10, every 5                0    5    10   15   20
+        a row at 7 is in two windows    [--------7--)
+                                             [---7-----)
+
+    A row counts in each of its windows that is still open (W < end + lateness). It is late when it had
+    windows and all have closed; every window that it missed is counted. A window is emitted once, when
+    W >= end + lateness; its result has the time end - 1. Windows without rows do not exist.
+    """
 
     def __init__(self, window: TimeWindow, lateness: int) -> None:
         self._window, self._lateness = window, lateness
         self._open: dict[int, OpenWindow] = {}
 
-    def take(self, members: list[Member], before: float) -> list[tuple[Outcome, int]]:
+    def add(self, members: list[Member], before: float) -> list[tuple[Outcome, int]]:
         """Return each row by itself: time windows do not depend on other rows."""
         return [self._take_one(member, before) for member in members]
 
@@ -125,40 +123,28 @@ class TimeWindows:
             self._open.setdefault(start, OpenWindow()).add([member])
         misses = len(starts) - len(still_open)
         if still_open:
-            return Outcome.TAKEN, misses
+            return Outcome.ACCEPTED, misses
         return (Outcome.LATE if starts else Outcome.GAP), misses
 
-    def leave(self, after: float) -> list[WindowRows]:
+    def close(self, after: float) -> list[WindowRows]:
         """Return every window with W >= end + lateness."""
         gone = [s for s in self._open if is_late_for(after, s + self._window.size, self._lateness)]
-        return [self._content(start, self._open.pop(start)) for start in gone]
+        return [self._session_rows(start, self._open.pop(start)) for start in gone]
 
     def early(self) -> list[WindowRows]:
-        """Return the windows that changed since they were last shown."""
+        """Return the windows that changed since their last early result."""
         changed = [(start, window) for start, window in self._open.items() if window.changed]
         for _, window in changed:
             window.changed = False
-        return [self._content(start, window) for start, window in changed]
+        return [self._session_rows(start, window) for start, window in changed]
 
-    def rest(self) -> list[WindowRows]:
-        """Nothing: the watermark +infinity closes every time window."""
+    def remaining(self) -> list[WindowRows]:
+        """Return nothing: the watermark +infinity closes every time window."""
         return []
 
-    def _content(self, start: int, window: OpenWindow) -> WindowRows:
+    def _session_rows(self, start: int, window: OpenWindow) -> WindowRows:
         end = start + self._window.size
-        return WindowRows(start, end, end - 1, ordered(window.members))
-
-
-# Session windows of one key: [first time, last time + gap), merged when they touch.
-#
-# gap 5     a row at 3    [3    8)
-# a row at 8         [8    13)      touches: one session [3, 13)
-# a row at 19                          [19   24)
-#
-# A row is on time when W < time + gap + lateness; it opens a session of its own or joins those it
-# touches, and may bridge two. A row behind that is late unless an open session (one that has not left)
-# takes it in. So that the answer does not depend on the order inside a batch, the on-time rows of a round
-# are added first, and then the others are tried again and again until none of them touches a session.
+        return WindowRows(start, end, end - 1, sort_members(window.members))
 
 
 @dataclass(slots=True, eq=False)
@@ -175,74 +161,84 @@ class Session:
 
 
 class Sessions:
-    """The open sessions. Invariant: no two of them touch."""
+    """Session windows of one key: [first time, last time + gap), merged when they touch.
+
+        gap 5     a row at 3    [3    8)
+                  a row at 8         [8    13)      touches: one session [3, 13)
+                  a row at 19                          [19   24)
+
+    A row is on time when W < time + gap + lateness; it opens a session of its own or joins those it touches,
+    and may bridge two. A row behind that is late unless an open session accepts it. So that the answer does
+    not depend on the order inside a batch, the on-time rows of a round are added first, and then the others
+    are tried again and again until none of them touches a session.
+
+    Invariant: no two open sessions touch.
+    """
 
     def __init__(self, window: SessionWindow, lateness: int) -> None:
         self._gap, self._lateness = window.gap, lateness
         self._open: list[Session] = []
 
-    def take(self, members: list[Member], before: float) -> list[tuple[Outcome, int]]:
-        """On-time rows first; then those that an open session takes in, until none is left that can."""
+    def add(self, members: list[Member], before: float) -> list[tuple[Outcome, int]]:
+        """Add on-time rows first; then those that an open session accepts, until none is left."""
         behind = [member for member in members if self._is_behind(member, before)]
         for member in members:
             if member not in behind:
                 self._add(member)
-        while taken := next((member for member in behind if self._touched(member)), None):
-            self._add(taken)
-            behind.remove(taken)
-        return [(Outcome.LATE, 1) if member in behind else (Outcome.TAKEN, 0) for member in members]
+        while accepted := next((member for member in behind if self._touching(member)), None):
+            self._add(accepted)
+            behind.remove(accepted)
+        return [(Outcome.LATE, 1) if member in behind else (Outcome.ACCEPTED, 0) for member in members]
 
-    def leave(self, after: float) -> list[WindowRows]:
+    def close(self, after: float) -> list[WindowRows]:
         """Return every session with W >= end + lateness."""
         gone = [session for session in self._open if is_late_for(after, session.end, self._lateness)]
         self._open = [session for session in self._open if session not in gone]
-        return [_content(session) for session in gone]
+        return [_session_rows(session) for session in gone]
 
     def early(self) -> list[WindowRows]:
-        """Return the sessions that changed since they were last shown."""
+        """Return the sessions that changed since their last early result."""
         changed = [session for session in self._open if session.rows.changed]
         for session in changed:
             session.rows.changed = False
-        return [_content(session) for session in changed]
+        return [_session_rows(session) for session in changed]
 
-    def rest(self) -> list[WindowRows]:
-        """Nothing: the watermark +infinity closes every session."""
+    def remaining(self) -> list[WindowRows]:
+        """Return nothing: the watermark +infinity closes every session."""
         return []
 
     def _is_behind(self, member: Member, before: float) -> bool:
         return is_late_for(before, member.row.at() + self._gap, self._lateness)
 
-    def _touched(self, member: Member) -> list[Session]:
+    def _touching(self, member: Member) -> list[Session]:
         time = member.row.at()
         return [session for session in self._open if session.touches(time, time + self._gap)]
 
     def _add(self, member: Member) -> None:
-        """One session of the row and of all sessions that it touches."""
-        joined = self._touched(member)
+        """Merge the row and all sessions that it touches into one session."""
+        joined = self._touching(member)
         starts = [member.row.at(), *(session.start for session in joined)]
         ends = [member.row.at() + self._gap, *(session.end for session in joined)]
         merged = Session(min(starts), max(ends))
-        merged.rows.add([member, *(each for session in joined for each in session.rows.members)])
+        merged.rows.add([member, *(other for session in joined for other in session.rows.members)])
         self._open = [session for session in self._open if session not in joined] + [merged]
 
 
-def _content(session: Session) -> WindowRows:
-    return WindowRows(session.start, session.end, session.end - 1, ordered(session.rows.members))
-
-
-# Count windows of one key: window i holds the rows i * every to i * every + size - 1, in order.
-#
-# size 3, every 2     rows    0  1  2  3  4  5
-# window 0 [-----)
-# window 1       [-----)
-#
-# Rows are put in order once no earlier one can come: when time + lateness < W. A row that comes after
-# that is late. A window leaves when it is full; its start and end are the times of its first and last row,
-# and its result has the time of its last row. With every > size some rows are in no window.
+def _session_rows(session: Session) -> WindowRows:
+    return WindowRows(session.start, session.end, session.end - 1, sort_members(session.rows.members))
 
 
 class CountWindows:
-    """The rows that wait to be put in order, and the windows that are not full."""
+    """Count windows of one key: window i holds the rows i * every to i * every + size - 1, in order.
+
+        size 3, every 2     rows    0  1  2  3  4  5
+                        window 0   [-----)
+                        window 1         [-----)
+
+    Rows are ordered once no earlier one can come: when time + lateness < W. A row that arrives after that is
+    late. A window is emitted when it is full; its start and end are the times of its first and last row, and
+    its result has the time of its last row. With every > size some rows are in no window.
+    """
 
     def __init__(self, window: CountWindow, lateness: int, *, partial: bool) -> None:
         self._size, self._every, self._lateness = window.size, window.every, lateness
@@ -251,35 +247,35 @@ class CountWindows:
         self._placed = 0
         self._open: dict[int, OpenWindow] = {}
 
-    def take(self, members: list[Member], before: float) -> list[tuple[Outcome, int]]:
-        """Return a row waits for its place unless rows of its time are placed already."""
+    def add(self, members: list[Member], before: float) -> list[tuple[Outcome, int]]:
+        """Let rows wait to be ordered; a row is late if rows of its time have been ordered already."""
         late = [before > member.row.at() + self._lateness for member in members]
         self._waiting += [member for member, is_late in zip(members, late, strict=True) if not is_late]
-        return [(Outcome.LATE, 1) if is_late else (Outcome.TAKEN, 0) for is_late in late]
+        return [(Outcome.LATE, 1) if is_late else (Outcome.ACCEPTED, 0) for is_late in late]
 
-    def leave(self, after: float) -> list[WindowRows]:
-        """Place what the watermark has passed; every window that gets full leaves."""
+    def close(self, after: float) -> list[WindowRows]:
+        """Order what the watermark has passed; return every window that becomes full."""
         ready = [member for member in self._waiting if member.row.at() + self._lateness < after]
         self._waiting = [member for member in self._waiting if member.row.at() + self._lateness >= after]
-        return [content for member in ordered(ready) for content in self._place(member)]
+        return [content for member in sort_members(ready) for content in self._place(member)]
 
     def early(self) -> list[WindowRows]:
-        """Return the windows that are not full and changed since they were last shown."""
+        """Return the windows that are not full and changed since their last early result."""
         changed = {index: window for index, window in self._open.items() if window.changed}
         for window in changed.values():
             window.changed = False
-        return [_counts_content(index, window) for index, window in changed.items()]
+        return [_count_rows(index, window) for index, window in changed.items()]
 
-    def rest(self) -> list[WindowRows]:
-        """At the end of the stream: the windows that are not full, if they were asked for."""
+    def remaining(self) -> list[WindowRows]:
+        """Return, at the end of the stream, the windows that are not full, if they were asked for."""
         left, self._open = self._open, {}
         for window in left.values():
             for member in window.members:
                 member.passed = member.passed or self._partial
-        return [_counts_content(index, window) for index, window in left.items()] if self._partial else []
+        return [_count_rows(index, window) for index, window in left.items()] if self._partial else []
 
     def _place(self, member: Member) -> list[WindowRows]:
-        """Put the next row into its windows; give those that it fills."""
+        """Put the next row into its windows; return those that it fills."""
         number, self._placed = self._placed, self._placed + 1
         first = max(0, (number - self._size) // self._every + 1)
         last = number // self._every
@@ -289,13 +285,13 @@ class CountWindows:
             window.add([member])
             member.held = True
             if len(window.members) == self._size:
-                full.append(_counts_content(index, self._open.pop(index)))
+                full.append(_count_rows(index, self._open.pop(index)))
         for content in full:
-            for each in content.members:
-                each.passed = True
+            for counted in content.members:
+                counted.passed = True
         return full
 
 
-def _counts_content(index: int, window: OpenWindow) -> WindowRows:
+def _count_rows(index: int, window: OpenWindow) -> WindowRows:
     start, end = window.members[0].row.at(), window.members[-1].row.at()
     return WindowRows(start, end, end, tuple(window.members), index)

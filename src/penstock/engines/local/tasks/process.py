@@ -23,7 +23,7 @@ from penstock.engines.local.progress import Progress
 from penstock.engines.local.tasks.chain import ChainedStep
 from penstock.engines.local.tasks.operator import ChainTask, RoundBarrierTask, take_batches
 from penstock.engines.local.tasks.task import TaskRoutine
-from penstock.engines.process_operator import ASKED_IN_VAIN, OwnLoop, Pushed
+from penstock.engines.process_operator import MAX_IDLE_WAITS, Output, ProcessRoutine
 from penstock.engines.rows import TimedRow, batch_to_rows, sort_rows
 from penstock.operators.process import Process
 from penstock.plan.plan import Step
@@ -49,7 +49,7 @@ class ProcessStep(ChainedStep):
         """The node says how far the operator has come."""
         return frontier
 
-    def pushed(self, rows: Pushed) -> None:
+    def pushed(self, rows: Output) -> None:
         """What was pushed, in order."""
         for port, some in rows.items():
             self.accounts.rows_out += len(some)
@@ -69,7 +69,9 @@ class ProcessTask(ChainTask):
         assert isinstance(head, ProcessStep), "an own loop is at the head of its node"
         assert isinstance(op, Process), "only operators of the user's have a loop of their own"
         self.head = head
-        self.loop = OwnLoop(steps[0], op, head.accounts, room=self.room, stopping=self._is_stopping)
+        self.loop = ProcessRoutine(
+            steps[0], op, head.accounts, has_room=self.room, stopping=self._is_stopping
+        )
         self._n_asked = 0
         self._timed = {given.port for given in steps[0].inputs if given.stream.time is not None}
 
@@ -85,7 +87,7 @@ class ProcessTask(ChainTask):
         """
         if self.progress.failed:
             self._n_asked += 1
-        return self.progress.shutdown_requested or self._n_asked > ASKED_IN_VAIN
+        return self.progress.shutdown_requested or self._n_asked > MAX_IDLE_WAITS
 
     @property
     def is_over(self) -> bool:
@@ -103,7 +105,9 @@ class ProcessTask(ChainTask):
     def pass_round(self, round_group: int, number: int) -> None:
         """A round is over on all data channels, or the operator has ended."""
         self.frontier = after = merge_frontiers((channel.frontier for channel in self.data), self.frontier)
-        frontier = OVER if self.loop.ended else Frontier(self.loop.forwarded(after.watermark), after.idle)
+        frontier = (
+            OVER if self.loop.ended else Frontier(self.loop.output_watermark(after.watermark), after.idle)
+        )
         self.end_chain_round(round_group, number, frontier)
 
     def complete(self, *, failed: bool) -> None:
@@ -126,14 +130,14 @@ class RoundProcessTask(ProcessTask, RoundBarrierTask):
             channels = [each for each in self.channels if each.port == given.port]
             rows = sort_rows(row for each in channels for row in self.rows_of(each, take_batches(each)))
             if given.control:
-                self.loop.steer(given.port, rows)
+                self.loop.control(given.port, rows)
             else:
                 self.loop.deliver(given.port, rows)
                 self.loop.ports[given.port].closed = all(each.frontier.over for each in channels)
         self.loop.resume()
         if all(port.closed for port in self.loop.ports.values()):
             self.loop.close()
-        self.head.pushed(self.loop.take_pushed())
+        self.head.pushed(self.loop.take_output())
         self.pass_round(0, number)
 
 
@@ -201,7 +205,7 @@ class PipelinedProcessTask(ProcessTask):
         """To the operator's port, or to its control."""
         rows = sort_rows(self.rows_of(channel, [batch]))
         if channel.control:
-            self.loop.steer(channel.port, rows)
+            self.loop.control(channel.port, rows)
         else:
             self.loop.deliver(channel.port, rows)
             self._advance()
@@ -229,7 +233,7 @@ class PipelinedProcessTask(ProcessTask):
     def _advance(self) -> None:
         self._n_pushed = 0
         self.loop.resume()
-        self.head.pushed(self.loop.take_pushed())
+        self.head.pushed(self.loop.take_output())
 
     def _end(self) -> None:
         """Whatever round others are in: nothing more comes from here."""
