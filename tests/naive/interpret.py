@@ -14,8 +14,9 @@ import pyarrow.types as kind
 from penstock.errors import RowFailure
 from penstock.expr.node import InputHandling
 from penstock.expr.nodes.columns import Column, Literal
-from penstock.expr.program import Instruction, resolve
-from penstock.expr.python.lower import Failed, Function, lower_node
+from penstock.expr.program import Function, Instruction, resolve
+from penstock.expr.python.conditional import FailedValue
+from penstock.expr.python.lower import lower_node
 from penstock.expr.surface import Expr
 from penstock.expr.values import float32
 
@@ -28,7 +29,7 @@ def interpret(expr: Expr, schema: pa.Schema) -> Callable[[Mapping[str, object]],
         results: list[object] = []
         for compute, inputs in steps:
             results.append(compute(row, [results[place] for place in inputs]))
-        if isinstance(results[-1], Failed):
+        if isinstance(results[-1], FailedValue):
             raise RowFailure(results[-1].reason)
         return results[-1]
 
@@ -54,11 +55,11 @@ def _apply(function: Function, handling: InputHandling, inputs: list[object]) ->
     """Hands on failures and nulls, unless the node handles them itself."""
     if handling is not InputHandling.FAILURES:
         for value in inputs:
-            if isinstance(value, Failed):
+            if isinstance(value, FailedValue):
                 return value
     if handling is InputHandling.STRICT and None in inputs:
         return None
     try:
         return function(*inputs)
     except RowFailure as failure:
-        return Failed(failure.reason)
+        return FailedValue(failure.reason)

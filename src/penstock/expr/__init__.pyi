@@ -20,7 +20,6 @@ from penstock.expr.nodes.arithmetic import Subtract as Subtract
 from penstock.expr.nodes.cast import Cast as Cast
 from penstock.expr.nodes.cast import cast_target as cast_target
 from penstock.expr.nodes.columns import Column as Column
-from penstock.expr.nodes.columns import Field as Field
 from penstock.expr.nodes.columns import Literal as Literal
 from penstock.expr.nodes.columns import col as col
 from penstock.expr.nodes.columns import lit as lit
@@ -50,6 +49,7 @@ from penstock.expr.nodes.functions import Hash as Hash
 from penstock.expr.nodes.functions import SparkSql as SparkSql
 from penstock.expr.nodes.functions import hash as hash
 from penstock.expr.nodes.functions import spark_expr as spark_expr
+from penstock.expr.nodes.nested import Field as Field
 from penstock.expr.nodes.nested import JsonValue as JsonValue
 from penstock.expr.nodes.nested import ListItem as ListItem
 from penstock.expr.nodes.nested import ListLength as ListLength

@@ -7,6 +7,9 @@ arrive in the types of the signature. Assumes a canonical schema.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.types as kind
 
@@ -27,6 +30,13 @@ class Instruction:
     inputs: tuple[int, ...]
     operands: tuple[pa.DataType, ...]
     type: pa.DataType
+
+
+Function = Callable[..., Any]
+"""A function of the inputs of an instruction, which have the types of its operands."""
+
+Rules = dict[type[Node], Callable[[Any, Instruction], Function]]
+"""A lowering: for each class of nodes, from a node and its instruction to the function that computes it."""
 
 
 def type_of(expr: Node, schema: pa.Schema) -> pa.DataType:

@@ -6,6 +6,7 @@ Integers of up to 32 bits are computed in 64, where they cannot overflow, and th
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,6 @@ import pyarrow.types as kind
 
 from penstock.expr import compute as pc
 from penstock.expr.arrow.columnar_value import ColumnarValue, Mask, Numbers, from_numbers, numbers_of
-from penstock.expr.arrow.lower import Function, kernel, lower_node
 from penstock.expr.nodes.arithmetic import (
     Absolute,
     Add,
@@ -29,129 +29,57 @@ from penstock.expr.nodes.arithmetic import (
     Sqrt,
     Subtract,
 )
-from penstock.expr.program import Instruction
+from penstock.expr.program import Function, Instruction, Rules
 from penstock.expr.values import integer_range
 
 CheckedOperation = Callable[[Numbers, Numbers], tuple[Numbers, Mask]]
 
 
-@lower_node.register
-def _add(node: Add, instruction: Instruction) -> Function:
-    return pc.add if kind.is_floating(instruction.type) else _integer_operation(add_checked, instruction.type)
-
-
-@lower_node.register
-def _subtract(node: Subtract, instruction: Instruction) -> Function:
-    return (
-        pc.subtract
-        if kind.is_floating(instruction.type)
-        else _integer_operation(_subtract_checked, instruction.type)
-    )
-
-
-@lower_node.register
-def _multiply(node: Multiply, instruction: Instruction) -> Function:
-    return (
-        pc.multiply
-        if kind.is_floating(instruction.type)
-        else _integer_operation(multiply_checked, instruction.type)
-    )
-
-
-@lower_node.register
-def _divide(node: Divide, instruction: Instruction) -> Function:
-    return _division(np.divide, instruction.type)
-
-
-@lower_node.register
-def _floor_divide(node: FloorDivide, instruction: Instruction) -> Function:
-    if kind.is_floating(instruction.type):
-        return _division(np.floor_divide, instruction.type)
-    return _integer_operation(_floor_divide_checked, instruction.type)
-
-
-@lower_node.register
-def _modulo(node: Modulo, instruction: Instruction) -> Function:
-    return _division(np.remainder, instruction.type)
-
-
-@lower_node.register
-def _power(node: Power, instruction: Instruction) -> Function:
-    return kernel(pc.power)
-
-
-@lower_node.register
-def _negate(node: Negate, instruction: Instruction) -> Function:
-    return (
-        pc.negate if kind.is_floating(instruction.type) else _unary_operation(np.negative, instruction.type)
-    )
-
-
-@lower_node.register
-def _absolute(node: Absolute, instruction: Instruction) -> Function:
-    return pc.abs if kind.is_floating(instruction.type) else _unary_operation(np.abs, instruction.type)
-
-
-@lower_node.register
-def _floor(node: Floor, instruction: Instruction) -> Function:
-    return pc.floor if kind.is_floating(instruction.type) else _identity
-
-
-@lower_node.register
-def _ceil(node: Ceil, instruction: Instruction) -> Function:
-    return pc.ceil if kind.is_floating(instruction.type) else _identity
-
-
-@lower_node.register
-def _sqrt(node: Sqrt, instruction: Instruction) -> Function:
-    return kernel(pc.sqrt)
-
-
-@lower_node.register
-def _round(node: Round, instruction: Instruction) -> Function:
-    if kind.is_signed_integer(instruction.type):
+def _round(node: Round, out: Instruction) -> Function:
+    if kind.is_signed_integer(out.type):
         return _identity
     scale = 10.0**node.digits
 
-    def rounded(array: pa.Array) -> ColumnarValue:
-        given = numbers_of(array)
+    def round_to_digits(array: pa.Array) -> ColumnarValue:
+        numbers = numbers_of(array)
         with np.errstate(all="ignore"):
-            scaled = given * scale
+            scaled = numbers * scale
             # A float of 2**52 or more is whole already, and one that overflows has no decimals to lose.
-            values = np.where(np.abs(scaled) < 2.0**52, np.rint(scaled) / scale, given)
-        return from_numbers(values, instruction.type, [array])
+            values = np.where(np.abs(scaled) < 2.0**52, np.rint(scaled) / scale, numbers)
+        return from_numbers(values, out.type, [array])
 
-    return rounded
+    return round_to_digits
 
 
 def add_checked(a: Numbers, b: Numbers) -> tuple[Numbers, Mask]:
-    """The sum, and where it left int64: there the sum's sign is that of neither operand."""
+    """Returns the sum, and where it overflows int64: there its sign is that of neither operand."""
     total = a + b
     return total, ((a ^ total) & (b ^ total)) < 0
 
 
 def multiply_checked(a: Numbers, b: Numbers) -> tuple[Numbers, Mask]:
-    """The product, and where it left int64; the exact test by division runs only where a product is large."""
+    """Returns the product, and where it overflows int64; only large products are tested by division."""
     product = a * b
     large = np.abs(a.astype(np.float64) * b.astype(np.float64)) >= 2.0**62
-    left = np.zeros(len(product), dtype=np.bool_)
+    overflowed = np.zeros(len(product), dtype=np.bool_)
     if large.any():
         x, y, xy = a[large], b[large], product[large]  # a large product has no zero operand
-        left[large] = (xy // y != x) | ((y == -1) & (x == np.iinfo(np.int64).min))
-    return product, left
+        overflowed[large] = (xy // y != x) | ((y == -1) & (x == np.iinfo(np.int64).min))
+    return product, overflowed
 
 
 def to_integer(array: pa.Array, wanted: pa.DataType) -> ColumnarValue:
-    """Numbers as integers, towards zero; NaN, infinity and what is out of range fail."""
+    """Returns numbers as integers, rounded to zero; NaN, infinity and what is out of range fail."""
     low, high = integer_range(wanted)
-    given = numbers_of(array)
+    numbers = numbers_of(array)
     if kind.is_floating(array.type):
-        given = given.astype(np.float64)
+        numbers = numbers.astype(np.float64)
         with np.errstate(all="ignore"):
             # Compared before truncation; high + 1 is a power of two and exact, high of int64 is not.
-            failed = ~((given > low - 1.0 if wanted.bit_width < 64 else given >= low) & (given < high + 1.0))
-        return from_numbers(np.where(failed, 0, given).astype(np.int64), wanted, [array], failed)
-    return from_numbers(given, wanted, [array], (given < low) | (given > high))
+            is_high_enough = numbers > low - 1.0 if wanted.bit_width < 64 else numbers >= low
+            failed = ~(is_high_enough & (numbers < high + 1.0))
+        return from_numbers(np.where(failed, 0, numbers).astype(np.int64), wanted, [array], failed)
+    return from_numbers(numbers, wanted, [array], (numbers < low) | (numbers > high))
 
 
 def _subtract_checked(a: Numbers, b: Numbers) -> tuple[Numbers, Mask]:
@@ -168,7 +96,7 @@ def _integer_operation(operation: CheckedOperation, type: pa.DataType) -> Functi
     low, high = integer_range(type)
 
     def compute(left: pa.Array, right: pa.Array) -> ColumnarValue:
-        a, b = (numbers_of(each).astype(np.int64, copy=False) for each in (left, right))
+        a, b = (numbers_of(array).astype(np.int64, copy=False) for array in (left, right))
         with np.errstate(all="ignore"):
             values, failed = operation(a, b)
         if type.bit_width < 64:
@@ -182,14 +110,14 @@ def _unary_operation(operation: Callable[[Numbers], Numbers], type: pa.DataType)
     least, _ = integer_range(type)
 
     def compute(array: pa.Array) -> ColumnarValue:
-        given = numbers_of(array)
-        return from_numbers(operation(given), type, [array], given == least)
+        numbers = numbers_of(array)
+        return from_numbers(operation(numbers), type, [array], numbers == least)
 
     return compute
 
 
 def _division(operation: Callable[[Numbers, Numbers], Numbers], type: pa.DataType) -> Function:
-    """Apply a division whose only failure is a zero divisor."""
+    """Returns a division whose only failure is a zero divisor."""
 
     def compute(left: pa.Array, right: pa.Array) -> ColumnarValue:
         divisor = numbers_of(right)
@@ -203,3 +131,29 @@ def _division(operation: Callable[[Numbers, Numbers], Numbers], type: pa.DataTyp
 
 def _identity(array: pa.Array) -> pa.Array:
     return array
+
+
+def _float_kernel(function: Function, integer_function: Callable[[pa.DataType], Function]) -> Any:
+    """Returns the rule that takes Arrow's kernel for floats and a checked function for integers."""
+    return lambda node, out: function if kind.is_floating(out.type) else integer_function(out.type)
+
+
+RULES: Rules = {
+    Add: _float_kernel(pc.add, lambda type: _integer_operation(add_checked, type)),
+    Subtract: _float_kernel(pc.subtract, lambda type: _integer_operation(_subtract_checked, type)),
+    Multiply: _float_kernel(pc.multiply, lambda type: _integer_operation(multiply_checked, type)),
+    Divide: lambda node, out: _division(np.divide, out.type),
+    FloorDivide: lambda node, out: (
+        _division(np.floor_divide, out.type)
+        if kind.is_floating(out.type)
+        else _integer_operation(_floor_divide_checked, out.type)
+    ),
+    Modulo: lambda node, out: _division(np.remainder, out.type),
+    Power: lambda node, out: pc.power,
+    Negate: _float_kernel(pc.negate, lambda type: _unary_operation(np.negative, type)),
+    Absolute: _float_kernel(pc.abs, lambda type: _unary_operation(np.abs, type)),
+    Floor: _float_kernel(pc.floor, lambda type: _identity),
+    Ceil: _float_kernel(pc.ceil, lambda type: _identity),
+    Sqrt: lambda node, out: pc.sqrt,
+    Round: _round,
+}

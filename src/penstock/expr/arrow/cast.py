@@ -21,10 +21,9 @@ from penstock.expr.arrow.columnar_value import (
     from_numbers,
     numbers_of,
 )
-from penstock.expr.arrow.lower import Function, lower_node
 from penstock.expr.arrow.time import DAY, first_day_of, scale_to_micros
 from penstock.expr.nodes.cast import Cast
-from penstock.expr.program import Instruction
+from penstock.expr.program import Function, Instruction, Rules
 
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31 in days since 1970
 _INT = r"\A[+-]?[0-9]+\z"
@@ -37,18 +36,17 @@ _CLOCK = (
 _LARGEST = {False: "9223372036854775807", True: "9223372036854775808"}
 
 
-@lower_node.register
-def _cast(node: Cast, instruction: Instruction) -> Function:
-    given, wanted = instruction.operands[0], instruction.type
-    if given == wanted:
+def _cast(node: Cast, out: Instruction) -> Function:
+    source, wanted = out.operands[0], out.type
+    if source == wanted:
         return lambda array: array
-    if kind.is_string(given):
+    if kind.is_string(source):
         return _parser(wanted)
-    if kind.is_temporal(given):
-        return _from_time(given, wanted)
-    if kind.is_signed_integer(wanted) and not kind.is_boolean(given):
+    if kind.is_temporal(source):
+        return _from_time(source, wanted)
+    if kind.is_signed_integer(wanted) and not kind.is_boolean(source):
         return lambda array: to_integer(array, wanted)
-    if kind.is_decimal128(given) and kind.is_float64(wanted):
+    if kind.is_decimal128(source) and kind.is_float64(wanted):
         # Arrow's own cast multiplies, and may miss the nearest float; parsing the digits does not.
         return lambda array: array.cast(pa.string()).cast(pa.float64())
     if kind.is_float32(wanted):
@@ -57,7 +55,7 @@ def _cast(node: Cast, instruction: Instruction) -> Function:
 
 
 def _to_float32(array: pa.Array) -> pa.Array:
-    """Through float64, as a row does it, and to the nearest float32; beyond its range, infinity."""
+    """Converts through float64, as a row does, to the nearest float32; beyond its range, infinity."""
     wide = array.cast(pa.int8()) if kind.is_boolean(array.type) else array
     with np.errstate(all="ignore"):
         return from_numbers(
@@ -65,39 +63,39 @@ def _to_float32(array: pa.Array) -> pa.Array:
         ).values
 
 
-def _from_time(given: pa.DataType, wanted: pa.DataType) -> Function:
-    if kind.is_date32(given) and kind.is_timestamp(wanted):
+def _from_time(source: pa.DataType, wanted: pa.DataType) -> Function:
+    if kind.is_date32(source) and kind.is_timestamp(wanted):
         return lambda array: scale_to_micros(array, DAY, wanted)
-    if kind.is_timestamp(given) and kind.is_timestamp(wanted):
+    if kind.is_timestamp(source) and kind.is_timestamp(wanted):
         return lambda array: array.view(pa.int64()).view(wanted)
-    if kind.is_timestamp(given) and kind.is_date32(wanted):
+    if kind.is_timestamp(source) and kind.is_date32(wanted):
         return lambda array: from_numbers(numbers_of(array) // DAY, wanted, [array])
-    return _date_text if kind.is_date32(given) else _moment_text
+    return _date_text if kind.is_date32(source) else _moment_text
 
 
 def _date_text(array: pa.Array) -> ColumnarValue:
     days = numbers_of(array)
-    shown, failed = _within_four_digits(array, days, days)
-    return ColumnarValue(shown.cast(pa.string()), failed)
+    printable, failed = _within_four_digits(array, days, days)
+    return ColumnarValue(printable.cast(pa.string()), failed)
 
 
 def _moment_text(array: pa.Array) -> ColumnarValue:
     counts = numbers_of(array)
-    shown, failed = _within_four_digits(array, counts, counts // DAY)
-    text = shown.view(pa.int64()).view(pa.timestamp("us")).cast(pa.string())
+    printable, failed = _within_four_digits(array, counts, counts // DAY)
+    text = printable.view(pa.int64()).view(pa.timestamp("us")).cast(pa.string())
     return ColumnarValue(pc.replace_substring(text, " ", "T"), failed)
 
 
 def _within_four_digits(
     array: pa.Array, counts: np.ndarray, days: np.ndarray
 ) -> tuple[pa.Array, pa.BooleanArray | None]:
-    """The array without the years that have not four digits, and where those were."""
-    kept = from_numbers(counts, array.type, [array], (days < FIRST_DAY) | (days > LAST_DAY))
-    return kept.values, kept.failed
+    """Returns the array without the years that have not four digits, and where those were."""
+    valid = from_numbers(counts, array.type, [array], (days < FIRST_DAY) | (days > LAST_DAY))
+    return valid.values, valid.failed
 
 
 def _parser(wanted: pa.DataType) -> Function:
-    """The function from text to the wanted type."""
+    """Returns the function from text to the wanted type."""
     if kind.is_signed_integer(wanted):
         return lambda text: _integer(text, wanted)
     if kind.is_floating(wanted):
@@ -156,7 +154,7 @@ def _moment(text: pa.Array, wanted: pa.DataType) -> ColumnarValue:
 
 
 def _days(parts: pa.StructArray) -> tuple[Numbers, Mask]:
-    """Days since 1970, and where year, month and day name a day that exists."""
+    """Returns days since 1970, and where year, month and day name a day that exists."""
     year, month, day = (_part(parts, name) for name in ("year", "month", "day"))
     months = (year - 1970) * 12 + month - 1
     first = first_day_of(months)
@@ -172,10 +170,13 @@ def _micros(parts: pa.StructArray) -> Numbers:
 
 
 def _part(parts: pa.StructArray, name: str) -> Numbers:
-    """A part as a number; zero where the text has none or is not well formed."""
+    """Returns a part as a number; zero where the text has none or is not well formed."""
     return numbers_of(pc.utf8_lpad(_text(parts, name), width=1, padding="0").cast(pa.int64()))
 
 
 def _text(parts: pa.StructArray, name: str) -> pa.StringArray:
-    """A part as text, empty where the text has none or is not well formed."""
+    """Returns a part as text, empty where the text has none or is not well formed."""
     return pc.fill_null(pc.struct_field(parts, name), "")
+
+
+RULES: Rules = {Cast: _cast}

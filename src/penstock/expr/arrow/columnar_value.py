@@ -65,11 +65,11 @@ def fail_unless(values: pa.Array, good: pa.BooleanArray) -> ColumnarValue:
 
 def any_failed(*flags: pa.BooleanArray | None) -> pa.BooleanArray | None:
     """Where any of the flags is true; None when none can be."""
-    found: pa.BooleanArray | None = None
+    failed: pa.BooleanArray | None = None
     for flag in flags:
         if flag is not None:
-            found = flag if found is None else pc.or_(found, flag)
-    return found
+            failed = flag if failed is None else pc.or_(failed, flag)
+    return failed
 
 
 def null_where_failed(evaluated: ColumnarValue) -> ColumnarValue:

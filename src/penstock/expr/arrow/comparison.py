@@ -10,7 +10,6 @@ import pyarrow.types as kind
 
 from penstock.expr import compute as pc
 from penstock.expr.arrow.columnar_value import null_of
-from penstock.expr.arrow.lower import Function, lower_node
 from penstock.expr.nodes.comparison import (
     Between,
     Equal,
@@ -21,29 +20,29 @@ from penstock.expr.nodes.comparison import (
     LessEqual,
     NotEqual,
 )
-from penstock.expr.program import Instruction
+from penstock.expr.program import Function, Instruction, Rules
 from penstock.expr.signature import BOOL, convert_literal
 from penstock.expr.values import from_numpy, from_plain, to_numpy
 
 INTEGERS = frozenset((pa.int8(), pa.int16(), pa.int32(), pa.int64()))
 NUMPY_ROWS = 4096
-"""So many numbers are compared by NumPy, which does not let go of Python's lock for them as Arrow does: where
-several threads work on small batches, waiting for the lock takes longer than to compare.
+"""Up to this many integers are compared by NumPy. Arrow releases the interpreter's lock: where several
+threads work on small batches, getting it back takes longer than the comparison.
 """
 
 
 def equal(a: pa.Array, b: pa.Array) -> pa.BooleanArray:
-    """Whether both are equal; NaN equals NaN."""
-    if (few := _small_integers(a, b)) is not None:
-        return from_numpy(few[0] == few[1])
+    """Returns whether both are equal; NaN equals NaN."""
+    if (numbers := _small_integers(a, b)) is not None:
+        return from_numpy(numbers[0] == numbers[1])
     same = pc.equal(a, b)
     return pc.or_(same, pc.and_(pc.is_nan(a), pc.is_nan(b))) if kind.is_floating(a.type) else same
 
 
 def less(a: pa.Array, b: pa.Array) -> pa.BooleanArray:
-    """Whether a comes before b; everything but NaN comes before NaN."""
-    if (few := _small_integers(a, b)) is not None:
-        return from_numpy(few[0] < few[1])
+    """Returns whether a comes before b; everything but NaN comes before NaN."""
+    if (numbers := _small_integers(a, b)) is not None:
+        return from_numpy(numbers[0] < numbers[1])
     before = pc.less(a, b)
     if not kind.is_floating(a.type):
         return before
@@ -51,74 +50,52 @@ def less(a: pa.Array, b: pa.Array) -> pa.BooleanArray:
 
 
 def _small_integers(a: pa.Array | pa.Scalar, b: pa.Array | pa.Scalar) -> tuple[Any, Any] | None:
-    """Both as NumPy takes them, if they are few integers that are there; either may be one value for all."""
+    """Returns both for NumPy if they are few integers without nulls; either may be one value for all rows."""
     if a.type not in INTEGERS:
         return None
-    found = []
-    for each in (a, b):
-        if isinstance(each, pa.Scalar):
-            found.append(each.as_py())
-        elif len(each) > NUMPY_ROWS or each.null_count:
+    sides = []
+    for side in (a, b):
+        if isinstance(side, pa.Scalar):
+            sides.append(side.as_py())
+        elif len(side) > NUMPY_ROWS or side.null_count:
             return None
         else:
-            found.append(to_numpy(each))
-    if found[0] is None or found[1] is None or type(found[0]) is type(found[1]) is int:
+            sides.append(to_numpy(side))
+    if sides[0] is None or sides[1] is None or type(sides[0]) is type(sides[1]) is int:
         return None
-    return found[0], found[1]
+    return sides[0], sides[1]
 
 
-@lower_node.register
-def _equal(node: Equal, instruction: Instruction) -> Function:
-    return equal
-
-
-@lower_node.register
-def _not_equal(node: NotEqual, instruction: Instruction) -> Function:
-    return lambda a, b: pc.invert(equal(a, b))
-
-
-@lower_node.register
-def _less(node: Less, instruction: Instruction) -> Function:
-    return less
-
-
-@lower_node.register
-def _less_equal(node: LessEqual, instruction: Instruction) -> Function:
-    return lambda a, b: pc.invert(less(b, a))
-
-
-@lower_node.register
-def _greater(node: Greater, instruction: Instruction) -> Function:
-    return lambda a, b: less(b, a)
-
-
-@lower_node.register
-def _greater_equal(node: GreaterEqual, instruction: Instruction) -> Function:
-    return lambda a, b: pc.invert(less(a, b))
-
-
-@lower_node.register
-def _between(node: Between, instruction: Instruction) -> Function:
-    return lambda a, low, high: pc.and_(pc.invert(less(a, low)), pc.invert(less(high, a)))
-
-
-@lower_node.register
-def _is_in(node: IsIn, instruction: Instruction) -> Function:
-    type = instruction.operands[0]
+def _is_in(node: IsIn, out: Instruction) -> Function:
+    type = out.operands[0]
     wanted = _normalize_floats(
         from_plain([convert_literal(value.value, type) for value in node.values], type)
     )
 
-    def found(array: pa.Array) -> pa.BooleanArray:
+    def look_up(array: pa.Array) -> pa.BooleanArray:
         hits = pc.is_in(_normalize_floats(array), value_set=wanted)
         return pc.if_else(array.is_valid(), hits, null_of(BOOL)) if array.null_count else hits
 
-    return found
+    return look_up
 
 
 def _normalize_floats(array: pa.Array) -> pa.Array:
-    """Arrow looks floats up by their bits: adding 0.0 turns -0.0 into 0.0, and all NaNs are made one."""
+    """Makes equal floats equal in their bits, by which Arrow looks them up: one zero and one NaN."""
     if not kind.is_floating(array.type):
         return array
     one_zero = pc.add(array, pa.scalar(0.0, array.type))
     return pc.if_else(pc.is_nan(one_zero), pa.scalar(math.nan, array.type), one_zero)
+
+
+RULES: Rules = {
+    Equal: lambda node, out: equal,
+    NotEqual: lambda node, out: lambda a, b: pc.invert(equal(a, b)),
+    Less: lambda node, out: less,
+    LessEqual: lambda node, out: lambda a, b: pc.invert(less(b, a)),
+    Greater: lambda node, out: lambda a, b: less(b, a),
+    GreaterEqual: lambda node, out: lambda a, b: pc.invert(less(a, b)),
+    Between: lambda node, out: (
+        lambda a, low, high: pc.and_(pc.invert(less(a, low)), pc.invert(less(high, a)))
+    ),
+    IsIn: _is_in,
+}

@@ -13,9 +13,8 @@ import pyarrow.types as kind
 import xxhash
 
 from penstock.expr.arrow.columnar_value import from_numbers, numbers_of
-from penstock.expr.arrow.lower import Function, lower_node
 from penstock.expr.nodes.functions import SEED, Hash
-from penstock.expr.program import Instruction
+from penstock.expr.program import Function, Instruction, Rules
 from penstock.expr.values import valid_in
 
 Words = npt.NDArray[np.uint64]
@@ -27,16 +26,15 @@ _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
 
 
-@lower_node.register
-def _hash(node: Hash, instruction: Instruction) -> Function:
-    def hashed(*arrays: pa.Array) -> pa.Array:
+def _hash(node: Hash, out: Instruction) -> Function:
+    def hash_columns(*arrays: pa.Array) -> pa.Array:
         state = np.full(len(arrays[0]), SEED, dtype=np.uint64)
         for array in arrays:
             valid = valid_in(array)
             state = np.where(valid, _hash_column(state, array), state)
-        return from_numbers(state.view(np.int64), instruction.type, []).values
+        return from_numbers(state.view(np.int64), out.type, []).values
 
-    return hashed
+    return hash_columns
 
 
 def _hash_column(seeds: Words, array: pa.Array) -> Words:
@@ -93,3 +91,6 @@ def _hash_texts(seeds: Words, array: pa.Array) -> Words:
         xxhash.xxh64_intdigest(texts[p % len(texts)], int(different[p // len(texts)])) for p in pairs.tolist()
     ]
     return np.array(digests, dtype=np.uint64)[places]
+
+
+RULES: Rules = {Hash: _hash}

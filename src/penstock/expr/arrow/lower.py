@@ -1,31 +1,37 @@
 """Expressions as functions of a batch of columns: kernels of Arrow and NumPy, no Python per row.
 
 `lower_arrow` follows the typed program from top to bottom. All branches are computed for all rows; what is
-not needed is left out by the nodes that choose. The rules are registered with `lower_node` by the module of
-their family.
+not needed is left out by the nodes that choose.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import singledispatch
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.errors import NotSupported
+from penstock.expr.arrow import arithmetic, cast, comparison, conditional, functions, nested, string, time
 from penstock.expr.arrow.columnar_value import ColumnarValue, any_failed, null_where_failed
 from penstock.expr.node import InputHandling, Node
 from penstock.expr.nodes.columns import Column, Literal
 from penstock.expr.nodes.comparison import Comparison
-from penstock.expr.program import Instruction, resolve
+from penstock.expr.program import Function, Instruction, Rules, resolve
 from penstock.expr.surface import Expr
 from penstock.expr.values import from_plain
 
-Function = Callable[..., Any]
-"""From arrays to an array or a ColumnarValue; pyarrow is untyped."""
-
+RULES: Rules = {
+    **arithmetic.RULES,
+    **cast.RULES,
+    **comparison.RULES,
+    **conditional.RULES,
+    **functions.RULES,
+    **nested.RULES,
+    **string.RULES,
+    **time.RULES,
+}
 SHARED_ROWS = 1024
 """The length of the array that a literal shares among small batches: making one per batch takes longer."""
 
@@ -51,7 +57,7 @@ def lower_arrow(expr: Expr, schema: pa.Schema) -> Callable[[Columns], ColumnarVa
     """
     program = resolve(expr, schema)
     per_row = _needed_per_row(program)
-    steps = [(_compile(each, place in per_row), each.inputs) for place, each in enumerate(program)]
+    steps = [(_compile(step, place in per_row), step.inputs) for place, step in enumerate(program)]
 
     def evaluate(batch: Columns) -> ColumnarValue:
         results: list[ColumnarValue] = []
@@ -62,21 +68,17 @@ def lower_arrow(expr: Expr, schema: pa.Schema) -> Callable[[Columns], ColumnarVa
     return evaluate
 
 
-@singledispatch
 def lower_node(node: Node, instruction: Instruction) -> Function:
-    """Returns the function that computes the node; registered per class by the families.
+    """Returns the function that computes a node; raises NotSupported for one without a rule.
 
     Unless the node handles failures itself, the function takes arrays and returns an array, or a
     ColumnarValue with the failures that are its own; it must return null for null, and must not raise for any
     values. Nodes that handle failures take and return ColumnarValues.
     """
-    raise NotSupported(f"Arrow has no rule for {type(node).__name__}", hint="add it in expr/arrow/")
-
-
-def kernel(function: Any) -> Function:
-    """Types one of Arrow's own kernels, which returns null for null and has no failures."""
-    compute: Function = function
-    return compute
+    rule = RULES.get(type(node))
+    if rule is None:
+        raise NotSupported(f"Arrow has no rule for {type(node).__name__}", hint="add it in expr/arrow/")
+    return rule(node, instruction)
 
 
 def _needed_per_row(program: list[Instruction]) -> set[int]:
@@ -124,8 +126,8 @@ def _apply(function: Function, handling: InputHandling, inputs: list[ColumnarVal
     """Hands on failures, unless the node handles them itself; nulls are handed on by the kernels."""
     if handling is InputHandling.FAILURES:
         return null_where_failed(function(*inputs))
-    own = function(*(each.values for each in inputs))
+    own = function(*(value.values for value in inputs))
     if not isinstance(own, ColumnarValue):
         own = ColumnarValue(own)
-    failed = any_failed(own.failed, *(each.failed for each in inputs))
+    failed = any_failed(own.failed, *(value.failed for value in inputs))
     return own if failed is None else null_where_failed(ColumnarValue(own.values, failed))

@@ -1,4 +1,4 @@
-"""Lists and JSON on arrays."""
+"""Fields of structs, items of lists, and JSON on arrays."""
 
 from __future__ import annotations
 
@@ -8,19 +8,17 @@ import pyarrow as pa
 from penstock.errors import RowFailure
 from penstock.expr import compute as pc
 from penstock.expr.arrow.columnar_value import ColumnarValue
-from penstock.expr.arrow.lower import Function, lower_node
-from penstock.expr.nodes.nested import JsonValue, ListItem, ListLength, extract_json, parse_path
-from penstock.expr.program import Instruction
+from penstock.expr.nodes.nested import Field, JsonValue, ListItem, ListLength, extract_json, parse_path
+from penstock.expr.program import Function, Instruction, Rules
 from penstock.expr.values import from_plain
 
 
-@lower_node.register
-def _list_length(node: ListLength, instruction: Instruction) -> Function:
-    return lambda lists: pc.list_value_length(lists).cast(pa.int64())
+def _field(node: Field, out: Instruction) -> Function:
+    place = out.operands[0].get_field_index(node.name)
+    return lambda structs: pc.struct_field(structs, [place])
 
 
-@lower_node.register
-def _list_item(node: ListItem, instruction: Instruction) -> Function:
+def _list_item(node: ListItem, out: Instruction) -> Function:
     def item(lists: pa.ListArray) -> pa.Array:
         offsets = lists.offsets.to_numpy()
         starts, ends = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
@@ -31,17 +29,16 @@ def _list_item(node: ListItem, instruction: Instruction) -> Function:
     return item
 
 
-@lower_node.register
-def _json(node: JsonValue, instruction: Instruction) -> Function:
+def _json(node: JsonValue, out: Instruction) -> Function:
     steps = parse_path(node.path)
 
-    def found(text: pa.Array) -> ColumnarValue:
+    def extract(text: pa.Array) -> ColumnarValue:
         encoded = text.dictionary_encode()
-        values, failed = _extract_distinct(encoded.dictionary, steps, instruction.type)
+        values, failed = _extract_distinct(encoded.dictionary, steps, out.type)
         flags = pa.array(failed, pa.bool_()).take(encoded.indices)
         return ColumnarValue(values.take(encoded.indices), pc.fill_null(flags, False))
 
-    return found
+    return extract
 
 
 def _extract_distinct(
@@ -58,3 +55,11 @@ def _extract_distinct(
             values.append(None)
             failed.append(True)
     return from_plain(values, type), failed
+
+
+RULES: Rules = {
+    Field: _field,
+    ListLength: lambda node, out: lambda lists: pc.list_value_length(lists).cast(pa.int64()),
+    ListItem: _list_item,
+    JsonValue: _json,
+}

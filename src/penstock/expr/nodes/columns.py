@@ -1,4 +1,4 @@
-"""Columns, literals and fields of structs: the leaves of every expression."""
+"""Columns and literals: the leaves of every expression."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.types as kind
 
-from penstock.errors import RowFailure, SchemaError, nearest_first
-from penstock.expr.node import is_nonempty_text, method_text
+from penstock.errors import RowFailure, SchemaError
+from penstock.expr.node import is_nonempty_text
 from penstock.expr.schema import parse_type
 from penstock.expr.signature import Operand, Signature
 from penstock.expr.surface import Expr
@@ -63,38 +62,6 @@ class Literal(Expr):
     def standalone_text(self, text: str) -> str:
         """A bare literal is no expression in Python, so it stands as lit(1)."""
         return f"lit({text})" if self.free else text
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Field(Expr):
-    """One field of a struct."""
-
-    child: Expr
-    name: str
-
-    def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """The field's type."""
-        (struct,) = operands
-        if not kind.is_struct(struct.type):
-            raise SchemaError(
-                f"{self} needs a struct, and {self.child} is {type_name(struct.type)}",
-                hint=f"use {self.child}",
-            )
-        names = [field.name for field in struct.type]
-        if self.name not in names:
-            near = nearest_first(self.name, names)
-            raise SchemaError(
-                f'{self.child} has no field "{self.name}"',
-                detail="its fields are " + ", ".join(near),
-                hint=f"use {method_text(self.child, str(self.child), f'field({quote(near[0])})')}"
-                if near
-                else None,
-            )
-        return Signature((struct.type,), struct.type.field(self.name).type)
-
-    def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: col("user").field("id")."""
-        return method_text(self.child, parts[0], f"field({quote(self.name)})")
 
 
 def col(name: str) -> Expr:

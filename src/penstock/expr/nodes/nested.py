@@ -9,7 +9,7 @@ from typing import NoReturn
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.errors import RowFailure, SchemaError
+from penstock.errors import RowFailure, SchemaError, nearest_first
 from penstock.expr.node import is_int32, is_nonempty_text, method_text
 from penstock.expr.nodes.columns import quote
 from penstock.expr.schema import parse_type
@@ -17,6 +17,38 @@ from penstock.expr.signature import INT64, STRING, Operand, Signature, is_numeri
 from penstock.expr.surface import Expr
 from penstock.expr.values import from_python, type_name
 from penstock.frozen import dataclass
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Field(Expr):
+    """One field of a struct."""
+
+    child: Expr
+    name: str
+
+    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+        """The field's type."""
+        (struct,) = operands
+        if not kind.is_struct(struct.type):
+            raise SchemaError(
+                f"{self} needs a struct, and {self.child} is {type_name(struct.type)}",
+                hint=f"use {self.child}",
+            )
+        names = [field.name for field in struct.type]
+        if self.name not in names:
+            near = nearest_first(self.name, names)
+            raise SchemaError(
+                f'{self.child} has no field "{self.name}"',
+                detail="its fields are " + ", ".join(near),
+                hint=f"use {method_text(self.child, str(self.child), f'field({quote(near[0])})')}"
+                if near
+                else None,
+            )
+        return Signature((struct.type,), struct.type.field(self.name).type)
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """As typed: col("user").field("id")."""
+        return method_text(self.child, parts[0], f"field({quote(self.name)})")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -13,9 +13,8 @@ import pyarrow.types as kind
 
 from penstock.errors import RowFailure
 from penstock.expr.nodes.cast import Cast
-from penstock.expr.program import Instruction
+from penstock.expr.program import Function, Instruction, Rules
 from penstock.expr.python.arithmetic import check_range
-from penstock.expr.python.lower import Function, lower_node
 from penstock.expr.python.time import DAY, calendar
 from penstock.expr.signature import is_numeric
 from penstock.expr.values import WIDE, days_of, type_name
@@ -29,12 +28,11 @@ _MOMENT = re.compile(
 )
 
 
-@lower_node.register
-def _cast(node: Cast, instruction: Instruction) -> Function:
-    given, wanted = instruction.operands[0], instruction.type
-    if given == wanted:
+def _cast(node: Cast, out: Instruction) -> Function:
+    source, wanted = out.operands[0], out.type
+    if source == wanted:
         return lambda value: value
-    convert = _from_text(wanted) if kind.is_string(given) else _from_value(given, wanted)
+    convert = _from_text(wanted) if kind.is_string(source) else _from_value(source, wanted)
     return lambda value: convert(value, wanted)
 
 
@@ -45,18 +43,18 @@ def _from_text(wanted: pa.DataType) -> Function:
     raise AssertionError(f"no cast from string to {wanted}")
 
 
-def _from_value(given: pa.DataType, wanted: pa.DataType) -> Function:
+def _from_value(source: pa.DataType, wanted: pa.DataType) -> Function:
     if kind.is_string(wanted):
         return (
             _date_text
-            if kind.is_date32(given)
+            if kind.is_date32(source)
             else _moment_text
-            if kind.is_timestamp(given)
+            if kind.is_timestamp(source)
             else _simple_text
         )
-    if kind.is_timestamp(given):
+    if kind.is_timestamp(source):
         return lambda value, _: value // DAY if kind.is_date32(wanted) else value
-    if kind.is_date32(given):
+    if kind.is_date32(source):
         return lambda value, _: check_range(value * DAY, wanted)
     if kind.is_signed_integer(wanted):
         return _whole_number
@@ -147,3 +145,5 @@ _FROM_TEXT: tuple[tuple[Callable[[pa.DataType], bool], Function], ...] = (
     (kind.is_timestamp, _moment_of),
     (kind.is_binary, lambda text, _: text.encode()),
 )
+
+RULES: Rules = {Cast: _cast}

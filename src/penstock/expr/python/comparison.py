@@ -18,8 +18,7 @@ from penstock.expr.nodes.comparison import (
     LessEqual,
     NotEqual,
 )
-from penstock.expr.program import Instruction
-from penstock.expr.python.lower import Function, lower_node
+from penstock.expr.program import Function, Instruction, Rules
 from penstock.expr.signature import convert_literal
 
 _OPERATORS: dict[type[Comparison], Callable[[Any, Any], bool]] = {
@@ -33,23 +32,23 @@ _OPERATORS: dict[type[Comparison], Callable[[Any, Any], bool]] = {
 
 
 def sort_key(value: object) -> tuple[bool, object]:
-    """The value's place in the total order of its type."""
+    """Returns the value's place in the total order of its type."""
     is_nan = isinstance(value, float) and math.isnan(value)
     return (is_nan, 0.0 if is_nan else value)
 
 
-@lower_node.register
-def _comparison(node: Comparison, instruction: Instruction) -> Function:
+def _compare(node: Comparison, out: Instruction) -> Function:
     holds = _OPERATORS[type(node)]
     return lambda a, b: holds(sort_key(a), sort_key(b))
 
 
-@lower_node.register
-def _between(node: Between, instruction: Instruction) -> Function:
-    return lambda a, low, high: sort_key(low) <= sort_key(a) <= sort_key(high)
-
-
-@lower_node.register
-def _is_in(node: IsIn, instruction: Instruction) -> Function:
-    wanted = [sort_key(convert_literal(value.value, instruction.operands[0])) for value in node.values]
+def _is_in(node: IsIn, out: Instruction) -> Function:
+    wanted = [sort_key(convert_literal(value.value, out.operands[0])) for value in node.values]
     return lambda a: sort_key(a) in wanted
+
+
+RULES: Rules = {
+    **dict.fromkeys(_OPERATORS, _compare),
+    Between: lambda node, out: lambda a, low, high: sort_key(low) <= sort_key(a) <= sort_key(high),
+    IsIn: _is_in,
+}

@@ -10,26 +10,11 @@ import pyarrow.types as kind
 import xxhash
 
 from penstock.expr.nodes.functions import SEED, Hash
-from penstock.expr.program import Instruction
-from penstock.expr.python.lower import Function, lower_node
-
-
-@lower_node.register
-def _hash(node: Hash, instruction: Instruction) -> Function:
-    types = instruction.operands
-
-    def hashed(*values: object) -> int:
-        state = SEED
-        for value, type in zip(values, types, strict=True):
-            if value is not None:
-                state = xxhash.xxh64_intdigest(bytes_of(value, type), state)
-        return state - (1 << 64) if state >= 1 << 63 else state
-
-    return hashed
+from penstock.expr.program import Function, Instruction, Rules
 
 
 def bytes_of(value: object, type: pa.DataType) -> bytes:
-    """The bytes that stand for a plain value."""
+    """Returns the bytes that stand for a plain value."""
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, bytes):
@@ -39,3 +24,17 @@ def bytes_of(value: object, type: pa.DataType) -> bytes:
         return struct.pack("<f" if kind.is_float32(type) else "<d", normal)
     assert isinstance(value, int)
     return value.to_bytes(8 if type.bit_width == 64 else 4, "little", signed=True)
+
+
+def _hash(node: Hash, out: Instruction) -> Function:
+    def hash_values(*values: object) -> int:
+        state = SEED
+        for value, type in zip(values, out.operands, strict=True):
+            if value is not None:
+                state = xxhash.xxh64_intdigest(bytes_of(value, type), state)
+        return state - (1 << 64) if state >= 1 << 63 else state
+
+    return hash_values
+
+
+RULES: Rules = {Hash: _hash}

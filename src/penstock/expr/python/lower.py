@@ -2,18 +2,18 @@
 
 `lower_python` writes a typed program as the text of one Python function and compiles it. Following the
 program at run time would cost several calls for each of its instructions. Operators that cannot fail stand in
-the text as they are, all others are calls of their rule, which the module of their family registers with
-`lower_node`. Whether an instruction can give null or fail is known from those before it, so most checks are
-left out.
+the text as they are, all others are calls of the function that their rule gives, in the module of their
+family. Whether an instruction can give null or fail is known from those before it, so most checks are left
+out.
 
 Every instruction is computed, also for branches that are not taken. A failure is an exception as long as no
-node handles failures itself; where one does, a failure is a value (`Failed`) until that node, or the end.
+node handles failures itself; where one does, a failure is a value (`FailedValue`) until that node, or the
+end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import singledispatch
 from textwrap import indent
 from typing import Any
 
@@ -26,13 +26,11 @@ from penstock.expr.nodes.arithmetic import Add, FloorDivide, Modulo, Multiply, S
 from penstock.expr.nodes.columns import Column, Literal
 from penstock.expr.nodes.comparison import Comparison
 from penstock.expr.nodes.conditional import IsNotNull, IsNull, Not
-from penstock.expr.program import Instruction, resolve
+from penstock.expr.program import Function, Instruction, Rules, resolve
+from penstock.expr.python import arithmetic, cast, comparison, conditional, functions, nested, string, time
+from penstock.expr.python.conditional import FailedValue
 from penstock.expr.surface import Expr
 from penstock.expr.values import float32, integer_range
-from penstock.frozen import dataclass
-
-Function = Callable[..., Any]
-"""A function of the inputs' plain values, which have the types of the instruction's operands."""
 
 # Why: the name lies under our own folder, so that stack traces show users their own frames only.
 _FILE_NAME = f"{__file__} (generated)"
@@ -48,20 +46,17 @@ def lower_python(expr: Expr, schema: pa.Schema) -> Callable[[Mapping[str, object
     return _compile_program(resolve(expr, schema))
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """Stands for the value of an input that failed."""
-
-    reason: str
-
-
-@singledispatch
 def lower_node(node: Node, instruction: Instruction) -> Function:
-    """Returns the function that computes the node; registered per class by the families.
+    """Returns the function that computes a node; raises NotSupported for one without a rule.
 
     Which inputs reach the function is said by `node.input_handling`. It raises RowFailure to fail the row.
     """
-    raise NotSupported(f"plain Python has no rule for {type(node).__name__}", hint="add it in expr/python/")
+    rule = RULES.get(type(node))
+    if rule is None:
+        raise NotSupported(
+            f"plain Python has no rule for {type(node).__name__}", hint="add it in expr/python/"
+        )
+    return rule(node, instruction)
 
 
 def compile_function(name: str, text: str, namespace: Mapping[str, object] | None = None) -> Function:
@@ -76,6 +71,17 @@ def compile_function(name: str, text: str, namespace: Mapping[str, object] | Non
     return function
 
 
+RULES: Rules = {
+    **arithmetic.RULES,
+    **cast.RULES,
+    **comparison.RULES,
+    **conditional.RULES,
+    **functions.RULES,
+    **nested.RULES,
+    **string.RULES,
+    **time.RULES,
+}
+
 _SIGNS: dict[type, str] = {Add: "+", Subtract: "-", Multiply: "*"}
 _DIVISIONS: dict[type, str] = {FloorDivide: "//", Modulo: "%"}
 
@@ -85,7 +91,7 @@ def _compile_program(program: Sequence[Instruction]) -> Callable[[Mapping[str, o
     text = "\n".join(writer.write(place) for place in range(len(program)))
     last = len(program) - 1
     if last in writer.may_fail:
-        text += f"\nif type(v{last}) is Failed:\n    raise RowFailure(v{last}.reason)"
+        text += f"\nif type(v{last}) is FailedValue:\n    raise RowFailure(v{last}.reason)"
     text = f"def value_of(row):\n{indent(text, '    ')}\n    return v{last}\n"
     return compile_function("value_of", text, writer.namespace)
 
@@ -95,14 +101,14 @@ class _ProgramWriter:
 
     namespace    the names that the statements use
     may_be_null  the instructions whose value may be null
-    may_fail     the instructions whose value may be a `Failed`
+    may_fail     the instructions whose value may be a `FailedValue`
     """
 
     def __init__(self, program: Sequence[Instruction]) -> None:
         self._program = program
-        self._catches = any(each.node.input_handling is InputHandling.FAILURES for each in program)
+        self._catches = any(step.node.input_handling is InputHandling.FAILURES for step in program)
         self.namespace: dict[str, object] = {
-            "Failed": Failed,
+            "FailedValue": FailedValue,
             "RowFailure": RowFailure,
             "float32": float32,
         }
@@ -149,7 +155,7 @@ class _ProgramWriter:
         if not self._catches:
             return call
         self.may_fail.add(place)
-        handler = f"except RowFailure as failure:\n    v{place} = Failed(failure.reason)"
+        handler = f"except RowFailure as failure:\n    v{place} = FailedValue(failure.reason)"
         return f"try:\n{indent(call, '    ')}\n{handler}"
 
     def _write_guards(self, place: int, statement: str) -> str:
@@ -159,7 +165,7 @@ class _ProgramWriter:
         guards = []
         if handling is not InputHandling.FAILURES:
             failing = [at for at in instruction.inputs if at in self.may_fail]
-            guards += [(f"type(v{at}) is Failed", f"v{at}") for at in failing]
+            guards += [(f"type(v{at}) is FailedValue", f"v{at}") for at in failing]
             self.may_fail |= {place} if failing else set()
         if handling is InputHandling.STRICT:
             nullable = [at for at in dict.fromkeys(instruction.inputs) if at in self.may_be_null]
