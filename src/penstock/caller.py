@@ -15,7 +15,7 @@ _APPS = str(Path(__file__).parent / "apps")  # programs that ship with the packa
 
 
 def find_call_site() -> Where | None:
-    """The nearest frame outside this package, or None when there is none (an interactive shell)."""
+    """Return the nearest frame outside this package, or None when there is none (an interactive shell)."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and is_ours(frame.f_code.co_filename):
         frame = frame.f_back
@@ -25,7 +25,7 @@ def find_call_site() -> Where | None:
 
 
 def find_definition(function: object) -> Where | None:
-    """Where a user's function was written; None for builtins and C functions."""
+    """Return where a user's function was written; None for builtins and C functions."""
     plain = inspect.unwrap(function) if callable(function) else function
     plain = getattr(plain, "func", plain)  # functools.partial
     code = getattr(plain, "__code__", None) or getattr(type(plain).__call__, "__code__", None)
@@ -35,19 +35,19 @@ def find_definition(function: object) -> Where | None:
 
 
 def name_of(function: object) -> str:
-    """A user's function by name, for errors and explain(): `clean`, `<lambda>`, `Scorer`."""
+    """Return the name of a user's function for errors and explain(): `clean`, `<lambda>`, `Scorer`."""
     plain = getattr(function, "func", function)
     return str(getattr(plain, "__qualname__", None) or type(plain).__qualname__)
 
 
 def is_ours(file: str) -> bool:
-    """Whether a file is part of this package; programs that ship with it are not."""
+    """Return whether a file is part of this package; programs that ship with it are not."""
     return file.startswith(_OURS) and not file.startswith(_APPS)
 
 
 @functools.lru_cache(maxsize=256)
 def _shorten(file: str) -> str:
-    """The path as the user would type it: relative when it lies below the working folder."""
+    """Return the path as the user would type it: relative when it lies below the working folder."""
     try:
         return str(Path(file).relative_to(Path.cwd()))
     except ValueError:

@@ -72,12 +72,12 @@ class _LazyInit:
 def _compile_init(cls: type, fields: tuple[Field[Any], ...]) -> Any:
     """Returns an `__init__` that sets the slots directly, as `__setattr__` of a frozen class refuses to."""
     namespace: dict[str, Any] = {"__name__": cls.__module__, "__factory": _FACTORY}
-    positional = [_write_parameter(each, namespace) for each in fields if each.init and not each.kw_only]
-    keyword = [_write_parameter(each, namespace) for each in fields if each.init and each.kw_only]
+    positional = [_write_parameter(field, namespace) for field in fields if field.init and not field.kw_only]
+    keyword = [_write_parameter(field, namespace) for field in fields if field.init and field.kw_only]
     statements = [
-        _write_assignment(cls, each, namespace)
-        for each in fields
-        if each.init or each.default_factory is not MISSING
+        _write_assignment(cls, field, namespace)
+        for field in fields
+        if field.init or field.default_factory is not MISSING
     ]
     if hasattr(cls, "__post_init__"):
         statements.append("self.__post_init__()")
@@ -86,7 +86,7 @@ def _compile_init(cls: type, fields: tuple[Field[Any], ...]) -> Any:
     exec(text, namespace)  # noqa: S102  # the text holds names of fields only
     init = namespace["__init__"]
     init.__qualname__ = f"{cls.__qualname__}.__init__"
-    init.__annotations__ = {each.name: each.type for each in fields if each.init} | {"return": None}
+    init.__annotations__ = {field.name: field.type for field in fields if field.init} | {"return": None}
     return init
 
 

@@ -96,7 +96,7 @@ def test_something_can_be_done_before_the_look() -> None:
     look = compile_row_check(
         pa.schema([("a", pa.int64())]),
         lambda given: "no",
-        "given = double(given)",
+        "row = double(row)",
         {"double": lambda n: {"a": 2 * n}},
     )
     assert look(4) == {"a": 8}

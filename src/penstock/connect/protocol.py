@@ -52,7 +52,7 @@ class SourceBatch:
 
     @property
     def num_rows(self) -> int:
-        """The number of rows that could be read."""
+        """Return the number of rows that could be read."""
         return int(self.rows.num_rows)
 
     def with_watermark(self, watermark: int) -> SourceBatch:
@@ -66,7 +66,7 @@ class Reader(Protocol):
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns, in canonical types, known before anything is read."""
+        """Return the columns, in canonical types, known before anything is read."""
 
     @property
     def bounded(self) -> bool:
@@ -74,7 +74,7 @@ class Reader(Protocol):
 
     @property
     def delivery(self) -> Delivery:
-        """What holds after a crash and a restart."""
+        """Return what holds after a crash and a restart."""
 
     @property
     def keeps_raw(self) -> bool:
@@ -106,7 +106,7 @@ class Writer(Protocol):
 
     @property
     def delivery(self) -> Delivery:
-        """What holds after a crash and a restart."""
+        """Return what holds after a crash and a restart."""
 
     @property
     def accepts_updates(self) -> bool:

@@ -45,12 +45,12 @@ class RowBatch(SourceBatch):
 
     @property
     def bad(self) -> tuple[BadRow, ...]:
-        """No rows: a batch with bad rows is made of columns."""
+        """Return nothing: a batch with bad rows is made of columns."""
         return ()
 
     @property
     def rows(self) -> pa.RecordBatch:
-        """The columns."""
+        """Return the columns."""
         if self._columns is None:
             arrays = [
                 from_checked([row[field.name] for row in self.plain], field.type) for field in self._schema
@@ -60,12 +60,12 @@ class RowBatch(SourceBatch):
 
     @property
     def num_rows(self) -> int:
-        """The number of rows."""
+        """Return the number of rows."""
         return len(self.plain)
 
     @property
     def seq(self) -> pa.Int64Array:
-        """The row numbers, from `start` on."""
+        """Return the row numbers, from `start` on."""
         return from_numpy(np.arange(self.start, self.start + len(self.plain), dtype=np.int64))
 
     def with_watermark(self, watermark: int) -> RowBatch:

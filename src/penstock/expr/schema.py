@@ -68,7 +68,7 @@ _LIST = re.compile(r"list<(.+)>")
 
 
 def parse_schema(declared: object) -> pa.Schema:
-    """The canonical Arrow schema that a user declared.
+    """Return the canonical Arrow schema that a user declared.
 
     >>> declared_schema({"ad_id": "int64", "price": float}).names
     ['ad_id', 'price']
@@ -77,7 +77,7 @@ def parse_schema(declared: object) -> pa.Schema:
 
 
 def parse_type(declared: object) -> pa.DataType:
-    """The canonical Arrow type that a user declared.
+    """Return the canonical Arrow type that a user declared.
 
     >>> declared_type(list[int])
     ListType(list<item: int64>)
@@ -92,7 +92,7 @@ def check_column_name(name: object) -> None:
 
 
 def _fields(declared: object, inside: str, open_classes: tuple[type, ...]) -> list[pa.Field]:
-    """The fields of a schema, or of the struct column `inside`, within the classes `open_classes`."""
+    """Return the fields of a schema, or of the struct column `inside`; `open_classes` contain it."""
     pairs = _named_types(declared, inside, open_classes)
     if isinstance(declared, type):
         open_classes = (*open_classes, declared)
@@ -103,8 +103,8 @@ def _fields(declared: object, inside: str, open_classes: tuple[type, ...]) -> li
             raise SchemaError(f'two columns are named "{name}"', hint="rename one of them")
         seen.add(name)
     if not pairs:
-        raise SchemaError(f"{_shown(declared)} declares no columns", hint='{"price": float}')
-    return [pa.field(name, _type(each, inside + name, open_classes)) for name, each in pairs]
+        raise SchemaError(f"{_show(declared)} declares no columns", hint='{"price": float}')
+    return [pa.field(name, _type(type_, inside + name, open_classes)) for name, type_ in pairs]
 
 
 def _named_types(
@@ -121,7 +121,7 @@ def _named_types(
             )
         return _class_fields(declared)
     raise SchemaError(
-        f"{_shown(declared)} is not a schema",
+        f"{_show(declared)} is not a schema",
         hint="give a pyarrow.Schema, a dataclass, NamedTuple or TypedDict class, or {name: type}",
     )
 
@@ -165,7 +165,7 @@ def _type(declared: object, path: str, open_classes: tuple[type, ...]) -> pa.Dat
 
 
 def _generic(declared: object, path: str, open_classes: tuple[type, ...]) -> pa.DataType:
-    """A type with arguments: Optional[T], list[T], Annotated[T, "name"]; anything else is refused."""
+    """Resolve a type with arguments: Optional[T], list[T], Annotated[T, "name"]; refuse anything else."""
     origin, arguments = typing.get_origin(declared), typing.get_args(declared)
     if origin is typing.Annotated:
         exact = [extra for extra in arguments[1:] if isinstance(extra, pa.DataType | str)]
@@ -179,7 +179,9 @@ def _generic(declared: object, path: str, open_classes: tuple[type, ...]) -> pa.
     if origin is list or (origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis):
         return pa.list_(_type(arguments[0], f"{path}[]", open_classes))
     hint = _REFUSED.get(declared) if isinstance(declared, type) else None
-    raise SchemaError(f"{_shown(declared)} is not a column type" + _at(path), hint=hint or _accepted())
+    raise SchemaError(
+        f"{_show(declared)} is not a column type" + _at(path), hint=hint or _list_accepted_types()
+    )
 
 
 def _by_name(name: str, path: str) -> pa.DataType:
@@ -206,7 +208,7 @@ def _by_numpy_type(declared: type, path: str) -> pa.DataType:
         return canonical(pa.from_numpy_dtype(np.dtype(declared)), path)
     except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as problem:
         raise SchemaError(
-            f"{_shown(declared)} is not a column type" + _at(path), hint=_accepted()
+            f"{_show(declared)} is not a column type" + _at(path), hint=_list_accepted_types()
         ) from problem
 
 
@@ -215,9 +217,9 @@ def _at(path: str) -> str:
     return f' (column "{column}")' if column else ""
 
 
-def _shown(declared: object) -> str:
+def _show(declared: object) -> str:
     return declared.__name__ if isinstance(declared, type) else repr(declared)
 
 
-def _accepted() -> str:
+def _list_accepted_types() -> str:
     return 'use a pyarrow type, a name such as "int64", or ' + ", ".join(t.__name__ for t in _BY_PYTHON_TYPE)

@@ -42,12 +42,12 @@ class Signature:
 
 
 def is_numeric(type: pa.DataType) -> bool:
-    """Whether arithmetic is defined on the type."""
+    """Return whether arithmetic is defined on the type."""
     return bool(kind.is_signed_integer(type) or kind.is_floating(type))
 
 
 def is_comparable(type: pa.DataType) -> bool:
-    """Whether values of the type have an order."""
+    """Return whether values of the type have an order."""
     return not (kind.is_nested(type) or kind.is_null(type))
 
 
@@ -61,14 +61,14 @@ def require_type(
 
 
 def common_type(node: Node, operands: Sequence[Operand], hint: str) -> pa.DataType:
-    """The type on which all operands can meet; SchemaError, naming the types, if there is none."""
-    fixed = [each for each in operands if not each.literal]
-    free = [each for each in operands if each.literal and not kind.is_null(each.type)]
+    """Return the type that all operands can be brought to; raise SchemaError if there is none."""
+    fixed = [item for item in operands if not item.literal]
+    free = [item for item in operands if item.literal and not kind.is_null(item.type)]
     if not fixed and not free:
         raise SchemaError(f"{node} has only nulls, and so no type", hint='say it: lit(None, "int64")')
-    first, *others = (*fixed, *free)
+    first, *rest = (*fixed, *free)
     met: pa.DataType | None = first.type
-    for other in others:
+    for other in rest:
         met = (
             met
             if other.literal and met is not None and literal_fits(other.value, other.type, met)
@@ -80,7 +80,7 @@ def common_type(node: Node, operands: Sequence[Operand], hint: str) -> pa.DataTy
 
 
 def literal_fits(value: object, own: pa.DataType, type: pa.DataType) -> bool:
-    """Whether a literal's plain value, of type `own`, can become a value of `type` without a surprise."""
+    """Return whether a literal's plain value, of type `own`, can become a value of `type` exactly."""
     if kind.is_temporal(own):  # a datetime fits with or without a zone; never read it as the int below it
         return bool(own == type or (kind.is_timestamp(own) and kind.is_timestamp(type)))
     if isinstance(value, bool) or value is None:
@@ -98,7 +98,7 @@ def literal_fits(value: object, own: pa.DataType, type: pa.DataType) -> bool:
 
 
 def convert_literal(value: object, type: pa.DataType) -> object:
-    """A literal's plain value as a plain value of the type that it was found to fit."""
+    """Return a literal's plain value as one of a type that it fits."""
     if isinstance(value, int | float) and kind.is_floating(type):
         return float32(float(value)) if kind.is_float32(type) else float(value)
     if isinstance(value, int | Decimal) and kind.is_decimal128(type):
@@ -114,7 +114,7 @@ def _decimal_fits(value: Decimal, type: pa.DataType) -> bool:
 
 
 def _meet(left: pa.DataType | None, right: pa.DataType) -> pa.DataType | None:
-    """The narrowest type that holds both, or None."""
+    """Return the narrowest type that holds both, or None."""
     if left is None or left == right:
         return left
     if kind.is_null(left) or kind.is_null(right):
@@ -137,6 +137,6 @@ def _meet_decimals(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
 
 
 def _unlike(node: Node, operands: Sequence[Operand], hint: str) -> SchemaError:
-    seen = " and ".join(dict.fromkeys(type_name(each.type) for each in operands))
-    detail = ", ".join(f"{each.node} is {type_name(each.type)}" for each in operands)
+    seen = " and ".join(dict.fromkeys(type_name(item.type) for item in operands))
+    detail = ", ".join(f"{item.node} is {type_name(item.type)}" for item in operands)
     return SchemaError(f"{node} mixes {seen}", detail=detail, hint=hint)

@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from penstock import expr as nodes
 from penstock.errors import GraphError
-from penstock.expr.node import Node
+from penstock.expr.node import Node, method_text
+from penstock.frozen import dataclass
 
 _USE_OPERATORS = 'combine conditions with & | ~ and parentheses: (col("a") > 1) & (col("b") > 2)'
 
@@ -136,59 +137,59 @@ class Expr(Node):
         )
 
     def abs(self) -> Expr:
-        """The value without its sign; the least integer has none and fails the row."""
+        """Return the value without its sign; the least integer has none and fails the row."""
         return nodes.Absolute(self)
 
     def round(self, digits: int = 0) -> Expr:
-        """To the nearest with `digits` decimals, halves to even; floats become float64."""
+        """Round to `digits` decimals, halves to even; floats become float64."""
         return nodes.Round(self, digits)
 
     def floor(self) -> Expr:
-        """The greatest whole number that is not greater; the type stays."""
+        """Round down to a whole number; the type stays."""
         return nodes.Floor(self)
 
     def ceil(self) -> Expr:
-        """The least whole number that is not less; the type stays."""
+        """Round up to a whole number; the type stays."""
         return nodes.Ceil(self)
 
     def sqrt(self) -> Expr:
-        """The square root as float64; of a negative number NaN."""
+        """Return the square root as float64; of a negative number NaN."""
         return nodes.Sqrt(self)
 
     def between(self, low: object, high: object) -> Expr:
-        """Whether low <= value <= high."""
+        """Return whether low <= value <= high."""
         return nodes.Between(self, nodes.to_expr(low), nodes.to_expr(high))
 
     def is_in(self, values: Iterable[object]) -> Expr:
-        """Whether the value equals one of the given ones, which may not include None."""
+        """Return whether the value equals one of the given ones, which may not include None."""
         return nodes.IsIn(self, nodes.to_literals(values))
 
     def is_null(self) -> Expr:
-        """Whether the value is null."""
+        """Return whether the value is null."""
         return nodes.IsNull(self)
 
     def is_not_null(self) -> Expr:
-        """Whether the value is there."""
+        """Return whether the value is not null."""
         return nodes.IsNotNull(self)
 
     def is_nan(self) -> Expr:
-        """Whether the value is NaN; null for null."""
+        """Return whether the value is NaN; null for null."""
         return nodes.IsNan(self)
 
     def fill_null(self, value: object) -> Expr:
-        """The value, or the given one where it is null."""
+        """Return the value, or the given one where it is null."""
         return nodes.FillNull(self, nodes.to_expr(value))
 
     def cast(self, type: pa.DataType | builtins.str) -> Expr:
-        """The value as another type; what does not fit fails the row."""
+        """Return the value as another type; what does not fit fails the row."""
         return nodes.Cast(self, nodes.cast_target(type))
 
     def field(self, name: builtins.str) -> Expr:
-        """One field of a struct."""
+        """Return one field of a struct."""
         return nodes.Field(self, name)
 
     def json(self, path: builtins.str, type: pa.DataType | builtins.str) -> Expr:
-        """One scalar out of JSON text, at a path such as "user.id" or "items[0].price"."""
+        """Return one scalar out of JSON text, at a path such as "user.id" or "items[0].price"."""
         return nodes.JsonValue(self, path, nodes.json_target(path, type))
 
     @property
@@ -205,6 +206,21 @@ class Expr(Node):
     def dt(self) -> nodes.Times:
         """Functions of dates and timestamps."""
         return nodes.Times(self)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class MethodCall(Expr):
+    """A node that is written as a method of its first child: `col("a").abs()`."""
+
+    child: Node
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """Return the call as one would type it."""
+        return method_text(self.child, parts[0], self._call_text(*parts[1:]))
+
+    def _call_text(self, *arguments: str) -> str:
+        """Return the part after the dot, given the text of the other children."""
+        raise NotImplementedError(type(self).__name__)
 
 
 def _condition(other: object, operator: str, partner: Expr) -> Expr:

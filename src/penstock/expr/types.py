@@ -61,7 +61,7 @@ _MICROS_PER = {"s": 1_000_000, "ms": 1_000}
 
 
 def canonical(type: pa.DataType, name: str = "") -> pa.DataType:
-    """The type that a column of `type` is read as; SchemaError, naming the column, if there is none.
+    """Return the type that a column of `type` is read as; raise SchemaError if there is none.
 
     >>> canonical(pa.dictionary(pa.int8(), pa.large_string()), "country")
     DataType(string)
@@ -87,7 +87,7 @@ def canonical(type: pa.DataType, name: str = "") -> pa.DataType:
 
 
 def canonical_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema as rows have it after a reader: the same names in the same order, canonical types."""
+    """Return the schema that rows have after a reader: the same names and order, canonical types."""
     seen: set[str] = set()
     for name in schema.names:
         if name in seen:
@@ -97,7 +97,7 @@ def canonical_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def canonical_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with canonical types: nanoseconds are floored, everything else is exact or refused."""
+    """Return the batch with canonical types: nanoseconds are rounded down, all else is exact or refused."""
     schema = canonical_schema(batch.schema)
     if batch.schema.equals(schema):
         return batch

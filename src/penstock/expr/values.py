@@ -34,7 +34,7 @@ _PYTHON_OF = {"i": int, "f": float, "b": bool}
 
 
 def from_numpy(values: npt.NDArray[Any], *, missing: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """The values as an array of the same width, null where `missing` says so; numbers are not copied.
+    """Return the values as an array of the same width, null where `missing` says so; numbers are not copied.
 
     >>> from_numpy(np.array([1, 2]), missing=np.array([False, True])).to_pylist()
     [1, None]
@@ -72,7 +72,7 @@ def from_list(values: list[Any], type_: pa.DataType) -> pa.Array:
 
 
 def to_numpy(array: pa.Array) -> npt.NDArray[Any]:
-    """The values of an array without nulls, to be read only; numbers are not copied.
+    """Return the values of an array without nulls, to be read only; numbers are not copied.
 
     >>> to_numpy(pa.array([True, False, True]).slice(1)).tolist()
     [False, True]
@@ -87,7 +87,7 @@ def to_numpy(array: pa.Array) -> npt.NDArray[Any]:
 
 
 def valid_in(array: pa.Array) -> npt.NDArray[np.bool_]:
-    """Which values are there; false for null."""
+    """Return which values are not null."""
     if not array.null_count:
         return np.ones(len(array), np.bool_)
     valid = array.buffers()[0]
@@ -120,7 +120,7 @@ def _from_bytes(
 
 
 def _bits(flags: npt.NDArray[np.bool_]) -> pa.Buffer:
-    """As Arrow keeps flags: eight in a byte, the least first."""
+    """Return flags as Arrow keeps them: eight in a byte, the least first."""
     return pa.py_buffer(np.packbits(flags, bitorder="little"))
 
 
@@ -144,7 +144,7 @@ _AS_THEY_ARE = frozenset(
 
 
 def to_plain(array: pa.Array) -> list[object]:
-    """The array as plain values.
+    """Return the array as plain values.
 
     >>> to_plain(pa.array([datetime(1970, 1, 2), None], pa.timestamp("us")))
     [86400000000, None]
@@ -155,9 +155,9 @@ def to_plain(array: pa.Array) -> list[object]:
 
 
 def from_plain(values: Sequence[object], type: pa.DataType) -> pa.Array:
-    """An array of `type` from plain values; SchemaError, naming the value, for one that does not fit."""
+    """Return an array of plain values; raise a SchemaError that names a value that does not fit."""
     try:
-        checked = [_checked(value, type) for value in values]
+        checked = [_check(value, type) for value in values]
     except RowFailure as failure:
         raise SchemaError(failure.reason, hint=f"give plain values of {type_name(type)}, or None") from None
     stored = _stored_as(type)
@@ -166,12 +166,12 @@ def from_plain(values: Sequence[object], type: pa.DataType) -> pa.Array:
 
 
 def from_checked(values: list[object], type: pa.DataType) -> pa.Array:
-    """The same for values that were looked at before, so that Arrow need not be helped with most types."""
+    """Return an array of plain values that are known to fit the type."""
     return from_list(values, type) if type in _AS_THEY_ARE else from_plain(values, type)
 
 
 def to_python(value: object, type: pa.DataType) -> object:
-    """A plain value as a user sees it: timestamps as datetime (aware if zoned), dates as date."""
+    """Return a plain value as a user sees it: timestamps as datetime (aware if zoned), dates as date."""
     if value is None:
         return None
     try:
@@ -183,20 +183,20 @@ def to_python(value: object, type: pa.DataType) -> object:
     except OverflowError:
         raise RowFailure(f"{value} as {type_name(type)} lies outside the years 1 to 9999 of Python") from None
     if kind.is_list(type) and isinstance(value, list):
-        return [to_python(each, type.value_type) for each in value]
+        return [to_python(item, type.value_type) for item in value]
     if kind.is_struct(type) and isinstance(value, dict):
         return {field.name: to_python(value[field.name], field.type) for field in type}
     return value
 
 
 def from_python(value: object, type: pa.DataType) -> object:
-    """What a user gave, as a plain value of `type`; RowFailure when it does not fit.
+    """Return a user's value as a plain value of `type`; raise RowFailure when it does not fit.
 
     >>> from_python(np.int16(3), pa.float64())
     3.0
     """
     if isinstance(value, np.generic):
-        value = unwrapped(value)
+        value = unwrap_scalar(value)
     if value is None:
         return None
     if kind.is_timestamp(type) and isinstance(value, datetime):
@@ -205,14 +205,14 @@ def from_python(value: object, type: pa.DataType) -> object:
         return days_of(value)
     if kind.is_timestamp(type) or kind.is_date32(type):
         wanted = "datetime" if kind.is_timestamp(type) else "date"
-        raise RowFailure(f"{_shown(value)} is not a {wanted}, and its column is {type_name(type)}")
+        raise RowFailure(f"{_show(value)} is not a {wanted}, and its column is {type_name(type)}")
     if kind.is_floating(type) and isinstance(value, int) and not isinstance(value, bool):
         value = _float_of(value, type)
     if kind.is_list(type) and isinstance(value, list | tuple | np.ndarray):
-        return [from_python(each, type.value_type) for each in value]
+        return [from_python(item, type.value_type) for item in value]
     if kind.is_struct(type) and isinstance(value, Mapping):
         return _struct_from_python(value, type)
-    return _checked(value, type)
+    return _check(value, type)
 
 
 def microseconds_of(moment: datetime) -> int:
@@ -229,7 +229,7 @@ def days_of(day: date) -> int:
 
 
 def type_name(type: pa.DataType) -> str:
-    """The type as users name it: "float32", "timestamp", "list<int64>"; Arrow prints float32 as "float"."""
+    """Return the type as users name it: "float32", "timestamp", "list<int64>"."""
     if kind.is_floating(type):
         return f"float{type.bit_width}"
     if kind.is_timestamp(type):
@@ -246,18 +246,18 @@ def type_name(type: pa.DataType) -> str:
 
 
 def float32(value: float) -> float:
-    """The nearest value of 32-bit precision; beyond its range, infinity."""
+    """Return the nearest value of 32-bit precision; beyond its range, infinity."""
     return ctypes.c_float(value).value
 
 
 def integer_range(type: pa.DataType) -> tuple[int, int]:
-    """The least and the greatest value of an integer type."""
+    """Return the least and the greatest value of an integer type."""
     half = 1 << (type.bit_width - 1)
     return -half, half - 1
 
 
-def unwrapped(value: np.generic) -> object:
-    """The Python value of a NumPy scalar; nanoseconds are floored, because datetime has none."""
+def unwrap_scalar(value: np.generic) -> object:
+    """Return the Python value of a NumPy scalar; nanoseconds are floored, because datetime has none."""
     if isinstance(value, np.datetime64) and np.datetime_data(value.dtype)[0] in ("ns", "ps", "fs", "as"):
         value = value.astype("M8[us]")
     plain: object = value.item()
@@ -265,7 +265,7 @@ def unwrapped(value: np.generic) -> object:
 
 
 def _stored_as(type: pa.DataType) -> pa.DataType:
-    """The type whose Python form is the plain one: times become the integers below them."""
+    """Return the type whose Python values are plain ones: times become the integers that store them."""
     if kind.is_timestamp(type):
         return pa.int64()
     if kind.is_date32(type):
@@ -277,8 +277,8 @@ def _stored_as(type: pa.DataType) -> pa.DataType:
     return type
 
 
-def _checked(value: object, type: pa.DataType) -> object:
-    """The plain value itself, or RowFailure when it is not a plain value of the type."""
+def _check(value: object, type: pa.DataType) -> object:
+    """Return the plain value itself; raise RowFailure when it is not a plain value of the type."""
     if value is None:
         return None
     if kind.is_signed_integer(type) or kind.is_timestamp(type) or kind.is_date32(type):
@@ -290,21 +290,21 @@ def _checked(value: object, type: pa.DataType) -> object:
     if kind.is_decimal128(type) and isinstance(value, Decimal):
         return _checked_decimal(value, type)
     if kind.is_list(type) and isinstance(value, list):
-        return [_checked(each, type.value_type) for each in value]
+        return [_check(item, type.value_type) for item in value]
     if kind.is_struct(type) and isinstance(value, dict) and set(value) == {field.name for field in type}:
-        return {field.name: _checked(value[field.name], field.type) for field in type}
+        return {field.name: _check(value[field.name], field.type) for field in type}
     if kind.is_string(type) and isinstance(value, str):
         return _checked_text(value)
     if (kind.is_boolean(type) and isinstance(value, bool)) or (
         kind.is_binary(type) and isinstance(value, bytes)
     ):
         return value
-    raise RowFailure(f"{_shown(value)} does not fit the type {type_name(type)}")
+    raise RowFailure(f"{_show(value)} does not fit the type {type_name(type)}")
 
 
 def _checked_int(value: object, type: pa.DataType) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise RowFailure(f"{_shown(value)} does not fit the type {type_name(type)}")
+        raise RowFailure(f"{_show(value)} does not fit the type {type_name(type)}")
     low, high = integer_range(type)
     if not low <= value <= high:
         raise RowFailure(f"{value} is out of range for {type_name(type)}")
@@ -344,5 +344,5 @@ def _struct_from_python(value: Mapping[object, object], type: pa.DataType) -> di
     return {field.name: from_python(value.get(field.name), field.type) for field in type}
 
 
-def _shown(value: object) -> str:
+def _show(value: object) -> str:
     return f"{type(value).__name__} {value!r:.80}"

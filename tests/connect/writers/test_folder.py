@@ -86,7 +86,7 @@ def test_a_batch_that_a_crash_left_unnoted_is_noted_by_the_next_run(tmp_path: Pa
     run(writer, [1], [2], resume=True)
     manifest.write_text(before.replace('"committed": 0', '"committed": null'))
     out = writer.open(SCHEMA, "sink", resume=True)
-    assert out.committed == 1
+    assert out.last_committed == 1
     out.close()
     run(writer, [1], [2], [3], resume=True)
     assert [row["a"] for row in rows_of(read.jsonl(tmp_path))] == [1, 2, 3]

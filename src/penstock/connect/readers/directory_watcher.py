@@ -54,7 +54,7 @@ class DirectoryWatcher:
 
     @property
     def schema(self) -> pa.Schema:
-        """The declared schema, or that of the first file."""
+        """Return the declared schema, or that of the first file."""
         return self.reader.schema
 
     @property

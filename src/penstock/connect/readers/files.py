@@ -33,7 +33,7 @@ class InputFormat(Protocol):
 
     @property
     def name(self) -> str:
-        """The name in errors and descriptions, such as `csv`."""
+        """Return the name in errors and descriptions, such as `csv`."""
 
     @property
     def keeps_raw(self) -> bool:

@@ -41,7 +41,7 @@ class Watermark:
 
     @property
     def value(self) -> int:
-        """The time in the time column's unit."""
+        """Return the time in the time column's unit."""
         if isinstance(self.time, int):
             return self.time
         as_type = pa.timestamp("us") if isinstance(self.time, datetime) else pa.date32()

@@ -38,7 +38,7 @@ class TableReader:
 
     @property
     def schema(self) -> pa.Schema:
-        """The table's columns."""
+        """Return the table's columns."""
         return self.rows.schema
 
     def batches(self) -> Iterator[SourceBatch]:

@@ -53,7 +53,7 @@ class OutputFormat(Protocol):
 
     @property
     def name(self) -> str:
-        """The name, such as `csv`: also the suffix of the files."""
+        """Return the name, such as `csv`: also the suffix of the files."""
 
     def check(self, schema: pa.Schema) -> None:
         """Raises SchemaError for columns that the format cannot hold."""
@@ -142,8 +142,8 @@ class FolderOutput:
         self._staged_files: dict[int, StagedFile] = {}
 
     @property
-    def committed(self) -> int | None:
-        """The last batch that the manifest records; None before the first."""
+    def last_committed(self) -> int | None:
+        """Return the last batch that the manifest records; None before the first."""
         return self._manifest.committed
 
     def write(self, batch: int, rows: pa.RecordBatch) -> None:

@@ -31,7 +31,7 @@ class ColumnarValue:
 
 
 def numbers_of(array: pa.Array) -> Numbers:
-    """The values as NumPy has them, times as the integers below them, zero in place of null."""
+    """Return the values as NumPy numbers: times as the integers that store them, zero for null."""
     if kind.is_temporal(array.type):
         array = array.view(pa.int32() if kind.is_date32(array.type) else pa.int64())
     if array.null_count:
@@ -57,14 +57,14 @@ def from_numbers(
 
 
 def fail_unless(values: pa.Array, good: pa.BooleanArray) -> ColumnarValue:
-    """The values where `good` is true; failed where it is false, null where it is null."""
+    """Return the values where `good` is true; failed where it is false, null where it is null."""
     if good.false_count == 0:
         return ColumnarValue(values)
     return ColumnarValue(pc.if_else(good, values, null_of(values.type)), pc.fill_null(pc.invert(good), False))
 
 
 def any_failed(*flags: pa.BooleanArray | None) -> pa.BooleanArray | None:
-    """Where any of the flags is true; None when none can be."""
+    """Return where any of the flags is true; None when none can be."""
     failed: pa.BooleanArray | None = None
     for flag in flags:
         if flag is not None:
@@ -73,7 +73,7 @@ def any_failed(*flags: pa.BooleanArray | None) -> pa.BooleanArray | None:
 
 
 def null_where_failed(evaluated: ColumnarValue) -> ColumnarValue:
-    """The same with null in the failed rows, and without flags when no row failed."""
+    """Return the same with null in the failed rows, and without flags when no row failed."""
     if evaluated.failed is None or evaluated.failed.true_count == 0:
         return ColumnarValue(evaluated.values)
     null = null_of(evaluated.values.type)
@@ -81,7 +81,7 @@ def null_where_failed(evaluated: ColumnarValue) -> ColumnarValue:
 
 
 def null_of(type: pa.DataType) -> pa.Scalar:
-    """The null of a type."""
+    """Return the null of a type."""
     return pa.scalar(None, type)
 
 

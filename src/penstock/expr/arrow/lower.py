@@ -41,7 +41,7 @@ class Columns(Protocol):
 
     @property
     def num_rows(self) -> int:
-        """The number of rows."""
+        """Return the number of rows."""
 
     def column(self, name: str) -> pa.Array:
         """Returns one column."""

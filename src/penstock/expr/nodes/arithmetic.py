@@ -14,7 +14,7 @@ import pyarrow.types as kind
 from penstock.errors import SchemaError
 from penstock.expr.node import is_int32, method_text, operand_text
 from penstock.expr.signature import FLOAT64, INT64, Operand, Signature, common_type, is_numeric, require_type
-from penstock.expr.surface import Expr
+from penstock.expr.surface import Expr, MethodCall
 from penstock.frozen import dataclass
 
 
@@ -27,18 +27,18 @@ class Arithmetic(Expr):
     operator: ClassVar[str]
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """Both operands, and the result, have the wider operand's type."""
+        """Bring both operands, and the result, to the wider operand's type."""
         met = self._meet(operands)
         return Signature((met, met), met)
 
     def text(self, parts: tuple[str, ...]) -> str:
-        """As typed, with parentheses where Python needs them: (a + b) * 2."""
+        """Return the source text, with parentheses where Python needs them: `(a + b) * 2`."""
         left, right = _as_operands(self, self.left, self.right, parts)
         return f"{left} {self.operator} {right}"
 
     def _meet(self, operands: tuple[Operand, ...]) -> pa.DataType:
-        for each in operands:
-            require_type(self, each, is_numeric, "numbers", _hint(each))
+        for item in operands:
+            require_type(self, item, is_numeric, "numbers", _hint(item))
         return common_type(self, operands, "cast one of them")
 
 
@@ -59,7 +59,7 @@ class Subtract(Arithmetic):
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """Numbers as in every arithmetic; two timestamps give int64."""
-        if not any(kind.is_timestamp(each.type) for each in operands):
+        if not any(kind.is_timestamp(item.type) for item in operands):
             return Arithmetic.signature(self, operands)
         moment = common_type(self, operands, 'take a duration away with - "10 s" or - timedelta(seconds=10)')
         return Signature((moment, moment), INT64)
@@ -81,7 +81,7 @@ class Divide(Arithmetic):
     precedence = 6
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """Everything as float64."""
+        """Require numbers, and make everything float64."""
         self._meet(operands)
         return Signature((FLOAT64, FLOAT64), FLOAT64)
 
@@ -118,7 +118,7 @@ class Power(Arithmetic):
     precedence = 8
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """Everything as float64."""
+        """Require numbers, and make everything float64."""
         self._meet(operands)
         return Signature((FLOAT64, FLOAT64), FLOAT64)
 
@@ -131,30 +131,28 @@ class Negate(Expr):
     precedence: ClassVar[int] = 7
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """The type stays."""
+        """Require a number, and keep its type."""
         require_type(self, operands[0], is_numeric, "a number", _hint(operands[0]))
         return Signature((operands[0].type,), operands[0].type)
 
     def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: -col("a")."""
+        """Return the source text, such as `-col("a")`."""
         return f"-{operand_text(self.child, self.child.standalone_text(parts[0]), self.precedence)}"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class NumberFunction(Expr):
+class NumberFunction(MethodCall):
     """A function of one number, written as a method."""
 
-    child: Expr
     name: ClassVar[str]
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """The type stays."""
+        """Require a number, and keep its type."""
         require_type(self, operands[0], is_numeric, "a number", _hint(operands[0]))
         return Signature((operands[0].type,), operands[0].type)
 
-    def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: col("a").abs()."""
-        return method_text(self.child, parts[0], f"{self.name}()")
+    def _call_text(self, *arguments: str) -> str:
+        return f"{self.name}()"
 
 
 class Absolute(NumberFunction):
@@ -185,16 +183,15 @@ class Sqrt(NumberFunction):
     name = "sqrt"
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """Everything as float64."""
+        """Require numbers, and make everything float64."""
         NumberFunction.signature(self, operands)
         return Signature((FLOAT64,), FLOAT64)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Round(Expr):
+class Round(MethodCall):
     """To the nearest number of `digits` decimals, halves to even: rint(x * 10**digits) / 10**digits."""
 
-    child: Expr
     digits: int
 
     def __post_init__(self) -> None:
@@ -208,9 +205,8 @@ class Round(Expr):
         require_type(self, operands[0], is_numeric, "a number", _hint(operands[0]))
         return _floats_as_float64(operands[0].type, 1)
 
-    def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: col("a").round(2)."""
-        return method_text(self.child, parts[0], f"round({self.digits or ''})")
+    def _call_text(self, *arguments: str) -> str:
+        return f"round({self.digits or ''})"
 
 
 def _floats_as_float64(met: pa.DataType, operands: int) -> Signature:
@@ -219,7 +215,7 @@ def _floats_as_float64(met: pa.DataType, operands: int) -> Signature:
 
 
 def _as_operands(node: Expr, left: Expr, right: Expr, parts: tuple[str, ...]) -> tuple[str, str]:
-    """Both operands' text; equal precedence groups to the left, except that ** groups to the right."""
+    """Return the text of both operands; operators group to the left, except that ** groups to the right."""
     to_the_right = isinstance(node, Power)
     return (
         operand_text(left, parts[0], node.precedence + to_the_right),

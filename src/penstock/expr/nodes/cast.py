@@ -17,10 +17,9 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.errors import SchemaError
-from penstock.expr.node import Node, method_text
 from penstock.expr.schema import parse_type
 from penstock.expr.signature import Operand, Signature, is_numeric
-from penstock.expr.surface import Expr
+from penstock.expr.surface import MethodCall
 from penstock.expr.values import type_name
 from penstock.frozen import dataclass
 
@@ -28,38 +27,36 @@ Kind = Callable[[pa.DataType], bool]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Cast(Expr):
+class Cast(MethodCall):
     """The value as another type."""
 
-    child: Node
     type: pa.DataType
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """From any type that the rules know, to the type named."""
-        given = operands[0].type
-        if kind.is_null(given):
+        """Require a type that has a rule for the cast."""
+        source = operands[0].type
+        if kind.is_null(source):
             return Signature((self.type,), self.type)
-        if not can_cast(given, self.type):
+        if not can_cast(source, self.type):
             raise SchemaError(
-                f"{self} cannot turn {type_name(given)} into {type_name(self.type)}",
+                f"{self} cannot turn {type_name(source)} into {type_name(self.type)}",
                 detail="only casts on which all engines agree exist",
-                hint=_hint(given, self.type),
+                hint=_hint(source, self.type),
             )
-        return Signature((given,), self.type)
+        return Signature((source,), self.type)
 
-    def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: col("a").cast("int64")."""
-        return method_text(self.child, parts[0], f'cast("{type_name(self.type)}")')
+    def _call_text(self, *arguments: str) -> str:
+        return f'cast("{type_name(self.type)}")'
 
 
-def can_cast(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether there is a rule from one type to the other."""
-    if given == wanted:
+def can_cast(source: pa.DataType, wanted: pa.DataType) -> bool:
+    """Return whether there is a rule from one type to the other."""
+    if source == wanted:
         return True
-    if kind.is_decimal128(given) and kind.is_decimal128(wanted):
-        whole = wanted.precision - wanted.scale >= given.precision - given.scale
-        return bool(wanted.scale >= given.scale and whole)
-    return any(left(given) and right(wanted) for left, right in _RULES)
+    if kind.is_decimal128(source) and kind.is_decimal128(wanted):
+        whole = wanted.precision - wanted.scale >= source.precision - source.scale
+        return bool(wanted.scale >= source.scale and whole)
+    return any(left(source) and right(wanted) for left, right in _RULES)
 
 
 _RULES: tuple[tuple[Kind, Kind], ...] = (
@@ -82,24 +79,24 @@ _RULES: tuple[tuple[Kind, Kind], ...] = (
 
 
 def cast_target(type: pa.DataType | str) -> pa.DataType:
-    """The type to cast to, from its name or itself."""
+    """Return the type to cast to, which may be given by its name."""
     return parse_type(type)
 
 
-def _hint(given: pa.DataType, wanted: pa.DataType) -> str:
-    if kind.is_floating(given) and kind.is_string(wanted):
+def _hint(source: pa.DataType, wanted: pa.DataType) -> str:
+    if kind.is_floating(source) and kind.is_string(wanted):
         return "engines print floats differently; round and cast to int64 first, or print in a row function"
     if kind.is_boolean(wanted):
         return "ask a question instead, for example != 0"
-    if is_numeric(given) and (kind.is_timestamp(wanted) or kind.is_date32(wanted)):
+    if is_numeric(source) and (kind.is_timestamp(wanted) or kind.is_date32(wanted)):
         return 'say the unit: from_epoch(col("t"), "ms")'
-    if (kind.is_timestamp(given) or kind.is_date32(given)) and is_numeric(wanted):
+    if (kind.is_timestamp(source) or kind.is_date32(source)) and is_numeric(wanted):
         return 'say the unit: .dt.epoch("us"), or .dt.epoch("d") for a date'
-    if kind.is_decimal(given):
+    if kind.is_decimal(source):
         return 'go through .cast("float64")'
-    return f"from {type_name(given)} one can cast to {', '.join(_targets(given)) or 'nothing else'}"
+    return f"from {type_name(source)} one can cast to {', '.join(_targets(source)) or 'nothing else'}"
 
 
-def _targets(given: pa.DataType) -> list[str]:
+def _targets(source: pa.DataType) -> list[str]:
     names = ("bool", "int64", "float64", "string", "binary", "date", "timestamp")
-    return [name for name in names if can_cast(given, parse_type(name))]
+    return [name for name in names if can_cast(source, parse_type(name))]

@@ -20,7 +20,7 @@ from penstock.expr.values import (
     microseconds_of,
     to_python,
     type_name,
-    unwrapped,
+    unwrap_scalar,
 )
 from penstock.frozen import dataclass
 
@@ -34,11 +34,11 @@ class Column(Expr):
     name: str
 
     def reads(self) -> frozenset[str]:
-        """Its name."""
+        """Return the column's name."""
         return frozenset((self.name,))
 
     def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: col("a")."""
+        """Return the source text, such as `col("a")`."""
         return f"col({quote(self.name)})"
 
 
@@ -51,21 +51,21 @@ class Literal(Expr):
     free: bool
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """Its own type."""
+        """Return the literal's own type."""
         return Signature((), self.type)
 
     def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: 1, "view", or lit(1, "int8") where the type was said."""
-        shown = _show(self.value, self.type)
-        return shown if self.free else f'lit({shown}, "{type_name(self.type)}")'
+        """Return the source text: `1`, `"view"`, or `lit(1, "int8")` where the type was declared."""
+        text = _show(self.value, self.type)
+        return text if self.free else f'lit({text}, "{type_name(self.type)}")'
 
     def standalone_text(self, text: str) -> str:
-        """A bare literal is no expression in Python, so it stands as lit(1)."""
+        """Return `lit(1)`, because a bare literal is no expression in Python."""
         return f"lit({text})" if self.free else text
 
 
 def col(name: str) -> Expr:
-    """The column of that name.
+    """Return the column of that name.
 
     >>> col("price") * 2
     col("price") * 2
@@ -76,7 +76,7 @@ def col(name: str) -> Expr:
 
 
 def lit(value: object, type: pa.DataType | str | None = None) -> Expr:
-    """The same value for every row; without a type it takes that of the column it meets, if it fits.
+    """Return a literal: the same value for every row. Without a type it takes that of the column it meets.
 
     >>> lit(1, "int8")
     lit(1, "int8")
@@ -84,7 +84,7 @@ def lit(value: object, type: pa.DataType | str | None = None) -> Expr:
     if isinstance(value, Expr):
         raise SchemaError(f"{value} is already an expression", hint=f"use it as it is: {value}")
     if type is None:
-        return _untyped_literal(unwrapped(value) if isinstance(value, np.generic) else value)
+        return _untyped_literal(unwrap_scalar(value) if isinstance(value, np.generic) else value)
     wanted = parse_type(type)
     try:
         return Literal(from_python(value, wanted), wanted, free=False)
@@ -93,7 +93,7 @@ def lit(value: object, type: pa.DataType | str | None = None) -> Expr:
 
 
 def to_expr(value: object) -> Expr:
-    """The expression itself, or the literal of a Python value."""
+    """Return the expression itself, or the literal of a Python value."""
     return value if isinstance(value, Expr) else lit(value)
 
 
@@ -148,7 +148,7 @@ def _show(value: object, type: pa.DataType) -> str:
 
 
 def quote(text: str) -> str:
-    """The text in double quotes, escaped as Python and JSON both read it."""
+    """Return the text in double quotes, escaped as Python and JSON both read it."""
     return (
         '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t") + '"'
     )

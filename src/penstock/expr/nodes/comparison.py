@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.errors import SchemaError
-from penstock.expr.node import Node, method_text, operand_text
+from penstock.expr.node import Node, operand_text
 from penstock.expr.nodes.columns import Literal, to_expr
 from penstock.expr.signature import BOOL, Operand, Signature, common_type, is_comparable, require_type
-from penstock.expr.surface import Expr
+from penstock.expr.surface import Expr, MethodCall
 from penstock.frozen import dataclass
 
 
@@ -29,12 +29,12 @@ class Comparison(Expr):
     precedence: ClassVar[int] = 1
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """Both operands on their common type; true or false comes out."""
+        """Bring both operands to their common type; the result is a boolean."""
         met = _comparable(self, operands)
         return Signature((met, met), BOOL)
 
     def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: col("a") > 1."""
+        """Return the source text, such as `col("a") > 1`."""
         left, right = (
             operand_text(c, p, self.precedence + 1) for c, p in zip(self.children(), parts, strict=True)
         )
@@ -84,50 +84,46 @@ class GreaterEqual(Comparison):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Between(Expr):
+class Between(MethodCall):
     """Whether low <= value <= high; null if any of the three is null."""
 
-    child: Expr
     low: Expr
     high: Expr
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """All three on their common type."""
+        """Bring all three to their common type; the result is a boolean."""
         met = _comparable(self, operands)
         return Signature((met, met, met), BOOL)
 
-    def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: col("a").between(1, 2)."""
-        return method_text(self.child, parts[0], f"between({parts[1]}, {parts[2]})")
+    def _call_text(self, *arguments: str) -> str:
+        return f"between({arguments[0]}, {arguments[1]})"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class IsIn(Expr):
+class IsIn(MethodCall):
     """Whether the value equals one of the literals; null for null."""
 
-    child: Expr
     values: tuple[Literal, ...]
 
     def children(self) -> tuple[Node, ...]:
-        """The value only: the literals are looked up, not computed for every row."""
+        """Return the value only, because the literals are not computed for every row."""
         return (self.child,)
 
     def own_fields(self) -> tuple[str, ...]:
-        """The literals."""
+        """Return the literals."""
         return tuple(value.text(()) for value in self.values)
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """The value is brought to the common type of itself and all literals."""
-        literals = tuple(Operand(each, each.type, each.free, each.value) for each in self.values)
+        """Bring the value to the common type of itself and all literals."""
+        literals = tuple(Operand(lit, lit.type, lit.free, lit.value) for lit in self.values)
         return Signature((_comparable(self, (*operands, *literals)),), BOOL)
 
-    def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: col("a").is_in([1, 2])."""
-        return method_text(self.child, parts[0], f"is_in([{', '.join(self.own_fields())}])")
+    def _call_text(self, *arguments: str) -> str:
+        return f"is_in([{', '.join(self.own_fields())}])"
 
 
 def to_literals(values: Iterable[object]) -> tuple[Literal, ...]:
-    """The literals of `is_in`; null is refused, because nothing equals it."""
+    """Return the literals of `is_in`; refuse null, because nothing equals it."""
     if isinstance(values, str | bytes | Expr) or not isinstance(values, Iterable):
         raise SchemaError(f"is_in needs a list, not {values!r}", hint=f"write .is_in([{values!r}])")
     return tuple(_is_in_value(to_expr(value)) for value in values)
@@ -146,11 +142,11 @@ def _is_in_value(value: Expr) -> Literal:
 
 
 def _comparable(node: Expr, operands: tuple[Operand, ...]) -> pa.DataType:
-    for each in operands:
+    for item in operands:
         require_type(
-            node, each, is_comparable, "values with an order", "compare one of its fields, or its length"
+            node, item, is_comparable, "values with an order", "compare one of its fields, or its length"
         )
-    return common_type(node, operands, _hint([each.type for each in operands]))
+    return common_type(node, operands, _hint([item.type for item in operands]))
 
 
 def _hint(types: list[pa.DataType]) -> str:

@@ -1,7 +1,12 @@
-"""Choice: when(condition).then(value).when(…).then(…).otherwise(value).
+"""Choices, null tests and logic: the nodes that say themselves what comes of nulls and failures.
 
-Conditions are asked in order; a null condition does not hold. Only what is asked and what is taken can
-fail the row. Without `otherwise` the last resort is null.
+- `when(condition).then(value).when(…).then(…).otherwise(value)`: conditions are tested in order; a null one
+  does not hold. Only the conditions tested and the value taken can fail the row. Without `otherwise` the
+  default is null.
+- `coalesce` and `fill_null` take the first value that is not null; what comes after it cannot fail the row. A
+  failure before it does.
+- `&`, `|` and `~` are three-valued: `False & null` is False, `True | null` is True, else null stays null.
+  Failures are treated in the same way: `False & failed` is False in either order, `True | failed` is True.
 """
 
 from __future__ import annotations
@@ -12,10 +17,10 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.errors import SchemaError
-from penstock.expr.node import InputHandling, method_text, operand_text
+from penstock.expr.node import InputHandling, operand_text
 from penstock.expr.nodes.columns import lit, to_expr
 from penstock.expr.signature import BOOL, Operand, Signature, common_type, require_type
-from penstock.expr.surface import Expr
+from penstock.expr.surface import Expr, MethodCall
 from penstock.frozen import dataclass
 
 
@@ -29,25 +34,29 @@ class Case(Expr):
     input_handling: ClassVar[InputHandling] = InputHandling.FAILURES
 
     def when(self, condition: object) -> When:
-        """One more condition, asked if none before it holds."""
+        """Add a condition, which counts if none before it holds."""
         return When(to_expr(condition), self)
 
     def otherwise(self, value: object) -> Case:
-        """The value if no condition holds."""
+        """Set the value for rows where no condition holds."""
         return Case(self.conditions, self.values, to_expr(value))
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """Conditions are true or false; all values meet on one type."""
-        asked, values = operands[: len(self.conditions)], operands[len(self.conditions) :]
-        for each in asked:
+        conditions, values = operands[: len(self.conditions)], operands[len(self.conditions) :]
+        for condition in conditions:
             require_type(
-                self, each, kind.is_boolean, "conditions", 'compare it with something: when(col("a") > 0)'
+                self,
+                condition,
+                kind.is_boolean,
+                "conditions",
+                'compare it with something: when(col("a") > 0)',
             )
         met = common_type(self, values, "cast one of the values, so that all have one type")
-        return Signature((BOOL,) * len(asked) + (met,) * len(values), met)
+        return Signature((BOOL,) * len(conditions) + (met,) * len(values), met)
 
     def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: when(col("a") > 1).then("big").otherwise("small")."""
+        """Return the source text, such as `when(col("a") > 1).then("big").otherwise("small")`."""
         count = len(self.conditions)
         pairs = zip(parts[:count], parts[count : 2 * count], strict=True)
         chain = ".".join(f"when({condition}).then({value})" for condition, value in pairs)
@@ -62,7 +71,7 @@ class When:
     before: Case | None = None
 
     def then(self, value: object) -> Case:
-        """The value if the condition holds."""
+        """Set the value for rows where the condition holds."""
         if self.before is None:
             return Case((self.condition,), (to_expr(value),), lit(None))
         before = self.before
@@ -79,31 +88,25 @@ def when(condition: object) -> When:
     return When(to_expr(condition))
 
 
-# Null: asking for it, and replacing it.
-#
-# `coalesce` and `fill_null` take the first value that is not null; what comes after it is not looked at, so
-# a failure there is no failure. A failure before it is one.
-
 _HINT = "cast one of them, so that all have one type"
+_LOGIC_HINT = '& | ~ bind more tightly than == < >; write (col("a") > 1) & (col("b") > 2)'
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class NullTest(Expr):
+class NullTest(MethodCall):
     """A question about one value of any type."""
 
-    child: Expr
     name: ClassVar[str]
     input_handling: ClassVar[InputHandling] = InputHandling.NULLS
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """Any type in, true or false out."""
+        """Accept any type; the result is a boolean."""
         if kind.is_null(operands[0].type):
             common_type(self, operands, _HINT)
         return Signature((operands[0].type,), BOOL)
 
-    def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: col("a").is_null()."""
-        return method_text(self.child, parts[0], f"{self.name}()")
+    def _call_text(self, *arguments: str) -> str:
+        return f"{self.name}()"
 
 
 class IsNull(NullTest):
@@ -128,27 +131,25 @@ class IsNan(NullTest):
     input_handling = InputHandling.STRICT
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """A float in, true or false out."""
+        """Require a float; the result is a boolean."""
         require_type(self, operands[0], kind.is_floating, "a float", "only floats can be NaN; use .is_null()")
         return NullTest.signature(self, operands)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class FillNull(Expr):
+class FillNull(MethodCall):
     """The value, or the other where it is null."""
 
-    child: Expr
     other: Expr
     input_handling: ClassVar[InputHandling] = InputHandling.FAILURES
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """Both on their common type."""
+        """Bring both to their common type."""
         met = common_type(self, operands, _HINT)
         return Signature((met, met), met)
 
-    def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: col("a").fill_null(0)."""
-        return method_text(self.child, parts[0], f"fill_null({parts[1]})")
+    def _call_text(self, *arguments: str) -> str:
+        return f"fill_null({arguments[0]})"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -159,17 +160,17 @@ class Coalesce(Expr):
     input_handling: ClassVar[InputHandling] = InputHandling.FAILURES
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """All on their common type."""
+        """Bring all to their common type."""
         met: pa.DataType = common_type(self, operands, _HINT)
         return Signature((met,) * len(operands), met)
 
     def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: coalesce(col("a"), col("b"))."""
+        """Return the source text, such as `coalesce(col("a"), col("b"))`."""
         return f"coalesce({', '.join(parts)})"
 
 
 def coalesce(*expressions: object) -> Expr:
-    """The first of the values that is not null.
+    """Return the first of the values that is not null.
 
     >>> from penstock.expr import col
     >>> coalesce(col("nick"), col("name"), "nobody")
@@ -177,14 +178,7 @@ def coalesce(*expressions: object) -> Expr:
     """
     if not expressions:
         raise SchemaError("coalesce has nothing to choose from", hint='coalesce(col("a"), 0)')
-    return Coalesce(tuple(to_expr(each) for each in expressions))
-
-
-# And, or, not, in three values: `False & null` is False, `True | null` is True, else null stays null.
-#
-# A failure is treated in the same way: `False & failed` is False in either order, `True | failed` is True.
-
-_LOGIC_HINT = '& | ~ bind more tightly than == < >; write (col("a") > 1) & (col("b") > 2)'
+    return Coalesce(tuple(to_expr(value) for value in expressions))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -197,13 +191,13 @@ class Logic(Expr):
     input_handling: ClassVar[InputHandling] = InputHandling.FAILURES
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """Conditions in, a condition out."""
-        for each in operands:
-            require_type(self, each, kind.is_boolean, "conditions", _LOGIC_HINT)
+        """Require conditions; the result is one."""
+        for item in operands:
+            require_type(self, item, kind.is_boolean, "conditions", _LOGIC_HINT)
         return Signature((BOOL, BOOL), BOOL)
 
     def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: (col("a") > 1) & col("b")."""
+        """Return the source text, such as `(col("a") > 1) & col("b")`."""
         left = operand_text(self.left, parts[0], self.precedence)
         return f"{left} {self.operator} {operand_text(self.right, parts[1], self.precedence + 1)}"
 
@@ -232,10 +226,10 @@ class Not(Expr):
     precedence: ClassVar[int] = 7
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """A condition in, a condition out."""
+        """Require a condition; the result is one."""
         require_type(self, operands[0], kind.is_boolean, "a condition", _LOGIC_HINT)
         return Signature((BOOL,), BOOL)
 
     def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: ~col("a")."""
+        """Return the source text, such as `~col("a")`."""
         return f"~{operand_text(self.child, self.child.standalone_text(parts[0]), self.precedence)}"

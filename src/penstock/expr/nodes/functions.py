@@ -1,8 +1,12 @@
-"""A hash of several values, equal to Spark's `xxhash64`: XXH64 over little-endian bytes, seed 42.
+"""The hash of several values, and expressions in Spark's own SQL.
 
-The hash so far is the seed of the next value; a null leaves it as it is. int8 to int32, bool and date are
-hashed as four bytes, int64 and timestamp as eight, floats by their IEEE bits (-0.0 as 0.0, one NaN only),
-text and binary by their bytes.
+The hash equals Spark's `xxhash64`: XXH64 over little-endian bytes, seed 42. The
+hash so far is the seed of the next value; a null leaves it unchanged. int8 to int32, bool and date are hashed
+as four bytes, int64 and timestamp as eight, floats by their IEEE bits (-0.0 as 0.0, one NaN only), text and
+binary by their bytes.
+
+Spark SQL is for what this language does not say, and is refused by every other engine before a run. The text
+is the program's own, never put together from data; Penstock inserts nothing into it.
 """
 
 from __future__ import annotations
@@ -32,21 +36,21 @@ class Hash(Expr):
     input_handling: ClassVar[InputHandling] = InputHandling.NULLS
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """Any simple types in, int64 out."""
-        for each in operands:
+        """Require values that are not nested; the result is int64."""
+        for item in operands:
             require_type(
-                self, each, _hashable, "simple values", "hash the fields one by one, or a decimal as float64"
+                self, item, _hashable, "simple values", "hash the fields one by one, or a decimal as float64"
             )
-        types = tuple(INT64 if kind.is_null(each.type) else each.type for each in operands)
+        types = tuple(INT64 if kind.is_null(item.type) else item.type for item in operands)
         return Signature(types, INT64)
 
     def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: hash(col("a"), col("b"))."""
+        """Return the source text, such as `hash(col("a"), col("b"))`."""
         return f"hash({', '.join(parts)})"
 
 
 def hash(*expressions: object) -> Expr:
-    """A 64-bit hash of the values, the same on every engine and as Spark's xxhash64.
+    """Return a 64-bit hash of the values, the same on every engine and as Spark's xxhash64.
 
     >>> from penstock.expr import col
     >>> hash(col("user"), col("page"))
@@ -54,17 +58,11 @@ def hash(*expressions: object) -> Expr:
     """
     if not expressions:
         raise SchemaError("hash has nothing to hash", hint='hash(col("a"), col("b"))')
-    return Hash(tuple(to_expr(each) for each in expressions))
+    return Hash(tuple(to_expr(value) for value in expressions))
 
 
 def _hashable(type: pa.DataType) -> bool:
     return not (kind.is_nested(type) or kind.is_decimal(type))
-
-
-# The way out: an expression in Spark's own SQL, for what this language does not say.
-#
-# It is refused by every other engine before a run. The text is the program's own, never put together from
-# data; Penstock pastes nothing into it.
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -75,18 +73,18 @@ class SparkSql(Expr):
     type: pa.DataType
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """As declared: only Spark could say."""
+        """Return the declared type, which only Spark could check."""
         return Signature((), self.type)
 
     def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: spark_expr("soundex(name)", "string")."""
+        """Return the source text, such as `spark_expr("soundex(name)", "string")`."""
         import json  # every program loads this file, and few have such an expression
 
         return f'spark_expr({json.dumps(self.sql, ensure_ascii=False)}, "{type_name(self.type)}")'
 
 
 def spark_expr(sql: str, type: object) -> Expr:
-    """An expression in Spark SQL, of the type declared; runs on Spark only.
+    """Return an expression in Spark SQL with its declared type, which runs on Spark only.
 
     >>> spark_expr("soundex(name)", "string")
     spark_expr("soundex(name)", "string")

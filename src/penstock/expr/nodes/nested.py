@@ -1,4 +1,10 @@
-"""Lists: how long they are and what stands where. They are made by `split`, or come in a column."""
+"""Fields of structs, lengths and items of lists, and scalars out of JSON text.
+
+JSON is read at a dotted path such as "user.id", "items[0].price" or "[2]". What is missing, or null, is null.
+Malformed text (also NaN, Infinity and a repeated key, which JSON leaves open) and a value of another type
+fail the row: text is never read as a number, nor a fraction as an int. `extract_json` is the rule for one
+text; all lowerings use it, because Arrow has no kernel for it and Spark's accepts more.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +20,19 @@ from penstock.expr.node import is_int32, is_nonempty_text, method_text
 from penstock.expr.nodes.columns import quote
 from penstock.expr.schema import parse_type
 from penstock.expr.signature import INT64, STRING, Operand, Signature, is_numeric, require_type
-from penstock.expr.surface import Expr
+from penstock.expr.surface import Expr, MethodCall
 from penstock.expr.values import from_python, type_name
 from penstock.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Field(Expr):
+class Field(MethodCall):
     """One field of a struct."""
 
-    child: Expr
     name: str
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """The field's type."""
+        """Require a struct that has the field; the result has the field's type."""
         (struct,) = operands
         if not kind.is_struct(struct.type):
             raise SchemaError(
@@ -46,19 +51,16 @@ class Field(Expr):
             )
         return Signature((struct.type,), struct.type.field(self.name).type)
 
-    def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: col("user").field("id")."""
-        return method_text(self.child, parts[0], f"field({quote(self.name)})")
+    def _call_text(self, *arguments: str) -> str:
+        return f"field({quote(self.name)})"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class ListFunction(Expr):
+class ListFunction(MethodCall):
     """A function of a list."""
 
-    child: Expr
-
     def element(self, operand: Operand) -> pa.DataType:
-        """The type of the list's items; SchemaError if it is no list."""
+        """Return the type of the list's items; raise SchemaError if it is no list."""
         require_type(self, operand, kind.is_list, "a list", 'make one with .str.split(",")')
         return operand.type.value_type
 
@@ -69,13 +71,12 @@ class ListLength(ListFunction):
     __slots__ = ()
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """A list in, int64 out."""
+        """Require a list; the result is int64."""
         self.element(operands[0])
         return Signature((operands[0].type,), INT64)
 
-    def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: col("a").list.length()."""
-        return method_text(self.child, parts[0], "list.length()")
+    def _call_text(self, *arguments: str) -> str:
+        return "list.length()"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -91,13 +92,12 @@ class ListItem(ListFunction):
             )
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """A list in, its items' type out."""
+        """Require a list; the result has its items' type."""
         item = self.element(operands[0])
         return Signature((operands[0].type,), item)
 
-    def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: col("a").list.item(0)."""
-        return method_text(self.child, parts[0], f"list.item({self.index})")
+    def _call_text(self, *arguments: str) -> str:
+        return f"list.item({self.index})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,29 +107,22 @@ class Lists:
     of: Expr
 
     def length(self) -> Expr:
-        """The number of items."""
+        """Return the number of items."""
         return ListLength(self.of)
 
     def item(self, index: int) -> Expr:
-        """One item, from the end when negative; null if there is none."""
+        """Return one item, from the end when negative; null if there is none."""
         return ListItem(self.of, index)
 
-
-# One scalar out of JSON text, at a dotted path such as "user.id", "items[0].price" or "[2]".
-#
-# What is missing, or null, is null. Malformed text (also NaN, Infinity and a repeated key, which JSON leaves
-# open) and a value of another type fail the row: text is never read as a number, nor a fraction as an int.
-# `extract` is the rule for one text; both lowerings use it, because Arrow has no kernel for it.
 
 _PATH = re.compile(r"(?:[^.\[\]]+|\[\d+\])(?:\.[^.\[\]]+|\[\d+\])*")
 _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class JsonValue(Expr):
+class JsonValue(MethodCall):
     """The scalar at `path` in JSON text, as `type`."""
 
-    child: Expr
     path: str
     type: pa.DataType
 
@@ -138,13 +131,12 @@ class JsonValue(Expr):
         require_type(self, operands[0], kind.is_string, "text", "use .field(name) for a struct")
         return Signature((STRING,), self.type)
 
-    def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: col("body").json("user.id", "int64")."""
-        return method_text(self.child, parts[0], f'json({quote(self.path)}, "{type_name(self.type)}")')
+    def _call_text(self, *arguments: str) -> str:
+        return f'json({quote(self.path)}, "{type_name(self.type)}")'
 
 
 def json_target(path: str, type: pa.DataType | str) -> pa.DataType:
-    """The declared type of a JSON scalar; the path is checked as well."""
+    """Return the declared type of a JSON scalar, after a check of it and of the path."""
     if not is_nonempty_text(path) or not _PATH.fullmatch(path):
         raise SchemaError(
             f"{path!r} is not a path into JSON", hint='use one such as "user.id" or "items[0].price"'
@@ -160,7 +152,7 @@ def json_target(path: str, type: pa.DataType | str) -> pa.DataType:
 
 
 def parse_path(path: str) -> tuple[str | int, ...]:
-    """The path taken apart: names and indices.
+    """Return the names and indices of a path.
 
     >>> steps_of("items[0].price")
     ('items', 0, 'price')
@@ -169,19 +161,19 @@ def parse_path(path: str) -> tuple[str | int, ...]:
 
 
 def extract_json(text: str, steps: tuple[str | int, ...], type: pa.DataType) -> object:
-    """The plain value at the end of the steps; RowFailure if the text or the value is not right."""
+    """Return the plain value at the end of the path; raise RowFailure if text or value do not fit."""
     try:
-        found = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_repeated_keys)
+        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_repeated_keys)
     except (ValueError, RecursionError) as problem:
         raise RowFailure(f"malformed JSON ({problem}): {text!r:.80}") from None
     for step in steps:
         if isinstance(step, str):
-            found = found.get(step) if isinstance(found, dict) else None
+            value = value.get(step) if isinstance(value, dict) else None
         else:
-            found = found[step] if isinstance(found, list) and step < len(found) else None
-    if isinstance(found, float) and found in (float("inf"), float("-inf")):
+            value = value[step] if isinstance(value, list) and step < len(value) else None
+    if isinstance(value, float) and value in (float("inf"), float("-inf")):
         raise RowFailure(f"a number in {text!r:.80} is out of range")
-    return from_python(found, type)
+    return from_python(value, type)
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -189,7 +181,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _refuse_repeated_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    unique = dict(pairs)
+    if len(unique) < len(pairs):
         raise ValueError("a key is repeated")
-    return found
+    return unique

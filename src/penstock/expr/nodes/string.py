@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.errors import SchemaError
-from penstock.expr.node import is_int32, is_nonempty_text, method_text
+from penstock.expr.node import is_int32, is_nonempty_text
 from penstock.expr.nodes.columns import quote, to_expr
 from penstock.expr.signature import BOOL, INT64, STRING, Operand, Signature, require_type
-from penstock.expr.surface import Expr
+from penstock.expr.surface import Expr, MethodCall
 from penstock.frozen import dataclass
 
 WHITE_SPACE = " \t\n\r\x0b\x0c"
@@ -23,10 +23,9 @@ _HINT = 'make text of it with .cast("string")'
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class StringFunction(Expr):
+class StringFunction(MethodCall):
     """A function of one text, written in `.str`."""
 
-    child: Expr
     name: ClassVar[str]
     result: ClassVar[pa.DataType] = STRING
 
@@ -36,12 +35,11 @@ class StringFunction(Expr):
         return Signature((STRING,), self.result)
 
     def arguments(self) -> str:
-        """What stands between the parentheses."""
+        """Return what stands between the parentheses."""
         return ""
 
-    def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: col("a").str.lower()."""
-        return method_text(self.child, parts[0], f"str.{self.name}({self.arguments()})")
+    def _call_text(self, *arguments: str) -> str:
+        return f"str.{self.name}({self.arguments()})"
 
 
 class Lower(StringFunction):
@@ -82,7 +80,7 @@ class PatternFunction(StringFunction):
             raise SchemaError(f"{self.name} cannot look for empty text", hint=f'.str.{self.name}(",", …)')
 
     def arguments(self) -> str:
-        """The pattern."""
+        """Return the pattern."""
         return quote(self.pattern)
 
 
@@ -135,7 +133,7 @@ class Replace(PatternFunction):
             )
 
     def arguments(self) -> str:
-        """The pattern and its replacement."""
+        """Return the pattern and its replacement."""
         return f"{quote(self.pattern)}, {quote(self.replacement)}"
 
 
@@ -151,7 +149,7 @@ class Strip(StringFunction):
             raise SchemaError(f"strip needs characters, not {self.characters!r}", hint='.str.strip(" \\t")')
 
     def arguments(self) -> str:
-        """The characters, unless they are white space."""
+        """Return the characters, unless they are white space."""
         return "" if self.characters == WHITE_SPACE else quote(self.characters)
 
 
@@ -188,12 +186,12 @@ class Concat(Expr):
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """Text in, text out."""
-        for each in operands:
-            require_type(self, each, kind.is_string, "text", _HINT)
+        for item in operands:
+            require_type(self, item, kind.is_string, "text", _HINT)
         return Signature((STRING,) * len(operands), STRING)
 
     def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: concat(col("a"), "-", col("b"))."""
+        """Return the source text, such as `concat(col("a"), "-", col("b"))`."""
         return f"concat({', '.join(parts)})"
 
 
@@ -206,7 +204,7 @@ def concat(*expressions: object) -> Expr:
     """
     if not expressions:
         raise SchemaError("concat has nothing to join", hint='concat(col("a"), "-", col("b"))')
-    return Concat(tuple(to_expr(each) for each in expressions))
+    return Concat(tuple(to_expr(value) for value in expressions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,27 +214,27 @@ class Strings:
     of: Expr
 
     def lower(self) -> Expr:
-        """With A to Z as a to z; other letters stay."""
+        """Return the text with A to Z as a to z; other letters stay."""
         return Lower(self.of)
 
     def upper(self) -> Expr:
-        """With a to z as A to Z; other letters stay."""
+        """Return the text with a to z as A to Z; other letters stay."""
         return Upper(self.of)
 
     def length(self) -> Expr:
-        """The number of code points."""
+        """Return the number of code points."""
         return Length(self.of)
 
     def contains(self, pattern: str) -> Expr:
-        """Whether the literal text occurs."""
+        """Return whether the literal text occurs."""
         return Contains(self.of, pattern)
 
     def starts_with(self, pattern: str) -> Expr:
-        """Whether it begins with the literal text."""
+        """Return whether it begins with the literal text."""
         return StartsWith(self.of, pattern)
 
     def ends_with(self, pattern: str) -> Expr:
-        """Whether it ends with the literal text."""
+        """Return whether it ends with the literal text."""
         return EndsWith(self.of, pattern)
 
     def slice(self, start: int, length: int | None = None) -> Expr:
@@ -244,13 +242,13 @@ class Strings:
         return Slice(self.of, start, length)
 
     def strip(self, characters: str = WHITE_SPACE) -> Expr:
-        """Without these characters at both ends."""
+        """Return the text without these characters at both ends."""
         return Strip(self.of, characters)
 
     def replace(self, pattern: str, replacement: str) -> Expr:
-        """With every occurrence of the literal text replaced."""
+        """Return the text with every occurrence of the literal text replaced."""
         return Replace(self.of, pattern, replacement)
 
     def split(self, separator: str) -> Expr:
-        """The list of texts between the separators."""
+        """Return the list of texts between the separators."""
         return Split(self.of, separator)

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.errors import SchemaError, TimeError
-from penstock.expr.node import method_text, operand_text
+from penstock.expr.node import operand_text
 from penstock.expr.nodes.columns import to_expr
 from penstock.expr.signature import INT64, Operand, Signature, require_type
-from penstock.expr.surface import Expr
+from penstock.expr.surface import Expr, MethodCall
 from penstock.frozen import dataclass
 from penstock.timing.duration import MICROS, micros, spell
 
@@ -27,46 +27,42 @@ _HINT = 'make a time with .cast("timestamp") from text, or with from_epoch(col("
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class TimePart(Expr):
+class TimePart(MethodCall):
     """One part of a date or timestamp: year, month, day, weekday (Monday is 0), hour, minute, second."""
 
-    child: Expr
     part: str
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """A time in, int64 out; the clock's parts need a timestamp."""
+        """Require a date, or a timestamp for parts of the clock; the result is int64."""
         test, wanted = (
             (_is_time, "a date or timestamp") if self.part in DATE_PARTS else (_is_moment, "a timestamp")
         )
         require_type(self, operands[0], test, wanted, _HINT)
         return Signature((operands[0].type,), INT64)
 
-    def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: col("t").dt.year()."""
-        return method_text(self.child, parts[0], f"dt.{self.part}()")
+    def _call_text(self, *arguments: str) -> str:
+        return f"dt.{self.part}()"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Epoch(Expr):
+class Epoch(MethodCall):
     """Whole units since 1970, rounded towards minus infinity; of a date only days."""
 
-    child: Expr
     unit: str
 
     def __post_init__(self) -> None:
         _check_unit(self.unit)
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """A timestamp, or a date with unit "d", in; int64 out."""
+        """Require a timestamp, or a date with unit "d"; the result is int64."""
         hint = f'use .dt.epoch("d"), or .cast("timestamp").dt.epoch("{self.unit}")'
         if kind.is_date32(operands[0].type) and self.unit != "d":
             raise SchemaError(f"{self} needs a timestamp, and {self.child} is a date", hint=hint)
         require_type(self, operands[0], _is_time, "a date or timestamp", _HINT)
         return Signature((operands[0].type,), INT64)
 
-    def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: col("t").dt.epoch("ms")."""
-        return method_text(self.child, parts[0], f'dt.epoch("{self.unit}")')
+    def _call_text(self, *arguments: str) -> str:
+        return f'dt.epoch("{self.unit}")'
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -80,33 +76,31 @@ class FromEpoch(Expr):
         _check_unit(self.unit)
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """An integer in, timestamp[us] out."""
+        """Require an integer; the result is timestamp[us]."""
         require_type(self, operands[0], kind.is_signed_integer, "whole numbers", 'cast it: .cast("int64")')
         return Signature((INT64,), pa.timestamp("us"))
 
     def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: from_epoch(col("t"), "ms")."""
+        """Return the source text, such as `from_epoch(col("t"), "ms")`."""
         return f'from_epoch({parts[0]}, "{self.unit}")'
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Truncate(Expr):
+class Truncate(MethodCall):
     """The timestamp rounded down to a multiple of a duration since 1970."""
 
-    child: Expr
     micros: int
 
     def __post_init__(self) -> None:
         _check_length(self.micros)
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """The timestamp's type stays."""
+        """Require a timestamp, and keep its type."""
         require_type(self, operands[0], _is_moment, "a timestamp", _HINT)
         return Signature((operands[0].type,), operands[0].type)
 
-    def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: col("t").dt.truncate("10 s")."""
-        return method_text(self.child, parts[0], f'dt.truncate("{spell(self.micros)}")')
+    def _call_text(self, *arguments: str) -> str:
+        return f'dt.truncate("{spell(self.micros)}")'
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -121,13 +115,13 @@ class Shift(Expr):
         _check_length(self.micros)
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """The timestamp's type stays."""
+        """Require a timestamp, and keep its type."""
         hint = "join text with concat(a, b)" if kind.is_string(operands[0].type) else _HINT
         require_type(self, operands[0], _is_moment, "a timestamp", hint)
         return Signature((operands[0].type,), operands[0].type)
 
     def text(self, parts: tuple[str, ...]) -> str:
-        """As typed: col("t") + "10 s"."""
+        """Return the source text, such as `col("t") + "10 s"`."""
         sign = "-" if self.micros < 0 else "+"
         return f'{operand_text(self.child, parts[0], self.precedence)} {sign} "{spell(abs(self.micros))}"'
 
@@ -139,31 +133,31 @@ class Times:
     of: Expr
 
     def year(self) -> Expr:
-        """The year."""
+        """Return the year."""
         return TimePart(self.of, "year")
 
     def month(self) -> Expr:
-        """The month, 1 to 12."""
+        """Return the month, 1 to 12."""
         return TimePart(self.of, "month")
 
     def day(self) -> Expr:
-        """The day of the month, 1 to 31."""
+        """Return the day of the month, 1 to 31."""
         return TimePart(self.of, "day")
 
     def weekday(self) -> Expr:
-        """The day of the week, Monday is 0."""
+        """Return the day of the week, Monday is 0."""
         return TimePart(self.of, "weekday")
 
     def hour(self) -> Expr:
-        """The hour, 0 to 23."""
+        """Return the hour, 0 to 23."""
         return TimePart(self.of, "hour")
 
     def minute(self) -> Expr:
-        """The minute, 0 to 59."""
+        """Return the minute, 0 to 59."""
         return TimePart(self.of, "minute")
 
     def second(self) -> Expr:
-        """The second, 0 to 59."""
+        """Return the second, 0 to 59."""
         return TimePart(self.of, "second")
 
     def epoch(self, unit: str) -> Expr:
@@ -181,7 +175,7 @@ class Times:
 
 
 def from_epoch(count: object, unit: str) -> Expr:
-    """The timestamp that many units ("d", "s", "ms", "us") after 1970.
+    """Return the timestamp that many units ("d", "s", "ms", "us") after 1970.
 
     >>> from penstock.expr import col
     >>> from_epoch(col("t"), "ms")
@@ -191,7 +185,7 @@ def from_epoch(count: object, unit: str) -> Expr:
 
 
 def shift_micros(duration: str | timedelta) -> int:
-    """The duration that + and - were given; text that is none was most likely meant to be joined."""
+    """Return the duration added by + or -; text that is none was probably meant to be joined."""
     try:
         return micros(duration)
     except TimeError as problem:

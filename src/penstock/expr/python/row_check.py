@@ -1,7 +1,8 @@
-"""Rows whose values are plainly of their types, told in one look: a function is written for each schema.
+"""Checks that rows have exactly the types of a schema, generated as one function per schema.
 
-A value is plainly of a type when it is its own plain value (`values.py`) and a glance shows it. Asking column
-by column would cost several calls for every row, so the questions are put into one function as text.
+A value passes if it is its own plain value (`values.py`) and its Python type alone shows that. Checking
+column by column would cost several calls for every row, so the checks are written into one function as text.
+It is on the row path of the in-process engine (`python -m bench runtime`, tuple at a time).
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from penstock.expr.python.lower import compile_function
 from penstock.expr.values import integer_range
 
 RowCheck = Callable[[Any], Any]
-"""From what somebody gave to a new dict of plain values, or to what `otherwise` makes of it."""
+"""From a row of a user to a new dict of plain values, or to what `otherwise` returns for it."""
 
-_TYPES = {
+_CHECKS = {
     pa.bool_(): "type({0}) is bool",
     pa.float64(): "type({0}) is float",
     pa.string(): "type({0}) is str and {0}.isascii()",
@@ -32,58 +33,55 @@ _TYPES = {
 
 
 def has_exact_check(type_: pa.DataType) -> bool:
-    """Whether values of a type can be told at a glance."""
-    return type_ in _TYPES
+    """Return whether values of a type can be checked by their Python type."""
+    return type_ in _CHECKS
 
 
 @cache
 def exact_type_check(type_: pa.DataType) -> Callable[[object], bool]:
-    """Whether a value is plainly of a type; None is not, and nothing is where that takes a closer look."""
-    question = _TYPES.get(type_, "False").format("value")
-    asked: Callable[[object], bool] = compile_function("asked", f"asked = lambda value: {question}")
-    return asked
+    """Return a function that says whether a value, not None, has exactly a type; never for other types."""
+    check = _CHECKS.get(type_, "False").format("value")
+    return compile_function("check", f"check = lambda value: {check}")
 
 
 def compile_row_check(
-    schema: pa.Schema, otherwise: RowCheck, first: str = "pass", space: Mapping[str, object] | None = None
+    schema: pa.Schema, otherwise: RowCheck, first: str = "pass", namespace: Mapping[str, object] | None = None
 ) -> RowCheck:
-    """A function that gives a new dict for a dict with exactly the columns of a schema, null being None.
+    """Return a function from a dict with exactly the columns of a schema to a new one; None is null.
 
-    otherwise  is asked about everything that is not plainly such a row
-    first      what is done before: statements that may set `given`
-    space      the names that these use
+    otherwise  is called with everything else
+    first      statements to run before, which may set `row`
+    namespace  the names that these use
     """
-    columns = tuple((field.name, _TYPES.get(field.type)) for field in schema)
-    names = {"otherwise": otherwise, **(space or {})}
-    made: RowCheck = _maker(columns, first, tuple(names))(*names.values())
-    return made
+    columns = tuple((field.name, _CHECKS.get(field.type)) for field in schema)
+    names = {"otherwise": otherwise, **(namespace or {})}
+    check: RowCheck = _compile_maker(columns, first, tuple(names))(*names.values())
+    return check
 
 
 @cache
-def _maker(
+def _compile_maker(
     columns: tuple[tuple[str, str | None], ...], first: str, names: tuple[str, ...]
 ) -> Callable[..., RowCheck]:
-    """Makes the function for these columns: name, and the question whether a value is plainly right."""
-    reads = [f"v{at} = given[{name!r}]" for at, (name, _) in enumerate(columns)]
-    asked = [_question(f"v{at}", question) for at, (_, question) in enumerate(columns)]
+    """Return a function that binds the names, for columns with a name and a check each."""
+    reads = [f"v{at} = row[{name!r}]" for at, (name, _) in enumerate(columns)]
     pairs = [f"{name!r}: v{at}" for at, (name, _) in enumerate(columns)]
+    checks = [
+        f"(v{at} is None)" if check is None else f"(v{at} is None or {check.format(f'v{at}')})"
+        for at, (_, check) in enumerate(columns)
+    ]
     text = f"""
 def make({", ".join(names)}):
-    def look(given):
+    def check(row):
         {first}
-        if type(given) is dict and len(given) == {len(columns)}:
+        if type(row) is dict and len(row) == {len(columns)}:
             try:
                 {"; ".join(reads) or "pass"}
             except KeyError:
-                return otherwise(given)
-            if {" and ".join(asked) or "True"}:
+                return otherwise(row)
+            if {" and ".join(checks) or "True"}:
                 return {{{", ".join(pairs)}}}
-        return otherwise(given)
-    return look
+        return otherwise(row)
+    return check
 """
     return compile_function("make", text)
-
-
-def _question(value: str, question: str | None) -> str:
-    is_right = "" if question is None else f" or {question.format(value)}"
-    return f"({value} is None{is_right})"

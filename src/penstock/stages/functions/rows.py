@@ -181,7 +181,7 @@ def compile_map_step(
     """A function of rows as one of plain values, with as few calls in it as can be."""
     space = {"call": call, "new": new_object, "kind": kind.kind, "put": kind.put}
     return compile_row_check(
-        shape.schema, shape.of_any, "row = new(kind); put(row, given); given = call(row)", space
+        shape.schema, shape.of_any, "user_row = new(kind); put(user_row, row); row = call(user_row)", space
     )
 
 
