@@ -8,7 +8,7 @@ from typing import Any
 
 import penstock as ps
 from penstock.caller import find_call_site, find_definition, name_of
-from tests.graph.streams import TRADES
+from tests.support.trades import TRADES
 
 
 def line() -> int:

@@ -17,10 +17,10 @@ def test_the_same_seed_gives_the_same_events_and_another_seed_others() -> None:
 
 
 def test_events_cover_the_stretch_and_arrive_out_of_order() -> None:
-    found = times(ad_events(1_000, seconds=60))
-    assert (min(found), len(found)) == (START_US, 1_000)
-    assert START_US + 59_000_000 < max(found) < START_US + 60_000_000
-    assert found != sorted(found)
+    event_times = times(ad_events(1_000, seconds=60))
+    assert (min(event_times), len(event_times)) == (START_US, 1_000)
+    assert START_US + 59_000_000 < max(event_times) < START_US + 60_000_000
+    assert event_times != sorted(event_times)
 
 
 def test_a_few_events_come_long_after_later_ones() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench import catalogue
-from tests.cli.typing_at import bench
+from tests.support.command_line import bench
 
 TINY = """
 from bench import Case, Cell, Claim, Way, Workload

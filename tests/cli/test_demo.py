@@ -9,7 +9,7 @@ import pytest
 
 from penstock.apps.campaign_views import campaign_views, write_events
 from penstock.cli.demo import program, results_table
-from tests.cli.typing_at import penstock
+from tests.support.command_line import penstock
 
 
 def test_the_demo_prints_program_result_accounts_and_the_picture_s_path(tmp_path: Path) -> None:

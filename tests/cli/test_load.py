@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.typing_at import Outcome, penstock
+from tests.support.command_line import Outcome, penstock
 
 GRAPH = """
 import penstock as ps

@@ -22,7 +22,7 @@ from penstock.errors import (
     SchemaError,
     TimeError,
 )
-from tests.cli.typing_at import penstock
+from tests.support.command_line import penstock
 
 DOCS = Path(__file__).parents[2] / "docs" / "command-line.md"
 
@@ -70,9 +70,9 @@ def test_doctor_is_content_here() -> None:
 
 
 def test_doctor_gives_json_to_scripts() -> None:
-    found = {finding["name"]: finding for finding in json.loads(penstock("doctor", "--json").out)}
-    assert found["python"]["state"] == "ok"
-    assert {"pyarrow", "extra spark", "java", "machine", "temp folder"} <= set(found)
+    results = {result["name"]: result for result in json.loads(penstock("doctor", "--json").out)}
+    assert results["python"]["state"] == "ok"
+    assert {"pyarrow", "extra spark", "java", "machine", "temp folder"} <= set(results)
 
 
 def test_doctor_ends_with_code_1_when_something_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:

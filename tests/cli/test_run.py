@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.typing_at import penstock
+from tests.support.command_line import penstock
 
 PROGRAM = """
 import penstock as ps

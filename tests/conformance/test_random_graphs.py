@@ -16,7 +16,7 @@ from penstock.accounts import Accounts
 from penstock.testing import assert_engines_agree
 from penstock.testing.strategies import cuts, timed_rows
 from tests.conformance.law import law
-from tests.graph.random_graphs import EVENTS, Choice, build, choices
+from tests.support.random_graphs import EVENTS, Choice, build, choices
 
 FEATURE = "Whole graphs, drawn at random"
 pytestmark = pytest.mark.slow
@@ -47,7 +47,7 @@ def graph_of(done: Sequence[Choice], given_rows: list[Batches], *, chaining: boo
 
 def able(engine: str, done: Sequence[Choice]) -> list[Choice]:
     """Choices that the engine has no gap for: only the reference engine joins streams yet."""
-    return [choice for choice in done if engine == "reference" or choice.what != "join"]
+    return [choice for choice in done if engine == "reference" or choice.action != "join"]
 
 
 def run(graph: ps.PipeGraph, engine: str) -> tuple[dict[str, Accounts], dict[str, Counter[str]]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.typing_at import Outcome, bench, penstock
 from tests.conftest import Golden
+from tests.support.command_line import Outcome, bench, penstock
 
 COMMANDS = {
     "penstock": [],

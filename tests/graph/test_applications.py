@@ -6,8 +6,8 @@ import pytest
 
 import penstock as ps
 from penstock import blocks
-from tests.graph.applications import APPLICATIONS
 from tests.support import block_shapes as shapes
+from tests.support.applications import APPLICATIONS
 
 TABLE_3 = {
     "FD": (4, 1, 2, 2, 1),
@@ -30,16 +30,16 @@ def test_the_applications_use_as_many_blocks_as_table_3_says(name: str) -> None:
 def test_a_graph_of_the_public_api_has_the_edges_of_the_paper(name: str) -> None:
     graph = APPLICATIONS[name]()
     wanted = {node.op.name: [edge.producer for edge in node.inputs] for node in shapes.APPLICATIONS[name]}
-    found = {step.name: [ref.step for ref in step.feeds] for step in graph.plan()}
-    assert found == wanted
+    actual = {step.name: [ref.step for ref in step.feeds] for step in graph.plan()}
+    assert actual == wanted
 
 
 @pytest.mark.parametrize("name", list(TABLE_3))
 def test_a_graph_of_the_public_api_has_the_routings_of_the_paper(name: str) -> None:
     graph = APPLICATIONS[name]()
     wanted = {node.op.name: str(node.op.distribution) for node in shapes.APPLICATIONS[name][1:]}
-    found = {step.name: str(step.routing).replace("_", "") for step in list(graph.plan())[1:]}
-    assert found == {step: routing.replace("_", "") for step, routing in wanted.items()}
+    actual = {step.name: str(step.routing).replace("_", "") for step in list(graph.plan())[1:]}
+    assert actual == {step: routing.replace("_", "") for step, routing in wanted.items()}
 
 
 @pytest.mark.parametrize("name", list(TABLE_3))

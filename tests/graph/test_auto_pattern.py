@@ -9,7 +9,7 @@ import pytest
 import penstock as ps
 from penstock.blocks import count
 from penstock.operators.windows import Windows
-from tests.graph.streams import trades
+from tests.support.trades import trades
 
 SLIDING = ps.sliding("10 s", every="1 s")
 TUMBLING = ps.tumbling("10 s")

@@ -9,8 +9,8 @@ import pytest
 
 import penstock as ps
 from penstock import FunctionError, GraphError, SchemaError, TimeError, col
-from tests.graph.mistakes import Mistake, refused
-from tests.graph.streams import TRADES, trades
+from tests.support.mistakes import Mistake, refused
+from tests.support.trades import TRADES, trades
 
 SEVEN: Any = 7
 MINUTE = ps.tumbling("1 min")

@@ -9,8 +9,8 @@ import pytest
 
 import penstock as ps
 from penstock import GraphError, SchemaError, TimeError, col
-from tests.graph.mistakes import Mistake, refused
-from tests.graph.streams import TRADES, trades, untimed
+from tests.support.mistakes import Mistake, refused
+from tests.support.trades import TRADES, trades, untimed
 
 PAID, OPEN = col("paid"), ~col("paid")
 OTHER = trades(ps.PipeGraph("other"))
@@ -114,7 +114,7 @@ def test_a_sink_found_by_name_has_no_verbs_either() -> None:
 NAMES: list[Mistake] = [
     Mistake("a name twice", lambda p: p.filter(PAID, name="trades"), GraphError,
             'there are two steps named "trades"', "trades",
-            also="the first one is at tests/graph/streams.py"),
+            also="the first one is at tests/support/trades.py"),
     Mistake("a number as name", lambda p: p.filter(PAID, name=WRONG), GraphError, "3 cannot name a step",
             "3"),
     Mistake("an empty name", lambda p: p.filter(PAID, name=" "), GraphError, "' ' cannot name a step", " "),
@@ -183,9 +183,9 @@ LOOPS: list[tuple[str, Callable[[ps.MultiPipe], object], type[ps.PenstockError],
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("what", "build", "kind", "fact"), LOOPS, ids=[loop[0] for loop in LOOPS])
+@pytest.mark.parametrize(("mistake", "build", "kind", "fact"), LOOPS, ids=[loop[0] for loop in LOOPS])
 def test_a_loop_closes_only_through_a_control_port(
-    what: str, build: Callable[[ps.MultiPipe], object], kind: type[ps.PenstockError], fact: str
+    mistake: str, build: Callable[[ps.MultiPipe], object], kind: type[ps.PenstockError], fact: str
 ) -> None:
     pipe = trades().process(Limiter(), name="limiter")
     pipe.feed_back("limiter", "limit")

@@ -9,8 +9,8 @@ import pytest
 
 import penstock as ps
 from penstock import FunctionError, GraphError, SchemaError, col
-from tests.graph.mistakes import Mistake, refused
-from tests.graph.streams import trades
+from tests.support.mistakes import Mistake, refused
+from tests.support.trades import trades
 
 ONE = {"n": "int64"}
 THREE: Any = 3  # where a function belongs

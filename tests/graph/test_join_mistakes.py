@@ -10,8 +10,8 @@ import pytest
 
 import penstock as ps
 from penstock import FunctionError, GraphError, SchemaError, TimeError, col
-from tests.graph.mistakes import Mistake, refused
-from tests.graph.streams import TRADES, trades, untimed
+from tests.support.mistakes import Mistake, refused
+from tests.support.trades import TRADES, trades, untimed
 
 BACK = timedelta(seconds=-1)
 TEXT: Any = "3"  # where a number belongs
@@ -126,7 +126,7 @@ LISTS = pa.table({"n": [[1], [2]], "x": [1, 2]})
 TABLES: list[Mistake] = [
     Mistake("two rows of one key", lambda p: p.join_table([{"n": 1, "x": 1}, {"n": 1, "x": 2}], on="n"),
             SchemaError, "the joined table has two rows with n=1", "join_table"),
-    Mistake("two NaN keys", lambda p: p.join_table([{"price": NAN, "x": each} for each in "ab"], on="price"),
+    Mistake("two NaN keys", lambda p: p.join_table([{"price": NAN, "x": x} for x in "ab"], on="price"),
             SchemaError, "the joined table has two rows with price=nan", "join_table"),
     Mistake("a column of another type", lambda p: p.join_table([{"n": "1", "x": 1}], on="n"), SchemaError,
             'column "n" is int64 in the stream and string in the table', "join_table"),

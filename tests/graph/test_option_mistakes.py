@@ -9,8 +9,8 @@ import pytest
 
 import penstock as ps
 from penstock import GraphError, col
-from tests.graph.mistakes import Mistake, refused
-from tests.graph.streams import trades
+from tests.support.mistakes import Mistake, refused
+from tests.support.trades import trades
 
 PAID = col("paid")
 
@@ -27,57 +27,57 @@ def filtered(**options: Any) -> Callable[[Any], object]:
 OPTIONS = [
     *(
         Mistake(
-            f"parallelism={given!r}",
-            filtered(parallelism=given),
+            f"parallelism={value!r}",
+            filtered(parallelism=value),
             GraphError,
-            f"parallelism={given!r} is not a number of replicas",
+            f"parallelism={value!r} is not a number of replicas",
             "filter",
             also='"auto"',
         )
-        for given in (0, -1, True, 1.5, "many", (2, 1), (0, 2), (True, 2), (1, 2, 3), [1, "x"])
+        for value in (0, -1, True, 1.5, "many", (2, 1), (0, 2), (True, 2), (1, 2, 3), [1, "x"])
     ),
     *(
         Mistake(
-            f"batch_size={given!r}",
-            filtered(batch_size=given),
+            f"batch_size={value!r}",
+            filtered(batch_size=value),
             GraphError,
-            f"batch_size={given!r} is not a number of rows",
+            f"batch_size={value!r} is not a number of rows",
             "filter",
         )
-        for given in (0, -5, True, 2.5, "10")
+        for value in (0, -5, True, 2.5, "10")
     ),
     *(
         Mistake(
-            f"dedicated={given!r}",
-            filtered(dedicated=given),
+            f"dedicated={value!r}",
+            filtered(dedicated=value),
             GraphError,
-            f"dedicated={given!r} is neither True nor False",
+            f"dedicated={value!r} is neither True nor False",
             "filter",
             also="use dedicated=True",
         )
-        for given in (1, "slow")
+        for value in (1, "slow")
     ),
     *(
         Mistake(
-            f"on_error={given!r}",
-            filtered(on_error=given),
+            f"on_error={value!r}",
+            filtered(on_error=value),
             GraphError,
-            f"on_error={given!r} is unknown",
+            f"on_error={value!r} is unknown",
             "filter",
             also='"fail", "skip", "dead_letter"',
         )
-        for given in ("ignore", None, "")
+        for value in ("ignore", None, "")
     ),
     *(
         Mistake(
-            f"routing={given!r}",
-            filtered(routing=given),
+            f"routing={value!r}",
+            filtered(routing=value),
             GraphError,
-            f"routing={given!r} is unknown",
+            f"routing={value!r} is unknown",
             "filter",
             also='"forward", "key_by", "broadcast", "rebalance"',
         )
-        for given in ("keyby", "complex", 3)
+        for value in ("keyby", "complex", 3)
     ),
 ]
 

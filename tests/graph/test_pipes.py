@@ -11,7 +11,7 @@ import pytest
 import penstock as ps
 from penstock import col
 from penstock.plan.plan import Ref
-from tests.graph.streams import TRADES, trades
+from tests.support.trades import TRADES, trades
 
 PAID = col("paid")
 ONE = {"n": "int64"}
@@ -160,7 +160,7 @@ def test_graph_operator_gives_one_pipe_per_output_port() -> None:
     pairs, rest = pipe.graph.operator(Join(), inputs=[pipe, asks], control=[asks], name="join")
     assert (pairs.feeds, pairs.schema.names) == ((Ref("join", "pairs"),), ["n"])
     assert (rest.feeds, rest.schema.names) == ((Ref("join", "rest"),), ["item"])
-    inputs = [(given.port, given.feeds, given.control) for given in pipe.graph.steps["join"].inputs]
+    inputs = [(fed.port, fed.feeds, fed.control) for fed in pipe.graph.steps["join"].inputs]
     assert inputs == [
         ("bids", (Ref("trades"),), False),
         ("asks", (Ref("asks"),), False),
@@ -183,7 +183,7 @@ def test_a_loop_is_one_more_feed_of_a_control_port() -> None:
     pairs.filter(col("n") > 9, name="over").feed_back("join", "limit")
     pairs.filter(col("n") < 0, name="under").feed_back("join", "limit")
     step = pipe.graph.steps["join"]
-    assert [given.port for given in step.inputs] == ["bids", "asks", "limit"]
+    assert [fed.port for fed in step.inputs] == ["bids", "asks", "limit"]
     assert step.inputs[-1].feeds == (Ref("over"), Ref("under"))
     assert step.data_feeds == (Ref("trades"), Ref("asks"))
 

@@ -14,8 +14,8 @@ import penstock as ps
 from penstock import GraphError
 from penstock.blocks import Derivation, Kind, Pipe, Seq, Term
 from penstock.operators.split import Split
-from tests.graph.random_graphs import EVENTS, Choice, build, choices, feeds
 from tests.support.block_grammar import is_multipipe
+from tests.support.random_graphs import EVENTS, Choice, build, choices, feeds
 
 unhurried = settings(
     deadline=None, derandomize=True, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
@@ -55,12 +55,12 @@ def pipes(block: Term) -> Iterator[list[str]]:
 @given(choices())
 def test_every_graph_gives_terms_of_the_grammar_with_every_operator_once(done: list[Choice]) -> None:
     graph = build(done)
-    found = derived(graph)
-    if found is None:
+    derivation = derived(graph)
+    if derivation is None:
         return
-    assert all(is_multipipe(term) for term in found.terms)
+    assert all(is_multipipe(term) for term in derivation.terms)
     wanted = Counter(step.name for step in graph.steps if not isinstance(step.op, Split))
-    names = Counter(name for term in found.terms for name in operators(term))
+    names = Counter(name for term in derivation.terms for name in operators(term))
     assert Counter({name: n for name, n in names.items() if name in graph.steps}) == wanted
 
 

@@ -12,8 +12,8 @@ import penstock as ps
 from penstock import CheckpointError, EngineError, FunctionError, GraphError, NotSupported, col
 from penstock.engines.protocol import Gap
 from penstock.plan.plan import Plan
-from tests.graph.mistakes import Mistake, refused
-from tests.graph.streams import trades
+from tests.support.mistakes import Mistake, refused
+from tests.support.trades import trades
 
 WRONG: Any = 3
 OTHER = trades(ps.PipeGraph("other"))
@@ -107,10 +107,10 @@ def test_the_reference_engine_refuses_what_it_has_no_use_for(option: str) -> Non
 def test_what_may_hold_a_password_is_in_no_error_and_no_text() -> None:
     options = ps.SparkOptions(conf={"spark.hadoop.fs.s3a.secret.key": "hidden"})
     assert "hidden" not in repr(options)
-    given: list[dict[str, Any]] = [{"options": options}, {"master": "spark://ann:hidden@host"}]
-    for each in given:
+    settings: list[dict[str, Any]] = [{"options": options}, {"master": "spark://ann:hidden@host"}]
+    for setting in settings:
         with pytest.raises(NotSupported) as caught:
-            ended(trades()).run("reference", **each)
+            ended(trades()).run("reference", **setting)
         assert "hidden" not in str(caught.value)
 
 
@@ -148,7 +148,7 @@ class AnyEngine:
     def gaps(self, plan: Any) -> list[Any]:
         return []
 
-    def start(self, plan: Any, **given: Any) -> Any:
+    def start(self, plan: Any, **settings: Any) -> Any:
         raise AssertionError("the plan is refused before")
 
     open_harness = start

@@ -12,7 +12,7 @@ import pytest
 import penstock as ps
 from penstock import col
 from penstock.timing.column import TimeType
-from tests.graph.streams import TRADES, trades, untimed
+from tests.support.trades import TRADES, trades, untimed
 
 MINUTE = ps.tumbling("1 min")
 STAMP = TimeType(pa.timestamp("us"), "us")

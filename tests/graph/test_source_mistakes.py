@@ -9,8 +9,8 @@ import pytest
 
 import penstock as ps
 from penstock import GraphError, TimeError, col
-from tests.graph.mistakes import Mistake, refused
-from tests.graph.streams import TRADES
+from tests.support.mistakes import Mistake, refused
+from tests.support.trades import TRADES
 
 ROWS = ps.read.rows([], schema=TRADES)
 
@@ -93,10 +93,10 @@ def test_a_duration_is_never_rounded(text: str) -> None:
         ps.PipeGraph("shop").source(ROWS, time="at", delay=text)
 
 
-@pytest.mark.parametrize("given", [1.5, True, None, ["1 s"]])
-def test_only_texts_timedeltas_and_numbers_are_durations(given: Any) -> None:
+@pytest.mark.parametrize("duration", [1.5, True, None, ["1 s"]])
+def test_only_texts_timedeltas_and_numbers_are_durations(duration: Any) -> None:
     with pytest.raises(TimeError, match="is not a duration"):
-        ps.PipeGraph("shop").source(ROWS, time="at", delay="0 s").window(ps.tumbling(given)).aggregate(
+        ps.PipeGraph("shop").source(ROWS, time="at", delay="0 s").window(ps.tumbling(duration)).aggregate(
             n=ps.count()
         )
 

@@ -9,8 +9,8 @@ import pytest
 
 import penstock as ps
 from penstock import GraphError, SchemaError, TimeError, col
-from tests.graph.mistakes import Mistake, refused
-from tests.graph.streams import TRADES, trades, untimed
+from tests.support.mistakes import Mistake, refused
+from tests.support.trades import TRADES, trades, untimed
 
 MINUTE = ps.tumbling("1 min")
 N = {"n": ps.count()}
@@ -117,11 +117,11 @@ ORDERED = [ps.min, ps.max, ps.min_count, ps.max_count, ps.approx_distinct]
     + [(lambda value: ps.quantile(value, 0.5), column) for column in ("user", "paid", "at", "tags")],
 )
 def test_an_aggregate_refuses_types_it_cannot_take(aggregate: Any, column: str) -> None:
-    made = aggregate(column)
+    spec = aggregate(column)
     with pytest.raises(SchemaError) as caught:
-        trades().window(MINUTE, name="views").aggregate(x=made)
+        trades().window(MINUTE, name="views").aggregate(x=spec)
     error = caught.value
-    assert error.fact.startswith(f'{made.label} cannot take col("{column}") of type')
+    assert error.fact.startswith(f'{spec.label} cannot take col("{column}") of type')
     assert (error.step, bool(error.hint)) == ("views", True)
     assert error.detail is not None
-    assert error.detail.startswith(f"{made.label} takes ")
+    assert error.detail.startswith(f"{spec.label} takes ")

@@ -35,8 +35,8 @@ def test_sums_are_int64_of_integers_and_float64_of_floats() -> None:
 
 @pytest.mark.parametrize("type_", NUMBERS)
 def test_means_variances_and_quantiles_are_float64(type_: pa.DataType) -> None:
-    for made in (ps.mean("x"), ps.var("x"), ps.std("x", population=True), ps.quantile("x", 0.9)):
-        assert result(made, type_) == pa.float64()
+    for aggregate in (ps.mean("x"), ps.var("x"), ps.std("x", population=True), ps.quantile("x", 0.9)):
+        assert result(aggregate, type_) == pa.float64()
 
 
 @pytest.mark.parametrize("type_", ORDERED)
@@ -65,9 +65,13 @@ def test_event_time_max_has_the_type_of_time() -> None:
 
 
 def test_order_matters_only_to_first_last_and_collect() -> None:
-    ordered = {type(made).__name__ for made in (ps.first("x"), ps.last("x"), ps.collect("x")) if made.ordered}
+    ordered = {
+        type(aggregate).__name__
+        for aggregate in (ps.first("x"), ps.last("x"), ps.collect("x"))
+        if aggregate.ordered
+    }
     assert ordered == {"First", "Last", "Collect"}
-    assert not any(made.ordered for made in (ps.sum("x"), ps.count(), ps.min("x"), ps.mean("x")))
+    assert not any(aggregate.ordered for aggregate in (ps.sum("x"), ps.count(), ps.min("x"), ps.mean("x")))
 
 
 def test_only_sketches_are_not_exact() -> None:
@@ -80,9 +84,9 @@ def test_the_type_of_a_fold_is_declared_or_annotated() -> None:
     def lower(part: Any) -> float:
         return 0.0
 
-    made = ps.fold(lambda row: 1, lambda a, b: a + b, 0, lower, columns=["x"])
-    assert result(made, pa.int64()) == pa.float64()
-    assert made.columns == ("x",)
+    aggregate = ps.fold(lambda row: 1, lambda a, b: a + b, 0, lower, columns=["x"])
+    assert result(aggregate, pa.int64()) == pa.float64()
+    assert aggregate.columns == ("x",)
     declared = ps.fold(lambda row: 1, lambda a, b: a + b, 0, type="int32", columns="x")
     assert result(declared, pa.int64()) == pa.int32()
     assert declared.columns == ("x",)

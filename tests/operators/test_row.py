@@ -61,10 +61,10 @@ def test_a_missing_column_names_the_nearest_first() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"user": "ada", "n": 1}, Result("ada", 1), Named("ada", 1), {"n": 1, "user": "ada"}]
+    "result", [{"user": "ada", "n": 1}, Result("ada", 1), Named("ada", 1), {"n": 1, "user": "ada"}]
 )
-def test_a_function_gives_a_dict_a_dataclass_or_a_named_tuple(given: Any) -> None:
-    assert plain_row(given, OUT) == {"user": "ada", "n": 1}
+def test_a_function_gives_a_dict_a_dataclass_or_a_named_tuple(result: Any) -> None:
+    assert plain_row(result, OUT) == {"user": "ada", "n": 1}
 
 
 def test_a_function_may_give_the_row_it_got() -> None:
@@ -72,7 +72,7 @@ def test_a_function_may_give_the_row_it_got() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("result", "why"),
     [
         (None, "gave NoneType None, not a dict, dataclass or NamedTuple"),
         (("ada", 1), "gave tuple"),
@@ -84,7 +84,7 @@ def test_a_function_may_give_the_row_it_got() -> None:
         ({"user": "ada", "n": 2**63}, 'column "n": '),
     ],
 )
-def test_what_does_not_fit_the_schema_fails_the_row(given: Any, why: str) -> None:
+def test_what_does_not_fit_the_schema_fails_the_row(result: Any, why: str) -> None:
     with pytest.raises(RowFailure) as caught:
-        plain_row(given, OUT)
+        plain_row(result, OUT)
     assert why in str(caught.value)

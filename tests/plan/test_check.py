@@ -12,7 +12,7 @@ import penstock as ps
 from penstock import GraphError, col
 from penstock.accounts import Accounts
 from penstock.plan.plan import Ref
-from tests.graph.streams import trades
+from tests.support.trades import trades
 
 PAID = col("paid")
 MINUTE = ps.tumbling("1 min")

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import penstock as ps
 from penstock import blocks, col
-from tests.graph.streams import trades
 from tests.support.block_grammar import is_multipipe
+from tests.support.trades import trades
 
 PAID = col("paid")
 

@@ -19,7 +19,7 @@ from penstock.engines.local.scheduling.pool import run_task
 from penstock.engines.protocol import RunOptions
 from penstock.events import ignore_event
 from penstock.testing.strategies import cuts, timed_rows
-from tests.graph.random_graphs import EVENTS
+from tests.support.random_graphs import EVENTS
 
 CORES = 4
 Batches = list[list[dict[str, Any]]]

@@ -70,7 +70,7 @@ _LIST = re.compile(r"list<(.+)>")
 def parse_schema(declared: object) -> pa.Schema:
     """Return the canonical Arrow schema that a user declared.
 
-    >>> declared_schema({"ad_id": "int64", "price": float}).names
+    >>> parse_schema({"ad_id": "int64", "price": float}).names
     ['ad_id', 'price']
     """
     return pa.schema(_fields(declared, "", ()))
@@ -79,7 +79,7 @@ def parse_schema(declared: object) -> pa.Schema:
 def parse_type(declared: object) -> pa.DataType:
     """Return the canonical Arrow type that a user declared.
 
-    >>> declared_type(list[int])
+    >>> parse_type(list[int])
     ListType(list<item: int64>)
     """
     return _type(declared, "", ())

@@ -11,7 +11,7 @@ from penstock.engines.spark.driver import jobs
 from penstock.testing import assert_engines_agree
 from tests.conformance.test_random_graphs import Batches, able, graph_of, streams
 from tests.engines.spark.here import InProcessSparkEngine
-from tests.graph.random_graphs import Choice, choices
+from tests.support.random_graphs import Choice, choices
 
 LAW = settings(
     deadline=None,

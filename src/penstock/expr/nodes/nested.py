@@ -154,7 +154,7 @@ def json_target(path: str, type: pa.DataType | str) -> pa.DataType:
 def parse_path(path: str) -> tuple[str | int, ...]:
     """Return the names and indices of a path.
 
-    >>> steps_of("items[0].price")
+    >>> parse_path("items[0].price")
     ('items', 0, 'price')
     """
     return tuple(int(index) if index else name for index, name in _PART.findall(path))

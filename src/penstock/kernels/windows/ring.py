@@ -45,8 +45,8 @@ class Clusters:
 def find_clusters(slots: Ints, first: Ints, past: Ints, apart: int) -> Clusters:
     """Put together the stretches [first, past) of each slot that have gaps of at most `apart` between them.
 
-    >>> found = clusters_of(np.array([0, 1, 0]), np.array([0, 5, 9]), np.array([3, 6, 11]), 6)
-    >>> found.slots.tolist(), found.first.tolist(), found.past.tolist(), found.of.tolist()
+    >>> clusters = find_clusters(np.array([0, 1, 0]), np.array([0, 5, 9]), np.array([3, 6, 11]), 6)
+    >>> clusters.slots.tolist(), clusters.first.tolist(), clusters.past.tolist(), clusters.of.tolist()
     ([0, 1], [0, 5], [11, 6], [0, 1, 0])
     """
     order = np.lexsort((first, slots))

@@ -26,7 +26,7 @@ def sort_indices(keys: Keys, rows: pa.RecordBatch | None = None) -> Ints:
     """The places of rows by `keys`, the most significant first, and where these are equal by columns.
 
     >>> rows = pa.RecordBatch.from_pydict({"x": [2, None, 1]})
-    >>> in_order([np.array([7, 7, 5])], rows).tolist()
+    >>> sort_indices([np.array([7, 7, 5])], rows).tolist()
     [2, 1, 0]
     """
     if len(keys[0]) < 2:
@@ -141,7 +141,7 @@ def _sort_key(value: object) -> tuple[Any, ...]:
 #
 # A place is a list of numbers, compared from the left; a list that ends comes before all that go on. Where
 # rows of one batch have lists of different lengths, because streams with different histories have met, the
-# shorter ones are filled up with `NOTHING`, and only at their ends.
+# shorter ones are filled up with `NO_ORDER`, and only at their ends.
 
 NO_ORDER = -(2**63)
 """Where a row's place has ended: before every number that a reader or a flat_map gives."""
@@ -154,8 +154,8 @@ def append_order(order: Order, index: Ints) -> Order:
 
     There is always one column more, so that all batches of a stream have the same number.
 
-    >>> left = np.array([1, 1]), np.array([5, NOTHING])
-    >>> [column.tolist() for column in with_index(left, np.array([0, 7]))] == [[1, 1], [5, 7], [0, NOTHING]]
+    >>> left = np.array([1, 1]), np.array([5, NO_ORDER])
+    >>> [c.tolist() for c in append_order(left, np.array([0, 7]))] == [[1, 1], [5, 7], [0, NO_ORDER]]
     True
     """
     columns, waiting = [], index

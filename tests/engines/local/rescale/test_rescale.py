@@ -31,7 +31,7 @@ from penstock.engines.local.tasks.chain import StageStep
 from penstock.engines.protocol import RunOptions
 from penstock.events import ignore_event
 from penstock.stages.snapshot import BucketedStage
-from tests.graph.random_graphs import EVENTS
+from tests.support.random_graphs import EVENTS
 from tests.support.rescaling import (
     CORES,
     VERBS,

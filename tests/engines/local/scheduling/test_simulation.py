@@ -16,7 +16,7 @@ import penstock as ps
 from penstock.accounts import Accounts
 from penstock.engines.protocol import RunResult
 from tests.conformance.test_random_graphs import Batches, able, graph_of, streams
-from tests.graph.random_graphs import Choice, choices
+from tests.support.random_graphs import Choice, choices
 
 pytestmark = pytest.mark.slow
 TIMELESS = ("filter", "map", "row map", "flat_map", "table", "split", "copy", "merge", "source", "sink")
@@ -79,7 +79,7 @@ def test_without_rounds_every_row_is_accounted_for(
 def test_without_rounds_what_does_not_depend_on_time_is_what_the_reference_gives(
     done: list[Choice], given_rows: list[Batches], seed: int, queue_size: int, composition: Any
 ) -> None:
-    graph = graph_of([choice for choice in done if choice.what in TIMELESS], given_rows)
+    graph = graph_of([choice for choice in done if choice.action in TIMELESS], given_rows)
     options = ps.LocalOptions(seed=seed, queue_size=queue_size, composition=composition)
     assert told(graph, "local", options) == told(graph, "reference")
 

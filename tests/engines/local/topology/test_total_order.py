@@ -20,7 +20,7 @@ from penstock.engines.protocol import RunOptions
 from penstock.events import ignore_event
 from penstock.stages.window.stage import WindowStage
 from penstock.testing.strategies import cuts, timed_rows
-from tests.graph.random_graphs import EVENTS
+from tests.support.random_graphs import EVENTS
 
 Batches = list[list[dict[str, Any]]]
 

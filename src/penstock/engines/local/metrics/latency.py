@@ -69,7 +69,7 @@ def bucket_of(us: int) -> int:
 def upper_bound_of(bucket: int) -> int:
     """Returns the greatest duration in a bucket.
 
-    >>> [highest_in(bucket_of(us)) for us in (0, 7, 15, 16, 100, 1000)]
+    >>> [upper_bound_of(bucket_of(us)) for us in (0, 7, 15, 16, 100, 1000)]
     [0, 7, 15, 17, 103, 1023]
     """
     power = max(bucket // BUCKETS_PER_OCTAVE - 1, 0)

@@ -7,7 +7,7 @@ from typing import Any
 import penstock as ps
 from penstock import col
 from penstock.operators.op import Degree, Routing
-from tests.graph.streams import TRADES, trades
+from tests.support.trades import TRADES, trades
 
 PAID = col("paid")
 SECOND = ps.tumbling("1 s")
@@ -71,9 +71,9 @@ def test_another_key_another_degree_or_a_merge_shuffles_again() -> None:
         keep, state=set, name="both"
     )
     keyed.filter(keep, state=set, name="same")
-    found = {name: route[0] for name, route in routes(pipe).items()}
-    assert (found["by item"], found["three"], found["both"]) == ("key_by", "key_by", "key_by")
-    assert found["same"] == "forward"
+    routings = {name: route[0] for name, route in routes(pipe).items()}
+    assert (routings["by item"], routings["three"], routings["both"]) == ("key_by", "key_by", "key_by")
+    assert routings["same"] == "forward"
 
 
 def test_a_shuffle_that_is_asked_for_by_name_is_had_even_if_it_could_be_spared() -> None:

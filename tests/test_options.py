@@ -20,11 +20,11 @@ def on(device: Any) -> KeyedWindows:
 @pytest.mark.parametrize("name", ["n_windows", "batch_rows", "max_keys_per_batch", "max_pending"])
 def test_a_limit_that_is_no_number_of_things_is_refused(name: str, value: object) -> None:
     limits: Any = {name: value}
-    with pytest.raises(GraphError) as told:
+    with pytest.raises(GraphError) as refusal:
         ps.options.Cuda(**limits)
-    assert told.value.fact == f"{name}={value!r} of a CUDA device is not a whole number of at least 1"
-    assert told.value.hint is not None
-    assert f"ps.options.Cuda({name}=" in told.value.hint
+    assert refusal.value.fact == f"{name}={value!r} of a CUDA device is not a whole number of at least 1"
+    assert refusal.value.hint is not None
+    assert f"ps.options.Cuda({name}=" in refusal.value.hint
 
 
 def test_any_number_of_keys_may_share_a_batch() -> None:
@@ -43,7 +43,7 @@ def test_only_limits_of_ones_own_are_told() -> None:
 
 
 def test_explain_tells_the_limits() -> None:
-    graph = ps.PipeGraph("told")
+    graph = ps.PipeGraph("device")
     rows = graph.source(ps.read.rows([{"t": 1, "v": 2}]), time="t", time_unit="s", delay="0 s")
     device = ps.options.Cuda(max_keys_per_batch=25)
     rows.window(ps.tumbling("10 s"), device=device).aggregate(n=ps.count()).sink(ps.write.memory())

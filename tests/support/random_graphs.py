@@ -23,9 +23,9 @@ NAMES = tuple(EVENTS.names)
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One thing done to a graph: `what`, to the open pipe at `at` (modulo how many there are)."""
+    """One thing done to a graph: `action`, to the open pipe at `at` (modulo how many there are)."""
 
-    what: str
+    action: str
     at: int
     other: int
     degree: int
@@ -138,24 +138,24 @@ def _source(graph: ps.PipeGraph, rows: Callable[[int], Any], n: int) -> ps.Multi
 def _do(choice: Choice, graph: ps.PipeGraph, pipes: list[ps.MultiPipe], rows: Callable[[int], Any]) -> None:
     at = choice.at % len(pipes)
     pipe = pipes[at]
-    if choice.what in VERBS:
-        pipes[at] = VERBS[choice.what](pipe, choice.degree)
-    elif choice.what == "source":
+    if choice.action in VERBS:
+        pipes[at] = VERBS[choice.action](pipe, choice.degree)
+    elif choice.action == "source":
         pipes.append(_source(graph, rows, choice.degree))
-    elif choice.what == "sink":
+    elif choice.action == "sink":
         pipe.sink(ps.write.memory())
         if len(pipes) > 1:
             del pipes[at]
-    elif choice.what in FORKS:
+    elif choice.action in FORKS:
         pipes[at : at + 1] = _fork(choice, pipe)
     elif len(pipes) > 1:
         _meet(choice, pipes)
 
 
 def _fork(choice: Choice, pipe: ps.MultiPipe) -> list[ps.MultiPipe]:
-    if choice.what == "split":
+    if choice.action == "split":
         return list(pipe.split(even=col("value") % 2 == 0, odd=col("value") % 2 != 0))
-    if choice.what == "copy":
+    if choice.action == "copy":
         return [_filter(pipe, choice.degree), _map(pipe, choice.degree)]
     windows = pipe.window(ps.tumbling(6)).aggregate(value=ps.count())
     results = windows.select(key=ps.lit("all"), value=col("value"), t=col("window_end"))
@@ -167,7 +167,7 @@ def _meet(choice: Choice, pipes: list[ps.MultiPipe]) -> None:
     right = pipes.pop(choice.other % len(pipes))
     if set(left.feeds) & set(right.feeds):
         pipes.append(left)
-    elif choice.what == "merge":
+    elif choice.action == "merge":
         pipes.append(left.merge(right))
     else:
         pairs = left.join(right, on="key", within=4, suffix="_right", parallelism=choice.degree)

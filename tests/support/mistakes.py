@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from tests.graph.streams import trades
+from tests.support.trades import trades
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Mistake:
     also  words that the detail or the hint must have
     """
 
-    what: str
+    label: str
     build: Callable[[Any], object]  # of a MultiPipe; Any, because many mistakes are mistakes of type
     kind: type[ps.PenstockError]
     fact: str
@@ -30,7 +30,7 @@ class Mistake:
     also: str = ""
 
     def __str__(self) -> str:
-        return self.what
+        return self.label
 
 
 def refused(mistake: Mistake) -> ps.PenstockError:
