@@ -45,7 +45,7 @@ ROOMS: dict[str, set[str]] = {
     "plan": GROUND | {"timing", "expr", "blocks", "connect", "operators"},
     "graph": GROUND | {"timing", "expr", "blocks", "connect", "operators", "plan"},
     "kernels": {"errors", "timing", "lazy", "frozen"},
-    "stages": GROUND | {"timing", "expr", "operators", "kernels"},
+    "stages": GROUND | {"timing", "expr", "connect", "operators", "kernels"},
     "engines": GROUND | {"timing", "expr", "blocks", "connect", "operators", "plan", "kernels", "stages"},
     "spark": {"engines", "lazy"},
     "testing": GROUND

@@ -23,8 +23,8 @@ from penstock.operators.op import IN, Op
 from penstock.operators.source import Source
 from penstock.operators.stream import Stream
 from penstock.plan.plan import Ref, Step
+from penstock.stages.build import build_stage
 from penstock.stages.functions.rows import plain_rows_of
-from penstock.stages.make import build_stage
 from penstock.stages.patterns.partitioners import KeyPartitioner
 from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.order import NO_ORDER
@@ -133,7 +133,7 @@ class Driven:
     def new_stage(self) -> Stage:
         read = None if self.case.read is None else frozenset(self.case.read)
         site = Site(self.case.step.name, self.case.step.where, self.accounts, self.clock, read)
-        return build_stage(self.case.step, site)
+        return build_stage(self.case.step.op, self.case.step.up, site)
 
     def push(self, given: SourceBatch) -> None:
         before = self.source.watermark

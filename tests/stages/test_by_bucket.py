@@ -34,7 +34,7 @@ def hand_over(driven: Driven, degree: int) -> None:
     driven.resize(degree)
     for home, stage in enumerate(stateful_stages(driven)):
         mine = [bucket for bucket in range(256) if bucket % degree == home]
-        stage.replace_buckets({b: held[b] for b in mine if b in held}, gone=(), came=mine)
+        stage.replace_buckets({b: held[b] for b in mine if b in held}, removed=(), added=mine)
 
 
 def moved(tried: Case, degrees: list[int]) -> Told:
@@ -70,7 +70,7 @@ def test_before_anything_is_saved_the_first_snapshot_still_has_everything() -> N
     _, stage = two_keys()
     held = stage.export_buckets()
     first, *_ = sorted(held)
-    stage.replace_buckets({first: held[first]}, gone=set(held) - {first}, came=())
+    stage.replace_buckets({first: held[first]}, removed=set(held) - {first}, added=())
     assert set(stage.snapshot()) == {first}
 
 
@@ -81,6 +81,6 @@ def test_what_came_is_saved_next_and_what_went_is_not_even_if_it_had_changed() -
     held = stage.export_buckets()
     kept, gone = sorted(held)
     came = next(bucket for bucket in range(256) if bucket not in held)
-    stage.replace_buckets({kept: held[kept]}, gone=[gone], came=[came])
+    stage.replace_buckets({kept: held[kept]}, removed=[gone], added=[came])
     assert set(stage.snapshot()) == {kept, came}  # nothing is left of what came: that is saved too
     assert stage.snapshot() == {}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.expr import Expr, col, lit, to_plain
-from penstock.stages import expressions as computed
+from penstock.stages import policy
 from penstock.stages.expressions import ExpressionEvaluator
 from penstock.stages.rows.batch import Batch, RowBatch
 from tests.expr.evaluate import batch_of, same
@@ -18,10 +21,11 @@ from tests.expr.strategies import columns, of_type
 SCHEMA = pa.schema({"a": pa.int64(), "b": pa.int64()})
 
 
-def made(few: int, expressions: list[Expr], schema: pa.Schema) -> ExpressionEvaluator:
+def values_of(few: int, expressions: list[Expr], schema: pa.Schema, rows: Any) -> tuple[list[pa.Array], Any]:
+    """Evaluates with so many nodes times rows in plain Python."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(computed, "FEW", few)
-        return ExpressionEvaluator(expressions, schema, "these expressions")
+        patch.setattr(policy, "SIZES", replace(policy.SIZES, row_expressions=few))
+        return ExpressionEvaluator(expressions, schema, "these expressions").values(rows)
 
 
 def plain_batch(rows: pa.RecordBatch) -> Batch:
@@ -39,9 +43,9 @@ def test_values_and_failures_are_the_same_for_few_rows_and_for_many(data: st.Dat
     expressions = [data.draw(of_type(name, 1)) for name in names]
     read = sorted({name for expr in expressions for name in expr.columns()}) or ["i64"]
     rows = batch_of(data.draw(columns(tuple(read), max_rows=8)))
-    by_arrow, arrow_failed = made(0, expressions, rows.schema).values(rows)
+    by_arrow, arrow_failed = values_of(0, expressions, rows.schema, rows)
     for given_rows in (rows, plain_batch(rows)):
-        found, failed = made(10**6, expressions, rows.schema).values(given_rows)
+        found, failed = values_of(10**6, expressions, rows.schema, given_rows)
         assert [each.type for each in found] == [each.type for each in by_arrow]
         assert (failed is None or not failed.any()) == (arrow_failed is None)
         bad = np.zeros(rows.num_rows, np.bool_) if arrow_failed is None else arrow_failed
@@ -59,8 +63,10 @@ def test_conditions_hold_where_they_are_true_whatever_the_number_of_rows(n_rows:
         [pa.array(values, pa.int64()), pa.array(values, pa.int64())], schema=SCHEMA
     )
     batch = Batch(rows, np.arange(n_rows))
-    held = ExpressionEvaluator([col("a") > 10], SCHEMA, "a condition").truths(batch, None)  # type: ignore[arg-type]  # no row fails
-    assert held.masks[0].tolist() == [value is not None and value > 10 for value in values]
+    evaluator: Any = ExpressionEvaluator([col("a") > 10], SCHEMA, "a condition")
+    assert evaluator.masks(batch, None).masks[0].tolist() == [
+        value is not None and value > 10 for value in values
+    ]
 
 
 @pytest.mark.parametrize("n_rows", [1, 20, 1_000, 1_025, 5_000])
@@ -69,7 +75,7 @@ def test_integers_compare_alike_in_small_arrays_and_in_large(n_rows: int, type_:
     numbers = [n % 100 for n in range(n_rows)]
     rows = pa.RecordBatch.from_arrays([pa.array(numbers, type_)], schema=pa.schema({"a": type_}))
     conditions = [col("a") == 5, lit(5) < col("a"), col("a") >= 99, col("a") != col("a"), col("a") <= lit(7)]
-    found, _ = made(0, conditions, rows.schema).values(rows)
+    found, _ = values_of(0, conditions, rows.schema, rows)
     expected = [[n == 5 for n in numbers], [n > 5 for n in numbers], [n >= 99 for n in numbers]]
     expected += [[False] * n_rows, [n <= 7 for n in numbers]]
     assert [each.to_pylist() for each in found] == expected
@@ -77,5 +83,5 @@ def test_integers_compare_alike_in_small_arrays_and_in_large(n_rows: int, type_:
 
 def test_expressions_that_read_no_column_have_a_value_for_every_row() -> None:
     rows = pa.RecordBatch.from_arrays([pa.array([1, 2, 3]), pa.array([1, 2, 3])], schema=SCHEMA)
-    (found,), _ = made(100, [lit(7)], SCHEMA).values(rows)
+    (found,), _ = values_of(100, [lit(7)], SCHEMA, rows)
     assert found.to_pylist() == [7, 7, 7]

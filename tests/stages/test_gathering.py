@@ -89,7 +89,7 @@ def test_rows_that_wait_are_saved_shown_and_handed_over_as_if_they_did_not(
             driven.stage.fired_at = fired_at
         elif number in at:
             saved |= driven.stage.snapshot()
-            driven.stage.replace_buckets(driven.stage.export_buckets(), gone=(), came=())
+            driven.stage.replace_buckets(driven.stage.export_buckets(), removed=(), added=())
     assert_same(driven.end(), shown_by_reference(given, ticks), approximate=tuple(SKETCHES))
 
 

@@ -17,7 +17,7 @@ from penstock.operators.process import Process, ProcessOperator
 from penstock.operators.split import Relay
 from penstock.operators.window_specs import tumbling
 from penstock.operators.windows import KeyedWindows
-from penstock.stages.make import build_stage
+from penstock.stages.build import build_stage
 from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.order import NO_ORDER, append_order, merge_batches, pad_order
 from penstock.stages.stage import Site
@@ -40,7 +40,9 @@ def test_windows_have_their_stage() -> None:
 def test_a_step_without_a_stage_is_refused_by_name() -> None:
     tried = case(Process(Own()))
     with pytest.raises(NotSupported) as caught:
-        build_stage(tried.step, Site("mine", Where("flow.py", 3), Accounts(), ManualClock()))
+        build_stage(
+            tried.step.op, tried.step.up, Site("mine", Where("flow.py", 3), Accounts(), ManualClock())
+        )
     assert caught.value.fact == "there is no stage for Process"
     assert (caught.value.step, str(caught.value.where)) == ("mine", "flow.py:3")
     assert caught.value.hint == 'run it with engine="reference"'

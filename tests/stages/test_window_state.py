@@ -140,7 +140,7 @@ def test_what_has_been_shown_early_is_known_to_who_is_handed_the_state(
         driven.push(given_batch)
         if number in at:
             held = driven.stage.export_buckets()
-            driven.stage.replace_buckets(held, gone=(), came=list(held))
+            driven.stage.replace_buckets(held, removed=(), added=list(held))
     assert_same(driven.end(), shown_by_reference(case, ticks), approximate=tuple(SKETCHES))
 
 

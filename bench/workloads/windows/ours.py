@@ -7,7 +7,6 @@ as Arrow columns. Stores are given the slots of keys, since turning keys into sl
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ import pyarrow as pa
 import penstock as ps
 from bench.workloads.windows.answer import Answer, Given
 from bench.workloads.windows.shape import Flow
+from penstock.accounts import Accounts
 from penstock.operators.op import OUT
 from penstock.stages.stage import Site
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
@@ -28,23 +28,6 @@ from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 
 
-@dataclass(slots=True)
-class Counters:
-    """What became of the rows; the stage counts here."""
-
-    rows_in: int = 0
-    rows_out: int = 0
-    passed: int = 0
-    late: int = 0
-    late_by_window: dict[str, int] = field(default_factory=dict)
-    filtered: int = 0
-    no_window: int = 0
-    unfinished: int = 0
-    unmatched: int = 0
-    unrouted: int = 0
-    errors: int = 0
-
-
 class Fed(NamedTuple):
     """A stage that has had the rows beforehand."""
 
@@ -53,13 +36,13 @@ class Fed(NamedTuple):
 
 
 def new_stage(flow: Flow) -> WindowStage:
-    """Return the stage of a case."""
-    site = Site("windows", None, Counters(), ps.ManualClock())
+    """The stage of a case."""
+    site = Site("windows", None, Accounts(), ps.ManualClock())
     return WindowStage(flow.shape.op, flow.shape.up, site, totally_ordered=flow.shape.counted)
 
 
 def fed_stage(flow: Flow) -> Fed:
-    """Return a stage with the windows before the first row filled."""
+    """A stage with the windows before the first row filled."""
     stage = new_stage(flow)
     if flow.begin is not None:
         for _ in stage.on_batch(flow.lead_batch, NEVER):
@@ -70,7 +53,7 @@ def fed_stage(flow: Flow) -> Fed:
 
 
 def through_stage(fed: Fed) -> Given:
-    """Return all batches and watermarks through the stage."""
+    """All batches and watermarks through the stage."""
     running = steps(fed)
     while True:
         try:
@@ -121,7 +104,7 @@ class FedStore(NamedTuple):
 
 
 def arriving_of(flow: Flow) -> tuple[InputRows, ...]:
-    """Return the batches as stores take them; keys are dense here, so they are slots as they are."""
+    """The batches as stores take them; keys are dense here, so they are slots as they are."""
     cuts = range(0, flow.shape.n_rows, flow.shape.batch)
     return tuple(
         InputRows(flow.keys[part], flow.times[part], (), (Values(flow.values[part]),))
@@ -130,13 +113,13 @@ def arriving_of(flow: Flow) -> tuple[InputRows, ...]:
 
 
 def new_store(flow: Flow, way: Combining | None = None, most: int = 1 << 20) -> TimeStore:
-    """Return the store of a case with a sum: `way` and `most` as in SliceStore."""
+    """The store of a case with a sum: `way` and `most` as in SliceStore."""
     slicing = Slicing.of([TimeWindow(flow.shape.size, flow.shape.every)])
     return TimeStore(slicing, 0, [WindowAccumulator(AccumulatorKind.FLOAT_SUM, 0)], way=way, most=most)
 
 
 def fed_store(flow: Flow, way: Combining | None = None, most: int = 1 << 20) -> FedStore:
-    """Return a store with the windows before the first row filled."""
+    """A store with the windows before the first row filled."""
     store = new_store(flow, way, most)
     if flow.begin is not None:
         times, keys, values = flow.lead
@@ -146,7 +129,7 @@ def fed_store(flow: Flow, way: Combining | None = None, most: int = 1 << 20) -> 
 
 
 def through_store(fed: FedStore) -> Given:
-    """Return all batches and watermarks through the store alone."""
+    """All batches and watermarks through the store alone."""
     store, arriving, flow = fed
     found: list[ClosedWindows] = []
     watermark = NEVER if flow.begin is None else flow.begin

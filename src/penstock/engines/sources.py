@@ -60,6 +60,11 @@ class SourceReader:
         self._frontier = Frontier()
 
     @property
+    def gives_rows(self) -> bool:
+        """Whether the reader gives single plain rows (`open`), each a batch of its own."""
+        return getattr(self._reader, "gives_rows", False)
+
+    @property
     def bounded(self) -> bool:
         """Return whether the input ends by itself."""
         return self._reader.bounded

@@ -1,6 +1,6 @@
 """FlatMap: none, one or several rows out for every row in, at its time.
 
-A row's place grows by its index among its siblings, so that they stay in the order they were given.
+A row's place is extended by its index among its siblings, so that they stay in the order they were returned.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from penstock.operators.stream import Stream
 from penstock.stages.expressions import ExpressionEvaluator
 from penstock.stages.functions.calls import BatchCaller, call_rows, check_rows
 from penstock.stages.functions.errors import RowErrors
-from penstock.stages.functions.rows import PlainRow, RowValidator, row_factory
+from penstock.stages.functions.rows import RowValidator, row_type
 from penstock.stages.rows.batch import Batch, Ints
 from penstock.stages.rows.order import append_order, sort_indices
-from penstock.stages.stage import Site
-from penstock.stages.stateless import Outputs, StatelessStage
+from penstock.stages.stage import Outputs, PlainRow, Site, StatelessStage
 
 
 class ExpressionFlatMap(StatelessStage):
@@ -31,26 +30,26 @@ class ExpressionFlatMap(StatelessStage):
         assert isinstance(op.how, Expressions), "functions have stages of their own"
         ((self._name, expr),) = op.how.columns
         self._down = op.outputs({IN: up})[OUT].schema
-        self._computing = ExpressionEvaluator([expr], up.schema, f"expression {op.how}")
-        self._errors = RowErrors(site, op.on_error, up.schema, self._computing.error_context)
+        self._evaluator = ExpressionEvaluator([expr], up.schema, f"expression {op.how}")
+        self._errors = RowErrors(site, op.on_error, up.schema, self._evaluator.error_context)
 
-    def made(self, batch: Batch) -> Outputs:
-        """The elements of all lists, one after the other."""
-        computed = self._computing.of(batch, self._errors)
-        (lists,) = computed.values
+    def process(self, batch: Batch) -> Outputs:
+        """Emits the elements of all lists, one after the other."""
+        evaluated = self._evaluator.evaluate(batch, self._errors)
+        (lists,) = evaluated.values
         self.site.accounts.passed += len(lists)
         parents = pc.list_parent_indices(lists)
-        rows = computed.rows.rows.take(parents)
+        rows = evaluated.rows.rows.take(parents)
         columns = dict(zip(rows.schema.names, rows.columns, strict=True)) | {
             self._name: pc.list_flatten(lists)
         }
-        new = pa.RecordBatch.from_arrays([columns[name] for name in self._down.names], schema=self._down)
-        yield OUT, expand_batch(computed.rows, parents.to_numpy().astype(np.int64), new)
-        if computed.dead_letters is not None:
-            yield ERRORS, computed.dead_letters
+        children = pa.RecordBatch.from_arrays([columns[name] for name in self._down.names], schema=self._down)
+        yield OUT, place_children(evaluated.rows, parents.to_numpy().astype(np.int64), children)
+        if evaluated.dead_letters is not None:
+            yield ERRORS, evaluated.dead_letters
 
     def explain(self) -> list[str]:
-        """Natively."""
+        """Implements `StatelessStage.explain`."""
         return ["the list runs as Arrow kernels"]
 
 
@@ -64,23 +63,23 @@ class BatchFlatMap(StatelessStage):
     def __init__(self, op: FlatMap, up: Stream, site: Site) -> None:
         super().__init__(up, site)
         assert isinstance(op.how, BatchFunction), "other functions have stages of their own"
-        self._calls = BatchCaller(op.how, op, up, site)
+        self._function = BatchCaller(op.how, op, up, site)
 
-    def made(self, batch: Batch) -> Outputs:
-        """The function's rows."""
-        return self._calls.given(batch, self._taken)
+    def process(self, batch: Batch) -> Outputs:
+        """Calls the function."""
+        return self._function.call(batch, self._collect)
 
-    def _taken(self, batch: Batch, given: object) -> Batch:
-        new = self._calls.checked(given)
+    def _collect(self, batch: Batch, returned: object) -> Batch:
+        children = self._function.check_columns(returned)
         self.site.accounts.passed += batch.num_rows
-        if new.num_rows == batch.num_rows:
-            return expand_batch(batch, np.arange(batch.num_rows, dtype=np.int64), new)
+        if children.num_rows == batch.num_rows:
+            return place_children(batch, np.arange(batch.num_rows, dtype=np.int64), children)
         last = sort_indices([batch.times, *batch.order], batch.rows)[-1]
-        return expand_batch(batch, np.full(new.num_rows, last, np.int64), new)
+        return place_children(batch, np.full(children.num_rows, last, np.int64), children)
 
     def explain(self) -> list[str]:
-        """As the user wrote it."""
-        return self._calls.explain()
+        """Implements `StatelessStage.explain`."""
+        return self._function.explain()
 
 
 class RowFlatMap(StatelessStage):
@@ -90,35 +89,36 @@ class RowFlatMap(StatelessStage):
         super().__init__(up, site)
         assert isinstance(op.how, RowFunction), "other functions have stages of their own"
         self._function, self._call = op.how, own_copy(op.how.call)
-        self._new_row, self._shape = row_factory(up.schema), RowValidator(op.outputs({IN: up})[OUT].schema)
+        self._new_row = row_type(up.schema).row
+        self._validator = RowValidator(op.outputs({IN: up})[OUT].schema)
         self._errors = RowErrors(site, op.on_error, up.schema)
 
-    def made(self, batch: Batch) -> Outputs:
-        """The function's rows."""
-        results = call_rows(batch, self._rows, self._function, self._errors)
-        self.site.accounts.passed += len(results.made)
-        yield OUT, expand_rows(results.rows, results.made, self._shape)
+    def process(self, batch: Batch) -> Outputs:
+        """Calls the function."""
+        results = call_rows(batch, self._call_row, self._function, self._errors)
+        self.site.accounts.passed += len(results.values)
+        yield OUT, expand_rows(results.rows, results.values, self._validator)
         if results.dead_letters is not None:
             yield ERRORS, results.dead_letters
 
-    def _rows(self, place: int, values: PlainRow) -> list[PlainRow]:
-        return check_rows(self._call(self._new_row(values)), self._shape)
+    def _call_row(self, values: PlainRow) -> list[PlainRow]:
+        return check_rows(self._call(self._new_row(values)), self._validator)
 
     def explain(self) -> list[str]:
-        """Row by row."""
+        """Implements `StatelessStage.explain`."""
         return [f"{self._function} runs in Python, row by row"]
 
 
-def expand_rows(batch: Batch, made: list[list[PlainRow]], shape: RowValidator) -> Batch:
-    """The rows made of each row of a batch."""
-    parents = np.repeat(np.arange(batch.num_rows), np.array([len(rows) for rows in made], np.int64))
-    return expand_batch(batch, parents, shape.columns([row for rows in made for row in rows]))
+def expand_rows(batch: Batch, children: list[list[PlainRow]], validator: RowValidator) -> Batch:
+    """Returns the rows that were returned for each row of a batch."""
+    parents = np.repeat(np.arange(batch.num_rows), np.array([len(rows) for rows in children], np.int64))
+    return place_children(batch, parents, validator.columns([row for rows in children for row in rows]))
 
 
-def expand_batch(batch: Batch, parents: Ints, new: pa.RecordBatch) -> Batch:
-    """New rows at the times of their parents; those of one parent stand together, in order."""
+def place_children(batch: Batch, parents: Ints, children: pa.RecordBatch) -> Batch:
+    """Returns new rows at the times of their parents; those of one parent stand together, in order."""
     first = np.append(True, parents[1:] != parents[:-1])[: len(parents)]
     starts = np.flatnonzero(first)
     index = np.arange(len(parents)) - np.repeat(starts, np.diff(np.append(starts, len(parents))))
     order = tuple(column[parents] for column in batch.order)
-    return Batch(new, batch.times[parents], append_order(order, index))
+    return Batch(children, batch.times[parents], append_order(order, index))

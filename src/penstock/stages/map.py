@@ -9,53 +9,57 @@ from penstock.operators.function import BatchFunction, RowFunction, own_copy
 from penstock.operators.map import Map
 from penstock.operators.op import ERRORS, IN, OUT
 from penstock.operators.stream import Stream
-from penstock.stages.expressions import ExpressionEvaluator
-from penstock.stages.functions.calls import BatchCaller, call_plain_rows, call_rows, is_few
-from penstock.stages.functions.compile import CompiledFunction, CompiledResults
+from penstock.stages.expressions import ExpressionEvaluator, expression_step
+from penstock.stages.functions.calls import (
+    BatchCaller,
+    call_rows,
+    function_step,
+    keeps_plain_rows,
+)
+from penstock.stages.functions.compile import CompiledFunction
 from penstock.stages.functions.errors import RowErrors
-from penstock.stages.functions.rows import PlainRow, RowValidator, compile_map_step, row_type
+from penstock.stages.functions.rows import RowValidator, compile_map_step, row_type
 from penstock.stages.rows.batch import Batch
-from penstock.stages.stage import Site
-from penstock.stages.stateless import Outputs, RowStep, StatelessStage, expression_step, function_step
+from penstock.stages.stage import Outputs, PlainRow, RowStage, RowStep, Site, StatelessStage
 
 
-class ExpressionMap(StatelessStage):
+class ExpressionMap(StatelessStage, RowStage):
     """Columns added, replaced or selected by expressions."""
 
     def __init__(self, op: WithColumns, up: Stream, site: Site) -> None:
         super().__init__(up, site)
         self._function = op.how
         self._down = op.outputs({IN: up})[OUT].schema
-        self._computing = ExpressionEvaluator(
-            [expr for _, expr in op.how.columns], up.schema, f"expression {op.how}"
-        )
-        self._errors = RowErrors(site, op.on_error, up.schema, self._computing.error_context)
+        expressions = [expr for _, expr in op.how.columns]
+        self._evaluator = ExpressionEvaluator(expressions, up.schema, f"expression {op.how}")
+        self._errors = RowErrors(site, op.on_error, up.schema, self._evaluator.error_context)
 
-    def made(self, batch: Batch) -> Outputs:
-        """The new columns beside those that stay."""
-        computed = self._computing.of(batch, self._errors)
-        columns = dict(zip(computed.rows.rows.schema.names, computed.rows.rows.columns, strict=True))
+    def process(self, batch: Batch) -> Outputs:
+        """Puts the new columns beside those that stay."""
+        evaluated = self._evaluator.evaluate(batch, self._errors)
+        rows = evaluated.rows
+        columns = dict(zip(rows.rows.schema.names, rows.rows.columns, strict=True))
         names = (name for name, _ in self._function.columns)
-        columns |= dict(zip(names, computed.values, strict=True))
-        rows = pa.RecordBatch.from_arrays([columns[name] for name in self._down.names], schema=self._down)
-        self.site.accounts.passed += rows.num_rows
-        yield OUT, Batch(rows, computed.rows.times, computed.rows.order)
-        if computed.dead_letters is not None:
-            yield ERRORS, computed.dead_letters
+        columns |= dict(zip(names, evaluated.values, strict=True))
+        result = pa.RecordBatch.from_arrays([columns[name] for name in self._down.names], schema=self._down)
+        self.site.accounts.passed += result.num_rows
+        yield OUT, Batch(result, rows.times, rows.order)
+        if evaluated.dead_letters is not None:
+            yield ERRORS, evaluated.dead_letters
 
-    def by_row(self) -> RowStep:
-        """The new values beside those that stay, by plain Python."""
-        plain, down = self._computing.plain, self._down.names
+    def row_step(self) -> RowStep:
+        """Puts the new values beside those that stay, by plain Python."""
+        plain, down = self._evaluator.plain, self._down.names
         names = [name for name, _ in self._function.columns]
 
-        def step(row: PlainRow) -> PlainRow:
+        def process(row: PlainRow) -> PlainRow:
             values = {**row, **dict(zip(names, plain(row), strict=True))}
             return {name: values[name] for name in down}
 
-        return expression_step(step, self._errors)
+        return expression_step(process, self._errors)
 
     def explain(self) -> list[str]:
-        """Natively."""
+        """Implements `StatelessStage.explain`."""
         return ["expressions run as Arrow kernels"]
 
 
@@ -65,89 +69,58 @@ class BatchMap(StatelessStage):
     def __init__(self, op: Map, up: Stream, site: Site) -> None:
         super().__init__(up, site)
         assert isinstance(op.how, BatchFunction), "other functions have stages of their own"
-        self._calls = BatchCaller(op.how, op, up, site)
-        self._call, self._stops = self._calls.call, self._calls.stops
-        # What a function hands on as it came needs no look, if the columns are the declared ones.
-        self._same = up.schema.equals(op.outputs({IN: up})[OUT].schema)
+        self._function = BatchCaller(op.how, op, up, site)
 
-    def at_once(self, batch: Batch) -> Batch | None:
-        """Row i out is made of row i in."""
-        if not self._stops:
-            return None
-        rows = batch.rows
-        try:
-            given = self._call(rows)
-        except Exception as cause:
-            raise self._calls.failed(cause) from cause
-        return batch if given is rows and self._same else self._checked(batch, given)
+    def process(self, batch: Batch) -> Outputs:
+        """Calls the function; row i out belongs to row i in."""
+        return self._function.call(batch, self._collect)
 
-    def made(self, batch: Batch) -> Outputs:
-        """Row i out is made of row i in."""
-        return self._calls.given(batch, self._taken)
-
-    def _taken(self, batch: Batch, given: object) -> Batch:
-        made = self._checked(batch, given)
+    def _collect(self, batch: Batch, returned: object) -> Batch:
+        rows = self._function.check_columns(returned)
+        self._function.check_length(rows.num_rows, batch)
         self.site.accounts.passed += batch.num_rows
-        return made
-
-    def _checked(self, batch: Batch, given: object) -> Batch:
-        rows = self._calls.checked(given)
-        self._calls.same_length(rows.num_rows, batch)
         return Batch(rows, batch.times, batch.order)
 
     def explain(self) -> list[str]:
-        """As the user wrote it."""
-        return self._calls.explain()
+        """Implements `StatelessStage.explain`."""
+        return self._function.explain()
 
 
-class RowMap(StatelessStage):
+class RowMap(StatelessStage, RowStage):
     """A function from row to row."""
 
     def __init__(self, op: Map, up: Stream, site: Site) -> None:
         super().__init__(up, site)
         assert isinstance(op.how, RowFunction), "other functions have stages of their own"
-        self._function, self._call = op.how, own_copy(op.how.call)
+        self._function = op.how
         self._down = op.outputs({IN: up})[OUT].schema
-        self._step = compile_map_step(self._call, row_type(up.schema), RowValidator(self._down))
+        self._map_row = compile_map_step(own_copy(op.how.call), row_type(up.schema), RowValidator(self._down))
         self._errors = RowErrors(site, op.on_error, up.schema)
         self._compiled = CompiledFunction(op.how, up.schema, self._down, wraps=op.compile)
 
-    def at_once(self, batch: Batch) -> Batch | None:
-        """The function's rows, of few rows that are plain."""
-        if not self._errors.stops or not is_few(batch):
-            return None
-        return batch.with_rows(call_plain_rows(batch, self._step, self._function, self._errors), self._down)
-
-    def made(self, batch: Batch) -> Outputs:
-        """The function's rows."""
-        fast = None if is_few(batch) else self._compiled.results(batch.rows)
-        if fast is None:
-            return self._in_python(batch)
-        return self._merged(batch, fast)
-
-    def _merged(self, batch: Batch, fast: CompiledResults) -> Outputs:
-        """What the compiled function computed, and Python for the rows that are left."""
-        done = batch if not len(fast.rest) else batch.take(fast.places)
+    def process(self, batch: Batch) -> Outputs:
+        """Calls the function; what the compiled one leaves out is called in Python."""
+        computed = None if keeps_plain_rows(batch) else self._compiled.results(batch.rows)
+        if computed is None:
+            yield from self._call_rows(batch)
+            return
+        done = batch if not len(computed.rest) else batch.take(computed.indices)
         self.site.accounts.passed += done.num_rows
-        rows = self._compiled.rows(done.rows, fast, self._down)
-        yield OUT, Batch(rows, done.times, done.order)
-        if len(fast.rest):
-            yield from self._in_python(batch.take(fast.rest))
+        yield OUT, Batch(self._compiled.rows(done.rows, computed, self._down), done.times, done.order)
+        if len(computed.rest):
+            yield from self._call_rows(batch.take(computed.rest))
 
-    def _in_python(self, batch: Batch) -> Outputs:
-        results = call_rows(batch, self._row, self._function, self._errors)
-        self.site.accounts.passed += len(results.made)
-        yield OUT, results.rows.with_rows(results.made, self._down)
+    def _call_rows(self, batch: Batch) -> Outputs:
+        results = call_rows(batch, self._map_row, self._function, self._errors)
+        self.site.accounts.passed += len(results.values)
+        yield OUT, results.rows.with_rows(results.values, self._down)
         if results.dead_letters is not None:
             yield ERRORS, results.dead_letters
 
-    def by_row(self) -> RowStep:
-        """The function's row."""
-        return function_step(self._step, self._function, self._errors)
-
-    def _row(self, place: int, values: PlainRow) -> PlainRow:
-        return self._step(values)
+    def row_step(self) -> RowStep:
+        """Calls the function."""
+        return function_step(self._map_row, self._function, self._errors)
 
     def explain(self) -> list[str]:
-        """Compiled, or row by row and why."""
+        """Implements `StatelessStage.explain`."""
         return self._compiled.explain()

@@ -1,12 +1,13 @@
-"""A stage's state as bytes, one piece per bucket, and back.
+"""Snapshots of a stage's state: one binary blob per bucket of keys, and back.
 
     magic, version (u16), length of header (u32), header (JSON), parts (Arrow IPC streams), xxh3 of all before
 
-The header names the step and what its state depends on, and the parts with their lengths. Nothing is pickled.
-A piece that is foreign, damaged, newer, or of a step that has changed is refused, naming what differs.
+The header names the step, the fingerprint of what its state depends on, and the parts with their lengths.
+Nothing is pickled. A blob that is foreign, damaged, of another version, or of a step that has changed is
+refused, naming what differs.
 
-Version 2 says of slices whether they were shown early, and how many rows a piece has. Version 1 is read as if
-nothing had been shown.
+`BucketedStage` is the base of all stages with a state per key. It saves state, restores it, and hands it from
+replica to replica while rows flow; `ChangedBuckets` knows what has changed since the last snapshot.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ KEYS = "keys"
 class BucketState:
     """The state of one bucket.
 
-    n_keys     how many keys it has: batches count them in their column "place"
+    n_keys     the number of its keys: batches refer to them by index, in their column "place"
     watermark  how far the stream had come
     batches    by name
     """
@@ -56,29 +57,29 @@ class BucketState:
     batches: Mapping[str, pa.RecordBatch]
 
 
-def encode_bucket(piece: BucketState, step: str, fingerprint: Mapping[str, str]) -> bytes:
-    """The piece as bytes."""
+def encode_bucket(state: BucketState, step: str, fingerprint: Mapping[str, str]) -> bytes:
+    """Returns the state as bytes."""
     import json
 
     import xxhash
 
-    parts = {name: _to_ipc(batch) for name, batch in piece.batches.items()}
-    header = {
+    parts = {name: _to_ipc(batch) for name, batch in state.batches.items()}
+    fields_by_name = {
         "step": step,
         "fingerprint": dict(fingerprint),
-        "bucket": piece.bucket,
-        "n_keys": piece.n_keys,
-        "watermark": piece.watermark,
-        "rows": sum(batch.num_rows for name, batch in piece.batches.items() if name != KEYS),
+        "bucket": state.bucket,
+        "n_keys": state.n_keys,
+        "watermark": state.watermark,
+        "rows": sum(batch.num_rows for name, batch in state.batches.items() if name != KEYS),
         "parts": [[name, len(part)] for name, part in parts.items()],
     }
-    told = json.dumps(header, sort_keys=True).encode()
-    whole = b"".join([_FRONT.pack(MAGIC, VERSION, len(told)), told, *parts.values()])
+    header = json.dumps(fields_by_name, sort_keys=True).encode()
+    whole = b"".join([_FRONT.pack(MAGIC, VERSION, len(header)), header, *parts.values()])
     return whole + xxhash.xxh3_64_digest(whole)
 
 
 def decode_bucket(data: bytes, step: str, fingerprint: Mapping[str, str]) -> BucketState:
-    """The piece back, or a CheckpointError that says why it cannot be taken up."""
+    """Returns the state, or raises a CheckpointError that says why the step cannot take it up."""
     header, body = _read_header(data, step)
     if header["step"] != step:
         raise _refusal(f'saved state of step "{header["step"]}" was given to step "{step}"', step)
@@ -91,7 +92,7 @@ def decode_bucket(data: bytes, step: str, fingerprint: Mapping[str, str]) -> Buc
 
 
 def count_saved_rows(data: bytes) -> int:
-    """How much a piece keeps: a row for each slice, session, state, or row that waits."""
+    """Returns the number of rows that are saved: one for each slice, session, state, or waiting row."""
     import json
 
     if not data.startswith(MAGIC):
@@ -102,13 +103,13 @@ def count_saved_rows(data: bytes) -> int:
 
 
 def read_fingerprint(data: bytes, step: str) -> Mapping[str, str]:
-    """What a piece says that it depends on."""
-    found: dict[str, str] = _read_header(data, step)[0]["fingerprint"]
-    return found
+    """Returns the fingerprint of the step that the state was saved for."""
+    fingerprint: dict[str, str] = _read_header(data, step)[0]["fingerprint"]
+    return fingerprint
 
 
 def _read_header(data: bytes, step: str) -> tuple[dict[str, Any], bytes]:
-    """The header and the parts, once the piece is known to be whole and readable."""
+    """Returns the header and the parts, once the data are known to be whole and readable."""
     import json
 
     import xxhash
@@ -136,7 +137,7 @@ def _read_header(data: bytes, step: str) -> tuple[dict[str, Any], bytes]:
 
 
 def _check_fingerprint(saved: Mapping[str, str], now: Mapping[str, str], step: str) -> None:
-    """Raise unless the step is what it was when the state was saved."""
+    """Raises unless the step is what it was when the state was saved."""
     for topic in dict.fromkeys([*now, *saved]):
         if saved.get(topic) != now.get(topic):
             raise CheckpointError(
@@ -164,25 +165,22 @@ def _from_ipc(data: bytes) -> pa.RecordBatch:
         return reader.read_next_batch()
 
 
-# What a window step's state depends on, in words: state is taken up again only by a step that says the
-# same.
-#
-# Degrees, sinks and stateless code are not in it, nor are patterns: these may change between runs. But
-# their state has one of three forms, which is in it. What is in one of the first two can be brought into
-# the other (`patterns/forms.py`). The words are kept as they are and not hashed, so that a refusal can
-# name what differs.
-
 Fingerprint = Mapping[str, str]
 
-BY_KEY, BY_PARTITION, AS_PARTIALS = "windows by key", "windows dealt to replicas", "windows by key, in parts"
-"""The forms of saved windows: their slices and rows by the bucket of the key, or by the lane of the window
-(`patterns/dealing.py`); or what is known of whole windows by the bucket of the key."""
+BY_KEY, BY_PARTITION, AS_PARTIALS = "windows by key", "windows by virtual partition", "partial windows by key"
+"""The forms of saved windows: their slices and rows by the bucket of the key, or by the virtual partition of
+the window (`patterns/partitioners.py`); or the partial results of whole windows by the bucket of the key."""
 FORM = "operator"
-"""The topic of the form."""
+"""The topic of a fingerprint that names the form."""
 
 
 def window_fingerprint(op: Windows, up: Stream, *, totally_ordered: bool, form: str = BY_KEY) -> Fingerprint:
-    """The step in words, by topic."""
+    """Returns what the state of a window step depends on, in words by topic.
+
+    Degrees, sinks, patterns and stateless code are not in it: these may change between runs. The form is: the
+    first two can be converted into each other (`patterns/forms.py`).
+    """
+    # Why: the words are kept and not hashed, so that a refusal can name what differs.
     resolved = op.resolve(up)
     windows = [f"{label}: {window}" if label else str(window) for label, window in resolved.windows]
     aggregates = [f"{name}={_aggregate(each, up)}" for name, each in (op.aggregates or {}).items()]
@@ -198,75 +196,83 @@ def window_fingerprint(op: Windows, up: Stream, *, totally_ordered: bool, form: 
 
 
 def _aggregate(aggregate: Aggregate, up: Stream) -> str:
-    """The aggregate with its options and the type it gives."""
+    """Returns the aggregate with its options and the type of its result."""
     options = [
         f"{field.name}={name_of(value) if callable(value) else value!r}"
         for field in fields(aggregate)
         if field.name != "value" and (value := getattr(aggregate, field.name)) is not None
     ]
-    told = f" ({', '.join(options)})" if options else ""
-    return f"{aggregate}{told} as {aggregate.type(up)}"
-
-
-# Which buckets changed since the last snapshot.
-#
-# Slots are noted as rows come and windows leave; only when a snapshot is made, or a key is forgotten, are
-# keys hashed. Before the first snapshot nothing is noted: that one saves everything.
+    shown = f" ({', '.join(options)})" if options else ""
+    return f"{aggregate}{shown} as {aggregate.type(up)}"
 
 
 class ChangedBuckets:
-    """The slots with news, and the buckets of keys that are gone."""
+    """The slots whose state has changed since the last snapshot, and the buckets of keys that are gone.
+
+    Keys are hashed only when a snapshot is taken or a key is forgotten. Before the first snapshot nothing is
+    tracked: that one saves everything.
+    """
 
     def __init__(self, keys: KeySlots) -> None:
         self._keys = keys
-        self._on = False
+        self._tracks = False
         self._slots = np.zeros(0, np.bool_)
         self._gone = np.zeros(BUCKETS, np.bool_)
 
     def note(self, slots: Ints) -> None:
-        """The state of these slots has changed."""
-        if self._on and len(slots):
-            more = int(slots.max()) + 1 - len(self._slots)
-            if more > 0:
-                self._slots = np.append(self._slots, np.zeros(max(more, len(self._slots)), np.bool_))
+        """Notes that the state of these slots has changed."""
+        if self._tracks and len(slots):
+            self._grow(int(slots.max()))
             self._slots[slots] = True
 
+    def note_slot(self, slot: int) -> None:
+        """Notes one slot."""
+        if self._tracks:
+            if slot >= len(self._slots):
+                self._grow(slot)
+            self._slots[slot] = True
+
+    def _grow(self, slot: int) -> None:
+        more = slot + 1 - len(self._slots)
+        if more > 0:
+            self._slots = np.append(self._slots, np.zeros(max(more, len(self._slots)), np.bool_))
+
     def forget(self, slots: Ints) -> None:
-        """The keys of these slots are about to be freed: their buckets change."""
-        if self._on and len(slots):
+        """Notes that the keys of these slots are about to be freed: their buckets change."""
+        if self._tracks and len(slots):
             self._gone[self._keys.buckets_of(slots)] = True
             self._slots[slots[slots < len(self._slots)]] = False
 
     @property
-    def noting(self) -> bool:
-        """Whether something has been saved, so that changes are noted."""
-        return self._on
+    def tracks(self) -> bool:
+        """Whether a snapshot has been taken, so that changes are tracked."""
+        return self._tracks
 
-    def news(self) -> list[int]:
-        """The buckets that changed since the last snapshot; they stay news."""
-        return [] if not self._on else np.flatnonzero(self._changed(*self._live())).tolist()
+    def peek(self) -> list[int]:
+        """Returns the buckets that changed since the last snapshot, and goes on tracking them."""
+        return [] if not self._tracks else np.flatnonzero(self._changed(*self._live())).tolist()
 
-    def held(self) -> dict[int, Ints]:
-        """All buckets with live slots."""
+    def live_buckets(self) -> dict[int, Ints]:
+        """Returns all buckets with live slots."""
         live, buckets = self._live()
         return {int(bucket): live[buckets == bucket] for bucket in np.unique(buckets)}
 
-    def go_on(self, noting: bool, news: Sequence[int]) -> None:
-        """After all slots are others: note as before, with these buckets changed, be they empty."""
+    def replace(self, tracks: bool, changed: Sequence[int]) -> None:
+        """Goes on after all slots were replaced: tracks as before, with these buckets changed."""
         self.start()
-        self._on = noting
-        self._gone[list(news)] = noting
+        self._tracks = tracks
+        self._gone[list(changed)] = tracks
 
     def take(self) -> dict[int, Ints]:
-        """The buckets that changed since the last call, each with its live slots; from now on, note."""
+        """Returns the buckets that changed since the last call, with their live slots; tracks from now on."""
         live, buckets = self._live()
         changed = self._changed(live, buckets)
         self.start()
         return {int(bucket): live[buckets == bucket] for bucket in np.flatnonzero(changed)}
 
     def start(self) -> None:
-        """Everything so far is saved: note what changes from here."""
-        self._on = True
+        """Tracks what changes from here on: everything so far is saved."""
+        self._tracks = True
         self._slots[:] = False
         self._gone[:] = False
 
@@ -276,7 +282,7 @@ class ChangedBuckets:
 
     def _changed(self, live: Ints, buckets: Ints) -> Mask:
         changed = self._gone.copy()
-        if self._on:
+        if self._tracks:
             known = live < len(self._slots)
             changed[buckets[known][self._slots[live[known]]]] = True
         else:
@@ -284,20 +290,18 @@ class ChangedBuckets:
         return changed
 
 
-# State by key, bucket by bucket: saved, taken up again, and handed from replica to replica while rows flow.
-#
-# What changes hands stays in the process, so it is never turned into bytes, and may hold what could not be
-# saved. Whoever moves state sees to it that all replicas have come equally far.
-
-
 class BucketedStage(ABC):
-    """A stage with a state per key."""
+    """A stage with a state per key, which is saved and handed over bucket by bucket.
+
+    What is handed over stays in the process, so it is never turned into bytes, and may hold what could not be
+    saved. Whoever moves state sees to it that all replicas have come equally far.
+    """
 
     site: Site
-    _touched: ChangedBuckets
+    _changed_buckets: ChangedBuckets
 
-    def settle(self) -> None:
-        """Take in what still waits, because somebody looks at the state."""
+    def flush_pending(self) -> None:
+        """Takes in what still waits, because somebody looks at the state."""
         return
 
     @property
@@ -307,50 +311,56 @@ class BucketedStage(ABC):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Forget everything."""
+        """Starts with no keys and no rows."""
 
     @abstractmethod
-    def _piece(self, bucket: int, slots: Ints) -> BucketState:
-        """What is known of the keys of a bucket, to be saved."""
+    def _save_bucket(self, bucket: int, slots: Ints) -> BucketState:
+        """Returns the state of the keys of a bucket, to be saved."""
 
     @abstractmethod
-    def _load(self, piece: BucketState) -> None:
-        """Take up a bucket."""
+    def _load_bucket(self, saved: BucketState) -> None:
+        """Takes up a bucket."""
 
     def snapshot(self) -> dict[int, bytes]:
-        """The state per bucket: all of it at first, then what changed since the last snapshot."""
-        self.settle()
-        pieces = [self._piece(bucket, slots) for bucket, slots in self._touched.take().items()]
-        return {piece.bucket: encode_bucket(piece, self.site.step, self.fingerprint) for piece in pieces}
+        """Returns the state per bucket: all of it at first, then what changed since the last snapshot."""
+        self.flush_pending()
+        states = [self._save_bucket(bucket, slots) for bucket, slots in self._changed_buckets.take().items()]
+        return {state.bucket: encode_bucket(state, self.site.step, self.fingerprint) for state in states}
 
     def restore(self, saved: Mapping[int, bytes]) -> None:
-        """Go back to a snapshot, or take up some buckets of one that other replicas made."""
-        pieces = [decode_bucket(data, self.site.step, self.fingerprint) for data in saved.values()]
+        """Goes back to a snapshot, or takes up some buckets of one that other replicas took."""
+        states = [decode_bucket(data, self.site.step, self.fingerprint) for data in saved.values()]
         self._begin()
-        for piece in pieces:
-            self._load(piece)
-        self._touched.start()
+        for state in states:
+            self._load_bucket(state)
+        self._changed_buckets.start()
 
     def export_buckets(self) -> dict[int, Any]:
-        """All state per bucket, for `replace_buckets` of this replica or of another in the process."""
-        self.settle()
-        return {bucket: self._export_bucket(bucket, slots) for bucket, slots in self._touched.held().items()}
+        """Returns all state per bucket, for `replace_buckets` of this replica or of another."""
+        self.flush_pending()
+        return {
+            bucket: self._export_bucket(bucket, slots)
+            for bucket, slots in self._changed_buckets.live_buckets().items()
+        }
 
     def replace_buckets(
-        self, held: Mapping[int, Any], *, gone: Collection[int], came: Collection[int]
+        self, exported: Mapping[int, Any], *, removed: Collection[int], added: Collection[int]
     ) -> None:
-        """Have this state and no other, because buckets have gone to other replicas, or come from them.
+        """Replaces all state, because buckets have gone to other replicas, or come from them.
 
-        Those that came are to be saved, also where nothing is left of them; those that went, elsewhere.
+        Those that were added are saved here next, also where nothing is left of them; those that were
+        removed are saved elsewhere.
         """
-        noting, news = self._touched.noting, self._touched.news()
+        tracks, changed = self._changed_buckets.tracks, self._changed_buckets.peek()
         self._begin()
-        for part in held.values():
-            self._import_bucket(part)
-        self._touched.go_on(noting, [bucket for bucket in news if bucket not in gone] + list(came))
+        for state in exported.values():
+            self._import_bucket(state)
+        self._changed_buckets.replace(
+            tracks, [bucket for bucket in changed if bucket not in removed] + list(added)
+        )
 
     def _export_bucket(self, bucket: int, slots: Ints) -> Any:
-        return self._piece(bucket, slots)
+        return self._save_bucket(bucket, slots)
 
-    def _import_bucket(self, part: Any) -> None:
-        self._load(part)
+    def _import_bucket(self, exported: Any) -> None:
+        self._load_bucket(exported)

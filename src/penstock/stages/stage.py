@@ -1,68 +1,40 @@
-"""What a stage is: an operator's work as a small state machine, the same for every engine.
+"""The protocols of a stage: an operator's work as a small state machine, the same for every engine.
 
-Batch or watermark in, batches out; no threads and no I/O. Engines own both, carry batches to stages,
-and keep the snapshots that stages make of themselves.
+Batch or watermark in, batches out; no threads and no I/O. Engines own both: they carry batches to stages and
+keep the snapshots that stages take of themselves. A stage without state is a `StatelessStage`; one that can
+also process single plain rows is a `RowStage`, which engines/local/fast_rows makes use of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
+from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.errors import Where
 from penstock.frozen import dataclass
+from penstock.operators.op import ERRORS
+from penstock.operators.stream import Stream
 from penstock.stages.rows.batch import Batch
 
-
-class Stage(Protocol):
-    """One replica of one operator."""
-
-    def on_batch(self, batch: Batch, watermark: float) -> Iterator[tuple[str, Batch]]:
-        """Take rows in, judged by the watermark; give (port, rows) out."""
-
-    def on_watermark(self, watermark: float) -> Iterator[tuple[str, Batch]]:
-        """Let go what the watermark has passed, as (port, rows)."""
-
-    def drain(self) -> Iterator[tuple[str, Batch]]:
-        """The stream has ended: let go everything, as (port, rows)."""
-
-    def snapshot(self) -> Mapping[int, bytes]:
-        """The state per bucket, only what changed since the last snapshot; no pickle."""
-
-    def restore(self, saved: Mapping[int, bytes]) -> None:
-        """Go back to a snapshot, also one made by another number of replicas."""
-
-
-# A stage's place: the step it works for, and what it reports to.
-
-
-class Accounts(Protocol):
-    """What became of the rows of a step (`accounts.py` has the whole of it)."""
-
-    rows_in: int
-    rows_out: int
-    passed: int
-    late: int
-    late_by_window: dict[str, int]
-    filtered: int
-    no_window: int
-    unfinished: int
-    unmatched: int
-    unrouted: int
-    errors: int
+Outputs = Iterator[tuple[str, Batch]]
+"""Rows that leave a stage, each batch with its output port."""
+PlainRow = Mapping[str, object]
+"""A row as plain Python values by column, with no batch around it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a stage stands.
+    """The step that a stage works for, and what the stage reports to.
 
     step      the step's name, for errors and for saved state
     where     the user's line that wrote it
     accounts  counted up as rows go by; one stage, one writer
     clock     for early results, and for the times of a source
     read      the output ports that somebody reads; None when all are read
-    reasons   where one reason is left why rows failed, to be taken by whoever tells of them; or None
+    reasons   takes one reason why rows failed, for the event that reports them; None if nobody listens
     """
 
     step: str
@@ -73,5 +45,93 @@ class Site:
     reasons: list[str] | None = None
 
     def is_read(self, port: str) -> bool:
-        """Whether rows on this output port go anywhere."""
+        """Returns whether rows on this output port go anywhere."""
         return self.read is None or port in self.read
+
+
+class Stage(Protocol):
+    """One replica of one operator."""
+
+    def on_batch(self, batch: Batch, watermark: float) -> Outputs:
+        """Takes rows in; those behind the watermark are late."""
+
+    def on_watermark(self, watermark: float) -> Outputs:
+        """Emits what the watermark has passed."""
+
+    def drain(self) -> Outputs:
+        """Emits everything that is left, because the stream has ended."""
+
+    def snapshot(self) -> Mapping[int, bytes]:
+        """Returns the state per bucket, only what changed since the last snapshot; no pickle."""
+
+    def restore(self, saved: Mapping[int, bytes]) -> None:
+        """Goes back to a snapshot, also to one taken by another number of replicas."""
+
+
+class StatelessStage(ABC):
+    """One replica of a step that processes each batch by itself, whatever the watermark; nothing is saved."""
+
+    def __init__(self, up: Stream, site: Site) -> None:
+        self.up, self.site = up, site
+
+    @abstractmethod
+    def process(self, batch: Batch) -> Outputs:
+        """Emits what the rows become and counts them; batches without rows may be among the outputs."""
+
+    @abstractmethod
+    def explain(self) -> list[str]:
+        """Returns how the step is carried out, and why, for `explain()`."""
+
+    def on_batch(self, batch: Batch, watermark: float) -> Outputs:
+        """Processes the batch at once."""
+        accounts = self.site.accounts
+        accounts.rows_in += batch.num_rows
+        if batch.num_rows == 0:
+            return
+        for port, rows in self.process(batch):
+            if rows.num_rows:
+                if port != ERRORS:
+                    accounts.rows_out += rows.num_rows
+                yield port, rows
+
+    def on_watermark(self, watermark: float) -> Outputs:
+        """Emits nothing: no row waits."""
+        return iter(())
+
+    def drain(self) -> Outputs:
+        """Emits nothing: no row waits."""
+        return iter(())
+
+    def snapshot(self) -> dict[int, bytes]:
+        """Returns nothing."""
+        return {}
+
+    def restore(self, saved: Mapping[int, bytes]) -> None:
+        """Accepts only an empty snapshot."""
+        assert not saved, f"the stateless step {self.site.step} was given {len(saved)} buckets of state"
+
+
+@dataclass(frozen=True, slots=True)
+class RowStep:
+    """A stage's work on one plain row, the same as on a batch of that one row.
+
+    process    returns the row that leaves, or None if the row is filtered; raises what the user's function
+               raises; the caller counts the row
+    on_failure handles a batch of the one row on which `process` raised: stops the run, or counts an error
+               and returns what goes to `.errors`, if anything does
+    """
+
+    process: Callable[[PlainRow], PlainRow | None]
+    on_failure: Callable[[Batch, Exception], Batch | None]
+
+
+class RowStage(ABC):
+    """A stage that can process single plain rows, besides batches.
+
+    A row on its own costs what its functions cost if nothing is built around it: a batch of one row would
+    cost ten times as much (`python -m bench runtime`, group rows).
+    """
+
+    @abstractmethod
+    def row_step(self) -> RowStep | None:
+        """Returns the work on one row; None where the operator's options need batches."""

@@ -18,8 +18,7 @@ from penstock.operators.stream import Stream
 from penstock.operators.table_join import TableJoin
 from penstock.stages.keys.slots import KeySlots
 from penstock.stages.rows.batch import Batch, ColumnView, Ints, Selection
-from penstock.stages.stage import Site
-from penstock.stages.stateless import Outputs, StatelessStage
+from penstock.stages.stage import Outputs, Site, StatelessStage
 
 NO_MATCH = -1
 
@@ -41,7 +40,7 @@ class TableJoinStage(StatelessStage):
         ]
         self._n_rows = loaded.num_rows
 
-    def made(self, batch: Batch) -> Outputs:
+    def process(self, batch: Batch) -> Outputs:
         """The rows with the table's columns; without a match, nulls (left) or nothing (inner)."""
         found = self._index.find(batch)
         missed = found == NO_MATCH

@@ -154,7 +154,7 @@ def test_whole_windows_in_parts_stay_so_and_the_refusal_says_what_to_do(tmp_path
     begun = graph_of(tmp_path, "sum", "sliding", 3, pattern="map_reduce")
     run(begun, tmp_path, "local", until=3)
     for engine in ENGINES:
-        with pytest.raises(ps.CheckpointError, match="saved as windows by key, in parts") as refused:
+        with pytest.raises(ps.CheckpointError, match="saved as partial windows by key") as refused:
             run(graph_of(tmp_path, "sum", "sliding", 3), tmp_path, engine)
         assert 'say pattern="map_reduce" and run it with engine="local"' in str(refused.value.hint)
     again = graph_of(tmp_path, "sum", "sliding", 1, pattern="map_reduce")

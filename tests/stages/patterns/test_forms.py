@@ -84,15 +84,15 @@ def test_what_has_the_form_already_stays_as_it_is() -> None:
         (
             "map_reduce",
             BY_KEY,
-            'step "w" was saved as windows by key, in parts, and is now to be kept as windows by key',
+            'step "w" was saved as partial windows by key, and is now to be kept as windows by key',
             'say pattern="map_reduce" and run it with engine="local", as it was saved;'
             " or start with an empty checkpoint folder",
         ),
         (
             "parallel",
             AS_PARTIALS,
-            'step "w" was saved as windows dealt to replicas, and is now to be kept as '
-            "windows by key, in parts",
+            'step "w" was saved as windows by virtual partition, and is now to be kept as '
+            "partial windows by key",
             'leave pattern="map_reduce" out, as it was saved: pattern="auto" takes it up;'
             " or start with an empty checkpoint folder",
         ),

@@ -111,4 +111,4 @@ def test_state_of_another_pattern_is_refused_by_name() -> None:
     (stage,) = made(1).replicas
     with pytest.raises(CheckpointError) as refused:
         stage.restore(keyed.snapshot())
-    assert refused.value.detail == "saved: windows by key; now: windows dealt to replicas"
+    assert refused.value.detail == "saved: windows by key; now: windows by virtual partition"

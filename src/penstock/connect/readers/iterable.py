@@ -44,6 +44,11 @@ class IterableReader:
             start += batch.num_rows + len(batch.bad)
             yield batch
 
+    @property
+    def gives_rows(self) -> bool:
+        """Whether `rows_or_batches` gives single plain rows."""
+        return self._batch == 1
+
     def rows_or_batches(self) -> Iterator[Any]:
         """Yields the same batches; where a batch is one row, and a good one, a dict of plain values."""
         if self._batch == 1:

@@ -49,10 +49,14 @@ class TableReader:
         for start in range(0, self.rows.num_rows, self.batch):
             yield to_source_batch([RowRange.of_good(self.rows.slice(start, self.batch), start)], self.schema)
 
+    @property
+    def gives_rows(self) -> bool:
+        """Whether `rows_or_batches` yields single plain rows."""
+        return self.batch == 1 and all(has_exact_check(field.type) for field in self.schema)
+
     def rows_or_batches(self) -> Iterator[Any]:
         """Yields the same batches; where a batch is one row of simple types, a dict of plain values."""
-        by_row = self.batch == 1 and all(has_exact_check(field.type) for field in self.schema)
-        return self._plain_rows() if by_row else self.batches()
+        return self._plain_rows() if self.gives_rows else self.batches()
 
     def _plain_rows(self) -> Iterator[dict[str, object]]:
         names = self.schema.names

@@ -92,6 +92,10 @@ class CheckpointCoordinator:
         if isinstance(stage, WindowStage) and stage.site.step in self.done.early_fired_at:
             stage.fired_at = min(self.done.early_fired_at[stage.site.step], stage.fired_at)
 
+    def saves_round(self, number: int) -> bool:
+        """Returns whether this round is the one of the checkpoint in progress."""
+        return number == self._round
+
     def begin_round(self, number: int) -> None:
         """Chooses a round that is about to begin for the next checkpoint, if one is due."""
         now = self._clock.now()

@@ -110,9 +110,12 @@ class Progress:
         return self._limits.get(round_group, self._limit)
 
     def is_only_source(self, round_group: int) -> bool:
-        """Returns whether a single source is in a round group, and need not call `begin` for every round."""
-        alone = len(self._sources.get(round_group, ())) == 1
-        return alone and not self.is_observed and self.rescaler is None
+        """Returns whether a single source is in a round group, and no rescale can begin with a round."""
+        return len(self._sources.get(round_group, ())) == 1 and self.rescaler is None
+
+    def saves_round(self, number: int) -> bool:
+        """Returns whether the end of this round, which has begun, is saved."""
+        return self.checkpoint is not None and self.checkpoint.saves_round(number)
 
     def record_rounds(self, round_group: int, number: int) -> None:
         """Records that the only source of a group has begun and read all rounds before this number."""

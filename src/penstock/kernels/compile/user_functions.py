@@ -201,7 +201,7 @@ def build_row_loop(function: str, takes: str, gives: str) -> GeneratedFunction:
     of numbers. Loops are kept by text and types, in which all constants are written out, so that the replicas
     of a step, a second run, and the next batch of a worker process do not compile again.
 
-    function  its text: `def made(_0, _1): return (...)`
+    function  its text: `def row_function(_0, _1): return (...)`
     takes     a type code per column, I, F or B; they are all of one length
     gives     a type code per result
     """
@@ -210,11 +210,11 @@ def build_row_loop(function: str, takes: str, gives: str) -> GeneratedFunction:
     text = f"""
 def make_rows({", ".join([*columns, *results])}):
     for i in range({results[0]}.shape[0]):
-        {"".join(f"{name}[i], " for name in results)} = made({", ".join(f"{name}[i]" for name in columns)})
+        {"".join(f"{name}[i], " for name in results)} = row({", ".join(f"{name}[i]" for name in columns)})
 """
-    row_function = GeneratedFunction(function, "made", {}, None)
+    compiled = GeneratedFunction(function, "row_function", {}, None)
     signature = " ".join([*(f"{code}r" for code in takes), *gives])
-    return GeneratedFunction(text, "make_rows", {"made": row_function}, signature)
+    return GeneratedFunction(text, "make_rows", {"row": compiled}, signature)
 
 
 def explain_refusal(cause: Exception) -> str:

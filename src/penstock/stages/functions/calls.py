@@ -1,12 +1,17 @@
-"""Users' functions of one row, called row by row, each row once.
+"""Calls of users' functions of rows and of batches, and what they may return.
 
-A row on which a function fails is remembered with its reason, because calling again might not fail again.
-What a function gives is checked against its schema at once: it may hand out one object again and again.
+A function of one row is called once per row: a row on which it fails is remembered with its reason, because
+a second call might not fail again. What it returns is checked against its schema at once, because it may hand
+out one object again and again.
+
+A function of a batch that raises stops the run or, if the step lets errors pass, is called again row by row,
+so that only the rows that fail by themselves are lost. It must return the declared columns and, where the
+operator says so, as many rows as it got; anything else stops the run, because no single row is at fault.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -19,214 +24,187 @@ from penstock.operators.function import BatchFunction, RowFunction, own_copy
 from penstock.operators.op import ERRORS, IN, OUT, Op
 from penstock.operators.row import Row
 from penstock.operators.stream import Stream
+from penstock.stages import policy
 from penstock.stages.functions.errors import HINT, ErrorContext, RowErrors
-from penstock.stages.functions.rows import PlainRow, RowValidator, plain_rows_of
+from penstock.stages.functions.rows import RowValidator, plain_rows_of
 from penstock.stages.rows.batch import Batch, Ints
-from penstock.stages.stage import Site
+from penstock.stages.stage import Outputs, PlainRow, RowStep, Site
 
 Result = TypeVar("Result")
-
-FEW = 1024
-"""Plain rows that are handled in Python although a compiled function is there."""
+ONE = np.ones(1, np.bool_)
 
 
 @dataclass(frozen=True, slots=True)
 class RowResults(Generic[Result]):
-    """What a function gave for the rows on which it did not fail.
+    """What a function returned for the rows on which it did not fail.
 
-    rows     those rows
-    made     one for each of them
-    places   int64[n]  where they stand in the batch; None for all of it
+    rows          those rows
+    values        one for each of them
+    indices       int64[n]  where they stand in the batch; None for all of it
     dead_letters  the failed rows as they go to `.errors`; None if there are none, or if they do not go there
     """
 
     rows: Batch
-    made: list[Result]
-    places: Ints | None = None
+    values: list[Result]
+    indices: Ints | None = None
     dead_letters: Batch | None = None
 
 
 def call_rows(
-    batch: Batch, each: Callable[[int, PlainRow], Result], function: RowFunction, errors: RowErrors
+    batch: Batch, call: Callable[[PlainRow], Result], function: RowFunction, errors: RowErrors
 ) -> RowResults[Result]:
-    """Call `each(place, values)` for every row in turn; with on_error="fail" the first failure stops it."""
-    made, contexts, lost = [], [], []
-    for place, values in enumerate(plain_rows_of_batch(batch)):
+    """Calls `call` with every row in order; with on_error="fail" the first failure ends it."""
+    values, contexts, failed_at = [], [], []
+    rows = plain_rows_of(batch.rows) if batch.plain is None else batch.plain
+    for index, row in enumerate(rows):
         try:
-            made.append(each(place, values))
+            values.append(call(row))
         except Exception as cause:
-            lost.append(place)
+            failed_at.append(index)
             contexts.append(function_error(function, cause))
             if errors.stops:
                 break
     if not contexts:
-        return RowResults(batch, made)
+        return RowResults(batch, values)
     failed = np.zeros(batch.num_rows, np.bool_)
-    failed[lost] = True
-    dead_letters = errors.take(batch, failed, contexts)
-    places = np.flatnonzero(~failed)
-    return RowResults(batch.take(places), made, places, dead_letters)
+    failed[failed_at] = True
+    dead_letters = errors.handle(batch, failed, contexts)
+    indices = np.flatnonzero(~failed)
+    return RowResults(batch.take(indices), values, indices, dead_letters)
 
 
-def call_plain_rows(
-    batch: Batch, each: Callable[[PlainRow], Result], function: RowFunction, errors: RowErrors
-) -> list[Result]:
-    """The same where the first failure stops the run, of rows that are plain."""
-    assert batch.plain is not None, "only plain rows are called at once"
-    made: list[Result] = []
-    try:
-        made.extend(map(each, batch.plain))  # what came before a failure is there then
-    except Exception as cause:
-        failed = np.arange(batch.num_rows) == len(made)
-        errors.take(batch, failed, [function_error(function, cause)])
-    return made
+def keeps_plain_rows(batch: Batch) -> bool:
+    """Returns whether rows are plain and so few that Python is done before columns could be made."""
+    return batch.plain is not None and batch.num_rows <= policy.SIZES.compiled_calls
 
 
-def is_few(batch: Batch) -> bool:
-    """Whether rows are so few, and plain, that Python is done with them before columns could be made."""
-    return batch.plain is not None and batch.num_rows <= FEW
-
-
-def plain_rows_of_batch(batch: Batch) -> Sequence[PlainRow]:
-    """The rows as plain values."""
-    return plain_rows_of(batch.rows) if batch.plain is None else batch.plain
-
-
-def function_error(function: RowFunction, cause: Exception) -> ErrorContext:
-    """The function, and why it failed."""
+def function_error(function: RowFunction | BatchFunction, cause: Exception) -> ErrorContext:
+    """Returns the context of a user's function that raised."""
     return ErrorContext(f"function {function.name}", function.where, cause, describe_cause(cause))
 
 
-def check_truth(given: object) -> bool:
-    """What a predicate gave: True, False or None, which is not true; anything else fails the row."""
-    if given is True or given is False:
-        return given
+def function_step(
+    process: Callable[[PlainRow], PlainRow | None], function: RowFunction, errors: RowErrors
+) -> RowStep:
+    """Returns the row step of a stage that calls a user's function."""
+    return RowStep(process, lambda row, cause: errors.handle(row, ONE, [function_error(function, cause)]))
+
+
+def check_truth(returned: object) -> bool:
+    """Returns a predicate's answer as a bool; None is not true, and anything else fails the row."""
+    if returned is True or returned is False:
+        return returned
     try:
-        return from_python(given, pa.bool_()) is True
+        return from_python(returned, pa.bool_()) is True
     except RowFailure:
-        raise RowFailure(f"gave {given!r:.80}, not True or False") from None
+        raise RowFailure(f"gave {returned!r:.80}, not True or False") from None
 
 
-def check_rows(given: object, shape: RowValidator) -> list[PlainRow]:
-    """An iterable of rows as plain values; RowFailure when it is none, or when one of them does not fit."""
-    if _is_one_row(given) or isinstance(given, str | bytes) or not isinstance(given, Iterable):
-        raise RowFailure(f"gave {type(given).__name__} {given!r:.80}, not an iterable of rows")
-    return [shape.plain(each) for each in given]
+def check_rows(returned: object, validator: RowValidator) -> list[PlainRow]:
+    """Returns an iterable of rows as plain values; raises RowFailure where it is none, or a row is wrong."""
+    if is_one_row(returned) or isinstance(returned, str | bytes) or not isinstance(returned, Iterable):
+        raise RowFailure(f"gave {type(returned).__name__} {returned!r:.80}, not an iterable of rows")
+    return [validator.plain(row) for row in returned]
 
 
-def _is_one_row(given: object) -> bool:
+def is_one_row(returned: object) -> bool:
+    """Returns whether a function returned one row rather than an iterable of rows."""
     return (
-        isinstance(given, Row | Mapping)
-        or hasattr(given, "_asdict")
-        or hasattr(given, "__dataclass_fields__")
+        isinstance(returned, Row | Mapping)
+        or hasattr(returned, "_asdict")
+        or hasattr(returned, "__dataclass_fields__")
     )
-
-
-# Users' functions of whole batches: how they are called, and what they may give.
-#
-# When one raises and the step does not fail on errors, it is called again row by row, so that only the
-# rows that fail by themselves are lost. What it gives must have the declared columns and, where it says
-# so, as many rows as came in; anything else stops the run, because then no row can be told to be at fault.
-
-Collect = Callable[[Batch, Any], Batch]
-"""What leaves, from the rows that went in and what the function gave for them; counts the rows."""
 
 
 class BatchCaller:
     """One batch function of a step.
 
     call   this replica's own copy of it
-    stops  whether the run ends when it raises
     """
 
     def __init__(self, function: BatchFunction, op: Op, up: Stream, site: Site) -> None:
         self._function, self._site = function, site
-        self.call = own_copy(function.call)
+        self._call = own_copy(function.call)
         self._down = op.outputs({IN: up})[OUT].schema
         self._errors = RowErrors(site, op.on_error, up.schema)
-        self.stops = self._errors.stops
 
-    def failed(self, cause: Exception) -> FunctionError:
-        """The error of a function that raised."""
-        return self.wrong(f"function {self._function.name} failed on a batch", describe_cause(cause))
+    def call(self, batch: Batch, collect: Callable[[Batch, Any], Batch]) -> Outputs:
+        """Calls the function once, or row by row if that fails and errors may pass.
 
-    def given(self, batch: Batch, take: Collect) -> Iterator[tuple[str, Batch]]:
-        """The rows in one call; row by row if that fails and errors are let by."""
+        collect  returns the rows that leave, from the rows that went in and what the function returned for
+                 them, and counts them
+        """
         try:
-            given = self.call(batch.rows)
+            returned = self._call(batch.rows)
         except Exception as cause:
             if self._errors.stops:
-                raise self.failed(cause) from cause
-            yield from self._alone(batch, take)
+                fact = f"function {self._function.name} failed on a batch"
+                raise self._error(fact, describe_cause(cause)) from cause
+            yield from self._call_row_by_row(batch, collect)
             return
-        yield OUT, take(batch, given)
+        yield OUT, collect(batch, returned)
 
-    def _alone(self, batch: Batch, take: Collect) -> Iterator[tuple[str, Batch]]:
+    def _call_row_by_row(self, batch: Batch, collect: Callable[[Batch, Any], Batch]) -> Outputs:
         failed, contexts = np.zeros(batch.num_rows, np.bool_), []
-        for place in range(batch.num_rows):
-            row = batch.take(np.array([place]))
+        for index in range(batch.num_rows):
+            row = batch.take(np.array([index]))
             try:
-                given = self.call(row.rows)
+                returned = self._call(row.rows)
             except Exception as cause:
-                failed[place] = True
-                contexts.append(self._error_context(cause))
+                failed[index] = True
+                contexts.append(function_error(self._function, cause))
                 continue
-            yield OUT, take(row, given)
-        dead_letters = self._errors.take(batch, failed, contexts) if contexts else None
+            yield OUT, collect(row, returned)
+        dead_letters = self._errors.handle(batch, failed, contexts) if contexts else None
         if dead_letters is not None:
             yield ERRORS, dead_letters
 
-    def checked(self, given: Any) -> pa.RecordBatch:
-        """What the function gave, if it is a batch with the declared columns."""
-        if not isinstance(given, pa.RecordBatch):
-            raise self.wrong(
-                f"{self._function} gave {type(given).__name__}, not a RecordBatch",
+    def check_columns(self, returned: Any) -> pa.RecordBatch:
+        """Returns what the function returned, if it is a batch with the declared columns."""
+        if not isinstance(returned, pa.RecordBatch):
+            raise self._error(
+                f"{self._function} gave {type(returned).__name__}, not a RecordBatch",
                 hint="give a pyarrow.RecordBatch with the declared columns",
             )
-        if given.schema.equals(self._down):
-            return given
-        if given.schema.names != self._down.names or given.schema.types != self._down.types:
-            raise self.wrong(
+        if returned.schema.equals(self._down):
+            return returned
+        if returned.schema.names != self._down.names or returned.schema.types != self._down.types:
+            raise self._error(
                 f"{self._function} gave other columns than it declared",
-                f"it gave {_describe_columns(given.schema)}; it declared {_describe_columns(self._down)}",
+                f"it gave {_describe_columns(returned.schema)}; it declared {_describe_columns(self._down)}",
                 hint="select the declared columns, or declare these: ps.batch(fn, schema=...)",
             )
-        return pa.RecordBatch.from_arrays(given.columns, schema=self._down)
+        return pa.RecordBatch.from_arrays(returned.columns, schema=self._down)
 
-    def truths(self, given: Any) -> pa.BooleanArray:
-        """What the function gave, if it is an array of true, false and null."""
-        if isinstance(given, pa.ChunkedArray):
-            given = given.combine_chunks()
-        if not isinstance(given, pa.Array) or not pa.types.is_boolean(given.type):
-            what = given.type if isinstance(given, pa.Array) else type(given).__name__
-            raise self.wrong(
-                f"{self._function} gave {what}, not a boolean array",
+    def check_truths(self, returned: Any) -> pa.BooleanArray:
+        """Returns what the function returned, if it is an array of true, false and null."""
+        if isinstance(returned, pa.ChunkedArray):
+            returned = returned.combine_chunks()
+        if not isinstance(returned, pa.Array) or not pa.types.is_boolean(returned.type):
+            kind = returned.type if isinstance(returned, pa.Array) else type(returned).__name__
+            raise self._error(
+                f"{self._function} gave {kind}, not a boolean array",
                 hint="give a boolean pyarrow array: pa.array(...), or a function of pyarrow.compute",
             )
-        return given
+        return returned
 
-    def same_length(self, n_given: int, batch: Batch) -> None:
-        """Raise unless there is one answer per row."""
-        if n_given != batch.num_rows:
-            raise self.wrong(
-                f"{self._function} gave {n_given} rows for {batch.num_rows}",
+    def check_length(self, n_returned: int, batch: Batch) -> None:
+        """Raises unless there is one answer per row."""
+        if n_returned != batch.num_rows:
+            raise self._error(
+                f"{self._function} gave {n_returned} rows for {batch.num_rows}",
                 hint="use flat_map where the number of rows changes",
             )
 
-    def wrong(self, fact: str, detail: str | None = None, hint: str | None = None) -> FunctionError:
-        """The error of the function, which no row can be blamed for."""
+    def _error(self, fact: str, detail: str | None = None, hint: str | None = None) -> FunctionError:
+        """Returns the error of the function, for which no single row is at fault."""
         hint = hint or (HINT if detail else None)
         where = self._function.where or self._site.where
         return FunctionError(fact, step=self._site.step, where=where, detail=detail, hint=hint)
 
     def explain(self) -> list[str]:
-        """As the user wrote it."""
+        """Returns a line for `explain()`."""
         return [f"{self._function} gets whole batches"]
-
-    def _error_context(self, cause: Exception) -> ErrorContext:
-        return ErrorContext(
-            f"function {self._function.name}", self._function.where, cause, describe_cause(cause)
-        )
 
 
 def _describe_columns(schema: pa.Schema) -> str:

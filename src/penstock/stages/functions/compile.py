@@ -1,9 +1,9 @@
 """A row function over columns, compiled by Numba where that changes no answer.
 
-Rows with a null in a column that it reads stay in Python.
-By itself only floats and bools are compiled; whole numbers, which wrap at 64 bits, where the user says
-`compile=True`. If the compiled function raises, Python finds out on which row. If a constant that was
-written into it has changed, Python goes on alone.
+Rows with a null in a column that it reads stay in Python. Without being asked, only floats and bools are
+compiled; whole numbers, which wrap at 64 bits, where the user says `compile=True`. If the compiled function
+raises, Python finds out on which row. If a constant that was written into it has changed, Python goes on
+alone.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _DTYPES = {"F": np.float64, "I": np.int64, "B": np.bool_}
 
 @dataclass(frozen=True, slots=True)
 class CompiledResults:
-    """What was computed for the rows at some places; the others are for Python."""
+    """What was computed for the rows at `indices`; the others, `rest`, are for Python."""
 
-    places: Ints
+    indices: Ints
     rest: Ints
     columns: dict[str, npt.NDArray[Any]]
 
@@ -45,9 +45,9 @@ class CompiledResults:
 class CompiledFunction:
     """One row function of a step.
 
-    down   the columns it gives; None for a predicate
+    down   the columns it returns; None for a predicate
     wraps  the user has said `compile=True`
-    small  so many rows are handled in Python before it pays to load Numba; None for as many as elsewhere
+    compile_after  rows that are processed in Python before it pays to load Numba; None for the default
     """
 
     def __init__(
@@ -61,17 +61,17 @@ class CompiledFunction:
     ) -> None:
         self._function, self._up, self._work = function, up, 0
         self._compile_after = policy.SIZES.compile_after if compile_after is None else compile_after
-        self._stays: str | None = None
+        self._refusal: str | None = None
         self.program: RowProgram | None = None
         try:
             self.program = rewrite_function(function, up, down, wraps=wraps)
-            self._loop = self._made(self.program, down)
+            self._loop = self._build_loop(self.program, down)
         except NotCompilable as reason:
-            self._stays = str(reason)
+            self._refusal = str(reason)
 
     def explain(self) -> list[str]:
-        """Whether the function is compiled, and why not; this tries it."""
-        why = self._stays
+        """Returns whether the function is compiled, and why not; this tries it."""
+        why = self._refusal
         if why is None:
             self._loop.version(True)
             refused = self._loop.refusal
@@ -81,61 +81,65 @@ class CompiledFunction:
         return [f"{self._function} runs in Python, row by row: {why}"]
 
     def results(self, rows: pa.RecordBatch) -> CompiledResults | None:
-        """What the compiled function gives; None where only Python will do."""
+        """Returns what the compiled function computes; None where only Python will do."""
         self._work += rows.num_rows
-        if self._stays is not None or self.program is None or self._work <= self._compile_after:
+        if self._refusal is not None or self.program is None or self._work <= self._compile_after:
             return None
-        if not self.program.source.unchanged():
-            self._stays = "a value that it uses from outside has changed"
+        if not self.program.source.is_unchanged():
+            self._refusal = "a value that it uses from outside has changed"
             return None
-        if not all(_is_within_python_years(rows.column(name)) for name in self.program.handed.values()):
+        if not all(
+            _is_within_python_years(rows.column(name)) for name in self.program.passed_through.values()
+        ):
             return None
-        columns = [rows.column(name) for name in self.program.takes]
-        places, rest = _split_by_nulls(columns, rows.num_rows)
-        return self._run(self.program, columns, places, rest)
+        columns = [rows.column(name) for name in self.program.inputs]
+        indices, rest = _split_by_nulls(columns, rows.num_rows)
+        return self._run(self.program, columns, indices, rest)
 
     def rows(self, rows: pa.RecordBatch, results: CompiledResults, down: pa.Schema) -> pa.RecordBatch:
-        """The computed columns beside those that are handed on, for the rows that were computed."""
+        """Returns the computed columns beside those that are passed through, for the computed rows."""
         assert self.program is not None, "there are results"
-        handed = self.program.handed
+        passed_through = self.program.passed_through
         columns = [
-            rows.column(handed[field.name])
-            if field.name in handed
+            rows.column(passed_through[field.name])
+            if field.name in passed_through
             else pa.array(results.columns[field.name], field.type, from_pandas=False)
             for field in down
         ]
         return pa.RecordBatch.from_arrays(columns, schema=down)
 
     def _run(
-        self, program: RowProgram, columns: Sequence[pa.Array], places: Ints, rest: Ints
+        self, program: RowProgram, columns: Sequence[pa.Array], indices: Ints, rest: Ints
     ) -> CompiledResults | None:
         run = self._loop.version(True)
         if self._loop.refusal is not None:
-            self._stays = f"Numba says: {self._loop.refusal}"
+            self._refusal = f"Numba says: {self._loop.refusal}"
             return None
-        given = [np.ascontiguousarray(_kernel_array(column)) for column in columns]
-        taken = given if not len(rest) else [each[places] for each in given]
-        results: list[npt.NDArray[Any]] = [np.empty(len(places), _DTYPES[letter]) for letter in self._gives]
+        arrays = [np.ascontiguousarray(_kernel_array(column)) for column in columns]
+        inputs = arrays if not len(rest) else [array[indices] for array in arrays]
+        results: list[npt.NDArray[Any]] = [
+            np.empty(len(indices), _DTYPES[code]) for code in self._output_types
+        ]
         try:
-            run(*taken, *results)
+            run(*inputs, *results)
         except Exception:  # some row failed: Python finds out which
             return None
-        return CompiledResults(places, rest, dict(zip(program.gives, results, strict=True)))
+        return CompiledResults(indices, rest, dict(zip(program.outputs, results, strict=True)))
 
-    def _made(self, program: RowProgram, down: pa.Schema | None) -> CheckedFunction:
-        takes = "".join(kernel_type_code(self._up.field(name).type) or "" for name in program.takes)
-        if not takes:
+    def _build_loop(self, program: RowProgram, down: pa.Schema | None) -> CheckedFunction:
+        inputs = "".join(kernel_type_code(self._up.field(name).type) or "" for name in program.inputs)
+        if not inputs:
             raise NotCompilable("it does not look at the row")
         types = [
             pa.bool_() if name == PREDICATE or down is None else down.field(name).type
-            for name in program.gives
+            for name in program.outputs
         ]
-        self._gives = "".join(kernel_type_code(type_) or "" for type_ in types)
-        return build_row_loop(program.text, takes, self._gives)
+        self._output_types = "".join(kernel_type_code(type_) or "" for type_ in types)
+        return build_row_loop(program.text, inputs, self._output_types)
 
 
 def _is_within_python_years(column: pa.Array) -> bool:
-    """Whether every time is in the years 1 to 9999; a row with another fails when Python looks at it."""
+    """Returns whether every time is in the years 1 to 9999; Python fails on a row with another."""
     least, most = _YEARS.get(column.type.id, (None, None))
     if least is None or most is None:
         return True
@@ -144,13 +148,13 @@ def _is_within_python_years(column: pa.Array) -> bool:
 
 
 def _kernel_array(column: pa.Array) -> npt.NDArray[Any]:
-    letter = kernel_type_code(column.type)
-    assert letter is not None, "the program reads numbers and bools"
-    return numbers_of(column).astype(_DTYPES[letter], copy=False)
+    code = kernel_type_code(column.type)
+    assert code is not None, "the program reads numbers and bools"
+    return numbers_of(column).astype(_DTYPES[code], copy=False)
 
 
 def _split_by_nulls(columns: Sequence[pa.Array], n_rows: int) -> tuple[Ints, Ints]:
-    """The places of rows without and with a null in these columns."""
+    """Returns the indices of rows without and with a null in these columns."""
     masks = [column.is_valid().to_numpy(zero_copy_only=False) for column in columns if column.null_count]
     if not masks:
         return np.arange(n_rows, dtype=np.int64), np.empty(0, np.int64)

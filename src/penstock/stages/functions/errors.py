@@ -1,4 +1,4 @@
-"""Rows that failed in a stage, and what the step's `on_error` makes of them: stop, count, or `.errors`."""
+"""Rows that failed in a stage, and what the step's `on_error` does with them: stop, count, or `.errors`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HINT = 'on_error="skip" counts such rows and goes on, on_error="dead_letter" sen
 
 @dataclass(frozen=True, slots=True)
 class ErrorContext:
-    """Who failed on a row, where that was written, and why; `error` is what the user gets to see."""
+    """What failed on a row, where that was written, and why; `error` is the exception that users see."""
 
     who: str
     where: Where | None
@@ -31,8 +31,8 @@ class ErrorContext:
 class RowErrors:
     """The failed rows of one step.
 
-    `error_context` looks at one row again and says who failed and why; a step whose functions must not be
-    called twice on a row hands over the contexts with the rows instead.
+    `find_context` evaluates one row again to say what failed and why; a step whose functions must not be
+    called twice on a row passes the contexts to `handle` instead.
 
     stops  whether the first row that fails stops the run
     """
@@ -42,55 +42,65 @@ class RowErrors:
         site: Site,
         on_error: str,
         schema: pa.Schema,
-        error_context: Callable[[dict[str, object]], ErrorContext] | None = None,
+        find_context: Callable[[dict[str, object]], ErrorContext] | None = None,
     ):
-        self._site, self._on_error, self._schema, self._error_context = site, on_error, schema, error_context
+        self._site, self._on_error, self._schema, self._find_context = site, on_error, schema, find_context
         self.stops = on_error == OnError.FAIL
         self._dead_letter_schema = error_schema(schema) if on_error == OnError.DEAD_LETTER else None
 
-    def take(
+    def handle(
         self, batch: Batch, failed: Mask, contexts: Sequence[ErrorContext] | None = None
     ) -> Batch | None:
-        """Handle the failed rows of a batch; gives the rows for `.errors`, if they are wanted."""
-        lost = batch.where(failed)
-        if self.stops:
-            raise self._stop(lost, contexts)
-        self._site.accounts.errors += lost.num_rows
-        if self._site.reasons == [] and lost.num_rows:
-            self._site.reasons.append(self._context_of(lost, 0, contexts).reason)
-        return (
-            None if self._dead_letter_schema is None else self._dead(lost, self._dead_letter_schema, contexts)
-        )
+        """Applies `on_error` to the failed rows of a batch; returns the rows for `.errors`, if any.
 
-    def _stop(self, lost: Batch, contexts: Sequence[ErrorContext] | None) -> PenstockError:
-        values = self._row(lost, 0)
-        error_context = self._context_of(lost, 0, contexts)
-        error = error_context.error(
-            f"{error_context.who} failed on a row",
+        contexts  one for each failed row, in order
+        """
+        failed_rows = batch.where(failed)
+        if self.stops:
+            raise self._stop(failed_rows, contexts)
+        self._site.accounts.errors += failed_rows.num_rows
+        if self._site.reasons == [] and failed_rows.num_rows:
+            self._site.reasons.append(self._context(failed_rows, 0, contexts).reason)
+        if self._dead_letter_schema is None:
+            return None
+        return self._dead_letters(failed_rows, self._dead_letter_schema, contexts)
+
+    def _stop(self, failed_rows: Batch, contexts: Sequence[ErrorContext] | None) -> PenstockError:
+        values = self._row(failed_rows, 0)
+        context = self._context(failed_rows, 0, contexts)
+        error = context.error(
+            f"{context.who} failed on a row",
             step=self._site.step,
-            where=error_context.where or self._site.where,
-            detail=f"{error_context.reason}; the row is {_show_row(values, self._schema)}",
+            where=context.where or self._site.where,
+            detail=f"{context.reason}; the row is {_show_row(values, self._schema)}",
             hint=HINT,
         )
-        error.__cause__ = error_context.cause
+        error.__cause__ = context.cause
         return error
 
-    def _dead(self, lost: Batch, schema: pa.Schema, contexts: Sequence[ErrorContext] | None) -> Batch:
-        """The rows as they came, the reason and the step: row by row, because failures are few."""
-        reasons = [self._context_of(lost, place, contexts).reason for place in range(lost.num_rows)]
-        told = [pa.array(reasons, pa.string()), pa.array([self._site.step] * len(reasons), pa.string())]
-        return Batch(
-            pa.RecordBatch.from_arrays([*lost.rows.columns, *told], schema=schema), lost.times, lost.order
-        )
+    def _dead_letters(
+        self, failed_rows: Batch, schema: pa.Schema, contexts: Sequence[ErrorContext] | None
+    ) -> Batch:
+        """Returns the rows as they came, with the reason and the step: row by row, as failures are few."""
+        reasons = [self._context(failed_rows, at, contexts).reason for at in range(failed_rows.num_rows)]
+        columns = [
+            *failed_rows.rows.columns,
+            pa.array(reasons, pa.string()),
+            pa.array([self._site.step] * len(reasons), pa.string()),
+        ]
+        rows = pa.RecordBatch.from_arrays(columns, schema=schema)
+        return Batch(rows, failed_rows.times, failed_rows.order)
 
-    def _context_of(self, lost: Batch, place: int, contexts: Sequence[ErrorContext] | None) -> ErrorContext:
+    def _context(
+        self, failed_rows: Batch, index: int, contexts: Sequence[ErrorContext] | None
+    ) -> ErrorContext:
         if contexts is not None:
-            return contexts[place]
-        assert self._error_context is not None, "contexts are told, or there is a way to find them"
-        return self._error_context(self._row(lost, place))
+            return contexts[index]
+        assert self._find_context is not None, "contexts are passed in, or there is a way to find them"
+        return self._find_context(self._row(failed_rows, index))
 
-    def _row(self, batch: Batch, place: int) -> dict[str, object]:
-        one = batch.rows.slice(place, 1)
+    def _row(self, batch: Batch, index: int) -> dict[str, object]:
+        one = batch.rows.slice(index, 1)
         return {name: to_plain(one.column(name))[0] for name in self._schema.names}
 
 

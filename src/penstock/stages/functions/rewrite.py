@@ -1,28 +1,27 @@
-"""The text of a user's function of one row, as a syntax tree that is surely its own.
+"""A user's function of one row, rewritten to take numbers and return numbers, if that changes no answer.
 
-Text may have changed since it was read, or a line may hold several lambdas: the file is compiled again and
-must give the same code. Constants behind names are read now, and watched: if one is another later, what was
-made of it is no longer true.
+`row.price` becomes an argument, a constant behind a name is written out, and the row that is returned becomes
+a tuple of its columns. It may be returned as a dict of named columns, also with `**row` in it, or as a
+dataclass or NamedTuple with all its fields. A column is passed through when every return gives the same
+column of the row: it is left out of the program, because the batch has it already. Whatever is not understood
+raises NotCompilable, with the reason that explain() shows.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
-import inspect
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import field, fields, is_dataclass
-from functools import lru_cache
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from itertools import pairwise
-from types import CodeType, FunctionType
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.frozen import dataclass
 from penstock.operators.function import RowFunction
+from penstock.stages.functions.source import FunctionSource, read_source
 from penstock.stages.functions.types import (
     FLOATING,
     NotCompilable,
@@ -35,125 +34,227 @@ from penstock.stages.functions.types import (
     type_of_unary,
 )
 
-FunctionNode = ast.FunctionDef | ast.Lambda
+PREDICATE = ""
+"""The name of the one column that a predicate computes."""
+
+
+Types = dict[str, ValueType]
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionSource:
-    """A function of one row: the name of its argument, its statements, and what its names stand for."""
+class RowProgram:
+    """What can be compiled of a function.
 
-    function: FunctionType
-    argument: str
-    body: list[ast.stmt]
-    watched: dict[str, object] = field(default_factory=dict)
+    text            `def row_function(_0, _1): ...`, which returns a tuple of one value per computed column
+    inputs          the columns it reads, in the order of its arguments
+    outputs         the columns it computes, in order; one without a name for a predicate
+    passed_through  column of the result: column of the row that it is, unchanged
+    source          the function, to see whether the constants in it still hold
+    """
 
-    def value(self, name: str) -> object:
-        """What a name that is not local stands for; remembered, to see whether it stays so."""
-        found = _resolve_name(self.function, name)
-        self.watched[name] = found
-        return found
-
-    def unchanged(self) -> bool:
-        """Whether all names still stand for what they stood for."""
-        return all(_resolve_name(self.function, name) is value for name, value in self.watched.items())
+    text: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    passed_through: dict[str, str]
+    source: FunctionSource
 
 
-def read_source(call: Callable[..., Any]) -> FunctionSource:
-    """The text of a plain function; Stays if it has a state of its own, or cannot be read."""
-    if not isinstance(call, FunctionType):
-        raise NotCompilable("it is not a plain function")
-    code = call.__code__
-    if call.__defaults__ or call.__kwdefaults__ or code.co_argcount != 1 or code.co_kwonlyargcount:
-        raise NotCompilable("it takes more than a row")
-    try:
-        lines, _ = inspect.findsource(call)
-        functions, codes = _parse_file("".join(lines))
-    except (OSError, TypeError, SyntaxError, ValueError):
-        raise NotCompilable("its text cannot be read") from None
-    here = [node for node in functions.get(code.co_firstlineno, []) if _is_node_of(node, code)]
-    if len(here) != 1 or not any(each == code for each in codes.get(code.co_firstlineno, [])):
-        raise NotCompilable("its text cannot be found, or has changed since it was read")
-    (node,) = here
-    body: list[ast.stmt] = [ast.Return(node.body)] if isinstance(node, ast.Lambda) else node.body
-    return FunctionSource(call, node.args.args[0].arg, body)
+def kernel_type_code(type_: pa.DataType) -> str | None:
+    """Returns how a kernel holds a column: F float64, I int64, B bool; None if it cannot."""
+    if kind.is_floating(type_):
+        return "F"
+    return "I" if kind.is_signed_integer(type_) else "B" if kind.is_boolean(type_) else None
 
 
-@lru_cache(maxsize=8)
-def _parse_file(text: str) -> tuple[dict[int, list[FunctionNode]], dict[int, list[CodeType]]]:
-    """The functions of a file and the codes that it compiles to, by the line on which each begins."""
-    tree = ast.parse(text)
-    functions: dict[int, list[FunctionNode]] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, FunctionNode):
-            decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
-            line = min([node.lineno, *(each.lineno for each in decorators)])
-            functions.setdefault(line, []).append(node)
-    codes: dict[int, list[CodeType]] = {}
-    waiting = [compile(text, "<text>", "exec", dont_inherit=True)]
-    while waiting:
-        code = waiting.pop()
-        codes.setdefault(code.co_firstlineno, []).append(code)
-        waiting += [each for each in code.co_consts if isinstance(each, CodeType)]
-    return functions, codes
+def rewrite_function(
+    function: RowFunction, up: pa.Schema, down: pa.Schema | None, *, wraps: bool = False
+) -> RowProgram:
+    """Returns the program of a function of rows of `up`; raises NotCompilable if there is none.
+
+    down   the columns it returns; None for a predicate
+    wraps  the user accepts that whole numbers wrap at 64 bits
+    """
+    source = read_source(function.call)
+    returned = analyse_returns(source, up, down)
+    rewriter = _Rewriter(source, up, returned, wraps=wraps)
+    body, _, ends = rewriter.block(source.body, {})
+    if not ends:
+        raise NotCompilable("it can come to its end without giving anything")
+    arguments = ", ".join(f"_{index}" for index in range(len(rewriter.columns)))
+    header = ast.parse(f"def row_function({arguments}):\n    pass").body[0]
+    assert isinstance(header, ast.FunctionDef), "as written above"
+    header.body = body
+    text = ast.unparse(ast.fix_missing_locations(header))
+    return RowProgram(text, tuple(rewriter.columns), returned.computed, returned.passed_through, source)
 
 
-def _is_node_of(node: FunctionNode, code: CodeType) -> bool:
-    """Whether a code is of this function and not of another on the same line: it gives what this gives."""
-    last: ast.expr | ast.stmt = node.body if isinstance(node, ast.Lambda) else node.body[-1]
-    span = (last.lineno, last.end_lineno, last.col_offset, last.end_col_offset)
-    return isinstance(node, ast.FunctionDef) or span in set(code.co_positions())
+class _Rewriter:
+    """Rewrites a function in one pass, statement by statement, with the types of its local names."""
 
+    def __init__(self, source: FunctionSource, up: pa.Schema, returned: ReturnedRows, *, wraps: bool) -> None:
+        self._source, self._up, self._returned, self._wraps = source, up, returned, wraps
+        self.columns: list[str] = []
 
-def _resolve_name(function: FunctionType, name: str) -> object:
-    free = function.__code__.co_freevars
-    if name in free and function.__closure__ is not None:
-        try:
-            return function.__closure__[free.index(name)].cell_contents
-        except ValueError:
-            return None
-    if name in function.__globals__:
-        return function.__globals__[name]
-    return getattr(builtins, name, None)
+    def block(self, body: list[ast.stmt], types: Types) -> tuple[list[ast.stmt], Types, bool]:
+        """Returns the statements rewritten, the types after them, and whether they always return."""
+        statements: list[ast.stmt] = []
+        for statement in body:
+            match statement:
+                case ast.Expr(ast.Constant(str())) | ast.Pass():
+                    continue
+                case ast.Return(value=ast.expr() as value):
+                    return [*statements, self._return(value, types)], types, True
+                case ast.Assign([ast.Name(name)], value):
+                    types = self._assign(statements, name, *self.expression(value, types), types)
+                case ast.AugAssign(ast.Name(name), operator, value):
+                    whole = ast.BinOp(ast.Name(name, ast.Load()), operator, value)
+                    types = self._assign(statements, name, *self.expression(whole, types), types)
+                case ast.If():
+                    branch, types, ends = self._if(statement, types)
+                    statements.append(branch)
+                    if ends:
+                        return statements, types, True
+                case _:
+                    raise NotCompilable(f"line {statement.lineno} of it is more than numbers and choices")
+        return statements, types, False
 
+    def _assign(
+        self, statements: list[ast.stmt], name: str, value: ast.expr, found: ValueType, types: Types
+    ) -> Types:
+        if name in (self._source.argument, "abs", "float") or name.startswith("_"):
+            raise NotCompilable(f"it has a value of its own called {name}")
+        statements.append(ast.Assign([ast.Name(name, ast.Store())], value))
+        return {**types, name: found}
 
-def _isnan(made: ast.expr) -> ast.expr:
-    return ast.Compare(made, [ast.NotEq()], [made])
+    def _if(self, statement: ast.If, types: Types) -> tuple[ast.stmt, Types, bool]:
+        test = self._bool(statement.test, types)
+        then, after, ends = self.block(statement.body, types)
+        other, behind, closes = self.block(statement.orelse, types)
+        made = ast.If(test, then or [ast.Pass()], other)
+        if ends or closes:
+            return made, behind if ends else after, ends and closes
+        # A name that only one way sets is not known behind both: using it stays in Python.
+        both = {name: type_of_branches(after[name], behind[name]) for name in after if name in behind}
+        return made, both, False
 
+    def _return(self, value: ast.expr, types: Types) -> ast.stmt:
+        parts = []
+        for column, letter, expr in self._returned.computed_columns(value):
+            made, found = self.expression(expr, types)
+            if not fits_column(found, letter):
+                raise NotCompilable(f"{column or 'what it gives'} is {found}")
+            parts.append(made)
+        return ast.Return(ast.Tuple(parts, ast.Load()))
 
-def _isinf(made: ast.expr) -> ast.expr:
-    return ast.Compare(_fabs(made), [ast.Eq()], [ast.Constant(math.inf)])
+    def expression(self, expr: ast.expr, types: Types) -> tuple[ast.expr, ValueType]:
+        """Returns an expression rewritten, and its type."""
+        column = self._returned.column_of(expr)
+        if column is not None:
+            return self._column(column)
+        match expr:
+            case ast.Constant(value):
+                return ast.Constant(value), type_of_constant(value)
+            case ast.Name(name) if name in types:
+                return ast.Name(name, ast.Load()), types[name]
+            case ast.Name(name):
+                return self._constant(name)
+            case ast.Attribute(ast.Name(name), attribute) if self._is_math(name):
+                value = getattr(math, attribute, None)
+                return self._literal(value, f"math.{attribute}")
+            case ast.UnaryOp(operator, operand):
+                made, found = self.expression(operand, types)
+                return ast.UnaryOp(operator, made), type_of_unary(operator, found)
+            case ast.BinOp(left, operator, right):
+                (a, one), (b, two) = self.expression(left, types), self.expression(right, types)
+                return ast.BinOp(a, operator, b), type_of_operation(operator, one, two)
+            case ast.BoolOp(operator, values):
+                return ast.BoolOp(operator, [self._bool(each, types) for each in values]), ValueType.BOOL
+            case ast.Compare():
+                return self._comparison(expr, types), ValueType.BOOL
+            case ast.IfExp(test, body, orelse):
+                (a, one), (b, two) = self.expression(body, types), self.expression(orelse, types)
+                return ast.IfExp(self._bool(test, types), a, b), type_of_branches(one, two)
+            case ast.Call(called, [argument], []):
+                return self._call(called, argument, types)
+        raise NotCompilable(f"`{ast.unparse(expr):.60}` is more than numbers and choices")
 
+    def _column(self, name: str) -> tuple[ast.expr, ValueType]:
+        letter = kernel_type_code(self._up.field(name).type)
+        if letter is None:
+            raise NotCompilable(f"column {name} is {self._up.field(name).type}")
+        if letter == "I" and not self._wraps:
+            raise NotCompilable(
+                f"column {name} is of whole numbers, which wrap at 64 bits; compile=True accepts that"
+            )
+        if name not in self.columns:
+            self.columns.append(name)
+        found = {"F": ValueType.FLOAT, "I": ValueType.WHOLE, "B": ValueType.BOOL}[letter]
+        return ast.Name(f"_{self.columns.index(name)}", ast.Load()), found
 
-def _fabs(made: ast.expr) -> ast.expr:
-    return ast.Call(ast.Name("abs", ast.Load()), [ast.Call(ast.Name("float", ast.Load()), [made], [])], [])
+    def _constant(self, name: str) -> tuple[ast.expr, ValueType]:
+        if self._is_local(name):
+            raise NotCompilable(f"{name} may be without a value")
+        return self._literal(self._source.value(name), name)
 
+    def _literal(self, value: object, name: str) -> tuple[ast.expr, ValueType]:
+        if isinstance(value, float) and math.isnan(value):
+            raise NotCompilable(f"{name} is NaN, which has no spelling")
+        found = type_of_constant(value)
+        assert isinstance(value, bool | int | float), "no other value has a type here"
+        return ast.Constant(value), found
 
-def _isfinite(made: ast.expr) -> ast.expr:
-    return ast.Compare(_fabs(made), [ast.Lt()], [ast.Constant(math.inf)])
+    def _comparison(self, expr: ast.Compare, types: Types) -> ast.expr:
+        wanted = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+        if not all(isinstance(operator, wanted) for operator in expr.ops):
+            raise NotCompilable(f"`{ast.unparse(expr):.60}` is not a comparison of numbers")
+        parts = [self.expression(each, types) for each in (expr.left, *expr.comparators)]
+        for (_, one), (_, two) in pairwise(parts):
+            type_of_comparison(one, two)
+        return ast.Compare(parts[0][0], expr.ops, [made for made, _ in parts[1:]])
 
+    def _bool(self, expr: ast.expr, types: Types) -> ast.expr:
+        made, found = self.expression(expr, types)
+        if found != ValueType.BOOL:
+            raise NotCompilable(f"`{ast.unparse(expr):.60}` is {found} and is used as a bool")
+        return made
 
-MATH_REWRITES = {"isnan": _isnan, "isinf": _isinf, "isfinite": _isfinite, "fabs": _fabs}
-"""Functions of `math` that do the same in the machine, written with operators: the text needs no module."""
+    def _is_local(self, name: str) -> bool:
+        return name in self._source.function.__code__.co_varnames
 
-# What a row function gives, read off its text: which columns are computed, and which are only handed on.
-#
-# A row may be given as a dict of named columns, also with `**row` in it, or as a dataclass or NamedTuple with
-# all its fields. A column is handed on when every way through the function gives the same column of the row.
+    def _is_math(self, name: str) -> bool:
+        return not self._is_local(name) and self._source.value(name) is math
 
-PREDICATE = ""
-"""The name of what a predicate gives."""
+    def _call(self, called: ast.expr, argument: ast.expr, types: Types) -> tuple[ast.expr, ValueType]:
+        made, found = self.expression(argument, types)
+        match called:
+            case ast.Name(name) if self._is_local(name):
+                raise NotCompilable(f"it calls {name}, a value of its own")
+            case ast.Name("abs") if self._source.value("abs") is builtins.abs and found != ValueType.BOOL:
+                if found == ValueType.EITHER:
+                    raise NotCompilable("it takes abs of what may be a whole number; write 0.0 for 0")
+                return ast.Call(called, [made], []), found
+            case ast.Name("float") if (
+                self._source.value("float") is builtins.float and found != ValueType.BOOL
+            ):
+                return ast.Call(called, [made], []), ValueType.FLOAT
+            case ast.Attribute(ast.Name(name), attribute) if self._is_math(name):
+                if attribute in MATH_REWRITES and found in FLOATING:
+                    return MATH_REWRITES[attribute](
+                        made
+                    ), ValueType.FLOAT if attribute == "fabs" else ValueType.BOOL
+        raise NotCompilable(f"{ast.unparse(called):.60} is not the same outside Python")
 
 
 class ReturnedRows:
-    """The rows that one function gives."""
+    """The rows that one function returns: which columns it computes, and which it passes through."""
 
     def __init__(self, source: FunctionSource, up: pa.Schema, down: pa.Schema | None) -> None:
         self._source, self._up, self._down = source, up, down
-        self.handed: dict[str, str] = {}
+        self.passed_through: dict[str, str] = {}
         self.computed: tuple[str, ...] = (PREDICATE,)
 
-    def settle(self, returned: list[ast.expr]) -> None:
-        """Find out what is handed on by all of these."""
+    def analyse(self, returned: list[ast.expr]) -> None:
+        """Finds out which columns all of these pass through."""
         if self._down is None:
             return
         rows = [self._columns(value) for value in returned]
@@ -161,13 +262,13 @@ class ReturnedRows:
             found = {self.column_of(row[target.name]) for row in rows}
             (column,) = found if len(found) == 1 else (None,)
             if column is not None and self._same(column, target):
-                self.handed[target.name] = column
-        self.computed = tuple(name for name in self._down.names if name not in self.handed)
+                self.passed_through[target.name] = column
+        self.computed = tuple(name for name in self._down.names if name not in self.passed_through)
         if not self.computed:
             raise NotCompilable("it computes nothing")
 
-    def parts(self, value: ast.expr) -> Iterator[tuple[str, str, ast.expr]]:
-        """(column, letter of its type, expression) of each computed column in what is given."""
+    def computed_columns(self, value: ast.expr) -> Iterator[tuple[str, str, ast.expr]]:
+        """Returns (column, code of its type, expression) of each computed column of a returned row."""
         if self._down is None:
             yield PREDICATE, "B", value
             return
@@ -179,7 +280,7 @@ class ReturnedRows:
             yield name, letter, row[name]
 
     def column_of(self, expr: ast.expr) -> str | None:
-        """The column that `row.name` or `row["name"]` is; None for any other expression."""
+        """Returns the column that `row.name` or `row["name"]` is; None for any other expression."""
         match expr:
             case ast.Attribute(ast.Name(argument), name) if argument == self._source.argument:
                 if name.startswith("_") or name == "keys":
@@ -195,8 +296,8 @@ class ReturnedRows:
         return name
 
     def _columns(self, value: ast.expr) -> dict[str, ast.expr]:
-        """The expression of every column; Stays unless they are the ones declared."""
-        assert self._down is not None, "a predicate gives no columns"
+        """Returns the expression of every column; raises NotCompilable unless they are the declared ones."""
+        assert self._down is not None, "a predicate returns no columns"
         match value:
             case ast.Dict(keys, values):
                 found = self._of_dict(keys, values)
@@ -236,18 +337,18 @@ class ReturnedRows:
         return ast.Subscript(argument, ast.Constant(name), ast.Load())
 
     def _same(self, column: str, field: pa.Field) -> bool:
-        """Whether a column goes through Python unchanged; times do within the years that Python has."""
+        """Returns whether a column goes through Python unchanged; times do in the years that Python has."""
         type_ = self._up.field(column).type
         return bool(type_ == field.type and not kind.is_nested(type_))
 
 
 def analyse_returns(source: FunctionSource, up: pa.Schema, down: pa.Schema | None) -> ReturnedRows:
-    """What a function gives, over all its returns."""
-    given = ReturnedRows(source, up, down)
+    """Returns what a function returns, over all its return statements."""
+    rows = ReturnedRows(source, up, down)
     module = ast.Module(source.body, [])
-    found = [node for node in ast.walk(module) if isinstance(node, ast.Return)]
-    given.settle([each.value if each.value is not None else ast.Constant(None) for each in found])
-    return given
+    returns = [node for node in ast.walk(module) if isinstance(node, ast.Return)]
+    rows.analyse([node.value if node.value is not None else ast.Constant(None) for node in returns])
+    return rows
 
 
 def _exact_type_code(type_: pa.DataType) -> str | None:
@@ -257,7 +358,7 @@ def _exact_type_code(type_: pa.DataType) -> str | None:
 
 
 def _is_bare_dataclass(made: type) -> bool:
-    """Whether making one does nothing but keep its fields: all methods that matter were written for it."""
+    """Returns whether creating one only stores its fields: all methods that matter are generated."""
     if not is_dataclass(made) or hasattr(made, "__post_init__") or made.__bases__ != (object,):
         return False
     code = getattr(made.__init__, "__code__", None)
@@ -270,212 +371,23 @@ def _is_bare_tuple(made: type) -> bool:
     return issubclass(made, tuple) and hasattr(made, "_fields") and made.__bases__ == (tuple,)
 
 
-# A user's function of one row, rewritten to take numbers and give numbers, if that changes no answer.
-#
-# `row.price` becomes an argument, a constant behind a name is written out, and the row that is given
-# becomes a tuple of its columns. Columns that are only handed on are left out: the batch has them already.
-# Whatever is not understood raises Stays, with the reason that explain() shows.
-
-Types = dict[str, ValueType]
+def _isnan(argument: ast.expr) -> ast.expr:
+    return ast.Compare(argument, [ast.NotEq()], [argument])
 
 
-@dataclass(frozen=True, slots=True)
-class RowProgram:
-    """What can be compiled of a function.
-
-    text     `def made(_0, _1): ...`, which gives a tuple of one value per computed column
-    takes    the columns it reads, in the order of its arguments
-    gives    the columns it computes, in the order of its results; one without a name for a predicate
-    handed   column of the result: column of the row that it is, unchanged
-    source   where it came from, to see whether it still holds
-    """
-
-    text: str
-    takes: tuple[str, ...]
-    gives: tuple[str, ...]
-    handed: dict[str, str]
-    source: FunctionSource
+def _isinf(argument: ast.expr) -> ast.expr:
+    return ast.Compare(_fabs(argument), [ast.Eq()], [ast.Constant(math.inf)])
 
 
-def kernel_type_code(type_: pa.DataType) -> str | None:
-    """How a column is held while it is computed: F floats, I int64, B bools; None if it cannot be."""
-    if kind.is_floating(type_):
-        return "F"
-    return "I" if kind.is_signed_integer(type_) else "B" if kind.is_boolean(type_) else None
+def _fabs(argument: ast.expr) -> ast.expr:
+    return ast.Call(
+        ast.Name("abs", ast.Load()), [ast.Call(ast.Name("float", ast.Load()), [argument], [])], []
+    )
 
 
-def rewrite_function(
-    function: RowFunction, up: pa.Schema, down: pa.Schema | None, *, wraps: bool = False
-) -> RowProgram:
-    """The program of a function of rows of `up`; Stays with the reason if there is none.
-
-    down   the columns it gives; None for a predicate
-    wraps  the user accepts that whole numbers wrap at 64 bits
-    """
-    source = read_source(function.call)
-    returned = analyse_returns(source, up, down)
-    reading = _Rewriter(source, up, returned, wraps=wraps)
-    body, _, ends = reading.block(source.body, {})
-    if not ends:
-        raise NotCompilable("it can come to its end without giving anything")
-    arguments = ", ".join(f"_{place}" for place in range(len(reading.columns)))
-    header = ast.parse(f"def made({arguments}):\n    pass").body[0]
-    assert isinstance(header, ast.FunctionDef), "as written above"
-    header.body = body
-    text = ast.unparse(ast.fix_missing_locations(header))
-    return RowProgram(text, tuple(reading.columns), returned.computed, returned.handed, source)
+def _isfinite(argument: ast.expr) -> ast.expr:
+    return ast.Compare(_fabs(argument), [ast.Lt()], [ast.Constant(math.inf)])
 
 
-class _Rewriter:
-    """Goes through a function once, statement by statement, with the types of its local names."""
-
-    def __init__(self, source: FunctionSource, up: pa.Schema, returned: ReturnedRows, *, wraps: bool) -> None:
-        self._source, self._up, self._given, self._wraps = source, up, returned, wraps
-        self.columns: list[str] = []
-
-    def block(self, body: list[ast.stmt], types: Types) -> tuple[list[ast.stmt], Types, bool]:
-        """Statements rewritten, the types after them, and whether they always give something."""
-        made: list[ast.stmt] = []
-        for statement in body:
-            match statement:
-                case ast.Expr(ast.Constant(str())) | ast.Pass():
-                    continue
-                case ast.Return(value=ast.expr() as value):
-                    return [*made, self._returned(value, types)], types, True
-                case ast.Assign([ast.Name(name)], value):
-                    types = self._set(made, name, *self.expression(value, types), types)
-                case ast.AugAssign(ast.Name(name), operator, value):
-                    whole = ast.BinOp(ast.Name(name, ast.Load()), operator, value)
-                    types = self._set(made, name, *self.expression(whole, types), types)
-                case ast.If():
-                    branch, types, ends = self._if(statement, types)
-                    made.append(branch)
-                    if ends:
-                        return made, types, True
-                case _:
-                    raise NotCompilable(f"line {statement.lineno} of it is more than numbers and choices")
-        return made, types, False
-
-    def _set(self, made: list[ast.stmt], name: str, value: ast.expr, found: ValueType, types: Types) -> Types:
-        if name in (self._source.argument, "abs", "float") or name.startswith("_"):
-            raise NotCompilable(f"it has a value of its own called {name}")
-        made.append(ast.Assign([ast.Name(name, ast.Store())], value))
-        return {**types, name: found}
-
-    def _if(self, statement: ast.If, types: Types) -> tuple[ast.stmt, Types, bool]:
-        test = self._bool(statement.test, types)
-        then, after, ends = self.block(statement.body, types)
-        other, behind, closes = self.block(statement.orelse, types)
-        made = ast.If(test, then or [ast.Pass()], other)
-        if ends or closes:
-            return made, behind if ends else after, ends and closes
-        # A name that only one way sets is not known behind both: using it stays in Python.
-        both = {name: type_of_branches(after[name], behind[name]) for name in after if name in behind}
-        return made, both, False
-
-    def _returned(self, value: ast.expr, types: Types) -> ast.stmt:
-        parts = []
-        for column, letter, expr in self._given.parts(value):
-            made, found = self.expression(expr, types)
-            if not fits_column(found, letter):
-                raise NotCompilable(f"{column or 'what it gives'} is {found}")
-            parts.append(made)
-        return ast.Return(ast.Tuple(parts, ast.Load()))
-
-    def expression(self, expr: ast.expr, types: Types) -> tuple[ast.expr, ValueType]:
-        """An expression rewritten, and its type."""
-        column = self._given.column_of(expr)
-        if column is not None:
-            return self._column(column)
-        match expr:
-            case ast.Constant(value):
-                return ast.Constant(value), type_of_constant(value)
-            case ast.Name(name) if name in types:
-                return ast.Name(name, ast.Load()), types[name]
-            case ast.Name(name):
-                return self._constant(name)
-            case ast.Attribute(ast.Name(name), attribute) if self._is_math(name):
-                value = getattr(math, attribute, None)
-                return self._written(value, f"math.{attribute}")
-            case ast.UnaryOp(operator, operand):
-                made, found = self.expression(operand, types)
-                return ast.UnaryOp(operator, made), type_of_unary(operator, found)
-            case ast.BinOp(left, operator, right):
-                (a, one), (b, two) = self.expression(left, types), self.expression(right, types)
-                return ast.BinOp(a, operator, b), type_of_operation(operator, one, two)
-            case ast.BoolOp(operator, values):
-                return ast.BoolOp(operator, [self._bool(each, types) for each in values]), ValueType.BOOL
-            case ast.Compare():
-                return self._compared(expr, types), ValueType.BOOL
-            case ast.IfExp(test, body, orelse):
-                (a, one), (b, two) = self.expression(body, types), self.expression(orelse, types)
-                return ast.IfExp(self._bool(test, types), a, b), type_of_branches(one, two)
-            case ast.Call(called, [argument], []):
-                return self._called(called, argument, types)
-        raise NotCompilable(f"`{ast.unparse(expr):.60}` is more than numbers and choices")
-
-    def _column(self, name: str) -> tuple[ast.expr, ValueType]:
-        letter = kernel_type_code(self._up.field(name).type)
-        if letter is None:
-            raise NotCompilable(f"column {name} is {self._up.field(name).type}")
-        if letter == "I" and not self._wraps:
-            raise NotCompilable(
-                f"column {name} is of whole numbers, which wrap at 64 bits; compile=True accepts that"
-            )
-        if name not in self.columns:
-            self.columns.append(name)
-        found = {"F": ValueType.FLOAT, "I": ValueType.WHOLE, "B": ValueType.BOOL}[letter]
-        return ast.Name(f"_{self.columns.index(name)}", ast.Load()), found
-
-    def _constant(self, name: str) -> tuple[ast.expr, ValueType]:
-        if self._is_local(name):
-            raise NotCompilable(f"{name} may be without a value")
-        return self._written(self._source.value(name), name)
-
-    def _written(self, value: object, name: str) -> tuple[ast.expr, ValueType]:
-        if isinstance(value, float) and math.isnan(value):
-            raise NotCompilable(f"{name} is NaN, which has no spelling")
-        found = type_of_constant(value)
-        assert isinstance(value, bool | int | float), "no other value has a type here"
-        return ast.Constant(value), found
-
-    def _compared(self, expr: ast.Compare, types: Types) -> ast.expr:
-        wanted = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-        if not all(isinstance(operator, wanted) for operator in expr.ops):
-            raise NotCompilable(f"`{ast.unparse(expr):.60}` is not a comparison of numbers")
-        parts = [self.expression(each, types) for each in (expr.left, *expr.comparators)]
-        for (_, one), (_, two) in pairwise(parts):
-            type_of_comparison(one, two)
-        return ast.Compare(parts[0][0], expr.ops, [made for made, _ in parts[1:]])
-
-    def _bool(self, expr: ast.expr, types: Types) -> ast.expr:
-        made, found = self.expression(expr, types)
-        if found != ValueType.BOOL:
-            raise NotCompilable(f"`{ast.unparse(expr):.60}` is {found} and is used as a bool")
-        return made
-
-    def _is_local(self, name: str) -> bool:
-        return name in self._source.function.__code__.co_varnames
-
-    def _is_math(self, name: str) -> bool:
-        return not self._is_local(name) and self._source.value(name) is math
-
-    def _called(self, called: ast.expr, argument: ast.expr, types: Types) -> tuple[ast.expr, ValueType]:
-        made, found = self.expression(argument, types)
-        match called:
-            case ast.Name(name) if self._is_local(name):
-                raise NotCompilable(f"it calls {name}, a value of its own")
-            case ast.Name("abs") if self._source.value("abs") is builtins.abs and found != ValueType.BOOL:
-                if found == ValueType.EITHER:
-                    raise NotCompilable("it takes abs of what may be a whole number; write 0.0 for 0")
-                return ast.Call(called, [made], []), found
-            case ast.Name("float") if (
-                self._source.value("float") is builtins.float and found != ValueType.BOOL
-            ):
-                return ast.Call(called, [made], []), ValueType.FLOAT
-            case ast.Attribute(ast.Name(name), attribute) if self._is_math(name):
-                if attribute in MATH_REWRITES and found in FLOATING:
-                    return MATH_REWRITES[attribute](
-                        made
-                    ), ValueType.FLOAT if attribute == "fabs" else ValueType.BOOL
-        raise NotCompilable(f"{ast.unparse(called):.60} is not the same outside Python")
+MATH_REWRITES = {"isnan": _isnan, "isinf": _isinf, "isfinite": _isfinite, "fabs": _fabs}
+"""Functions of `math` that do the same in the machine, written with operators: the text needs no module."""

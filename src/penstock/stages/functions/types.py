@@ -30,11 +30,11 @@ INTEGRAL = (ValueType.WHOLE, ValueType.SMALL)
 
 
 class NotCompilable(Exception):
-    """Why a function stays in Python."""
+    """Says why a function stays in Python."""
 
 
 def type_of_constant(value: object) -> ValueType:
-    """The type of a value that is written in the text, or that a name stands for."""
+    """Returns the type of a value that is written in the text, or that a name stands for."""
     if isinstance(value, bool):
         return ValueType.BOOL
     if isinstance(value, float):
@@ -45,7 +45,7 @@ def type_of_constant(value: object) -> ValueType:
 
 
 def type_of_branches(left: ValueType, right: ValueType) -> ValueType:
-    """The type of a value that comes from one of two branches."""
+    """Returns the type of a value that comes from one of two branches."""
     if left == right:
         return left
     pair = {left, right}
@@ -57,7 +57,7 @@ def type_of_branches(left: ValueType, right: ValueType) -> ValueType:
 
 
 def type_of_operation(operator: ast.operator, left: ValueType, right: ValueType) -> ValueType:
-    """The type of `left operator right`."""
+    """Returns the type of `left operator right`."""
     pair = {left, right}
     if ValueType.BOOL in pair:
         raise NotCompilable("it computes with bools")
@@ -86,7 +86,7 @@ def _type_of_integers(pair: set[ValueType]) -> ValueType:
 
 
 def type_of_comparison(left: ValueType, right: ValueType) -> ValueType:
-    """The type of a comparison."""
+    """Returns the type of a comparison."""
     pair = {left, right}
     if (
         pair == {ValueType.BOOL}
@@ -98,7 +98,7 @@ def type_of_comparison(left: ValueType, right: ValueType) -> ValueType:
 
 
 def type_of_unary(operator: ast.unaryop, operand: ValueType) -> ValueType:
-    """The type of `-x`, `+x` and `not x`."""
+    """Returns the type of `-x`, `+x` and `not x`."""
     if isinstance(operator, ast.Not) and operand == ValueType.BOOL:
         return ValueType.BOOL
     # -0 is 0 for a whole number and -0.0 for a float, so what may be either stays in Python.
@@ -108,7 +108,7 @@ def type_of_unary(operator: ast.unaryop, operand: ValueType) -> ValueType:
 
 
 def fits_column(found: ValueType, letter: str) -> bool:
-    """Whether a value may go into a column of F floats, I int64 or B bools without a further check."""
+    """Returns whether a value may go into a column of F floats, I int64 or B bools unchecked."""
     if letter == "F":
         return found != ValueType.BOOL
     return found == ValueType.BOOL if letter == "B" else found in INTEGRAL

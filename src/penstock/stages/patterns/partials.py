@@ -75,7 +75,7 @@ class PartialStage(_DecomposedStage):
         lefts = [shelf.fire_early() for shelf in self._shelves]
         yield from self._given(lefts, final=False)
         touched = unique_slots([left.touched for left in lefts])
-        self._touched.note(touched)
+        self._changed_buckets.note(touched)
         self._free(touched)
 
     def snapshot(self) -> dict[int, bytes]:
@@ -162,7 +162,7 @@ class FinalStage(_DecomposedStage):
 
     def _take_parts(self, parts: Batch) -> None:
         cut = self.format.cut(parts, self._keys)
-        self._touched.note(cut.slots)
+        self._changed_buckets.note(cut.slots)
         for shelf in self._shelves:
             (store,) = shelf.stores
             assert isinstance(store, FinalPaneStore | FinalWindowStore), "parts go to stores of parts"

@@ -321,7 +321,7 @@ class StateCodec:
             self._new_state(), _return_annotation(self._function.call), _return_annotation(self._new_state)
         )
 
-    def saved(self, states: Mapping[int, Any], keys: pa.RecordBatch) -> pa.RecordBatch:
+    def encode(self, states: Mapping[int, Any], keys: pa.RecordBatch) -> pa.RecordBatch:
         """States by the place of their key, as columns."""
         saving = StateEncoder(self._classes)
         coded = []
@@ -334,7 +334,7 @@ class StateCodec:
             [pa.array(list(states), pa.int64()), pa.array(coded, pa.binary())], schema=_STATE_SCHEMA
         )
 
-    def loaded(self, saved: pa.RecordBatch) -> dict[int, Any]:
+    def decode(self, saved: pa.RecordBatch) -> dict[int, Any]:
         """The states by the place of their key."""
         loading = StateDecoder(self._classes, self._up.schema)
         places = np.asarray(saved.column("place").to_numpy(), np.int64)

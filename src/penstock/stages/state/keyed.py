@@ -1,16 +1,15 @@
 """State per key: rows reach it one by one, in order, once the watermark has passed them.
 
 The order is (time, place, columns). A row waits until the watermark is beyond its time, so that no earlier
-row can still come; one that comes behind the watermark is late. On a stream without time a batch is handled
-as it comes, its rows in order. Keys are never forgotten. What happens to a row at its turn is in
-`state_stages.py`.
+row can still come; one that comes behind the watermark is late. On a stream without time a batch is processed
+as it comes, its rows in order. Keys are never forgotten. What each operator does with a row and the state of
+its key is in `operators.py`.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping
 from operator import itemgetter
 from typing import Any
 
@@ -20,26 +19,31 @@ from penstock.expr.values import from_checked
 from penstock.operators.function import RowFunction
 from penstock.operators.op import ERRORS, IN, LATE, OUT, Op
 from penstock.operators.stream import Stream
-from penstock.stages.functions.calls import RowResults, call_plain_rows, call_rows, is_few
+from penstock.stages.functions.calls import (
+    RowResults,
+    call_rows,
+    function_step,
+    keeps_plain_rows,
+)
 from penstock.stages.functions.errors import RowErrors
-from penstock.stages.functions.rows import PlainRow, RowValidator, is_exact_type, row_factory
+from penstock.stages.functions.rows import RowValidator, is_exact_type, row_type
 from penstock.stages.keys.slots import KeySlots
 from penstock.stages.rows.batch import Batch, Ints
 from penstock.stages.rows.order import is_sorted, merge_batches, sort_indices
 from penstock.stages.rows.store import rows_from_snapshot, rows_to_snapshot
 from penstock.stages.snapshot import KEYS, BucketedStage, BucketState, ChangedBuckets
-from penstock.stages.stage import Site
+from penstock.stages.stage import Outputs, PlainRow, RowStage, RowStep, Site
 from penstock.stages.state.codec import StateCodec
-from penstock.stages.stateless import RowStep, function_step
 from penstock.stages.window.store import ENDED, NEVER, InputRows
 
-Outputs = Iterator[tuple[str, Batch]]
+EmitRow = Callable[[PlainRow, Any], PlainRow | None]
+"""From a row and the result of its processing to the row that leaves, None for no row."""
 
 
-class KeyedStage(BucketedStage):
+class KeyedStage(BucketedStage, RowStage):
     """One replica of a step with a state per key.
 
-    exact  whether keys that are equal look the same, so that a row's own key is the key
+    exact  whether keys that are equal look the same, so that a row's own key can stand for its slot
     """
 
     def __init__(
@@ -47,78 +51,51 @@ class KeyedStage(BucketedStage):
     ) -> None:
         self.up, self.site, self._function = up, site, function
         self.down = op.outputs({IN: up})[OUT].schema
-        self.new_row, self.shape = row_factory(up.schema), RowValidator(self.down)
+        self.new_row, self.validator = row_type(up.schema).row, RowValidator(self.down)
         self._new_state, self._key_of = new_state, itemgetter(*up.key)
         self.exact = all(is_exact_type(up.schema.field(name).type) for name in up.key)
         self._errors = RowErrors(site, op.on_error, up.schema)
-        self._simple = up.time is None and self._errors.stops
-        self._format = StateCodec(op, up, site, function, new_state)
+        self._codec = StateCodec(op, up, site, function, new_state)
         self._begin()
+        self._row_step = self.row_step()
 
     def _begin(self) -> None:
-        """No keys, no rows."""
         self.keys = KeySlots([self.up.schema.field(name).type for name in self.up.key])
-        self._touched = ChangedBuckets(self.keys)
+        self._changed_buckets = ChangedBuckets(self.keys)
         self._states: dict[int, Any] = {}
-        self._known: dict[object, int] = {}
+        self._slot_by_key: dict[object, int] = {}
         self._waiting: list[tuple[Batch, Ints]] = []
         self._watermark = NEVER
 
     @abstractmethod
-    def step(self, values: PlainRow, state: Any) -> tuple[Any, Any]:
-        """What is made of a row, and the state after it; it may raise anything."""
+    def process_row(self, values: PlainRow, state: Any) -> tuple[Any, Any]:
+        """Returns the result for a row and the state after it; may raise anything."""
 
     @abstractmethod
-    def leaving(self, batch: Batch, slots: Ints, results: RowResults[Any]) -> Batch:
-        """The rows that leave, from what was made of those in a batch; counts them."""
+    def collect(self, batch: Batch, slots: Ints, results: RowResults[Any]) -> Batch:
+        """Returns the rows that leave, from the results for those of a batch; counts them."""
+
+    def emit_row(self) -> EmitRow | None:
+        """Returns what makes the row that leaves from a row and its result; None where it may be several."""
+        return None
 
     def explain(self) -> list[str]:
-        """How the step is carried out."""
+        """Returns how the step is carried out."""
         when = "as they come" if self.up.time is None else "once the watermark has passed them"
         return [f"{self._function} runs in Python, row by row in order of time, {when}"]
 
     @property
     def n_keys(self) -> int:
-        """How many keys have a state, or rows that wait."""
+        """The number of keys with a state, or with rows that wait."""
         return self.keys.n_live
 
     @property
     def n_waiting(self) -> int:
-        """How many rows wait for the watermark."""
+        """The number of rows that wait for the watermark."""
         return sum(batch.num_rows for batch, _ in self._waiting)
 
-    def few_rows(self, batch: Batch) -> Batch | None:
-        """What leaves for few plain rows of a stream without time; None where it is not as simple."""
-        if not self._simple or not is_few(batch):
-            return None
-        if batch.num_rows > 1 and not (self._by_row and batch.order and is_sorted(batch.order)):
-            return None
-        accounts = self.site.accounts
-        accounts.rows_in += batch.num_rows
-        if self._by_row is None:
-            rows = self._only_row(batch)
-        else:
-            results = call_plain_rows(batch, self._by_row.step, self._function, self._errors)
-            made = [row for row in results if row is not None]
-            if len(made) < len(results):
-                accounts.filtered += len(results) - len(made)
-                batch = batch.where(np.array([row is not None for row in results], np.bool_))
-            rows = batch.with_rows(made, self.down)
-            accounts.passed += len(made)
-        accounts.rows_out += rows.num_rows
-        return rows
-
-    def _only_row(self, batch: Batch) -> Batch:
-        slots = self._slots(batch)
-        self._touched.note(slots)
-        (slot,) = slots.tolist()
-        results = call_plain_rows(
-            batch, lambda values: self._turn(slot, values), self._function, self._errors
-        )
-        return self.leaving(batch, slots, RowResults(batch, results))
-
     def on_batch(self, batch: Batch, watermark: float) -> Outputs:
-        """Take rows in, judged by the watermark; give late rows, and what had to leave first."""
+        """Emits late rows and what the watermark has passed; keeps the other rows of a stream with time."""
         yield from self.on_watermark(watermark)
         self.site.accounts.rows_in += batch.num_rows
         if self.up.time is not None:
@@ -127,138 +104,139 @@ class KeyedStage(BucketedStage):
                 self.site.accounts.late += int(late.sum())
                 yield LATE, batch.where(late)
                 batch = batch.where(~late)
-        if batch.num_rows == 0:
-            return
-        slots = self._slots(batch)
-        self._touched.note(slots)
-        if self.up.time is None:
-            yield from self._handled(batch, slots)
-        else:
-            self._waiting.append((batch, slots))
-
-    def _slots(self, batch: Batch) -> Ints:
-        """The slots of the rows' keys; that of a single plain row is looked up."""
-        if batch.plain is None or batch.num_rows != 1:
-            return self.keys.assign([batch.column(name) for name in self.up.key])
-        return np.array((self._slot(batch.plain[0]),), np.int64)
-
-    def slot_of(self, values: PlainRow) -> int:
-        """The slot of a single row's key, whose state is about to change."""
-        slot = self._slot(values)
-        if self._touched.noting:
-            self._touched.note(np.array((slot,), np.int64))
-        return slot
-
-    def _slot(self, values: PlainRow) -> int:
-        slot = self._known.get(self._key_of(values)) if self.exact else None
-        if slot is None:
-            types = [(name, self.up.schema.field(name).type) for name in self.up.key]
-            (slot,) = self.keys.assign([from_checked([values[name]], kind) for name, kind in types]).tolist()
-            if self.exact:
-                self._known[self._key_of(values)] = slot
-        return slot
+            if batch.num_rows:
+                self._waiting.append((batch, self._assign_slots(batch)))
+        elif batch.num_rows:
+            in_order = batch.num_rows == 1 or bool(batch.order and is_sorted(batch.order))
+            if self._row_step is not None and in_order and keeps_plain_rows(batch):
+                yield from self._process_plain_rows(batch, self._row_step)
+            else:
+                yield from self._process(batch, self._assign_slots(batch))
 
     def on_watermark(self, watermark: float) -> Outputs:
-        """Handle the rows that the watermark has passed; one that goes back is no news."""
+        """Processes the rows that the watermark has passed; one that goes back changes nothing."""
         reached = int(max(NEVER, min(ENDED, watermark)))
-        if reached > self._watermark:
-            self._watermark = reached
-            yield from self._ready()
-
-    def drain(self) -> Outputs:
-        """The stream has ended: handle everything."""
-        yield from self.on_watermark(ENDED)
-
-    @property
-    def fingerprint(self) -> Mapping[str, str]:
-        """The operator, the function, the key and the input."""
-        return self._format.fingerprint
-
-    def _ready(self) -> Outputs:
+        if reached <= self._watermark:
+            return
+        self._watermark = reached
         ready: list[tuple[Batch, Ints]] = []
         waiting: list[tuple[Batch, Ints]] = []
         for batch, slots in self._waiting:
-            passed = batch.times < self._watermark
+            passed = batch.times < reached
             if passed.any():
                 ready.append((batch.where(passed), slots[passed]))
             if not passed.all():
                 waiting.append((batch.where(~passed), slots[~passed]))
         self._waiting = waiting
         if ready:
-            batch = merge_batches([each for each, _ in ready], self.up.schema)
-            slots = np.concatenate([each for _, each in ready])
-            self._touched.note(slots)
-            yield from self._handled(batch, slots)
+            merged = merge_batches([batch for batch, _ in ready], self.up.schema)
+            slots = np.concatenate([slots for _, slots in ready])
+            self._changed_buckets.note(slots)
+            yield from self._process(merged, slots)
 
-    def _handled(self, batch: Batch, slots: Ints) -> Outputs:
+    def drain(self) -> Outputs:
+        """Processes everything that is left."""
+        yield from self.on_watermark(ENDED)
+
+    def _assign_slots(self, batch: Batch) -> Ints:
+        """Returns the slots of the rows' keys, whose states are about to change."""
+        slots = self.keys.assign([batch.column(name) for name in self.up.key])
+        self._changed_buckets.note(slots)
+        return slots
+
+    def _slot_of(self, values: PlainRow) -> int:
+        """Returns the slot of a single row's key, as `_assign_slots` does."""
+        key = self._key_of(values)
+        slot = self._slot_by_key.get(key) if self.exact else None
+        if slot is None:
+            types = [(name, self.up.schema.field(name).type) for name in self.up.key]
+            (slot,) = self.keys.assign([from_checked([values[name]], kind) for name, kind in types]).tolist()
+            if self.exact:
+                self._slot_by_key[key] = slot
+        self._changed_buckets.note_slot(slot)
+        return slot
+
+    def _process(self, batch: Batch, slots: Ints) -> Outputs:
         if batch.num_rows > 1:
-            places = sort_indices([batch.times, *batch.order], batch.rows)
-            batch, slots = batch.take(places), slots[places]
-        listed: list[int] = slots.tolist()
+            order = sort_indices([batch.times, *batch.order], batch.rows)
+            batch, slots = batch.take(order), slots[order]
+        next_slot = iter(slots.tolist())
         results = call_rows(
-            batch, lambda place, values: self._turn(listed[place], values), self._function, self._errors
+            batch, lambda values: self._apply(next(next_slot), values), self._function, self._errors
         )
-        rows = self.leaving(batch, slots, results)
+        rows = self.collect(batch, slots, results)
         if rows.num_rows:
             self.site.accounts.rows_out += rows.num_rows
             yield OUT, rows
         if results.dead_letters is not None:
             yield ERRORS, results.dead_letters
 
-    @cached_property
-    def _by_row(self) -> RowStep | None:
-        return self.by_row()
+    def _process_plain_rows(self, batch: Batch, step: RowStep) -> Outputs:
+        """Does what `_process` does to few plain rows that stand in order, without making columns."""
+        results = call_rows(batch, step.process, self._function, self._errors)
+        emitted = [row for row in results.values if row is not None]
+        rows, accounts = results.rows, self.site.accounts
+        if len(emitted) < len(results.values):
+            accounts.filtered += len(results.values) - len(emitted)
+            rows = rows.where(np.array([row is not None for row in results.values], np.bool_))
+        accounts.passed += len(emitted)
+        accounts.rows_out += len(emitted)
+        if emitted:
+            yield OUT, rows.with_rows(emitted, self.down)
+        if results.dead_letters is not None:
+            yield ERRORS, results.dead_letters
 
-    def by_row(self) -> RowStep | None:
-        """What is made of a single plain row, on a stream without time, where a row leaves for a row."""
-        leaves = self.leaves()
-        if leaves is None or self.up.time is not None:
+    def row_step(self) -> RowStep | None:
+        """Returns the work on one row, on a stream without time where at most one row leaves for a row."""
+        emit = self.emit_row()
+        if emit is None or self.up.time is not None:
             return None
-        slot_of, turn = self.slot_of, self._turn
+        slot_of, apply = self._slot_of, self._apply
         return function_step(
-            lambda values: leaves(values, turn(slot_of(values), values)), self._function, self._errors
+            lambda values: emit(values, apply(slot_of(values), values)), self._function, self._errors
         )
 
-    def leaves(self) -> Callable[[PlainRow, Any], PlainRow | None] | None:
-        """What leaves for a row, of the row and what was made of it; None where that may be several."""
-        return None
+    def _apply(self, slot: int, values: PlainRow) -> Any:
+        """Returns the result for one row; if that fails, an accumulated state stays as it was."""
+        states = self._states
+        if slot not in states:
+            states[slot] = self._new_state()
+        result, states[slot] = self.process_row(values, states[slot])
+        return result
 
-    def _turn(self, slot: int, values: PlainRow) -> Any:
-        """One row at its turn; if it fails, an accumulated state stays as it was."""
-        if slot not in self._states:
-            self._states[slot] = self._new_state()
-        made, self._states[slot] = self.step(values, self._states[slot])
-        return made
+    @property
+    def fingerprint(self) -> Mapping[str, str]:
+        """Implements `BucketedStage.fingerprint`: the operator, the function, the key and the input."""
+        return self._codec.fingerprint
 
-    def _piece(self, bucket: int, slots: Ints) -> BucketState:
-        piece, states = self._export_bucket(bucket, slots)
-        saved = self._format.saved(states, piece.batches[KEYS])
-        return BucketState(bucket, piece.n_keys, piece.watermark, {**piece.batches, "states": saved})
+    def _save_bucket(self, bucket: int, slots: Ints) -> BucketState:
+        saved, states = self._export_bucket(bucket, slots)
+        encoded = self._codec.encode(states, saved.batches[KEYS])
+        return BucketState(bucket, saved.n_keys, saved.watermark, {**saved.batches, "states": encoded})
+
+    def _load_bucket(self, saved: BucketState) -> None:
+        self._import_bucket((saved, self._codec.decode(saved.batches["states"])))
 
     def _export_bucket(self, bucket: int, slots: Ints) -> tuple[BucketState, dict[int, Any]]:
-        """The keys of a bucket and their rows that wait; and beside them the states as they are, by place."""
-        mine = [(batch, each, np.isin(each, slots)) for batch, each in self._waiting]
-        some = [(batch.where(mask), each[mask]) for batch, each, mask in mine if mask.any()]
+        """Returns the keys of a bucket with their waiting rows, and the states themselves by index of key."""
+        masks = [(batch, of_rows, np.isin(of_rows, slots)) for batch, of_rows in self._waiting]
+        waiting = [(batch.where(mask), of_rows[mask]) for batch, of_rows, mask in masks if mask.any()]
         rows: InputRows | None = None
-        if some:
-            whole = merge_batches([batch for batch, _ in some], self.up.schema)
-            rows = InputRows(
-                np.concatenate([each for _, each in some]), whole.times, whole.order, rows=whole.rows
-            )
+        if waiting:
+            merged = merge_batches([batch for batch, _ in waiting], self.up.schema)
+            of_rows = np.concatenate([of_rows for _, of_rows in waiting])
+            rows = InputRows(of_rows, merged.times, merged.order, rows=merged.rows)
         batches = {KEYS: self.keys.export(slots), "waiting": rows_to_snapshot(rows, slots)}
-        known = enumerate(slots.tolist())
-        states = {place: self._states[slot] for place, slot in known if slot in self._states}
+        indexed = enumerate(slots.tolist())
+        states = {index: self._states[slot] for index, slot in indexed if slot in self._states}
         return BucketState(bucket, len(slots), self._watermark, batches), states
 
-    def _load(self, piece: BucketState) -> None:
-        self._import_bucket((piece, self._format.loaded(piece.batches["states"])))
-
-    def _import_bucket(self, part: tuple[BucketState, dict[int, Any]]) -> None:
-        piece, states = part
-        slots = self.keys.assign(piece.batches[KEYS].columns, piece.n_keys)
-        rows = rows_from_snapshot(piece.batches["waiting"], slots)
+    def _import_bucket(self, exported: tuple[BucketState, dict[int, Any]]) -> None:
+        saved, states = exported
+        slots = self.keys.assign(saved.batches[KEYS].columns, saved.n_keys)
+        rows = rows_from_snapshot(saved.batches["waiting"], slots)
         if rows is not None:
             self._waiting.append((Batch(rows.rows, rows.times, rows.order), rows.slots))
-        for place, state in states.items():
-            self._states[int(slots[place])] = state
-        self._watermark = max(self._watermark, piece.watermark)
+        for index, state in states.items():
+            self._states[int(slots[index])] = state
+        self._watermark = max(self._watermark, saved.watermark)

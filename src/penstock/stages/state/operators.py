@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,13 +19,10 @@ from penstock.operators.stream import Stream
 from penstock.stages.filter import filter_rows
 from penstock.stages.flat_map import expand_rows
 from penstock.stages.functions.calls import RowResults, check_rows, check_truth
-from penstock.stages.functions.rows import PlainRow, RowValidator, new_object, row_type
+from penstock.stages.functions.rows import RowValidator
 from penstock.stages.rows.batch import Batch, Ints
-from penstock.stages.stage import Site
-from penstock.stages.state.keyed import KeyedStage
-from penstock.stages.stateless import RowStep
-
-EmitRow = Callable[[PlainRow, Any], PlainRow | None]
+from penstock.stages.stage import PlainRow, Site
+from penstock.stages.state.keyed import EmitRow, KeyedStage
 
 
 class UserStateStage(KeyedStage):
@@ -35,135 +31,112 @@ class UserStateStage(KeyedStage):
     def __init__(self, op: Map | Filter | FlatMap, up: Stream, site: Site) -> None:
         assert isinstance(op.how, RowFunction), "only row functions keep state"
         assert op.state is not None, "a step without state has a stage of its own"
+        self._call = own_copy(op.how.call)
         new_state: Callable[[], Any] = own_copy(op.state)
         super().__init__(op, up, site, op.how, new_state)
-        self._call = own_copy(op.how.call)
 
-    def given(self, values: PlainRow, state: Any) -> Any:
-        """What the function gives for a row."""
+    def call(self, values: PlainRow, state: Any) -> Any:
+        """Returns what the function returns for a row."""
         return self._call(self.new_row(values), state)
 
 
 class StateMap(UserStateStage):
     """One row out for one row in."""
 
-    def step(self, values: PlainRow, state: Any) -> tuple[PlainRow, Any]:
-        """The new row."""
-        return self.shape.plain(self.given(values, state)), state
+    def process_row(self, values: PlainRow, state: Any) -> tuple[PlainRow, Any]:
+        """Returns the new row."""
+        return self.validator.plain(self.call(values, state)), state
 
-    def leaves(self) -> EmitRow:
-        """The new row."""
-        return lambda values, made: made
+    def emit_row(self) -> EmitRow:
+        """Emits the new row."""
+        return lambda values, new_row: new_row
 
-    def leaving(self, batch: Batch, slots: Ints, results: RowResults[PlainRow]) -> Batch:
-        """The new rows, at the same times and places."""
-        self.site.accounts.passed += len(results.made)
-        return results.rows.with_rows(results.made, self.down)
+    def collect(self, batch: Batch, slots: Ints, results: RowResults[PlainRow]) -> Batch:
+        """Returns the new rows, at the same times and places."""
+        self.site.accounts.passed += len(results.values)
+        return results.rows.with_rows(results.values, self.down)
 
 
 class StateFilter(UserStateStage):
     """The function says whether the row stays."""
 
-    def step(self, values: PlainRow, state: Any) -> tuple[bool, Any]:
-        """Whether it stays."""
-        return check_truth(self.given(values, state)), state
+    def process_row(self, values: PlainRow, state: Any) -> tuple[bool, Any]:
+        """Returns whether it stays."""
+        return check_truth(self.call(values, state)), state
 
-    def leaves(self) -> EmitRow:
-        """The row, if it stays."""
+    def emit_row(self) -> EmitRow:
+        """Emits the row if it stays."""
         return lambda values, holds: values if holds else None
 
-    def leaving(self, batch: Batch, slots: Ints, results: RowResults[bool]) -> Batch:
-        """The rows that stay."""
-        return filter_rows(results.rows, np.array(results.made, np.bool_), self.site.accounts)
+    def collect(self, batch: Batch, slots: Ints, results: RowResults[bool]) -> Batch:
+        """Returns the rows that stay."""
+        return filter_rows(results.rows, np.array(results.values, np.bool_), self.site.accounts)
 
 
 class StateFlatMap(UserStateStage):
-    """The function gives any number of rows."""
+    """The function returns any number of rows."""
 
-    def step(self, values: PlainRow, state: Any) -> tuple[list[PlainRow], Any]:
-        """The new rows."""
-        return check_rows(self.given(values, state), self.shape), state
+    def process_row(self, values: PlainRow, state: Any) -> tuple[list[PlainRow], Any]:
+        """Returns the new rows."""
+        return check_rows(self.call(values, state), self.validator), state
 
-    def leaving(self, batch: Batch, slots: Ints, results: RowResults[list[PlainRow]]) -> Batch:
-        """The new rows, each with its index among its siblings."""
-        self.site.accounts.passed += len(results.made)
-        return expand_rows(results.rows, results.made, self.shape)
+    def collect(self, batch: Batch, slots: Ints, results: RowResults[list[PlainRow]]) -> Batch:
+        """Returns the new rows, each with its index among its siblings."""
+        self.site.accounts.passed += len(results.values)
+        return expand_rows(results.rows, results.values, self.validator)
 
 
 class AccumulateStage(KeyedStage):
     """`state = fn(row, state)`; the key and the new state leave. A row that fails leaves the state alone."""
 
     def __init__(self, op: Accumulate, up: Stream, site: Site) -> None:
-        super().__init__(op, up, site, op.how, op.new_state)
         self._call, self._state = own_copy(op.how.call), RowValidator(op.state_schema)
-        self._plainly = exact_type_check(op.state_schema.field(0).type)
-        self._only = op.state_schema.field(0) if len(op.state_schema) == 1 else None
+        self._is_plain = exact_type_check(op.state_schema.field(0).type)
+        self._only_field = op.state_schema.field(0) if len(op.state_schema) == 1 else None
+        super().__init__(op, up, site, op.how, op.new_state)
 
-    def step(self, values: PlainRow, state: Any) -> tuple[PlainRow, Any]:
-        """The new state as columns, and itself."""
-        moved = self._call(self.new_row(values), state)
-        return self._columns(moved), moved
+    def process_row(self, values: PlainRow, state: Any) -> tuple[PlainRow, Any]:
+        """Returns the new state as columns, and itself."""
+        new_state = self._call(self.new_row(values), state)
+        return self._columns(new_state), new_state
 
-    def leaves(self) -> EmitRow | None:
-        """The key and the state, where the row's own key is the key."""
+    def emit_row(self) -> EmitRow | None:
+        """Emits the key and the state, where the row's own key can stand for the key."""
         key = self.up.key
-        return (lambda row, state: {**{name: row[name] for name in key}, **state}) if self.exact else None
+        if not self.exact:
+            return None
+        if len(key) == 1:
+            (name,) = key
+            return lambda row, state: {name: row[name], **state}
+        return lambda row, state: {**{name: row[name] for name in key}, **state}
 
-    def by_row(self) -> RowStep | None:
-        """The same with fewer calls, where the key is one column, and the state another."""
-        found = super().by_row()
-        if found is None or self._only is None or len(self.up.key) > 1:
-            return found
-        (key,), name, call, (kind, put) = self.up.key, self._only.name, self._call, row_type(self.up.schema)
-        slot_of, is_plain, columns = self.slot_of, self._plainly, self._columns
-
-        def step(values: PlainRow) -> PlainRow:
-            held, states = values[key], self._states
-            slot = None if self._touched.noting else self._known.get(held)
-            if slot is None:
-                slot = slot_of(values)
-            if slot not in states:
-                states[slot] = self._new_state()
-            row = new_object(kind)
-            put(row, values)
-            state = call(row, states[slot])
-            made = {key: held, name: state} if is_plain(state) else {key: held, **columns(state)}
-            states[slot] = state
-            return made
-
-        return replace(found, step=step)
-
-    def leaving(self, batch: Batch, slots: Ints, results: RowResults[PlainRow]) -> Batch:
-        """The key columns and the state's columns."""
-        self.site.accounts.passed += len(results.made)
-        rows = results.rows
-        if rows.plain is not None and self.exact:
-            made = [
-                {**{name: row[name] for name in self.up.key}, **state}
-                for row, state in zip(rows.plain, results.made, strict=True)
-            ]
-            return rows.with_rows(made, self.down)
-        states = self._state.columns(results.made)
-        columns = [*self.keys.columns_of(slots if results.places is None else slots[results.places])]
-        columns += states.columns
+    def collect(self, batch: Batch, slots: Ints, results: RowResults[PlainRow]) -> Batch:
+        """Returns the key columns and the state's columns."""
+        self.site.accounts.passed += len(results.values)
+        rows, emit = results.rows, self.emit_row()
+        if rows.plain is not None and emit is not None:
+            emitted = [emit(row, state) for row, state in zip(rows.plain, results.values, strict=True)]
+            return rows.with_rows([row for row in emitted if row is not None], self.down)
+        slots = slots if results.indices is None else slots[results.indices]
+        columns = [*self.keys.columns_of(slots), *self._state.columns(results.values).columns]
         return Batch(pa.RecordBatch.from_arrays(columns, schema=self.down), rows.times, rows.order)
 
     def _columns(self, state: object) -> PlainRow:
-        """A state as columns: a row, or a plain value where there is one column."""
-        if self._only is not None and self._plainly(state):
-            return {self._only.name: state}
-        if self._only is not None and isinstance(state, int | float | str | bytes | None):
-            with suppress(RowFailure):  # then it is told below that a row was expected
-                return self._alone(self._only, state)
+        """Returns a state as columns: a row, or a plain value where there is one column."""
+        if self._only_field is not None and self._is_plain(state):
+            return {self._only_field.name: state}
+        if self._only_field is not None and isinstance(state, int | float | str | bytes | None):
+            with suppress(RowFailure):  # then the error below says that a row was expected
+                return self._only_column(self._only_field, state)
         try:
             return self._state.plain(state)
         except RowFailure as not_a_row:
-            if self._only is None:
+            if self._only_field is None:
                 raise
             try:
-                return self._alone(self._only, state)
+                return self._only_column(self._only_field, state)
             except RowFailure:
                 raise not_a_row from None
 
-    def _alone(self, field: pa.Field, state: object) -> dict[str, object]:
+    def _only_column(self, field: pa.Field, state: object) -> dict[str, object]:
         return {field.name: from_python(state, field.type)}

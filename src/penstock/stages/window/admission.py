@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.accounts import Accounts
 from penstock.frozen import dataclass
 from penstock.operators.windows import ResolvedWindows
 from penstock.stages.rows.batch import Ints, Mask
-from penstock.stages.stage import Accounts
 from penstock.stages.window.store import (
     ENDED,
     ClosedWindows,

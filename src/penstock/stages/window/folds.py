@@ -33,9 +33,10 @@ from penstock.operators.aggregates import Fold
 from penstock.operators.choices.folds import is_pure, may_raise
 from penstock.operators.stream import Stream
 from penstock.stages import policy
-from penstock.stages.functions.rows import SKIPPED, FoldCaller, PlainRow, WindowFunctionFailure, plain_rows_of
+from penstock.stages.functions.rows import plain_rows_of
+from penstock.stages.functions.windows import SKIPPED, FoldCaller, WindowFunctionFailure
 from penstock.stages.rows.batch import Ints, Mask
-from penstock.stages.stage import Site
+from penstock.stages.stage import PlainRow, Site
 from penstock.stages.window.store import Values
 from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow
 
@@ -255,7 +256,7 @@ class AccumulatorFold:
         results = []
         for place, part in enumerate(parts):
             try:
-                results.append(self._calls.lowered(part))
+                results.append(self._calls.lower(part))
             except Exception as cause:
                 raise WindowFunctionFailure(place, self.fold.lower, cause) from cause
         return from_plain(results, self._type)

@@ -18,7 +18,8 @@ from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.op import IN, OUT
 from penstock.operators.stream import Stream
 from penstock.operators.windows import WindowContext, Windows
-from penstock.stages.functions.rows import ApplyCaller, WindowFunctionFailure, plain_rows_of
+from penstock.stages.functions.rows import plain_rows_of
+from penstock.stages.functions.windows import ApplyCaller, WindowFunctionFailure
 from penstock.stages.keys.slots import KeySlots
 from penstock.stages.rows.arrays import build_column, build_time_column
 from penstock.stages.rows.batch import Batch, Ints

@@ -160,7 +160,7 @@ class WindowStage(BucketedStage):
         """No keys, no windows."""
         op, up, lowered, lifting = self._op, self._up, self._lowered, self._lifting
         self._keys = KeySlots([up.schema.field(name).type for name in up.key])
-        self._touched = ChangedBuckets(self._keys)
+        self._changed_buckets = ChangedBuckets(self._keys)
         self._results = ResultBuilder(
             op, up, lowered=lowered, lifting=lifting, keys=self._keys, site=self.site
         )
@@ -206,10 +206,10 @@ class WindowStage(BucketedStage):
         self.site.accounts.rows_in += batch.num_rows
         if batch.num_rows == 0 or self._waits(batch):
             return
-        self.settle()
+        self.flush_pending()
         lifted = self._lifting.lift(batch)
         if lifted.failed is not None and lifted.failed.any():
-            dead_letters = self._errors.take(batch, lifted.failed)
+            dead_letters = self._errors.handle(batch, lifted.failed)
             if dead_letters is not None:
                 yield ERRORS, dead_letters
             places = np.flatnonzero(~lifted.failed)
@@ -225,7 +225,7 @@ class WindowStage(BucketedStage):
 
     def drain(self) -> Emitted:
         """The stream has ended: let everything go."""
-        self.settle()
+        self.flush_pending()
         self._watermark = ENDED
         yield from self._leave(ended=True)
 
@@ -234,13 +234,13 @@ class WindowStage(BucketedStage):
         """The operator, the key, the windows, the aggregates and the input."""
         return self._depends_on
 
-    def _piece(self, bucket: int, slots: Ints) -> BucketState:
+    def _save_bucket(self, bucket: int, slots: Ints) -> BucketState:
         batches = {KEYS: self._keys.export(slots), "tickets": self._judging.settling.export(bucket)}
         for number, shelf in enumerate(self._shelves):
             batches |= {f"{number}/{name}": batch for name, batch in shelf.export(slots).items()}
         return BucketState(bucket, len(slots), max(self._watermark, self._least), batches)
 
-    def _load(self, piece: BucketState) -> None:
+    def _load_bucket(self, piece: BucketState) -> None:
         slots = self._keys.assign(piece.batches[KEYS].columns, piece.n_keys)
         self._judging.settling.load(piece.batches["tickets"])
         for number, shelf in enumerate(self._shelves):
@@ -257,7 +257,7 @@ class WindowStage(BucketedStage):
         """Windows that the watermark has passed; one that goes back is no news."""
         if watermark > self._watermark:
             if watermark >= self._next_end:
-                self.settle()  # by the watermark that they came with
+                self.flush_pending()  # by the watermark that they came with
             self._watermark = watermark
             if watermark >= self._next_end:
                 yield from self._leave(ended=False)
@@ -269,7 +269,7 @@ class WindowStage(BucketedStage):
             batch, self._watermark - self._resolved.lateness
         )
 
-    def settle(self) -> None:
+    def flush_pending(self) -> None:
         """Take in the rows that wait."""
         if self._gathering.n_rows:
             batch = self._gathering.take()
@@ -279,7 +279,7 @@ class WindowStage(BucketedStage):
     def _take(self, batch: Batch, lifted: AggregateInputs) -> Mask | None:
         """Rows into the windows of their keys; gives which are late, or None if none can be."""
         slots = self._slots(batch)
-        self._touched.note(slots)
+        self._changed_buckets.note(slots)
         arriving = self._arriving(batch, lifted, slots)
         with report_combine_failure(self._lifting.foldings, self.site, self._results.place_of):
             verdict = self._judging.add(arriving, self._watermark, self._keys.buckets_of)
@@ -321,13 +321,13 @@ class WindowStage(BucketedStage):
         self._judging.settling.settle(lefts)
         yield from self._given(lefts, final=True)
         touched = lefts[0].touched if len(lefts) == 1 else unique_slots([left.touched for left in lefts])
-        self._touched.note(touched)
+        self._changed_buckets.note(touched)
         self._free(touched)
 
     def _early(self) -> Emitted:
         """Unfinished results, if the clock says that it is time for them again."""
         if self._is_time():
-            self.settle()
+            self.flush_pending()
             with report_combine_failure(self._lifting.foldings, self.site, self._results.place_of):
                 lefts = [shelf.fire_early() for shelf in self._shelves]
             self._note_shown(lefts)
@@ -347,7 +347,7 @@ class WindowStage(BucketedStage):
 
     def _note_shown(self, lefts: list[ClosedWindows]) -> None:
         """That windows were shown is part of the state of their keys."""
-        self._touched.note(unique_slots([left.slots for left in lefts]))
+        self._changed_buckets.note(unique_slots([left.slots for left in lefts]))
 
     def _given(self, lefts: list[ClosedWindows], *, final: bool) -> Emitted:
         batch = self._results.batch(lefts, final=final)
@@ -358,5 +358,5 @@ class WindowStage(BucketedStage):
     def _free(self, slots: Ints) -> None:
         """Forget the keys among these slots, each once, that no shelf has state of."""
         held = np.logical_or.reduce([shelf.has_state(slots) for shelf in self._shelves])
-        self._touched.forget(slots[~held])
+        self._changed_buckets.forget(slots[~held])
         self._keys.free(slots[~held])

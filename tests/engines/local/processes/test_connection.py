@@ -19,8 +19,8 @@ def ends() -> Ends:
 
 def test_messages_come_with_their_bodies_in_both_directions(ends: Ends) -> None:
     here, there = ends
-    here.send({"call": "made", "watermark": float("-inf")}, [b"body"])
-    assert there.receive() == ({"call": "made", "watermark": float("-inf")}, [b"body"])
+    here.send({"call": "process", "watermark": float("-inf")}, [b"body"])
+    assert there.receive() == ({"call": "process", "watermark": float("-inf")}, [b"body"])
     there.send({"ports": []})
     assert here.receive() == ({"ports": []}, [])
     here.close()

@@ -19,8 +19,7 @@ from penstock import col
 from penstock.accounts import Accounts
 from penstock.engines.local.processes.pool import ProcessPool
 from penstock.stages.rows.batch import Batch
-from penstock.stages.stage import Site
-from penstock.stages.stateless import StatelessStage
+from penstock.stages.stage import Site, StatelessStage
 from tests.support.process_runs import NUMBERS, PROCESS, SEEN, held, is_gone, numbers, run, seen
 
 
@@ -72,11 +71,11 @@ def some_rows() -> Batch:
 
 def test_a_worker_killed_while_it_has_nothing_to_do_is_noticed_with_the_next_batch() -> None:
     processes, stage = crew_of(dies)
-    assert [rows.rows.to_pydict() for _, rows in stage.made(some_rows())] == [{"v": [1, 2]}]
+    assert [rows.rows.to_pydict() for _, rows in stage.process(some_rows())] == [{"v": [1, 2]}]
     (pid,) = processes.pids
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(ps.EngineError, match=r"was killed by signal 9 \(SIGKILL\)"):
-        list(stage.made(some_rows()))
+        list(stage.process(some_rows()))
     assert is_gone(pid)
     processes.close()
 
@@ -87,7 +86,7 @@ def test_a_worker_that_somebody_else_has_waited_for_is_an_error_all_the_same() -
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     with pytest.raises(ps.EngineError) as failure:
-        list(stage.made(some_rows()))
+        list(stage.process(some_rows()))
     processes.close()
     assert failure.value.fact == "a worker process ended"
 
@@ -105,7 +104,7 @@ def test_a_function_that_never_returns_can_be_looked_at_and_is_ended_with_the_pr
 
     def ask() -> None:
         try:
-            list(stage.made(some_rows()))
+            list(stage.process(some_rows()))
         except ps.EngineError as failure:
             failures.append(failure)
 

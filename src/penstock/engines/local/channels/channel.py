@@ -25,10 +25,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.engines.frontiers import Frontier
-from penstock.engines.local.fast_rows.context import Origin, PlainRow
+from penstock.engines.local.fast_rows.context import Origin
 from penstock.engines.local.metrics.statistics import READ_BLOCKED, WRITE_BLOCKED, InputStatistics
 from penstock.frozen import dataclass
 from penstock.stages.rows.batch import Batch
+from penstock.stages.stage import PlainRow
 
 if TYPE_CHECKING:
     from penstock.engines.local.scheduling.dispatch import Dispatcher

@@ -1,30 +1,27 @@
-"""Rounds of one row each, one behind the other, as a source or a channel gives them.
+"""The context of the row at hand, and where rows go from the end of a pipeline.
 
-Only what changes from one to the next goes along with a row, and that is the number of its round; all else is
-looked up here by those few that ask for it. A node that is results for by the one before it (`hop.py`) looks
-into the same context.
+Only what changes from one row to the next goes along with it, and that is the number of its round; all else
+is looked up here by those few that ask for it. A task that is called directly (`direct_call.py`) looks into
+the same context as its caller.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from penstock.engines.frontiers import Frontier
-
-PlainRow = Mapping[str, object]
+from penstock.stages.stage import PlainRow
 
 Origin = tuple[int, int | None]
-"""The group of a source, and its rank among several, by which rows of equal time are ordered before all else.
-"""
+"""The round group of a source, and its rank among several, by which rows of equal time are ordered first."""
 
 
 class RowContext:
-    """What is known of the row at hand beside its values and the number of its round.
+    """What is known of the row at hand besides its values and the number of its round.
 
-    origin  where it comes from
+    origin  the source it comes from
     shift   how far its place among the rows of the source is beyond the number of its round
-    time    when it happened
+    time    its event time
     """
 
     __slots__ = ("origin", "shift", "time")
@@ -33,32 +30,31 @@ class RowContext:
         self.origin, self.shift, self.time = origin, 0, 0
 
     def order(self, number: int) -> tuple[int, ...]:
-        """The place of the row of a round among those of equal time."""
+        """Returns the place of the row of a round among those of equal time."""
         return row_order(self.origin, number + self.shift)
 
 
 def row_order(origin: Origin, place: int) -> tuple[int, ...]:
-    """The place of a row among those of equal time, from its number among those of its source."""
+    """Returns the place of a row among those of equal time, from its number among those of its source."""
     rank = origin[1]
     return (place,) if rank is None else (rank, place)
 
 
 class RowOutput(Protocol):
-    """Where rows go from the last step of a line: a sink, the next node, or chain that take batches.
+    """Where rows go from the last step of a pipeline: a sink, the next task, or steps that take batches."""
 
-    every_round  whether it is to hear of rounds that bring it no row
-    """
-
-    every_round: ClassVar[bool]
+    @property
+    def every_round(self) -> bool:
+        """Whether it must hear of rounds that bring it no row."""
 
     def begin(self, context: RowContext, number: int, frontier: Frontier) -> None:
-        """Rows are about to come, of rounds from this number on; the node has come to the mark."""
+        """Begins a sequence of rounds, the first of this number, with the task at the frontier."""
 
-    def moved(self, frontier: Frontier) -> None:
-        """With the row that comes next, the node has come to the mark."""
+    def advance_frontier(self, frontier: Frontier) -> None:
+        """Moves the frontier, which the round of the next row reaches."""
 
     def put_row(self, values: PlainRow | None, number: int) -> bool:
-        """What became of a row, None for nothing, and the end of its round; whether there may be no room."""
+        """Takes the row of a round, or None, and ends the round; returns whether there may be no room."""
 
     def end(self, number: int) -> int:
-        """No more for now, all rounds before this number are over; gives the time spent for nodes behind."""
+        """Ends the sequence before this round; returns the nanoseconds spent on behalf of other tasks."""

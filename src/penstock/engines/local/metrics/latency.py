@@ -15,11 +15,14 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from penstock.engines.local.topology.graph import ExecutionGraph
 from penstock.engines.protocol import Latency, Measurements
+from penstock.engines.sources import SourceReader
+from penstock.stages.stage import RowStage, RowStep
 
 RING = 1 << 12
 """Rounds whose stamps are kept; what takes longer than so many rounds of its group is not counted."""
@@ -116,9 +119,9 @@ class LatencyTracker:
             return {sink: histogram.latency() for sink, histogram in self._sinks.items()}
 
 
-_YIELDING = ("made", "on_batch", "on_watermark", "drain")
+_YIELDING = ("process", "on_batch", "on_watermark", "drain")
 """Methods of stages that yield their results: only the time inside the generator is the stage's work."""
-_RETURNING = ("at_once", "few_rows", "next", "write_batches", "resume")
+_RETURNING = ("next", "write", "resume")
 """Methods of stages, readers, writers and process operators that are work from beginning to end."""
 
 
@@ -134,6 +137,20 @@ class Stopwatch:
                 call = getattr(worker, name, None)
                 if call is not None:
                     setattr(worker, name, wrap(call))
+        if isinstance(worker, RowStage):
+            worker.row_step = partial(self._wrap_row_step, worker.row_step)  # type: ignore[method-assign]
+        if isinstance(worker, SourceReader):
+            worker.open = partial(self._wrap_items, worker.open)  # type: ignore[method-assign]
+
+    def _wrap_row_step(self, row_step: Callable[[], RowStep | None]) -> RowStep | None:
+        """Returns a stage's work on single rows (`fast_rows`), measured."""
+        step = row_step()
+        return None if step is None else replace(step, process=self._wrap(step.process))
+
+    def _wrap_items(self, open_reader: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+        """Returns what a reader gives, which the row path takes without `next`, measured."""
+        advance, items = self._wrap(next), open_reader()
+        return iter(lambda: advance(items, None), None)
 
     def _wrap(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def measure(*arguments: Any) -> Any:

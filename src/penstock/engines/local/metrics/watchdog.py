@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.clock import Clock
 from penstock.engines.local.fast_rows.pipeline import RowPipeline
+from penstock.engines.local.fast_rows.source import RowSource
 from penstock.engines.local.metrics.statistics import RUNNING
 from penstock.engines.local.scheduling.dispatch import Dispatcher
 from penstock.engines.local.scheduling.pool import run_task
-from penstock.engines.local.tasks.chain import ChainedStep, StatelessStep
+from penstock.engines.local.tasks.chain import ChainedStep
 from penstock.engines.local.tasks.source import SourceTask
 from penstock.engines.local.tasks.task import Task
 from penstock.engines.sources import SourceReader
@@ -126,8 +127,8 @@ def _find_busy_step(task: Task, frames: Mapping[int, FrameType]) -> BusyStep | N
 def _is_reading(inside: list[FrameType]) -> bool:
     """Returns whether a source waits for its reader."""
     codes = {frame.f_code for frame in inside}
-    on_row_path = SourceTask._by_row.__code__ in codes  # which reads rows, and processes them too
-    processes = codes & {RowPipeline.carry.__code__, SourceTask._carry.__code__}
+    on_row_path = RowSource.run.__code__ in codes  # which reads rows, and processes them too
+    processes = codes & {RowPipeline.process.__code__, SourceTask.carry.__code__}
     return SourceReader.next.__code__ in codes or (on_row_path and not processes)
 
 
@@ -137,8 +138,6 @@ def _chained_step(frame: FrameType) -> ChainedStep | None:
     if isinstance(owner, RowPipeline) and "at" in frame.f_locals:
         at: int = frame.f_locals["at"]
         return owner.chain[at]
-    if frame.f_code is StatelessStep.feed.__code__:
-        owner = frame.f_locals["self"].run[frame.f_locals.get("at", 0)]
     return owner if isinstance(owner, ChainedStep) else None
 
 

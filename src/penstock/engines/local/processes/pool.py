@@ -22,9 +22,8 @@ from penstock.operators.function import BatchFunction, RowFunction
 from penstock.operators.map import Filter, FlatMap, Map
 from penstock.operators.op import IN, OUT
 from penstock.plan.plan import Plan, Ref, Step
-from penstock.stages.make import build_stage
-from penstock.stages.stage import Site, Stage
-from penstock.stages.stateless import StatelessStage
+from penstock.stages.build import build_stage
+from penstock.stages.stage import Site, Stage, StatelessStage
 
 if TYPE_CHECKING:
     from penstock.engines.local.processes.stage import WorkerChoice
@@ -73,7 +72,7 @@ class ProcessPool:
         ordered  whether its rows are totally ordered
         """
         if (step.name, replica) not in self._hosts:
-            return build_stage(step, site, totally_ordered=ordered)
+            return build_stage(step.op, step.up, site, totally_ordered=ordered)
         from penstock.engines.local.processes.stage import (
             AdaptiveStage,
             RemoteStage,
@@ -87,7 +86,7 @@ class ProcessPool:
             return RemoteStage(remote)
         if self._mode == PROCESS:
             return RemoteStateless(remote)
-        local = build_stage(step, site)
+        local = build_stage(step.op, step.up, site)
         assert isinstance(local, StatelessStage), "a step without state has such a stage"
         return AdaptiveStage(local, RemoteStateless(remote), self._choice(step))
 

@@ -31,7 +31,7 @@ from penstock.engines.wire import failure_to_dict, pack_batch, unpack_batch
 from penstock.errors import EngineError
 from penstock.frozen import dataclass
 from penstock.plan.plan import Step
-from penstock.stages.make import build_stage
+from penstock.stages.build import build_stage
 from penstock.stages.stage import Site, Stage
 
 N_FRAMES = 3
@@ -78,7 +78,7 @@ class HostedStep:
         """Builds a new stage, with no state and empty accounts."""
         self.accounts = Accounts()
         site = Site(self.step.name, self.step.where, self.accounts, self.clock, self.read)
-        self.stage = build_stage(self.step, site)
+        self.stage = build_stage(self.step.op, self.step.up, site)
 
     def take_counts(self) -> dict[str, Any]:
         """Returns what was counted since the last call."""
@@ -157,8 +157,8 @@ def _call_stage(host: HostedStep, stage: Stage, message: Mapping[str, Any], bodi
     batch = unpack_batch(bodies[0], host.step.up.schema)
     if message["call"] == "echo":
         return [("", batch)]
-    if message["call"] == "made":
-        return stage.made(batch)  # type: ignore[attr-defined]  # only asked of a stage without state
+    if message["call"] == "process":
+        return stage.process(batch)  # type: ignore[attr-defined]  # only asked of a stage without state
     return stage.on_batch(batch, message["watermark"])
 
 

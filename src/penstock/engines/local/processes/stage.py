@@ -20,8 +20,7 @@ from penstock.engines.local.processes.worker import Worker
 from penstock.engines.wire import failure_from_dict, pack_batch, unpack_batch
 from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch
-from penstock.stages.stage import Site
-from penstock.stages.stateless import StatelessStage
+from penstock.stages.stage import Site, StatelessStage
 from penstock.timing.watermark import BEFORE_ALL
 
 Outputs = Iterator[tuple[str, Batch]]
@@ -85,9 +84,9 @@ class RemoteStateless(StatelessStage):
         super().__init__(remote.step.up, remote.site)
         self._remote = remote
 
-    def made(self, batch: Batch) -> Outputs:
+    def process(self, batch: Batch) -> Outputs:
         """Implements `StatelessStage.made`."""
-        return self._remote.call("made", batch)
+        return self._remote.call("process", batch)
 
     def echo(self, batch: Batch) -> None:
         """Sends a batch to the worker and back, to measure the round trip."""
@@ -181,12 +180,12 @@ class AdaptiveStage(StatelessStage):
         super().__init__(local.up, local.site)
         self._local, self._remote, self._choice = local, remote, choice
 
-    def made(self, batch: Batch) -> Outputs:
+    def process(self, batch: Batch) -> Outputs:
         """Implements `StatelessStage.made`."""
         if self._choice.processes:
-            return self._remote.made(batch)
+            return self._remote.process(batch)
         before = self._choice.cpu_ns()
-        outputs = list(self._local.made(batch))
+        outputs = list(self._local.process(batch))
         self._choice.add(self._choice.cpu_ns() - before, lambda: self._remote.echo(batch))
         return iter(outputs)
 

@@ -114,7 +114,7 @@ class HandoverBarrier(Barrier):
 
     def _take_over(self, rescale: Rescale, lost: list[int], gained: list[int]) -> None:
         for stage, state in zip(self._stages, self._state, strict=False):
-            stage.replace_buckets(state, gone=lost, came=gained)
+            stage.replace_buckets(state, removed=lost, added=gained)
         self._state = []
         self.task.reopen()
         for chained in self._chain:

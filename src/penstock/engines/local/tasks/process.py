@@ -1,4 +1,4 @@
-"""Nodes of operators with a driver loop of their own (C-Stream, 3).
+"""Tasks of operators with a driver loop of their own (C-Stream, 3).
 
 The loop itself is in `engines/process_operator.py`.
 
@@ -42,11 +42,11 @@ class ProcessStep(ChainedStep):
         self.accounts = accounts
 
     def feed(self, batch: Batch) -> None:
-        """Rows go to the operator's ports, not to the chained."""
+        """Refuses rows: they go to the operator's ports."""
         raise AssertionError("an own loop takes its rows from ports")
 
     def advance(self, number: int, frontier: Frontier) -> Frontier:
-        """The node says how far the operator has come."""
+        """Returns the frontier, which the task computes."""
         return frontier
 
     def pushed(self, rows: Output) -> None:
@@ -119,12 +119,12 @@ class ProcessTask(ChainTask):
 class RoundProcessTask(ProcessTask, RoundBarrierTask):
     """Round by round."""
 
-    def connected(self) -> None:
+    def on_connected(self) -> None:
         """What flows back is not waited for in the first round."""
-        super().connected()
+        super().on_connected()
         self.open = [channel for channel in self.channels if not channel.feedback]
 
-    def carry(self, number: int) -> None:
+    def process_round(self, number: int) -> None:
         """The rows to their ports, in order; then the operator runs until it waits."""
         for given in self.steps[0].inputs:
             channels = [each for each in self.channels if each.port == given.port]

@@ -1,8 +1,8 @@
-"""A node: one co-routine that reads channels, works, and writes channels, until its inputs are over.
+"""A task: one co-routine that reads channels, works, and writes channels, until its inputs are over.
 
 The co-routine is a plain generator; it gives way by yielding the state it goes into. It looks for room in all
 its outputs before it takes a message, so what one message becomes always fits: a channel may go over its size
-by that much, as C-Stream allows (3.2.5), and no work is ever half done when a node sleeps.
+by that much, as C-Stream allows (3.2.5), and no work is ever half done when a task sleeps.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch, RowBatch
 
 if TYPE_CHECKING:
-    from penstock.engines.local.fast_rows.direct_call import RowTask
+    from penstock.engines.local.fast_rows.input import RowInput
     from penstock.engines.local.rescale.barrier import Barrier
     from penstock.engines.local.tasks.chain import ChainedStep
 
@@ -37,16 +37,16 @@ TaskRoutine = Generator[str, None, None]
 
 
 class Task(ABC):
-    """One replica of a step, or of fused steps.
+    """One replica of a step, or of chained steps.
 
-    number     its place among all nodes, feeds first
+    number     its place among all tasks, feeds first
     steps      the steps it works for
-    chain      the same steps with their stages, in the order in which rows pass
+    chain      these steps at work
     dedicated  it has a thread of its own, which sleeps on `woken`
     preferred  the pinned worker that takes it before others do
-    row_task the node itself, if rows can be brought to it by hand
-    deadline   when its turn is over
-    round      how many rounds it has carried through
+    row_input  where rows can be handed to it directly, if they can
+    deadline   when its quantum is over
+    round      the number of rounds it has completed
     now        the dispatcher's clock
     """
 
@@ -56,7 +56,7 @@ class Task(ABC):
         self.chain: list[ChainedStep] = []
         self.outs: list[Channel] = []
         self.dedicated = False
-        self.row_task: RowTask | None = None
+        self.row_input: RowInput | None = None
         self.preferred: int | None = None
         self.woken = threading.Condition()
         self.deadline = self.round = 0
@@ -65,33 +65,34 @@ class Task(ABC):
 
     @abstractmethod
     def routine(self) -> TaskRoutine:
-        """The driver loop."""
+        """Runs the task; yields the state it goes into whenever it gives way."""
 
-    def connected(self) -> None:
-        """All channels are known."""
+    def on_connected(self) -> None:
+        """Prepares the task, once all channels are known."""
         return
 
     @abstractmethod
     def can_run(self) -> bool:
-        """Whether what the node waits for is there; asked while it is blocked."""
+        """Returns whether what the task waits for is there; asked while it is blocked."""
 
     @abstractmethod
     def complete(self, *, failed: bool) -> None:
-        """The loop has ended, well or not: close what is written, abandon what is read."""
+        """Closes what is written and abandons what is read, after the routine has ended, well or not."""
 
     def full(self) -> list[Channel]:
-        """The outputs that have no room."""
+        """Returns the outputs that have no room."""
         return [channel for channel in self.outs if channel.is_full]
 
     def has_room(self) -> bool:
-        """Whether all outputs have room."""
-        for channel in self.outs:  # asked before every message, hence no generator  # noqa: SIM110
+        """Returns whether all outputs have room."""
+        # Why: asked before every message, hence no generator.
+        for channel in self.outs:  # noqa: SIM110
             if channel.is_full:
                 return False
         return True
 
     def wait_for_room(self) -> TaskRoutine:
-        """Give way until all outputs have room."""
+        """Gives way until all outputs have room."""
         while full := self.full():
             for channel in full:
                 channel.statistics.mark_full(self.now())
@@ -101,12 +102,12 @@ class Task(ABC):
 
 
 class InputTask(Task):
-    """A node that reads channels.
+    """A task that reads channels.
 
     channels  all of them, in the order of the step's feeds and of the replicas before
-    data      those whose marks and ends count
+    data      those whose frontiers and ends count
     open      those that may be read now
-    barriers     where moves of replicas are waited for (`rescale/barrier.py`)
+    barriers  where rescales are waited for (`rescale/barrier.py`)
     """
 
     def __init__(self, number: int, steps: tuple[Step, ...], replica: int) -> None:
@@ -119,22 +120,22 @@ class InputTask(Task):
         self.broken = False
         self._n_open = 0
         self._done: dict[int, int] = {}
-        self._lines: dict[int, OrderedMerge] = {}
+        self._merges: dict[int, OrderedMerge] = {}
 
     @abstractmethod
     def on_rows(self, channel: Channel, batch: Batch) -> None:
-        """Rows came."""
+        """Takes rows."""
 
     @abstractmethod
     def on_end_of_round(self, channel: Channel, end: EndOfRound) -> None:
-        """A round has ended on a channel."""
+        """Handles the end of a round on a channel."""
 
     @abstractmethod
     def on_closed(self, channel: Channel) -> None:
-        """Nothing more will come on a channel."""
+        """Handles the end of a channel."""
 
     def on_sequence(self, channel: Channel, message: int | ActiveReplicas) -> None:
-        """Everything that a numbered batch became has come, or the number of replicas has changed."""
+        """Handles the end of a numbered batch, or a change of the number of replicas."""
 
     @property
     def is_over(self) -> bool:
@@ -142,33 +143,34 @@ class InputTask(Task):
         return not self._n_open
 
     def keep_order(self, channels: list[Channel], n_active: int) -> None:
-        """Read these channels by ticket; so many of them have their turn."""
-        line = OrderedMerge(channels, n_active)
-        self._lines |= {id(channel): line for channel in channels}
+        """Reads these channels in the order of the numbered batches; the first `n_active` take part."""
+        merge = OrderedMerge(channels, n_active)
+        self._merges |= {id(channel): merge for channel in channels}
 
-    def connected(self) -> None:
-        """All channels are known."""
+    def on_connected(self) -> None:
+        """Implements `Task.on_connected`."""
         self.data = [channel for channel in self.channels if not channel.control]
         self._n_open = len(self.data)
         self.reopen()
         self.statistics.inputs = tuple(channel.statistics for channel in self.channels)
 
     def routine(self) -> TaskRoutine:
-        """Take message after message, as long as the turn lasts."""
+        """Takes message after message, single rows many at a time, as long as the quantum lasts."""
         now = self.now
         while not self.is_over and not self.broken:
             if self.outs and not self.has_room():
                 yield from self.wait_for_room()
-            channel = self.next_channel()
-            if channel is None:
-                yield READ_BLOCKED
-                continue
-            self.take(channel, channel.pop())
+            if self.row_input is None or not self.row_input.run():
+                channel = self.next_channel()
+                if channel is None:
+                    yield READ_BLOCKED
+                    continue
+                self.take(channel, channel.pop())
             if now() >= self.deadline:
                 yield READY
 
     def done_everywhere(self, round_group: int) -> int | None:
-        """The round of a group that has just been seen on all channels that it comes through, if one has."""
+        """Returns the round of a group that has just ended on all channels it comes through, if one has."""
         one = len(self.data) == 1
         number = self.data[0].reached.get(round_group, -1) if one else self._least_reached(round_group)
         if number <= self._done.get(round_group, -1):
@@ -178,24 +180,30 @@ class InputTask(Task):
 
     def _least_reached(self, round_group: int) -> int:
         channels = [channel for channel in self.data if round_group in channel.round_groups]
-        waiting = [each.reached.get(round_group, -1) for each in channels if not each.ended]
-        return min(waiting or (each.reached.get(round_group, -1) for each in channels))
+        waiting = [channel for channel in channels if not channel.ended]
+        return min(channel.reached.get(round_group, -1) for channel in waiting or channels)
+
+    def skip_to_round(self, round_group: int, number: int) -> None:
+        """Goes on with this round: those before it came row by row, and have ended on the only channel."""
+        (channel,) = self.channels
+        channel.reached[round_group] = self._done[round_group] = number - 1
+        self.round = number
 
     def next_channel(self) -> Channel | None:
-        """A channel with something to take."""
+        """Returns a channel with something to take."""
         for channel in self.open:
             if channel.items:
                 return channel
         return None
 
     def can_run(self) -> bool:
-        """Something to take, or room to write."""
+        """Implements `Task.can_run`."""
         if self.statistics.state is WRITE_BLOCKED:
             return self.has_room()
         return self.next_channel() is not None
 
     def take(self, channel: Channel, message: Any) -> None:
-        """One message."""
+        """Handles one message."""
         kind = type(message)
         if kind is Batch or kind is RowBatch:
             self.on_rows(channel, message)
@@ -203,8 +211,8 @@ class InputTask(Task):
         if kind is tuple:
             self._take_row(channel, message)
             return
-        if id(channel) in self._lines:
-            self._in_line(channel, message)
+        if id(channel) in self._merges:
+            self._advance_merge(channel, message)
         if kind is EndOfRound:
             channel.frontier = message.frontier
             channel.reached[message.round_group] = message.number
@@ -226,31 +234,32 @@ class InputTask(Task):
                 barrier.release_if_complete()
 
     def _take_row(self, channel: Channel, message: OneRow) -> None:
-        """A row by itself, where rows come as batches."""
+        """Takes a single row as a batch, where there is no row path."""
         values, number, time, shift, origin, frontier, _ = message
         if values is not None:
-            assert channel.schema is not None, "who sends rows by themselves has said what they are"
+            assert channel.schema is not None, "whoever sends single rows has set their schema"
             order = row_order(origin, number + shift)
             self.on_rows(channel, RowBatch.single(values, channel.schema, time, order))
         self.take(channel, EndOfRound(origin[0], number, frontier))
 
-    def _in_line(self, channel: Channel, message: Any) -> None:
-        """Whose turn it is among replicas that are read by ticket."""
-        line = self._lines[id(channel)]
+    def _advance_merge(self, channel: Channel, message: Any) -> None:
+        """Finds the replica to be read next among those that are read in order."""
+        merge = self._merges[id(channel)]
         if type(message) is int:
-            line.advance(message)
+            merge.advance(message)
         elif type(message) is ActiveReplicas:
-            line.rescale(channel, message.n)
+            merge.rescale(channel, message.n)
         else:
             channel.ended = message is CLOSED
-            line.align(channel)
+            merge.align(channel)
         self.reopen()
 
     def reopen(self) -> None:
-        """Read again whatever may be read now."""
-        lines = self._lines
+        """Finds the channels that may be read now."""
+        merges = self._merges
         self.open = [
-            each
-            for each in self.channels
-            if not (each.ended or each.halted) and (id(each) not in lines or each in lines[id(each)].readable)
+            channel
+            for channel in self.channels
+            if not (channel.ended or channel.halted)
+            and (id(channel) not in merges or channel in merges[id(channel)].readable)
         ]

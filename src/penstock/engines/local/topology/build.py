@@ -47,9 +47,8 @@ from penstock.operators.source import Source
 from penstock.operators.window_specs import SessionSpec
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Ref, Step
-from penstock.stages.make import build_stage
-from penstock.stages.stage import Site, Stage
-from penstock.stages.stateless import StatelessStage
+from penstock.stages.build import build_stage
+from penstock.stages.stage import Site, Stage, StatelessStage
 
 if TYPE_CHECKING:
     from penstock.stages.patterns.pattern import Pattern
@@ -144,7 +143,7 @@ class TaskBuilder:
     def _chain(self, group: TaskGroup, replica: int) -> list[ChainedStep]:
         chain = [self._chained_step(step, group, replica) for step in group.steps]
         for chained in chain:
-            chained.told = self._progress if self._progress.has_listener else None
+            chained.listener = self._progress if self._progress.has_listener else None
         return chain
 
     def _chained_step(self, step: Step, group: TaskGroup, replica: int) -> ChainedStep:
@@ -168,7 +167,7 @@ class TaskBuilder:
             return self._decomposed_step(step, group, replica)
         site, ordered = self._site(step, accounts), step.name in self._ordered
         if self._processes is None:
-            stage = build_stage(step, site, totally_ordered=ordered)
+            stage = build_stage(step.op, step.up, site, totally_ordered=ordered)
         else:
             stage = self._processes.stage_of(step, replica, site, ordered=ordered)
         return self._stage_step(step, stage, accounts, output_delay(step))

@@ -272,9 +272,7 @@ class ChannelBuilder:
         task.now = self._dispatcher.now
         chain = task.chain
         task.statistics.outputs = tuple(output.statistics for chained in chain for output in chained.outputs)
-        for chained in chain:
-            chained.connected()
-        task.connected()
+        task.on_connected()
         if all(channel.feedback for channel in task.outs):
             sinks = [chained.step.name for chained in chain if isinstance(chained, SinkStep)]
             for round_group in self._round_groups[task.number]:

@@ -23,7 +23,7 @@ from penstock.operators.op import ERRORS, LATE, Routing
 from penstock.operators.windows import Windows
 from penstock.plan.check import find_spark_sql
 from penstock.plan.plan import Ref, Step
-from penstock.stages.make import build_stage
+from penstock.stages.build import build_stage
 from penstock.stages.patterns.partial_stores import PARTIALS
 from penstock.stages.patterns.partials import FinalAggregateStage, PartialAggregateStage
 from penstock.stages.rows.batch import Batch
@@ -115,8 +115,10 @@ class FragmentTask:
         if isinstance(step.op, Windows) and step.name in self._plan.joins.values():
             return _ChainedStep(step, AdaptiveFinalStage(step.op, step.up, site), accounts)
         copied = step.routing == Routing.BROADCAST and not step.op.stateful
-        others = tuple(build_stage(step, site) for _ in range(1, step.degree.least if copied else 1))
-        return _ChainedStep(step, build_stage(step, site), accounts, others)
+        others = tuple(
+            build_stage(step.op, step.up, site) for _ in range(1, step.degree.least if copied else 1)
+        )
+        return _ChainedStep(step, build_stage(step.op, step.up, site), accounts, others)
 
     def _site(self, step: Step, accounts: Accounts) -> Site:
         reasons = self._reasons.setdefault(step.name, [])

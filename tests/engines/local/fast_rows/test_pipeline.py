@@ -1,13 +1,14 @@
-"""Rows by themselves become what they become as batches: the same rows, rounds, accounts and errors.
+"""Single rows become what they become as batches: the same rows, rounds, accounts, errors, events and state.
 
-The twin of every run is the same run with somebody who listens to its events: then rounds are told one by
-one, and all rows go through the chain as batches.
+The twin of every run is the same run with a reader that gives batches of one row: then all rows go through
+the chain as batches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,12 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import col
+from penstock.engines.checkpoint.checkpoint import Checkpoint
+from penstock.engines.checkpoint.graph import describe_graph
+from penstock.engines.local.fast_rows.pipeline import RowPipeline
+from penstock.engines.local.tasks.source import SourceTask
+from penstock.engines.sources import SourceReader
+from penstock.events import BatchDone, Event, RowsErrored, RowsLate, RunEnded, StateSaved, WatermarkMoved
 
 SCHEMA = {"key": "int64", "value": "int64", "text": "string", "time": "int64"}
 ARROW = pa.schema({"key": pa.int64(), "value": pa.int64(), "text": pa.string(), "time": pa.int64()})
@@ -89,6 +96,10 @@ def twice(row: Any) -> list[dict[str, Any]]:
 def count(row: Any, state: int) -> int:
     if row.value == 2:
         raise ValueError("two")
+    return state + 1
+
+
+def count_all(row: Any, state: int) -> int:
     return state + 1
 
 
@@ -172,7 +183,7 @@ def program_of(
     return program
 
 
-def shown(program: Program, **how: Any) -> dict[str, Any]:
+def observe(program: Program, **how: Any) -> dict[str, Any]:
     """Everything that can be seen of a run."""
     result = program.graph.run(engine="local", **how)
     found: dict[str, Any] = {
@@ -210,6 +221,159 @@ def mixed(rows: list[Any]) -> Any:
     return ps.read.generator(given_out, schema=SCHEMA, batch=1)
 
 
+def observe_batches(program: Program, **how: Any) -> dict[str, Any]:
+    """Does what `observe` does, on the batch path."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SourceReader, "gives_rows", False)
+        return observe(program, **how)
+
+
+def comparable(events: list[Event]) -> dict[str, list[Any]]:
+    """Returns events without their times, by kind and step, in order."""
+    found: dict[str, list[Any]] = {}
+    for event in events:
+        match event:
+            case BatchDone():
+                found.setdefault("done", []).append((event.batch, event.rows_in, event.rows_out))
+            case WatermarkMoved():
+                found.setdefault(f"watermark of {event.step}", []).append(event.watermark)
+            case RowsLate():
+                found.setdefault(f"late in {event.step}", []).append(event.rows)
+            case RowsErrored():
+                found.setdefault(f"errors of {event.step}", []).append((event.rows, event.policy))
+            case RunEnded():
+                found.setdefault("ended", []).append(event.outcome)
+    return found
+
+
+def saved(program: Program, folder: Path) -> dict[str, Any]:
+    """Returns what a checkpoint folder says, with the state itself in place of the files that hold it."""
+    checkpoint = Checkpoint(str(folder), describe_graph(program.graph.plan()))
+    try:
+        manifest = checkpoint.latest_manifest()
+        state = {step: checkpoint.files.read(handles, step) for step, handles in manifest.state.items()}
+    finally:
+        checkpoint.close()
+    return {
+        "rounds": manifest.rounds,
+        "positions": dict(manifest.positions),
+        "watermarks": (dict(manifest.source_watermarks), dict(manifest.step_watermarks)),
+        "accounts": dict(manifest.accounts),
+        "state": state,
+    }
+
+
+@pytest.fixture
+def n_processed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of the rounds that went down the row path of a source."""
+    numbers: list[int] = []
+    process = RowPipeline.process
+
+    def noted(pipeline: RowPipeline, row: Any, number: int) -> bool:
+        numbers.append(number)
+        return process(pipeline, row, number)
+
+    monkeypatch.setattr(RowPipeline, "process", noted)
+    return numbers
+
+
+def count_per_key(n_rows: int, *, chaining: bool = True) -> Program:
+    rows = [{"key": n % 3, "value": n, "text": "a", "time": n} for n in range(n_rows)]
+    program = Program(ps.PipeGraph("rows", chaining=chaining))
+    pipe: Any = program.graph.source(singly(rows), name="source").map(with_text, schema=SCHEMA, name="text")
+    pipe = pipe.key_by("key").accumulate(count_all, 0, schema={"n": "int64"}, name="count")
+    program.keep(pipe, "out")
+    return program
+
+
+@pytest.mark.parametrize("chaining", [True, False])
+def test_rows_take_the_row_path_although_somebody_listens(n_processed: list[int], chaining: bool) -> None:
+    events: list[Event] = []
+    observe(count_per_key(50, chaining=chaining), events=events.append)
+    assert set(n_processed) == set(range(50))
+    assert [event.batch for event in events if isinstance(event, BatchDone)][:50] == list(range(50))
+
+
+@pytest.mark.parametrize("chaining", [True, False])
+def test_rows_take_the_row_path_with_a_checkpoint_and_only_a_saved_round_is_a_batch(
+    monkeypatch: pytest.MonkeyPatch, n_processed: list[int], tmp_path: Path, chaining: bool
+) -> None:
+    carried, carry = list[int](), SourceTask.carry
+
+    def noted(task: SourceTask, batch: Any, **how: Any) -> bool:
+        carried.append(task.round)
+        return carry(task, batch, **how)
+
+    monkeypatch.setattr(SourceTask, "carry", noted)
+    clock, events = ps.ManualClock(), list[Event]()
+
+    def ticking() -> Iterator[dict[str, Any]]:
+        for n in range(2_000):
+            clock.advance(10_000)
+            yield {"key": n % 3, "value": n, "text": "a", "time": n}
+
+    program = Program(ps.PipeGraph("rows", chaining=chaining))
+    source = ps.read.generator(ticking, schema=SCHEMA, batch=1)
+    pipe: Any = program.graph.source(source, name="source").map(with_text, schema=SCHEMA, name="text")
+    program.keep(pipe.key_by("key").accumulate(count_all, 0, schema={"n": "int64"}, name="count"), "out")
+    program.graph.run(
+        engine="local",
+        clock=clock,
+        checkpoint=str(tmp_path),
+        events=events.append,
+        options=ps.LocalOptions(save_every="1 s", threads=1),
+    )
+    saved_rounds = [event.batch for event in events if isinstance(event, StateSaved)]
+    assert len(saved_rounds) > 1
+    # A snapshot that is under way when the input ends becomes that of the end, in the round without rows.
+    assert carried[-1] == 2_000
+    assert saved_rounds[:-1] == carried[: len(saved_rounds) - 1]
+    assert len(carried) <= len(saved_rounds) + 1
+    assert set(range(2_000)) - set(n_processed) == set(carried[:-1])
+    assert [row["n"] for row in program.sinks["out"].rows()][-3:] == [666, 667, 667]
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=60)
+@given(ROWS, st.sampled_from([0, 1]), STEPS, TAILS, POLICIES, st.booleans(), st.booleans())
+def test_a_listener_hears_the_same_events_on_both_paths(
+    rows: list[Any], read: int, steps: list[str], tail: str, policy: str, timed: bool, chaining: bool
+) -> None:
+    program = program_of((singly, mixed)[read](rows), steps, tail, policy, timed=timed, chaining=chaining)
+    options = ps.LocalOptions(threads=1)
+    by_row, by_batch = list[Event](), list[Event]()
+    quick = observe(program, options=options, events=by_row.append)
+    assert quick == observe_batches(program, options=options, events=by_batch.append)
+    assert comparable(by_row) == comparable(by_batch)
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=40)
+@given(st.lists(GOOD, max_size=14), STEPS, TAILS, st.booleans(), st.booleans(), st.integers(0, 14))
+def test_snapshots_are_the_same_on_both_paths_and_either_goes_on_from_the_other(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[Any],
+    steps: list[str],
+    tail: str,
+    timed: bool,
+    chaining: bool,
+    until: int,
+) -> None:
+    folder = tmp_path_factory.mktemp("saved")
+    how: dict[str, Any] = {"options": ps.LocalOptions(threads=1), "drain": False}
+
+    def program() -> Program:
+        return program_of(singly(rows), steps, tail, "skip", timed=timed, chaining=chaining)
+
+    observe(program(), checkpoint=str(folder / "rows"), until=until, **how)
+    observe_batches(program(), checkpoint=str(folder / "batches"), until=until, **how)
+    assert saved(program(), folder / "rows") == saved(program(), folder / "batches")
+    by_row = observe(program(), checkpoint=str(folder / "batches"), **how)
+    by_batch = observe_batches(program(), checkpoint=str(folder / "rows"), **how)
+    assert by_row == by_batch
+    assert saved(program(), folder / "rows") == saved(program(), folder / "batches")
+
+
 @pytest.mark.slow
 @settings(deadline=None, max_examples=120)
 @given(
@@ -236,8 +400,8 @@ def test_what_can_be_seen_of_a_run_is_the_same_as_when_rows_are_batches(
 ) -> None:
     program = program_of(read(rows), steps, tail, policy, timed=timed, chaining=chaining)
     options = ps.LocalOptions(threads=threads, queue_size=queue_size)
-    quick = shown(program, options=options)
-    assert quick == shown(program, options=options, events=lambda event: None)
+    quick = observe(program, options=options)
+    assert quick == observe_batches(program, options=options)
 
 
 @settings(deadline=None, max_examples=40)
@@ -246,8 +410,8 @@ def test_it_is_so_for_any_interleaving_and_wherever_the_run_stops(
     rows: list[Any], steps: list[str], tail: str, timed: bool, seed: int, until: int
 ) -> None:
     program = program_of(singly(rows), steps, tail, "dead_letter", timed=timed, chaining=False)
-    quick = shown(program, options=ps.LocalOptions(seed=seed, queue_size=2), until=until)
-    assert quick == shown(program, events=lambda event: None, until=until)
+    quick = observe(program, options=ps.LocalOptions(seed=seed, queue_size=2), until=until)
+    assert quick == observe_batches(program, until=until)
 
 
 @pytest.mark.slow
@@ -256,11 +420,11 @@ def test_it_is_so_for_any_interleaving_and_wherever_the_run_stops(
 def test_the_row_that_stops_a_run_is_told_in_the_same_words_after_the_same_rows(
     rows: list[Any], steps: list[str], tail: str, timed: bool, chaining: bool
 ) -> None:
-    def stopped(**how: Any) -> tuple[str, Any]:
+    def stopped(observed: Callable[..., Any]) -> tuple[str, Any]:
         program = program_of(singly(rows), steps, tail, "fail", timed=timed, chaining=chaining)
         try:
-            return "", shown(program, options=ps.LocalOptions(threads=1), **how)
+            return "", observed(program, options=ps.LocalOptions(threads=1))
         except ps.PenstockError as failure:
             return str(failure), program.sinks["out"].rows()
 
-    assert stopped() == stopped(events=lambda event: None)
+    assert stopped(observe) == stopped(observe_batches)

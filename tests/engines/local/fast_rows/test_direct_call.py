@@ -1,4 +1,4 @@
-"""Rows go to the next node by hand where that takes no time, else through the channel; all else is equal."""
+"""Rows go to the next task by a direct call where that takes no time, else through the channel."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ import pytest
 
 import penstock as ps
 from penstock.engines.local.channels.channel import Channel
-from penstock.engines.local.fast_rows.direct_call import LONG, SELDOM
-from penstock.engines.local.fast_rows.pipeline import RowPipeline
+from penstock.engines.local.fast_rows.direct_call import SAMPLE_EVERY, SLOW_NS
 from penstock.engines.local.options import resolve_settings
 from penstock.engines.local.run import Runtime, build_runtime
 from penstock.engines.local.scheduling.pool import run_task
 from penstock.engines.protocol import RunOptions
-from penstock.events import BatchDone, ignore_event
+from penstock.events import ignore_event
 
 NUMBERS = {"v": "int64"}
 
@@ -96,7 +95,7 @@ def test_a_node_that_takes_long_for_a_row_has_its_rows_from_the_channel(sent: li
     clock = ps.ManualClock()
 
     def slow(row: Any) -> dict[str, int]:
-        clock.advance(LONG + 1)
+        clock.advance(SLOW_NS + 1)
         return {"v": row.v}
 
     graph, out = graph_of(1_000, slow)
@@ -109,12 +108,12 @@ def test_one_slow_row_in_many_changes_nothing(sent: list[Any]) -> None:
     clock = ps.ManualClock()
 
     def once(row: Any) -> dict[str, int]:
-        clock.advance(LONG + 1 if row.v % SELDOM == 0 else 0)
+        clock.advance(SLOW_NS + 1 if row.v % SAMPLE_EVERY == 0 else 0)
         return {"v": row.v}
 
-    graph, out = graph_of(20 * SELDOM, once)
+    graph, out = graph_of(20 * SAMPLE_EVERY, once)
     carried(graph, clock)
-    assert len(out.rows()) == 20 * SELDOM
+    assert len(out.rows()) == 20 * SAMPLE_EVERY
     assert sent == []
 
 
@@ -122,7 +121,7 @@ def test_a_node_that_is_slow_at_first_is_soon_worked_for_again(sent: list[Any]) 
     clock = ps.ManualClock()
 
     def slow_at_first(row: Any) -> dict[str, int]:
-        clock.advance(LONG + 1 if row.v < 100 else 0)  # as if it met a hundred new keys
+        clock.advance(SLOW_NS + 1 if row.v < 100 else 0)  # as if it met a hundred new keys
         return {"v": row.v}
 
     graph, out = graph_of(10_000, slow_at_first)
@@ -206,14 +205,3 @@ def test_rows_are_counted_while_the_source_waits_for_more() -> None:
         free.set()
     assert run.wait().batches == 6  # the round that had begun is carried through
     assert [row["v"] for row in out.rows()] == [1, 3, 4, 5, 6]
-
-
-def test_a_run_that_is_listened_to_tells_of_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*given: Any) -> bool:
-        raise AssertionError("rounds must be told one by one")
-
-    monkeypatch.setattr(RowPipeline, "carry", refused)
-    graph, _ = graph_of(3, more)
-    told: list[Any] = []
-    graph.run(engine="local", events=told.append)
-    assert [event.batch for event in told if isinstance(event, BatchDone)][:3] == [0, 1, 2]

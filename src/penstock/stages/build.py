@@ -1,14 +1,13 @@
-"""From a step to the stage that does its work: one call for every engine.
+"""From an operator to the stage that does its work: one call for every engine.
 
-Sources are `source_stage.SourceStage`, because an engine feeds them what a reader cut; sinks are the engine's
-own affair. The four window patterns with their degrees are `patterns.decompose`. A program uses few of the
-stages, so each is imported where it is made.
+Sources are `source.SourceStage`, because an engine feeds them what a reader cut; sinks are the engine's own
+affair. The four window patterns with their degrees are `patterns.decompose`. A program uses few of the
+stages, so each is imported where it is built: that keeps the start of a small program short.
 """
 
 from __future__ import annotations
 
 from functools import singledispatch
-from typing import Protocol
 
 from penstock.errors import NotSupported
 from penstock.expr import Expr
@@ -24,33 +23,20 @@ from penstock.operators.windows import Windows
 from penstock.stages.stage import Site, Stage
 
 
-class StepLike(Protocol):
-    """What a stage needs to know of a step (`plan.step.Step`)."""
+def build_stage(op: Op, up: Stream, site: Site, *, totally_ordered: bool = False) -> Stage:
+    """Returns a stage for one replica of a step with one input; each replica has a site of its own.
 
-    @property
-    def op(self) -> Op:
-        """What it does."""
-
-    @property
-    def up(self) -> Stream:
-        """What flows into it."""
-
-
-def build_stage(step: StepLike, site: Site, *, totally_ordered: bool = False) -> Stage:
-    """A stage for one replica of a step with one input; each replica has a site of its own.
-
-    totally_ordered  as for WindowStage: batches come with one column of order in which no two rows are alike
+    totally_ordered  batches come with one column of order in which no two rows are alike (`WindowStage`)
     """
-    if isinstance(step.op, Windows):
+    if isinstance(op, Windows):
         from penstock.stages.window.stage import WindowStage
 
-        return WindowStage(step.op, step.up, site, totally_ordered=totally_ordered)
-    return _build(step.op, step.up, site)
+        return WindowStage(op, up, site, totally_ordered=totally_ordered)
+    return _build(op, up, site)
 
 
 @singledispatch
 def _build(op: Op, up: Stream, site: Site) -> Stage:
-    """The stage of an operator."""
     raise NotSupported(
         f"there is no stage for {type(op).__name__}",
         step=site.step,
@@ -60,7 +46,7 @@ def _build(op: Op, up: Stream, site: Site) -> Stage:
 
 
 @_build.register(Map)
-def _map(op: Map, up: Stream, site: Site) -> Stage:
+def _build_map(op: Map, up: Stream, site: Site) -> Stage:
     from penstock.stages.map import BatchMap, RowMap
 
     if op.state is not None:
@@ -70,9 +56,16 @@ def _map(op: Map, up: Stream, site: Site) -> Stage:
     return BatchMap(op, up, site) if isinstance(op.how, BatchFunction) else RowMap(op, up, site)
 
 
+@_build.register(WithColumns)
+def _build_with_columns(op: WithColumns, up: Stream, site: Site) -> Stage:
+    from penstock.stages.map import ExpressionMap
+
+    return ExpressionMap(op, up, site)
+
+
 @_build.register(Filter)
-def _filter(op: Filter, up: Stream, site: Site) -> Stage:
-    from penstock.stages.filter import BatchFilter, ExpressionFilter
+def _build_filter(op: Filter, up: Stream, site: Site) -> Stage:
+    from penstock.stages.filter import BatchFilter, ExpressionFilter, RowFilter
 
     if op.state is not None:
         from penstock.stages.state.operators import StateFilter
@@ -80,15 +73,11 @@ def _filter(op: Filter, up: Stream, site: Site) -> Stage:
         return StateFilter(op, up, site)
     if isinstance(op.how, Expr):
         return ExpressionFilter(op, up, site)
-    if isinstance(op.how, BatchFunction):
-        return BatchFilter(op, up, site)
-    from penstock.stages.filter import RowFilter
-
-    return RowFilter(op, up, site)
+    return BatchFilter(op, up, site) if isinstance(op.how, BatchFunction) else RowFilter(op, up, site)
 
 
 @_build.register(FlatMap)
-def _flat_map(op: FlatMap, up: Stream, site: Site) -> Stage:
+def _build_flat_map(op: FlatMap, up: Stream, site: Site) -> Stage:
     from penstock.stages.flat_map import BatchFlatMap, ExpressionFlatMap, RowFlatMap
 
     if op.state is not None:
@@ -101,7 +90,7 @@ def _flat_map(op: FlatMap, up: Stream, site: Site) -> Stage:
 
 
 @_build.register(Split)
-def _split(op: Split, up: Stream, site: Site) -> Stage:
+def _build_split(op: Split, up: Stream, site: Site) -> Stage:
     from penstock.stages.split import IndexSplit, PredicateSplit, RowSplit
 
     if op.predicates is not None:
@@ -110,28 +99,21 @@ def _split(op: Split, up: Stream, site: Site) -> Stage:
 
 
 @_build.register(Relay)
-def _relay(op: Relay, up: Stream, site: Site) -> Stage:
+def _build_relay(op: Relay, up: Stream, site: Site) -> Stage:
     from penstock.stages.split import RelayStage
 
     return RelayStage(up, site)
 
 
-@_build.register(WithColumns)
-def _with_columns(op: WithColumns, up: Stream, site: Site) -> Stage:
-    from penstock.stages.map import ExpressionMap
-
-    return ExpressionMap(op, up, site)
-
-
 @_build.register(TableJoin)
-def _join_table(op: TableJoin, up: Stream, site: Site) -> Stage:
+def _build_table_join(op: TableJoin, up: Stream, site: Site) -> Stage:
     from penstock.stages.table_join import TableJoinStage
 
     return TableJoinStage(op, up, site)
 
 
 @_build.register(Accumulate)
-def _accumulate(op: Accumulate, up: Stream, site: Site) -> Stage:
+def _build_accumulate(op: Accumulate, up: Stream, site: Site) -> Stage:
     from penstock.stages.state.operators import AccumulateStage
 
     return AccumulateStage(op, up, site)
