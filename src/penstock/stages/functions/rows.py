@@ -71,7 +71,7 @@ def compile_map_step(
 ) -> Callable[[PlainRow], PlainRow]:
     """Returns a function of rows as one of plain values, with as few calls in it as possible."""
     space = {"call": call, "new": new_object, "kind": rows.type, "put": rows.fill}
-    body = "row = new(kind); put(row, given); given = call(row)"
+    body = "user_row = new(kind); put(user_row, row); row = call(user_row)"
     return compile_row_check(validator.schema, validator.check_any, body, space)
 
 
