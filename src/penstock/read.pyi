@@ -1,7 +1,7 @@
 # The names of this package and the modules they are in; penstock.lazy loads them on demand.
 
 from penstock.connect.readers.csv import csv as csv
-from penstock.connect.readers.generator import generator as generator
+from penstock.connect.readers.iterable import generator as generator
 from penstock.connect.readers.iterable import iterable as iterable
 from penstock.connect.readers.jsonl import jsonl as jsonl
 from penstock.connect.readers.parquet import parquet as parquet

@@ -2,10 +2,10 @@
 
 from penstock.connect.writers.callback import callback as callback
 from penstock.connect.writers.console import console as console
-from penstock.connect.writers.csv import csv as csv
-from penstock.connect.writers.jsonl import jsonl as jsonl
 from penstock.connect.writers.memory import memory as memory
 from penstock.connect.writers.parquet import parquet as parquet
 from penstock.connect.writers.tcp import tcp as tcp
+from penstock.connect.writers.text_files import csv as csv
+from penstock.connect.writers.text_files import jsonl as jsonl
 
 __all__: list[str]

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-from penstock.connect.writers import csv, jsonl
+from penstock.connect.writers.text_files import encode_csv, encode_jsonl
 
 ROWS = pa.record_batch(
     {
@@ -26,7 +26,7 @@ ROWS = pa.record_batch(
 
 
 def test_csv_quotes_what_it_must_and_leaves_nulls_empty() -> None:
-    assert csv.encode(ROWS).decode() == (
+    assert encode_csv(ROWS).decode() == (
         '"say ""hi"", \n",nan,1969-12-31T23:59:59.000005,1970-01-01T00:00:00.000000Z,0001-01-01,1.50,true\n'
         '"",-inf,,,,,false\n'
         ",1e+20,2026-01-31T00:00:00.000000,1970-01-01T00:00:00.000001Z,9999-12-31,-0.01,\n"
@@ -34,7 +34,7 @@ def test_csv_quotes_what_it_must_and_leaves_nulls_empty() -> None:
 
 
 def test_jsonl_is_strict_json_with_times_in_utc() -> None:
-    assert jsonl.encode(ROWS).decode() == (
+    assert encode_jsonl(ROWS).decode() == (
         '{"s":"say \\"hi\\", \\n","f":"NaN","t":"1969-12-31T23:59:59.000005Z",'
         '"z":"1970-01-01T00:00:00.000000Z","d":"0001-01-01","m":"1.50","b":true}\n'
         '{"s":"","f":"-Infinity","t":null,"z":null,"d":null,"m":null,"b":false}\n'
@@ -50,7 +50,7 @@ def test_jsonl_nests_lists_and_structs_and_encodes_bytes() -> None:
             "s": pa.array([{"x": [b"\x00"]}, {"x": None}, None], pa.struct([("x", pa.list_(pa.binary()))])),
         }
     )
-    assert jsonl.encode(rows).decode() == (
+    assert encode_jsonl(rows).decode() == (
         '{"l":[1],"s":{"x":["AA=="]}}\n{"l":null,"s":{"x":null}}\n{"l":[],"s":null}\n'
     )
-    assert jsonl.encode(rows.slice(2)).decode() == '{"l":[],"s":null}\n'
+    assert encode_jsonl(rows.slice(2)).decode() == '{"l":[],"s":null}\n'

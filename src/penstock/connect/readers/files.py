@@ -81,11 +81,6 @@ class FileReader:
         """True if files make the batches, so that a journal can tell what has been read."""
         return self.batch is None
 
-    @property
-    def has_declared_schema(self) -> bool:
-        """True if the schema was declared, and not taken from a file."""
-        return self.schema_file is None
-
     def resume(self, journal: Journal, position: tuple[int, int]) -> Self:
         """Returns a reader that begins after the position; only where files make the batches."""
         return replace(self, journal=journal, position=position)
@@ -113,12 +108,12 @@ class FileReader:
 
     def read_file(self, file: Path, start: int) -> Iterator[RowRange]:
         """Yields the rows of a file, numbered from `start`."""
-        for rows in self.format.read(file, self.schema, self.has_declared_schema):
+        for rows in self.format.read(file, self.schema, self.schema_file is None):
             yield rows.shift(start)
 
     def check(self, file: Path) -> None:
         """Raises ConnectorError unless the file can be read with the schema."""
-        if reason := self.format.find_mismatch(file, self.schema, self.has_declared_schema):
+        if reason := self.format.find_mismatch(file, self.schema, self.schema_file is None):
             other = "the declared schema" if self.schema_file is None else f'"{self.schema_file}"'
             raise ConnectorError(
                 f'"{file}" does not fit {other}',
@@ -133,7 +128,13 @@ class FileReader:
 
     def reads_from(self, folder: Path) -> bool:
         """Returns whether it reads files of the folder, which a sink that overwrites it would remove."""
-        return any_path_in(self.paths, folder)
+        paths = [self.paths] if isinstance(self.paths, str | PathLike) else self.paths
+        for path in map(Path, paths):
+            while glob.has_magic(str(path)):  # of a glob, what comes before its first wildcard counts
+                path = path.parent  # noqa: PLW2901
+            if path.resolve().is_relative_to(folder.resolve()):
+                return True
+        return False
 
     def _read(self, files: Sequence[Path], start: int) -> Iterator[RowRange]:
         for file in files:
@@ -150,11 +151,15 @@ def build_file_reader(
     if batch is not None and files is not None:
         raise ConnectorError(f"batch={batch} and files={files} both cut batches", hint="give one of them")
     existing = list_files(paths)
-    schema_file = None
+    columns, schema_file = (None if schema is None else parse_schema(schema)), None
     if schema is None:
-        columns, schema_file = _read_first_schema(file_format, existing, paths)
-    else:
-        columns = parse_schema(schema)
+        schemas = ((file_format.read_schema(file), file) for file in existing)
+        columns, schema_file = next((pair for pair in schemas if pair[0] is not None), (None, None))
+    if columns is None:
+        raise ConnectorError(
+            f'"{format_paths(paths)}" holds no rows to take a schema from',
+            hint='say the types: schema={"price": "float64", …}',
+        )
     n_rows, n_files = check_size("batch", batch), check_size("files", files) or 1
     reader = FileReader(file_format, paths, columns, schema_file, n_rows, n_files)
     for file in existing:
@@ -171,16 +176,6 @@ def read_error(file: Path, problem: Exception) -> ConnectorError:
     )
 
 
-def _read_first_schema(file_format: InputFormat, files: list[Path], paths: Paths) -> tuple[pa.Schema, Path]:
-    for file in files:
-        if (columns := file_format.read_schema(file)) is not None:
-            return columns, file
-    raise ConnectorError(
-        f'"{format_paths(paths)}" holds no rows to take a schema from',
-        hint='say the types: schema={"price": "float64", …}',
-    )
-
-
 def list_files(paths: Paths) -> list[Path]:
     """Returns the files that exist now; raises ConnectorError for a path that means none."""
     all_paths = [*paths] if isinstance(paths, Iterable) and not isinstance(paths, str) else [paths]
@@ -193,21 +188,6 @@ def list_files(paths: Paths) -> list[Path]:
         raise ConnectorError("the list of paths is empty", hint='name at least one: ["events/"]')
     unique = {file.resolve(): file for path in all_paths for file in _files(fspath(path))}
     return sorted(unique.values(), key=_read_order)
-
-
-def any_path_in(paths: Paths, folder: Path) -> bool:
-    """Returns whether a path is the folder or lies in it; of a glob, what comes before its first wildcard."""
-    all_paths = [paths] if isinstance(paths, str | PathLike) else paths
-    return any(
-        _before_wildcards(fspath(path)).resolve().is_relative_to(folder.resolve()) for path in all_paths
-    )
-
-
-def _before_wildcards(text: str) -> Path:
-    path = Path(text)
-    while glob.has_magic(str(path)):
-        path = path.parent
-    return path
 
 
 def format_paths(paths: Paths) -> str:

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import IO, ClassVar, Protocol
 
 import pyarrow as pa
 
@@ -34,6 +34,7 @@ from penstock.errors import ConnectorError
 from penstock.frozen import dataclass
 
 _VERSION = 1
+_METADATA = "_penstock"
 _PART = re.compile(r"part-(\d{8,})\.\w+")
 _STAGED = re.compile(r"\.part-\d{8,}\.\w+\.tmp")
 
@@ -77,12 +78,18 @@ class FolderWriter:
         """Begins an output. `resume` continues that of the same sink after a restart from a checkpoint."""
         self.format.check(schema)
         with translate_os_errors(self.folder):
-            _make_folder(self.folder)
-            lock = FolderLock(self.folder)
+            if self.folder.exists() and not self.folder.is_dir():
+                raise ConnectorError(
+                    f'"{self.folder}" is a file, and output needs a folder',
+                    hint=f'write to "{self.folder}.out/"',
+                )
+            (self.folder / _METADATA).mkdir(parents=True, exist_ok=True)
+            lock = _lock_folder(self.folder)
             try:
-                manifest = self._prepare_folder(Manifest(self.format.name, sink, _columns(schema)), resume)
+                columns = ", ".join(f"{field.name}: {field.type}" for field in schema)
+                manifest = self._prepare_folder(Manifest(self.format.name, sink, columns), resume)
             except BaseException:
-                lock.release()
+                lock.close()
                 raise
         return FolderOutput(self.format, self.folder, schema, manifest, lock)
 
@@ -93,7 +100,7 @@ class FolderWriter:
     def _prepare_folder(self, ours: Manifest, resume: bool) -> Manifest:
         """Removes what a crash or an earlier run left, and returns the manifest to continue with."""
         theirs = Manifest.load(self.folder)
-        entries = [entry for entry in self.folder.iterdir() if entry.name != "_penstock"]
+        entries = [entry for entry in self.folder.iterdir() if entry.name != _METADATA]
         foreign = [e.name for e in entries if not e.name.startswith(".") and not _PART.fullmatch(e.name)]
         parts = [entry for entry in entries if _PART.fullmatch(entry.name)]
         if foreign or (parts and theirs is None):
@@ -116,10 +123,10 @@ class FolderWriter:
 
     def _recover(self, theirs: Manifest, parts: list[Path]) -> Manifest:
         """Returns the manifest with every file that exists: a crash may have come before the last record."""
-        last = max((_number_of(part.name) for part in parts), default=-1)
+        last = max((int(match[1]) for part in parts if (match := _PART.fullmatch(part.name))), default=-1)
         if last <= (-1 if theirs.committed is None else theirs.committed):
             return theirs
-        recovered = theirs.with_committed(last)
+        recovered = replace(theirs, committed=last)
         recovered.save(self.folder)
         return recovered
 
@@ -135,7 +142,7 @@ class FolderOutput:
     """The output of one run into a folder."""
 
     def __init__(
-        self, file_format: OutputFormat, folder: Path, schema: pa.Schema, manifest: Manifest, lock: FolderLock
+        self, file_format: OutputFormat, folder: Path, schema: pa.Schema, manifest: Manifest, lock: IO[str]
     ) -> None:
         self._format, self._folder, self._schema = file_format, folder, schema
         self._manifest, self._lock = manifest, lock
@@ -147,12 +154,16 @@ class FolderOutput:
         return self._manifest.committed
 
     def write(self, batch: int, rows: pa.RecordBatch) -> None:
-        """Appends to the batch's hidden file."""
-        if not rows.num_rows or self._is_committed(batch):
+        """Appends to the batch's hidden file, unless the batch is committed."""
+        if not rows.num_rows:
             return
         with translate_os_errors(self._folder):
             if batch not in self._staged_files:
-                self._staged_files[batch] = self._format.create(self._staged_path(batch), self._schema)
+                staged, part = self._paths(batch)
+                last = self._manifest.committed
+                if (last is not None and batch <= last) or part.exists():
+                    return
+                self._staged_files[batch] = self._format.create(staged, self._schema)
             self._staged_files[batch].add(rows)
 
     def commit(self, batch: int) -> None:
@@ -160,14 +171,15 @@ class FolderOutput:
         staged_file = self._staged_files.pop(batch, None)
         if staged_file is None:
             return
+        staged, part = self._paths(batch)
         with translate_os_errors(self._folder):
             staged_file.finish()
-            _sync(self._staged_path(batch))
+            sync_path(staged)
             pass_crash_point(WRITTEN)
-            self._staged_path(batch).replace(self._folder / self._part_name(batch))
+            staged.replace(part)
             pass_crash_point(PUBLISHED)
-            sync_folder(self._folder)
-            self._manifest = self._manifest.with_committed(batch)
+            sync_path(self._folder)
+            self._manifest = replace(self._manifest, committed=batch)
             self._manifest.save(self._folder)
 
     def close(self) -> None:
@@ -176,20 +188,15 @@ class FolderOutput:
             with translate_os_errors(self._folder):
                 for batch, staged_file in self._staged_files.items():
                     staged_file.finish()
-                    self._staged_path(batch).unlink(missing_ok=True)
+                    self._paths(batch)[0].unlink(missing_ok=True)
         finally:
             self._staged_files.clear()
-            self._lock.release()
+            self._lock.close()
 
-    def _is_committed(self, batch: int) -> bool:
-        last = self._manifest.committed
-        return (last is not None and batch <= last) or (self._folder / self._part_name(batch)).exists()
-
-    def _part_name(self, batch: int) -> str:
-        return f"part-{batch:08d}.{self._format.name}"
-
-    def _staged_path(self, batch: int) -> Path:
-        return self._folder / f".{self._part_name(batch)}.tmp"
+    def _paths(self, batch: int) -> tuple[Path, Path]:
+        """Returns where a batch is staged, and where it is visible."""
+        name = f"part-{batch:08d}.{self._format.name}"
+        return self._folder / f".{name}.tmp", self._folder / name
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +215,7 @@ class Manifest:
     @classmethod
     def load(cls, folder: Path) -> Manifest | None:
         """Returns the folder's manifest, or None when it has none."""
-        file = _metadata_folder(folder) / "manifest.json"
+        file = folder / _METADATA / "manifest.json"
         if not file.exists():
             return None
         try:
@@ -221,19 +228,14 @@ class Manifest:
 
     def save(self, folder: Path) -> None:
         """Replaces the folder's manifest."""
-        metadata = _metadata_folder(folder)
-        metadata.mkdir(exist_ok=True)
+        metadata = folder / _METADATA
         staged = metadata / ".manifest.json.tmp"
         with staged.open("w", encoding="utf-8") as file:
             json.dump(asdict(self), file, indent=1)
             file.flush()
             os.fsync(file.fileno())
         staged.replace(metadata / "manifest.json")
-        sync_folder(metadata)
-
-    def with_committed(self, batch: int) -> Manifest:
-        """Returns the same with one more batch committed."""
-        return replace(self, committed=batch)
+        sync_path(metadata)
 
     def is_same_output(self, other: Manifest) -> bool:
         """Returns whether the other continues this output."""
@@ -246,50 +248,34 @@ class Manifest:
         return f"holds {self.format} files with the columns {self.columns}"
 
 
-class FolderLock:
-    """The lock of the one output that may write into a folder.
+def _lock_folder(folder: Path) -> IO[str]:
+    """Returns the lock of the one output that may write into a folder; closing it releases it.
 
     It belongs to the open file, so it ends with the process, however that ends.
     """
-
-    def __init__(self, folder: Path) -> None:
-        _metadata_folder(folder).mkdir(exist_ok=True)
-        self._file = (_metadata_folder(folder) / "lock").open("w")
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as problem:
-            self._file.close()
-            raise ConnectorError(
-                f'"{folder}" is being written by another sink or run',
-                hint="give each sink a folder of its own",
-            ) from problem
-
-    def release(self) -> None:
-        """Lets another output write."""
-        self._file.close()
+    lock = (folder / _METADATA / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as problem:
+        lock.close()
+        raise ConnectorError(
+            f'"{folder}" is being written by another sink or run',
+            hint="give each sink a folder of its own",
+        ) from problem
+    return lock
 
 
-def sync_folder(folder: Path) -> None:
-    """Makes renames in the folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync_path(path: Path) -> None:
+    """Makes the content of a file, or the renames in a folder, durable."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _metadata_folder(folder: Path) -> Path:
-    return folder / "_penstock"
-
-
 def _damage_error(file: Path, why: str) -> ConnectorError:
     return ConnectorError(f'"{file}" is damaged: {why}', hint="write to another folder, or empty this one")
-
-
-def _number_of(part: str) -> int:
-    match = _PART.fullmatch(part)
-    assert match is not None, "only names of parts have numbers"
-    return int(match[1])
 
 
 @contextmanager
@@ -313,20 +299,3 @@ def build_folder_writer(
             f"{path!r:.80} is not a path", hint=f'name a folder: ps.write.{file_format.name}("out/")'
         )
     return FolderWriter(file_format, Path(path), overwrite)
-
-
-def _columns(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name}: {field.type}" for field in schema)
-
-
-def _make_folder(folder: Path) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise ConnectorError(
-            f'"{folder}" is a file, and output needs a folder', hint=f'write to "{folder}.out/"'
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-
-
-def _sync(file: Path) -> None:
-    with file.open("rb") as stream:
-        os.fsync(stream.fileno())

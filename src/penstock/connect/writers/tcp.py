@@ -17,15 +17,15 @@ import pyarrow as pa
 
 from penstock.connect.address import Address, check_address, system_message
 from penstock.connect.protocol import Delivery
-from penstock.connect.writers import csv, jsonl
 from penstock.connect.writers.staged_output import StagedOutput
+from penstock.connect.writers.text_files import CsvFormat, encode_csv, encode_jsonl
 from penstock.errors import ConnectorError, nearest_first
 from penstock.frozen import dataclass
 
 STALL_S = 60.0
 SHUTDOWN_S = 5.0
 _POLL_S = 0.2
-_ENCODERS: dict[str, Callable[[pa.RecordBatch], bytes]] = {"jsonl": jsonl.encode, "csv": csv.encode}
+_ENCODERS: dict[str, Callable[[pa.RecordBatch], bytes]] = {"jsonl": encode_jsonl, "csv": encode_csv}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class TcpWriter:
     def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> TcpOutput:
         """Connects, and sends the token."""
         if self.format == "csv":
-            csv.CsvFormat().check(schema)
+            CsvFormat().check(schema)
         return TcpOutput(self.address, self.address.connect(), _ENCODERS[self.format])
 
     def describe(self) -> str:

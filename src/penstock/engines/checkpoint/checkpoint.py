@@ -31,7 +31,7 @@ import xxhash
 from penstock.accounts import Accounts
 from penstock.clock import WallClock
 from penstock.connect.readers.file_batches import JournalEntry
-from penstock.connect.writers.folder import sync_folder
+from penstock.connect.writers.folder import sync_path
 from penstock.crash_points import CLEANED, JOURNALED, RENAMED, STAGED, pass_crash_point
 from penstock.engines.checkpoint.graph import FORMAT, refuse_incompatible
 from penstock.engines.checkpoint.state_files import StateFiles, StateHandle, StateHandles
@@ -203,7 +203,7 @@ class Checkpoint:
             pass_crash_point(STAGED)
             staged.replace(path)
             pass_crash_point(RENAMED)
-            sync_folder(path.parent)
+            sync_path(path.parent)
         except OSError as cause:
             raise _cannot_write(path, cause) from cause
 
@@ -267,7 +267,7 @@ class Journal:
             staged = path.with_suffix(".tmp")
             self._append_lines(staged, "w", self._entries)
             staged.replace(path)
-            sync_folder(path.parent)
+            sync_path(path.parent)
         except OSError as cause:
             raise _cannot_write(path, cause) from cause
 

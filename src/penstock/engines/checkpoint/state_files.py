@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import xxhash
 
-from penstock.connect.writers.folder import sync_folder
+from penstock.connect.writers.folder import sync_path
 from penstock.errors import CheckpointError, describe_cause
 from penstock.frozen import dataclass
 from penstock.stages.snapshot import count_saved_rows
@@ -105,7 +105,7 @@ class StateFiles:
                     file.flush()
                     os.fsync(file.fileno())
             if self.durable:
-                sync_folder(path.parent)
+                sync_path(path.parent)
         except OSError as cause:
             raise CheckpointError(
                 f"state cannot be written: {describe_cause(cause)}",

@@ -27,7 +27,7 @@ class Arithmetic(Expr):
     operator: ClassVar[str]
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """Bring both operands, and the result, to the wider operand's type."""
+        """Convert both operands, and the result, to the wider operand's type."""
         met = self._meet(operands)
         return Signature((met, met), met)
 

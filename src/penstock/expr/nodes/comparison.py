@@ -29,7 +29,7 @@ class Comparison(Expr):
     precedence: ClassVar[int] = 1
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """Bring both operands to their common type; the result is a boolean."""
+        """Convert both operands to their common type; the result is a boolean."""
         met = _comparable(self, operands)
         return Signature((met, met), BOOL)
 
@@ -91,7 +91,7 @@ class Between(MethodCall):
     high: Expr
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """Bring all three to their common type; the result is a boolean."""
+        """Convert all three to their common type; the result is a boolean."""
         met = _comparable(self, operands)
         return Signature((met, met, met), BOOL)
 
@@ -114,7 +114,7 @@ class IsIn(MethodCall):
         return tuple(value.text(()) for value in self.values)
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """Bring the value to the common type of itself and all literals."""
+        """Convert the value to the common type of itself and all literals."""
         literals = tuple(Operand(lit, lit.type, lit.free, lit.value) for lit in self.values)
         return Signature((_comparable(self, (*operands, *literals)),), BOOL)
 

@@ -144,7 +144,7 @@ class FillNull(MethodCall):
     input_handling: ClassVar[InputHandling] = InputHandling.FAILURES
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """Bring both to their common type."""
+        """Convert both to their common type."""
         met = common_type(self, operands, _HINT)
         return Signature((met, met), met)
 
@@ -160,7 +160,7 @@ class Coalesce(Expr):
     input_handling: ClassVar[InputHandling] = InputHandling.FAILURES
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """Bring all to their common type."""
+        """Convert all to their common type."""
         met: pa.DataType = common_type(self, operands, _HINT)
         return Signature((met,) * len(operands), met)
 

@@ -1,0 +1,205 @@
+"""The writers of csv files and of files with one JSON object per line. What they write reads back the same.
+
+Csv: nulls are empty; strings are quoted where they must be, and an empty one always, to tell it from null.
+Times are ISO 8601, with `Z` if the column has a zone. NaN is `nan`.
+
+JSON lines: times are ISO 8601 in UTC (`2026-01-31T12:00:00.000000Z`, also where the column has no zone,
+because that is read as UTC), dates `2026-01-31`, binary is base64, decimals are strings so that no reader
+rounds them. JSON has no NaN or infinity: they are the strings "NaN", "Infinity" and "-Infinity". Nulls are
+written as null.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from base64 import b64encode
+from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
+from typing import ClassVar
+
+import pyarrow as pa
+import pyarrow.types as kind
+
+from penstock.connect.writers.folder import FolderWriter, build_folder_writer
+from penstock.errors import ConnectorError, SchemaError
+from penstock.expr import compute as pc
+from penstock.frozen import dataclass
+
+_NEEDS_QUOTES = r'[",\r\n]|^$|^\x{FEFF}'
+# ISO 8601 writes years with four digits: these are 0001-01-01 and the last moment of 9999.
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+
+
+@dataclass(frozen=True, slots=True)
+class CsvFormat:
+    """Comma-separated values with a header line."""
+
+    name: ClassVar[str] = "csv"
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raises SchemaError for lists, structs and bytes, which have no csv form."""
+        for field in schema:
+            if kind.is_nested(field.type) or kind.is_binary(field.type):
+                raise SchemaError(
+                    f'csv cannot hold column "{field.name}" of type {field.type}',
+                    hint="write jsonl or parquet, or select the other columns",
+                )
+
+    def create(self, file: Path, schema: pa.Schema) -> StagedTextFile:
+        """Creates the file with its header."""
+        header = ",".join(_quote(pa.array(schema.names)).to_pylist())
+        return StagedTextFile(file, f"{header}\n".encode(), encode_csv)
+
+
+def csv(path: str | PathLike[str], *, overwrite: bool = False) -> FolderWriter:
+    """Write csv files with a header into a folder, one per batch that has rows, exactly once.
+
+    A folder with an earlier run's output is refused, unless `overwrite=True` starts it over.
+    """
+    return build_folder_writer(CsvFormat(), path, overwrite)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonlFormat:
+    """JSON lines; every type of a row has a form."""
+
+    name: ClassVar[str] = "jsonl"
+
+    def check(self, schema: pa.Schema) -> None:
+        """Accepts all schemas."""
+
+    def create(self, file: Path, schema: pa.Schema) -> StagedTextFile:
+        """Creates the file."""
+        return StagedTextFile(file, b"", encode_jsonl)
+
+
+def jsonl(path: str | PathLike[str], *, overwrite: bool = False) -> FolderWriter:
+    """Write JSON lines into a folder, one file per batch that has rows, exactly once.
+
+    A folder with an earlier run's output is refused, unless `overwrite=True` starts it over.
+    """
+    return build_folder_writer(JsonlFormat(), path, overwrite)
+
+
+class StagedTextFile:
+    """A text file; `encode` turns rows into whole lines."""
+
+    def __init__(self, file: Path, head: bytes, encode: Callable[[pa.RecordBatch], bytes]) -> None:
+        self._stream = file.open("wb")
+        self._encode = encode
+        self._stream.write(head)
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Appends rows."""
+        self._stream.write(self._encode(rows))
+
+    def finish(self) -> None:
+        """Writes what is buffered, and closes the file."""
+        self._stream.close()
+
+
+def format_times(array: pa.Array, name: str) -> pa.Array:
+    """Returns timestamps as `2026-01-31T12:00:00.000000`, in UTC without a zone; dates as `2026-01-31`."""
+    is_date = kind.is_date32(array.type)
+    counts = array.view(pa.int32() if is_date else pa.int64())
+    first, last = (_FIRST_DAY, _LAST_DAY) if is_date else (_FIRST_US, _LAST_US)
+    reach = pc.min_max(counts).as_py()
+    if reach["min"] is not None and (reach["min"] < first or reach["max"] > last):
+        far = reach["min"] if reach["min"] < first else reach["max"]
+        raise ConnectorError(
+            f'column "{name}" holds a time outside the years 1 to 9999, which text cannot show',
+            detail=f"{far} {'days' if is_date else 'microseconds'} from 1970",
+            hint="write parquet, or filter such rows",
+        )
+    text = counts.view(pa.date32() if is_date else pa.timestamp("us")).cast(pa.string())
+    return pc.replace_substring(text, " ", "T")
+
+
+def encode_csv(rows: pa.RecordBatch) -> bytes:
+    """Returns the rows as csv lines."""
+    columns = [_csv_text(array, name) for array, name in zip(rows.columns, rows.schema.names, strict=True)]
+    lines = pc.binary_join_element_wise(*columns, pa.scalar(",", pa.large_string()))
+    return ("\n".join(lines.to_pylist()) + "\n").encode()
+
+
+def _csv_text(array: pa.Array, name: str) -> pa.Array:
+    if kind.is_string(array.type):
+        text = _quote(array)
+    elif kind.is_timestamp(array.type):
+        text = format_times(array, name)
+        text = pc.binary_join_element_wise(text, "Z", "") if array.type.tz else text
+    elif kind.is_date32(array.type):
+        text = format_times(array, name)
+    else:
+        text = array.cast(pa.string())
+    return pc.fill_null(text, "").cast(pa.large_string())
+
+
+def _quote(array: pa.Array) -> pa.Array:
+    doubled = pc.replace_substring(array, '"', '""')
+    return pc.if_else(
+        pc.match_substring_regex(array, _NEEDS_QUOTES),
+        pc.binary_join_element_wise('"', doubled, '"', ""),
+        array,
+    )
+
+
+def encode_jsonl(rows: pa.RecordBatch) -> bytes:
+    """Returns the rows as JSON lines."""
+    names = rows.schema.names
+    columns = [_json_values(array, name) for array, name in zip(rows.columns, names, strict=True)]
+    write = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+    lines = [write(dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True)]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _json_values(array: pa.Array, name: str) -> list[object]:
+    """Returns a column as values that JSON has."""
+    if kind.is_list(array.type):
+        return _json_lists(array, name)
+    if kind.is_struct(array.type):
+        return _json_structs(array, name)
+    if kind.is_timestamp(array.type) or kind.is_date32(array.type):
+        suffix = "Z" if kind.is_timestamp(array.type) else ""
+        return [None if text is None else text + suffix for text in format_times(array, name).to_pylist()]
+    convert = next((convert for test, convert in _CONVERSIONS if test(array.type)), None)
+    values: list[object] = array.to_pylist()
+    return values if convert is None else [None if value is None else convert(value) for value in values]
+
+
+def _json_lists(array: pa.Array, name: str) -> list[object]:
+    items = _json_values(array.flatten(), name)
+    lists: list[object] = []
+    start = 0
+    for length in array.value_lengths().to_pylist():
+        lists.append(None if length is None else items[start : start + length])
+        start += length or 0
+    return lists
+
+
+def _json_structs(array: pa.Array, name: str) -> list[object]:
+    names = [field.name for field in array.type]
+    columns = [
+        _json_values(inner, f"{name}.{field}") for inner, field in zip(array.flatten(), names, strict=True)
+    ]
+    valid = array.is_valid().to_pylist()
+    return [
+        dict(zip(names, (column[i] for column in columns), strict=True)) if present else None
+        for i, present in enumerate(valid)
+    ]
+
+
+def _json_float(value: float) -> object:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+
+
+_CONVERSIONS: tuple[tuple[Callable[[pa.DataType], bool], Callable[..., object]], ...] = (
+    (kind.is_floating, _json_float),
+    (kind.is_binary, lambda value: b64encode(value).decode()),
+    (kind.is_decimal, str),
+)
