@@ -29,8 +29,8 @@ from penstock.expr import (
 from penstock.expr.node import post_order
 from penstock.expr.nodes.cast import can_cast
 from penstock.expr.values import type_name
-from tests.expr.evaluate import batch_of, both
-from tests.expr.strategies import INTEGERS, NUMBERS, ORDERED, PATTERNS, SCHEMA, TYPES, columns, of_type
+from tests.support.evaluation import batch_of, both
+from tests.support.expressions import INTEGERS, NUMBERS, ORDERED, PATTERNS, SCHEMA, TYPES, columns, of_type
 
 _BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
     "+": lambda a, b: a + b,

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.errors import RowFailure, SchemaError
 from penstock.expr import col, lit, lower_python
-from tests.expr.evaluate import FAILED, run, same
+from tests.support.evaluation import FAILED, run, same
 
 A, B = col("a"), col("b")
 I8, I64, F32, F64 = pa.int8(), pa.int64(), pa.float32(), pa.float64()

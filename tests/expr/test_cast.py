@@ -8,7 +8,7 @@ import pytest
 
 from penstock.errors import RowFailure, SchemaError
 from penstock.expr import col, lower_python
-from tests.expr.evaluate import FAILED, run, same
+from tests.support.evaluation import FAILED, run, same
 
 A = col("a")
 STRING, I64, F64 = pa.string(), pa.int64(), pa.float64()

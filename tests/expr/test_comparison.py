@@ -10,7 +10,7 @@ import pytest
 
 from penstock.errors import SchemaError
 from penstock.expr import col
-from tests.expr.evaluate import FAILED, run
+from tests.support.evaluation import FAILED, run
 
 A, B = col("a"), col("b")
 F64, I64 = pa.float64(), pa.int64()

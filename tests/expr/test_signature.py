@@ -26,7 +26,7 @@ from penstock.expr.arrow.lower import lower_node as lower_to_arrow
 from penstock.expr.node import Node
 from penstock.expr.program import Instruction
 from penstock.expr.python.lower import lower_node as lower_to_python
-from tests.expr.strategies import SCHEMA
+from tests.support.expressions import SCHEMA
 
 I8, I32, I64, F32, F64 = col("i8"), col("i32"), col("i64"), col("f32"), col("f64")
 

@@ -5,7 +5,7 @@ import pytest
 
 from penstock.errors import SchemaError
 from penstock.expr import Expr, col, concat
-from tests.expr.evaluate import run
+from tests.support.evaluation import run
 
 A = col("a")
 STRING, LIST = pa.string(), pa.list_(pa.int64())

@@ -8,7 +8,7 @@ import pytest
 from penstock.errors import TimeError
 from penstock.expr import col, from_epoch
 from penstock.expr.python.time import calendar
-from tests.expr.evaluate import FAILED, run
+from tests.support.evaluation import FAILED, run
 
 A, B = col("a"), col("b")
 TIME, UTC, DAY, I64 = pa.timestamp("us"), pa.timestamp("us", "Europe/Berlin"), pa.date32(), pa.int64()

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from penstock.errors import RowFailure, SchemaError
 from penstock.expr import from_plain, from_python, to_plain, to_python
-from tests.expr.evaluate import same
-from tests.expr.strategies import TYPES, columns
+from tests.support.evaluation import same
+from tests.support.expressions import TYPES, columns
 
 TIME, ZONED = pa.timestamp("us"), pa.timestamp("us", "Europe/Berlin")
 DAY = 86_400_000_000

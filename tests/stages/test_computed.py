@@ -15,8 +15,8 @@ from penstock.expr import Expr, col, lit, to_plain
 from penstock.stages import policy
 from penstock.stages.expressions import ExpressionEvaluator
 from penstock.stages.rows.batch import Batch, RowBatch
-from tests.expr.evaluate import batch_of, same
-from tests.expr.strategies import columns, of_type
+from tests.support.evaluation import batch_of, same
+from tests.support.expressions import columns, of_type
 
 SCHEMA = pa.schema({"a": pa.int64(), "b": pa.int64()})
 

@@ -17,7 +17,7 @@ import penstock.read as read
 from penstock.connect.protocol import BadRow
 from penstock.connect.readers import text as textfile
 from penstock.errors import ConnectorError, SchemaError
-from tests.connect.reading import bad_of, cuts_of, rows_of, seq_of
+from tests.support.reader_contents import bad_of, cuts_of, rows_of, seq_of
 
 AB = {"a": int, "b": str}
 

@@ -12,7 +12,7 @@ import pytest
 import penstock.read as read
 from penstock.connect.readers.iterable import Watermark
 from penstock.errors import ConnectorError
-from tests.connect.reading import bad_of, cuts_of, seq_of
+from tests.support.reader_contents import bad_of, cuts_of, seq_of
 
 SCHEMA = {"a": int}
 

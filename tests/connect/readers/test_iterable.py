@@ -10,7 +10,7 @@ import pytest
 import penstock.read as read
 from penstock.connect.protocol import BadRow, Delivery, Reader
 from penstock.errors import ConnectorError
-from tests.connect.reading import bad_of, cuts_of, rows_of, seq_of
+from tests.support.reader_contents import bad_of, cuts_of, rows_of, seq_of
 
 
 def three() -> Iterator[dict[str, int]]:

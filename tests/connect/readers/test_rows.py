@@ -12,7 +12,7 @@ import pytest
 import penstock.read as read
 from penstock.connect.protocol import Delivery, Reader
 from penstock.errors import ConnectorError, SchemaError
-from tests.connect.reading import cuts_of, rows_of, seq_of
+from tests.support.reader_contents import cuts_of, rows_of, seq_of
 
 
 @dataclass

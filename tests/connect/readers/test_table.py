@@ -13,7 +13,7 @@ import penstock.read as read
 from penstock.connect.protocol import SourceBatch
 from penstock.connect.row_batch import MAX_ROWS, RowBatch
 from penstock.errors import SchemaError
-from tests.connect.reading import cuts_of, rows_of
+from tests.support.reader_contents import cuts_of, rows_of
 
 ROWS = [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
 

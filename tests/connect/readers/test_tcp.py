@@ -14,8 +14,8 @@ import penstock as ps
 from penstock.connect.protocol import Delivery, Reader, SourceBatch
 from penstock.connect.readers import tcp as tcp_reader
 from penstock.errors import ConnectorError, SchemaError
-from tests.connect.reading import bad_of, rows_of
-from tests.connect.sockets import HOST, TOKEN, connected, free_port, send, serving
+from tests.support.reader_contents import bad_of, rows_of
+from tests.support.sockets import HOST, TOKEN, connected, free_port, send, serving
 
 SCHEMA = {"a": int, "b": str}
 LONG = timedelta(seconds=20)  # longer than any test takes: only row counts cut

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from penstock.connect.protocol import BadRow
 from penstock.connect.readers.text import text
-from tests.connect.reading import bad_of, rows_of, seq_of
+from tests.support.reader_contents import bad_of, rows_of, seq_of
 
 
 def test_each_line_is_a_row_and_blank_ones_are_too(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import penstock.write as write
 from penstock.connect.protocol import Delivery, Writer
 from penstock.connect.writers.folder import FolderWriter
 from penstock.errors import ConnectorError, SchemaError
-from tests.connect.reading import rows_of
+from tests.support.reader_contents import rows_of
 
 SCHEMA = pa.schema([("a", pa.int64())])
 

@@ -14,8 +14,8 @@ import penstock as ps
 from penstock.connect.protocol import Delivery
 from penstock.connect.writers import tcp
 from penstock.errors import ConnectorError, SchemaError
-from tests.connect.reading import rows_of
-from tests.connect.sockets import HOST, TOKEN, free_port, receiving, serving
+from tests.support.reader_contents import rows_of
+from tests.support.sockets import HOST, TOKEN, free_port, receiving, serving
 
 ROWS = pa.RecordBatch.from_pydict({"a": [1, 2], "b": ["x", None]})
 

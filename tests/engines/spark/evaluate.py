@@ -13,7 +13,7 @@ from penstock.engines.spark.expressions.spark_value import SparkValue
 from penstock.engines.spark.types import from_spark, spark_schema, to_spark
 from penstock.expr import Expr, Power, to_plain, type_of
 from penstock.expr.node import post_order
-from tests.expr.evaluate import FAILED, both, same
+from tests.support.evaluation import FAILED, both, same
 
 AT_ONCE = 60  # expressions per job: more make Spark's generated code too large to be compiled
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 from hypothesis import HealthCheck, Phase, given, settings
 
 from penstock.expr import Expr
-from tests.expr.evaluate import batch_of
-from tests.expr.strategies import TYPES, columns, of_type
+from tests.support.evaluation import batch_of
+from tests.support.expressions import TYPES, columns, of_type
 
 
 @cache

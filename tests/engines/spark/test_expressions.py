@@ -21,8 +21,8 @@ from penstock.expr import Expr, Node, SparkSql, col, concat, lit, spark_expr, to
 from penstock.expr.node import post_order
 from tests.engines.spark.evaluate import assert_agree, frame, on_spark
 from tests.engines.spark.sample import nested, rows
-from tests.expr.evaluate import FAILED, batch_of, both, same
 from tests.expr.test_agreement import FAMILIES
+from tests.support.evaluation import FAILED, batch_of, both, same
 
 STRIDE = {"arithmetic": 5, "comparison": 5}  # these cross all types with all types and many literals
 SCHEMA = pa.schema(

@@ -13,7 +13,7 @@ from penstock.engines.spark.jvm.partials import bucket
 from penstock.stages.keys.slots import KeyBuckets
 from tests.engines.spark.evaluate import frame
 from tests.engines.spark.sample import rows
-from tests.expr.strategies import TYPES
+from tests.support.expressions import TYPES
 
 HASHABLE = [name for name in TYPES if name not in ("list", "struct")]
 WIDE = pa.decimal128(38, 4)

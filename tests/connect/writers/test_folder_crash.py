@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import penstock.read as read
-from tests.connect.reading import rows_of
+from tests.support.reader_contents import rows_of
 
 PROGRAM = """
 import os, sys

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.errors import SchemaError
 from penstock.expr import Expr, coalesce, col, when
-from tests.expr.evaluate import FAILED, run
+from tests.support.evaluation import FAILED, run
 
 A, B = col("a"), col("b")
 BOOL, I64 = pa.bool_(), pa.int64()

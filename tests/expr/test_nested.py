@@ -5,7 +5,7 @@ import pytest
 
 from penstock.errors import RowFailure, SchemaError
 from penstock.expr import col, lower_python
-from tests.expr.evaluate import FAILED, run
+from tests.support.evaluation import FAILED, run
 
 A = col("a")
 STRING = pa.string()

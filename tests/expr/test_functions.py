@@ -9,7 +9,7 @@ import xxhash
 
 from penstock.errors import SchemaError
 from penstock.expr import Expr, col, hash
-from tests.expr.evaluate import FAILED, run
+from tests.support.evaluation import FAILED, run
 
 A, B = col("a"), col("b")
 STRING, I64 = pa.string(), pa.int64()
