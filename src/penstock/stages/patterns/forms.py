@@ -1,8 +1,8 @@
-"""Saved windows in another form: by key, or dealt to replicas.
+"""Converts saved windows from one form to another: by key, or by virtual partition.
 
 Which form state has depends on the pattern, and `pattern="auto"` chooses that by the number of replicas; on
-Spark it is always by key. Both forms hold the same slices and rows, only cut differently, so that a restart
-can go on from either: one replica that has all windows takes up the one and saves the other.
+Spark it is always by key. Both forms hold the same slices and rows, only split differently, so that a restart
+can go on from either: one replica that has all windows loads the one and saves the other.
 """
 
 from __future__ import annotations
@@ -31,33 +31,28 @@ Pieces = Mapping[int, bytes]
 
 
 def form_of(piece: bytes, step: str) -> str:
-    """The form that a piece of saved windows has."""
+    """Return the form that a piece of saved windows has."""
     return read_fingerprint(piece, step)[FORM]
 
 
 def convert_state(
     saved: Pieces, form: str, op: Windows, up: Stream, site: Site, *, totally_ordered: bool = False
 ) -> Pieces:
-    """All pieces of a step, in the form asked for; those of whole windows have no other.
-
-    totally_ordered  as for WindowStage
-    """
+    """Return all pieces of a step in another form; partials of whole windows have no other."""
     before = form_of(next(iter(saved.values())), site.step) if saved else form
     if before == form:
         return saved
     if AS_PARTIALS in (before, form):
         raise _conversion_refusal(before, form, site)
-    windows = [window for _, window in op.resolve(up).windows if isinstance(window, TimeWindow)]
-    deal = WindowPartitioner(windows, up.schema, up.key, 1)
-    whole = ParallelStage(as_pattern(PARALLEL, op), up, site, deal, 0, totally_ordered=totally_ordered)
-    was, is_now = (
-        window_fingerprint(op, up, totally_ordered=totally_ordered, form=each) for each in (before, form)
-    )
-    whole.take_up([decode_bucket(data, site.step, was) for data in saved.values()])
+    windows = [window for _, window in op.resolved(up).windows if isinstance(window, TimeWindow)]
+    partitioner = WindowPartitioner(windows, up.schema, up.key, 1)
+    whole = ParallelStage(as_pattern(PARALLEL, op), up, site, partitioner, 0, totally_ordered=totally_ordered)
+    old, new = (window_fingerprint(op, up, totally_ordered=totally_ordered, form=f) for f in (before, form))
+    whole.load_pieces([decode_bucket(data, site.step, old) for data in saved.values()])
     if form == BY_PARTITION:
         return whole.snapshot()
     return {
-        bucket: encode_bucket(piece, site.step, is_now) for bucket, piece in whole.export_buckets().items()
+        bucket: encode_bucket(piece, site.step, new) for bucket, piece in whole.export_buckets().items()
     }
 
 

@@ -1,8 +1,12 @@
-"""The state of parallel windows by lane: which part of a replica's state it saves, and which it takes up.
+"""Parallel windows: whole windows, also of one key, go to replicas in round-robin.
+
+A replica adds every row of its windows and, because slices are shared, holds parts of windows that are not its
+own; these it drops unseen. A row that several replicas get is decided on and counted by its primary replica
+(`WindowPartitioner`).
 
 Slices and rows of overlapping windows are at several replicas. One of them saves each: the owner of a window
-that holds it (`WindowDeal.saved_in`). So the 256 lanes are saved once each, say the same for any number of
-replicas, and are taken up by all replicas, each of which takes what its windows hold.
+that holds it. So each of the 256 virtual partitions is saved once, says the same for any number of replicas,
+and is loaded by all replicas, each of which takes what its windows hold.
 """
 
 from __future__ import annotations
@@ -20,82 +24,197 @@ from penstock.stages.rows.batch import Batch, Ints, Mask
 from penstock.stages.rows.store import PLACE, ints_of
 from penstock.stages.snapshot import BY_PARTITION, KEYS, BucketState, decode_bucket, encode_bucket
 from penstock.stages.stage import Site
-from penstock.stages.window.stage import Emitted, WindowStage
-from penstock.stages.window.store import NEVER, ClosedWindows, WindowGroup, select_windows, unique_slots
+from penstock.stages.window.groups import WindowGroup
+from penstock.stages.window.stage import PENDING, Emitted, WindowStage
+from penstock.stages.window.store import NEVER, ClosedWindows, StateBatches, unique_slots
 from penstock.timing.slices import Slicing
 
-Batches = Mapping[str, pa.RecordBatch]
+
+class ParallelStage(WindowStage):
+    """Replica number `replica` of those to which `partitioner` sends windows."""
+
+    form = BY_PARTITION
+    buffers_rows = False
+
+    def __init__(
+        self,
+        op: Windows,
+        up: Stream,
+        site: Site,
+        partitioner: WindowPartitioner,
+        replica: int,
+        *,
+        totally_ordered: bool = False,
+    ) -> None:
+        self._partitioner, self._replica = partitioner, replica
+        super().__init__(op, up, site, totally_ordered=totally_ordered)
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._partitions = PartitionedState(self._partitioner, self._replica, self._groups)
+        # The partitions that changed since the last snapshot; None before the first. And, from then on, those
+        # with rows since windows last fired early.
+        self._changed: Mask | None = None
+        self._unfired = np.zeros(self._partitioner.n_virtual, np.bool_)
+
+    def on_batch(self, batch: Batch, watermark: float) -> Emitted:
+        """Add rows: those whose primary replica this is as any window stage does, the others in silence."""
+        is_primary = self._partitioner.primary_replicas(batch) == self._replica
+        if self._changed is not None:
+            for saved_in in self._partitions.saved_in(batch.times, self._partitioner.buckets(batch)):
+                self._changed[saved_in] = self._unfired[saved_in] = True
+        yield from super().on_batch(batch.where(is_primary), watermark)
+        if not is_primary.all():
+            self._add_copies(batch.where(~is_primary))
+
+    def _add_copies(self, batch: Batch) -> None:
+        """Add rows to windows; those that fail or are late are reported by their primary replica."""
+        inputs = self._inputs.evaluate(batch)
+        if inputs.failed is not None and inputs.failed.any():
+            places = np.flatnonzero(~inputs.failed)
+            batch, inputs = batch.take(places), inputs.at(places)
+        if batch.num_rows == 0:
+            return
+        slots = self._assign_slots(batch)
+        rows = self._input_rows(batch, inputs, slots)
+        for group in self._groups:
+            group.store.add(rows, self._watermark)
+        self._free(unique_slots([slots]))
+
+    def _emit(self, closed: list[ClosedWindows], *, final: bool) -> Emitted:
+        return super()._emit([self._own_windows(part, final=final) for part in closed], final=final)
+
+    def _own_windows(self, closed: ClosedWindows, *, final: bool) -> ClosedWindows:
+        """Return the windows of this replica; those that close change the state of their partitions."""
+        buckets = self._buckets(closed.slots)
+        partitions = self._partitioner.virtual_partitions(closed.kinds, closed.starts, buckets)
+        is_own = partitions % self._partitioner.degree == self._replica
+        if final and self._changed is not None:
+            self._changed[partitions[is_own]] = True
+        return closed.at(np.flatnonzero(is_own))
+
+    def _note_fired(self, fired: list[ClosedWindows]) -> None:
+        """Note that slices which had rows have fired early, which is saved with them."""
+        if self._changed is not None:
+            self._changed |= self._unfired
+            self._unfired[:] = False
+
+    def snapshot(self) -> dict[int, bytes]:
+        """Return the state per partition of this replica: all at first, then what changed since."""
+        slots = self._keys.live()
+        exported, buckets = self._export_groups(slots), self._buckets(slots)
+        wanted = [p for p in self._partitions.own if self._changed is None or self._changed[p]]
+        watermark = max(self._watermark, self._least_watermark)
+        saved = {}
+        for state in self._partitions.split(exported, buckets, wanted):
+            if len(state.places) or self._changed is not None:
+                keys, pending = slots[state.places], self._admission.pending.export(state.partition)
+                batches = {KEYS: self._keys.export(keys), PENDING: pending, **state.batches}
+                piece = BucketState(state.partition, len(keys), watermark, batches)
+                saved[state.partition] = encode_bucket(piece, self.site.step, self.fingerprint)
+        if self._changed is None:
+            self._unfired[list(saved)] = True
+        self._changed = np.zeros(self._partitioner.n_virtual, np.bool_)
+        return saved
+
+    def restore(self, saved: Mapping[int, bytes]) -> None:
+        """Load the partitions that any number of replicas have saved, as far as they are needed here."""
+        pieces = [decode_bucket(data, self.site.step, self.fingerprint) for data in saved.values()]
+        self._begin()
+        self.load_pieces(pieces)
+        self._changed = np.zeros(self._partitioner.n_virtual, np.bool_)
+        self._unfired[list(saved)] = True
+
+    def load_pieces(self, pieces: Sequence[BucketState]) -> None:
+        """Load what these pieces say of windows of this replica, however they are split."""
+        if not pieces:
+            return
+        slots = np.concatenate(
+            [self._keys.assign(piece.batches[KEYS].columns, piece.n_keys) for piece in pieces]
+        )
+        self._load_groups(self._partitions.join(pieces, self._buckets(slots)), slots)
+        self._least_watermark = max(piece.watermark for piece in pieces)
+        if self._least_watermark > NEVER:
+            # A partition that was saved before others may still hold windows that have closed since.
+            for group in self._groups:
+                group.close(self._least_watermark, ended=False)
+        self._free(unique_slots([slots]))
+
+    def _buckets(self, slots: Ints) -> Ints:
+        """Return the buckets of the slots' keys, each key hashed once."""
+        each, which = np.unique(slots, return_inverse=True)
+        return self._keys.buckets_of(each).astype(np.int64)[which]
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """What one lane has: the places of its keys among those exported, and batches that count in `places`."""
+    """The state of one partition: the places of its keys among those exported, and batches that count in them."""
 
-    lane: int
+    partition: int
     places: Ints
-    batches: Batches
+    batches: StateBatches
 
 
-class VirtualPartitions:
-    """The lanes of one replica's shelves."""
+class PartitionedState:
+    """Splits the state of one replica's groups by virtual partition, and joins it again."""
 
-    def __init__(self, deal: WindowPartitioner, replica: int, shelves: Sequence[WindowGroup]) -> None:
-        self._deal, self._replica = deal, replica
-        self._kinds = [shelf.kinds for shelf in shelves]
-        self._slicings = [Slicing.of([deal.windows[kind] for kind in kinds]) for kinds in self._kinds]
+    def __init__(self, partitioner: WindowPartitioner, replica: int, groups: Sequence[WindowGroup]) -> None:
+        self._partitioner, self._replica = partitioner, replica
+        self._kinds = [group.kinds for group in groups]
+        self._slicings = [Slicing.of([partitioner.windows[kind] for kind in kinds]) for kinds in self._kinds]
 
     @property
     def own(self) -> range:
-        """The lanes that this replica saves."""
-        return range(self._replica, self._deal.n_lanes, self._deal.degree)
+        """The partitions that this replica saves."""
+        return range(self._replica, self._partitioner.n_virtual, self._partitioner.degree)
 
-    def saving(self, times: Ints, buckets: Ints) -> Iterator[Ints]:
-        """The lanes that save what the shelves know of each time, shelf by shelf."""
+    def saved_in(self, times: Ints, buckets: Ints) -> Iterator[Ints]:
+        """Return the partitions that save what is known of each time, group by group."""
         for kinds in self._kinds:
-            yield self._deal.saved_in(kinds, times, buckets)
+            yield self._partitioner.saved_in(kinds, times, buckets)
 
-    def cut(self, exported: Batches, buckets: Ints, lanes: Sequence[int]) -> Iterator[PartitionState]:
-        """Exported state, lane by lane; `buckets` are those of the places that it counts in."""
+    def split(
+        self, exported: StateBatches, buckets: Ints, partitions: Sequence[int]
+    ) -> Iterator[PartitionState]:
+        """Split exported state by partition; `buckets` are those of the places that it counts in."""
         of_rows = {}
         for name, batch in exported.items():
-            kinds = self._kinds[_group_number(name)]
-            of_rows[name] = self._deal.saved_in(
-                kinds, self._times(name, batch), buckets[ints_of(batch, PLACE)]
-            )
-        for lane in lanes:
-            rows = {name: np.flatnonzero(each == lane) for name, each in of_rows.items()}
-            mine = {name: batch.take(pa.array(rows[name])) for name, batch in exported.items()}
-            places = np.unique(np.concatenate([ints_of(batch, PLACE) for batch in mine.values()]))
-            moved = {name: _set_places(batch, _rank(batch, places)) for name, batch in mine.items()}
-            yield PartitionState(lane, places, moved)
+            kinds, places = self._kinds[_group_number(name)], ints_of(batch, PLACE)
+            of_rows[name] = self._partitioner.saved_in(kinds, self._times(name, batch), buckets[places])
+        for partition in partitions:
+            rows = {name: pa.array(np.flatnonzero(of_rows[name] == partition)) for name in exported}
+            batches = {name: batch.take(rows[name]) for name, batch in exported.items()}
+            places = np.unique(np.concatenate([ints_of(batch, PLACE) for batch in batches.values()]))
+            renumbered = {
+                name: _set_places(batch, np.searchsorted(places, ints_of(batch, PLACE)))
+                for name, batch in batches.items()
+            }
+            yield PartitionState(partition, places, renumbered)
 
-    def joined(self, pieces: Sequence[BucketState], buckets: Ints) -> Batches:
-        """What this replica needs of all lanes, as one; places count on from piece to piece."""
+    def join(self, pieces: Sequence[BucketState], buckets: Ints) -> StateBatches:
+        """Join what this replica needs of all partitions; places count on from piece to piece."""
         starts = np.cumsum([0, *(piece.n_keys for piece in pieces)])
-        found: dict[str, list[pa.RecordBatch]] = {}
+        parts: dict[str, list[pa.RecordBatch]] = {}
         for piece, start in zip(pieces, starts.tolist(), strict=False):
             for name, batch in piece.batches.items():
                 if "/" in name:
                     places = ints_of(batch, PLACE) + start
-                    needed = self._deal.needed(self._times(name, batch), buckets[places], self._replica)
+                    times = self._times(name, batch)
+                    needed = self._partitioner.needed(times, buckets[places], self._replica)
                     rows = pa.array(np.flatnonzero(needed))
-                    found.setdefault(name, []).append(_set_places(batch, places).take(rows))
-        return {name: _concat_batches(batches) for name, batches in found.items()}
+                    parts.setdefault(name, []).append(_set_places(batch, places).take(rows))
+        return {name: _concat_batches(batches) for name, batches in parts.items()}
 
     def _times(self, name: str, batch: pa.RecordBatch) -> Ints:
-        """When what each row of a saved batch tells of begins: a slice, or a row that was kept."""
+        """Return when each slice, or kept row, of a saved batch begins."""
         if "slice" in batch.schema.names:
             return self._slicings[_group_number(name)].starts(ints_of(batch, "slice"))
         return ints_of(batch, "time") if batch.num_rows else np.empty(0, np.int64)
 
 
 def _group_number(name: str) -> int:
-    """Batches are named "shelf/store.what"."""
+    """Return the group of a batch, which is named "group/…"."""
     return int(name.partition("/")[0])
-
-
-def _rank(batch: pa.RecordBatch, places: Ints) -> Ints:
-    return np.searchsorted(places, ints_of(batch, PLACE))
 
 
 def _set_places(batch: pa.RecordBatch, places: Ints) -> pa.RecordBatch:
@@ -103,139 +222,11 @@ def _set_places(batch: pa.RecordBatch, places: Ints) -> pa.RecordBatch:
 
 
 def _concat_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Several batches as one. Those without rows may lack columns, so they are left out."""
+    """Concatenate batches. Those without rows may lack columns, so they are left out."""
     filled = [batch for batch in batches if batch.num_rows]
     if len(filled) < 2:
         return (filled or batches)[0]
     tables = [pa.Table.from_batches([batch]) for batch in filled]
-    # What has not been shown early need not say so: then a column is null there.
+    # Slices that have not fired early may lack the column that says so: it is null then.
     whole = pa.concat_tables(tables, promote_options="default")
     return whole.combine_chunks().to_batches()[0]
-
-
-# Parallel windows: whole windows, also of one key, dealt to replicas.
-#
-# A replica takes in every row of its windows and, for slices are shared, holds parts of windows that are not
-# its own; these it lets go unseen. A row that several replicas get is judged and counted by its home
-# (`dealing.py`). State is saved by lane, and any number of replicas can take it up (`lanes.py`).
-
-
-class ParallelStage(WindowStage):
-    """Replica number `replica` of those that `deal` deals windows to."""
-
-    form = BY_PARTITION
-    gathers = False
-
-    def __init__(
-        self,
-        op: Windows,
-        up: Stream,
-        site: Site,
-        deal: WindowPartitioner,
-        replica: int,
-        *,
-        totally_ordered: bool = False,
-    ) -> None:
-        self._deal, self._replica = deal, replica
-        super().__init__(op, up, site, totally_ordered=totally_ordered)
-
-    def _begin(self) -> None:
-        super()._begin()
-        self._lanes = VirtualPartitions(self._deal, self._replica, self._shelves)
-        # The lanes with news since the last snapshot; None before the first. And, from then on, those with
-        # rows since windows were last shown early.
-        self._changed: Mask | None = None
-        self._unshown = np.zeros(self._deal.n_lanes, np.bool_)
-
-    def on_batch(self, batch: Batch, watermark: float) -> Emitted:
-        """Take rows in: those at home here as any window stage does, guests without a word about them."""
-        at_home = self._deal.primary_replicas(batch) == self._replica
-        if self._changed is not None:
-            for lanes in self._lanes.saving(batch.times, self._deal.buckets(batch)):
-                self._changed[lanes] = self._unshown[lanes] = True
-        yield from super().on_batch(batch.where(at_home), watermark)
-        if not at_home.all():
-            self._take_guests(batch.where(~at_home))
-
-    def snapshot(self) -> dict[int, bytes]:
-        """The state per lane of this replica: all of it at first, then what changed since the last time."""
-        slots = self._keys.live()
-        exported = {
-            f"{number}/{name}": batch
-            for number, shelf in enumerate(self._shelves)
-            for name, batch in shelf.export(slots).items()
-        }
-        asked = [lane for lane in self._lanes.own if self._changed is None or self._changed[lane]]
-        saved = {}
-        for cut in self._lanes.cut(exported, self._buckets(slots), asked):
-            if len(cut.places) or self._changed is not None:
-                tickets = self._judging.settling.export(cut.lane)
-                batches = {KEYS: self._keys.export(slots[cut.places]), "tickets": tickets, **cut.batches}
-                watermark = max(self._watermark, self._least)
-                piece = BucketState(cut.lane, len(cut.places), watermark, batches)
-                saved[cut.lane] = encode_bucket(piece, self.site.step, self._depends_on)
-        if self._changed is None:
-            self._unshown[list(saved)] = True
-        self._changed = np.zeros(self._deal.n_lanes, np.bool_)
-        return saved
-
-    def restore(self, saved: Mapping[int, bytes]) -> None:
-        """Take up all lanes that any number of replicas have saved, as far as they are needed here."""
-        pieces = [decode_bucket(data, self.site.step, self._depends_on) for data in saved.values()]
-        self._begin()
-        self.take_up(pieces)
-        self._changed = np.zeros(self._deal.n_lanes, np.bool_)
-        self._unshown[list(saved)] = True
-
-    def take_up(self, pieces: Sequence[BucketState]) -> None:
-        """Have what these pieces tell of windows of this replica, however they are cut."""
-        if not pieces:
-            return
-        given = [self._keys.assign(piece.batches[KEYS].columns, piece.n_keys) for piece in pieces]
-        slots = np.concatenate(given)
-        batches = self._lanes.joined(pieces, self._buckets(slots))
-        for number, shelf in enumerate(self._shelves):
-            start = f"{number}/"
-            shelf.load({n.removeprefix(start): b for n, b in batches.items() if n.startswith(start)}, slots)
-        self._least = max(piece.watermark for piece in pieces)
-        if self._least > NEVER:
-            # A lane that was saved before others may still hold windows that have left since.
-            for shelf in self._shelves:
-                shelf.close(self._least, ended=False)
-        self._free(unique_slots([slots]))
-
-    def _take_guests(self, batch: Batch) -> None:
-        """Rows into windows; one that fails or is late is told of by its home."""
-        lifted = self._lifting.lift(batch)
-        if lifted.failed is not None and lifted.failed.any():
-            batch = batch.where(~lifted.failed)
-            lifted = self._lifting.lift(batch)
-        if batch.num_rows == 0:
-            return
-        slots = self._slots(batch)
-        arriving = self._arriving(batch, lifted, slots)
-        for shelf in self._shelves:
-            shelf.add(arriving, self._watermark)
-        self._free(unique_slots([slots]))
-
-    def _note_shown(self, lefts: list[ClosedWindows]) -> None:
-        """Slices are saved with whether they have been shown: those that had rows by now are news."""
-        if self._changed is not None:
-            self._changed |= self._unshown
-            self._unshown[:] = False
-
-    def _given(self, lefts: list[ClosedWindows], *, final: bool) -> Emitted:
-        return super()._given([self._mine(left, final=final) for left in lefts], final=final)
-
-    def _mine(self, left: ClosedWindows, *, final: bool) -> ClosedWindows:
-        """The windows that belong to this replica; those that leave change the state of their lanes."""
-        lanes = self._deal.virtual_partitions(left.kinds, left.starts, self._buckets(left.slots))
-        mine = lanes % self._deal.degree == self._replica
-        if final and self._changed is not None:
-            self._changed[lanes[mine]] = True
-        return select_windows(left, np.flatnonzero(mine))
-
-    def _buckets(self, slots: Ints) -> Ints:
-        """The buckets of the slots' keys, each key hashed once."""
-        each, which = np.unique(slots, return_inverse=True)
-        return self._keys.buckets_of(each).astype(np.int64)[which]

@@ -1,13 +1,14 @@
-"""The two halves of paned and map-reduce windows: replicas that make parts, and those that join them.
+"""The two halves of paned and map-reduce windows: replicas that make partials, and those that merge them.
 
-Rows are judged and counted where parts are made; each comes to one replica. Results leave where parts are
-joined. Between the two, parts go first and then the watermark as it is, the least of all replicas: only then
-may windows leave. Replicas need not keep step: the parts of one that is ahead wait for the others.
+Rows are decided on and counted where partials are made; each comes to one replica. Results are emitted where
+partials are merged. Between the two, partials go first and then the watermark as it is, the least of all
+replicas: only then may windows close. Replicas need not keep step: the partials of one that is ahead wait for
+the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -26,149 +27,133 @@ from penstock.stages.patterns.partial_stores import (
 from penstock.stages.rows.batch import Batch
 from penstock.stages.snapshot import AS_PARTIALS
 from penstock.stages.stage import Site
-from penstock.stages.window.admission import Admission
+from penstock.stages.window.groups import WindowGroup, window_groups
 from penstock.stages.window.stage import Emitted, WindowStage
-from penstock.stages.window.store import NEVER, ClosedWindows, WindowGroup, unique_slots
+from penstock.stages.window.store import NEVER, ClosedWindows
 from penstock.stages.window.time_store import TimeStore
 from penstock.timing.windows import TimeWindow
 
 
 class _DecomposedStage(WindowStage):
-    """A window stage with stores of its own class in the place of slices."""
+    """A window stage with time stores of its own class."""
 
-    gathers = False
+    buffers_rows = False
     store: ClassVar[type[TimeStore]]
 
     def __init__(self, op: Windows, up: Stream, site: Site, *, totally_ordered: bool = False) -> None:
         super().__init__(op, up, site, totally_ordered=totally_ordered)
-        self.format = PartialFormat(up, self._sheet.registers)
+        self.format = PartialFormat(up, self._layout.accumulators)
 
-    def _begin(self) -> None:
-        super()._begin()
-        self._shelves = self._own(self._shelves)
-        self._judging = Admission(self._resolved, self._shelves, self.site.accounts)
-
-    def _own(self, shelves: Sequence[WindowGroup]) -> tuple[WindowGroup, ...]:
-        """The same windows, sharing slices as before."""
-        made = []
-        for shelf in shelves:
-            (plain,) = shelf.stores
-            assert isinstance(plain, TimeStore), "only time windows of registers come in parts"
-            own = self.store(plain.slicing, plain.lateness, plain.registers)
-            made.append(WindowGroup(shelf.kinds.tolist(), [own]))
-        return tuple(made)
+    def _build_groups(self) -> tuple[WindowGroup, ...]:
+        accumulators = self._layout.accumulators
+        return window_groups(self._resolved, accumulators, None, partial=False, time_store=self.store)
 
 
 class PartialStage(_DecomposedStage):
-    """A replica that makes parts.
+    """A replica that makes partials.
 
     It has state only between two calls of `flush`: an engine flushes it before a snapshot, which is then that
-    of the stages that join parts alone, and can be taken up by any number of replicas.
+    of the final stages alone, and can be restored by any number of replicas.
     """
 
     def _begin(self) -> None:
         super()._begin()
-        self._judged = NEVER  # by this watermark were judged all rows of slices that it has passed
+        self._partials_watermark = NEVER  # under which the late rows of all slices that leave were found
 
     def flush(self) -> Emitted:
-        """Give away everything, as parts."""
-        lefts = [shelf.fire_early() for shelf in self._shelves]
-        yield from self._given(lefts, final=False)
-        touched = unique_slots([left.touched for left in lefts])
-        self._changed_buckets.note(touched)
-        self._free(touched)
+        """Give away everything, as partials."""
+        fired = [group.fire_early() for group in self._groups]
+        yield from self._emit(fired, final=False)
+        self._release(fired)
 
     def snapshot(self) -> dict[int, bytes]:
-        """Nothing: what this stage knew has been flushed."""
-        assert self._keys.n_live == 0, "a stage that makes parts is flushed before a snapshot"
+        """Return nothing, because the stage has been flushed."""
+        assert self._keys.n_live == 0, "a stage that makes partials is flushed before a snapshot"
         return {}
 
     def restore(self, saved: Mapping[int, bytes]) -> None:
-        """Begin anew."""
-        assert not saved, "a stage that makes parts saves nothing"
+        """Begin without state."""
+        assert not saved, "a stage that makes partials saves nothing"
         self._begin()
 
-    def _up_to(self, watermark: int) -> Emitted:
-        yield from super()._up_to(watermark)
-        self._judged = self._watermark
+    def _advance(self, watermark: int) -> Emitted:
+        yield from super()._advance(watermark)
+        self._partials_watermark = self._watermark
 
-    def _early(self) -> Emitted:
-        """When it is time to show open windows, the stages that show them must know all parts."""
-        if self._is_time():
+    def _fire_early(self) -> Emitted:
+        """Flush when it is time to fire early: the final stages must know all partials."""
+        if self._is_early_due():
             yield from self.flush()
 
-    def _given(self, lefts: list[ClosedWindows], *, final: bool) -> Emitted:
-        for left in lefts:
-            if len(left.slots):
-                yield PARTIALS, self.format.batch(left, self._keys, self._judged)
+    def _emit(self, closed: list[ClosedWindows], *, final: bool) -> Emitted:
+        for part in closed:
+            if len(part.slots):
+                yield PARTIALS, self.format.to_batch(part, self._keys, self._partials_watermark)
 
 
 class PartialAggregateStage(PartialStage):
-    """Parts of slices: the pane-level query, PLQ."""
+    """Partials of slices: the pane-level query, PLQ."""
 
     store = PartialPaneStore
 
 
 class MapAggregateStage(PartialStage):
-    """Parts of windows, of the rows that came to this replica: MAP."""
+    """Partials of windows, of the rows that came to this replica: MAP."""
 
     store = PartialWindowStore
 
 
 class FinalStage(_DecomposedStage):
-    """A replica that puts the parts of some keys together; results leave here."""
+    """A replica that merges the partials of some keys; results are emitted here."""
 
     def _begin(self) -> None:
         super()._begin()
         self._waiting: list[Batch] = []
 
     def on_batch(self, batch: Batch, watermark: float) -> Emitted:
-        """Take parts in. The watermark was heeded where they were made, and windows wait for all of them."""
+        """Merge partials. Late rows were found where they were made, and windows wait for all of them."""
         self._waiting.append(batch)
-        self._take_waiting()
+        self._merge_waiting()
         return iter(())
 
     def drain(self) -> Emitted:
-        """No more parts come: let everything go."""
-        yield from self._up_to(max(map(self._last_judged, self._waiting), default=NEVER))
+        """Close all windows, because no more partials come."""
+        last = [int(watermarks_of(partials).max()) for partials in self._waiting]
+        yield from self._advance(max(last, default=NEVER))
         yield from super().drain()
 
     def snapshot(self) -> dict[int, bytes]:
-        """The state per bucket, once all replicas have come equally far."""
+        """Return the state per bucket, once all replicas have come equally far."""
         assert not self._waiting, "a snapshot is made when every replica has the watermark"
         return super().snapshot()
 
-    def _up_to(self, watermark: int) -> Emitted:
-        """As far as the watermark, halting wherever parts wait for it."""
-        halts = {int(judged) for parts in self._waiting for judged in np.unique(watermarks_of(parts))}
-        for halt in sorted(halt for halt in halts if halt < watermark):
-            yield from super()._up_to(halt)
-            self._take_waiting()
-        yield from super()._up_to(watermark)
-        self._take_waiting()
+    def _advance(self, watermark: int) -> Emitted:
+        """Advance to the watermark, stopping wherever partials wait for it."""
+        stops = {int(stop) for partials in self._waiting for stop in np.unique(watermarks_of(partials))}
+        for stop in sorted(stop for stop in stops if stop < watermark):
+            yield from super()._advance(stop)
+            self._merge_waiting()
+        yield from super()._advance(watermark)
+        self._merge_waiting()
 
-    def _last_judged(self, parts: Batch) -> int:
-        return int(watermarks_of(parts).max())
-
-    def _take_waiting(self) -> None:
-        """Put in the parts that do not come too soon."""
+    def _merge_waiting(self) -> None:
+        """Merge the partials that do not come too soon."""
         waiting, self._waiting = self._waiting, []
-        for parts in waiting:
-            ripe = watermarks_of(parts) <= self._watermark
-            if ripe.any():
-                self._take_parts(parts.where(ripe))
-            if not ripe.all():
-                self._waiting.append(parts.where(~ripe))
+        for partials in waiting:
+            is_due = watermarks_of(partials) <= self._watermark
+            if is_due.any():
+                self._merge(partials.where(is_due))
+            if not is_due.all():
+                self._waiting.append(partials.where(~is_due))
 
-    def _take_parts(self, parts: Batch) -> None:
-        cut = self.format.cut(parts, self._keys)
-        self._changed_buckets.note(cut.slots)
-        for shelf in self._shelves:
-            (store,) = shelf.stores
-            assert isinstance(store, FinalPaneStore | FinalWindowStore), "parts go to stores of parts"
-            mine = cut.where(shelf.kinds)
-            if len(mine.slots):
-                store.take_parts(mine)
+    def _merge(self, batch: Batch) -> None:
+        partials = self.format.from_batch(batch, self._keys)
+        self._touched.note(partials.slots)
+        for group in self._groups:
+            assert isinstance(group.store, FinalPaneStore | FinalWindowStore), "it merges partials"
+            of_group = partials.of_kinds(group.kinds)
+            if len(of_group.slots):
+                group.store.merge(of_group)
 
 
 class FinalAggregateStage(FinalStage):
@@ -178,11 +163,11 @@ class FinalAggregateStage(FinalStage):
 
 
 class ReduceAggregateStage(FinalStage):
-    """Windows from their parts: REDUCE."""
+    """Windows from their partials: REDUCE."""
 
     form = AS_PARTIALS
 
-    def _own(self, shelves: Sequence[WindowGroup]) -> tuple[WindowGroup, ...]:
+    def _build_groups(self) -> tuple[WindowGroup, ...]:
         windows = [window for _, window in self._resolved.windows if isinstance(window, TimeWindow)]
-        store = FinalWindowStore(windows, self._resolved.lateness, self._sheet.registers)
-        return (WindowGroup(range(len(windows)), [store]),)
+        store = FinalWindowStore(windows, self._resolved.lateness, self._layout.accumulators)
+        return (WindowGroup(np.arange(len(windows)), store),)

@@ -1,8 +1,8 @@
-"""Which rows go to which replica: the distribution function of each pattern (WindFlow, 2.1 and Table 1).
+"""Which rows go to which replica: the distribution function of replica pattern (WindFlow, 2.1 and Table 1).
 
-A deal looks at the rows only and keeps no state that an answer depends on, so every producer can have one
-of its own, and a row that is replayed goes where it went before or to a replica that does as well. Rows are
-judged by the watermark where they arrive, not here.
+A partitioner looks at the rows only and keeps no state that an answer depends on, so every producer can have
+one of its own, and a row that is replayed goes where it went before or to a replica that does as well. Late
+rows are found where they arrive, not here.
 """
 
 from __future__ import annotations
@@ -29,40 +29,40 @@ class Partitioner(Protocol):
     degree: int
 
     def __call__(self, batch: Batch) -> Partitions:
-        """The rows of each replica, in the order they have in the batch."""
+        """Return the rows of each replica, in the order they have in the batch."""
 
     def owners(self, bucket: int) -> Sequence[int]:
-        """The replicas that take up a saved bucket, whatever number of them saved it."""
+        """Return the replicas that restore a saved bucket, whatever number of them saved it."""
 
     def __str__(self) -> str:
-        """What goes where, for explain()."""
+        """Say what goes where."""
 
 
 class KeyPartitioner:
-    """All rows of a key to one replica: that of the key's bucket (`timing/bucket.py`)."""
+    """Sends all rows of a key to one replica: that of the key's bucket (`timing/bucket.py`)."""
 
     def __init__(self, schema: pa.Schema, key: Sequence[str], degree: int) -> None:
         self.degree, self._key = degree, tuple(key)
         self._buckets = KeyBuckets([schema.field(name).type for name in key])
 
     def buckets(self, batch: Batch) -> Ints:
-        """The bucket of each row's key; where the key stands in a shorter column, of its values there."""
-        coded = batch.dictionary_column(self._key[0]) if len(self._key) == 1 else None
-        if coded is not None:
-            return self._of([coded.values], len(coded.values)).take(coded.codes)
+        """Return the bucket of each row's key; in a dictionary column each value is hashed once."""
+        dictionary = batch.dictionary_column(self._key[0]) if len(self._key) == 1 else None
+        if dictionary is not None:
+            return self._of([dictionary.values], len(dictionary.values)).take(dictionary.codes)
         return self._of([batch.column(name) for name in self._key], batch.num_rows)
 
     def _of(self, columns: Sequence[pa.Array], n_rows: int) -> Ints:
         return self._buckets.of(columns, n_rows).astype(np.int64)
 
     def __call__(self, batch: Batch) -> Partitions:
-        """By bucket."""
+        """Split rows by bucket."""
         if self.degree == 1:
             return _whole(batch)
         return _split_rows(batch, self.buckets(batch) % self.degree, self.degree)
 
     def owners(self, bucket: int) -> Sequence[int]:
-        """The one that has the bucket's keys."""
+        """Return the one replica that has the bucket's keys."""
         return (bucket % self.degree,)
 
     def __str__(self) -> str:
@@ -70,68 +70,71 @@ class KeyPartitioner:
 
 
 class WindowPartitioner:
-    """Whole windows to replicas in turn; a row goes to every replica that has one of its windows.
+    """Sends whole windows to replicas in round-robin; a row goes to every replica that has one of its windows.
 
-    Window number w (start / every) of a key in bucket b is in *lane* (w + b) mod 256, and lane l belongs to
-    replica l mod degree: the windows of one key go round, and those that are open at one time for many keys
-    are spread as well. Lanes are for windows what buckets are for keys: state is saved by them, so any number
-    of replicas can take it up. Each row has one *home*, the owner of the last window of the first kind that
-    starts at or before it, also when that has ended in a gap: there the row is judged and counted; elsewhere
-    it is a guest.
+    Window number w (start / every) of a key in bucket b is in *virtual partition* (w + b) mod 256, and partition
+    p belongs to replica p mod degree: the windows of one key go round, and those that are open at one time for
+    many keys are spread as well. Virtual partitions are for windows what buckets are for keys: state is saved
+    by them, so any number of replicas can restore it. Each row has one *primary replica*, the owner of the last
+    window of the first kind that starts at or before it, also when that has ended in a gap: it decides on the
+    row and counts it.
     """
 
     def __init__(
         self, windows: Sequence[TimeWindow], schema: pa.Schema, key: Sequence[str], degree: int
     ) -> None:
-        self.degree, self.n_lanes = degree, BUCKETS
+        self.degree, self.n_virtual = degree, BUCKETS
         self.windows = tuple(windows)
         self._every = np.array([window.every for window in windows], np.int64)
         self._keys = KeyPartitioner(schema, key, degree)
 
     def __call__(self, batch: Batch) -> Partitions:
-        """By window; a row may be in several shares."""
+        """Split rows by window; a row may go to several replicas."""
         buckets = self._keys.buckets(batch)
-        homes = self._primary_replicas(batch.times, buckets)
-        masks = [self.needed(batch.times, buckets, each) | (homes == each) for each in range(self.degree)]
-        return [(each, batch.where(mask)) for each, mask in enumerate(masks) if mask.any()]
+        primary = self._primary_replicas(batch.times, buckets)
+        masks = [
+            self.needed(batch.times, buckets, replica) | (primary == replica)
+            for replica in range(self.degree)
+        ]
+        return [(replica, batch.where(mask)) for replica, mask in enumerate(masks) if mask.any()]
 
     def buckets(self, batch: Batch) -> Ints:
-        """The bucket of each row's key."""
+        """Return the bucket of each row's key."""
         return self._keys.buckets(batch)
 
     def primary_replicas(self, batch: Batch) -> Ints:
-        """The replica at which each row is judged and counted."""
+        """Return the replica that decides on each row and counts it."""
         return self._primary_replicas(batch.times, self._keys.buckets(batch))
 
     def virtual_partitions(self, kinds: Ints, starts: Ints, buckets: Ints) -> Ints:
-        """The lane of each window, by its kind, its start and the bucket of its key."""
+        """Return the partition of each window, by its kind, its start and the bucket of its key."""
         return np.asarray((starts // self._every[kinds] + buckets) % BUCKETS, np.int64)
 
     def saved_in(self, kinds: Ints, times: Ints, buckets: Ints) -> Ints:
-        """The lane that saves what is known of each time for some kinds of window.
+        """Return the partition that saves what is known of each time for some kinds of window.
 
-        It is that of a window that holds the time: its replica has been given all rows of that time.
+        It is that of a window that holds the time: its replica has got all rows of that time.
         """
-        found = np.full(len(times), int(kinds[0]), np.int64)
+        holder = np.full(len(times), int(kinds[0]), np.int64)
         for kind in kinds[::-1].tolist():
-            found[times % self._every[kind] < self.windows[kind].size] = kind
-        return self.virtual_partitions(found, times, buckets)
+            holder[times % self._every[kind] < self.windows[kind].size] = kind
+        return self.virtual_partitions(holder, times, buckets)
 
     def needed(self, times: Ints, buckets: Ints, replica: int) -> Mask:
-        """Which times lie in a window of the replica."""
-        found = np.zeros(len(times), np.bool_)
+        """Return which times lie in a window of the replica."""
+        needed = np.zeros(len(times), np.bool_)
         for window in self.windows:
             first = (times - window.size) // window.every + 1
             n_windows = np.minimum(times // window.every + 1 - first, BUCKETS)
-            lane = (first + buckets) % BUCKETS
-            # Lanes follow each other up to the last, and then begin again.
-            before_end = np.minimum(n_windows, BUCKETS - lane)
-            found |= (replica - lane) % self.degree < before_end
-            found |= replica % self.degree < n_windows - before_end
-        return found
+            partition = (first + buckets) % BUCKETS
+            # Partitions follow each other up to the last, and then begin again.
+            before_end = np.minimum(n_windows, BUCKETS - partition)
+            needed |= (replica - partition) % self.degree < before_end
+            needed |= replica % self.degree < n_windows - before_end
+        return needed
 
     def owners(self, bucket: int) -> Sequence[int]:
-        """All: windows overlap, so what one lane saves others need too, and each takes what it needs."""
+        """Return all: windows overlap, so what one partition saves others need too."""
         return range(self.degree)
 
     def _primary_replicas(self, times: Ints, buckets: Ints) -> Ints:
@@ -142,10 +145,10 @@ class WindowPartitioner:
 
 
 class PanePartitioner:
-    """Slices to replicas in turn, for all keys: a row goes to one replica.
+    """Sends slices to replicas in round-robin, for all keys: a row goes to one replica.
 
     Where kinds of window do not share slices, those of the first decide; slices of the others may then come
-    in several parts, which are combined like any others.
+    as several partials, which are merged like any others.
     """
 
     def __init__(self, windows: Sequence[TimeWindow], degree: int) -> None:
@@ -153,13 +156,13 @@ class PanePartitioner:
         self._slicing = Slicing.groups(windows)[0]
 
     def __call__(self, batch: Batch) -> Partitions:
-        """By slice."""
+        """Split rows by slice."""
         if self.degree == 1:
             return _whole(batch)
         return _split_rows(batch, self._slicing.ids(batch.times) % self.degree, self.degree)
 
     def owners(self, bucket: int) -> Sequence[int]:
-        """None: what makes parts saves nothing."""
+        """Return none: stages that make partials save nothing."""
         return ()
 
     def __str__(self) -> str:
@@ -167,22 +170,22 @@ class PanePartitioner:
 
 
 class RoundRobinPartitioner:
-    """Row after row to replicas in turn, so that every window is cut into parts of about equal size."""
+    """Sends row after row to replicas in round-robin, so that every window is split into about equal parts."""
 
     def __init__(self, degree: int) -> None:
         self.degree = degree
         self._next = 0
 
     def __call__(self, batch: Batch) -> Partitions:
-        """The next replica for the next row, across batches."""
+        """Send the next row to the next replica, across batches."""
         if self.degree == 1:
             return _whole(batch)
-        turns = (self._next + np.arange(batch.num_rows)) % self.degree
+        replicas = (self._next + np.arange(batch.num_rows)) % self.degree
         self._next = (self._next + batch.num_rows) % self.degree
-        return _split_rows(batch, turns, self.degree)
+        return _split_rows(batch, replicas, self.degree)
 
     def owners(self, bucket: int) -> Sequence[int]:
-        """None: what makes parts saves nothing."""
+        """Return none: stages that make partials save nothing."""
         return ()
 
     def __str__(self) -> str:
@@ -194,8 +197,8 @@ def _whole(batch: Batch) -> Partitions:
 
 
 def _split_rows(batch: Batch, replicas: Ints, degree: int) -> Partitions:
-    masks = ((each, replicas == each) for each in range(degree))
-    return [(each, batch.where(mask)) for each, mask in masks if mask.any()]
+    masks = ((replica, replicas == replica) for replica in range(degree))
+    return [(replica, batch.where(mask)) for replica, mask in masks if mask.any()]
 
 
 def _replicas(degree: int) -> str:

@@ -1,7 +1,10 @@
-"""Results of several replicas in order: by (window_end, window_start) per key, as one replica gives them.
+"""A window step as replicas: which rows go where, who does the work, and who merges the results.
 
-Results wait until the watermark, the least of all replicas, says that no earlier one can come. So between two
-watermarks that all replicas have passed nothing waits, and there is nothing to save.
+    rows → partitioner → replicas → between → final_partitioner → final_stages → results ↘ late, errors
+
+The answer, the late rows and the accounts (summed over all stages) are those of keyed windows with one
+replica, for every pattern and degree. An engine carries the batches, and gives each stage the least watermark
+of those before it, after what they emitted at that watermark; `lateness` is taken off only behind the last.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import pyarrow as pa
 from penstock.expr import compute as pc
 from penstock.frozen import dataclass
 from penstock.operators.choices.patterns import (
+    KEYED,
     MAP_REDUCE,
     PANED,
     PARALLEL,
@@ -31,6 +35,7 @@ from penstock.stages.patterns.partials import (
     FinalStage,
     MapAggregateStage,
     PartialAggregateStage,
+    PartialStage,
     ReduceAggregateStage,
 )
 from penstock.stages.patterns.partitioners import (
@@ -46,80 +51,16 @@ from penstock.stages.window.stage import Emitted, WindowStage
 from penstock.timing.windows import TimeWindow
 
 
-class ResultOrderStage:
-    """The stage after parallel windows. Results were counted by the replicas that made them."""
-
-    def __init__(self, op: Windows, up: Stream) -> None:
-        self._schema = op.outputs({IN: up})[OUT].schema
-        self._resolved = op.resolve(up)
-        self._waiting: list[Batch] = []
-
-    def on_batch(self, batch: Batch, watermark: float) -> Emitted:
-        """Keep results until all replicas have come as far."""
-        self._waiting.append(batch)
-        return iter(())
-
-    def on_watermark(self, watermark: float) -> Emitted:
-        """Give the results of windows that the watermark has passed, and early ones."""
-        if not self._waiting:
-            return
-        waiting = concat_batches(self._waiting, self._schema)
-        ready = waiting.times + 1 + self._resolved.lateness <= watermark
-        if self._resolved.early is not None:
-            ready |= ~self._final(waiting)
-        self._waiting = [] if ready.all() else [waiting.where(~ready)]
-        if ready.any():
-            given = waiting.where(ready)
-            yield OUT, given.take(self._order(given))
-
-    def drain(self) -> Emitted:
-        """Give everything."""
-        yield from self.on_watermark(float("inf"))
-
-    def snapshot(self) -> Mapping[int, bytes]:
-        """Nothing waits once a watermark has come from all replicas."""
-        assert not self._waiting, "a snapshot is made between batches, when every replica has the watermark"
-        return {}
-
-    def restore(self, saved: Mapping[int, bytes]) -> None:
-        """Begin anew."""
-        assert not saved, "results that wait are not saved"
-        self._waiting = []
-
-    def _final(self, batch: Batch) -> Mask:
-        return np.asarray(batch.rows.column(FINAL).to_numpy(zero_copy_only=False), np.bool_)
-
-    def _order(self, batch: Batch) -> Ints:
-        """By end, start and window; rows of one window stay as they were."""
-        columns = {"end": pa.array(batch.times), "start": batch.rows.column(START)}
-        if self._resolved.has_labels:
-            labels = pa.array([label for label, _ in self._resolved.windows], pa.string())
-            columns["window"] = pc.index_in(batch.rows.column(WINDOW), labels)
-        columns["place"] = pa.array(np.arange(batch.num_rows))
-        keys = [(name, "ascending") for name in columns]
-        return np.asarray(pc.sort_indices(pa.table(columns), sort_keys=keys).to_numpy(), np.int64)
-
-
-# A window step as replicas: what goes where, who does the work, and who puts it together.
-#
-# rows → deal → replicas → between → final_partitioner → joining → results ↘ late, errors
-#
-# The answer, the late rows and the accounts (summed over all stages) are those of keyed windows with one
-# replica, for every pattern and degree. An engine carries the batches, and gives each stage the least
-# watermark of those before it, after what they gave at that watermark; `lateness` is taken off only behind
-# the last.
-
-
 @dataclass(frozen=True, slots=True)
 class Pattern:
     """The decomposition of a window step.
 
-    name          keyed, parallel, paned or map_reduce
-    partitioner   rows to replicas
-    replicas      as many as the degree
-    between       the port of the replicas whose batches go on to `final_stages`; None when there is none
-    final_partitioner  those batches to the joining stages, by key
-    final_stages  WLQ, REDUCE, or the stage that puts results in order; () when replicas give results
+    name               keyed, parallel, paned or map_reduce
+    partitioner        rows to replicas
+    replicas           as many as the degree
+    between            the port of the replicas whose batches go on to `final_stages`; None if there are none
+    final_partitioner  those batches to the final stages, by key
+    final_stages       WLQ, REDUCE, or the stage that orders results; () when replicas emit results
     """
 
     name: str
@@ -131,17 +72,17 @@ class Pattern:
 
     @property
     def stateful_stages(self) -> tuple[tuple[Stage, ...], Partitioner]:
-        """The stages that save state, and the deal whose `heirs` says which of them take up which bucket."""
+        """The stages that save state, and the partitioner whose `owners` says which of them restore it."""
         if self.between == PARTIALS and self.final_partitioner is not None:
             return self.final_stages, self.final_partitioner
         return self.replicas, self.partitioner
 
     def explain(self) -> list[str]:
-        """Who gets what, in words."""
-        joined = {PARTIALS: "their parts are put together", OUT: "their results are put in order"}
+        """Say which rows go where."""
+        final = {PARTIALS: "their partials are merged", OUT: "their results are put in order"}
         lines = [f"{self.name} windows: {self.partitioner}"]
         if self.between is not None:
-            lines.append(f"{joined[self.between]} by {len(self.final_stages)}: {self.final_partitioner}")
+            lines.append(f"{final[self.between]} by {len(self.final_stages)}: {self.final_partitioner}")
         return lines
 
 
@@ -155,94 +96,102 @@ def decompose(
     totally_ordered: bool = False,
     n_final: int = 1,
 ) -> Pattern:
-    """The step as `degree` replicas, by the operator's own pattern unless another is named.
+    """Decompose a step into `degree` replicas, by the operator's own pattern unless another is named.
 
     new_site  called once per stage: each counts in accounts of its own
-    totally_ordered  as for WindowStage
-    n_final   how many stages put parts, or results, together
+    n_final   the number of stages that merge partials, or order results
     """
     assert degree >= 1, f"a step has at least one replica, not {degree}"
-    assert n_final >= 1, f"at least one stage puts parts together, not {n_final}"
+    assert n_final >= 1, f"at least one stage merges partials, not {n_final}"
     name = pattern or op.pattern
     assert name in PATTERNS, f"the graph let pattern {name!r} pass"
-    refused = pattern_refusal(name, op, up, totally_ordered=totally_ordered)
-    if refused is not None:
+    refusal = pattern_refusal(name, op, up, totally_ordered=totally_ordered)
+    if refusal is not None:
         site = new_site()
-        raise refused.at(site.step, site.where)
-    return _PatternBuilder(as_pattern(name, op), up, degree, new_site, totally_ordered, n_final).made(name)
+        raise refusal.at(site.step, site.where)
+    op = as_pattern(name, op)
+    windows = [window for _, window in op.resolved(up).windows if isinstance(window, TimeWindow)]
 
-
-@dataclass(frozen=True, slots=True)
-class _PatternBuilder:
-    """What all patterns are made from."""
-
-    op: Windows
-    up: Stream
-    degree: int
-    new_site: Callable[[], Site]
-    totally_ordered: bool
-    n_final: int
-
-    def made(self, name: str) -> Pattern:
-        if name == PARALLEL:
-            return self.parallel(name)
-        if name == PANED:
-            return self.in_parts(
-                name,
-                PanePartitioner(self._windows(), self.degree),
-                PartialAggregateStage,
-                FinalAggregateStage,
-            )
-        if name == MAP_REDUCE and most_slices(self.op, self.up) == 1:
-            return self.in_parts(
-                name, RoundRobinPartitioner(self.degree), PartialAggregateStage, FinalAggregateStage
-            )  # a window is a slice
-        if name == MAP_REDUCE:
-            return self.in_parts(
-                name, RoundRobinPartitioner(self.degree), MapAggregateStage, ReduceAggregateStage
-            )
-        return self.keyed(name)
-
-    def keyed(self, name: str) -> Pattern:
-        deal = KeyPartitioner(self.up.schema, self.up.key, self.degree)
-        stages = (
-            WindowStage(self.op, self.up, self.new_site(), totally_ordered=self.totally_ordered)
-            for _ in range(self.degree)
-        )
-        return Pattern(name, deal, tuple(stages))
-
-    def parallel(self, name: str) -> Pattern:
-        deal = WindowPartitioner(self._windows(), self.up.schema, self.up.key, self.degree)
+    if name == KEYED:
+        keyed = KeyPartitioner(up.schema, up.key, degree)
+        stages = (WindowStage(op, up, new_site(), totally_ordered=totally_ordered) for _ in range(degree))
+        return Pattern(name, keyed, tuple(stages))
+    if name == PARALLEL:
+        by_window = WindowPartitioner(windows, up.schema, up.key, degree)
         replicas = tuple(
-            ParallelStage(
-                self.op, self.up, self.new_site(), deal, number, totally_ordered=self.totally_ordered
-            )
-            for number in range(self.degree)
+            ParallelStage(op, up, new_site(), by_window, number, totally_ordered=totally_ordered)
+            for number in range(degree)
         )
-        results = self.op.outputs({IN: self.up})[OUT].schema
-        back = KeyPartitioner(results, self.up.key, self.n_final)
-        ordering = tuple(ResultOrderStage(self.op, self.up) for _ in range(self.n_final))
-        return Pattern(name, deal, replicas, OUT, back, ordering)
+        by_key = KeyPartitioner(op.outputs({IN: up})[OUT].schema, up.key, n_final)
+        ordering = tuple(ResultOrderStage(op, up) for _ in range(n_final))
+        return Pattern(name, by_window, replicas, OUT, by_key, ordering)
+    by_slice: Partitioner = RoundRobinPartitioner(degree)
+    if name == PANED:
+        by_slice = PanePartitioner(windows, degree)
+    partial: type[PartialStage] = PartialAggregateStage
+    final: type[FinalStage] = FinalAggregateStage
+    if name == MAP_REDUCE and most_slices(op, up) > 1:  # otherwise a window is a slice
+        partial, final = MapAggregateStage, ReduceAggregateStage
+    partials = [partial(op, up, new_site(), totally_ordered=totally_ordered) for _ in range(degree)]
+    finals = [final(op, up, new_site(), totally_ordered=totally_ordered) for _ in range(n_final)]
+    by_key = KeyPartitioner(partials[0].format.schema, partials[0].format.key, n_final)
+    return Pattern(name, by_slice, tuple(partials), PARTIALS, by_key, tuple(finals))
 
-    def in_parts(
-        self,
-        name: str,
-        partitioner: Partitioner,
-        part: type[PartialAggregateStage | MapAggregateStage],
-        join: type[FinalStage],
-    ) -> Pattern:
-        replicas = [
-            part(self.op, self.up, self.new_site(), totally_ordered=self.totally_ordered)
-            for _ in range(self.degree)
-        ]
-        joining = [
-            join(self.op, self.up, self.new_site(), totally_ordered=self.totally_ordered)
-            for _ in range(self.n_final)
-        ]
-        parts = replicas[0].format
-        back = KeyPartitioner(parts.schema, parts.key, self.n_final)
-        return Pattern(name, partitioner, tuple(replicas), PARTIALS, back, tuple(joining))
 
-    def _windows(self) -> list[TimeWindow]:
-        resolved = self.op.resolve(self.up)
-        return [window for _, window in resolved.windows if isinstance(window, TimeWindow)]
+class ResultOrderStage:
+    """Puts the results of parallel replicas in order, by (window_end, window_start) per key.
+
+    Results wait until the watermark, the least of all replicas, says that no earlier one can come. So between
+    two watermarks that all replicas have passed nothing waits, and there is nothing to save. Results were
+    counted by the replicas that computed them.
+    """
+
+    def __init__(self, op: Windows, up: Stream) -> None:
+        self._schema = op.outputs({IN: up})[OUT].schema
+        self._resolved = op.resolved(up)
+        self._waiting: list[Batch] = []
+
+    def on_batch(self, batch: Batch, watermark: float) -> Emitted:
+        """Keep results until all replicas have come as far."""
+        self._waiting.append(batch)
+        return iter(())
+
+    def on_watermark(self, watermark: float) -> Emitted:
+        """Emit the results of windows that the watermark has passed, and early ones."""
+        if not self._waiting:
+            return
+        waiting = concat_batches(self._waiting, self._schema)
+        ready = waiting.times + 1 + self._resolved.lateness <= watermark
+        if self._resolved.early is not None:
+            ready |= ~self._is_final(waiting)
+        self._waiting = [] if ready.all() else [waiting.where(~ready)]
+        if ready.any():
+            results = waiting.where(ready)
+            yield OUT, results.take(self._order(results))
+
+    def drain(self) -> Emitted:
+        """Emit everything."""
+        yield from self.on_watermark(float("inf"))
+
+    def snapshot(self) -> Mapping[int, bytes]:
+        """Return nothing: nothing waits once a watermark has come from all replicas."""
+        assert not self._waiting, "a snapshot is made between batches, when every replica has the watermark"
+        return {}
+
+    def restore(self, saved: Mapping[int, bytes]) -> None:
+        """Begin without results."""
+        assert not saved, "results that wait are not saved"
+        self._waiting = []
+
+    def _is_final(self, batch: Batch) -> Mask:
+        return np.asarray(batch.rows.column(FINAL).to_numpy(zero_copy_only=False), np.bool_)
+
+    def _order(self, batch: Batch) -> Ints:
+        """Return the order by end, start and window; rows of one window stay as they were."""
+        columns = {"end": pa.array(batch.times), "start": batch.rows.column(START)}
+        if self._resolved.labelled:
+            labels = pa.array([label for label, _ in self._resolved.windows], pa.string())
+            columns["window"] = pc.index_in(batch.rows.column(WINDOW), labels)
+        columns["place"] = pa.array(np.arange(batch.num_rows))
+        keys = [(name, "ascending") for name in columns]
+        return np.asarray(pc.sort_indices(pa.table(columns), sort_keys=keys).to_numpy(), np.int64)

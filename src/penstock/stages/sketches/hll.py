@@ -1,10 +1,14 @@
-"""How many different values: an HLL sketch (lg_k 12) as arrays, with the bytes and estimates of DataSketches.
+"""Approximate numbers of distinct values: HLL sketches (lg_k 12) with the bytes and estimates of DataSketches.
 
-Up to 384 different coupons (`coupons.py`) are kept as they are, and counted exactly unless two values share
-one, which happens to about one in two thousand sets of 384; more become 4,096 registers, each the greatest
-number of zeros seen, and the composite estimate. So a sketch is a function of the set of its values, whatever
-order, cuts and merges they came in. Arrays and not the library's objects, because these take values one by
-one and merge registers several times slower; sketches of few values the library merges faster.
+A value is hashed to a *coupon*: 26 bits of a hash say where, 6 bits how many zeros it begins with. Up to 384
+different coupons are kept as they are, and counted exactly unless two values share one, which happens to about
+one in two thousand sets of 384; more become 4,096 registers, each the greatest number of zeros seen, and the
+composite estimate. So a sketch is a function of the set of its values, whatever order, batches and merges they
+came in.
+
+Why arrays and not the library's objects: these take values one by one and merge registers several times
+slower. The hash is MurmurHash3 (x64, 128 bits, seed 9001), as DataSketches takes it, so that sketches built
+elsewhere can be merged with ours. One thing differs: an empty string is a value, where the library skips it.
 """
 
 from __future__ import annotations
@@ -24,8 +28,8 @@ from penstock.expr.arrow.columnar_value import numbers_of
 from penstock.stages.rows.batch import Ints
 
 LG_K = 12
-MOST_COUPONS = 384
-"""With more the sketch goes over to registers, as in the library: three quarters of its largest table."""
+MAX_COUPONS = 384
+"""With more a sketch changes to registers, as in the library: three quarters of its largest table."""
 _K = 1 << LG_K
 _VALUE_BITS = 26
 _SHORT = 8  # fewer coupons are a list, which has a shorter head
@@ -36,7 +40,7 @@ _SERIAL, _FAMILY = 1, 7
 
 
 class HllSketch:
-    """Never changes. `data` is uint32 coupons, each once and sorted, or uint8[4096] registers."""
+    """An immutable sketch: `data` is uint32 coupons, each once and sorted, or uint8[4096] registers."""
 
     __slots__ = ("data",)
 
@@ -49,53 +53,55 @@ class HllSketch:
         return int(self.data.nbytes)
 
     @property
-    def full(self) -> bool:
-        """Whether it has gone over to registers."""
+    def is_dense(self) -> bool:
+        """Whether it has changed to registers."""
         return bool(self.data.dtype == np.uint8)
 
     @classmethod
-    def added(cls, held: Sequence[Self | None], groups: Ints, values: Ints) -> list[Self]:
-        """Sketches with more coupons: coupon i goes to sketch groups[i]; None is a new sketch."""
-        few = [(group, each.data) for group, each in enumerate(held) if each is not None and not each.full]
-        owners = np.repeat([group for group, _ in few], [len(data) for _, data in few]).astype(np.int64)
-        known = np.concatenate([np.empty(0, np.uint32), *(data for _, data in few)]).astype(np.int64)
+    def update(cls, held: Sequence[Self | None], groups: Ints, values: Ints) -> list[Self]:
+        """Return sketches with more coupons: coupon i goes to sketch groups[i]; None is a new sketch."""
+        sparse = [(group, s.data) for group, s in enumerate(held) if s is not None and not s.is_dense]
+        owners = np.repeat([group for group, _ in sparse], [len(data) for _, data in sparse])
+        owners = owners.astype(np.int64)
+        known = np.concatenate([np.empty(0, np.uint32), *(data for _, data in sparse)]).astype(np.int64)
         packed = _sort_unique(np.concatenate([(groups << 32) | values, (owners << 32) | known]))
         bounds = np.searchsorted(packed, np.arange(len(held) + 1) << 32).tolist()
         coupons = packed.astype(np.uint32)  # the lower half
         pieces = (coupons[start:end] for start, end in pairwise(bounds))
         return [
-            cls._of(piece, [each.data] if each is not None and each.full else [])
-            for piece, each in zip(pieces, held, strict=True)
+            cls._build(piece, [sketch.data] if sketch is not None and sketch.is_dense else [])
+            for piece, sketch in zip(pieces, held, strict=True)
         ]
 
     @classmethod
-    def merged(cls, parts: Sequence[Self]) -> Self:
-        """The sketch of all values of some sketches."""
-        few = [part.data for part in parts if not part.full]
-        coupons = _sort_unique(np.concatenate(few)) if few else np.empty(0, np.uint32)
-        return cls._of(coupons, [part.data for part in parts if part.full])
+    def merge(cls, parts: Sequence[Self]) -> Self:
+        """Return the sketch of all values of some sketches."""
+        sparse = [part.data for part in parts if not part.is_dense]
+        coupons = _sort_unique(np.concatenate(sparse)) if sparse else np.empty(0, np.uint32)
+        return cls._build(coupons, [part.data for part in parts if part.is_dense])
 
     @classmethod
-    def _of(cls, coupons: npt.NDArray[Any], parts: Sequence[npt.NDArray[Any]]) -> Self:
-        if not parts and len(coupons) <= MOST_COUPONS:
+    def _build(cls, coupons: npt.NDArray[Any], registers: Sequence[npt.NDArray[Any]]) -> Self:
+        """Return the sketch of sorted coupons and of other sketches' registers."""
+        if not registers and len(coupons) <= MAX_COUPONS:
             return cls(coupons.copy())
         own = np.zeros(_K, np.uint8)
-        # Coupons come with rising values, and of several for one register the last is kept.
+        # Invariant: coupons are sorted by the number of zeros, so the last one for a register is the greatest.
         own[coupons & (_K - 1)] = coupons >> _VALUE_BITS
-        for part in parts:
-            np.maximum(own, part, out=own)
+        for other in registers:
+            np.maximum(own, other, out=own)
         return cls(own)
 
     def estimate(self) -> int:
-        """About how many different values."""
+        """Return about how many different values there are."""
         import datasketches
 
         about: float = datasketches.hll_sketch.deserialize(self.to_bytes()).get_estimate()
         return round(about)
 
     def to_bytes(self) -> bytes:
-        """The sketch as any DataSketches library reads it."""
-        if self.full:
+        """Return the sketch as any DataSketches library reads it."""
+        if self.is_dense:
             return self._registers_to_bytes()
         n = len(self.data)
         if n < _SHORT:
@@ -115,40 +121,32 @@ class HllSketch:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """A sketch that was saved, or that any DataSketches library made with lg_k 12."""
+        """Read a sketch that was saved, or that any DataSketches library built with lg_k 12."""
         import datasketches
 
         union = datasketches.hll_union(LG_K)
         union.update(datasketches.hll_sketch.deserialize(data))
-        told = union.get_result(datasketches.tgt_hll_type.HLL_8).serialize_compact()
-        assert told[3] == LG_K, f"a sketch with lg_k {told[3]} cannot be merged with one of {LG_K}"
-        start = {_LIST: 8, _SET: 12, _REGISTERS: 40}[told[7] & 3]
+        data = union.get_result(datasketches.tgt_hll_type.HLL_8).serialize_compact()
+        assert data[3] == LG_K, f"a sketch with lg_k {data[3]} cannot be merged with one of {LG_K}"
+        start = {_LIST: 8, _SET: 12, _REGISTERS: 40}[data[7] & 3]
         if start == 40:
-            return cls(np.frombuffer(told, np.uint8, offset=start).copy())
-        return cls(np.sort(np.frombuffer(told, np.uint32, offset=start)))
+            return cls(np.frombuffer(data, np.uint8, offset=start).copy())
+        return cls(np.sort(np.frombuffer(data, np.uint32, offset=start)))
 
 
 def _sort_unique(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Sorted, each once; np.unique looks at its input for longer than that takes on few numbers."""
+    """Return numbers sorted, each once; for few numbers faster than np.unique."""
     ordered = np.sort(numbers)
     new = np.append(True, ordered[1:] != ordered[:-1])
     return np.asarray(ordered[new[: len(ordered)]])
 
-
-# Values as the coupons of an HLL sketch: 26 bits of a hash say where, 6 bits how many zeros it begins
-# with.
-#
-# The hash is MurmurHash3 (x64, 128 bits, seed 9001), as DataSketches takes it, so that sketches made
-# elsewhere can be merged with ours. The library takes values one at a time; here a column is hashed at
-# once, and of text each different value only. One thing differs: an empty string is a value, where the
-# library skips it.
 
 Words = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 
 SEED = 9001
 CHUNK = 1 << 14
-"""Rows that are hashed at a time, so that what is between stays in the cache."""
+"""Rows that are hashed at a time, so that intermediate arrays stay in the cache."""
 _C1, _C2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)
 _BLOCK = 16
 
@@ -156,7 +154,7 @@ assert sys.byteorder == "little", "hashes are of little-endian bytes, here taken
 
 
 def hash_coupons(array: pa.Array) -> Ints:
-    """The coupon of each value, below 2^32; that of null means nothing.
+    """Return the coupon of each value, below 2^32; that of null means nothing.
 
     NaN equals NaN whatever its bits, and -0.0 equals 0.0.
     """
@@ -164,8 +162,8 @@ def hash_coupons(array: pa.Array) -> Ints:
     if kind.is_string(type_) or kind.is_binary(type_):
         encoded = array.dictionary_encode()
         places = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)
-        found = _hash_bytes(*_string_buffers(encoded.dictionary))
-        return found[places] if len(found) else np.zeros(len(array), np.int64)
+        coupons = _hash_bytes(*_string_buffers(encoded.dictionary))
+        return coupons[places] if len(coupons) else np.zeros(len(array), np.int64)
     if kind.is_decimal(type_):
         width = type_.bit_width // 8
         data = np.frombuffer(array.buffers()[1], np.uint8)[array.offset * width :]
@@ -174,7 +172,7 @@ def hash_coupons(array: pa.Array) -> Ints:
 
 
 def _to_words(array: pa.Array) -> Words:
-    """Numbers as the 64 bits that are hashed."""
+    """Return numbers as the 64 bits that are hashed."""
     values = numbers_of(array)
     if not kind.is_floating(array.type):
         return np.ascontiguousarray(values, np.int64).view(np.uint64)
@@ -184,31 +182,31 @@ def _to_words(array: pa.Array) -> Words:
 
 
 def _string_buffers(values: pa.Array) -> tuple[Bytes, Ints]:
-    """The bytes of all values one after the other, and where each begins and the last ends."""
+    """Return the bytes of all values one after the other, and where each begins and the last ends."""
     _, offsets, data = values.buffers()
     bounds = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
     return np.frombuffer(data or b"", np.uint8), bounds.astype(np.int64)
 
 
 def _hash_words(words: Words) -> Ints:
-    """The coupons of values of 8 bytes."""
-    found = np.empty(len(words), np.int64)
+    """Return the coupons of values of 8 bytes."""
+    coupons = np.empty(len(words), np.int64)
     for start in range(0, len(words), CHUNK):
         part = words[start : start + CHUNK]
         seed = np.full(len(part), SEED, np.uint64)
-        found[start : start + CHUNK] = _to_coupons(*_finalize(seed ^ _mix_low(part), seed, np.uint64(8)))
-    return found
+        coupons[start : start + CHUNK] = _to_coupons(*_finalize(seed ^ _mix_low(part), seed, np.uint64(8)))
+    return coupons
 
 
 def _hash_bytes(data: Bytes, bounds: Ints) -> Ints:
-    """The coupons of values of any length: value i is data[bounds[i] : bounds[i + 1]]."""
+    """Return the coupons of values of any length: value i is data[bounds[i] : bounds[i + 1]]."""
     padded = np.concatenate([data, np.zeros(_BLOCK, np.uint8)])
     # Every 8 bytes in a row as a word, wherever they begin.
     words = np.ndarray((len(padded) - 7,), np.uint64, padded, strides=(1,))
-    found = np.empty(len(bounds) - 1, np.int64)
-    for start in range(0, len(found), CHUNK):
-        found[start : start + CHUNK] = _hash_strings(words, bounds[start : start + CHUNK + 1])
-    return found
+    coupons = np.empty(len(bounds) - 1, np.int64)
+    for start in range(0, len(coupons), CHUNK):
+        coupons[start : start + CHUNK] = _hash_strings(words, bounds[start : start + CHUNK + 1])
+    return coupons
 
 
 def _hash_strings(words: Words, bounds: Ints) -> Ints:
@@ -226,7 +224,7 @@ def _hash_strings(words: Words, bounds: Ints) -> Ints:
 
 
 def _first_bytes(words: Words, lengths: Ints) -> Words:
-    """The first bytes of each word, as many as said, from none to 8."""
+    """Return the first bytes of each word, from none to 8 of them."""
     n_gone = 8 - np.clip(lengths, 0, 8)
     # In two steps: a shift by all 64 bits is not defined.
     kept = (words << (n_gone * 4).view(np.uint64)) << (n_gone * 4).view(np.uint64)
@@ -234,7 +232,7 @@ def _first_bytes(words: Words, lengths: Ints) -> Words:
 
 
 def _mix_block(low: Words, high: Words, first: Words, second: Words) -> tuple[Words, Words]:
-    """The two halves of the hash after one whole block."""
+    """Return the two halves of the hash after one whole block."""
     low = (_rotate_left(low ^ _mix_low(first), 27) + high) * np.uint64(5) + np.uint64(0x52DCE729)
     high = (_rotate_left(high ^ _mix_high(second), 31) + low) * np.uint64(5) + np.uint64(0x38495AB5)
     return low, high
@@ -269,7 +267,7 @@ def _rotate_left(words: Words, by: int) -> Words:
 
 
 def _to_coupons(low: Words, high: Words) -> Ints:
-    """26 bits of the lower half, and one more than the zeros that the upper half begins with, at most 63."""
+    """Join 26 bits of the lower half and one more than the leading zeros of the upper half, at most 63."""
     # Without neighbours of set bits no number is rounded up to the next power of two.
     _, bits = np.frexp((high & ~(high >> np.uint64(1))).astype(np.float64))
     zeros = np.minimum(64 - bits.astype(np.int64), 62)

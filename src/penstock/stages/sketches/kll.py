@@ -1,7 +1,7 @@
-"""Which value has a given rank: a KLL sketch (k 200) of numbers, and how many NaNs there were beside them.
+"""Approximate quantiles: KLL sketches (k 200) of numbers, and the number of NaNs beside them.
 
 NaN is greater than every number, and the library's sketch does not take it. Up to 200 values are kept as
-they are; with more, an answer's rank is off by about 1.3 % of them in one case of a hundred at most.
+they are; with more, the rank of an answer is off by more than about 1.3 % in one case of a hundred.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NANS = struct.Struct("<q")
 
 
 def _sketches() -> Any:
-    """The library, which is loaded with the first sketch: sessions know of sketches, and most have none."""
+    """Load the library with the first sketch: most sessions have none."""
     import datasketches
 
     return datasketches
@@ -43,15 +43,15 @@ class KllSketch:
         return 8 * int(self.sketch.num_retained) + 8
 
     @classmethod
-    def added(cls, held: Sequence[Self | None], groups: Ints, values: npt.NDArray[Any]) -> list[Self]:
-        """Sketches with more values: value i goes to sketch groups[i], which rises; None is a new sketch."""
-        found = [cls() if each is None else each for each in held]
+    def update(cls, held: Sequence[Self | None], groups: Ints, values: npt.NDArray[Any]) -> list[Self]:
+        """Return sketches with more values: value i goes to sketch groups[i], sorted; None is a new sketch."""
+        sketches = [cls() if sketch is None else sketch for sketch in held]
         heads = np.flatnonzero(np.append(True, groups[1:] != groups[:-1])[: len(groups)])
         bounds = [*heads.tolist(), len(groups)]
         floats = np.asarray(values, np.float64) + 0.0  # -0.0 becomes 0.0
         for group, start, end in zip(groups[heads].tolist(), bounds, bounds[1:], strict=False):
-            found[group]._add(floats[start:end])
-        return found
+            sketches[group]._add(floats[start:end])
+        return sketches
 
     def _add(self, values: npt.NDArray[np.float64]) -> None:
         missing = np.isnan(values)
@@ -60,15 +60,15 @@ class KllSketch:
         self.sketch.update(values[~missing] if n_nan else values)
 
     @classmethod
-    def merged(cls, parts: Sequence[Self]) -> Self:
-        """A new sketch of all values of some sketches."""
+    def merge(cls, parts: Sequence[Self]) -> Self:
+        """Return a new sketch of all values of some sketches."""
         whole = cls(n_nan=sum(part.n_nan for part in parts))
         for part in parts:
             whole.sketch.merge(part.sketch)
         return whole
 
     def quantile(self, q: float) -> float | None:
-        """The least value that about the share q of the values do not exceed; None of no values."""
+        """Return the least value that about the share q of the values do not exceed; None of no values."""
         n = int(self.sketch.n)
         if n + self.n_nan == 0:
             return None
@@ -82,10 +82,10 @@ class KllSketch:
         return float(self.sketch.get_quantile((rank - 0.5) / n, True))
 
     def to_bytes(self) -> bytes:
-        """The number of NaNs, and the sketch as any DataSketches library reads it."""
+        """Return the number of NaNs, and the sketch as any DataSketches library reads it."""
         return _NANS.pack(self.n_nan) + bytes(self.sketch.serialize())
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """A sketch that was saved."""
+        """Read a sketch that was saved."""
         return cls(_sketches().kll_doubles_sketch.deserialize(data[_NANS.size :]), *_NANS.unpack_from(data))

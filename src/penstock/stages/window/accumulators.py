@@ -1,8 +1,12 @@
-"""A register: one running number, or a few, kept per slice and combined into windows.
+"""Accumulators: the running numbers that a window keeps of its rows, and aggregates as accumulators.
 
-Aggregates are put together from registers (`lowering.py`) and share them: sum, mean and count of one column
-need two registers between them, not four. A register says which values it is of and how rows get in; how
-two partial results become one is its rule's affair (`kernels/windows/accumulate.py`).
+Aggregates are planned as accumulators and share them: sum, mean and count of one column need two accumulators
+between them, not four. An accumulator says which values it is of; its *cell* is one number or a few, and how
+two cells become one is its rule's affair (`kernels/windows/accumulate.py`). An aggregate that accumulators
+cannot hold (text, decimals, whole rows) has no plan, and its windows keep rows.
+
+    sum(x), mean(x), count(x)  ->  ROWS, INT_SUM of x, COUNT of x  ->  columns of results
+                plan_accumulators                        AggregatePlan.results
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from penstock.expr import Expr, type_of
 from penstock.expr.values import from_numpy
 from penstock.frozen import dataclass
 from penstock.kernels.windows import accumulate as rules
-from penstock.kernels.windows.accumulate import Rule
+from penstock.kernels.windows.accumulate import Cells, Rule
 from penstock.operators import aggregates as spec
 from penstock.operators.choices.accumulators import (
     AccumulatorKind,
@@ -30,6 +34,7 @@ from penstock.operators.choices.accumulators import (
 )
 from penstock.operators.stream import Stream
 from penstock.stages.rows.arrays import Form, build_column, build_time_column, decode_numbers
+from penstock.stages.rows.batch import Ints
 from penstock.stages.window.folds import AccumulatorFold
 from penstock.stages.window.store import ClosedWindows
 from penstock.timing.windows import Window
@@ -39,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AccumulatorKind", "WindowAccumulator"]
 
-
+Finish = Callable[..., pa.Array]
 _RULES = {
     AccumulatorKind.ROWS: rules.COUNT,
     AccumulatorKind.COUNT: rules.COUNT,
@@ -58,7 +63,7 @@ _RULES = {
 
 @dataclass(frozen=True, slots=True)
 class WindowAccumulator:
-    """One register: `column` is the place of its values in `Arriving.values`; None where it is of rows.
+    """One accumulator: `column` is the place of its values in `InputRows.values`, None if it is of rows.
 
     FLOAT_SUM, MOMENTS and FOLD read float64 values, the others int64. A FOLD has a rule of its own.
     """
@@ -69,24 +74,64 @@ class WindowAccumulator:
 
     @property
     def rule(self) -> Rule:
-        """How partial results are combined, and the cell of no rows."""
+        """How two cells are combined, and the cell of no rows."""
         return _RULES[self.kind] if self.own is None else self.own
 
     @property
     def flip(self) -> int:
         """-1 where values or times are kept as complements, so that the greatest is the least; else 0."""
-        return (
-            -1 if self.kind in (AccumulatorKind.MIN, AccumulatorKind.MIN_COUNT, AccumulatorKind.FIRST) else 0
-        )
+        flipped = (AccumulatorKind.MIN, AccumulatorKind.MIN_COUNT, AccumulatorKind.FIRST)
+        return -1 if self.kind in flipped else 0
 
 
-# What a window step keeps of its rows: the values that are aggregated, registers and sketches of them.
+class StoredAccumulators:
+    """Which accumulators a store keeps for those that were requested of it.
+
+    Rows are always counted, first, because only windows with rows exist. COUNT is kept as the number of
+    nulls, so that a column without nulls costs nothing; `results` turns it around.
+    """
+
+    def __init__(self, requested: Sequence[WindowAccumulator]) -> None:
+        self.requested = tuple(requested)
+        others = dict.fromkeys(each for each in requested if each.kind is not AccumulatorKind.ROWS)
+        self.stored = (WindowAccumulator(AccumulatorKind.ROWS), *others)
+        self._places = [self.stored.index(accumulator) for accumulator in requested]
+
+    @property
+    def rules(self) -> list[Rule]:
+        """The rule of each stored accumulator."""
+        return [accumulator.rule for accumulator in self.stored]
+
+    def results(self, cells: Sequence[Cells]) -> tuple[Cells, ...]:
+        """Return the cells of the requested accumulators, from those of the stored ones."""
+        return tuple(to_counts(self.stored[place], cells[place], cells[0]) for place in self._places)
+
+
+def to_counts(accumulator: WindowAccumulator, cells: Cells, n_rows: Cells) -> Cells:
+    """Return cells as their readers know them, or back: of COUNT the rows less the nulls."""
+    return np.asarray(n_rows - cells) if accumulator.kind is AccumulatorKind.COUNT else cells
+
+
+def cells_to_columns(cells: Sequence[Cells], places: Any) -> dict[str, pa.Array]:
+    """Return some cells of each accumulator as Arrow columns: accumulator i, number j is named "i.j"."""
+    return {
+        f"{number}.{part}": pa.array(of_one[places, part], from_pandas=False)
+        for number, of_one in enumerate(cells)
+        for part in range(of_one.shape[1])
+    }
+
+
+def load_cells(saved: pa.RecordBatch, cells: Sequence[Cells], places: Ints) -> None:
+    """Write cells that `cells_to_columns` saved to other places."""
+    for number, of_one in enumerate(cells):
+        for part in range(of_one.shape[1]):
+            of_one[places, part] = saved.column(f"{number}.{part}").to_numpy()
 
 
 class AccumulatorLayout:
-    """The values that are aggregated and the registers that are kept of them, each once.
+    """The values that a step aggregates and the accumulators and sketches kept of them, each once.
 
-    Register 0 counts rows: every window has it, because a window without rows does not exist. With
+    Accumulator 0 counts rows: every window has it, because a window without rows does not exist. With
     `totally_ordered`, batches have one order column, by which first and last can be decided.
     """
 
@@ -96,34 +141,34 @@ class AccumulatorLayout:
         *,
         totally_ordered: bool,
         windows: Sequence[Window],
-        foldings: Sequence[AccumulatorFold] = (),
+        folds: Sequence[AccumulatorFold] = (),
     ) -> None:
-        self.up, self.totally_ordered, self.foldings = up, totally_ordered, tuple(foldings)
+        self.up, self.totally_ordered, self.folds = up, totally_ordered, tuple(folds)
         self.windows = tuple(windows)
         self.sketches: list[Sketch] = []
         self.values: list[tuple[Expr, Form] | tuple[AccumulatorFold, None]] = []
-        self.registers: list[WindowAccumulator] = [WindowAccumulator(AccumulatorKind.ROWS)]
+        self.accumulators: list[WindowAccumulator] = [WindowAccumulator(AccumulatorKind.ROWS)]
 
     def type(self, value: Expr) -> pa.DataType:
-        """The type of an expression's values."""
+        """Return the type of an expression's values."""
         return type_of(value, self.up.schema)
 
-    def keep(self, what: AccumulatorKind, value: Expr | None = None, form: Form | None = None) -> int:
-        """The place of a register, which is added if it is new."""
+    def add(self, what: AccumulatorKind, value: Expr | None = None, form: Form | None = None) -> int:
+        """Return the place of an accumulator, which is added if it is new."""
         column = None if value is None else self._column(value, form or self._form(value))
-        register = WindowAccumulator(what, column)
-        if register not in self.registers:
-            self.registers.append(register)
-        return self.registers.index(register)
+        accumulator = WindowAccumulator(what, column)
+        if accumulator not in self.accumulators:
+            self.accumulators.append(accumulator)
+        return self.accumulators.index(accumulator)
 
-    def keep_parts(self, folding: AccumulatorFold) -> int:
-        """The place of a fold's register."""
-        self.registers.append(WindowAccumulator(AccumulatorKind.FOLD, len(self.values), folding.rule))
-        self.values.append((folding, None))
-        return len(self.registers) - 1
+    def add_fold(self, fold: AccumulatorFold) -> int:
+        """Add the accumulator of a fold, and return its place."""
+        self.accumulators.append(WindowAccumulator(AccumulatorKind.FOLD, len(self.values), fold.rule))
+        self.values.append((fold, None))
+        return len(self.accumulators) - 1
 
-    def keep_sketch(self, what: SketchKind, value: Expr, form: Form) -> int:
-        """The place of a sketch among the sketches, which is added if it is new."""
+    def add_sketch(self, what: SketchKind, value: Expr, form: Form) -> int:
+        """Return the place of a sketch among the sketches, which is added if it is new."""
         from penstock.stages.sketches.store import Sketch
 
         sketch = Sketch(what, self._column(value, form))
@@ -132,7 +177,7 @@ class AccumulatorLayout:
         return self.sketches.index(sketch)
 
     def _form(self, value: Expr) -> Form:
-        """The form that most registers of the value read, for those that read only which are null."""
+        """Return the form that most accumulators of the value read, for those that only ask which are null."""
         type_ = self.type(value)
         return Form.WHOLE if is_whole(type_) else Form.FLOAT if is_numeric(type_) else Form.PRESENT
 
@@ -142,16 +187,6 @@ class AccumulatorLayout:
                 return place
         self.values.append((value, form))
         return len(self.values) - 1
-
-
-# Aggregates into registers, and registers back into the columns of results.
-#
-# A rule per aggregate says which registers it is made of and how its column comes out of theirs. Rules ask
-# for registers on a `Sheet`, which hands out each only once, so aggregates of one expression share. An
-# aggregate that registers cannot hold (text, decimals, whole rows) has no rule, and its windows keep rows.
-
-Cells = npt.NDArray[Any]
-Finish = Callable[..., pa.Array]
 
 
 class SumOverflow(Exception):
@@ -164,76 +199,76 @@ class SumOverflow(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AggregatePlan:
-    """An aggregate as registers, by their places on the sheet, and the way back to a column."""
+    """An aggregate as accumulators, by their places in the layout, and the way back to a column."""
 
     places: tuple[int, ...]
     finish: Finish
 
-    def of(self, left: ClosedWindows) -> pa.Array:
-        """The results of all windows, from the cells of all registers."""
-        return self.finish(*(left.cells[place] for place in self.places))
+    def results(self, closed: ClosedWindows) -> pa.Array:
+        """Return the results of all windows, from the cells of all accumulators."""
+        return self.finish(*(closed.cells[place] for place in self.places))
 
 
 @dataclass(frozen=True, slots=True)
 class SketchPlan:
-    """An aggregate as a sketch, by its place on the sheet, and what is read from each window's."""
+    """An aggregate as a sketch, by its place in the layout, and what is read from each window's."""
 
     place: int
     type: pa.DataType
     read: Callable[[Any], object]
 
-    def of(self, left: ClosedWindows) -> pa.Array:
-        """The results of all windows, from their sketches."""
-        return pa.array([self.read(summary) for summary in left.sketches[self.place]], self.type)
+    def results(self, closed: ClosedWindows) -> pa.Array:
+        """Return the results of all windows, from their sketches."""
+        return pa.array([self.read(summary) for summary in closed.sketches[self.place]], self.type)
 
 
 def plan_accumulators(
-    aggregate: spec.Aggregate, sheet: AccumulatorLayout
+    aggregate: spec.Aggregate, layout: AccumulatorLayout
 ) -> AggregatePlan | SketchPlan | None:
-    """The aggregate as registers or as a sketch; None when it can be neither, and rows must be kept."""
-    if uses_sketch(aggregate, sheet.windows):
-        return _plan_sketch(aggregate, sheet)
-    kept = why_rows(aggregate, sheet.up, totally_ordered=sheet.totally_ordered) is not None
-    return None if kept else _PLANNERS[type(aggregate).__name__](aggregate, sheet)
+    """Plan an aggregate as accumulators or as a sketch; None when it can be neither, and rows must be kept."""
+    if uses_sketch(aggregate, layout.windows):
+        return _plan_sketch(aggregate, layout)
+    if why_rows(aggregate, layout.up, totally_ordered=layout.totally_ordered) is not None:
+        return None
+    return _PLANNERS[type(aggregate).__name__](aggregate, layout)
 
 
-def _plan_sketch(aggregate: spec.Aggregate, sheet: AccumulatorLayout) -> SketchPlan:
+def _plan_sketch(aggregate: spec.Aggregate, layout: AccumulatorLayout) -> SketchPlan:
     from penstock.stages.sketches.hll import HllSketch
     from penstock.stages.sketches.kll import KllSketch
 
-    value, type_ = aggregate.value, aggregate.type(sheet.up)
+    value, type_ = aggregate.value, aggregate.type(layout.up)
     assert value is not None, "sketches are of values"
     if isinstance(aggregate, spec.Quantile):
-        q, ranks = aggregate.q, sheet.keep_sketch(KllSketch, value, Form.FLOAT)
-        return SketchPlan(ranks, type_, lambda summary: summary.quantile(q))
-    return SketchPlan(sheet.keep_sketch(HllSketch, value, Form.COUPON), type_, HllSketch.estimate)
+        q, place = aggregate.q, layout.add_sketch(KllSketch, value, Form.FLOAT)
+        return SketchPlan(place, type_, lambda summary: summary.quantile(q))
+    return SketchPlan(layout.add_sketch(HllSketch, value, Form.COUPON), type_, HllSketch.estimate)
 
 
-def _plan_count(aggregate: spec.Count, sheet: AccumulatorLayout) -> AggregatePlan:
+def _plan_count(aggregate: spec.Count, layout: AccumulatorLayout) -> AggregatePlan:
     value = aggregate.value
-    place = sheet.keep(AccumulatorKind.ROWS) if value is None else sheet.keep(AccumulatorKind.COUNT, value)
+    place = layout.add(AccumulatorKind.ROWS) if value is None else layout.add(AccumulatorKind.COUNT, value)
     return AggregatePlan((place,), lambda counts: from_numpy(counts[:, 0]))
 
 
-def _plan_sum(aggregate: spec.Sum, sheet: AccumulatorLayout) -> AggregatePlan:
-    return _plan_total(aggregate.value, sheet, _float_sum, _exact_sum)
+def _plan_sum(aggregate: spec.Sum, layout: AccumulatorLayout) -> AggregatePlan:
+    return _plan_total(aggregate.value, layout, _float_sum, _exact_sum)
 
 
-def _plan_mean(aggregate: spec.Mean, sheet: AccumulatorLayout) -> AggregatePlan:
-    return _plan_total(aggregate.value, sheet, _float_mean, _exact_mean)
+def _plan_mean(aggregate: spec.Mean, layout: AccumulatorLayout) -> AggregatePlan:
+    return _plan_total(aggregate.value, layout, _float_mean, _exact_mean)
 
 
 def _plan_total(
-    value: Expr | None, sheet: AccumulatorLayout, floats: Finish, integers: Finish
+    value: Expr | None, layout: AccumulatorLayout, of_floats: Finish, of_integers: Finish
 ) -> AggregatePlan:
     assert value is not None, "sums are of values"
-    type_ = sheet.type(value)
-    # The sum is asked for first: slices add up a sum that comes right after the rows in the same pass.
-    if kind.is_floating(type_):
-        total, finish = sheet.keep(AccumulatorKind.FLOAT_SUM, value), floats
+    # Why the sum before the count: slices add a sum that comes right after the rows in one pass.
+    if kind.is_floating(layout.type(value)):
+        total, finish = layout.add(AccumulatorKind.FLOAT_SUM, value), of_floats
     else:
-        total, finish = sheet.keep(AccumulatorKind.INT_SUM, value), integers
-    return AggregatePlan((sheet.keep(AccumulatorKind.COUNT, value), total), finish)
+        total, finish = layout.add(AccumulatorKind.INT_SUM, value), of_integers
+    return AggregatePlan((layout.add(AccumulatorKind.COUNT, value), total), finish)
 
 
 def _float_sum(counts: Cells, sums: Cells) -> pa.Array:
@@ -251,7 +286,7 @@ def _exact_sum(counts: Cells, sums: Cells) -> pa.Array:
 
 
 def _halves(sums: Cells) -> tuple[Cells, Cells]:
-    """Exact sums as upper * 2^32 + lower with the carry brought up: 0 <= lower < 2^32."""
+    """Return exact sums as upper * 2^32 + lower with the carry propagated: 0 <= lower < 2^32."""
     return sums[:, 0] + (sums[:, 1] >> 32), sums[:, 1] & 0xFFFFFFFF
 
 
@@ -268,94 +303,74 @@ def _divide(totals: Cells, counts: Cells) -> pa.Array:
     return build_column(totals / np.maximum(counts, 1), pa.float64(), counts == 0)
 
 
-def _plan_variance(aggregate: spec.Var | spec.Std, sheet: AccumulatorLayout) -> AggregatePlan:
-    rooted, fewer = isinstance(aggregate, spec.Std), 0 if aggregate.population else 1
+def _plan_variance(aggregate: spec.Var | spec.Std, layout: AccumulatorLayout) -> AggregatePlan:
+    is_root, fewer = isinstance(aggregate, spec.Std), 0 if aggregate.population else 1
 
     def column(moments: Cells) -> pa.Array:
         n = moments[:, 0] - fewer
-        # Squares beyond the floats come out as an infinity, which a mean that left them too makes negative.
+        # Why abs: squares beyond the floats are an infinity, which an infinite mean makes negative.
         variance = np.abs(moments[:, 2]) / np.maximum(n, 1)
-        return build_column(np.sqrt(variance) if rooted else variance, pa.float64(), n < 1)
+        return build_column(np.sqrt(variance) if is_root else variance, pa.float64(), n < 1)
 
-    return AggregatePlan((sheet.keep(AccumulatorKind.MOMENTS, aggregate.value, Form.FLOAT),), column)
-
-
-def _plan_extreme(aggregate: spec.Min | spec.Max, sheet: AccumulatorLayout) -> AggregatePlan:
-    least = isinstance(aggregate, spec.Min)
-    places, type_, form = _extreme_accumulators(
-        aggregate.value, sheet, AccumulatorKind.MIN if least else AccumulatorKind.MAX
-    )
-    return AggregatePlan(
-        places,
-        lambda counts, cells: build_column(
-            _decode_extremes(cells[:, 0], form, least=least), type_, counts[:, 0] == 0
-        ),
-    )
+    return AggregatePlan((layout.add(AccumulatorKind.MOMENTS, aggregate.value, Form.FLOAT),), column)
 
 
-def _plan_extreme_count(aggregate: spec.MinCount | spec.MaxCount, sheet: AccumulatorLayout) -> AggregatePlan:
-    least = isinstance(aggregate, spec.MinCount)
-    places, type_, form = _extreme_accumulators(
-        aggregate.value, sheet, AccumulatorKind.MIN_COUNT if least else AccumulatorKind.MAX_COUNT
-    )
+_EXTREMES = {
+    "Min": AccumulatorKind.MIN,
+    "Max": AccumulatorKind.MAX,
+    "MinCount": AccumulatorKind.MIN_COUNT,
+    "MaxCount": AccumulatorKind.MAX_COUNT,
+}
+
+
+def _plan_extreme(aggregate: spec.Aggregate, layout: AccumulatorLayout) -> AggregatePlan:
+    value, what = aggregate.value, _EXTREMES[type(aggregate).__name__]
+    assert value is not None, "extremes are of values"
+    is_min = what in (AccumulatorKind.MIN, AccumulatorKind.MIN_COUNT)
+    has_count = what in (AccumulatorKind.MIN_COUNT, AccumulatorKind.MAX_COUNT)
+    type_ = layout.type(value)
+    form = Form.WHOLE if is_whole(type_) else Form.ORDERED
 
     def column(counts: Cells, cells: Cells) -> pa.Array:
-        none = counts[:, 0] == 0
-        return value_counts(
-            build_column(_decode_extremes(cells[:, 0], form, least=least), type_, none), cells[:, 1], none
-        )
+        missing = counts[:, 0] == 0
+        kept = ~cells[:, 0] if is_min else cells[:, 0]
+        values = build_column(decode_numbers(np.ascontiguousarray(kept), form), type_, missing)
+        return build_value_counts(values, cells[:, 1], missing) if has_count else values
 
-    return AggregatePlan(places, column)
-
-
-def _extreme_accumulators(
-    value: Expr | None, sheet: AccumulatorLayout, what: AccumulatorKind
-) -> tuple[tuple[int, int], pa.DataType, Form]:
-    """The registers of an extreme: how many values, and the extreme; with the value's type and form."""
-    assert value is not None, "extremes are of values"
-    type_ = sheet.type(value)
-    form = Form.WHOLE if is_whole(type_) else Form.ORDERED
-    return (sheet.keep(AccumulatorKind.COUNT, value), sheet.keep(what, value, form)), type_, form
+    return AggregatePlan((layout.add(AccumulatorKind.COUNT, value), layout.add(what, value, form)), column)
 
 
-def _decode_extremes(cells: Cells, form: Form, *, least: bool) -> Cells:
-    """The extremes back from cells; least values were kept as complements."""
-    return decode_numbers(np.ascontiguousarray(~cells if least else cells), form)
-
-
-def value_counts(values: pa.Array, n_equal: Cells, none: npt.NDArray[np.bool_]) -> pa.Array:
-    """struct<value, count>, null where there were no values."""
+def build_value_counts(values: pa.Array, n_equal: Cells, missing: npt.NDArray[np.bool_]) -> pa.Array:
+    """Build a column struct<value, count>, null where there were no values."""
     return pa.StructArray.from_arrays(
         [values, pa.array(n_equal, pa.int64())],
         fields=[pa.field("value", values.type), pa.field("count", pa.int64())],
-        mask=pa.array(none, pa.bool_()),
+        mask=pa.array(missing, pa.bool_()),
     )
 
 
-def _plan_first_last(aggregate: spec.First | spec.Last, sheet: AccumulatorLayout) -> AggregatePlan:
+def _plan_first_last(aggregate: spec.First | spec.Last, layout: AccumulatorLayout) -> AggregatePlan:
     what = AccumulatorKind.FIRST if isinstance(aggregate, spec.First) else AccumulatorKind.LAST
     value = aggregate.value
     assert value is not None, "first and last are of values"
-    type_ = sheet.type(value)
+    type_ = layout.type(value)
     form = Form.WHOLE if is_whole(type_) else Form.BITS
-    places = sheet.keep(AccumulatorKind.COUNT, value), sheet.keep(what, value, form)
 
     def column(counts: Cells, cells: Cells) -> pa.Array:
         return build_column(decode_numbers(np.ascontiguousarray(cells[:, 2]), form), type_, counts[:, 0] == 0)
 
-    return AggregatePlan(places, column)
+    return AggregatePlan((layout.add(AccumulatorKind.COUNT, value), layout.add(what, value, form)), column)
 
 
-def _plan_time_max(aggregate: spec.EventTimeMax, sheet: AccumulatorLayout) -> AggregatePlan:
-    time = sheet.up.require_time("event_time_max")
-    return AggregatePlan(
-        (sheet.keep(AccumulatorKind.MAX_TIME),), lambda latest: build_time_column(latest[:, 0], time)
-    )
+def _plan_time_max(aggregate: spec.EventTimeMax, layout: AccumulatorLayout) -> AggregatePlan:
+    time = layout.up.require_time("event_time_max")
+    place = layout.add(AccumulatorKind.MAX_TIME)
+    return AggregatePlan((place,), lambda latest: build_time_column(latest[:, 0], time))
 
 
-def _plan_fold(aggregate: spec.Fold, sheet: AccumulatorLayout) -> AggregatePlan:
-    folding = next(each for each in sheet.foldings if each.fold is aggregate)
-    return AggregatePlan((sheet.keep_parts(folding),), folding.column)
+def _plan_fold(aggregate: spec.Fold, layout: AccumulatorLayout) -> AggregatePlan:
+    fold = next(fold for fold in layout.folds if fold.fold is aggregate)
+    return AggregatePlan((layout.add_fold(fold),), fold.column)
 
 
 _PLANNERS: dict[str, Callable[[Any, AccumulatorLayout], AggregatePlan]] = {
@@ -366,8 +381,8 @@ _PLANNERS: dict[str, Callable[[Any, AccumulatorLayout], AggregatePlan]] = {
     "Std": _plan_variance,
     "Min": _plan_extreme,
     "Max": _plan_extreme,
-    "MinCount": _plan_extreme_count,
-    "MaxCount": _plan_extreme_count,
+    "MinCount": _plan_extreme,
+    "MaxCount": _plan_extreme,
     "First": _plan_first_last,
     "Last": _plan_first_last,
     "EventTimeMax": _plan_time_max,

@@ -1,14 +1,17 @@
-"""Rows whose fate only count windows know: they pass when the first window with them leaves.
+"""Admission: what becomes of the rows of a window step. Every kind of window decides, every row is accounted for.
 
-Such a row gets a ticket. With one kind of count window tickets need not be told apart: what comes back is
-counted. With several, a row waits until all have answered, and the best answer counts; then tickets are
-numbers that no two rows share, also after state has moved between replicas: bucket + 256 * a running number.
+A row passes when some kind admits it; it is late when none does and one says late; otherwise it lies in no
+window. Time and session windows know at once. Count windows decide last, and only over the rows that nobody
+else has admitted: such a row is *pending* until the first window with it closes.
+
+Invariant: rows_in = passed + late + no_window + unfinished + errors + pending, at every moment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -21,65 +24,149 @@ from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.window.store import (
     ENDED,
     ClosedWindows,
+    Decided,
     Decision,
     Decisions,
     InputRows,
     Outcome,
-    WindowGroup,
 )
 from penstock.timing.bucket import BUCKETS
+from penstock.timing.slices import closed_windows_of
+from penstock.timing.windows import TimeWindow
 
-_COLUMNS = ("ticket", "answers", "outcome")
+if TYPE_CHECKING:
+    from penstock.stages.window.groups import WindowGroup
+
+BucketsOf = Callable[[Ints], npt.NDArray[np.uint8]]
+_COLUMNS = ("tag", "answers", "outcome")
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Which rows of a batch are late, and which no kind has admitted, late or not."""
+
+    late: Mask
+    unplaced: Mask
+
+
+class Admission:
+    """Asks the groups of a step about rows and keeps its accounts."""
+
+    def __init__(self, resolved: ResolvedWindows, groups: Sequence[WindowGroup], accounts: Accounts) -> None:
+        self._resolved, self._accounts = resolved, accounts
+        self._certain = [group for group in groups if not group.counted]
+        self._counted = [group for group in groups if group.counted]
+        self.pending = PendingRows(accounts, sum(len(group.kinds) for group in self._counted))
+
+    def admit(self, rows: InputRows, watermark: int, buckets_of: BucketsOf) -> Rejected | None:
+        """Add rows to windows; None when every kind has admitted every row. `buckets_of` is of slots."""
+        decided = [group.store.add(rows, watermark) for group in self._certain]
+        n_rows = len(rows.slots)
+        if self._certain and not self._counted and all(answer is None for answer in decided):
+            self._accounts.passed += n_rows  # the common case by far
+            return None
+        decisions = np.full((len(self._resolved.windows), n_rows), Decision.ADMITTED, np.uint8)
+        for group, answer in zip(self._certain, decided, strict=True):
+            self._note(group, answer, rows, watermark, decisions)
+        passed = self._is_admitted(self._certain, decisions)
+        if self._counted:
+            self._admit_counted(rows, watermark, decisions, passed, buckets_of)
+        admitted = (decisions == Decision.ADMITTED).any(axis=0)
+        late = ~admitted & (decisions == Decision.LATE).any(axis=0)
+        self._accounts.passed += int(passed.sum())
+        self._accounts.late += int(late.sum())
+        self._accounts.no_window += int((~admitted & ~late).sum())
+        return Rejected(np.asarray(late), np.asarray(~admitted))
+
+    def _admit_counted(
+        self, rows: InputRows, watermark: int, decisions: Decisions, passed: Mask, buckets_of: BucketsOf
+    ) -> None:
+        buckets = np.zeros(len(passed), np.int64)
+        if self.pending.needs_ids:
+            buckets = buckets_of(rows.slots).astype(np.int64)
+        tags = self.pending.tag(passed, buckets)
+        for group in self._counted:
+            answer = group.store.add(replace(rows, tags=tags), watermark)
+            self._note(group, answer, rows, watermark, decisions)
+        kinds = np.concatenate([group.kinds for group in self._counted])
+        self.pending.expect(tags, (decisions[kinds] == Decision.ADMITTED).sum(axis=0))
+
+    def _note(
+        self, group: WindowGroup, answer: Decided | None, rows: InputRows, watermark: int, all_: Decisions
+    ) -> None:
+        """Write a group's decisions among all, and count the windows that rows have missed."""
+        if answer is None:
+            return
+        decisions, misses = answer
+        all_[group.kinds] = decisions
+        if rows.times.min(initial=ENDED) >= watermark:
+            return  # no window of such a time can have closed
+        for kind, missed in zip(group.kinds.tolist(), misses.sum(axis=1).tolist(), strict=True):
+            if missed:
+                label, window = self._resolved.windows[kind]
+                # Invariant: a new dict, never a changed one, because another thread may be reading it.
+                counts, name = self._accounts.late_by_window, label or str(window)
+                self._accounts.late_by_window = {**counts, name: counts.get(name, 0) + missed}
+
+    def _is_admitted(self, groups: Sequence[WindowGroup], decisions: Decisions) -> Mask:
+        """Return which rows some kind of these groups has admitted."""
+        kinds = np.concatenate([np.empty(0, np.int64), *(group.kinds for group in groups)])
+        return np.asarray((decisions[kinds] == Decision.ADMITTED).any(axis=0))
 
 
 class PendingRows:
-    """Tickets given out and taken back, for `n_kinds` kinds of count window."""
+    """Rows whose outcome only count windows know, for `n_kinds` kinds of count window.
+
+    A pending row has a tag. With one kind of count window tags need not differ: what comes back is counted.
+    With several, a row is pending until all have answered, and the best answer counts; then tags are ids that
+    no two rows share, also after state has moved between replicas: bucket + 256 * a running number.
+    """
 
     def __init__(self, accounts: Accounts, n_kinds: int) -> None:
         self._accounts, self._n_kinds = accounts, n_kinds
         self._next = 0
-        self._tickets = np.empty((0, 3), np.int64)  # ticket, answers to come, best outcome so far
+        self._rows = np.empty((0, 3), np.int64)  # tag, answers to come, best outcome so far
 
     @property
-    def totally_ordered(self) -> bool:
-        """Whether tickets must differ, and the buckets of rows are needed to make them so."""
+    def needs_ids(self) -> bool:
+        """Whether tags must differ, and the buckets of rows are needed to make them so."""
         return self._n_kinds > 1
 
-    def tickets(self, taken_elsewhere: Mask, buckets: Ints) -> Ints:
-        """A ticket per row; -1 for rows that another kind of window has taken."""
-        numbers = np.zeros(len(taken_elsewhere), np.int64)
-        if self.totally_ordered:
-            numbers = (self._next + np.arange(len(numbers))) * BUCKETS + buckets
-            self._next += len(numbers)
-        return np.where(taken_elsewhere, -1, numbers)
+    def tag(self, passed: Mask, buckets: Ints) -> Ints:
+        """Return a tag per row; -1 for rows that have passed already."""
+        tags = np.zeros(len(passed), np.int64)
+        if self.needs_ids:
+            tags = (self._next + np.arange(len(tags))) * BUCKETS + buckets
+            self._next += len(tags)
+        return np.where(passed, -1, tags)
 
-    def taken(self, tickets: Ints, n_takers: Ints) -> None:
-        """Rows that some count windows took, each with how many of them will answer."""
-        if self.totally_ordered:
-            mine = (tickets >= 0) & (n_takers > 0)
-            new = np.stack([tickets[mine], n_takers[mine], np.zeros(int(mine.sum()), np.int64)], axis=1)
-            self._tickets = np.concatenate([self._tickets, new])
+    def expect(self, tags: Ints, n_answers: Ints) -> None:
+        """Note how many kinds will answer for each row."""
+        if self.needs_ids:
+            new = (tags >= 0) & (n_answers > 0)
+            rows = np.stack([tags[new], n_answers[new], np.zeros(int(new.sum()), np.int64)], axis=1)
+            self._rows = np.concatenate([self._rows, rows])
 
-    def settle(self, parts: list[ClosedWindows]) -> None:
-        """Count what has been decided."""
-        for part in parts:
+    def settle(self, closed: Sequence[ClosedWindows]) -> None:
+        """Count the rows whose outcome is known now."""
+        for part in closed:
             if part.settled is not None:
-                tickets, outcomes = part.settled
-                mine = tickets >= 0
-                self._answered(tickets[mine], outcomes[mine].astype(np.int64))
+                tags, outcomes = part.settled
+                known = tags >= 0
+                self._answer(tags[known], outcomes[known].astype(np.int64))
 
-    def _answered(self, tickets: Ints, outcomes: Ints) -> None:
-        if not self.totally_ordered:
+    def _answer(self, tags: Ints, outcomes: Ints) -> None:
+        if not self.needs_ids:
             self._count(outcomes)
             return
-        order = np.argsort(self._tickets[:, 0])
-        rows = order[np.searchsorted(self._tickets[order, 0], tickets)]
-        # One ticket may come back from several kinds at once.
-        np.subtract.at(self._tickets[:, 1], rows, 1)
-        np.maximum.at(self._tickets[:, 2], rows, outcomes)
-        done = self._tickets[:, 1] == 0
-        self._count(self._tickets[done, 2])
-        self._tickets = self._tickets[~done]
+        order = np.argsort(self._rows[:, 0])
+        places = order[np.searchsorted(self._rows[order, 0], tags)]
+        # Why `.at`: one tag may come back from several kinds at once.
+        np.subtract.at(self._rows[:, 1], places, 1)
+        np.maximum.at(self._rows[:, 2], places, outcomes)
+        done = self._rows[:, 1] == 0
+        self._count(self._rows[done, 2])
+        self._rows = self._rows[~done]
 
     def _count(self, outcomes: Ints) -> None:
         self._accounts.passed += int((outcomes == Outcome.PASSED).sum())
@@ -87,92 +174,37 @@ class PendingRows:
         self._accounts.no_window += int((outcomes == Outcome.NO_WINDOW).sum())
 
     def export(self, bucket: int) -> pa.RecordBatch:
-        """The open tickets of a bucket."""
-        mine = self._tickets[self._tickets[:, 0] % BUCKETS == bucket]
-        return pa.RecordBatch.from_arrays([pa.array(column) for column in mine.T], names=_COLUMNS)
+        """Return the pending rows of a bucket, to be saved."""
+        rows = self._rows[self._rows[:, 0] % BUCKETS == bucket]
+        return pa.RecordBatch.from_arrays([pa.array(column) for column in rows.T], names=_COLUMNS)
 
     def load(self, saved: pa.RecordBatch) -> None:
-        """Take up open tickets; new ones are given out after them."""
-        tickets = np.stack([saved.column(name).to_numpy() for name in _COLUMNS], axis=1)
-        self._tickets = np.concatenate([self._tickets, tickets])
-        self._next = max(self._next, int(tickets[:, 0].max(initial=-1)) // BUCKETS + 1)
+        """Take over saved pending rows; new tags come after theirs."""
+        rows = np.stack([saved.column(name).to_numpy() for name in _COLUMNS], axis=1)
+        self._rows = np.concatenate([self._rows, rows])
+        self._next = max(self._next, int(rows[:, 0].max(initial=-1)) // BUCKETS + 1)
 
 
-# What becomes of the rows of a window step: every kind of window is asked, and every row is accounted for.
-#
-# A row passes when some kind takes it in; it is late when none does and one says late; otherwise it lies
-# in no window. Count windows are asked last: they settle the rows that nobody else has taken, and only
-# when they know (`settling.py`).
+def decide_rows(
+    windows: Sequence[TimeWindow], lateness: int, times: Ints, watermark: int, least: int | None = None
+) -> Decided | None:
+    """Decide what each kind of time window says to each row; None when all are admitted, none missed.
 
-Buckets = Callable[[Ints], npt.NDArray[np.uint8]]
-
-
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """Which rows are late, and which no kind has taken, late or not."""
-
-    late: Mask
-    lost: Mask
-
-
-class Admission:
-    """Asks the shelves of a step and keeps its accounts."""
-
-    def __init__(self, resolved: ResolvedWindows, shelves: Sequence[WindowGroup], accounts: Accounts) -> None:
-        self._resolved, self._accounts = resolved, accounts
-        self._sure = [shelf for shelf in shelves if not shelf.counted]
-        self._counted = [shelf for shelf in shelves if shelf.counted]
-        self.settling = PendingRows(accounts, sum(len(shelf.kinds) for shelf in self._counted))
-
-    def add(self, arriving: InputRows, watermark: int, buckets: Buckets) -> Rejected | None:
-        """Rows into windows; None when every kind has taken every row. `buckets` gives those of slots."""
-        answers = [self._asked(shelf, arriving, watermark) for shelf in self._sure]
-        n = len(arriving.slots)
-        if self._sure and not self._counted and all(answer is None for answer in answers):
-            self._accounts.passed += n  # the common case by far
-            return None
-        fates = np.full((len(self._resolved.windows), n), Decision.TAKEN, np.uint8)
-        for shelf, answer in zip(self._sure, answers, strict=True):
-            if answer is not None:
-                fates[shelf.kinds] = answer
-        if self._counted:
-            self._take_counted(arriving, watermark, fates, buckets)
-        return self._verdict(fates)
-
-    def _asked(self, shelf: WindowGroup, arriving: InputRows, watermark: int) -> Decisions | None:
-        judged = shelf.add(arriving, watermark)
-        if judged is None:
-            return None
-        fates, misses = judged
-        if arriving.times.min(initial=ENDED) >= watermark:
-            return fates  # no window of such a time can have left
-        for kind, missed in zip(shelf.kinds.tolist(), misses.sum(axis=1).tolist(), strict=True):
-            if missed:
-                label, window = self._resolved.windows[kind]
-                # A new dict, never a changed one: another thread may be reading the accounts.
-                counts, name = self._accounts.late_by_window, label or str(window)
-                self._accounts.late_by_window = {**counts, name: counts.get(name, 0) + missed}
-        return fates
-
-    def _take_counted(self, arriving: InputRows, watermark: int, fates: Decisions, buckets: Buckets) -> None:
-        elsewhere = (fates[self._kinds(self._sure)] == Decision.TAKEN).any(axis=0)
-        homes = np.zeros(len(elsewhere), np.int64)
-        if self.settling.totally_ordered:
-            homes = buckets(arriving.slots).astype(np.int64)
-        tickets = self.settling.tickets(elsewhere, homes)
-        for shelf in self._counted:
-            answer = self._asked(shelf, replace(arriving, tags=tickets), watermark)
-            fates[shelf.kinds] = Decision.TAKEN if answer is None else answer
-        self.settling.taken(tickets, (fates[self._kinds(self._counted)] == Decision.TAKEN).sum(axis=0))
-
-    def _verdict(self, fates: Decisions) -> Rejected:
-        taken = (fates == Decision.TAKEN).any(axis=0)
-        late = ~taken & (fates == Decision.LATE).any(axis=0)
-        passed = (fates[self._kinds(self._sure)] == Decision.TAKEN).any(axis=0)
-        self._accounts.passed += int(passed.sum())
-        self._accounts.late += int(late.sum())
-        self._accounts.no_window += int((~taken & ~late).sum())
-        return Rejected(np.asarray(late), np.asarray(~taken))
-
-    def _kinds(self, shelves: Sequence[WindowGroup]) -> Ints:
-        return np.concatenate([np.empty(0, np.int64), *(shelf.kinds for shelf in shelves)])
+    `least` is the least time, if it is known. Only rows before the watermark can have missed a window.
+    """
+    behind = np.empty(0, np.int64)
+    if (times.min(initial=watermark) if least is None else least) < watermark - lateness:
+        behind = np.flatnonzero(times < watermark - lateness)
+    elif not any(window.every > window.size for window in windows):
+        return None
+    decisions = np.full((len(windows), len(times)), Decision.ADMITTED, np.uint8)
+    misses = np.zeros((len(windows), len(times)), np.int64)
+    for kind, window in enumerate(windows):
+        if len(behind):
+            old = times[behind]
+            misses[kind, behind] = missed = closed_windows_of(window, old, watermark, lateness)
+            n_windows = old // window.every - (old - window.size) // window.every
+            decisions[kind, behind[missed == n_windows]] = Decision.LATE
+        if window.every > window.size:
+            decisions[kind, np.mod(times, window.every) >= window.size] = Decision.GAP
+    return decisions, misses

@@ -1,7 +1,7 @@
-"""Panes of rows: registers per (slot, stretch of row numbers), put together into count windows.
+"""Panes of rows: accumulators per (slot, range of row numbers), combined into count windows.
 
-Count windows are sliding windows over row numbers, so slices, rings and the ways to combine them are those of
-time windows (`slices.py`), with a number in the place of a time. What differs: each slot has come to a
+Count windows are sliding windows over row numbers, so slices, rings and the methods to combine them are those
+of time windows (`time_store.py`), with a number in the place of a time. What differs: each slot has come to a
 number of its own, and a window's bounds are the times of its first and last row.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.frozen import dataclass
-from penstock.kernels.windows import accumulate as rows_into
+from penstock.kernels.windows import accumulate
 from penstock.kernels.windows.accumulate import MAX, Cells
 from penstock.kernels.windows.arena import Arena
 from penstock.kernels.windows.ring import Rings, expand_ranges
@@ -22,15 +22,15 @@ from penstock.kernels.windows.slice_loop import BASE, END, FIRST, MASK
 from penstock.operators.choices.device import explain_method
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.rows.store import PLACE, ints_of, places_of
-from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
-from penstock.stages.window.combine import (
-    CombineMethod,
-    Combiner,
-    ReadyWindows,
-    choose_method,
+from penstock.stages.window.accumulators import (
+    StoredAccumulators,
+    WindowAccumulator,
+    cells_to_columns,
+    load_cells,
 )
+from penstock.stages.window.combine import Combiner, CombineMethod, ReadyWindows, choose_method
 from penstock.stages.window.folds import CombineFailure, WindowRef
-from penstock.stages.window.inputs import AccumulatorUpdate, Run, to_counts
+from penstock.stages.window.inputs import AccumulatorUpdate, Run
 from penstock.stages.window.store import Decisions, InputRows, Outcome
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import CountWindow, TimeWindow
@@ -38,7 +38,7 @@ from penstock.timing.windows import CountWindow, TimeWindow
 
 @dataclass(frozen=True, slots=True)
 class ClosedCountWindows:
-    """Count windows: slot and number of each, the times of its first and last row, its registers' cells."""
+    """Count windows: slot and number of each, the times of its first and last row, its cells."""
 
     slots: Ints
     index: Ints
@@ -50,16 +50,12 @@ class ClosedCountWindows:
 class CountPanes:
     """The panes that windows which are not full need, for all slots."""
 
-    def __init__(self, window: CountWindow, registers: Sequence[WindowAccumulator], run: Run) -> None:
-        self._window, self._run, self._asked = window, run, tuple(registers)
+    def __init__(self, window: CountWindow, accumulators: Sequence[WindowAccumulator], run: Run) -> None:
+        self._window, self._run = window, run
+        self._accumulators = StoredAccumulators(accumulators)
         self._slicing = Slicing.of([TimeWindow(window.size, window.every)])
-        # COUNT is kept as the number of nulls, so the rows are counted in any case.
-        others = dict.fromkeys(
-            register for register in registers if register.kind is not AccumulatorKind.ROWS
-        )
-        self._kept = (WindowAccumulator(AccumulatorKind.ROWS), *others)
-        # Behind the registers: the least time of a pane, as its complement, and the greatest.
-        self._arena = Arena([*(register.rule for register in self._kept), MAX, MAX])
+        # Behind the accumulators: the least time of a pane, as its complement, and the greatest.
+        self._arena = Arena([*self._accumulators.rules, MAX, MAX])
         self._rings = Rings(self._arena, self._slicing.longest)
         self._combiner = Combiner(self._slicing, self._arena, run)
 
@@ -68,13 +64,10 @@ class CountPanes:
         """The memory held."""
         return self._arena.nbytes + self._rings.nbytes
 
-    @property
-    def why(self) -> str:
-        """How panes are put together, and why."""
-        ways = dict.fromkeys(
-            explain_method(self._slicing.longest, exact=register.rule.exact) for register in self._kept
-        )
-        return "; ".join(ways)
+    def explain(self) -> str:
+        """Say how panes are combined, and why."""
+        rules, longest = self._accumulators.rules, self._slicing.longest
+        return "; ".join(dict.fromkeys(explain_method(longest, exact=rule.exact) for rule in rules))
 
     def add(self, numbers: Ints, rows: InputRows) -> None:
         """Add rows, each in some window and all by (slot, number), to the panes of their numbers."""
@@ -82,29 +75,29 @@ class CountPanes:
             return
         cells = self._cells_of(rows.slots, self._slicing.ids(numbers))
         order = rows.order[0] if rows.order else np.zeros(len(numbers), np.int64)
-        filling = AccumulatorUpdate(self._run, cells, rows.times, order, rows.values)
-        places = rows_into.single_run(len(cells)), cells
-        self._run(rows_into.keep_max, *places, rows.times, -1, self._arena.cells[-2])
-        self._run(rows_into.keep_max, *places, rows.times, 0, self._arena.cells[-1])
+        update = AccumulatorUpdate(self._run, cells, rows.times, order, rows.values)
+        runs = accumulate.single_run(len(cells)), cells
+        self._run(accumulate.keep_max, *runs, rows.times, -1, self._arena.cells[-2])
+        self._run(accumulate.keep_max, *runs, rows.times, 0, self._arena.cells[-1])
         try:
-            for register, state in zip(self._kept, self._arena.cells[:-2], strict=True):
-                filling.fill(register, state)
-        except CombineFailure as failed:
-            failed.whose = self._first_of(failed, numbers, rows)
+            for accumulator, state in zip(self._accumulators.stored, self._arena.cells[:-2], strict=True):
+                update.apply(accumulator, state)
+        except CombineFailure as failure:
+            failure.window_ref = self._first_window_of(failure, numbers, rows)
             raise
 
-    def _first_of(self, failed: CombineFailure, numbers: Ints, rows: InputRows) -> WindowRef | None:
-        """The first window of a row on which combine failed; that row is its last so far."""
-        if failed.place is None:
+    def _first_window_of(self, failure: CombineFailure, numbers: Ints, rows: InputRows) -> WindowRef | None:
+        """Return the first window of a row on which combine failed; that row is its last so far."""
+        if failure.place is None:
             return None
-        slot, number = int(rows.slots[failed.place]), int(numbers[failed.place])
+        slot, number = int(rows.slots[failure.place]), int(numbers[failure.place])
         index = max((number - self._window.size) // self._window.every + 1, 0)
         pane = self._slicing.ids(np.array([index * self._window.every]))
         start = ~self._at(self._rings.table[slot : slot + 1], pane, -2)
-        return WindowRef(slot, self._window, int(start[0]), int(rows.times[failed.place]))
+        return WindowRef(slot, self._window, int(start[0]), int(rows.times[failure.place]))
 
     def _cells_of(self, slots: Ints, ids: Ints) -> Ints:
-        """The cell of each (slot, pane); equal ones stand together."""
+        """Return the cell of each (slot, pane); equal ones stand together."""
         self._rings.reserve(int(slots[-1]) + 1)
         new = np.append(True, (slots[1:] != slots[:-1]) | (ids[1:] != ids[:-1]))
         heads = np.flatnonzero(new)
@@ -114,41 +107,40 @@ class CountPanes:
     def windows(
         self, slots: Ints, first: Ints, past: Ints, needed_from: Ints | None = None
     ) -> ClosedCountWindows:
-        """The windows [first, past) of each slot, as far as they have rows, which each has.
+        """Combine the windows [first, past) of each slot, all of which have rows.
 
-        With `needed_from`, the row number that each slot's open windows begin at, panes before it are let
-        go; without, nothing changes.
+        With `needed_from`, the row number that each slot's open windows begin at, panes before it are dropped;
+        without, nothing changes.
         """
-        held = np.flatnonzero(self._held(slots))
+        held = np.flatnonzero(self._has_panes(slots))
         owners, rings = self._rings.of_slots(slots[held])
-        listing, ring = self._listing(rings, first[held], past[held])
-        way: CombineMethod = (
-            "sweep" if needed_from is None else choose_method(self._combiner.longest, rings, listing)
-        )
-        slots, starts = owners[ring], ~self._at(rings[ring], listing.lo, -2)
-        ends = self._at(rings[ring], listing.hi - 1, -1)
+        ready, ring = self._list(rings, first[held], past[held])
+        method: CombineMethod = "sweep"
+        if needed_from is not None:
+            method = choose_method(self._combiner.longest, rings, ready)
+        slots, starts = owners[ring], ~self._at(rings[ring], ready.lo, -2)
+        ends = self._at(rings[ring], ready.hi - 1, -1)
         try:
-            if way == "tree":
-                self._combiner.refresh(rings, listing)
-            cells = self._combined(way, rings, listing)
-        except CombineFailure as failed:
-            if (place := failed.place) is not None:
-                failed.whose = WindowRef(
-                    int(slots[place]), self._window, int(starts[place]), int(ends[place])
-                )
+            if method == "tree":
+                self._combiner.refresh(rings, ready)
+            cells = self._combine(method, rings, ready)
+        except CombineFailure as failure:
+            if (at := failure.place) is not None:
+                failure.window_ref = WindowRef(int(slots[at]), self._window, int(starts[at]), int(ends[at]))
             raise
-        found = ClosedCountWindows(slots, listing.starts // self._window.every, starts, ends, cells)
+        windows = ClosedCountWindows(slots, ready.starts // self._window.every, starts, ends, cells)
         if needed_from is not None:
             # One for each ring, where time windows have one for all.
             needed: Any = self._slicing.ids(needed_from[held])
             self._rings.forget(owners, rings, needed, self._run)
-        return found
+        return windows
 
-    def _held(self, slots: Ints) -> Mask:
+    def _has_panes(self, slots: Ints) -> Mask:
         self._rings.reserve(int(slots.max(initial=-1)) + 1)
         return np.asarray(self._rings.table[slots, MASK] >= 0, np.bool_)
 
-    def _listing(self, rings: Ints, first: Ints, past: Ints) -> tuple[ReadyWindows, Ints]:
+    def _list(self, rings: Ints, first: Ints, past: Ints) -> tuple[ReadyWindows, Ints]:
+        """List the windows [first, past) of each ring, and the ring of each window."""
         numbers, ring = expand_ranges(first, past)
         starts = numbers * self._window.every
         hi = np.minimum(self._slicing.ids(starts + self._window.size), rings[ring, END])
@@ -156,52 +148,45 @@ class CountPanes:
         return ReadyWindows(starts, self._slicing.ids(starts), hi, ends), ring
 
     def _at(self, rings: Ints, ids: Ints, state: int) -> Ints:
-        """One number of one pane per ring."""
+        """Return one number of one pane per ring."""
         return np.asarray(self._arena.cells[state][rings[:, BASE] + (ids & rings[:, MASK]), 0], np.int64)
 
-    def _combined(self, way: CombineMethod, rings: Ints, listing: ReadyWindows) -> tuple[Cells, ...]:
-        """The cells of the registers that were asked for."""
-        if not len(listing.starts):
-            return tuple(register.rule.neutral_cells(0) for register in self._asked)
-        places = range(len(self._kept))
-        cells = [self._combiner.combine(place, way, rings, listing) for place in places]
-        held = dict(zip(self._kept, cells, strict=True))
-        return tuple(to_counts(register, held[register], cells[0]) for register in self._asked)
+    def _combine(self, method: CombineMethod, rings: Ints, ready: ReadyWindows) -> tuple[Cells, ...]:
+        """Return the cells of the requested accumulators."""
+        rules = self._accumulators.rules
+        if not len(ready.starts):
+            return self._accumulators.results([rule.neutral_cells(0) for rule in rules])
+        cells = [self._combiner.combine(place, method, rings, ready) for place in range(len(rules))]
+        return self._accumulators.results(cells)
 
     def export(self, slots: Ints) -> pa.RecordBatch:
-        """The panes of these slots that have rows."""
-        owners, rings = self._rings.of_slots(slots[self._held(slots)])
+        """Return the panes of these slots that have rows."""
+        owners, rings = self._rings.of_slots(slots[self._has_panes(slots)])
         ids, ring = expand_ranges(rings[:, FIRST], rings[:, END])
+        filled = self._at(rings[ring], ids, 0) > 0
+        ids, ring = ids[filled], ring[filled]
         cells = rings[ring, BASE] + (ids & rings[ring, MASK])
-        filled = self._arena.cells[0][cells, 0] > 0
-        ids, ring, cells = ids[filled], ring[filled], cells[filled]
         columns = {PLACE: pa.array(places_of(owners[ring], slots)), "pane": pa.array(ids)}
-        for place, state in enumerate(self._arena.cells):
-            for part in range(state.shape[1]):
-                columns[f"{place}.{part}"] = pa.array(state[cells, part], from_pandas=False)
-        return pa.RecordBatch.from_pydict(columns)
+        return pa.RecordBatch.from_pydict(columns | cells_to_columns(self._arena.cells, cells))
 
     def load(self, saved: pa.RecordBatch, slots: Ints) -> None:
-        """Take up exported panes: what was at place i now belongs to slots[i]."""
+        """Take over exported panes: what was at place i now belongs to slots[i]."""
         if not saved.num_rows:
             return
         owners = slots[ints_of(saved, PLACE)]
         self._rings.reserve(int(owners.max()) + 1)
-        cells = self._rings.place(owners, ints_of(saved, "pane"))
-        for place, state in enumerate(self._arena.cells):
-            for part in range(state.shape[1]):
-                state[cells, part] = saved.column(f"{place}.{part}").to_numpy()
+        load_cells(saved, self._arena.cells, self._rings.place(owners, ints_of(saved, "pane")))
 
 
-# What becomes of the rows of count windows: known when the first window with a row is full, or at the end.
-#
-# Rows whose fate another kind of window has decided have no ticket (-1) and are not followed.
-
-ResolvedRows = tuple[Ints, Decisions]
+SettledRows = tuple[Ints, Decisions]
+"""(tags, outcomes), as in `ClosedWindows.settled`."""
 
 
 class OpenRows:
-    """The tickets of rows in windows that are not full: (slot, rows the slot needs, ticket) of each."""
+    """The rows of one kind of count window whose first window is not full: (slot, rows it needs, tag) of each.
+
+    Rows that another kind of window has admitted have the tag -1 and are not followed.
+    """
 
     def __init__(self, window: CountWindow) -> None:
         self._size, self._every = window.size, window.every
@@ -212,56 +197,56 @@ class OpenRows:
         """The memory held."""
         return self._open.nbytes
 
-    def add(self, slots: Ints, numbers: Ints, tickets: Ints, filled: Ints) -> list[ResolvedRows]:
-        """Follow rows; gives back those in windows that are full, and those whose number is in no window.
+    def add(self, slots: Ints, numbers: Ints, tags: Ints, filled: Ints) -> list[SettledRows]:
+        """Follow rows; return those in windows that are full, and those whose number is in no window.
 
         filled[i] is one past the last row of the last full window of row i's slot. A row's first window is
         the one that starts earliest, and is full first.
         """
-        mine = tickets >= 0
+        pending = tags >= 0
         settled = []
         if self._every > self._size:
             outside = numbers % self._every >= self._size
-            settled.append(_resolve_all(tickets[mine & outside], Outcome.NO_WINDOW))
-            mine &= ~outside
+            settled.append(_settle_all(tags[pending & outside], Outcome.NO_WINDOW))
+            pending &= ~outside
         full = numbers < filled
-        settled.append(_resolve_all(tickets[mine & full], Outcome.PASSED))
-        rest = np.flatnonzero(mine & ~full)
+        settled.append(_settle_all(tags[pending & full], Outcome.PASSED))
+        rest = np.flatnonzero(pending & ~full)
         first = np.maximum((numbers[rest] - self._size) // self._every + 1, 0) * self._every
-        new = np.stack([slots[rest], first + self._size, tickets[rest]], axis=1)
-        self._open = np.concatenate([self._open, new])
+        rows = np.stack([slots[rest], first + self._size, tags[rest]], axis=1)
+        self._open = np.concatenate([self._open, rows])
         return settled
 
-    def settle(self, placed: Ints) -> ResolvedRows:
-        """The rows in windows that have become full; placed[slot] is how many rows the slot has come to."""
-        full = self._open[:, 1] <= placed[self._open[:, 0]]
-        settled = _resolve_all(self._open[full, 2], Outcome.PASSED)
+    def settle(self, n_numbered: Ints) -> SettledRows:
+        """Return the rows in windows that have become full; n_numbered[slot] rows of a slot are numbered."""
+        full = self._open[:, 1] <= n_numbered[self._open[:, 0]]
+        settled = _settle_all(self._open[full, 2], Outcome.PASSED)
         self._open = self._open[~full]
         return settled
 
-    def end(self, outcome: Outcome) -> ResolvedRows:
-        """All other rows, at the end of the stream."""
-        settled = _resolve_all(self._open[:, 2], outcome)
+    def end(self, outcome: Outcome) -> SettledRows:
+        """Return all other rows, at the end of the stream."""
+        settled = _settle_all(self._open[:, 2], outcome)
         self._open = self._open[:0].copy()
         return settled
 
     def export(self, slots: Ints) -> pa.RecordBatch:
-        """The tickets of these slots."""
+        """Return the open rows of these slots."""
         rows = self._open[np.isin(self._open[:, 0], slots)]
-        arrays = [places_of(rows[:, 0], slots), rows[:, 1], rows[:, 2]]
-        return pa.RecordBatch.from_arrays([pa.array(each) for each in arrays], names=[PLACE, "due", "ticket"])
+        columns = [places_of(rows[:, 0], slots), rows[:, 1], rows[:, 2]]
+        return pa.RecordBatch.from_arrays([pa.array(column) for column in columns], names=[PLACE, "due", "tag"])
 
     def load(self, saved: pa.RecordBatch, slots: Ints) -> None:
-        """Take up exported tickets: what was at place i now belongs to slots[i]."""
-        columns = [slots[ints_of(saved, PLACE)], ints_of(saved, "due"), ints_of(saved, "ticket")]
+        """Take over exported rows: what was at place i now belongs to slots[i]."""
+        columns = [slots[ints_of(saved, PLACE)], ints_of(saved, "due"), ints_of(saved, "tag")]
         self._open = np.concatenate([self._open, np.stack(columns, axis=1)])
 
 
-def concat_resolved(parts: list[ResolvedRows]) -> ResolvedRows:
-    """Several lots as one."""
-    tickets, outcomes = zip(*parts, strict=True)
-    return np.concatenate(tickets), np.concatenate(outcomes)
+def concat_settled(parts: Sequence[SettledRows]) -> SettledRows:
+    """Return several lots as one."""
+    tags, outcomes = zip(*parts, strict=True)
+    return np.concatenate(tags), np.concatenate(outcomes)
 
 
-def _resolve_all(tickets: Ints, outcome: Outcome) -> ResolvedRows:
-    return tickets, np.full(len(tickets), outcome, np.uint8)
+def _settle_all(tags: Ints, outcome: Outcome) -> SettledRows:
+    return tags, np.full(len(tags), outcome, np.uint8)

@@ -1,30 +1,31 @@
-"""The store of time windows on a CUDA device: a `SliceStore` whose slices and trees are in device memory.
+"""The store of time windows on a CUDA device: a `TimeStore` whose slices and trees are in device memory.
 
-Rows are judged here, and only those that an open window needs go to the device. Slices have the numbers and
-cells that they have on the host, so state that was saved on one is taken up by the other. Imports numba-cuda:
+Late rows are found here, and only rows that an open window needs go to the device. Slices have the numbers and
+cells that they have on the host, so state that was saved on one is loaded by the other. Imports numba-cuda:
 only for stages that have found a device (`device.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from penstock.kernels.cuda.accumulators import CudaAccumulator
 from penstock.kernels.cuda.key_groups import Rows
 from penstock.kernels.cuda.ring import SliceStates
 from penstock.kernels.cuda.windows import CudaWindows
 from penstock.kernels.windows.accumulate import encode_floats
+from penstock.stages import policy
 from penstock.stages.rows.batch import Ints, Mask
-from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
-from penstock.stages.window.folds import materialize_values
-from penstock.stages.window.store import ClosedWindows, Decided, InputRows, StateBatches, Values
+from penstock.stages.rows.store import PLACE, ints_of
+from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator, load_cells
+from penstock.stages.window.admission import decide_rows
+from penstock.stages.window.folds import lift_values
+from penstock.stages.window.store import ClosedWindows, Decided, InputRows, StateBatches, Values, no_ints
 from penstock.stages.window.time_store import TimeStore
 from penstock.timing.slices import Slicing
 
@@ -47,7 +48,7 @@ _COMPARED = (AccumulatorKind.MAX, AccumulatorKind.MIN, AccumulatorKind.MAX_COUNT
 
 
 class _Read(StrEnum):
-    """What a register reads of a column: the values; integers in their order; one number of parts."""
+    """What an accumulator reads of a column: the values; integers of their order; one number of parts."""
 
     VALUES = "values"
     ORDER = "order"
@@ -58,119 +59,114 @@ class CudaStore(TimeStore):
     """Time windows of kinds that share slices, for all keys; `limits` as for CudaWindows."""
 
     def __init__(
-        self, slicing: Slicing, lateness: int, registers: Sequence[WindowAccumulator], **limits: Any
+        self, slicing: Slicing, lateness: int, accumulators: Sequence[WindowAccumulator], **limits: Any
     ) -> None:
-        super().__init__(slicing, lateness, registers)
+        super().__init__(slicing, lateness, accumulators)
         self._reads: list[tuple[int, _Read, int]] = []
-        on_device = [self._on_device(register) for register in self._kept]
+        on_device = [self._on_device(accumulator) for accumulator in self.accumulators.stored]
         self._windows = CudaWindows(slicing, on_device, **limits)
-        self._read_back: SliceStates | None = None  # while nothing changes, snapshots of all buckets share it
-
-    def explain(self) -> tuple[str, ...]:
-        """For each kind: how its windows are put together, and why."""
-        longest = self.slicing.longest
-        how = "a window is one slice" if longest == 1 else f"B-PAT over up to {longest} slices a window"
-        return tuple(f"{window}: cuda, {how}" for window in self.slicing.windows)
+        self._host_copy: SliceStates | None = None  # while nothing changes, snapshots of all buckets share it
 
     @property
     def nbytes(self) -> int:
         """The memory held, here and on the device."""
-        return self._windows.nbytes + self.shown.nbytes
+        return self._windows.nbytes + self.early_firings.nbytes
+
+    def explain(self) -> tuple[str, ...]:
+        """Say for each kind how its windows are combined."""
+        longest = self.slicing.longest
+        how = "a window is one slice" if longest == 1 else f"B-PAT over up to {longest} slices a window"
+        return tuple(f"{window}: cuda, {how}" for window in self.slicing.windows)
 
     def has_state(self, slots: Ints) -> Mask:
-        """Which of these slots have rows that an open window needs."""
+        """Return which of these slots have rows that an open window needs."""
         return self._windows.holds(slots)
 
-    def add(self, arriving: InputRows, watermark: int) -> Decided | None:
-        """Judge rows, and queue what is not late for the device; (fates, misses) per kind and row."""
-        judged = self._judge(arriving.times, int(arriving.times.min(initial=watermark)), watermark)
-        needed = arriving.times >= self.slicing.open_from(watermark, self.lateness)
+    def add(self, rows: InputRows, watermark: int) -> Decided | None:
+        """Queue the rows that are not late for all their windows for the device."""
+        decided = decide_rows(self.slicing.windows, self.lateness, rows.times, watermark)
+        needed = rows.times >= self.slicing.open_from(watermark, self.lateness)
         if self.slicing.has_gaps:
-            needed &= ~self.slicing.outside(arriving.times)
-        if not needed.all():
-            arriving = arriving.at(np.flatnonzero(needed))
-        self._windows.add(self._rows(arriving))
-        self._read_back = None
-        return judged
+            needed &= ~self.slicing.outside(rows.times)
+        self._windows.add(self._device_rows(rows if needed.all() else rows.at(np.flatnonzero(needed))))
+        self._host_copy = None
+        return decided
 
     def close(self, watermark: int, *, ended: bool = False) -> ClosedWindows:
-        """Let go every window with end + lateness <= watermark, and the slices that only they needed."""
-        if watermark < self.next_end:
-            return self._asked_for(self._left([], np.empty(0, np.int64)))
-        self._left_to, self._read_back = max(self._left_to, watermark), None
-        upto = self._left_to - self.lateness
-        found = self._windows.leave(upto)
-        self.shown.forget_before(self.slicing.id_of(self.slicing.open_from(self._left_to, self.lateness)))
-        sizes = np.array([window.size for window in self.slicing.windows], np.int64)
-        ends = found.starts + sizes[found.kinds]
-        left = ClosedWindows(found.kinds, found.slots, found.starts, ends, ends - 1, cells=found.cells)
-        return self._asked_for(replace(left, touched=self._windows.emptied()))
+        """Close every window with end + lateness <= watermark, and drop slices that only they needed."""
+        if watermark < self._next_end():
+            return self._closed_windows([], no_ints())
+        self._closed_to, self._host_copy = max(self._closed_to, watermark), None
+        closed = self._windows.leave(self._closed_to - self.lateness)
+        open_from = self.slicing.open_from(self._closed_to, self.lateness)
+        self.early_firings.forget_before(self.slicing.id_of(open_from))
+        ends = closed.starts + self._sizes[closed.kinds]
+        return ClosedWindows(
+            closed.kinds,
+            closed.slots,
+            closed.starts,
+            ends,
+            ends - 1,
+            cells=self.accumulators.results(closed.cells),
+            touched=self._windows.emptied(),
+        )
 
     def fire_early(self) -> ClosedWindows:
-        """The open windows that changed since they were last shown; put together here, from a copy."""
-        twin = TimeStore(self.slicing, self.lateness, self.registers)
+        """Return the open windows that changed since they last fired early; combined here, from a copy."""
+        host = TimeStore(self.slicing, self.lateness, self.accumulators.requested)
         slots = np.unique(self._states().slots)
-        twin.load(self.export(slots), slots)
-        left = twin.fire_early()
-        self.shown = twin.shown
-        return left
+        host.load(self.export(slots), slots)
+        fired = host.fire_early()
+        self.early_firings = host.early_firings
+        return fired
 
     def export(self, slots: Ints) -> StateBatches:
-        """The slices of these slots that have rows."""
+        """Return the slices of these slots that have rows."""
         states = self._states()
         states = states.where(np.isin(states.slots, slots))
-        places = np.argsort(slots, kind="stable")
-        place = places[np.searchsorted(slots[places], states.slots)]
-        columns = {"place": place, "slice": states.slices, "left_to": np.full(len(states), self._left_to)}
-        for i, cells in enumerate(states.cells):
-            columns |= {f"{i}.{part}": cells[:, part] for part in range(cells.shape[1])}
-        columns |= self.shown.column(states.slots, states.slices, columns["0.0"])
-        arrays = {name: pa.array(each, from_pandas=False) for name, each in columns.items()}
-        return {"slices": pa.RecordBatch.from_pydict(arrays)}
+        return self._state_batches(slots, states.slots, states.slices, states.cells, np.arange(len(states)))
 
     def load(self, saved: StateBatches, slots: Ints) -> None:
-        """Take up exported slices: what was at place i now belongs to slots[i]."""
+        """Take over exported slices: what was at place i now belongs to slots[i]."""
         batch = saved["slices"]
         if batch.num_rows == 0:
             return
-        columns = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
-        self._left_to = max(self._left_to, int(columns["left_to"].max()))
-        cells = tuple(
-            np.stack([columns[f"{i}.{part}"] for part in range(register.rule.width)], axis=1)
-            for i, register in enumerate(self._kept)
-        )
-        states = SliceStates(slots[columns["place"]], columns["slice"], cells)
-        self._windows.load(states, self._left_to - self.lateness)
-        self.shown.load(batch, states.slots, states.slices, columns["0.0"])
-        self._read_back = None
+        self._closed_to = max(self._closed_to, int(ints_of(batch, "closed_to").max()))
+        cells = tuple(rule.neutral_cells(batch.num_rows) for rule in self.accumulators.rules)
+        load_cells(batch, cells, np.arange(batch.num_rows))
+        states = SliceStates(slots[ints_of(batch, PLACE)], ints_of(batch, "slice"), cells)
+        self._windows.load(states, self._closed_to - self.lateness)
+        self.early_firings.load(batch, states.slots, states.slices, ints_of(batch, "0.0"))
+        self._host_copy = None
 
     def _states(self) -> SliceStates:
-        if self._read_back is None:
-            self._read_back = self._windows.states()
-        return self._read_back
+        if self._host_copy is None:
+            self._host_copy = self._windows.states()
+        return self._host_copy
 
-    def _on_device(self, register: WindowAccumulator) -> CudaAccumulator:
-        """The register for the device; what it reads is added to the columns that go there."""
-        lift = _LIFTS[register.kind]
-        if register.column is None:
-            return CudaAccumulator(register.rule, lift, None, register.flip)
-        if register.kind is AccumulatorKind.FOLD:
+    def _on_device(self, accumulator: WindowAccumulator) -> CudaAccumulator:
+        """Return the accumulator for the device; what it reads is added to the columns that go there."""
+        lift, rule, flip = _LIFTS[accumulator.kind], accumulator.rule, accumulator.flip
+        if accumulator.column is None:
+            return CudaAccumulator(rule, lift, None, flip)
+        if accumulator.kind is AccumulatorKind.FOLD:
             column = len(self._reads)
-            self._reads += [(register.column, _Read.PART, part) for part in range(register.rule.width)]
-            return CudaAccumulator(register.rule, lift, column, register.flip)
-        read = (register.column, _Read.ORDER if register.kind in _COMPARED else _Read.VALUES, 0)
+            self._reads += [(accumulator.column, _Read.PART, part) for part in range(rule.width)]
+            return CudaAccumulator(rule, lift, column, flip)
+        how = _Read.ORDER if accumulator.kind in _COMPARED else _Read.VALUES
+        read = (accumulator.column, how, 0)
         if read not in self._reads:
             self._reads.append(read)
-        return CudaAccumulator(register.rule, lift, self._reads.index(read), register.flip)
+        return CudaAccumulator(rule, lift, self._reads.index(read), flip)
 
-    def _rows(self, arriving: InputRows) -> Rows:
-        values = materialize_values(arriving.values)
+    def _device_rows(self, rows: InputRows) -> Rows:
+        values = lift_values(rows.values)
         return Rows(
-            arriving.slots,
-            arriving.times,
+            rows.slots,
+            rows.times,
             tuple(_read(values[column], read, part) for column, read, part in self._reads),
             tuple(values[column].valid for column, _, _ in self._reads),
-            arriving.order[0] if arriving.order else np.zeros(len(arriving.slots), np.int64),
+            rows.order[0] if rows.order else np.zeros(len(rows.slots), np.int64),
         )
 
 
@@ -179,6 +175,7 @@ def _read(values: Values, read: _Read, part: int) -> npt.NDArray[Any]:
         return np.ascontiguousarray(values.data[:, part])
     if read is _Read.VALUES or values.data.dtype == np.int64:
         return values.data
-    ordered = np.empty(len(values.data), np.int64)
-    encode_floats.version(len(ordered) > 10_000)(values.data.view(np.int64), ordered)
-    return ordered
+    encoded = np.empty(len(values.data), np.int64)
+    is_compiled = len(encoded) > policy.SIZES.compile_after
+    encode_floats.version(is_compiled)(values.data.view(np.int64), encoded)
+    return encoded

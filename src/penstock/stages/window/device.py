@@ -1,7 +1,8 @@
-"""Where the registers of a window step are kept: in main memory, or on a CUDA device.
+"""Where the accumulators of a window step are kept: in main memory, or on a CUDA device.
 
-Decided when the stage is made, because only then is known which machine it runs on. A step that is left to
-itself never fails for want of a device; a step that asks for one never runs without.
+Decided when the stage is built, because only then is it known which machine it runs on. A step with
+device="auto" never fails because there is no device; a step that asks for one never runs without. This is the
+only seam to CUDA: `cuda_store.py` is imported for stages that have found a device.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from penstock.stages.window.time_store import TimeStore
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A device, and why, for explain()."""
+    """A device, and why it was chosen."""
 
     device: Device
     why: str
@@ -48,27 +49,25 @@ def choose_placement(
         raise error.at(site.step, site.where)
     if op.device != AUTO:
         try:
-            chosen = choose_device(CUDA if on_cuda(op) else str(op.device))
-            if chosen == "cuda":
+            device = choose_device(CUDA if on_cuda(op) else str(op.device))
+            if device == "cuda":
                 _check_folds(folds)
-        except PenstockError as wrong:
-            raise wrong.at(site.step, site.where) from None
-        return Placement(chosen, "it was asked for by name")
-    lacking = (
-        why_not_cuda(op, up, totally_ordered=totally_ordered) or why_not_by_itself(op) or explain_auto_cpu()
-    )
-    if lacking is not None:
-        return Placement("cpu", lacking)
-    return Placement("cuda", "there is a CUDA device, and it can hold all registers of the step")
+        except PenstockError as error:
+            raise error.at(site.step, site.where) from None
+        return Placement(device, "it was asked for by name")
+    reason = why_not_cuda(op, up, totally_ordered=totally_ordered) or why_not_by_itself(op) or explain_auto_cpu()
+    if reason is not None:
+        return Placement("cpu", reason)
+    return Placement("cuda", "there is a CUDA device, and it can hold all accumulators of the step")
 
 
 def _check_folds(folds: Sequence[Rule]) -> None:
     for rule in folds:
-        why = _why_not_compiled(rule)
-        if why is not None:
+        reason = _why_not_compiled(rule)
+        if reason is not None:
             raise NotSupported(
                 f"numba cannot compile {rule.name} for a CUDA device",
-                detail=why,
+                detail=reason,
                 hint='say device="cpu", or write combine with numbers and tuples only',
             )
 
@@ -79,8 +78,8 @@ def _why_not_compiled(rule: Rule) -> str | None:
     return explain_rule_refusal(rule)
 
 
-def store_factory(device: Device, asked: str | Cuda) -> Callable[..., TimeStore]:
-    """What makes the store of slices for a device. Numba's part for CUDA is loaded for a device only."""
+def time_store_factory(device: Device, asked: str | Cuda) -> Callable[..., TimeStore]:
+    """Return what builds the store of time windows for a device."""
     if device == "cpu":
         return TimeStore
     from penstock.stages.window.cuda_store import CudaStore

@@ -1,7 +1,13 @@
-"""A user's combine that failed, on its way out of a store: each room adds what it knows of the window.
+"""Users' folds in accumulators: parts of floats kept in cells, lifted and combined by compiled loops.
 
-Loops know the row or the window by its place in a call, stores the slot and the bounds, the stage the key and
-the step. No row can be blamed, because combine sees parts of any number of rows: the run fails.
+A fold whose parts are floats over number columns is held by an accumulator; any other runs in Python over kept
+rows. Rows are lifted in Python while they are few, where a whole number is beyond what a float holds exactly,
+and where the compiled lift raised, so that only the rows that fail are lost. Where lift is compiled, no array
+of parts is ever built for time windows: one loop reads the columns, lifts a row and combines it into its cell.
+
+A `combine` that fails stops the run, because it sees parts of any number of rows and no row is to blame. On
+its way out of a store every layer adds what it knows: the loop the place of the row or window in its call, the
+store the slot and the bounds, the stage the key and the step.
 """
 
 from __future__ import annotations
@@ -40,68 +46,139 @@ from penstock.stages.stage import PlainRow, Site
 from penstock.stages.window.store import Values
 from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow
 
+Floats = npt.NDArray[np.float64]
 Window = TimeWindow | SessionWindow | CountWindow
+
+EXACT = 2**53
+"""Whole numbers up to this are floats without loss."""
+
+
+class AccumulatorFold:
+    """One fold that an accumulator holds."""
+
+    def __init__(self, fold: Fold, up: Stream, caller: FoldCaller) -> None:
+        self.fold, self._caller, self._type = fold, caller, fold.type(up)
+        self._alone = not isinstance(fold.zero, tuple)
+        self.zero: tuple[float, ...] = (fold.zero,) if self._alone else fold.zero
+        self._columns = tuple(fold.columns or ())
+        combine = FunctionSource(fold.combine, strict=may_raise(fold.combine))
+        width = len(self.zero)
+        self.rule = build_fold_rule(name_of(fold.combine), combine, self.zero, alone=self._alone)
+        self._functions = FoldFunctions(FunctionSource(fold.lift), combine, self._columns, width, self._alone)
+        self._probe = build_probe_loop(self._functions, strict=may_raise(fold.lift))
+        self._lower = None
+        if fold.lower is not None and is_pure(fold.lower) and kind.is_float64(self._type):
+            self._lower = build_lower_loop(FunctionSource(fold.lower), width, alone=self._alone)
+        self._n_rows = 0
+
+    def explain(self) -> str:
+        """Say whether the fold is compiled; this tries it."""
+        if self._probe.compiles:
+            return f"{self.fold} is compiled by Numba"
+        name, refusal = name_of(self.fold.lift), self._probe.refusal
+        return f"{self.fold}: {name} runs in Python, because Numba says: {refusal}"
+
+    def inputs(self, rows: pa.RecordBatch) -> FoldInputs:
+        """Lift every row that has no null in the fold's columns, or find that it can be lifted later."""
+        columns = rows.select(list(self._columns))
+        valid = _valid_rows(columns)
+        self._n_rows += rows.num_rows
+        floats = self._compilable(columns, valid) if self._is_large else None
+        if floats is not None:
+            return FoldInputs(FoldColumns(self._functions, floats, valid), None)
+        parts, failed = self._lift_in_python(rows, valid)
+        return FoldInputs(Values(parts, valid), failed)
+
+    @property
+    def _is_large(self) -> bool:
+        return self._n_rows > policy.SIZES.compile_after
+
+    def _compilable(self, rows: pa.RecordBatch, valid: Mask | None) -> tuple[Floats, ...] | None:
+        """Return the columns for the compiled lift if it fails on none of the rows, else None."""
+        columns = [numbers_of(column) for column in rows.columns]
+        whole = [column for column in columns if column.dtype.kind in "iu" and len(column)]
+        if any(column.max() > EXACT or column.min() < -EXACT for column in whole):
+            return None
+        if valid is not None:
+            if not valid.any():
+                return None
+            columns = [np.where(valid, column, column[np.argmax(valid)]) for column in columns]
+        floats = tuple(np.ascontiguousarray(column, np.float64) for column in columns)
+        if not self._probe.compiles:
+            return None
+        try:
+            self._probe.compiled(*floats)
+        except Exception:  # some row failed: Python finds out which
+            return None
+        return floats
+
+    def _lift_in_python(self, rows: pa.RecordBatch, valid: Mask | None) -> tuple[Floats, Mask | None]:
+        parts = np.zeros((rows.num_rows, len(self.zero)))
+        failed = np.zeros(rows.num_rows, np.bool_)
+        for place, values in enumerate(plain_rows_of(rows)):
+            if valid is None or valid[place]:
+                try:
+                    parts[place] = self.lift(values)
+                except Exception:
+                    failed[place] = True
+        return parts, failed if failed.any() else None
+
+    def lift(self, values: PlainRow) -> object:
+        """Return the part of one row; raises where lift does, and where it returns no part."""
+        part: Any = self._caller.lift(values)
+        if part is SKIPPED:
+            return part
+        return float(part) if self._alone else tuple(map(float, part))
+
+    def column(self, cells: Floats) -> pa.Array:
+        """Build the results of windows from their cells."""
+        if self.fold.lower is None:
+            return pa.array(cells[:, 0], self._type, from_pandas=False)
+        results = self._lower_compiled(cells) if self._is_large else None
+        if results is not None:
+            return pa.array(results, self._type, from_pandas=False)
+        parts = cells[:, 0].tolist() if self._alone else list(map(tuple, cells.tolist()))
+        lowered = []
+        for place, part in enumerate(parts):
+            try:
+                lowered.append(self._caller.lowered(part))
+            except Exception as cause:
+                raise WindowFunctionFailure(place, self.fold.lower, cause) from cause
+        return from_plain(lowered, self._type)
+
+    def _lower_compiled(self, cells: Floats) -> Floats | None:
+        """Compute all results at once; None where only Python will do."""
+        if self._lower is None or not self._lower.compiles:
+            return None
+        results = np.empty(len(cells))
+        try:
+            self._lower.compiled(np.ascontiguousarray(cells), results)
+        except Exception:  # it failed on some window: Python finds out which
+            return None
+        assert self.fold.lower is not None, "the loop is of it"
+        # Why: where Python would raise, machine code returns NaN or an infinity.
+        return None if may_raise(self.fold.lower) and not np.isfinite(results).all() else results
+
+
+def _valid_rows(rows: pa.RecordBatch) -> Mask | None:
+    """Return which rows have no null; None when all."""
+    masks = [c.is_valid().to_numpy(zero_copy_only=False) for c in rows.columns if c.null_count]
+    return np.asarray(np.logical_and.reduce(masks)) if masks else None
 
 
 @dataclass(frozen=True, slots=True)
-class WindowRef:
-    """One window of one slot, bounds in microseconds."""
+class FoldInputs:
+    """The parts of a batch's rows, lifted or not, and the rows that failed; None if none did."""
 
-    slot: int
-    window: Window
-    start: int
-    end: int
-
-
-class CombineFailure(Exception):
-    """Combine failed; `place` counts in what the loop was given, rows or windows, if that is known."""
-
-    def __init__(self, rule: Rule, cause: Exception, place: int | None) -> None:
-        super().__init__(describe_cause(cause))
-        self.rule, self.cause, self.place = rule, cause, place
-        self.slot: int | None = None
-        self.time: int | None = None
-        self.whose: WindowRef | None = None
-
-
-@contextmanager
-def catch_combine(rule: Rule, at: Ints | None = None) -> Iterator[None]:
-    """Catch what a loop raises under a user's rule; at[0] is the place where it was."""
-    try:
-        yield
-    except (CombineFailure, AssertionError):
-        raise
-    except Exception as cause:
-        if rule in RULES:
-            raise
-        raise CombineFailure(rule, cause, None if at is None else int(at[0])) from cause
-
-
-@contextmanager
-def locate_row(slots: Ints | None, times: Ints) -> Iterator[None]:
-    """Add the slot and the time of the row; without slots all are of slot 0."""
-    try:
-        yield
-    except CombineFailure as failed:
-        if failed.place is not None and failed.time is None:
-            failed.slot = 0 if slots is None else int(slots[failed.place])
-            failed.time = int(times[failed.place])
-        raise
-
-
-# The parts of a fold's rows: lifted already, or the columns to lift them from while they are combined.
-#
-# Where lift is compiled, no array of parts is ever made for windows of time: one loop reads the columns,
-# lifts a row and combines it into its cell. Stores that must keep what a row gave ask for `data`, which
-# lifts.
-
-Floats = npt.NDArray[np.float64]
+    values: Values
+    failed: Mask | None
 
 
 class FoldColumns(Values):
     """The columns of a fold whose lift is compiled and fails on none of these rows.
 
-    Rows that are not valid have the values of one that is, so that lift does not fail on them either.
+    Rows that are not valid have the values of one that is, so that lift does not fail on them either. Stores
+    that must keep what a row contributes ask for `data`, which lifts.
     """
 
     __slots__ = ("columns", "of")
@@ -120,168 +197,81 @@ class FoldColumns(Values):
         return parts
 
     def at(self, places: npt.NDArray[Any]) -> FoldColumns:
-        """The rows at some places."""
+        """Return the rows at some places."""
         valid = None if self.valid is None else self.valid[places]
         return FoldColumns(self.of, tuple(column[places] for column in self.columns), valid)
 
-    def lifted(self) -> Values:
-        """The same with its parts made, to be kept."""
-        return Values(self.data, self.valid)
 
-
-def materialize_values(values: tuple[Values, ...]) -> tuple[Values, ...]:
-    """Values that can be kept: parts are lifted."""
-    return tuple(each.lifted() if isinstance(each, FoldColumns) else each for each in values)
-
-
-# Folds by registers: parts of floats kept in cells, lifted and combined by loops that Numba compiles.
-#
-# A fold whose parts are floats over number columns goes this way; any other runs in Python over kept rows.
-# Rows are lifted in Python while they are few, where a whole number is beyond what a float holds exactly,
-# and where the compiled lift raised, so that only the rows that fail are lost.
-
-EXACT = 2**53
-"""Whole numbers up to this are floats without loss."""
+def lift_values(values: tuple[Values, ...]) -> tuple[Values, ...]:
+    """Return values that can be kept: the parts of folds are lifted."""
+    return tuple(Values(v.data, v.valid) if isinstance(v, FoldColumns) else v for v in values)
 
 
 @dataclass(frozen=True, slots=True)
-class FoldInputs:
-    """The parts of a batch's rows, lifted or not, and the rows that failed; None if none did."""
+class WindowRef:
+    """One window of one slot, bounds in microseconds."""
 
-    values: Values
-    failed: Mask | None
+    slot: int
+    window: Window
+    start: int
+    end: int
 
 
-class AccumulatorFold:
-    """One fold by registers."""
+class CombineFailure(Exception):
+    """A user's combine failed.
 
-    def __init__(self, fold: Fold, up: Stream, calls: FoldCaller) -> None:
-        self.fold, self._calls, self._type = fold, calls, fold.type(up)
-        self._alone = not isinstance(fold.zero, tuple)
-        self.zero: tuple[float, ...] = (fold.zero,) if self._alone else fold.zero
-        self._columns = tuple(fold.columns or ())
-        combine = FunctionSource(fold.combine, strict=may_raise(fold.combine))
-        width = len(self.zero)
-        self.rule = build_fold_rule(name_of(fold.combine), combine, self.zero, alone=self._alone)
-        self._functions = FoldFunctions(FunctionSource(fold.lift), combine, self._columns, width, self._alone)
-        self._probe = build_probe_loop(self._functions, strict=may_raise(fold.lift))
-        plain = fold.lower is not None and is_pure(fold.lower) and kind.is_float64(self._type)
-        self._lower = (
-            build_lower_loop(FunctionSource(fold.lower), width, alone=self._alone)
-            if plain and fold.lower
-            else None
-        )
-        self._work = 0
+    place       in what the loop was given, rows or windows, if it is known
+    slot, time  of the row, if the loop was given rows
+    window_ref  the window, as soon as a store knows it
+    """
 
-    def explain(self) -> str:
-        """Whether the fold is compiled; this tries it."""
-        if self._probe.compiles:
-            return f"{self.fold} is compiled by Numba"
-        name, refused = name_of(self.fold.lift), self._probe.refusal
-        return f"{self.fold}: {name} runs in Python, because Numba says: {refused}"
+    def __init__(self, rule: Rule, cause: Exception, place: int | None) -> None:
+        super().__init__(describe_cause(cause))
+        self.rule, self.cause, self.place = rule, cause, place
+        self.slot: int | None = None
+        self.time: int | None = None
+        self.window_ref: WindowRef | None = None
 
-    def parts(self, rows: pa.RecordBatch) -> FoldInputs:
-        """Lift every row that has no null in the fold's columns, or find that it can be lifted later."""
-        chosen = rows.select(list(self._columns))
-        valid = _valid_rows(chosen)
-        self._work += rows.num_rows
-        columns = self._liftable(chosen, valid) if self._work > policy.SIZES.compile_after else None
-        if columns is not None:
-            return FoldInputs(FoldColumns(self._functions, columns, valid), None)
-        lifted, failed = self._one_by_one(rows, valid)
-        return FoldInputs(Values(lifted, valid), failed)
 
-    def _liftable(self, chosen: pa.RecordBatch, valid: Mask | None) -> tuple[Floats, ...] | None:
-        """The columns for the compiled lift, which fails on none of the rows; None where it might."""
-        columns = [numbers_of(column) for column in chosen.columns]
-        whole = [column for column in columns if column.dtype.kind in "iu" and len(column)]
-        if any(column.max() > EXACT or column.min() < -EXACT for column in whole):
-            return None
-        if valid is not None:
-            if not valid.any():
-                return None
-            columns = [np.where(valid, column, column[np.argmax(valid)]) for column in columns]
-        floats = tuple(np.ascontiguousarray(column, np.float64) for column in columns)
-        if not self._probe.compiles:
-            return None
-        try:
-            self._probe.compiled(*floats)
-        except Exception:  # some row failed: Python finds out which
-            return None
-        return floats
+@contextmanager
+def catch_combine(rule: Rule, at: Ints | None = None) -> Iterator[None]:
+    """Raise CombineFailure for what a loop raises under a user's rule; at[0] is the place where it was."""
+    try:
+        yield
+    except (CombineFailure, AssertionError):
+        raise
+    except Exception as cause:
+        if rule in RULES:
+            raise
+        raise CombineFailure(rule, cause, None if at is None else int(at[0])) from cause
 
-    def _one_by_one(self, rows: pa.RecordBatch, valid: Mask | None) -> tuple[Floats, Mask | None]:
-        lifted = np.zeros((rows.num_rows, len(self.zero)))
-        failed = np.zeros(rows.num_rows, np.bool_)
-        for place, values in enumerate(plain_rows_of(rows)):
-            if valid is None or valid[place]:
-                try:
-                    lifted[place] = self.lift(values)
-                except Exception:
-                    failed[place] = True
-        return lifted, failed if failed.any() else None
 
-    def lift(self, values: PlainRow) -> object:
-        """The part of one row; raises where lift does, and where what it gives is no part."""
-        part: Any = self._calls.lift(values)
-        if part is SKIPPED:
-            return part
-        return float(part) if self._alone else tuple(map(float, part))
-
-    def _lowered(self, cells: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
-        """All results at once; None where only Python will do."""
-        assert self._lower is not None, "asked where there is a loop"
-        if not self._lower.compiles:
-            return None
-        results = np.empty(len(cells))
-        try:
-            self._lower.compiled(np.ascontiguousarray(cells), results)
-        except Exception:  # it failed on some window: Python finds out which
-            return None
-        assert self.fold.lower is not None, "the loop is of it"
-        return None if may_raise(self.fold.lower) and not np.isfinite(results).all() else results
-
-    def column(self, cells: npt.NDArray[np.float64]) -> pa.Array:
-        """The results of windows, from their cells."""
-        if self.fold.lower is None:
-            return pa.array(cells[:, 0], self._type, from_pandas=False)
-        fast = (
-            self._lowered(cells)
-            if self._lower is not None and self._work > policy.SIZES.compile_after
-            else None
-        )
-        if fast is not None:
-            return pa.array(fast, self._type, from_pandas=False)
-        parts = cells[:, 0].tolist() if self._alone else list(map(tuple, cells.tolist()))
-        results = []
-        for place, part in enumerate(parts):
-            try:
-                results.append(self._calls.lower(part))
-            except Exception as cause:
-                raise WindowFunctionFailure(place, self.fold.lower, cause) from cause
-        return from_plain(results, self._type)
+@contextmanager
+def locate_row(slots: Ints | None, times: Ints) -> Iterator[None]:
+    """Add the slot and the time of the row to a failure; without slots all rows are of slot 0."""
+    try:
+        yield
+    except CombineFailure as failure:
+        if failure.place is not None and failure.time is None:
+            failure.slot = 0 if slots is None else int(slots[failure.place])
+            failure.time = int(times[failure.place])
+        raise
 
 
 @contextmanager
 def report_combine_failure(
-    foldings: Sequence[AccumulatorFold], site: Site, place: Callable[[WindowRef], str]
+    folds: Sequence[AccumulatorFold], site: Site, describe: Callable[[WindowRef], str]
 ) -> Iterator[None]:
-    """Name the function, the step and the window where stores could not combine parts."""
+    """Name the function, the step and the window where a store could not combine parts."""
     try:
         yield
-    except CombineFailure as failed:
-        combine = next(each.fold.combine for each in foldings if each.rule is failed.rule)
-        on = "parts of windows" if failed.whose is None else place(failed.whose)
+    except CombineFailure as failure:
+        combine = next(fold.fold.combine for fold in folds if fold.rule is failure.rule)
+        on = "parts of windows" if failure.window_ref is None else describe(failure.window_ref)
         raise FunctionError(
             f"function {name_of(combine)} failed on {on}",
             step=site.step,
             where=find_definition(combine),
-            detail=str(failed),
+            detail=str(failure),
             hint="combine must take any two parts, and zero with any part",
-        ) from failed.cause
-
-
-def _valid_rows(rows: pa.RecordBatch) -> Mask | None:
-    """Which rows have no null; None when all."""
-    masks = [c.is_valid().to_numpy(zero_copy_only=False) for c in rows.columns if c.null_count]
-    return np.asarray(np.logical_and.reduce(masks)) if masks else None
+        ) from failure.cause

@@ -1,8 +1,13 @@
-"""Windows that leave, of one shelf or several: together, in the order of results, and some of them."""
+"""Closed windows as result rows: the key, the bounds, and the aggregates, by (end, start) per key.
+
+Accumulators become columns for all windows at once; only functions that users wrote are called window by
+window.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 
@@ -13,7 +18,6 @@ from penstock.errors import EngineError, FunctionError, RowFailure, TimeError
 from penstock.expr import compute as pc
 from penstock.expr.types import from_plain, to_plain, to_python
 from penstock.expr.values import from_list, from_numpy
-from penstock.frozen import dataclass
 from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.op import IN, OUT
 from penstock.operators.stream import Stream
@@ -27,259 +31,228 @@ from penstock.stages.stage import Site
 from penstock.stages.window.accumulators import AggregatePlan, SketchPlan, SumOverflow
 from penstock.stages.window.folds import WindowRef
 from penstock.stages.window.inputs import InputEvaluator
-from penstock.stages.window.store import NOT_LIFTED, ClosedWindows, Objects, select_windows
-
-_FEW = 1 << 16
-
-
-def result_order(left: ClosedWindows) -> Ints | None:
-    """The order of results, by (end, start, kind, index, slot); None where they stand so already.
-
-    Stores mostly give windows slot by slot, each slot's in order. Where every slot has the same windows, as
-    in a steady stream, that is a table to be read by columns. Else sorting by few different ends and keeping
-    what is equal in its order is enough: that takes no comparisons.
-    """
-    if left.index is None and not left.kinds.any() and (left.slots[1:] >= left.slots[:-1]).all():
-        if (left.ends[1:] >= left.ends[:-1]).all():
-            return None
-        n, width = len(left.slots), int(np.searchsorted(left.slots, left.slots[0], side="right"))
-        if n % width == 0 and (left.slots[::width] == left.slots[width - 1 :: width]).all():
-            table = left.starts.reshape(-1, width), left.ends.reshape(-1, width)
-            if all((rows == rows[0]).all() and (rows[0, 1:] > rows[0, :-1]).all() for rows in table):
-                return np.ascontiguousarray(np.arange(n).reshape(-1, width).T).reshape(-1)
-        since = left.ends - left.ends.min()
-        step = np.gcd.reduce(since)
-        if since.max() // step < _FEW and (left.ends - left.starts == left.ends[0] - left.starts[0]).all():
-            return np.argsort((since // step).astype(np.uint16), kind="stable")
-    return np.lexsort((left.slots, window_index(left), left.kinds, left.starts, left.ends))
-
-
-def bounds_at(left: ClosedWindows, windows: Ints) -> ClosedWindows:
-    """Where and when some of the windows are."""
-    return select_windows(
-        ClosedWindows(left.kinds, left.slots, left.starts, left.ends, left.times, left.index), windows
-    )
-
-
-def concat_windows(lefts: Sequence[ClosedWindows]) -> ClosedWindows:
-    """Where and when the windows of several shelves are; index -1 for those that are not count windows."""
-    if len(lefts) == 1:
-        return lefts[0]
-    names = ("kinds", "slots", "starts", "ends", "times")
-    kinds, slots, starts, ends, times = (np.concatenate([getattr(left, n) for left in lefts]) for n in names)
-    return ClosedWindows(
-        kinds, slots, starts, ends, times, np.concatenate([window_index(left) for left in lefts])
-    )
-
-
-def window_index(left: ClosedWindows) -> Ints:
-    """The number of each count window among those of its key; -1 for other windows."""
-    return np.full(len(left.slots), -1, np.int64) if left.index is None else left.index
-
-
-# Windows that leave as rows: the key, the bounds, and what was made of the rows, by (end, start) per key.
-#
-# Registers become columns for all windows at once; only functions that users wrote are called window by
-# window.
-
-
-@dataclass(frozen=True, slots=True)
-class ResultColumns:
-    """What became of some windows: result columns, and how many rows each window gave (None: one each)."""
-
-    columns: list[pa.Array]
-    counts: Ints | None = None
+from penstock.stages.window.store import NOT_LIFTED, ClosedWindows, Objects
 
 
 class ResultBuilder:
-    """Makes the result rows of one step."""
+    """Builds the result rows of one step."""
 
     def __init__(
         self,
         op: Windows,
         up: Stream,
         *,
-        lowered: dict[str, AggregatePlan | SketchPlan],
-        lifting: InputEvaluator,
+        plans: dict[str, AggregatePlan | SketchPlan],
+        inputs: InputEvaluator,
         keys: KeySlots,
         site: Site,
     ) -> None:
         self._op, self._up, self._keys, self._site = op, up, keys, site
-        self._lowered, self._lifting = lowered, lifting
-        self._resolved = op.resolve(up)
+        self._plans, self._inputs = plans, inputs
+        self._resolved = op.resolved(up)
         self._time = up.require_time("a window")
         self._schema = op.outputs({IN: up})[OUT].schema
         self._apply = ApplyCaller(op.function, up) if op.function is not None else None
         self._labels = from_list([label for label, _ in self._resolved.windows], pa.string())
 
-    def batch(self, lefts: Sequence[ClosedWindows], *, final: bool) -> Batch | None:
-        """The results of windows, per key by (window_end, window_start); None if there are none."""
-        lefts = [left for left in lefts if len(left.slots)]
-        if not lefts:
+    def build(self, closed: Sequence[ClosedWindows], *, final: bool) -> Batch | None:
+        """Build the results of windows, per key by (window_end, window_start); None if there are none."""
+        closed = [part for part in closed if len(part.slots)]
+        if not closed:
             return None
-        with _name_step(self._site):
-            return self._batch(lefts, final=final)
+        with self._naming_the_step():
+            if self._apply is not None:
+                return self._build_applied(closed, self._apply, final=final)
+            aggregates = self._op.aggregates or {}
+            columns = [
+                _concat([self._column(name, aggregate, part) for part in closed])
+                for name, aggregate in aggregates.items()
+            ]
+            windows = concat_bounds(closed)
+            order = result_order(windows)
+            if order is not None:
+                places = from_numpy(order)
+                columns = [pc.take(column, places) for column in columns]
+                windows = windows.bounds_at(order)
+            return Batch(self._rows(windows, columns, final=final), windows.times)
 
-    def _batch(self, lefts: Sequence[ClosedWindows], *, final: bool) -> Batch | None:
-        made = [self._made(left) for left in lefts]
-        all_ = concat_windows(lefts)
-        order = result_order(all_)
-        columns = [_concat_columns(parts) for parts in zip(*(each.columns for each in made), strict=True)]
-        if self._apply is None and order is None:
-            return Batch(self._rows(all_, columns, final=final), all_.times)
-        order = np.arange(len(all_.slots)) if order is None else order
-        if self._apply is None:
-            places, there = from_numpy(order), bounds_at(all_, order)
-            taken = [pc.take(column, places) for column in columns]
-            return Batch(self._rows(there, taken, final=final), there.times)
-        counts = np.concatenate([each.counts for each in made if each.counts is not None])
-        return self._several(all_, order, columns, counts, final=final)
+    def describe(self, ref: WindowRef) -> str:
+        """Describe a window for an error message: which kind, its bounds, its key."""
+        start, end = self._bounds(ref.start, ref.end)
+        key = self._key_of(ref.slot)
+        named = ", ".join(f"{name}={value!r}" for name, value in zip(self._up.key, key, strict=True))
+        return f"window {ref.window} from {start} to {end}" + (f" of key {named}" if named else "")
 
-    def _several(
-        self, all_: ClosedWindows, order: Ints, columns: list[pa.Array], counts: Ints, *, final: bool
+    def _build_applied(
+        self, closed: Sequence[ClosedWindows], calls: ApplyCaller, *, final: bool
     ) -> Batch | None:
-        """Windows that gave any number of rows; the place among siblings is their order."""
-        starts = np.cumsum(counts) - counts
-        windows = np.repeat(order, counts[order])
-        if not len(windows):
+        """Build the rows that a user's function of windows returns: any number for each window."""
+        rows = [
+            calls.rows(members, self._this_window(part, place), partial(self._describe, part, place))
+            for part in closed
+            for place, members in enumerate(_plain_members(part, self._up))
+        ]
+        counts = np.array([len(of_one) for of_one in rows], np.int64)
+        flat = [row for of_one in rows for row in of_one]
+        if not flat:
             return None
-        first = np.repeat(np.cumsum(counts[order]) - counts[order], counts[order])
-        sibling = np.arange(len(windows)) - first
-        taken = [column.take(pa.array(starts[windows] + sibling)) for column in columns]
-        alone = counts[windows] == 1
-        rows = self._rows(bounds_at(all_, windows), taken, final=final)
-        return Batch(rows, all_.times[windows], (np.where(alone, -1, sibling),))
+        windows = concat_bounds(closed)
+        order = result_order(windows)
+        order = np.arange(len(counts)) if order is None else order
+        starts = np.cumsum(counts) - counts
+        owners = np.repeat(order, counts[order])  # the window of each result row
+        # The place among the rows of one window is their order downstream; -1 where there is only one.
+        sibling = np.arange(len(owners)) - np.repeat(np.cumsum(counts[order]) - counts[order], counts[order])
+        places = pa.array(starts[owners] + sibling)
+        columns = [
+            from_plain([row[field.name] for row in flat], field.type).take(places) for field in calls.schema
+        ]
+        batch = self._rows(windows.bounds_at(owners), columns, final=final)
+        return Batch(batch, windows.times[owners], (np.where(counts[owners] == 1, -1, sibling),))
 
-    def _rows(self, left: ClosedWindows, columns: list[pa.Array], *, final: bool) -> pa.RecordBatch:
-        """Result rows: the window of each, and its result columns."""
-        whole = self._keys.columns_of(left.slots)
-        whole += [self._labels.take(pa.array(left.kinds))] if self._resolved.has_labels else []
-        whole += [build_time_column(left.starts, self._time), build_time_column(left.ends, self._time)]
-        if self._resolved.has_counts:
-            index = window_index(left)
+    def _rows(self, windows: ClosedWindows, columns: list[pa.Array], *, final: bool) -> pa.RecordBatch:
+        """Put the window of each result row before its result columns."""
+        whole = self._keys.columns_of(windows.slots)
+        whole += [self._labels.take(pa.array(windows.kinds))] if self._resolved.labelled else []
+        whole += [
+            build_time_column(windows.starts, self._time),
+            build_time_column(windows.ends, self._time),
+        ]
+        if self._resolved.counted:
+            index = window_index(windows)
             whole += [build_column(index, pa.int64(), index < 0)]
         whole += columns
-        whole += [pa.repeat(pa.scalar(final), len(left.slots))] if self._resolved.early is not None else []
+        whole += [pa.repeat(pa.scalar(final), len(windows.slots))] if self._resolved.early is not None else []
         return pa.RecordBatch.from_arrays(whole, schema=self._schema)
 
-    def _made(self, left: ClosedWindows) -> ResultColumns:
-        if self._apply is not None:
-            return self._applied(left, self._apply)
-        aggregates = self._op.aggregates or {}
-        return ResultColumns([self._column(name, aggregate, left) for name, aggregate in aggregates.items()])
-
-    def _column(self, name: str, aggregate: Aggregate, left: ClosedWindows) -> pa.Array:
+    def _column(self, name: str, aggregate: Aggregate, closed: ClosedWindows) -> pa.Array:
         try:
-            if name in self._lowered:
-                return self._lowered[name].of(left)
+            if name in self._plans:
+                return self._plans[name].results(closed)
             if isinstance(aggregate, Fold):
-                return self._folded(name, aggregate, left)
-            assert left.members is not None, "aggregates that are not lowered have rows"
-            assert aggregate.value is not None, "aggregates of rows are lowered"
+                return self._fold_rows(name, aggregate, closed)
+            assert closed.members is not None, "aggregates without a plan have rows"
+            assert aggregate.value is not None, "aggregates of rows are planned"
             from penstock.stages.window.row_store import aggregate_rows, window_segments
 
-            found = window_segments(left.members, self._lifting.column_name(aggregate.value))
-            return aggregate_rows(aggregate, found, aggregate.type(self._up))
+            segments = window_segments(closed.members, self._inputs.column_name(aggregate.value))
+            return aggregate_rows(aggregate, segments, aggregate.type(self._up))
         except WindowFunctionFailure as cause:
-            raise cause.error(self._place(left, cause.place)).at(self._site.step, self._site.where) from cause
+            error = cause.error(self._describe(closed, cause.place))
+            raise error.at(self._site.step, self._site.where) from cause
         except SumOverflow as cause:
             raise EngineError(
-                f"{aggregate} of {self._place(left, cause.place)} does not fit its type",
+                f"{aggregate} of {self._describe(closed, cause.place)} does not fit its type",
                 step=self._site.step,
                 where=self._site.where,
                 detail=cause.reason,
                 hint='cast the value first, e.g. .cast("float64"), or use a shorter window',
             ) from cause
 
-    def _folded(self, name: str, fold: Fold, left: ClosedWindows) -> pa.Array:
-        calls = self._lifting.folds[name]
-        results = []
-        parts = self._parts(name, left)
-        assert left.members is not None, "folds in Python have rows"
-        offsets, places = left.members.offsets.tolist(), left.members.places
-        for place, (start, end) in enumerate(pairwise(offsets)):
-            mine = parts[places[start:end]].tolist()
-            results.append(calls.result(mine, partial(self._place, left, place)))
+    def _fold_rows(self, name: str, fold: Fold, closed: ClosedWindows) -> pa.Array:
+        """Fold the kept rows of each window in Python."""
+        assert closed.members is not None, "folds in Python have rows"
+        caller, parts = self._inputs.fold_callers[name], self._lifted_parts(name, closed)
+        places, results = closed.members.places, []
+        for window, (start, end) in enumerate(pairwise(closed.members.offsets.tolist())):
+            of_window = parts[places[start:end]].tolist()
+            results.append(caller.result(of_window, partial(self._describe, closed, window)))
         return from_plain(results, fold.type(self._up))
 
-    def _parts(self, name: str, left: ClosedWindows) -> Objects:
-        """What lift gave for each kept row; those from a snapshot are lifted now."""
-        assert left.members is not None, "folds in Python have rows"
-        lifted, rows = left.members.lifted, left.members.rows
-        parts = lifted[self._lifting.in_python.index(name)] if lifted else np.full(rows.num_rows, NOT_LIFTED)
+    def _lifted_parts(self, name: str, closed: ClosedWindows) -> Objects:
+        """Return what lift returned for each kept row; rows from a snapshot are lifted now."""
+        assert closed.members is not None, "folds in Python have rows"
+        lifted, rows = closed.members.lifted, closed.members.rows
+        parts = lifted[self._inputs.python_folds.index(name)] if lifted else None
+        parts = np.full(rows.num_rows, NOT_LIFTED) if parts is None else parts
         unknown = np.flatnonzero([part is NOT_LIFTED for part in parts])
         if len(unknown):
             parts = parts.copy()
             plain = plain_rows_of(rows.select(self._up.schema.names).take(pa.array(unknown)))
             for place, values in zip(unknown.tolist(), plain, strict=True):
-                parts[place] = self._lifting.folds[name].lift(values)
+                parts[place] = self._inputs.fold_callers[name].lift(values)
         return parts
 
-    def _applied(self, left: ClosedWindows, calls: ApplyCaller) -> ResultColumns:
-        given = []
-        for place, rows in enumerate(_plain_window_rows(left, self._up)):
-            this = self._this(left, place)
-            given.append(calls.rows(rows, this, partial(self._place, left, place)))
-        flat = [row for rows in given for row in rows]
-        columns = [from_plain([row[field.name] for row in flat], field.type) for field in calls.schema]
-        return ResultColumns(columns, np.array([len(rows) for rows in given], np.int64))
+    def _this_window(self, closed: ClosedWindows, place: int) -> WindowContext:
+        """Return a window as the user sees it."""
+        start, end = self._bounds(int(closed.starts[place]), int(closed.ends[place]))
+        key = self._key_of(int(closed.slots[place]))
+        index = None if closed.index is None else int(closed.index[place])
+        return WindowContext(start, end, index, self._resolved.windows[int(closed.kinds[place])][0], key)
 
-    def _this(self, left: ClosedWindows, place: int) -> WindowContext:
-        """The window as the user sees it."""
-        bounds = build_time_column(np.array([left.starts[place], left.ends[place]]), self._time)
-        start, end = (_to_user_value(value, self._time.type) for value in to_plain(bounds))
-        key = self._key_of(int(left.slots[place]))
-        index = None if left.index is None else int(left.index[place])
-        return WindowContext(start, end, index, self._resolved.windows[int(left.kinds[place])][0], key)
+    def _describe(self, closed: ClosedWindows, place: int) -> str:
+        window = self._resolved.windows[int(closed.kinds[place])][1]
+        bounds = int(closed.starts[place]), int(closed.ends[place])
+        return self.describe(WindowRef(int(closed.slots[place]), window, *bounds))
+
+    def _bounds(self, start: int, end: int) -> tuple[object, object]:
+        bounds = build_time_column(np.array([start, end]), self._time)
+        first, last = (_to_user_value(value, self._time.type) for value in to_plain(bounds))
+        return first, last
 
     def _key_of(self, slot: int) -> tuple[object, ...]:
         columns = self._keys.columns_of(np.array([slot], np.int64))
         return tuple(_to_user_value(to_plain(column)[0], column.type) for column in columns)
 
-    def _place(self, left: ClosedWindows, place: int) -> str:
-        """A window for an error message: which kind, its bounds, its key."""
-        window = self._resolved.windows[int(left.kinds[place])][1]
-        bounds = int(left.starts[place]), int(left.ends[place])
-        return self.place_of(WindowRef(int(left.slots[place]), window, *bounds))
-
-    def place_of(self, whose: WindowRef) -> str:
-        """A window for an error message: which kind, its bounds, its key."""
-        bounds = build_time_column(np.array([whose.start, whose.end]), self._time)
-        start, end = (_to_user_value(value, self._time.type) for value in to_plain(bounds))
-        key = self._key_of(whose.slot)
-        named = ", ".join(f"{name}={value!r}" for name, value in zip(self._up.key, key, strict=True))
-        return f"window {whose.window} from {start} to {end}" + (f" of key {named}" if named else "")
-
-
-class _name_step:
-    """Fills the step's name into errors of users' functions, and of times that their column cannot hold."""
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if isinstance(error, FunctionError | TimeError):
+    @contextmanager
+    def _naming_the_step(self) -> Iterator[None]:
+        """Fill the step into errors of users' functions, and of times that their column cannot hold."""
+        try:
+            yield
+        except (FunctionError, TimeError) as error:
             error.at(self._site.step, self._site.where)
+            raise
 
 
-def _plain_window_rows(left: ClosedWindows, up: Stream) -> list[list[dict[str, object]]]:
-    """The input's rows of each window, as plain values; each kept row is made plain once."""
-    assert left.members is not None, "functions of windows have rows"
-    kept = plain_rows_of(left.members.rows.select(up.schema.names))
-    bounds = left.members.offsets.tolist()
-    places = left.members.places.tolist()
-    return [[kept[place] for place in places[start:end]] for start, end in pairwise(bounds)]
+def result_order(windows: ClosedWindows) -> Ints | None:
+    """Return the order of results, by (end, start, kind, index, slot); None if they stand in it already."""
+    slots, starts, ends = windows.slots, windows.starts, windows.ends
+    if windows.index is None and not windows.kinds.any() and (slots[1:] >= slots[:-1]).all():
+        # Why: stores mostly return windows slot by slot. Then a stable sort by the ends alone is enough, and
+        # where the ends are few multiples of one step, a radix sort of 16 bits: twenty times faster.
+        if (ends[1:] >= ends[:-1]).all():
+            return None
+        since = ends - ends.min()
+        step = np.gcd.reduce(since)
+        if since.max() // step < 1 << 16 and (ends - starts == ends[0] - starts[0]).all():
+            return np.argsort((since // step).astype(np.uint16), kind="stable")
+    return np.lexsort((slots, window_index(windows), windows.kinds, starts, ends))
 
 
-def _concat_columns(parts: Sequence[pa.Array]) -> pa.Array:
+def concat_bounds(closed: Sequence[ClosedWindows]) -> ClosedWindows:
+    """Return where and when the windows of several groups are."""
+    if len(closed) == 1:
+        return closed[0]
+    return ClosedWindows(
+        np.concatenate([part.kinds for part in closed]),
+        np.concatenate([part.slots for part in closed]),
+        np.concatenate([part.starts for part in closed]),
+        np.concatenate([part.ends for part in closed]),
+        np.concatenate([part.times for part in closed]),
+        np.concatenate([window_index(part) for part in closed]),
+    )
+
+
+def window_index(closed: ClosedWindows) -> Ints:
+    """Return the number of each count window among those of its key; -1 for other windows."""
+    return np.full(len(closed.slots), -1, np.int64) if closed.index is None else closed.index
+
+
+def _plain_members(closed: ClosedWindows, up: Stream) -> list[list[dict[str, object]]]:
+    """Return the input's rows of each window as plain values; each kept row is converted once."""
+    assert closed.members is not None, "functions of windows have rows"
+    rows = plain_rows_of(closed.members.rows.select(up.schema.names))
+    places = closed.members.places.tolist()
+    bounds = pairwise(closed.members.offsets.tolist())
+    return [[rows[place] for place in places[start:end]] for start, end in bounds]
+
+
+def _concat(parts: Sequence[pa.Array]) -> pa.Array:
     return parts[0] if len(parts) == 1 else pa.concat_arrays(list(parts))
 
 
 def _to_user_value(value: object, type_: pa.DataType) -> object:
-    """A value as the user sees it, or as it is stored where a datetime cannot hold it."""
+    """Return a value as the user sees it, or as it is stored where a datetime cannot hold it."""
     try:
         return to_python(value, type_)
     except RowFailure:

@@ -1,7 +1,9 @@
-"""Time windows whose rows are kept: for functions of whole windows, and aggregates that no register holds.
+"""Time windows whose rows are kept, and the aggregates computed from them.
 
-A row is kept once, whatever number of windows it lies in, until the last of them has left. The windows that
-leave at a watermark are found from the rows that are there, so windows without rows do not exist.
+Rows are kept for functions of whole windows, and for aggregates that no accumulator holds: text, decimals,
+lists. A row is kept once, whatever number of windows it lies in, until the last of them has closed. The
+windows that close at a watermark are found from the rows that are there, so windows without rows do not
+exist. (Sketches are computed from rows in count windows only; other windows keep them without rows.)
 """
 
 from __future__ import annotations
@@ -34,88 +36,91 @@ from penstock.stages.rows.store import (
 )
 from penstock.stages.sketches.hll import HllSketch, hash_coupons
 from penstock.stages.sketches.kll import KllSketch
-from penstock.stages.window.accumulators import SumOverflow, value_counts
+from penstock.stages.window.accumulators import SumOverflow, build_value_counts
+from penstock.stages.window.admission import decide_rows
 from penstock.stages.window.store import (
     ENDED,
     NEVER,
     ClosedWindows,
+    Decided,
     Decision,
-    Decisions,
     InputRows,
     StateBatches,
     WindowRows,
     no_ints,
 )
-from penstock.timing.slices import closed_windows_of, first_open
+from penstock.timing.slices import first_open
 from penstock.timing.windows import TimeWindow
 
-FRESH, SHOWN = 1, 0
-"""What is written in a kept row's ticket: whether it came since windows were last shown early."""
+FRESH, FIRED = 1, 0
+"""The tag of a kept row: whether it came since windows last fired early."""
 
 
 class RowStore:
-    """Time windows of several kinds with their rows, for all keys.
+    """Time windows of several kinds with their rows, for all keys."""
 
-    Each watermark given to `take` is the one that `leave` was last given.
-    """
+    next_end = None
 
     def __init__(self, windows: Sequence[TimeWindow], lateness: int, *, rows: pa.Schema) -> None:
         self._windows, self._lateness, self._schema = tuple(windows), lateness, rows
         self._rows = RowBlocks()
-        self._left_to = NEVER  # windows with end + lateness up to here have left
+        self._closed_to = NEVER  # windows with end + lateness up to here have closed
 
     @property
     def n_kinds(self) -> int:
-        """How many kinds of window."""
+        """The number of kinds of window."""
         return len(self._windows)
-
-    def explain(self) -> tuple[str, ...]:
-        """How windows are put together."""
-        return tuple(f"{window}: rows are kept until their last window leaves" for window in self._windows)
 
     @property
     def nbytes(self) -> int:
         """The memory held."""
         return self._rows.nbytes
 
+    def explain(self) -> tuple[str, ...]:
+        """Say how windows are kept."""
+        return tuple(f"{window}: rows are kept until their last window closes" for window in self._windows)
+
     def has_state(self, slots: Ints) -> Mask:
-        """Which slots have rows that an open window needs."""
+        """Return which slots have rows that an open window needs."""
         return self._rows.holds(slots)
 
-    def add(self, arriving: InputRows, watermark: int) -> tuple[Decisions, Ints]:
-        """Keep the rows that lie in some open window; (fates, misses) per kind and row."""
-        assert watermark == self._left_to or not len(self._rows), "windows leave before more rows are taken"
-        self._left_to = max(self._left_to, watermark)
-        fates, misses = decide_rows(self._windows, self._lateness, arriving.times, watermark)
-        taken = (fates == Decision.TAKEN).any(axis=0)
-        rows = arriving if taken.all() else arriving.at(np.flatnonzero(taken))
+    def add(self, rows: InputRows, watermark: int) -> Decided | None:
+        """Keep the rows that lie in some open window."""
+        assert watermark == self._closed_to or not len(self._rows), "windows close before more rows are added"
+        self._closed_to = max(self._closed_to, watermark)
+        decided = decide_rows(self._windows, self._lateness, rows.times, watermark)
+        if decided is not None:
+            admitted = (decided[0] == Decision.ADMITTED).any(axis=0)
+            rows = rows if admitted.all() else rows.at(np.flatnonzero(admitted))
         fresh = np.full(len(rows.slots), FRESH, np.int64)
-        kept = InputRows(rows.slots, rows.times, rows.order, rows=rows.rows, tags=fresh, lifted=rows.lifted)
-        self._rows.add(kept)
-        return fates, misses
+        self._rows.add(
+            InputRows(rows.slots, rows.times, rows.order, rows=rows.rows, tags=fresh, lifted=rows.lifted)
+        )
+        return decided
 
     def close(self, watermark: int, *, ended: bool = False) -> ClosedWindows:
-        """Every window with end + lateness <= watermark, and the rows that no other window needs."""
-        after, upto = self._left_to - self._lateness, watermark - self._lateness
-        self._left_to = max(self._left_to, watermark)
-        some = any(first_end(window, after) <= upto for window in self._windows)
-        left = self._given(self._rows.find(below=upto) if some else None, after, upto)
-        open_from = min(first_open(window, self._left_to, self._lateness) for window in self._windows)
-        gone = self._rows.pull(below=open_from)
-        return left if gone is None else replace(left, touched=np.unique(gone.slots))
+        """Close every window with end + lateness <= watermark, and drop the rows that no other needs."""
+        after, upto = self._closed_to - self._lateness, watermark - self._lateness
+        self._closed_to = max(self._closed_to, watermark)
+        closes = any(_first_end(window, after) <= upto for window in self._windows)
+        closed = self._windows_of(self._rows.find(below=upto) if closes else None, after, upto)
+        open_from = min(first_open(window, self._closed_to, self._lateness) for window in self._windows)
+        dropped = self._rows.pull(below=open_from)
+        return closed if dropped is None else replace(closed, touched=np.unique(dropped.slots))
 
     def fire_early(self) -> ClosedWindows:
-        """The open windows that have got rows since they were last shown."""
-        left = self._given(self._rows.find(), self._left_to - self._lateness, ENDED, only_fresh=True)
-        shown = self._rows.pull()
-        if shown is not None:
-            self._rows.add(replace(shown, tags=np.full(len(shown.slots), SHOWN, np.int64)))
-        return left
+        """Return the open windows that have got rows since they last fired early."""
+        after = self._closed_to - self._lateness
+        fired = self._windows_of(self._rows.find(), after, ENDED, only_fresh=True)
+        rows = self._rows.pull()
+        if rows is not None:
+            self._rows.add(replace(rows, tags=np.full(len(rows.slots), FIRED, np.int64)))
+        return fired
 
-    def _given(
+    def _windows_of(
         self, rows: InputRows | None, after: int, upto: int, *, only_fresh: bool = False
     ) -> ClosedWindows:
-        """The windows of some rows with after < end <= upto."""
+        """Return the windows of some rows with after < end <= upto."""
         if rows is None:
             none = no_ints()
             return ClosedWindows(none, none, none, none, none, members=no_members(self._schema))
@@ -128,70 +133,43 @@ class RowStore:
             chosen = n_fresh[hi] > n_fresh[lo]
             kinds, starts, lo, hi = kinds[chosen], starts[chosen], lo[chosen], hi[chosen]
         ends = starts + np.array([window.size for window in self._windows], np.int64)[kinds]
-        return ClosedWindows(
-            kinds, slots[lo], starts, ends, ends - 1, members=members_of_ranges(rows, order, lo, hi)
-        )
+        members = members_of_ranges(rows, order, lo, hi)
+        return ClosedWindows(kinds, slots[lo], starts, ends, ends - 1, members=members)
 
     def export(self, slots: Ints) -> StateBatches:
-        """The kept rows of these slots."""
+        """Return the kept rows of these slots."""
         rows = rows_to_snapshot(self._rows.find(rows_of_slots(slots)), slots)
-        return {"rows": rows.append_column("left_to", pa.array(np.full(rows.num_rows, self._left_to)))}
+        return {"rows": rows.append_column("closed_to", pa.array(np.full(rows.num_rows, self._closed_to)))}
 
     def load(self, saved: StateBatches, slots: Ints) -> None:
-        """Take up exported rows: what was at place i now belongs to slots[i]."""
+        """Take over exported rows: what was at place i now belongs to slots[i]."""
         rows = rows_from_snapshot(saved["rows"], slots)
         if rows is not None:
-            self._left_to = max(self._left_to, int(ints_of(saved["rows"], "left_to").max()))
+            self._closed_to = max(self._closed_to, int(ints_of(saved["rows"], "closed_to").max()))
             self._rows.add(rows)
-
-
-def decide_rows(
-    windows: Sequence[TimeWindow], lateness: int, times: Ints, watermark: int
-) -> tuple[Decisions, Ints]:
-    """What each kind of window says to each row, and how many of its windows the row has missed."""
-    fates = np.full((len(windows), len(times)), Decision.TAKEN, np.uint8)
-    misses = np.zeros((len(windows), len(times)), np.int64)
-    for kind, window in enumerate(windows):
-        n_windows = times // window.every - _first_start(window, times) + 1
-        misses[kind] = closed_windows_of(window, times, watermark, lateness)
-        fates[kind, misses[kind] == n_windows] = Decision.LATE
-        fates[kind, n_windows == 0] = Decision.GAP
-    return fates, misses
 
 
 def windows_between(
     windows: Sequence[TimeWindow], slots: Ints, times: Ints, after: int, upto: int
 ) -> tuple[Ints, Ints, Ints, Ints]:
-    """(kind, start, first row, one past last row) of each window with rows and after < end <= upto.
+    """Return (kind, start, first row, one past last row) of windows with rows and after < end <= upto.
 
     Rows come by (slot, time), so a window's rows stand together.
     """
-    found = []
+    parts = []
     for kind, window in enumerate(windows):
-        first = np.maximum(_first_start(window, times), (after - window.size) // window.every + 1)
+        first = np.maximum(times - window.size, after - window.size) // window.every + 1
         last = np.minimum(times // window.every, (upto - window.size) // window.every)
         numbers, lo, hi = list_windows(slots, first, last)
-        found.append((np.full(len(lo), kind, np.int64), numbers * window.every, lo, hi))
-    kinds, starts, lo, hi = (np.concatenate(each) for each in zip(*found, strict=True))
+        parts.append((np.full(len(lo), kind, np.int64), numbers * window.every, lo, hi))
+    kinds, starts, lo, hi = (np.concatenate(column) for column in zip(*parts, strict=True))
     return kinds, starts, lo, hi
 
 
-def first_end(window: TimeWindow, after: int) -> int:
-    """The least end of a window that is greater than `after`."""
+def _first_end(window: TimeWindow, after: int) -> int:
+    """Return the least end of a window that is greater than `after`."""
     return ((after - window.size) // window.every + 1) * window.every + window.size
 
-
-def _first_start(window: TimeWindow, times: Ints) -> Ints:
-    """The first window of each time, as a multiple of `every`."""
-    return np.asarray((times - window.size) // window.every + 1, np.int64)
-
-
-# Aggregates from the rows of windows, for what registers cannot hold: text, decimals, lists.
-#
-# Sketches come here from count windows only; other windows keep them without rows (`sketch.py`).
-#
-# The rows of all leaving windows come at once, in order, window after window; nulls are dropped first.
-# Then each rule works on segments: the values of window i are values[bounds[i]:bounds[i + 1]].
 
 _WIDE = Context(prec=200)  # exact for any number of rows that fits in memory
 _DIGITS = 38
@@ -199,19 +177,19 @@ _DIGITS = 38
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """The values of windows that are not null, in order, one window after the other."""
+    """The values of windows that are not null, in order: those of window i are values[bounds[i]:bounds[i + 1]]."""
 
     values: pa.Array
     bounds: Ints
 
     @property
     def counts(self) -> Ints:
-        """How many values each window has."""
+        """The number of values of each window."""
         return np.diff(self.bounds)
 
     @property
     def empty(self) -> npt.NDArray[np.bool_]:
-        """Which windows have none."""
+        """Which windows have no values."""
         return np.asarray(self.counts == 0)
 
     @property
@@ -219,26 +197,26 @@ class Segments:
         """The window of each value."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
-    def each(self) -> list[pa.Array]:
-        """The values window by window."""
+    def split(self) -> list[pa.Array]:
+        """Return the values window by window."""
         pairs = zip(self.bounds[:-1].tolist(), self.counts.tolist(), strict=True)
         return [self.values.slice(start, n) for start, n in pairs]
 
-    def reduced(self, how: Any, numbers: Ints) -> Ints:
-        """how.reduceat over the windows; zero for those without values."""
-        found = np.zeros(len(self.bounds) - 1, np.int64)
-        some = ~self.empty
-        if some.any():
-            found[some] = how.reduceat(numbers, self.bounds[:-1][some])
-        return found
+    def reduce(self, ufunc: Any, numbers: Ints) -> Ints:
+        """Reduce the numbers of each window by a ufunc; zero for windows without values."""
+        reduced = np.zeros(len(self.bounds) - 1, np.int64)
+        filled = ~self.empty
+        if filled.any():
+            reduced[filled] = ufunc.reduceat(numbers, self.bounds[:-1][filled])
+        return reduced
 
     def at(self, places: Ints) -> pa.Array:
-        """One value per window, by place among the values; null for windows without any."""
+        """Return one value per window, by place among the values; null for windows without any."""
         return self.values.take(pa.array(places, pa.int64(), mask=self.empty))
 
 
 def window_segments(members: WindowRows, column: str) -> Segments:
-    """What windows have of a column."""
+    """Return the values that windows have of a column."""
     values = members.rows.column(column).take(pa.array(members.places))
     if values.null_count == 0:
         return Segments(values, members.offsets)
@@ -247,79 +225,74 @@ def window_segments(members: WindowRows, column: str) -> Segments:
     return Segments(values.drop_null(), before[members.offsets])
 
 
-def aggregate_rows(aggregate: spec.Aggregate, found: Segments, type_: pa.DataType) -> pa.Array:
-    """The results of an aggregate of values, one per window."""
-    return AGGREGATORS[type(aggregate)](aggregate, found, type_)
+def aggregate_rows(aggregate: spec.Aggregate, segments: Segments, type_: pa.DataType) -> pa.Array:
+    """Return the result of each window, as an array of the aggregate's type."""
+    return AGGREGATORS[type(aggregate)](aggregate, segments, type_)
 
 
 Aggregator = Callable[[Any, Segments, pa.DataType], pa.Array]
 
 
-def _count(_: spec.Count, found: Segments, type_: pa.DataType) -> pa.Array:
-    return pa.array(found.counts, type_)
+def _count(_: spec.Count, segments: Segments, type_: pa.DataType) -> pa.Array:
+    return pa.array(segments.counts, type_)
 
 
-def _collect(_: spec.Collect, found: Segments, type_: pa.DataType) -> pa.Array:
-    return pa.ListArray.from_arrays(pa.array(found.bounds, pa.int32()), found.values).cast(type_)
+def _collect(_: spec.Collect, segments: Segments, type_: pa.DataType) -> pa.Array:
+    return pa.ListArray.from_arrays(pa.array(segments.bounds, pa.int32()), segments.values).cast(type_)
 
 
-def _first(_: spec.First, found: Segments, type_: pa.DataType) -> pa.Array:
-    return found.at(found.bounds[:-1])
+def _first(_: spec.First, segments: Segments, type_: pa.DataType) -> pa.Array:
+    return segments.at(segments.bounds[:-1])
 
 
-def _last(_: spec.Last, found: Segments, type_: pa.DataType) -> pa.Array:
-    return found.at(found.bounds[1:] - 1)
+def _last(_: spec.Last, segments: Segments, type_: pa.DataType) -> pa.Array:
+    return segments.at(segments.bounds[1:] - 1)
 
 
-def _extreme(aggregate: spec.Aggregate, found: Segments, type_: pa.DataType) -> pa.Array:
-    return _extremes(aggregate, found)[0]
+def _extreme(aggregate: spec.Aggregate, segments: Segments, type_: pa.DataType) -> pa.Array:
+    """Return the least or greatest value of each window, by rank, and for MinCount and MaxCount how many."""
+    is_min = isinstance(aggregate, spec.Min | spec.MinCount)
+    ranks = rank_values(segments.values)
+    best = segments.reduce(np.minimum if is_min else np.maximum, ranks)
+    place_of_rank = np.zeros(int(ranks.max(initial=0)) + 1, np.int64)
+    place_of_rank[ranks] = np.arange(len(ranks))
+    values = segments.at(place_of_rank[best])
+    if isinstance(aggregate, spec.Min | spec.Max):
+        return values
+    equal = (ranks == np.repeat(best, segments.counts)).astype(np.int64)
+    return build_value_counts(values, segments.reduce(np.add, equal), segments.empty)
 
 
-def _extreme_count(aggregate: spec.Aggregate, found: Segments, type_: pa.DataType) -> pa.Array:
-    values, n_equal = _extremes(aggregate, found)
-    return value_counts(values, n_equal, found.empty)
-
-
-def _extremes(aggregate: spec.Aggregate, found: Segments) -> tuple[pa.Array, Ints]:
-    """The least or greatest value of each window, by rank, and how many equal it."""
-    least = isinstance(aggregate, spec.Min | spec.MinCount)
-    ranks = rank_values(found.values)
-    best = found.reduced(np.minimum if least else np.maximum, ranks)
-    equal = (ranks == np.repeat(best, found.counts)).astype(np.int64)
-    holder = np.zeros(int(ranks.max(initial=0)) + 1, np.int64)
-    holder[ranks] = np.arange(len(ranks))
-    return found.at(holder[best]), found.reduced(np.add, equal)
-
-
-def _sum(_: spec.Sum, found: Segments, type_: pa.DataType) -> pa.Array:
-    """Decimals exactly, or not at all."""
+def _sum(_: spec.Sum, segments: Segments, type_: pa.DataType) -> pa.Array:
+    """Sum decimals exactly, or not at all."""
     totals: list[object] = []
-    for place, part in enumerate(found.each()):
+    for place, values in enumerate(segments.split()):
         total = Decimal(0)
-        for value in part.to_pylist():
+        for value in values.to_pylist():
             total = _WIDE.add(total, value)
         if len(total.as_tuple().digits) > _DIGITS:
             raise SumOverflow(place, f"the exact sum is {total}, which has more than {_DIGITS} digits")
-        totals.append(total if len(part) else None)
+        totals.append(total if len(values) else None)
     return from_plain(totals, type_)
 
 
-def _mean(_: spec.Mean, found: Segments, type_: pa.DataType) -> pa.Array:
-    """The exact mean of decimals, rounded once."""
-    exact = [sum(map(Fraction, part.to_pylist()), Fraction(0)) for part in found.each()]
-    means = [float(total / n) if n else None for total, n in zip(exact, found.counts.tolist(), strict=True)]
+def _mean(_: spec.Mean, segments: Segments, type_: pa.DataType) -> pa.Array:
+    """Return the exact mean of decimals, rounded once."""
+    totals = [sum(map(Fraction, values.to_pylist()), Fraction(0)) for values in segments.split()]
+    means = [float(t / n) if n else None for t, n in zip(totals, segments.counts.tolist(), strict=True)]
     return pa.array(means, type_)
 
 
-def _approx_distinct(_: spec.ApproxDistinct, found: Segments, type_: pa.DataType) -> pa.Array:
-    summaries = HllSketch.added([None] * len(found.counts), found.windows, hash_coupons(found.values))
-    return pa.array([summary.estimate() for summary in summaries], type_)
+def _approx_distinct(_: spec.ApproxDistinct, segments: Segments, type_: pa.DataType) -> pa.Array:
+    new = [None] * len(segments.counts)
+    sketches = HllSketch.update(new, segments.windows, hash_coupons(segments.values))
+    return pa.array([sketch.estimate() for sketch in sketches], type_)
 
 
-def _quantile(aggregate: spec.Quantile, found: Segments, type_: pa.DataType) -> pa.Array:
-    values = encode_column(found.values, Form.FLOAT).data
-    summaries = KllSketch.added([None] * len(found.counts), found.windows, values)
-    return pa.array([summary.quantile(aggregate.q) for summary in summaries], type_)
+def _quantile(aggregate: spec.Quantile, segments: Segments, type_: pa.DataType) -> pa.Array:
+    new, values = [None] * len(segments.counts), encode_column(segments.values, Form.FLOAT).data
+    sketches = KllSketch.update(new, segments.windows, values)
+    return pa.array([sketch.quantile(aggregate.q) for sketch in sketches], type_)
 
 
 AGGREGATORS: dict[type[spec.Aggregate], Aggregator] = {
@@ -329,8 +302,8 @@ AGGREGATORS: dict[type[spec.Aggregate], Aggregator] = {
     spec.Last: _last,
     spec.Min: _extreme,
     spec.Max: _extreme,
-    spec.MinCount: _extreme_count,
-    spec.MaxCount: _extreme_count,
+    spec.MinCount: _extreme,
+    spec.MaxCount: _extreme,
     spec.Sum: _sum,
     spec.Mean: _mean,
     spec.ApproxDistinct: _approx_distinct,

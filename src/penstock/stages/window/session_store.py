@@ -1,10 +1,10 @@
-"""The store of session windows: [first time, last time + gap), joined when they touch.
+"""The store of session windows: [first time, last time + gap), merged when they touch.
 
     gap 5     a row at 3    [3    8)
               a row at 8         [8    13)      touches: one session [3, 13)
 
-A batch is sorted by (slot, time) and cut into runs of rows that touch, and runs are placed among the open
-sessions of their slots, which they lengthen or bridge. Rows with W >= time + gap + lateness are behind: they
+A batch is sorted by (slot, time) and split into runs of rows that touch, and runs are placed among the open
+sessions of their slots, which they extend or bridge. Rows with W >= time + gap + lateness are behind: they
 are placed after the others, and a run of them is late as a whole unless it touches an open session. That is
 the rule row by row: rows of one run reach each other, and two runs never do.
 """
@@ -42,8 +42,8 @@ from penstock.stages.window.store import (
     ENDED,
     NEVER,
     ClosedWindows,
+    Decided,
     Decision,
-    Decisions,
     InputRows,
     StateBatches,
     WindowRows,
@@ -53,136 +53,130 @@ from penstock.timing.windows import SessionWindow
 
 
 class SessionStore:
-    """Sessions of one gap, for all keys: registers and sketches of each, and with `rows` (a schema) rows."""
+    """Sessions of one gap, for all keys: accumulators and sketches of each, and rows if `rows` has a schema."""
 
     n_kinds = 1
+    next_end = None
 
     def __init__(
         self,
         window: SessionWindow,
         lateness: int,
-        registers: Sequence[WindowAccumulator] = (),
+        accumulators: Sequence[WindowAccumulator] = (),
         *,
         rows: pa.Schema | None = None,
         sketches: Sequence[Sketch] = (),
         compile_after: int | None = None,
     ) -> None:
         self._window, self._gap, self._lateness = window, window.gap, lateness
-        pace = JitPolicy(compile_after)
-        self._open = OpenSessions(pace)
-        self._cells, self._sketches = SessionAccumulators(registers, pace), SessionSketches(sketches)
-        self._changed = np.zeros(0, np.bool_)  # by session: rows came since it was last shown
+        jit = JitPolicy(compile_after)
+        self._open = OpenSessions(jit)
+        self._cells, self._sketches = SessionAccumulators(accumulators, jit), SessionSketches(sketches)
         self._schema, self._rows = rows, RowBlocks()
         self._first_end = ENDED  # no session ends before
-
-    def explain(self) -> tuple[str, ...]:
-        """How sessions are kept."""
-        what = "registers" if self._schema is None else "rows"
-        what += " and sketches" if self._sketches else ""
-        return (f"{self._window}: {what} per session, found through a sorted list of each key's; no slices",)
 
     @property
     def nbytes(self) -> int:
         """The memory held."""
-        own = self._open.nbytes + self._cells.nbytes + self._changed.nbytes
-        return own + self._sketches.nbytes + self._rows.nbytes
+        return self._open.nbytes + self._cells.nbytes + self._sketches.nbytes + self._rows.nbytes
+
+    def explain(self) -> tuple[str, ...]:
+        """Say how sessions are kept."""
+        what = "accumulators" if self._schema is None else "rows"
+        what += " and sketches" if self._sketches else ""
+        return (f"{self._window}: {what} per session, found through a sorted list of each key's; no slices",)
 
     def has_state(self, slots: Ints) -> Mask:
-        """Which slots have an open session."""
+        """Return which slots have an open session."""
         return self._open.has_state(slots)
 
-    def add(self, arriving: InputRows, watermark: int) -> tuple[Decisions, Ints]:
-        """On-time rows first; then the runs of rows behind that an open session takes in."""
-        fates = np.zeros((1, len(arriving.slots)), np.uint8)
-        behind = arriving.times <= watermark - self._gap - self._lateness
+    def add(self, rows: InputRows, watermark: int) -> Decided:
+        """Add the rows that are on time, then the runs of rows behind that touch an open session."""
+        decisions = np.full((1, len(rows.slots)), Decision.ADMITTED, np.uint8)
+        behind = rows.times <= watermark - self._gap - self._lateness
         if behind.any():
-            self._add(arriving, np.flatnonzero(~behind), must_touch=False)
+            self._add(rows, np.flatnonzero(~behind), must_touch=False)
             places = np.flatnonzero(behind)
-            taken = self._add(arriving, places, must_touch=True)
-            fates[0, places[~taken]] = Decision.LATE
+            admitted = self._add(rows, places, must_touch=True)
+            decisions[0, places[~admitted]] = Decision.LATE
         else:
-            self._add(arriving, np.arange(len(fates[0])), must_touch=False)
-        return fates, (fates == Decision.LATE).astype(np.int64)
+            self._add(rows, np.arange(len(rows.slots)), must_touch=False)
+        return decisions, (decisions == Decision.LATE).astype(np.int64)
 
-    def _add(self, arriving: InputRows, places: Ints, *, must_touch: bool) -> Mask:
-        """Take in the rows at these places; gives which of them were taken."""
+    def _add(self, rows: InputRows, places: Ints, *, must_touch: bool) -> Mask:
+        """Add the rows at these places; return which of them were admitted."""
         if not len(places):
             return np.empty(0, np.bool_)
-        slots, times = arriving.slots[places], arriving.times[places]
-        order, heads = _runs(slots, times, self._gap)
+        slots, times = rows.slots[places], rows.times[places]
+        order, heads = _find_runs(slots, times, self._gap)
         last = np.append(heads[1:], len(order)) - 1
         runs = slots[order[heads]], times[order[heads]], times[order[last]] + self._gap
         self._first_end = min(self._first_end, int(runs[2].min()))
-        homes, lost, kept = self._open.place(*runs, must_touch=must_touch)
-        self._cells.fit(self._open.capacity)
-        with self._blaming(kept):
-            self._cells.join(lost, kept)
-        self._sketches.join(lost, kept)
-        session = np.empty(len(places), np.int64)
-        session[order] = np.repeat(homes, last - heads + 1)
-        taken = np.asarray(session != NO_SESSION, np.bool_)
-        whole = len(places) == len(arriving.slots) and taken.all()
-        self._keep(arriving if whole else arriving.at(places[taken]), session[taken])
-        return taken
+        of_runs, merged, into = self._open.assign(*runs, must_touch=must_touch)
+        self._cells.reserve(self._open.capacity)
+        with self._naming_the_session(into):
+            self._cells.merge(merged, into)
+        self._sketches.merge(merged, into)
+        sessions = np.empty(len(places), np.int64)
+        sessions[order] = np.repeat(of_runs, last - heads + 1)
+        admitted = np.asarray(sessions != NO_SESSION, np.bool_)
+        whole = len(places) == len(rows.slots) and admitted.all()
+        self._update(rows if whole else rows.at(places[admitted]), sessions[admitted])
+        return admitted
 
-    def _keep(self, rows: InputRows, session: Ints) -> None:
-        with self._blaming(session):
-            self._cells.fill(session, rows)
-        self._sketches.fill(session, rows)
-        self._fit_changed()
-        self._changed[session] = True
+    def _update(self, rows: InputRows, sessions: Ints) -> None:
+        with self._naming_the_session(sessions):
+            self._cells.update(sessions, rows)
+        self._sketches.update(sessions, rows)
+        self._open.changed[sessions] = True
         if self._schema is not None:
             self._rows.add(InputRows(rows.slots, rows.times, rows.order, rows=rows.rows, lifted=rows.lifted))
 
     @contextmanager
-    def _blaming(self, sessions: Ints) -> Iterator[None]:
-        """Say which session it was that a user's combine failed on, by its place among `sessions`."""
+    def _naming_the_session(self, sessions: Ints) -> Iterator[None]:
+        """Add the session on which a user's combine failed, by its place among `sessions`."""
         try:
             yield
-        except CombineFailure as failed:
-            if failed.place is not None:
-                one, bounds = sessions[failed.place], (self._open.opens, self._open.closes)
-                start, end = (int(each[one]) for each in bounds)
-                failed.whose = WindowRef(int(self._open.slots[one]), self._window, start, end)
+        except CombineFailure as failure:
+            if failure.place is not None:
+                number, open_ = int(sessions[failure.place]), self._open
+                bounds = int(open_.opens[number]), int(open_.closes[number])
+                failure.window_ref = WindowRef(int(open_.slots[number]), self._window, *bounds)
             raise
 
-    def _fit_changed(self) -> None:
-        more = self._open.capacity - len(self._changed)
-        if more > 0:
-            self._changed = np.append(self._changed, np.zeros(more, np.bool_))
-
     def close(self, watermark: int, *, ended: bool = False) -> ClosedWindows:
-        """Every session with W >= end + lateness."""
+        """Close every session with W >= end + lateness."""
         if watermark - self._lateness < self._first_end:
-            return self._given(no_ints(), pull=True)
-        used = self._open.used()
-        closed = self._open.closes[used] <= watermark - self._lateness
-        gone = used[closed]
-        left = self._given(gone, pull=True)
-        self._first_end = int(self._open.closes[used[~closed]].min(initial=ENDED))
-        self._open.remove(gone)
-        self._cells.clear(gone)
-        self._sketches.clear(gone)
-        self._changed[gone] = False
-        self._pack()
-        return left
+            return self._read(no_ints(), remove=True)
+        numbers = self._open.numbers()
+        closes = self._open.closes[numbers] <= watermark - self._lateness
+        closed = self._read(numbers[closes], remove=True)
+        self._first_end = int(self._open.closes[numbers[~closes]].min(initial=ENDED))
+        self._open.remove(numbers[closes])
+        self._cells.clear(numbers[closes])
+        self._sketches.clear(numbers[closes])
+        old = self._open.pack()
+        if old is not None:
+            self._cells.pack(old, self._open.capacity)
+            self._sketches.pack(old)
+        return closed
 
     def fire_early(self) -> ClosedWindows:
-        """The open sessions that changed since they were last shown."""
-        used = self._open.used()
-        changed = used[self._changed[used]]
-        self._changed[:] = False
-        return self._given(changed, pull=False)
+        """Return the open sessions that changed since they last fired early."""
+        numbers = self._open.numbers()
+        changed = numbers[self._open.changed[numbers]]
+        self._open.changed[:] = False
+        return self._read(changed, remove=False)
 
-    def _given(self, sessions: Ints, *, pull: bool) -> ClosedWindows:
+    def _read(self, sessions: Ints, *, remove: bool) -> ClosedWindows:
+        """Return sessions with what is kept of them; with `remove` their rows are removed."""
         slots, starts = self._open.slots[sessions], self._open.opens[sessions]
         ends = self._open.closes[sessions]
-        members = (
-            None if self._schema is None else self._members(slots, starts, ends, self._schema, pull=pull)
-        )
-        kinds = np.zeros(len(sessions), np.int64)
+        members = None
+        if self._schema is not None:
+            members = self._members(slots, starts, ends, self._schema, remove=remove)
         return ClosedWindows(
-            kinds,
+            np.zeros(len(sessions), np.int64),
             slots,
             starts,
             ends,
@@ -192,35 +186,29 @@ class SessionStore:
             sketches=self._sketches.read(sessions),
         )
 
-    def _members(self, slots: Ints, starts: Ints, ends: Ints, schema: pa.Schema, *, pull: bool) -> WindowRows:
-        """The rows of sessions; with `pull` they leave with them."""
-        # Sessions leave oldest first: before the end of the last that leaves, a slot has no other rows.
-        look = self._rows.pull if pull else self._rows.find
+    def _members(
+        self, slots: Ints, starts: Ints, ends: Ints, schema: pa.Schema, *, remove: bool
+    ) -> WindowRows:
+        """Return the rows of sessions."""
+        # Invariant: sessions close oldest first, so before the end of the last one a slot has no other rows.
+        look = self._rows.pull if remove else self._rows.find
         rows = look(rows_before(slots, ends), below=int(ends.max(initial=NEVER)))
         if rows is None:
             return no_members(schema)
-        found = find_windows(rows, slots, starts, ends)
-        inside = np.flatnonzero(found >= 0)
-        return members_of(rows.at(inside), found[inside], len(slots))
-
-    def _pack(self) -> None:
-        """Give memory back when most sessions have left."""
-        old = self._open.packed()
-        if old is not None:
-            self._cells.pack(old, self._open.capacity)
-            self._sketches.pack(old)
-            self._changed = np.append(self._changed[old], np.zeros(self._open.capacity - len(old), np.bool_))
+        windows = find_windows(rows, slots, starts, ends)
+        inside = np.flatnonzero(windows >= 0)
+        return members_of(rows.at(inside), windows[inside], len(slots))
 
     def export(self, slots: Ints) -> StateBatches:
-        """The open sessions of these slots, and their rows."""
+        """Return the open sessions of these slots, and their rows."""
         sessions = self._open.of_slots(slots)
         columns = {
             PLACE: pa.array(places_of(self._open.slots[sessions], slots)),
             "start": pa.array(self._open.opens[sessions]),
             "end": pa.array(self._open.closes[sessions]),
-            "changed": pa.array(self._changed[sessions]),
-            **self._cells.saved(sessions),
-            **self._sketches.saved(sessions),
+            "changed": pa.array(self._open.changed[sessions]),
+            **self._cells.export(sessions),
+            **self._sketches.export(sessions),
         }
         saved = {"sessions": pa.RecordBatch.from_pydict(columns)}
         if self._schema is not None:
@@ -228,24 +216,27 @@ class SessionStore:
         return saved
 
     def load(self, saved: StateBatches, slots: Ints) -> None:
-        """Take up exported sessions: what was at place i now belongs to slots[i]."""
+        """Take over exported sessions: what was at place i now belongs to slots[i]."""
         batch = saved["sessions"]
         owners, starts = slots[ints_of(batch, PLACE)], ints_of(batch, "start")
         ends = ints_of(batch, "end")
         self._first_end = min(self._first_end, int(ends.min(initial=ENDED)))
         order = sort_indices([owners, starts])
-        homes, _, _ = self._open.place(owners[order], starts[order], ends[order], must_touch=False)
-        self._cells.fit(self._open.capacity)
-        self._cells.load(batch.take(pa.array(order)), homes)
-        self._sketches.load(batch.take(pa.array(order)), homes)
-        self._fit_changed()
-        self._changed[homes] = batch.column("changed").to_numpy(zero_copy_only=False)[order]
+        sessions, _, _ = self._open.assign(owners[order], starts[order], ends[order], must_touch=False)
+        self._cells.reserve(self._open.capacity)
+        ordered = batch.take(pa.array(order))
+        self._cells.load(ordered, sessions)
+        self._sketches.load(ordered, sessions)
+        self._open.changed[sessions] = ordered.column("changed").to_numpy(zero_copy_only=False)
         if self._schema is not None and (rows := rows_from_snapshot(saved["rows"], slots)):
             self._rows.add(rows)
 
 
-def _runs(slots: Ints, times: Ints, gap: int) -> tuple[Ints, Ints]:
-    """Rows by (slot, time), and where each run begins: rows of one slot at most `gap` apart are one run."""
+def _find_runs(slots: Ints, times: Ints, gap: int) -> tuple[Ints, Ints]:
+    """Return the order of rows by (slot, time), and where each run of rows begins.
+
+    Rows of one slot at most `gap` apart are one run.
+    """
     order = sort_indices([slots, times])
     slots, times = slots[order], times[order]
     apart = (slots[1:] != slots[:-1]) | (times[1:] - times[:-1] > gap)
