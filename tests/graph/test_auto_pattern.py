@@ -67,7 +67,7 @@ def test_a_named_pattern_that_cannot_take_the_windows_becomes_keyed_and_the_plan
         assert op.pattern == "keyed"
         assert op.because is not None
         assert op.because.startswith('pattern="paned" was asked for, but for ')
-        assert op.because.endswith("so windows cannot be dealt")
+        assert op.because.endswith("so windows cannot be sent to replicas")
 
 
 def test_a_pattern_that_is_named_has_no_reason() -> None:

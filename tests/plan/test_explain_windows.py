@@ -19,7 +19,7 @@ SCHEMA = {"k": "string", "t": "timestamp[us]", "v": "int64", "x": "float64"}
 EVERY_SECOND = ps.sliding("10 s", every="1 s")
 EXACTLY = "subtract: running sums are exact"
 OTHERWISE = "sweep: two stacks, because what was added cannot be taken away exactly"
-TREE = "B-PAT when few windows leave at once, for a logarithm of 10 slices each"
+TREE = "B-PAT when few windows close at once, for a logarithm of 10 slices each"
 
 
 def source() -> ps.MultiPipe:
@@ -42,7 +42,7 @@ def test_a_pattern_that_was_chosen_says_why_and_what_becomes_of_the_step() -> No
     told = said(unkeyed.window(EVERY_SECOND, parallelism=4).aggregate(n=ps.count()))
     assert told["pattern"] == [
         "paned, chosen because there is no key, and windows overlap: each is made of up to 10 slices, "
-        "which are shared out; PLQ + WLQ: slices go to replicas in turn, and windows are put together "
+        "which are shared out; PLQ + WLQ: slices go to replicas in turn, and windows are combined "
         "from them by key"
     ]
 
@@ -104,7 +104,7 @@ def test_sessions_and_count_windows_have_no_slices_of_time() -> None:
         "24 bytes per key and pane of rows",
         "every row of a count window until the watermark puts it in order",
     ]
-    assert told["device"] == ["cpu: session with gap 5 s is not cut into slices of time"]
+    assert told["device"] == ["cpu: session with gap 5 s is not made of slices of time"]
 
 
 def lifted(row: Any) -> tuple[float, float]:
@@ -213,6 +213,6 @@ def test_memory_is_what_the_stage_takes_per_slice(names: list[str]) -> None:
     step = pipe.graph.steps["window"]
     assert isinstance(step.op, Windows)
     stage = WindowStage(step.op, step.up, Site("window", None, Accounts(), ManualClock()))
-    (store,) = stage._shelves[0].stores
+    store = stage._groups[0].store
     assert isinstance(store, TimeStore)
     assert told == f"{8 * sum(rule.width for rule in store._arena.rules)} bytes per key and open slice"

@@ -14,7 +14,15 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
-from penstock.stages.window.store import ENDED, NEVER, ClosedWindows, InputRows, Values
+from penstock.stages.window.store import (
+    ENDED,
+    NEVER,
+    ClosedWindows,
+    Decided,
+    InputRows,
+    Values,
+    WindowStore,
+)
 
 SCHEMA = pa.schema([("number", pa.int64()), ("half", pa.float64())])
 REGISTERS = (
@@ -59,6 +67,13 @@ def arriving(rows: list[Row], *, tags: bool = False) -> InputRows:
         rows=pa.RecordBatch.from_arrays([pa.array(numbers), halves], schema=SCHEMA),
         tags=numbers if tags else None,
     )
+
+
+def decisions_of(store: WindowStore, rows: InputRows, watermark: int) -> Decided:
+    """Add rows; None, which is short for "all admitted, none missed", is written out."""
+    shape = (store.n_kinds, len(rows.slots))
+    decided = store.add(rows, watermark)
+    return (np.zeros(shape, np.uint8), np.zeros(shape, np.int64)) if decided is None else decided
 
 
 @st.composite

@@ -77,7 +77,7 @@ def test_a_row_that_comes_after_its_time_was_numbered_is_late() -> None:
     judged = store.add(arriving(rows(8, 9)), 10)
     assert judged is not None
     fates, misses = judged
-    assert fates.tolist() == [[Decision.LATE, Decision.TAKEN]]
+    assert fates.tolist() == [[Decision.LATE, Decision.ADMITTED]]
     assert misses.tolist() == [[1, 0]]
 
 
@@ -116,7 +116,7 @@ def test_the_store_agrees_with_lists_of_rows(
         nothing = np.zeros((1, len(each.rows)), np.int64)
         fates, misses = (nothing, nothing) if judged is None else judged
         late = [naive.add(row.number, row.slot, row.time, before) for row in each.rows]
-        assert fates.tolist() == [[Decision.LATE if is_late else Decision.TAKEN for is_late in late]]
+        assert fates.tolist() == [[Decision.LATE if is_late else Decision.ADMITTED for is_late in late]]
         assert misses.tolist() == [[int(is_late) for is_late in late]]
         ended = each.watermark == ENDED
         left = store.close(each.watermark, ended=ended)

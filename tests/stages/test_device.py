@@ -46,7 +46,9 @@ def a_device(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("a_device")
 def test_auto_takes_a_device_that_is_there() -> None:
     told = str(placed())
-    assert told == ("device: cuda, because there is a CUDA device, and it can hold all registers of the step")
+    assert told == (
+        "device: cuda, because there is a CUDA device, and it can hold all accumulators of the step"
+    )
 
 
 def plus(a: float, b: float) -> float:
@@ -57,7 +59,7 @@ def plus(a: float, b: float) -> float:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"windows": session(5)}, "session with gap 5 is not cut into slices of time"),
+        ({"windows": session(5)}, "session with gap 5 is not made of slices of time"),
         ({"device": "cpu"}, "it was asked for by name"),
         (
             {"aggregates": {"f": spec.fold(lambda row: row.x, plus, 0.0, columns="x", type="float64")}},
@@ -65,7 +67,7 @@ def plus(a: float, b: float) -> float:
         ),
         (
             {"aggregates": {"f": spec.first("v")}},
-            'f=first(col("v")) needs more than registers: '
+            'f=first(col("v")) needs more than accumulators: '
             "rows of one time have no number that puts them in order",
         ),
     ],

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.stages.sketches.hll import MOST_COUPONS, HllSketch, hash_coupons
+from penstock.stages.sketches.hll import MAX_COUPONS, HllSketch, hash_coupons
 
 HLL_8 = datasketches.tgt_hll_type.HLL_8
-SIZES = [0, 1, 7, 8, 9, 24, 25, 48, 96, 97, MOST_COUPONS, MOST_COUPONS + 1, 5_000]
+SIZES = [0, 1, 7, 8, 9, 24, 25, 48, 96, 97, MAX_COUPONS, MAX_COUPONS + 1, 5_000]
 
 
 def of(*values: int) -> HllSketch:
-    return HllSketch.added(
+    return HllSketch.update(
         [None], np.zeros(len(values), np.int64), hash_coupons(pa.array(values, pa.int64()))
     )[0]
 
@@ -47,7 +47,7 @@ def test_the_library_s_bytes_and_ours_are_of_the_same_sketch(n: int) -> None:
     assert sorted(ours.to_bytes()) == sorted(theirs.serialize_compact())
 
 
-@pytest.mark.parametrize("n", range(0, MOST_COUPONS + 1, 48))
+@pytest.mark.parametrize("n", range(0, MAX_COUPONS + 1, 48))
 def test_few_values_are_counted_exactly(n: int) -> None:
     assert of(*range(n), *range(n)).estimate() == n
 
@@ -63,22 +63,22 @@ def test_parts_make_the_sketch_of_the_whole_however_they_were_cut(parts: list[tu
     #  A part is a stretch of up to 999 values, so that some sketches have gone over to registers.
     stretches = [range(500 * start, 500 * start + length) for start, length in parts]
     whole = of(*(value for stretch in stretches for value in stretch))
-    merged = HllSketch.merged([of(*stretch) for stretch in stretches])
+    merged = HllSketch.merge([of(*stretch) for stretch in stretches])
     assert np.array_equal(merged.data, whole.data)
     held: HllSketch | None = None
     for stretch in stretches:
         coupons = hash_coupons(pa.array(stretch, pa.int64()))
-        (held,) = HllSketch.added([held], np.zeros(len(coupons), np.int64), coupons)
+        (held,) = HllSketch.update([held], np.zeros(len(coupons), np.int64), coupons)
     assert held is None or np.array_equal(held.data, whole.data)
 
 
 def test_each_group_gets_its_own_values() -> None:
     groups, values = np.array([2, 0, 2, 0]), hash_coupons(pa.array([1, 2, 3, 2]))
-    found = HllSketch.added([None, of(9), of(1)], groups, values)
+    found = HllSketch.update([None, of(9), of(1)], groups, values)
     assert [each.estimate() for each in found] == [1, 1, 2]
     assert np.array_equal(found[2].data, of(1, 3).data)
 
 
 def test_memory_is_bounded_whatever_comes() -> None:
-    assert of(*range(MOST_COUPONS)).nbytes <= 4 * MOST_COUPONS
+    assert of(*range(MAX_COUPONS)).nbytes <= 4 * MAX_COUPONS
     assert of(*range(100_000)).nbytes == 4_096

@@ -38,7 +38,7 @@ def filled(
     filling = AccumulatorUpdate(JitPolicy(small), np.array(cells), times, np.zeros_like(times), values, runs)
     states = [register.rule.neutral_cells(3) for register in registers]
     for register, state in zip(registers, states, strict=True):
-        filling.fill(register, state)
+        filling.apply(register, state)
     return [state.tolist() for state in states]
 
 

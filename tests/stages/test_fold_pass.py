@@ -13,8 +13,8 @@ from penstock.kernels.compile.user_functions import FunctionSource
 from penstock.kernels.windows.folds import FoldFunctions, build_fold_rule
 from penstock.kernels.windows.slice_loop import BASE, END, FIRST, MASK, MAX_DISTANCE, MAX_ID
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
-from penstock.stages.window.folds import CombineFailure, FoldColumns
-from penstock.stages.window.panes import SliceAccumulators, plan_fold_pass
+from penstock.stages.window.folds import CombineFailure, FoldColumns, lift_values
+from penstock.stages.window.panes import SliceAccumulators
 from penstock.stages.window.store import Values
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
@@ -123,22 +123,20 @@ def test_long_batches_in_and_out_of_order_are_folded_in_one_pass(
     assert held(cells, slicing) == twin(rows, pair, -100)
 
 
+def has_pass(accumulators: tuple[WindowAccumulator, ...], values: tuple[Values, ...]) -> bool:
+    cells = SliceAccumulators(Slicing.of([TimeWindow(10, 10)]), accumulators, 0)
+    return cells._plan_pass(values, np.zeros(2, np.int64)) is not None
+
+
 def test_one_pass_is_for_a_fold_alone_without_nulls() -> None:
     rows, nulls = unlifted([1.0, 2.0]), Values(np.zeros(2), np.array([True, False]))
-    assert plan_fold_pass(ALONE, (rows,), keyed=True) is not None
-    assert (
-        plan_fold_pass(
-            (*ALONE, WindowAccumulator(AccumulatorKind.COUNT, 1)), (rows, Values(np.zeros(2))), keyed=True
-        )
-        is not None
-    )
-    assert (
-        plan_fold_pass((*ALONE, WindowAccumulator(AccumulatorKind.COUNT, 1)), (rows, nulls), keyed=True)
-        is None
-    )
-    assert plan_fold_pass(BESIDE, (rows,), keyed=True) is None
-    assert plan_fold_pass(ALONE, (rows.lifted(),), keyed=True) is None
-    assert plan_fold_pass(ALONE, (FoldColumns(OF, rows.columns, nulls.valid),), keyed=True) is None
+    counted = (*ALONE, WindowAccumulator(AccumulatorKind.COUNT, 1))
+    assert has_pass(ALONE, (rows,))
+    assert has_pass(counted, (rows, Values(np.zeros(2))))
+    assert not has_pass(counted, (rows, nulls))
+    assert not has_pass(BESIDE, (rows,))
+    assert not has_pass(ALONE, lift_values((rows,)))
+    assert not has_pass(ALONE, (FoldColumns(OF, rows.columns, nulls.valid),))
 
 
 @pytest.mark.slow
@@ -165,7 +163,7 @@ def test_a_row_of_the_slice_on_which_combine_fails_is_told(n_slots: int, disorde
 
 def test_parts_that_are_lifted_to_be_kept_are_those_of_valid_rows() -> None:
     some = FoldColumns(OF, (np.array([1.0, 1.0, 3.0]),), np.array([True, False, True]))
-    kept = some.at(np.array([0, 2])).lifted()
+    (kept,) = lift_values((some.at(np.array([0, 2])),))
     assert kept.data.tolist() == [[1.0, 2.0, 1.0], [3.0, 6.0, 1.0]]
     assert kept.valid is not None
     assert kept.valid.tolist() == [True, True]

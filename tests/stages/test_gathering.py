@@ -40,7 +40,7 @@ class PlainlyDriven(Driven):
 
     @property
     def n_waiting(self) -> int:
-        return self.stage._gathering.n_rows
+        return self.stage._buffer.n_rows
 
 
 def one_by_one(given: Case) -> Case:

@@ -11,7 +11,17 @@ from penstock.stages.window.row_store import RowStore
 from penstock.stages.window.store import ENDED, NEVER, ClosedWindows, Decision
 from penstock.timing.windows import TimeWindow
 from tests.naive.kept import NaiveKept
-from tests.stages.rounds import SCHEMA, Round, Row, arriving, rounds, rows_in, watermarks_before, windows
+from tests.stages.rounds import (
+    SCHEMA,
+    Round,
+    Row,
+    arriving,
+    decisions_of,
+    rounds,
+    rows_in,
+    watermarks_before,
+    windows,
+)
 
 LATENESS = st.integers(0, 12)
 KINDS = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), min_size=1, max_size=3)
@@ -40,8 +50,8 @@ def test_a_row_is_in_each_of_its_windows_and_rows_come_in_order() -> None:
 def test_a_row_that_missed_a_window_is_only_in_those_still_open() -> None:
     store = store_of((10, 5))
     store.close(10)
-    fates, misses = store.add(arriving([Row(0, 0, 7), Row(1, 0, 3)]), 10)
-    assert fates.tolist() == [[Decision.TAKEN, Decision.LATE]]
+    fates, misses = decisions_of(store, arriving([Row(0, 0, 7), Row(1, 0, 3)]), 10)
+    assert fates.tolist() == [[Decision.ADMITTED, Decision.LATE]]
     assert misses.tolist() == [[1, 2]]
     assert read(store.close(ENDED)) == [(0, 0, 5, 15, [0])]
 
@@ -49,7 +59,7 @@ def test_a_row_that_missed_a_window_is_only_in_those_still_open() -> None:
 def test_rows_may_not_be_taken_before_the_windows_of_the_watermark_have_left() -> None:
     store = store_of((10, 5))
     store.add(arriving([Row(0, 0, 7)]), NEVER)
-    with pytest.raises(AssertionError, match="windows leave before more rows are taken"):
+    with pytest.raises(AssertionError, match="windows close before more rows are added"):
         store.add(arriving([Row(1, 0, 8)]), 20)
 
 
@@ -62,11 +72,11 @@ def test_the_store_agrees_with_a_list_of_rows_per_window(
     store, naive = store_of(*kinds, lateness=lateness), NaiveKept(kinds, lateness)
     known = {row.number: row for each in made for row in each.rows}
     for place, (each, before) in enumerate(zip(made, watermarks_before(made), strict=True)):
-        fates, misses = store.add(arriving(each.rows), before)
+        fates, misses = decisions_of(store, arriving(each.rows), before)
         said = [naive.add(row.number, row.slot, row.time, before) for row in each.rows]
         expected = [
             [
-                Decision.TAKEN if n_open else Decision.LATE if n_missed else Decision.GAP
+                Decision.ADMITTED if n_open else Decision.LATE if n_missed else Decision.GAP
                 for n_open, n_missed in kinds_said
             ]
             for kinds_said in said

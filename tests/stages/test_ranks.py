@@ -17,7 +17,7 @@ SHARES = st.sampled_from([0.0, 0.07, 0.1, 0.5, 0.55, 0.9, 0.99, 1.0])
 
 
 def of(values: list[float]) -> KllSketch:
-    return KllSketch.added([None], np.zeros(len(values), np.int64), np.array(values, np.float64))[0]
+    return KllSketch.update([None], np.zeros(len(values), np.int64), np.array(values, np.float64))[0]
 
 
 def nearest_rank(values: list[float], q: float) -> float | None:
@@ -41,8 +41,8 @@ def test_of_few_values_the_quantile_is_the_nearest_rank(values: list[float], q: 
 @given(st.lists(NUMBERS, max_size=100), st.lists(NUMBERS, max_size=100), SHARES)
 def test_parts_of_few_values_make_the_whole(one: list[float], other: list[float], q: float) -> None:
     expected = nearest_rank(one + other, q)
-    assert same(KllSketch.merged([of(one), of(other)]).quantile(q), expected)
-    (more,) = KllSketch.added([of(one)], np.zeros(len(other), np.int64), np.array(other, np.float64))
+    assert same(KllSketch.merge([of(one), of(other)]).quantile(q), expected)
+    (more,) = KllSketch.update([of(one)], np.zeros(len(other), np.int64), np.array(other, np.float64))
     assert same(more.quantile(q), expected)
     assert same(KllSketch.from_bytes(more.to_bytes()).quantile(q), expected)
 
@@ -50,7 +50,7 @@ def test_parts_of_few_values_make_the_whole(one: list[float], other: list[float]
 @pytest.mark.parametrize("q", [0.01, 0.25, 0.5, 0.9, 0.999])
 def test_of_many_values_the_rank_is_near(q: float) -> None:
     parts = [of([float(value) for value in range(start, 100_000, 10)]) for start in range(10)]
-    found = KllSketch.merged(parts).quantile(q)
+    found = KllSketch.merge(parts).quantile(q)
     assert found is not None
     assert abs(found / 100_000 - q) < 0.03
 
@@ -61,7 +61,7 @@ def test_the_ends_are_exact_however_many_values_there_are() -> None:
 
 
 def test_each_group_gets_its_own_values() -> None:
-    found = KllSketch.added([None, of([5.0]), None], np.array([1, 1, 2]), np.array([7.0, 9.0, math.nan]))
+    found = KllSketch.update([None, of([5.0]), None], np.array([1, 1, 2]), np.array([7.0, 9.0, math.nan]))
     assert [each.quantile(0.5) for each in found[:2]] == [None, 7.0]
     assert same(found[2].quantile(0.5), math.nan)
 

@@ -59,7 +59,7 @@ def test_a_row_behind_bridges_two_open_sessions() -> None:
     store = store_of(5, lateness=10)
     store.add(arriving([Row(0, 0, 0), Row(1, 0, 7)]), NEVER)
     fates, misses = store.add(arriving([Row(2, 0, 3), Row(3, 0, -8)]), 18)
-    assert fates.tolist() == [[Decision.TAKEN, Decision.LATE]]
+    assert fates.tolist() == [[Decision.ADMITTED, Decision.LATE]]
     assert misses.tolist() == [[0, 1]]
     assert windows(store.close(ENDED)) == [(0, 0, 12, 11, -1)]
 
@@ -69,7 +69,7 @@ def test_rows_behind_reach_a_session_over_each_other() -> None:
     store.add(arriving(rows(20)), NEVER)
     #  behind at 24: 11 touches 15 (which touches the open session at 20), 4 touches none of them
     fates, _ = store.add(arriving([Row(1, 0, 11), Row(2, 0, 15), Row(3, 0, 4)]), 24)
-    assert fates.tolist() == [[Decision.TAKEN, Decision.TAKEN, Decision.LATE]]
+    assert fates.tolist() == [[Decision.ADMITTED, Decision.ADMITTED, Decision.LATE]]
 
 
 @pytest.mark.slow
@@ -84,7 +84,7 @@ def test_the_store_agrees_with_sessions_row_by_row(
     for place, (each, before) in enumerate(zip(made, watermarks_before(made), strict=True)):
         fates, misses = store.add(arriving(each.rows), before)
         late = naive.add([(row.number, row.slot, row.time) for row in each.rows], before)
-        assert fates.tolist() == [[Decision.LATE if is_late else Decision.TAKEN for is_late in late]]
+        assert fates.tolist() == [[Decision.LATE if is_late else Decision.ADMITTED for is_late in late]]
         assert misses.tolist() == [[int(is_late) for is_late in late]]
         pairs = [(store.close(each.watermark), naive.close(each.watermark))]
         if place in shown:

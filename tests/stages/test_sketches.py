@@ -82,7 +82,7 @@ def test_rows_late_for_some_windows_change_only_those_still_open() -> None:
     assert read(store.close(10)) == [(0, 0, 0, 10, 1, 0.5)]
     judged = store.add(arriving([Row(2, 0, 8), Row(4, 0, 4)]), 10)
     assert judged is not None
-    assert judged[0].tolist() == [[Decision.TAKEN, Decision.LATE]]
+    assert judged[0].tolist() == [[Decision.ADMITTED, Decision.LATE]]
     assert judged[1].tolist() == [[1, 2]]
     assert read(store.close(ENDED)) == [(0, 0, 5, 15, 2, 0.5)]
 
@@ -99,7 +99,7 @@ def test_the_store_agrees_with_the_rows_of_windows(
         said = [naive.add(row.number, row.slot, row.time, before) for row in each.rows]
         fates = [
             [
-                Decision.TAKEN if n_open else Decision.LATE if n_missed else Decision.GAP
+                Decision.ADMITTED if n_open else Decision.LATE if n_missed else Decision.GAP
                 for n_open, n_missed in kinds_said
             ]
             for kinds_said in said
@@ -168,9 +168,9 @@ class CountedMerges(HllSketch):
     n_merged = 0
 
     @classmethod
-    def merged(cls, parts: Any) -> Any:
+    def merge(cls, parts: Any) -> Any:
         CountedMerges.n_merged += len(parts)
-        return super().merged(parts)
+        return super().merge(parts)
 
 
 def test_a_window_of_a_thousand_slices_is_merged_from_few_blocks() -> None:
@@ -178,8 +178,8 @@ def test_a_window_of_a_thousand_slices_is_merged_from_few_blocks() -> None:
     for id_ in range(3_000):
         tree.put(id_, [CountedMerges(np.array([id_ + (1 << 26)], np.uint32))])
     for start in range(1, 1_001):
-        (found,) = tree.total(start, start + 1_024)
-        assert found.full
+        (found,) = tree.merge_range(start, start + 1_024)
+        assert found.is_dense
     assert CountedMerges.n_merged < 3_000 * 2 + 1_000 * 2 * 10
     tree.drop_before(3_000)
     assert (tree.nbytes, tree.ids) == (0, [])

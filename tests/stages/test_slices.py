@@ -168,7 +168,7 @@ def store_of(
     slicings = Slicing.groups(TimeWindow(size, every) for size, every in pairs)
     if len(slicings) > 1 or (way == "direct" and slicings[0].longest > 1):
         return None
-    return TimeStore(slicings[0], lateness, EVERY_REGISTER, way=way, **options)
+    return TimeStore(slicings[0], lateness, EVERY_REGISTER, method=way, **options)
 
 
 def run(
@@ -206,7 +206,7 @@ def test_windows_are_those_of_a_bucket_per_window_whichever_way_they_are_combine
     stream: list[tuple[list[Row], int]],
     most: int,
 ) -> None:
-    store = store_of(pairs, lateness, way, compile_after=small, most=most)
+    store = store_of(pairs, lateness, way, compile_after=small, max_windows=most)
     if store is not None:
         run(store, pairs, lateness, stream)
 
@@ -218,7 +218,7 @@ def test_windows_are_those_of_a_bucket_per_window_whichever_way_they_are_combine
 def test_windows_are_those_of_a_bucket_per_window_over_many_streams(
     way: Any, pairs: list[tuple[int, int]], lateness: int, stream: list[tuple[list[Row], int]], most: int
 ) -> None:
-    store = store_of(pairs, lateness, way, compile_after=100, most=most)
+    store = store_of(pairs, lateness, way, compile_after=100, max_windows=most)
     if store is not None:
         run(store, pairs, lateness, stream)
 
@@ -287,7 +287,9 @@ def test_memory_stays_bounded_by_the_open_slices() -> None:
 
 
 def test_results_of_a_key_leave_in_the_order_of_their_ends() -> None:
-    store = TimeStore(Slicing.of([TimeWindow(10, 5)]), 0, [WindowAccumulator(AccumulatorKind.ROWS)], most=2)
+    store = TimeStore(
+        Slicing.of([TimeWindow(10, 5)]), 0, [WindowAccumulator(AccumulatorKind.ROWS)], max_windows=2
+    )
     store.add(InputRows(np.zeros(3, np.int64), np.array([31, 4, 17])), NEVER)
     assert store.close(ENDED).ends.tolist() == [5, 10, 20, 25, 35, 40]
 

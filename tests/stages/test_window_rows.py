@@ -169,7 +169,7 @@ def test_explain_says_which_algorithm_and_why() -> None:
     assert lines[0].startswith("tumbling 10 us: direct: a window is one slice")
     assert any(line.startswith("session with gap 5 us: ") for line in lines)
     assert any(line.startswith("count 3: ") for line in lines)
-    assert lines[-1] == "rows are kept for all: registers cannot hold them"
+    assert lines[-1] == "rows are kept for all: accumulators cannot hold them"
 
 
 SMALL_RUN = """

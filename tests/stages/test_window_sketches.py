@@ -104,7 +104,9 @@ def test_rows_are_kept_for_sketches_of_count_windows_only_and_explain_says_so() 
     assert any("a sketch per slice, merged by blocks" in line for line in lines)
     assert not any("rows are kept" in line for line in lines)
     lines = Driven(case(KeyedWindows(windows=session(5), aggregates=aggregates), [])).stage.explain()
-    assert any(line.startswith("session with gap 5 us: registers and sketches per session") for line in lines)
+    assert any(
+        line.startswith("session with gap 5 us: accumulators and sketches per session") for line in lines
+    )
     lines = Driven(case(KeyedWindows(windows=count_window(5), aggregates=aggregates), [])).stage.explain()
     assert any("is a sketch made from kept rows" in line for line in lines)
 

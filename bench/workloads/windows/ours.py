@@ -113,9 +113,11 @@ def arriving_of(flow: Flow) -> tuple[InputRows, ...]:
 
 
 def new_store(flow: Flow, way: Combining | None = None, most: int = 1 << 20) -> TimeStore:
-    """The store of a case with a sum: `way` and `most` as in SliceStore."""
+    """The store of a case with a sum: `way` and `most` are its `method` and `max_windows`."""
     slicing = Slicing.of([TimeWindow(flow.shape.size, flow.shape.every)])
-    return TimeStore(slicing, 0, [WindowAccumulator(AccumulatorKind.FLOAT_SUM, 0)], way=way, most=most)
+    return TimeStore(
+        slicing, 0, [WindowAccumulator(AccumulatorKind.FLOAT_SUM, 0)], method=way, max_windows=most
+    )
 
 
 def fed_store(flow: Flow, way: Combining | None = None, most: int = 1 << 20) -> FedStore:

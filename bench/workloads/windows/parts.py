@@ -66,7 +66,7 @@ def to_values(columns: Columns) -> list[float]:
     """Expressions to the numbers that registers keep."""
     n_rows = 0
     for batch in columns.batches:
-        (array,) = columns.lifting.lift(batch.rows).arrays
+        (array,) = columns.lifting.evaluate(batch.rows).arrays
         n_rows += len(encode_column(array, Form.FLOAT).data)
     return [n_rows]
 

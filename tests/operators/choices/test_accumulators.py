@@ -46,7 +46,7 @@ def test_stages_keep_what_the_rule_says(name: str, totally_ordered: bool) -> Non
         UP,
         totally_ordered=totally_ordered,
         windows=(),
-        foldings=InputEvaluator({name: aggregate}, UP).foldings,
+        folds=InputEvaluator({name: aggregate}, UP).accumulator_folds,
     )
     lowered = plan_accumulators(aggregate, sheet)
     if uses_sketch(aggregate, ()):
@@ -55,7 +55,7 @@ def test_stages_keep_what_the_rule_says(name: str, totally_ordered: bool) -> Non
         assert lowered is None
     else:
         assert isinstance(lowered, AggregatePlan)
-        rows, *others = sheet.registers
+        rows, *others = sheet.accumulators
         assert rows.kind is AccumulatorKind.ROWS
         assert sorted(each.kind for each in others) == sorted(accumulators_of(aggregate, UP))
         assert [each.rule.width for each in others] == [width_of(each.kind, aggregate) for each in others]
@@ -66,11 +66,11 @@ def test_stages_keep_what_the_rule_says(name: str, totally_ordered: bool) -> Non
     [
         (spec.sum("v"), False, None),
         (spec.count("word"), False, None),
-        (spec.max("word"), True, 'registers hold numbers, and col("word") is string'),
-        (spec.sum("price"), True, 'registers hold numbers, and col("price") is decimal128(30, 2)'),
+        (spec.max("word"), True, 'accumulators hold numbers, and col("word") is string'),
+        (spec.sum("price"), True, 'accumulators hold numbers, and col("price") is decimal128(30, 2)'),
         (spec.first("v"), True, None),
         (spec.first("v"), False, "rows of one time have no number that puts them in order"),
-        (spec.last("word"), False, 'registers hold numbers, and col("word") is string'),
+        (spec.last("word"), False, 'accumulators hold numbers, and col("word") is string'),
         (spec.collect("v"), True, "it is made from all values of a window"),
     ],
 )

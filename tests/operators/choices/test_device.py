@@ -33,11 +33,11 @@ def sample(rows: list[Any]) -> dict[str, int]:
     [
         (
             KeyedWindows(windows=session(5), aggregates=COUNT, device="cuda"),
-            "session with gap 5 is not cut into slices of time",
+            "session with gap 5 is not made of slices of time",
         ),
         (
             KeyedWindows(windows={"a": tumbling(5), "b": count_window(5)}, aggregates=COUNT, device="cuda"),
-            "count 5 is not cut into slices of time",
+            "count 5 is not made of slices of time",
         ),
         (
             KeyedWindows(windows=tumbling(5), apply=sample, schema={"n": int}, device="cuda"),
@@ -45,15 +45,15 @@ def sample(rows: list[Any]) -> dict[str, int]:
         ),
         (
             KeyedWindows(windows=tumbling(5), aggregates={"all": spec.collect("v")}, device="cuda"),
-            'all=collect(col("v")) needs more than registers: it is made from all values of a window',
+            'all=collect(col("v")) needs more than accumulators: it is made from all values of a window',
         ),
         (
             PanedWindows(windows=tumbling(5), aggregates=COUNT, device="cuda"),
-            "paned windows are put together from parts",
+            "paned windows are merged from partials",
         ),
         (
             MapReduceWindows(windows=tumbling(5), aggregates=COUNT, device="cuda"),
-            "map_reduce windows are put together from parts",
+            "map_reduce windows are merged from partials",
         ),
     ],
 )
@@ -71,7 +71,7 @@ def test_an_aggregate_that_registers_cannot_hold_is_refused(name: str) -> None:
     if name in ("last", "first_v"):  # a reader that numbers rows makes these possible, so a run decides
         op.outputs({IN: Case(op, [], schema=WIDE).up})
     else:
-        assert f"{name}={aggregate} needs more than registers: " in refusal(op).fact
+        assert f"{name}={aggregate} needs more than accumulators: " in refusal(op).fact
 
 
 @pytest.mark.parametrize("name", REGISTERS)

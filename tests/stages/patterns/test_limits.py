@@ -48,7 +48,10 @@ def test_sessions_and_count_windows_are_spread_by_key_only(
 ) -> None:
     error = refused(pattern(windows=windows, aggregates=N))
     assert error.fact == f'pattern="{pattern.pattern}" cannot compute {named}'
-    assert error.detail == "which windows a row is in depends on other rows, so windows cannot be dealt"
+    assert (
+        error.detail
+        == "which windows a row is in depends on other rows, so windows cannot be sent to replicas"
+    )
     assert error.hint == 'use pattern="keyed"'
 
 
@@ -65,7 +68,7 @@ def test_a_function_of_whole_windows_is_not_made_of_parts(pattern: type[Windows]
 def test_what_is_made_from_rows_is_not_made_of_parts(pattern: type[Windows]) -> None:
     error = refused(pattern(windows=tumbling(5), aggregates={**N, "all": spec.collect("v")}))
     assert error.fact == f'pattern="{pattern.pattern}" cannot compute all={spec.collect("v")}'
-    assert error.detail == "it is made from the rows of a window, and parts hold numbers only"
+    assert error.detail == "it is computed from the rows of a window, and partials hold numbers only"
     assert error.hint == 'use pattern="keyed" or pattern="parallel"'
 
 
@@ -74,7 +77,7 @@ def test_a_fold_of_rows_in_order_is_not_made_of_parts(pattern: type[Windows]) ->
     text = spec.fold(lambda row: row.word or "", joined, "", type="string", commutative=False)
     error = refused(pattern(windows=sliding(5, 2), aggregates={"text": text}))
     assert error.fact == f'pattern="{pattern.pattern}" cannot compute text=fold(joined)'
-    assert error.detail == "commutative=False asks for rows in order, and parts are combined in any order"
+    assert error.detail == "commutative=False asks for rows in order, and partials are merged in any order"
 
 
 @pytest.mark.parametrize("pattern", [PanedWindows, MapReduceWindows])

@@ -137,7 +137,7 @@ def test_results_of_a_replica_that_is_ahead_wait_for_the_others() -> None:
             "paned",
             [
                 "paned windows: slices in turn to 2 replicas",
-                "their parts are put together by 1: rows by key to 1 replica",
+                "their partials are merged by 1: rows by key to 1 replica",
             ],
         ),
     ],

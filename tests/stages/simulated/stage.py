@@ -100,7 +100,7 @@ COUNTED = KeyedWindows(windows=tumbling(10), aggregates={"n": spec.count()}, dev
 def test_only_a_step_that_asks_for_the_simulator_is_given_it() -> None:
     def stores(device: str) -> list[type]:
         stage = Driven(case(replace(COUNTED, device=device), ROWS)).stage
-        return [type(store) for shelf in stage._shelves for store in shelf.stores]
+        return [type(group.store) for group in stage._groups]
 
     assert stores("cuda") == [CudaStore]
     assert stores("cpu") == stores("auto") == [TimeStore]

@@ -13,7 +13,7 @@ from penstock.kernels.cuda.ring import SliceStates
 from penstock.stages.rows.batch import Ints
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
 from penstock.stages.window.cuda_store import CudaStore
-from penstock.stages.window.store import ENDED, NEVER, ClosedWindows, InputRows, sort_windows
+from penstock.stages.window.store import ENDED, NEVER, ClosedWindows, InputRows
 from penstock.stages.window.time_store import TimeStore
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
@@ -47,7 +47,7 @@ def both(pairs: Pairs, lateness: int, registers: Any, limits: Any) -> tuple[Cuda
 
 
 def assert_same(one: ClosedWindows, other: ClosedWindows) -> None:
-    one, other = sort_windows(one), sort_windows(other)
+    one, other = one.sort(), other.sort()
     for name in ("kinds", "slots", "starts", "ends", "times"):
         assert getattr(one, name).tolist() == getattr(other, name).tolist(), name
     for a, b in zip(one.cells, other.cells, strict=True):

@@ -1,1 +1,1 @@
-"""What is chosen for a window step before it runs: pure rules that plans explain and stages follow."""
+"""Choices for a window step that are known before it runs: rules that plans explain and stages follow."""

@@ -1,7 +1,7 @@
-"""What a window keeps of an aggregate: registers, which are a few numbers, or the rows themselves.
+"""What a window keeps of an aggregate: accumulators, which are a few numbers, a sketch, or the rows.
 
-The rule is here once: stages keep what it says, and explain() tells of it without a stage. Numbers, bools,
-dates and timestamps fit into registers; text and decimals do not, nor do aggregates of all values.
+The rule is here once: stages keep what it says, and explain() shows it without a stage. Numbers, bools, dates
+and timestamps fit into accumulators; text and decimals do not, nor do aggregates of all values.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from penstock.timing.windows import CountWindow, Window
 
 
 class AccumulatorKind(StrEnum):
-    """What a register keeps.
+    """What an accumulator keeps.
 
-    ROWS      how many rows; of no column
-    COUNT     how many values that are not null
-    INT_SUM   the exact sum of integers, in two halves: upper * 2^32 + lower
-    FLOAT_SUM the sum of floats
-    MOST      the greatest integer (floats come in as integers of the same order)
-    LEAST     the least integer, kept as its complement
-    MOST_OF   the greatest integer, and how many values equal it
-    LEAST_OF  the least integer as its complement, and how many values equal it
-    LAST      (time, order, value) of the last value by (time, order)
-    FIRST     the same of the first, time and order kept as complements
-    MOMENTS   (n, mean, sum of squared distances) of floats
-    LATEST    the greatest time of the rows; of no column
-    FOLD      the part of a user's fold; its floats are the columns from `column` on
+    ROWS       the number of rows; of no column
+    COUNT      the number of values that are not null
+    INT_SUM    the exact sum of integers, in two halves: upper * 2^32 + lower
+    FLOAT_SUM  the sum of floats
+    MAX        the greatest integer (floats come in as integers of the same order)
+    MIN        the least integer, kept as its complement
+    MAX_COUNT  the greatest integer, and how many values equal it
+    MIN_COUNT  the least integer as its complement, and how many values equal it
+    LAST       (time, order, value) of the last value by (time, order)
+    FIRST      the same of the first, time and order kept as complements
+    MOMENTS    (n, mean, sum of squared distances) of floats
+    MAX_TIME   the greatest time of the rows; of no column
+    FOLD       the part of a user's fold: its floats
     """
 
     ROWS = "rows"
@@ -52,7 +52,7 @@ class AccumulatorKind(StrEnum):
 
 
 EXACT = frozenset({AccumulatorKind.ROWS, AccumulatorKind.COUNT, AccumulatorKind.INT_SUM})
-"""Kinds from which what was added can be taken away again without a trace."""
+"""Kinds from which what was added can be subtracted again exactly."""
 _WIDTHS = {
     AccumulatorKind.INT_SUM: 2,
     AccumulatorKind.MAX_COUNT: 2,
@@ -75,20 +75,20 @@ _OF_VALUES: dict[str, tuple[AccumulatorKind, ...]] = {
 
 
 def is_whole(type_: pa.DataType) -> bool:
-    """Whether values of the type are kept as int64, with their order."""
+    """Return whether values of the type are kept as int64, with their order."""
     whole = kind.is_integer(type_) or kind.is_boolean(type_) or kind.is_timestamp(type_)
     return bool(whole or kind.is_date32(type_))
 
 
 def is_numeric(type_: pa.DataType) -> bool:
-    """Whether registers can be of such values; of others they only count."""
+    """Return whether accumulators can hold such values; others are only counted."""
     return bool(is_whole(type_) or kind.is_floating(type_))
 
 
 def why_rows(aggregate: Aggregate, up: Stream, *, totally_ordered: bool) -> str | None:
-    """Why a window keeps rows for an aggregate; None when registers hold it.
+    """Return why a window keeps rows for an aggregate; None when accumulators hold it.
 
-    `totally_ordered` says that rows come with one column of order, by which first and last can be decided.
+    With `totally_ordered`, rows have one order column, by which first and last can be decided.
     """
     if isinstance(aggregate, Fold):
         return why_python(aggregate, up)
@@ -104,21 +104,21 @@ def why_rows(aggregate: Aggregate, up: Stream, *, totally_ordered: bool) -> str 
 
 
 def _why_not_numbers(aggregate: Aggregate, up: Stream) -> str | None:
-    found = aggregate.value_type(up)
-    return None if is_numeric(found) else f"registers hold numbers, and {aggregate.value} is {found}"
+    type_ = aggregate.value_type(up)
+    return None if is_numeric(type_) else f"accumulators hold numbers, and {aggregate.value} is {type_}"
 
 
 def uses_sketch(aggregate: Aggregate, windows: Iterable[Window]) -> bool:
-    """Whether a sketch is kept of an aggregate instead of rows: so, unless there are count windows.
+    """Return whether a sketch is kept of an aggregate instead of rows: so, unless there are count windows.
 
-    Those put rows in order before they know which window a row is in, and so have the rows anyway.
+    Those sort rows before they know which window a row is in, and so have the rows anyway.
     """
     counted = any(isinstance(window, CountWindow) for window in windows)
     return type(aggregate).__name__ in ("ApproxDistinct", "Quantile") and not counted
 
 
 def accumulators_of(aggregate: Aggregate, up: Stream) -> tuple[AccumulatorKind, ...]:
-    """The registers of an aggregate that they hold, beside the count of rows that every window has."""
+    """Return the accumulators of an aggregate, beside the count of rows that every window has."""
     match type(aggregate).__name__:
         case "Count":
             return () if aggregate.value is None else (AccumulatorKind.COUNT,)
@@ -133,8 +133,8 @@ def accumulators_of(aggregate: Aggregate, up: Stream) -> tuple[AccumulatorKind, 
             return _OF_VALUES[name]
 
 
-def width_of(register: AccumulatorKind, aggregate: Aggregate) -> int:
-    """How many numbers of eight bytes a register has."""
-    if register is AccumulatorKind.FOLD and isinstance(aggregate, Fold):
+def width_of(accumulator: AccumulatorKind, aggregate: Aggregate) -> int:
+    """Return the number of 8-byte numbers in an accumulator's cell."""
+    if accumulator is AccumulatorKind.FOLD and isinstance(aggregate, Fold):
         return len(aggregate.zero) if isinstance(aggregate.zero, tuple) else 1
-    return _WIDTHS.get(register, 1)
+    return _WIDTHS.get(accumulator, 1)

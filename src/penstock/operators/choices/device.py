@@ -1,7 +1,7 @@
-"""Which window steps a CUDA device can take: what can be known before a run, wherever that will be.
+"""Which window steps a CUDA device can take, and how windows are combined from slices.
 
-Devices hold the slices of time windows, as registers. Whether there is a device is for the stage to find out,
-where it runs (`stages/window/device.py`).
+Devices hold the slices of time windows, as accumulators. Whether there is a device is for the stage to find
+out, where it runs (`stages/window/device.py`).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from penstock.operators.windows import Windows
 
 AUTO, CPU, CUDA = DEVICES = ("auto", "cpu", "cuda")
-IN_PARTS = ("paned", "map_reduce")
+AS_PARTIALS = ("paned", "map_reduce")
 
 
 def check_device(device: str | Cuda) -> None:
-    """Raise unless it is a device or the name of one."""
+    """Raise a GraphError unless it is a device or the name of one."""
     if not isinstance(device, Cuda) and device not in DEVICES:
         names = nearest_first(str(device), DEVICES)
         raise GraphError(
@@ -34,12 +34,12 @@ def check_device(device: str | Cuda) -> None:
 
 
 def on_cuda(op: Windows) -> bool:
-    """Whether a CUDA device was asked for, by name or with limits."""
+    """Return whether a CUDA device was asked for, by name or with limits."""
     return op.device == CUDA or isinstance(op.device, Cuda)
 
 
 def device_refusal(op: Windows, up: Stream, *, totally_ordered: bool = True) -> NotSupported | None:
-    """The error for a step that is to run on a device and cannot; `totally_ordered` as in `why_rows`."""
+    """Return the error for a step that is to run on a device and cannot."""
     why = why_not_cuda(op, up, totally_ordered=totally_ordered) if on_cuda(op) else None
     if why is None:
         return None
@@ -51,40 +51,38 @@ def device_refusal(op: Windows, up: Stream, *, totally_ordered: bool = True) -> 
 
 
 def why_not_cuda(op: Windows, up: Stream, *, totally_ordered: bool) -> str | None:
-    """Why a step cannot run on a device; None when it can."""
-    others = [str(spec) for _, spec in op.specs() if not isinstance(spec, SlidingSpec)]
+    """Return why a step cannot run on a device; None when it can."""
+    others = [str(spec) for _, spec in op.named() if not isinstance(spec, SlidingSpec)]
     if others:
-        return f"{others[0]} is not cut into slices of time"
+        return f"{others[0]} is not made of slices of time"
     if op.function is not None:
         return f"rows are kept for {op.function}, which sees whole windows"
-    if op.pattern in IN_PARTS:
-        return f"{op.pattern} windows are put together from parts"
+    if op.pattern in AS_PARTIALS:
+        return f"{op.pattern} windows are merged from partials"
     for name, aggregate in (op.aggregates or {}).items():
         why = why_rows(aggregate, up, totally_ordered=totally_ordered)
         if why is not None:
-            return f"{name}={aggregate} needs more than registers: {why}"
+            return f"{name}={aggregate} needs more than accumulators: {why}"
     return None
 
 
 def why_not_by_itself(op: Windows) -> str | None:
-    """Why "auto" leaves a step to the cpu that a device could take; None when it does not."""
-    folds = [str(each) for each in (op.aggregates or {}).values() if isinstance(each, Fold)]
-    # Kernels cannot raise: a combine that fails would give a number there, and stops the run here.
+    """Return why "auto" leaves a step to the cpu that a device could take; None when it does not."""
+    folds = [str(fold) for fold in (op.aggregates or {}).values() if isinstance(fold, Fold)]
+    # Why: kernels cannot raise. A combine that fails would return a number there, and stops the run here.
     return f"a device cannot tell when {folds[0]} fails" if folds else None
 
 
-# How windows are put together from their slices, and why that way.
-#
-# A window of one slice needs nothing. Exact sums are kept as running sums, and what lies before a window is
-# taken away; everything else goes over two stacks (*sweep*). Where few windows leave at once the B-PAT of
-# SPRINGALD (IV-B) does less than either: a stage chooses at every watermark, and the answer is the same.
-
-
 def explain_method(longest: int, *, exact: bool) -> str:
-    """The way for windows of up to `longest` slices; `exact` says that what was added can be taken away."""
+    """Explain how windows of up to `longest` slices are combined; `exact` sums can be subtracted again.
+
+    A window of one slice needs nothing. Exact sums are kept as running sums, and what lies before a window is
+    subtracted; everything else goes over two stacks (*sweep*). Where few windows close at once the B-PAT of
+    SPRINGALD (IV-B) does less than either: a stage chooses at every watermark, and the answer is the same.
+    """
     if longest == 1:
         return "direct: a window is one slice, and needs no tree"
     many = "subtract: running sums are exact"
     if not exact:
         many = "sweep: two stacks, because what was added cannot be taken away exactly"
-    return f"{many}; B-PAT when few windows leave at once, for a logarithm of {longest} slices each"
+    return f"{many}; B-PAT when few windows close at once, for a logarithm of {longest} slices each"

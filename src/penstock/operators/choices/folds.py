@@ -1,6 +1,6 @@
 """Whether a fold can be compiled: its parts are floats, and it reads numbers by name.
 
-Numba has the last word when a stage first runs it; what is said here can be known before, without Numba.
+Numba has the last word when a stage first runs it; these rules are what can be known before, without Numba.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow.types as kind
 from penstock.operators.aggregates import Fold
 from penstock.operators.stream import Stream
 
-_REFUSING = frozenset(
+_RAISING = frozenset(
     [
         *("acos", "acosh", "asin", "asinh", "atanh", "cos", "cosh", "sin", "sinh", "tan"),
         *("exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "pow", "sqrt", "ldexp"),
@@ -28,7 +28,7 @@ _REFUSING = frozenset(
 
 
 def why_python(fold: Fold, up: Stream) -> str | None:
-    """Why a fold runs in Python over kept rows; None when it goes by registers."""
+    """Return why a fold runs in Python over kept rows; None when an accumulator holds it."""
     parts = fold.zero if isinstance(fold.zero, tuple) else (fold.zero,)
     if not fold.commutative:
         return "the order of rows matters"
@@ -50,31 +50,31 @@ def why_python(fold: Fold, up: Stream) -> str | None:
 
 
 def is_pure(call: Callable[..., Any]) -> bool:
-    """Whether a function has nothing that could change: what it captures and its defaults are constants."""
+    """Return whether a function has no state: what it captures and its defaults are constants."""
     if not isinstance(call, FunctionType):
         return False
     try:
         captured = [cell.cell_contents for cell in call.__closure__ or ()]
     except ValueError:  # a name that has no value yet
         return False
-    given = [*(call.__defaults__ or ()), *(call.__kwdefaults__ or {}).values()]
-    return all(_is_constant(each) for each in (*captured, *given))
+    defaults = [*(call.__defaults__ or ()), *(call.__kwdefaults__ or {}).values()]
+    return all(_is_constant(value) for value in (*captured, *defaults))
 
 
 def may_raise(call: Callable[..., Any]) -> bool:
-    """Whether Python raises on some numbers for which machine code gives NaN or an infinity.
+    """Return whether Python raises on some numbers for which machine code returns NaN or an infinity.
 
     Powers and most functions of `math` do: math.sqrt(-1.0), math.log(0.0), 1e200 ** 2.
     """
     if not isinstance(call, FunctionType):
         return True
-    powers = any(each.argrepr in ("**", "**=") for each in get_instructions(call))
-    return powers or not _REFUSING.isdisjoint(call.__code__.co_names)
+    powers = any(step.argrepr in ("**", "**=") for step in get_instructions(call))
+    return powers or not _RAISING.isdisjoint(call.__code__.co_names)
 
 
 def _is_constant(value: object) -> bool:
     if type(value) is tuple:
-        return all(_is_constant(each) for each in value)
+        return all(_is_constant(item) for item in value)
     return value is None or type(value) in (bool, int, float, str) or isinstance(value, ModuleType)
 
 

@@ -1,10 +1,10 @@
 """Which pattern spreads a window step over replicas: what each can take, and which one "auto" means.
 
-Time windows are known before their rows, so they can be dealt; where a session or a count window begins
-depends on all rows before. Parts are cells of registers, so paned and map-reduce windows need aggregates that
-registers hold, whatever order rows come in. Of those that can, keys come first, because a row then goes to
-one replica and nothing is put together again; the others are for what WindFlow has them for: too few keys to
-go round, down to none (section 2.1).
+Time windows are known before their rows, so they can be sent to replicas; where a session or a count window
+begins depends on all rows before. Partials are cells of accumulators, so paned and map-reduce windows need
+aggregates that accumulators hold, whatever order rows come in. Of those that can, keys come first, because a
+row then goes to one replica and nothing is merged again; the others are for what WindFlow has them for: too
+few keys to go round, down to none (section 2.1).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ DECOMPOSED = {
     KEYED: "all rows of a key go to one replica",
     PARALLEL: "windows go to replicas in turn, and a row to all that have one of its windows; "
     "results are put in order by key",
-    PANED: "PLQ + WLQ: slices go to replicas in turn, and windows are put together from them by key",
-    MAP_REDUCE: "MAP + REDUCE: rows go to replicas in turn, and parts of a window are put together by key",
+    PANED: "PLQ + WLQ: slices go to replicas in turn, and windows are combined from them by key",
+    MAP_REDUCE: "MAP + REDUCE: rows go to replicas in turn, and partials of a window are merged by key",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A pattern by name, and why, for explain()."""
+    """A pattern by name, and why it was chosen."""
 
     pattern: str
     reason: str
@@ -41,7 +41,7 @@ class Choice:
 def choose_pattern(
     op: Windows, up: Stream, degree: int, *, totally_ordered: bool = False, n_keys: int | None = None
 ) -> Choice:
-    """The pattern for so many replicas; `n_keys` is how many keys there are, if that is known."""
+    """Choose the pattern for a number of replicas; `n_keys` is the number of keys, if it is known."""
     if degree == 1:
         return Choice(KEYED, "there is one replica")
     if up.key and (n_keys is None or n_keys >= degree):
@@ -56,8 +56,8 @@ def choose_pattern(
 
 
 def most_slices(op: Windows, up: Stream) -> int:
-    """The most slices in one of the step's time windows; 0 if it has none."""
-    windows = [window for _, window in op.resolve(up).windows if isinstance(window, TimeWindow)]
+    """Return the greatest number of slices in one of the step's time windows; 0 if it has none."""
+    windows = [window for _, window in op.resolved(up).windows if isinstance(window, TimeWindow)]
     return max((slicing.longest for slicing in Slicing.groups(windows)), default=0)
 
 
@@ -73,36 +73,37 @@ def _choose_partials(op: Windows, up: Stream, few: str) -> Choice:
 def why_not_pattern(
     pattern: str, op: Windows, up: Stream, *, totally_ordered: bool
 ) -> tuple[str, str] | None:
-    """(what the pattern cannot take, why), or None if it can take everything."""
+    """Return (what the pattern cannot take, why), or None if it can take everything."""
     if pattern == KEYED:
         return None
     for _, window in op.resolve(up).windows:
         if not isinstance(window, TimeWindow):
-            return str(window), "which windows a row is in depends on other rows, so windows cannot be dealt"
+            why = "which windows a row is in depends on other rows, so windows cannot be sent to replicas"
+            return str(window), why
     if pattern == PARALLEL:
         return None
     if op.function is not None:
         return str(op.function), "it sees all rows of a window at once, which here are never together"
     for name, aggregate in (op.aggregates or {}).items():
-        why = _why_whole(aggregate, up, totally_ordered=totally_ordered)
-        if why is not None:
-            return f"{name}={aggregate}", why
+        reason = _why_whole(aggregate, up, totally_ordered=totally_ordered)
+        if reason is not None:
+            return f"{name}={aggregate}", reason
     return None
 
 
 def possible_patterns(op: Windows, up: Stream, *, totally_ordered: bool) -> tuple[str, ...]:
-    """The patterns that can take the step."""
+    """Return the patterns that can take the step."""
     return tuple(
         name for name in PATTERNS if why_not_pattern(name, op, up, totally_ordered=totally_ordered) is None
     )
 
 
 def pattern_refusal(pattern: str, op: Windows, up: Stream, *, totally_ordered: bool) -> GraphError | None:
-    """The error that names the patterns that can, or None if this one can take the step."""
-    found = why_not_pattern(pattern, op, up, totally_ordered=totally_ordered)
-    if found is None:
+    """Return the error that names the patterns that can, or None if this one can take the step."""
+    problem = why_not_pattern(pattern, op, up, totally_ordered=totally_ordered)
+    if problem is None:
         return None
-    what, why = found
+    what, why = problem
     others = " or ".join(
         f'pattern="{name}"' for name in possible_patterns(op, up, totally_ordered=totally_ordered)
     )
@@ -110,7 +111,7 @@ def pattern_refusal(pattern: str, op: Windows, up: Stream, *, totally_ordered: b
 
 
 def as_pattern(pattern: str, op: Windows, *, because: str | None = None) -> Windows:
-    """The same step as an operator of the pattern, with the reason if it was chosen and not named."""
+    """Return the same step as an operator of the pattern, with the reason if it was chosen and not named."""
     if op.pattern == pattern and op.because == because:
         return op
     options = {field.name: getattr(op, field.name) for field in fields(op)} | {"because": because}
@@ -120,10 +121,10 @@ def as_pattern(pattern: str, op: Windows, *, because: str | None = None) -> Wind
 
 
 def _why_whole(aggregate: Aggregate, up: Stream, *, totally_ordered: bool) -> str | None:
-    """Why an aggregate needs the rows of whole windows, or None if parts will do."""
+    """Return why an aggregate needs the rows of whole windows, or None if partials will do."""
     why = why_rows(aggregate, up, totally_ordered=totally_ordered)
     if isinstance(aggregate, Fold) and not aggregate.commutative:
-        return "commutative=False asks for rows in order, and parts are combined in any order"
+        return "commutative=False asks for rows in order, and partials are merged in any order"
     if why is None or isinstance(aggregate, Fold):
         return why
-    return "it is made from the rows of a window, and parts hold numbers only"
+    return "it is computed from the rows of a window, and partials hold numbers only"

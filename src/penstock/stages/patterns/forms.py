@@ -51,9 +51,7 @@ def convert_state(
     whole.load_pieces([decode_bucket(data, site.step, old) for data in saved.values()])
     if form == BY_PARTITION:
         return whole.snapshot()
-    return {
-        bucket: encode_bucket(piece, site.step, new) for bucket, piece in whole.export_buckets().items()
-    }
+    return {bucket: encode_bucket(piece, site.step, new) for bucket, piece in whole.export_buckets().items()}
 
 
 def _conversion_refusal(before: str, form: str, site: Site) -> CheckpointError:

@@ -1,8 +1,8 @@
 """Parallel windows: whole windows, also of one key, go to replicas in round-robin.
 
-A replica adds every row of its windows and, because slices are shared, holds parts of windows that are not its
-own; these it drops unseen. A row that several replicas get is decided on and counted by its primary replica
-(`WindowPartitioner`).
+A replica adds every row of its windows and, because slices are shared, holds parts of windows that are not
+its own; these it drops unseen. A row that several replicas get is decided on and counted by its primary
+replica (`WindowPartitioner`).
 
 Slices and rows of overlapping windows are at several replicas. One of them saves each: the owner of a window
 that holds it. So each of the 256 virtual partitions is saved once, says the same for any number of replicas,
@@ -148,7 +148,7 @@ class ParallelStage(WindowStage):
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """The state of one partition: the places of its keys among those exported, and batches that count in them."""
+    """The state of a partition: where its keys are among those exported, and batches that count in them."""
 
     partition: int
     places: Ints

@@ -5,8 +5,8 @@
     start             int64  microseconds: where the window, or the slice, begins
     watermark         int64  microseconds: the watermark by which late rows were found
     rows.0, int sum of 0.0, int sum of 0.1, …
-                      the numbers of each accumulator's cell, by its kind and the place of its values among the
-                      step's: int64 or float64, never null
+                      the numbers of each accumulator's cell, by its kind and the place of its values among
+                      the step's: int64 or float64, never null
 
 Partials of one (key, window, start) are merged by the accumulators' rules, in any order. A slice is part of
 windows that have closed and of others that have not; so a partial is not merged before all windows are gone
@@ -144,9 +144,7 @@ class PartialPaneStore(TimeStore):
         results = self.accumulators.results([of_one[cells] for of_one in self._arena.cells])
         emptied = self._rings.forget(slots, rings, before, self._slices.run)
         kinds = np.zeros(len(ids), np.int64)
-        return ClosedWindows(
-            kinds, slots[ring], starts, starts, starts, cells=results, touched=emptied
-        )
+        return ClosedWindows(kinds, slots[ring], starts, starts, starts, cells=results, touched=emptied)
 
 
 class PartialWindowStore(TimeStore):
@@ -211,7 +209,8 @@ class FinalWindowStore:
 
     def merge(self, partials: Partials) -> None:
         """Merge partials into their windows."""
-        self._fresh[self._merge(partials)] = True
+        places = self._merge(partials)
+        self._fresh[places] = True
 
     def _merge(self, partials: Partials) -> Ints:
         """Merge partials into their windows; return where these stand."""

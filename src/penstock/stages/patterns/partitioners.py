@@ -70,14 +70,14 @@ class KeyPartitioner:
 
 
 class WindowPartitioner:
-    """Sends whole windows to replicas in round-robin; a row goes to every replica that has one of its windows.
+    """Sends whole windows to replicas in round-robin; a row goes to all that have one of its windows.
 
-    Window number w (start / every) of a key in bucket b is in *virtual partition* (w + b) mod 256, and partition
-    p belongs to replica p mod degree: the windows of one key go round, and those that are open at one time for
-    many keys are spread as well. Virtual partitions are for windows what buckets are for keys: state is saved
-    by them, so any number of replicas can restore it. Each row has one *primary replica*, the owner of the last
-    window of the first kind that starts at or before it, also when that has ended in a gap: it decides on the
-    row and counts it.
+    Window number w (start / every) of a key in bucket b is in *virtual partition* (w + b) mod 256, and
+    partition p belongs to replica p mod degree: the windows of one key go round, and those that are open at
+    one time for many keys are spread as well. Virtual partitions are for windows what buckets are for keys:
+    state is saved by them, so any number of replicas can restore it. Each row has one *primary replica*,
+    the owner of the last window of the first kind that starts at or before it, also when that has ended in
+    a gap: it decides on the row and counts it.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class PanePartitioner:
 
 
 class RoundRobinPartitioner:
-    """Sends row after row to replicas in round-robin, so that every window is split into about equal parts."""
+    """Sends row after row to replicas in round-robin, so that every window is split into equal parts."""
 
     def __init__(self, degree: int) -> None:
         self.degree = degree

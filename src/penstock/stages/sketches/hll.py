@@ -1,10 +1,10 @@
-"""Approximate numbers of distinct values: HLL sketches (lg_k 12) with the bytes and estimates of DataSketches.
+"""Approximate counts of distinct values: HLL sketches (lg_k 12) with the bytes and estimates of DataSketches.
 
 A value is hashed to a *coupon*: 26 bits of a hash say where, 6 bits how many zeros it begins with. Up to 384
-different coupons are kept as they are, and counted exactly unless two values share one, which happens to about
-one in two thousand sets of 384; more become 4,096 registers, each the greatest number of zeros seen, and the
-composite estimate. So a sketch is a function of the set of its values, whatever order, batches and merges they
-came in.
+different coupons are kept as they are, and counted exactly unless two values share one, which happens to
+about one in two thousand sets of 384; more become 4,096 registers, each the greatest number of zeros seen,
+and the composite estimate. So a sketch is a function of the set of its values, whatever order, batches and
+merges they came in.
 
 Why arrays and not the library's objects: these take values one by one and merge registers several times
 slower. The hash is MurmurHash3 (x64, 128 bits, seed 9001), as DataSketches takes it, so that sketches built
@@ -86,7 +86,7 @@ class HllSketch:
         if not registers and len(coupons) <= MAX_COUPONS:
             return cls(coupons.copy())
         own = np.zeros(_K, np.uint8)
-        # Invariant: coupons are sorted by the number of zeros, so the last one for a register is the greatest.
+        # Invariant: coupons are sorted by the number of zeros, so the last for a register is the greatest.
         own[coupons & (_K - 1)] = coupons >> _VALUE_BITS
         for other in registers:
             np.maximum(own, other, out=own)

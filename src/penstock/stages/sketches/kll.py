@@ -44,7 +44,7 @@ class KllSketch:
 
     @classmethod
     def update(cls, held: Sequence[Self | None], groups: Ints, values: npt.NDArray[Any]) -> list[Self]:
-        """Return sketches with more values: value i goes to sketch groups[i], sorted; None is a new sketch."""
+        """Return sketches with more values: value i goes to sketch groups[i], sorted; None is a new one."""
         sketches = [cls() if sketch is None else sketch for sketch in held]
         heads = np.flatnonzero(np.append(True, groups[1:] != groups[:-1])[: len(groups)])
         bounds = [*heads.tolist(), len(groups)]

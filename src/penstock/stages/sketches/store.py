@@ -1,9 +1,9 @@
 """Sketches of windows: what stores keep of a column per slice or session beside accumulators.
 
-Accumulators are numbers in arrays; a sketch is an object of bounded size that takes values, a batch at a time,
-and can be merged with others of its kind. `SketchStore` keeps one per (slot, slice) for time windows, beside
-the accumulators of the same windows; `SessionSketches` keeps one per session. A batch is grouped with one sort,
-then each group takes its rows at once.
+Accumulators are numbers in arrays; a sketch is an object of bounded size that takes values, a batch at a
+time, and can be merged with others of its kind. `SketchStore` keeps one per (slot, slice) for time windows,
+beside the accumulators of the same windows; `SessionSketches` keeps one per session. A batch is grouped with
+one sort, then each group takes its rows at once.
 """
 
 from __future__ import annotations
@@ -197,8 +197,8 @@ class SketchTree:
         blocks    .  [---] [---]         slice 9, the block of 10 and 11, the block of 12 and 13
 
     A window is merged from the largest blocks that lie in it: of n slices at most 2 log n blocks. Blocks are
-    built when a window first needs them, and serve all windows over them until one of their slices changes; so
-    each slice is merged about once per level, and late rows cost no more than others.
+    built when a window first needs them, and serve all windows over them until one of their slices changes;
+    so each slice is merged about once per level, and late rows cost no more than others.
 
     ids    the numbers of the slices, in order
     fresh  those that got rows since windows last fired early

@@ -177,7 +177,7 @@ class AccumulatorLayout:
         return self.sketches.index(sketch)
 
     def _form(self, value: Expr) -> Form:
-        """Return the form that most accumulators of the value read, for those that only ask which are null."""
+        """Return the form that most accumulators of the value read, for those that only look for nulls."""
         type_ = self.type(value)
         return Form.WHOLE if is_whole(type_) else Form.FLOAT if is_numeric(type_) else Form.PRESENT
 
@@ -225,7 +225,7 @@ class SketchPlan:
 def plan_accumulators(
     aggregate: spec.Aggregate, layout: AccumulatorLayout
 ) -> AggregatePlan | SketchPlan | None:
-    """Plan an aggregate as accumulators or as a sketch; None when it can be neither, and rows must be kept."""
+    """Plan an aggregate as accumulators or as a sketch; None when rows must be kept for it."""
     if uses_sketch(aggregate, layout.windows):
         return _plan_sketch(aggregate, layout)
     if why_rows(aggregate, layout.up, totally_ordered=layout.totally_ordered) is not None:

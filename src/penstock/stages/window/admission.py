@@ -1,4 +1,4 @@
-"""Admission: what becomes of the rows of a window step. Every kind of window decides, every row is accounted for.
+"""What becomes of the rows of a window step: every kind of window decides, every row is accounted for.
 
 A row passes when some kind admits it; it is late when none does and one says late; otherwise it lies in no
 window. Time and session windows know at once. Count windows decide last, and only over the rows that nobody

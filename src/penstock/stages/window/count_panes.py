@@ -28,7 +28,7 @@ from penstock.stages.window.accumulators import (
     cells_to_columns,
     load_cells,
 )
-from penstock.stages.window.combine import Combiner, CombineMethod, ReadyWindows, choose_method
+from penstock.stages.window.combine import CombineMethod, Combiner, ReadyWindows, choose_method
 from penstock.stages.window.folds import CombineFailure, WindowRef
 from penstock.stages.window.inputs import AccumulatorUpdate, Run
 from penstock.stages.window.store import Decisions, InputRows, Outcome
@@ -109,8 +109,8 @@ class CountPanes:
     ) -> ClosedCountWindows:
         """Combine the windows [first, past) of each slot, all of which have rows.
 
-        With `needed_from`, the row number that each slot's open windows begin at, panes before it are dropped;
-        without, nothing changes.
+        With `needed_from`, the row number that each slot's open windows begin at, panes before it are
+        dropped; without, nothing changes.
         """
         held = np.flatnonzero(self._has_panes(slots))
         owners, rings = self._rings.of_slots(slots[held])
@@ -183,7 +183,7 @@ SettledRows = tuple[Ints, Decisions]
 
 
 class OpenRows:
-    """The rows of one kind of count window whose first window is not full: (slot, rows it needs, tag) of each.
+    """The rows of a kind of count window whose first window is not full: (slot, rows it needs, tag) of each.
 
     Rows that another kind of window has admitted have the tag -1 and are not followed.
     """
@@ -234,7 +234,9 @@ class OpenRows:
         """Return the open rows of these slots."""
         rows = self._open[np.isin(self._open[:, 0], slots)]
         columns = [places_of(rows[:, 0], slots), rows[:, 1], rows[:, 2]]
-        return pa.RecordBatch.from_arrays([pa.array(column) for column in columns], names=[PLACE, "due", "tag"])
+        return pa.RecordBatch.from_arrays(
+            [pa.array(column) for column in columns], names=[PLACE, "due", "tag"]
+        )
 
     def load(self, saved: pa.RecordBatch, slots: Ints) -> None:
         """Take over exported rows: what was at place i now belongs to slots[i]."""

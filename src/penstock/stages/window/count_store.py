@@ -88,8 +88,9 @@ class CountStore:
     @property
     def nbytes(self) -> int:
         """The memory held."""
-        parts = (self._waiting, self._rows, self._slots, *self._panes, *self._open_rows)
-        return sum(part.nbytes for part in parts)
+        own = self._waiting.nbytes + self._rows.nbytes + self._slots.nbytes
+        own += sum(panes.nbytes for panes in self._panes)
+        return own + sum(open_rows.nbytes for open_rows in self._open_rows)
 
     def explain(self) -> tuple[str, ...]:
         """Say for each kind how windows are combined, and why."""
@@ -180,8 +181,8 @@ class CountStore:
     def _read(self, slots: Ints, past: list[Ints], needed_from: list[Ints] | None) -> ClosedWindows:
         """Return the windows of each slot and kind that have not closed, before `past`.
 
-        With `needed_from`, the row number that each slot's open windows begin at, panes and rows before it are
-        dropped; without, nothing changes.
+        With `needed_from`, the row number that each slot's open windows begin at, panes and rows before it
+        are dropped; without, nothing changes.
         """
         first = [self._slots[slots, CLOSED + kind] for kind in range(self.n_kinds)]
         needed = [None] * self.n_kinds if needed_from is None else needed_from
@@ -246,7 +247,9 @@ class CountStore:
     def export(self, slots: Ints) -> StateBatches:
         """Return what is known of these slots, the rows that wait, and panes, open rows and kept rows."""
         self._reserve(slots)
-        columns = {name: pa.array(column) for name, column in zip(self._names, self._slots[slots].T, strict=True)}
+        columns = {
+            name: pa.array(column) for name, column in zip(self._names, self._slots[slots].T, strict=True)
+        }
         columns[PLACE] = pa.array(np.arange(len(slots)))
         saved = {
             "slots": pa.RecordBatch.from_pydict(columns),

@@ -1,8 +1,8 @@
 """The store of time windows on a CUDA device: a `TimeStore` whose slices and trees are in device memory.
 
-Late rows are found here, and only rows that an open window needs go to the device. Slices have the numbers and
-cells that they have on the host, so state that was saved on one is loaded by the other. Imports numba-cuda:
-only for stages that have found a device (`device.py`).
+Late rows are found here, and only rows that an open window needs go to the device. Slices have the numbers
+and cells that they have on the host, so state that was saved on one is loaded by the other. Imports
+numba-cuda: only for stages that have found a device (`device.py`).
 """
 
 from __future__ import annotations

@@ -44,9 +44,9 @@ def choose_placement(
     op: Windows, up: Stream, site: Site, *, totally_ordered: bool, folds: Sequence[Rule] = ()
 ) -> Placement:
     """Choose the device of a step; `folds` are the rules of users' combines."""
-    error = device_refusal(op, up, totally_ordered=totally_ordered)
-    if error is not None:
-        raise error.at(site.step, site.where)
+    refusal = device_refusal(op, up, totally_ordered=totally_ordered)
+    if refusal is not None:
+        raise refusal.at(site.step, site.where)
     if op.device != AUTO:
         try:
             device = choose_device(CUDA if on_cuda(op) else str(op.device))
@@ -55,7 +55,9 @@ def choose_placement(
         except PenstockError as error:
             raise error.at(site.step, site.where) from None
         return Placement(device, "it was asked for by name")
-    reason = why_not_cuda(op, up, totally_ordered=totally_ordered) or why_not_by_itself(op) or explain_auto_cpu()
+    reason = (
+        why_not_cuda(op, up, totally_ordered=totally_ordered) or why_not_by_itself(op) or explain_auto_cpu()
+    )
     if reason is not None:
         return Placement("cpu", reason)
     return Placement("cuda", "there is a CUDA device, and it can hold all accumulators of the step")

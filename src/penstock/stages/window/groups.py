@@ -1,8 +1,8 @@
 """Which stores a window step needs: one group for all windows that can share their state.
 
-Time windows share slices where their boundaries allow it (`timing/slices.py`), count windows share pending and
-kept rows, and every session window has a store of its own. Accumulators of time windows are kept in slices;
-sketches and rows, where aggregates need them, in stores beside, which are asked as one.
+Time windows share slices where their boundaries allow it (`timing/slices.py`), count windows share pending
+and kept rows, and every session window has a store of its own. Accumulators of time windows are kept in
+slices; sketches and rows, where aggregates need them, in stores beside, which are asked as one.
 """
 
 from __future__ import annotations

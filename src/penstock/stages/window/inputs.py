@@ -22,6 +22,7 @@ from penstock.expr.arrow.lower import lower_arrow
 from penstock.expr.nodes.columns import Column
 from penstock.expr.values import to_numpy
 from penstock.frozen import dataclass
+from penstock.kernels.compile.loops import Loop
 from penstock.kernels.windows import accumulate
 from penstock.kernels.windows.accumulate import Cells, Rule
 from penstock.kernels.windows.folds import build_add_loop, build_cells_loop
@@ -161,7 +162,9 @@ class InputEvaluator:
                 failed[place] = True
         return lifted, failed
 
-    def _check_of(self, name: str, aggregate: Aggregate) -> Callable[[dict[str, object]], ErrorContext | None]:
+    def _check_of(
+        self, name: str, aggregate: Aggregate
+    ) -> Callable[[dict[str, object]], ErrorContext | None]:
         """Return what tries an aggregate on a row again, and says why it fails."""
         if isinstance(aggregate, Fold):
             # A part that accumulators hold must also be of floats, so their own lift is tried.
@@ -268,10 +271,11 @@ class AccumulatorUpdate:
     def _fold(self, rule: Rule, column: int, state: Cells) -> None:
         """Combine parts into their cells, lifting them in the same loop where that can be compiled."""
         values, at = self._values[column], np.zeros(1, np.int64)
+        loop: Loop = build_add_loop(rule)
         if isinstance(values, FoldColumns) and build_cells_loop(values.of).compiles:
             loop, inputs = build_cells_loop(values.of), values.columns
         else:
-            loop, inputs = build_add_loop(rule), (values.data.reshape(-1, rule.width),)
+            inputs = (values.data.reshape(-1, rule.width),)
         cells = self._cells_of_valid(column)
         try:
             with catch_combine(rule, at):

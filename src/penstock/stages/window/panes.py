@@ -1,9 +1,9 @@
 """Rows into slices: accumulators per (slot, slice), updated batch by batch (SPRINGALD's pane stage, IV-A).
 
-Three speeds with one outcome. Little data goes through NumPy, and through the loops as plain Python, without
-loading Numba. Otherwise compiled loops find the cells of a chunk of rows once and update one accumulator after
-the other. Where a sum or a compiled fold is all there is to do, one loop finds cells and updates them in a
-single pass (`python -m bench windows`: its 448 M rows/s are the single pass of a sum).
+Three speeds with one outcome. Little data goes through NumPy, and through the loops as plain Python,
+without loading Numba. Otherwise compiled loops find the cells of a chunk of rows once and update one
+accumulator after the other. Where a sum or a compiled fold is all there is to do, one loop finds cells and
+updates them in a single pass (`python -m bench windows`: its 448 M rows/s are the single pass of a sum).
 
 Invariant: a loop that meets a row for which its ring has no room stops there; `Rings` then makes room for the
 rows that are left, which may move cells. What was placed before is therefore added before room is made.
@@ -72,7 +72,7 @@ class SliceAccumulators:
         return np.asarray(self.arena.cells[0][rings[:, BASE] + (ids & rings[:, MASK]), 0])
 
     def filled(self, rings: Ints, past: int | None = None) -> tuple[Ints, Ints, Ints]:
-        """Return (id, number of the ring, cell) of the slices with rows, up to slice `past` if it is given."""
+        """Return (id, number of the ring, cell) of the slices with rows, up to slice `past` if given."""
         ends = rings[:, END] if past is None else np.minimum(rings[:, END], past)
         ids, ring = expand_ranges(rings[:, FIRST], ends)
         cells = rings[ring, BASE] + (ids & rings[ring, MASK])
@@ -152,9 +152,7 @@ class SliceAccumulators:
             return FoldPass(main[0].rule, inputs) if loop.compiles else None
         return None
 
-    def _run_pass(
-        self, whole: SumPass | FoldPass, row: int, rows: _Rows, open_from: int
-    ) -> tuple[int, int]:
+    def _run_pass(self, whole: SumPass | FoldPass, row: int, rows: _Rows, open_from: int) -> tuple[int, int]:
         """Do everything in one pass from `row` on, while there is room: where it stopped, the least time."""
         clock = self._clock(rows.times[row:], open_from)
 

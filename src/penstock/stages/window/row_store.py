@@ -177,7 +177,7 @@ _DIGITS = 38
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """The values of windows that are not null, in order: those of window i are values[bounds[i]:bounds[i + 1]]."""
+    """The values of windows that are not null: those of window i are values[bounds[i]:bounds[i + 1]]."""
 
     values: pa.Array
     bounds: Ints

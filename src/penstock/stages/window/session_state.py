@@ -1,4 +1,4 @@
-"""The open sessions of all slots, as arrays: where each begins and ends, which are neighbours, and their cells.
+"""The open sessions of all slots, as arrays: where each begins and ends, its neighbours, and its cells.
 
 Sessions have dense numbers of their own, by which a store lays out what it keeps of each. The walk that opens
 and joins them is in `kernels/windows/sessions.py`.
@@ -78,9 +78,9 @@ class OpenSessions:
     def assign(self, slots: Ints, starts: Ints, ends: Ints, *, must_touch: bool) -> tuple[Ints, Ints, Ints]:
         """Assign runs of rows to sessions, opening and merging them.
 
-        Returns the session of each run, the sessions that were merged into others, and those others. Runs come
-        by slot and start and do not touch. With `must_touch` a run that touches no session gets NO_SESSION.
-        The numbers of merged sessions are free again: what is kept of them must move at once.
+        Returns the session of each run, the sessions that were merged into others, and those others. Runs
+        come by slot and start and do not touch. With `must_touch` a run that touches no session gets
+        NO_SESSION. The numbers of merged sessions are free again: what is kept of them must move at once.
         """
         self._reserve(slots, len(slots))
         free = np.flatnonzero(self.slots == NO_SESSION)[: len(slots)]
@@ -90,9 +90,7 @@ class OpenSessions:
         runs = [np.ascontiguousarray(column[::-1]) for column in (slots, starts, ends)]
         lists = (self._newest, self._older, self.opens, self.closes)
         written = (sessions, merged, into)
-        n_merged = self._run(
-            assign_sessions, *runs, int(must_touch), *lists, free, *written, work=len(slots)
-        )
+        n_merged = self._run(assign_sessions, *runs, int(must_touch), *lists, free, *written, work=len(slots))
         sessions = sessions[::-1]
         assigned = sessions != NO_SESSION
         self.slots[sessions[assigned]] = slots[assigned]

@@ -53,7 +53,7 @@ from penstock.timing.windows import SessionWindow
 
 
 class SessionStore:
-    """Sessions of one gap, for all keys: accumulators and sketches of each, and rows if `rows` has a schema."""
+    """Sessions of one gap, for all keys: accumulators and sketches of each, and rows if `rows` is given."""
 
     n_kinds = 1
     next_end = None

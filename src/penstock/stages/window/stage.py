@@ -157,7 +157,7 @@ class WindowStage(BucketedStage):
         return lines + [fold.explain() for fold in self._folds]
 
     def on_batch(self, batch: Batch, watermark: float) -> Emitted:
-        """Add rows, of which the watermark decides which are late; emit late rows, failed rows and results."""
+        """Add rows; the watermark decides which are late. Emit results, failed rows and late rows."""
         yield from self._advance(self._clamp(watermark))
         self.site.accounts.rows_in += batch.num_rows
         if batch.num_rows == 0:
@@ -208,8 +208,8 @@ class WindowStage(BucketedStage):
         self._watermark = watermark
         if closes:
             yield from self._close(ended=False)
-            if self._buffered_store is not None:
-                self._next_end = self._buffered_store.next_end or NEVER
+            if self._buffered_store is not None and (end := self._buffered_store.next_end) is not None:
+                self._next_end = end
 
     def _add(self, batch: Batch, inputs: AggregateInputs) -> Mask | None:
         """Add rows to the windows of their keys; return which are late, or None if none can be."""

@@ -1,11 +1,11 @@
 """What every store of windows has in common: its protocol, the rows it takes in and the windows it closes.
 
-A window stage turns keys into slots and expressions into numbers, then hands rows to its stores. A store keeps
-the windows of one or several kinds for all keys, as arrays: it decides by the watermark which rows are late,
-adds the others, and closes windows. Stores know no keys, no result schema and no engine.
+A window stage turns keys into slots and expressions into numbers, then hands rows to its stores. A store
+keeps the windows of one or several kinds for all keys, as arrays: it decides by the watermark which rows
+are late, adds the others, and closes windows. Stores know no keys, no result schema and no engine.
 
-Watermarks are plain integers between NEVER and ENDED: times are within 2^61 microseconds of 1970, so sums of a
-time, a size and a lateness stay in int64.
+Watermarks are plain integers between NEVER and ENDED: times are within 2^61 microseconds of 1970, so sums
+of a time, a size and a lateness stay in int64.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ NOT_LIFTED = object()
 Decisions = npt.NDArray[np.uint8]
 Objects = npt.NDArray[np.object_]
 Decided = tuple[Decisions, Ints]
-"""(decisions, misses), both of shape [n_kinds, n_rows]: a `Decision` per kind and row, and how many windows of
-that kind had closed before the row came."""
+"""(decisions, misses), both of shape [n_kinds, n_rows]: a `Decision` per kind and row, and how many windows
+of that kind had closed before the row came."""
 
 
 class Decision(IntEnum):
@@ -78,8 +78,8 @@ class InputRows:
     values      one per column that accumulators name
     rows        the columns for stores that keep rows: the input's, then computed expressions, always in this
                 order, so that sorting by all columns is sorting by the input. None if no store keeps rows
-    tags        int64[n]  a number that a store attaches to each row: of count windows the id of a pending row,
-                -1 if another kind admitted it; of kept rows whether they were fired early
+    tags        int64[n]  a number that a store attaches to each row: of count windows the id of a pending
+                row, -1 if another kind admitted it; of kept rows whether they were fired early
     single_key  whether it is known that all slots are 0
     lifted      for folds in Python: what `lift` returned for each row, one array of objects per fold. A
                 snapshot holds only the rows; after a restore this is NOT_LIFTED
@@ -147,9 +147,9 @@ class ClosedWindows:
     cells     one array [m, width] per accumulator
     members   the windows' rows, from stores that keep rows
     touched   slots whose state changed although none of their windows may have closed
-    settled   (tags, outcomes): every tag that a count store was given comes back exactly once, PASSED when the
-              first window with the row closes, NO_WINDOW when its number lies in a gap, UNFINISHED at the end
-              of the stream. Tags of -1 need not come back
+    settled   (tags, outcomes): every tag that a count store was given comes back exactly once, PASSED when
+              the first window with the row closes, NO_WINDOW when its number lies in a gap, UNFINISHED at the
+              end of the stream. Tags of -1 need not come back
     sketches  one array object[m] per sketch, from stores that keep sketches
     """
 

@@ -1,8 +1,8 @@
 """The store of time windows: accumulators per (slot, slice), combined into windows when these close.
 
-A row is added to one slice, whatever number of windows it lies in; slices wait in rings per slot until no open
-window needs them (SPRINGALD's pane stage and window stage, IV). Rows late for some of their windows change
-slices that earlier windows have used; those windows have closed and do not change.
+A row is added to one slice, whatever number of windows it lies in; slices wait in rings per slot until no
+open window needs them (SPRINGALD's pane stage and window stage, IV). Rows late for some of their windows
+change slices that earlier windows have used; those windows have closed and do not change.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.stages.window.accumulators import (
     load_cells,
 )
 from penstock.stages.window.admission import decide_rows
-from penstock.stages.window.combine import Combiner, CombineMethod, ReadyWindows, choose_method, list_ready
+from penstock.stages.window.combine import CombineMethod, Combiner, ReadyWindows, choose_method, list_ready
 from penstock.stages.window.folds import CombineFailure, WindowRef
 from penstock.stages.window.panes import SliceAccumulators
 from penstock.stages.window.store import (
@@ -46,8 +46,8 @@ FRESH = "fresh"
 class TimeStore:
     """Time windows of kinds that share slices, for all keys.
 
-    At most `max_windows` windows of a key close in one pass over its tree (the paper's n_w); they all close at
-    the same watermark. For FIRST and LAST, `InputRows.order` has one array, or none: then ties go to the
+    At most `max_windows` windows of a key close in one pass over its tree (the paper's n_w); they all close
+    at the same watermark. For FIRST and LAST, `InputRows.order` has one array, or none: then ties go to the
     greater value. `method` forces one way to combine, for tests.
     """
 
@@ -246,9 +246,9 @@ class TimeStore:
 class EarlyFirings:
     """The slices that fired early last, with how many rows: one has changed if it has more by now.
 
-    Rows only come while a window is open, so their number tells whether anything changed. All open windows fire
-    at once, so a window has changed since if one of its slices has.
-    Invariant: slices are ordered by slot.
+    Rows only come while a window is open, so their number tells whether anything changed. All open windows
+    fire at once, so a window has changed since if one of its slices has. Invariant: slices are ordered by
+    slot.
     """
 
     def __init__(self) -> None:

@@ -89,7 +89,7 @@ class WindowTask:
 
     def _is_native(self, utc: bool) -> bool:
         sheet = self.sheet()
-        if len(self.slicings) > 1 or any(each.kind not in IN_THE_JVM for each in sheet.registers):
+        if len(self.slicings) > 1 or any(each.kind not in IN_THE_JVM for each in sheet.accumulators):
             return False
         # Expressions read the clock and the calendar of the session, which must be those of every engine.
         return utc or all(isinstance(expr, ColumnNode) for expr, _ in sheet.values)
@@ -114,8 +114,8 @@ class WindowTask:
         """The registers of the step, as its stages have them."""
         aggregates = self.op.aggregates or {}
         windows = [window for _, window in self.resolved.windows]
-        foldings = InputEvaluator(aggregates, self.up).foldings
-        sheet = AccumulatorLayout(self.up, totally_ordered=False, windows=windows, foldings=foldings)
+        foldings = InputEvaluator(aggregates, self.up).accumulator_folds
+        sheet = AccumulatorLayout(self.up, totally_ordered=False, windows=windows, folds=foldings)
         for aggregate in aggregates.values():
             plan_accumulators(aggregate, sheet)
         return sheet
@@ -188,7 +188,7 @@ def _value(expr: object, form: Form | None, recipe: WindowTask) -> Column:
 def accumulator_columns(recipe: WindowTask) -> list[Column]:
     """The numbers of every register, to be computed per group, in the order in which parts have them."""
     sheet = recipe.sheet()
-    made = [each for register in sheet.registers for each in _numbers(register, sheet)]
+    made = [each for register in sheet.accumulators for each in _numbers(register, sheet)]
     return [each.alias(f"p{place}") for place, each in enumerate(made)]
 
 
@@ -232,7 +232,7 @@ class JvmPartials:
 
     def __init__(self, recipe: WindowTask) -> None:
         self._sheet = recipe.sheet()
-        self.format = PartialFormat(recipe.up, self._sheet.registers)
+        self.format = PartialFormat(recipe.up, self._sheet.accumulators)
         self._n_keys, self._run = len(recipe.up.key), JitPolicy()
         (self._kind,) = recipe.slicings
         keys = [self.format.schema.field(name) for name in self.format.key]
@@ -245,7 +245,7 @@ class JvmPartials:
     def _floats(self) -> list[bool]:
         return [
             each.rule.floats or is_float(each, self._sheet)
-            for each in self._sheet.registers
+            for each in self._sheet.accumulators
             for _ in range(each.rule.width)
         ]
 
@@ -258,7 +258,7 @@ class JvmPartials:
         given = iter(numbers)
         cells = [
             self._cell(next(given), register)
-            for register in self._sheet.registers
+            for register in self._sheet.accumulators
             for _ in range(register.rule.width)
         ]
         columns = [*keys, fixed[0], start, fixed[1], *cells]

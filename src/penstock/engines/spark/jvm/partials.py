@@ -120,8 +120,8 @@ class NativeParts:
         self._sheet = AccumulatorLayout(up, totally_ordered=False, windows=self._windows)
         for aggregate in (op.aggregates or {}).values():
             plan_accumulators(aggregate, self._sheet)
-        self.format = PartialFormat(up, self._sheet.registers)
-        self.registers = tuple(self._sheet.registers)
+        self.format = PartialFormat(up, self._sheet.accumulators)
+        self.registers = tuple(self._sheet.accumulators)
 
     def grouped(self, frame: DataFrame, least: int, watermark: int) -> DataFrame:
         """The groups of a batch: fate, judged, keys, start, registers, and misses per kind of window.

@@ -45,7 +45,7 @@ class AdaptiveFinalStage(FinalAggregateStage):
     def on_parts(self, parts: Batch) -> None:
         """Take parts in; those judged by a later watermark wait for it."""
         self._waiting.append(parts)
-        self._take_waiting()
+        self._merge_waiting()
 
 
 class AdaptivePartials:
