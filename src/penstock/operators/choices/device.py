@@ -52,7 +52,7 @@ def device_refusal(op: Windows, up: Stream, *, totally_ordered: bool = True) -> 
 
 def why_not_cuda(op: Windows, up: Stream, *, totally_ordered: bool) -> str | None:
     """Return why a step cannot run on a device; None when it can."""
-    others = [str(spec) for _, spec in op.named() if not isinstance(spec, SlidingSpec)]
+    others = [str(spec) for _, spec in op.specs() if not isinstance(spec, SlidingSpec)]
     if others:
         return f"{others[0]} is not made of slices of time"
     if op.function is not None:

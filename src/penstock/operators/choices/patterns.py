@@ -57,7 +57,7 @@ def choose_pattern(
 
 def most_slices(op: Windows, up: Stream) -> int:
     """Return the greatest number of slices in one of the step's time windows; 0 if it has none."""
-    windows = [window for _, window in op.resolved(up).windows if isinstance(window, TimeWindow)]
+    windows = [window for _, window in op.resolve(up).windows if isinstance(window, TimeWindow)]
     return max((slicing.longest for slicing in Slicing.groups(windows)), default=0)
 
 

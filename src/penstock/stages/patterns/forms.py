@@ -44,7 +44,7 @@ def convert_state(
         return saved
     if AS_PARTIALS in (before, form):
         raise _conversion_refusal(before, form, site)
-    windows = [window for _, window in op.resolved(up).windows if isinstance(window, TimeWindow)]
+    windows = [window for _, window in op.resolve(up).windows if isinstance(window, TimeWindow)]
     partitioner = WindowPartitioner(windows, up.schema, up.key, 1)
     whole = ParallelStage(as_pattern(PARALLEL, op), up, site, partitioner, 0, totally_ordered=totally_ordered)
     old, new = (window_fingerprint(op, up, totally_ordered=totally_ordered, form=f) for f in (before, form))

@@ -110,7 +110,7 @@ def decompose(
         site = new_site()
         raise refusal.at(site.step, site.where)
     op = as_pattern(name, op)
-    windows = [window for _, window in op.resolved(up).windows if isinstance(window, TimeWindow)]
+    windows = [window for _, window in op.resolve(up).windows if isinstance(window, TimeWindow)]
 
     if name == KEYED:
         keyed = KeyPartitioner(up.schema, up.key, degree)
@@ -148,7 +148,7 @@ class ResultOrderStage:
 
     def __init__(self, op: Windows, up: Stream) -> None:
         self._schema = op.outputs({IN: up})[OUT].schema
-        self._resolved = op.resolved(up)
+        self._resolved = op.resolve(up)
         self._waiting: list[Batch] = []
 
     def on_batch(self, batch: Batch, watermark: float) -> Emitted:
@@ -189,7 +189,7 @@ class ResultOrderStage:
     def _order(self, batch: Batch) -> Ints:
         """Return the order by end, start and window; rows of one window stay as they were."""
         columns = {"end": pa.array(batch.times), "start": batch.rows.column(START)}
-        if self._resolved.labelled:
+        if self._resolved.has_labels:
             labels = pa.array([label for label, _ in self._resolved.windows], pa.string())
             columns["window"] = pc.index_in(batch.rows.column(WINDOW), labels)
         columns["place"] = pa.array(np.arange(batch.num_rows))

@@ -49,7 +49,7 @@ class ResultBuilder:
     ) -> None:
         self._op, self._up, self._keys, self._site = op, up, keys, site
         self._plans, self._inputs = plans, inputs
-        self._resolved = op.resolved(up)
+        self._resolved = op.resolve(up)
         self._time = up.require_time("a window")
         self._schema = op.outputs({IN: up})[OUT].schema
         self._apply = ApplyCaller(op.function, up) if op.function is not None else None
@@ -113,12 +113,12 @@ class ResultBuilder:
     def _rows(self, windows: ClosedWindows, columns: list[pa.Array], *, final: bool) -> pa.RecordBatch:
         """Put the window of each result row before its result columns."""
         whole = self._keys.columns_of(windows.slots)
-        whole += [self._labels.take(pa.array(windows.kinds))] if self._resolved.labelled else []
+        whole += [self._labels.take(pa.array(windows.kinds))] if self._resolved.has_labels else []
         whole += [
             build_time_column(windows.starts, self._time),
             build_time_column(windows.ends, self._time),
         ]
-        if self._resolved.counted:
+        if self._resolved.has_counts:
             index = window_index(windows)
             whole += [build_column(index, pa.int64(), index < 0)]
         whole += columns

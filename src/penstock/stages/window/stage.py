@@ -36,8 +36,8 @@ from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
 from penstock.stages import policy
 from penstock.stages.functions.errors import RowErrors
-from penstock.stages.keys.slots import KeySlots, assign_key_slots
-from penstock.stages.rows.batch import Batch, Ints, Mask, Plain
+from penstock.stages.keys.slots import KeySlots
+from penstock.stages.rows.batch import Batch, Ints, Mask, Plain, RowBatch
 from penstock.stages.snapshot import (
     BY_KEY,
     KEYS,
@@ -90,7 +90,7 @@ class WindowStage(BucketedStage):
         self._plans = {name: plan for name, plan in plans.items() if plan is not None}
         self._keeps_rows = len(self._plans) < len(plans) or op.function is not None
         # Count windows put rows of one time in order by their columns, unless the reader orders them.
-        self._needs_rows = self._keeps_rows or (self._resolved.counted and not totally_ordered)
+        self._needs_rows = self._keeps_rows or (self._resolved.has_counts and not totally_ordered)
         self._fingerprint = window_fingerprint(op, up, totally_ordered=totally_ordered, form=self.form)
         rules = [fold.rule for fold in self._folds]
         self._placement = choose_placement(op, up, site, totally_ordered=totally_ordered, folds=rules)
@@ -228,7 +228,7 @@ class WindowStage(BucketedStage):
         """Return the slots of the rows' keys; without a key the same zeros every time."""
         n_rows = batch.num_rows
         if self._up.key:
-            return assign_key_slots(self._keys, batch, self._up.key)
+            return self._keys.assign_batch(batch, self._up.key)
         self._keys.assign([], min(n_rows, 1))
         if len(self._zeros) < n_rows:
             self._zeros = np.zeros(n_rows, np.int64)
@@ -366,7 +366,7 @@ class RowBuffer:
 
     def take(self) -> Batch:
         """Remove and return all rows, in the order in which they came."""
-        batch = Batch.from_rows(self._rows, self._schema, self._times, tuple(self._orders))
+        batch = RowBatch(self._rows, self._schema, self._times, tuple(self._orders))
         self._rows, self._times, self._orders, self.n_rows = [], [], [], 0
         return batch
 
