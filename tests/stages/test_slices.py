@@ -320,7 +320,7 @@ def test_a_row_far_in_the_future_costs_no_memory_for_the_time_between() -> None:
         (
             TimeWindow(100, 10),
             [WindowAccumulator(AccumulatorKind.INT_SUM, 0)],
-            "sliding 100 us every 10 us: subtract: running sums are exact; B-PAT when few windows leave at "
+            "sliding 100 us every 10 us: subtract: running sums are exact; B-PAT when few windows close at "
             "once, for a logarithm of 10 slices each",
         ),
     ],
