@@ -148,7 +148,7 @@ class FinalStage(_DecomposedStage):
 
     def _merge(self, batch: Batch) -> None:
         partials = self.format.from_batch(batch, self._keys)
-        self._touched.note(partials.slots)
+        self._changed_buckets.note(partials.slots)
         for group in self._groups:
             assert isinstance(group.store, FinalPaneStore | FinalWindowStore), "it merges partials"
             of_group = partials.of_kinds(group.kinds)

@@ -175,7 +175,8 @@ class CountPanes:
             return
         owners = slots[ints_of(saved, PLACE)]
         self._rings.reserve(int(owners.max()) + 1)
-        load_cells(saved, self._arena.cells, self._rings.place(owners, ints_of(saved, "pane")))
+        cells = self._rings.place(owners, ints_of(saved, "pane"))  # may replace the arrays of cells
+        load_cells(saved, self._arena.cells, cells)
 
 
 SettledRows = tuple[Ints, Decisions]

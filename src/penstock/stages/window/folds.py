@@ -142,7 +142,7 @@ class AccumulatorFold:
         lowered = []
         for place, part in enumerate(parts):
             try:
-                lowered.append(self._caller.lowered(part))
+                lowered.append(self._caller.lower(part))
             except Exception as cause:
                 raise WindowFunctionFailure(place, self.fold.lower, cause) from cause
         return from_plain(lowered, self._type)

@@ -31,7 +31,8 @@ from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.choices.folds import why_python
 from penstock.operators.stream import Stream
 from penstock.stages.functions.errors import ErrorContext
-from penstock.stages.functions.rows import FoldCaller, plain_rows_of
+from penstock.stages.functions.rows import plain_rows_of
+from penstock.stages.functions.windows import FoldCaller
 from penstock.stages.rows.arrays import Form, encode_column
 from penstock.stages.rows.batch import Batch, Ints, Mask
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator

@@ -165,10 +165,10 @@ class WindowStage(BucketedStage):
         maybe_late_before = self._watermark - self._resolved.lateness
         if self._buffered_store is not None and self._buffer.try_add(batch, maybe_late_before):
             return
-        self.settle()
+        self.flush_pending()
         inputs = self._inputs.evaluate(batch)
         if inputs.failed is not None and inputs.failed.any():
-            dead_letters = self._errors.take(batch, inputs.failed)
+            dead_letters = self._errors.handle(batch, inputs.failed)
             if dead_letters is not None:
                 yield ERRORS, dead_letters
             places = np.flatnonzero(~inputs.failed)
@@ -184,11 +184,11 @@ class WindowStage(BucketedStage):
 
     def drain(self) -> Emitted:
         """Close all windows, because the stream has ended."""
-        self.settle()
+        self.flush_pending()
         self._watermark = ENDED
         yield from self._close(ended=True)
 
-    def settle(self) -> None:
+    def flush_pending(self) -> None:
         """Add the buffered rows to their windows."""
         if self._buffer.n_rows:
             batch = self._buffer.take()
@@ -204,7 +204,7 @@ class WindowStage(BucketedStage):
             return
         closes = watermark >= self._next_end
         if closes:
-            self.settle()  # under the watermark that the rows came with
+            self.flush_pending()  # under the watermark that the rows came with
         self._watermark = watermark
         if closes:
             yield from self._close(ended=False)
@@ -214,7 +214,7 @@ class WindowStage(BucketedStage):
     def _add(self, batch: Batch, inputs: AggregateInputs) -> Mask | None:
         """Add rows to the windows of their keys; return which are late, or None if none can be."""
         slots = self._assign_slots(batch)
-        self._touched.note(slots)
+        self._changed_buckets.note(slots)
         rows = self._input_rows(batch, inputs, slots)
         with report_combine_failure(self._folds, self.site, self._results.describe):
             rejected = self._admission.admit(rows, self._watermark, self._keys.buckets_of)
@@ -255,7 +255,7 @@ class WindowStage(BucketedStage):
     def _fire_early(self) -> Emitted:
         """Emit the results of open windows so far, if the clock says that it is time again."""
         if self._is_early_due():
-            self.settle()
+            self.flush_pending()
             with report_combine_failure(self._folds, self.site, self._results.describe):
                 fired = [group.fire_early() for group in self._groups]
             self._note_fired(fired)
@@ -270,7 +270,7 @@ class WindowStage(BucketedStage):
 
     def _note_fired(self, fired: list[ClosedWindows]) -> None:
         """Note that windows fired early, which is part of the state of their keys."""
-        self._touched.note(unique_slots([part.slots for part in fired]))
+        self._changed_buckets.note(unique_slots([part.slots for part in fired]))
 
     def _emit(self, closed: list[ClosedWindows], *, final: bool) -> Emitted:
         batch = self._results.build(closed, final=final)
@@ -281,21 +281,21 @@ class WindowStage(BucketedStage):
     def _release(self, closed: list[ClosedWindows]) -> None:
         """Note whose state changed, and forget the keys that have none left."""
         touched = unique_slots([part.touched for part in closed])
-        self._touched.note(touched)
+        self._changed_buckets.note(touched)
         self._free(touched)
 
     def _free(self, slots: Ints) -> None:
         """Forget the keys among these slots, each once, that no store has state of."""
         held = np.logical_or.reduce([group.store.has_state(slots) for group in self._groups])
-        self._touched.forget(slots[~held])
+        self._changed_buckets.forget(slots[~held])
         self._keys.free(slots[~held])
 
-    def _piece(self, bucket: int, slots: Ints) -> BucketState:
+    def _save_bucket(self, bucket: int, slots: Ints) -> BucketState:
         batches = {KEYS: self._keys.export(slots), PENDING: self._admission.pending.export(bucket)}
         batches |= self._export_groups(slots)
         return BucketState(bucket, len(slots), max(self._watermark, self._least_watermark), batches)
 
-    def _load(self, piece: BucketState) -> None:
+    def _load_bucket(self, piece: BucketState) -> None:
         slots = self._keys.assign(piece.batches[KEYS].columns, piece.n_keys)
         self._admission.pending.load(piece.batches[PENDING])
         self._load_groups(piece.batches, slots)
