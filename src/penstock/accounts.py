@@ -43,7 +43,7 @@ class Accounts:
     errors: int = 0
 
     @property
-    def balanced(self) -> bool:
+    def is_balanced(self) -> bool:
         """Return whether every row that entered is accounted for."""
         return self.rows_in == (
             self.passed

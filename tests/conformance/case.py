@@ -77,7 +77,7 @@ class Case:
             options.setdefault("options", ps.LocalOptions(deterministic=True))
         result = self.graph.run(self.engine, clock=self.clock, master=self.master, **options)
         if balanced:
-            wrong = {name: told for name, told in result.accounts.items() if not told.balanced}
+            wrong = {name: told for name, told in result.accounts.items() if not told.is_balanced}
             assert not wrong, f"accounts do not add up: {wrong}"
         return Outcome(tuple(memory.table() for memory in taken), result)
 

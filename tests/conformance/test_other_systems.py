@@ -37,7 +37,7 @@ def follow(
     told = []
     for entry in [*script, None]:
         if entry is None:
-            assert harness.end().accounts["w"].balanced
+            assert harness.end().accounts["w"].is_balanced
         elif isinstance(entry, int):
             harness.watermark(entry)
         else:

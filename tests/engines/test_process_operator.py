@@ -99,7 +99,7 @@ def test_a_loop_sees_that_the_run_is_asked_to_stop_while_it_is_at_work() -> None
     run.stop()
     result = run.wait(60)
     assert result.outcome == "stopped"
-    assert result.accounts["mine"].balanced
+    assert result.accounts["mine"].is_balanced
 
 
 def test_a_loop_that_only_asks_ends_when_another_step_has_failed() -> None:

@@ -91,7 +91,7 @@ def test_a_sink_gets_each_round_once_under_its_number_and_is_closed(builder: Pla
     ran = builder.run()
     assert diary.log == ["open out", "write 0", "commit 0", "write 2", "commit 2", "close"]
     assert diary.rows == [("a", 1, 1), ("a", 2, 2)]
-    assert ran.result.accounts["out"].balanced
+    assert ran.result.accounts["out"].is_balanced
 
 
 def test_what_leaves_at_the_end_is_committed_under_the_next_number(builder: PlanBuilder) -> None:

@@ -123,7 +123,7 @@ def test_every_row_of_every_step_is_accounted_for_chained_or_not(
     if derived(plain) is None:
         return
     accounts = plain.run("reference").accounts
-    assert all(account.balanced for account in accounts.values())
+    assert all(account.is_balanced for account in accounts.values())
     assert chained.run("reference").accounts == accounts
 
 

@@ -177,7 +177,7 @@ def test_accounts_balance_when_every_row_has_one_end() -> None:
     ends: dict[str, Any] = dict.fromkeys(
         ("passed", "late", "filtered", "no_window", "unfinished", "unmatched", "unrouted", "errors"), 1
     )
-    assert Accounts(rows_in=8, **ends).balanced
-    assert not Accounts(rows_in=9, **ends).balanced
-    assert Accounts(rows_in=1, passed=1, rows_out=5).balanced
+    assert Accounts(rows_in=8, **ends).is_balanced
+    assert not Accounts(rows_in=9, **ends).is_balanced
+    assert Accounts(rows_in=1, passed=1, rows_out=5).is_balanced
     assert Accounts(rows_in=2, late=2, late_by_window={"fast": 3}).to_dict()["late_by_window"] == {"fast": 3}

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 import penstock as ps
 from penstock import col
 from penstock.plan.building_blocks import derive_blocks
-from penstock.plan.fusion import fused_with, groups
+from penstock.plan.fusion import fused_predecessors, group_fused
 from penstock.plan.plan import Plan
 from tests.support import plan_graphs as graphs
 from tests.support.random_plans import random_graphs
@@ -17,13 +17,13 @@ def plan_of(graph: ps.PipeGraph) -> Plan:
 
 
 def test_a_line_of_forward_steps_is_one_node_up_to_the_shuffle() -> None:
-    assert fused_with(plan_of(graphs.campaign_views())) == {"filter": "events", "campaigns": "filter"}
+    assert fused_predecessors(plan_of(graphs.campaign_views())) == {"filter": "events", "campaigns": "filter"}
 
 
 def test_without_chaining_nothing_is_fused() -> None:
     graph = ps.PipeGraph("g", chaining=False)
     graph.source(ps.read.rows([], schema={"a": "int64"})).with_columns(a=col("a")).filter(col("a") > 0)
-    assert fused_with(plan_of(graph)) == {}
+    assert fused_predecessors(plan_of(graph)) == {}
 
 
 def test_a_change_of_degree_ends_a_node() -> None:
@@ -31,11 +31,11 @@ def test_a_change_of_degree_ends_a_node() -> None:
     graph.source(ps.read.rows([], schema={"a": "int64"})).with_columns(a=col("a"), parallelism=2).filter(
         col("a") > 0
     )
-    assert fused_with(plan_of(graph)) == {"filter": "with_columns"}
+    assert fused_predecessors(plan_of(graph)) == {"filter": "with_columns"}
 
 
 def test_rows_that_run_back_into_a_control_port_do_not_end_a_node() -> None:
-    assert fused_with(plan_of(graphs.feedback())) == {"doubled": "limiter", "out": "doubled"}
+    assert fused_predecessors(plan_of(graphs.feedback())) == {"doubled": "limiter", "out": "doubled"}
 
 
 def test_the_only_branch_of_a_split_goes_on_in_its_node_unless_what_feeds_the_split_is_read_elsewhere() -> (
@@ -44,9 +44,9 @@ def test_the_only_branch_of_a_split_goes_on_in_its_node_unless_what_feeds_the_sp
     graph = ps.PipeGraph("g")
     source = graph.source(ps.read.rows([], schema={"a": "int64"}))
     source.split(a=col("a") > 0, b=col("a") < 0)["a"].with_columns(a=col("a"))
-    assert fused_with(plan_of(graph)) == {"split": "source", "with_columns": "split"}
+    assert fused_predecessors(plan_of(graph)) == {"split": "source", "with_columns": "split"}
     source.filter(col("a") > 0)
-    assert fused_with(plan_of(graph)) == {}
+    assert fused_predecessors(plan_of(graph)) == {}
 
 
 @pytest.mark.slow
@@ -55,7 +55,7 @@ def test_the_only_branch_of_a_split_goes_on_in_its_node_unless_what_feeds_the_sp
 def test_the_algebra_chains_exactly_the_steps_that_are_fused(graph: ps.PipeGraph) -> None:
     chained = {step.operator for step in derive_blocks(tuple(graph.steps)).steps if step.rule == "chain"}
     splits = {step.name for step in graph.steps if step.op.kind == "SPLIT"}
-    assert set(fused_with(plan_of(graph))) - splits == chained
+    assert set(fused_predecessors(plan_of(graph))) - splits == chained
 
 
 @pytest.mark.slow
@@ -63,7 +63,7 @@ def test_the_algebra_chains_exactly_the_steps_that_are_fused(graph: ps.PipeGraph
 @settings(deadline=None)
 def test_a_group_is_a_line_entered_at_its_first_step_and_left_at_its_last(graph: ps.PipeGraph) -> None:
     plan = plan_of(graph)
-    for group in groups(plan, fused_with(plan)):
+    for group in group_fused(plan, fused_predecessors(plan)):
         names = [step.name for step in group]
         for step in plan:
             for ref in step.feeds:

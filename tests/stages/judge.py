@@ -109,7 +109,7 @@ class Driven:
     def push(self, given: SourceBatch) -> None:
         rows = self.batch_of(given)
         self._keep(self.stage.on_batch(rows, self.watermark.now))
-        self.watermark.saw(int(rows.times.max()) if rows.num_rows else None)
+        self.watermark.observe(int(rows.times.max()) if rows.num_rows else None)
         self._keep(self.stage.on_watermark(self.watermark.now))
 
     def end(self) -> Told:
@@ -148,7 +148,7 @@ def assert_same(told: Told, judged: Told, *, approximate: Sequence[str] = ()) ->
         found = difference(table, told.tables[port], approximate=approximate)
         assert found is None, f"{port}: reference / stage: {found}"
     assert told.accounts == judged.accounts
-    assert told.accounts.balanced
+    assert told.accounts.is_balanced
 
 
 def agree(case: Case, *, approximate: Sequence[str] = ()) -> None:

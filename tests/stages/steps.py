@@ -194,7 +194,7 @@ def agree(case: Case) -> None:
     if judged.error is None:
         assert ours.rows == judged.rows
         assert ours.accounts == judged.accounts
-        assert ours.accounts.balanced
+        assert ours.accounts.is_balanced
 
 
 def cut(

@@ -149,7 +149,7 @@ def test_functions_of_whole_windows_see_the_same_rows(
 def test_every_row_is_counted_once(pattern: str, case: Case, degree: int) -> None:
     accounts = by_pattern(case, pattern, degree).accounts
     assert accounts.rows_in == sum(batch.rows.num_rows for batch in case.batches)
-    assert accounts.balanced
+    assert accounts.is_balanced
 
 
 ROWS = [[("a", 1, 1), ("a", 2, 0), ("b", 3, 2), ("b", 4, 0)], [("a", 30, 0), ("b", 4, 0), ("b", 31, 5)]]

@@ -113,7 +113,7 @@ def test_state_can_be_taken_up_by_another_number_of_replicas(
             stage.fired_at = fired_at
         rows = stage_batch(given_batch)
         found += replicas.push(rows, watermark.now)
-        watermark.saw(int(rows.times.max()) if rows.num_rows else None)
+        watermark.observe(int(rows.times.max()) if rows.num_rows else None)
         for stage in replicas.stages:
             found += stage.on_watermark(watermark.now)
             saved |= stage.snapshot()

@@ -87,7 +87,7 @@ def test_the_end_closes_every_window() -> None:
     harness.take()
     result = harness.end()
     assert sorted((taken["key"], taken["n"]) for taken in harness.take()) == [("a", 1), ("b", 1)]
-    assert (result.outcome, result.accounts["counts"].balanced) == ("drained", True)
+    assert (result.outcome, result.accounts["counts"].is_balanced) == ("drained", True)
 
 
 def test_failed_rows_are_looked_at_apart() -> None:

@@ -38,7 +38,7 @@ def test_a_duration_is_read_exactly(given: Any, us: int) -> None:
 def test_a_bare_number_counts_units_where_there_is_one() -> None:
     assert micros(5, unit=1_000) == 5_000
     with pytest.raises(TimeError, match="window size 5 has no unit") as caught:
-        micros(5, what="window size")
+        micros(5, subject="window size")
     assert caught.value.hint == 'write "5 s", "5 ms" or a timedelta'
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL, SourceWatermark, merged
+from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL, SourceWatermark
 
 fixed = settings(deadline=None, derandomize=True)
 
@@ -16,7 +16,7 @@ def test_it_is_the_greatest_time_seen_minus_the_delay() -> None:
     assert watermark.now == BEFORE_ALL
     seen = []
     for greatest in (10, 7, None, 15):
-        watermark.saw(greatest)
+        watermark.observe(greatest)
         seen.append(watermark.now)
     assert seen == [8, 8, 8, 13]
 
@@ -25,7 +25,7 @@ def test_a_promise_counts_where_it_is_later() -> None:
     watermark = SourceWatermark(delay=2)
     watermark.promise(5)
     assert watermark.now == 5
-    watermark.saw(10)
+    watermark.observe(10)
     assert watermark.now == 8
     watermark.promise(6)
     assert watermark.now == 8
@@ -35,7 +35,7 @@ def test_a_promise_counts_where_it_is_later() -> None:
 
 def test_without_a_delay_only_promises_count() -> None:
     watermark = SourceWatermark(delay=None)
-    watermark.saw(100)
+    watermark.observe(100)
     assert watermark.now == BEFORE_ALL
     watermark.promise(-3)
     assert watermark.now == -3
@@ -67,7 +67,7 @@ def test_it_never_goes_back_and_never_overtakes_what_it_was_told(
     for move, time in done:
         before = watermark.now
         if move == "saw":
-            watermark.saw(time)
+            watermark.observe(time)
             told += [time - delay] if time is not None and delay is not None else []
         elif move == "promise" and time is not None:
             watermark.promise(time)
@@ -77,9 +77,3 @@ def test_it_never_goes_back_and_never_overtakes_what_it_was_told(
             told.append(AFTER_ALL)
         assert watermark.now >= before
         assert watermark.now == max(told)
-
-
-def test_merged_streams_take_the_least_and_none_at_all_holds_nothing_back() -> None:
-    assert merged([3, BEFORE_ALL, 9]) == BEFORE_ALL
-    assert merged([3, AFTER_ALL]) == 3
-    assert merged([]) == AFTER_ALL

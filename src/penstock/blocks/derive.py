@@ -223,7 +223,7 @@ class _Builder:
             self._arrive(readers[0], site)
 
     def _arrive(self, edge: Edge, site: Site) -> None:
-        """An end reaches its reader, which is placed once all its inputs are there."""
+        """Connect an end to its reader, which is placed once all its inputs are there."""
         n_inputs = len(self._edges.inputs[edge.consumer])
         if n_inputs == 1:
             heapq.heappush(self._ready, (edge.consumer, site))

@@ -22,7 +22,7 @@ def notation(term: Term) -> str:
         if isinstance(piece, str):
             text.append(piece)
         else:
-            todo.extend(reversed(list(_written(piece))))
+            todo.extend(reversed(list(_notation_of(piece))))
     return "".join(text)
 
 
@@ -40,7 +40,7 @@ def tree(term: Term) -> str:
     return "\n".join(lines)
 
 
-def _written(term: Term) -> Iterator[str | Term]:
+def _notation_of(term: Term) -> Iterator[str | Term]:
     """Yield the notation of one block, with the blocks inside left to be written in their turn."""
     match term:
         case Seq(function):
@@ -53,12 +53,12 @@ def _written(term: Term) -> Iterator[str | Term]:
             yield from ("Pipe(", *_between(" • ", steps), ")")
         case A2A(left, right):
             nested = term.inner is not None
-            yield from ("A2A(", *_bracketed(left), ", ", *([right] if nested else _bracketed(right)), ")")
+            yield from ("A2A(", *_bracket(left), ", ", *([right] if nested else _bracket(right)), ")")
         case Container(blocks):
-            yield from blocks if term.single else _bracketed(term)
+            yield from blocks if term.single else _bracket(term)
 
 
-def _bracketed(side: Container) -> Iterator[str | Term]:
+def _bracket(side: Container) -> Iterator[str | Term]:
     """Yield a container that counts as one even when it holds a single block."""
     yield from ("[", *_between(", ", side.blocks), "]")
     if side.copies > 1:

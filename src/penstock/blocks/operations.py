@@ -97,13 +97,13 @@ def last_operator(m: Matryoshka) -> Function | None:
     """Return the operator added last; distributions and splitting functions behind it are passed over."""
     layer: Matryoshka | None = m
     while layer is not None:
-        found = operator_at_end(layer.last)
+        operator = operator_at_end(layer.last)
         link = layer.before
-        while found is None and link is not None:
-            found = operator_at_end(link.block)
+        while operator is None and link is not None:
+            operator = operator_at_end(link.block)
             link = link.before
-        if found is not None:
-            return found
+        if operator is not None:
+            return operator
         layer = layer.outer
     return None
 
@@ -155,17 +155,17 @@ def pipe_with_last(
 
 def rmost(block: PBB) -> tuple[PBB, ...]:
     """Rmost: the rightmost Matryoshkas of a MultiPipe, from left to right."""
-    found: list[PBB] = []
+    matryoshkas: list[PBB] = []
     todo = [block]
     while todo:
         inner = bare(todo.pop())
         if is_matryoshka(inner):
-            found.append(inner)
+            matryoshkas.append(inner)
         elif isinstance(inner, A2A):
             todo.append(inner.right)
         elif isinstance(inner, Container):
             todo.extend(reversed(inner.blocks))
-    return tuple(found)
+    return tuple(matryoshkas)
 
 
 def seed_pipe(m: PBB) -> Pipe:
@@ -225,7 +225,7 @@ def create(op: Operator) -> Matryoshka:
 
 
 def growth(m: Matryoshka, op: Operator, *, chain: bool) -> Growth:
-    """Which rule applies: forward between equal degrees is direct (or fused), all else is a shuffle."""
+    """Return the rule that applies: forward between equal degrees is direct or fused, all else shuffles."""
     refuse_after_sink(m, op)
     if op.distribution is not Distribution.FORWARD or out_card(m) != op.n:
         return Growth.SHUFFLE
@@ -258,7 +258,7 @@ def distribute(m: Matryoshka, routing: SBB, composition: Composition) -> Matryos
 
 
 def refuse_after_sink(m: Matryoshka, op: Operator) -> None:
-    """A Matryoshka that ends in a Sink is closed."""
+    """Raise if the Matryoshka ends in a Sink: then it is closed."""
     last = last_operator(m)
     if last is not None and last.role is Kind.SNK:
         raise GraphError(

@@ -39,7 +39,7 @@ class Site:
         return branch
 
     def close(self) -> None:
-        """Nothing more is read here, and so perhaps in nothing around it."""
+        """Close this site: nothing more is read here, nor in parents without another open branch."""
         site: Site | None = self
         while site is not None:
             site.open = False
@@ -135,7 +135,8 @@ def refusal(node: Node, ends: Sequence[Site]) -> GraphError:
         step=node.op.name,
         where=node.where,
         detail="; ".join(
-            f"{_names(mine)} and {_names(others)} are branches of one split" for mine, others in groups
+            f"{_names(merging)} and {_names(missing)} are branches of one split"
+            for merging, missing in groups
         )
         + ": a branch merges with its siblings, or a whole pipe with another",
         hint=_hint(ends, groups),
@@ -146,18 +147,18 @@ def _groups(ends: Sequence[Site]) -> list[tuple[list[Site], list[Site]]]:
     """Per split that is merged only in part: the ends that take part, and the open ones that do not."""
     wanted = set(ends)
     parents = dict.fromkeys(root.parent for root in maximal(ends))
-    found = []
+    groups = []
     for parent in parents:
         if parent is not None and parent.parent is not None:
             below = list(parent.open_ends())
-            others = [end for end in below if end not in wanted]
-            if others:
-                found.append(([end for end in below if end in wanted], others))
-    return found
+            missing = [end for end in below if end not in wanted]
+            if missing:
+                groups.append(([end for end in below if end in wanted], missing))
+    return groups
 
 
 def _hint(ends: Sequence[Site], groups: list[tuple[list[Site], list[Site]]]) -> str:
-    ways = ", or ".join(f"{_names(mine)} with {_names(others)}" for mine, others in groups)
+    ways = ", or ".join(f"{_names(merging)} with {_names(missing)}" for merging, missing in groups)
     return f"merge {ways}, or all of {_names(_enough(ends))} at once; or end the others in a sink"
 
 
@@ -165,7 +166,7 @@ def _enough(ends: Sequence[Site]) -> list[Site]:
     """Return the given ends, and every one that must join them for a rule to hold."""
     every = dict.fromkeys(ends)
     while mergeable(list(every)) is None:
-        every.update(dict.fromkeys(end for _, others in _groups(list(every)) for end in others))
+        every.update(dict.fromkeys(end for _, missing in _groups(list(every)) for end in missing))
     return list(every)
 
 

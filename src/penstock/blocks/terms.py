@@ -248,7 +248,7 @@ class A2A(PBB):
 
     @property
     def inner(self) -> A2A | None:
-        """The next doll, when this is a Matryoshka and its right side is one more A2A, not the seed."""
+        """Return the next doll of a Matryoshka whose right side is one more A2A; None at the seed."""
         block = self.right.blocks[0]
         return block if self.matryoshka and isinstance(block, A2A) else None
 
@@ -277,8 +277,8 @@ def _holds_matryoshka(side: Container) -> bool:
     return side.single and isinstance(block, A2A) and block.matryoshka
 
 
-def _require(rule: str, wanted: type, *given: object) -> None:
-    for part in given:
+def _require(rule: str, wanted: type, *parts: object) -> None:
+    for part in parts:
         if not isinstance(part, wanted):
             raise TypeError(f"{rule}, not {type(part).__name__}")
 

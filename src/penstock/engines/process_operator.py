@@ -280,7 +280,7 @@ class ProcessRoutine:
         self._output_watermark: float = BEFORE_ALL
 
     @property
-    def ended(self) -> bool:
+    def is_over(self) -> bool:
         """Return whether the operator has returned, failed or been closed."""
         return self._running is None
 

@@ -1,4 +1,8 @@
-"""A batch as bytes, for another process: Arrow IPC of its columns, its times and its order."""
+"""What crosses to another process: batches as Arrow IPC, and failures as plain data.
+
+An exception that crosses a process arrives as text at best; plain data keeps the class, the step, the user's
+line and the hint, so that what stopped a step there is raised here as the error it was.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from penstock.stages.rows.batch import Batch
 
 
 def pack_batch(batch: Batch) -> pa.Buffer:
-    """Return a batch as bytes: its columns, then times and order under names of their place."""
+    """Return a batch as bytes: its columns, then its times and order, named by position."""
     extra = [pa.array(batch.times), *(pa.array(column) for column in batch.order)]
     names = [str(place) for place in range(batch.rows.num_columns + len(extra))]
     whole = pa.RecordBatch.from_arrays([*batch.rows.columns, *extra], names=names)
@@ -27,7 +31,7 @@ def pack_batch(batch: Batch) -> pa.Buffer:
 
 
 def unpack_batch(body: bytes, schema: pa.Schema) -> Batch:
-    """And back; `schema` is that of the rows."""
+    """Return the batch of those bytes; `schema` is that of its columns."""
     with pa.ipc.open_stream(body) as reader:
         whole = reader.read_next_batch()
     n = len(schema)
@@ -36,16 +40,11 @@ def unpack_batch(body: bytes, schema: pa.Schema) -> Batch:
     return Batch(rows, times, tuple(order))
 
 
-# Failures as data: what stopped a step in another process is raised here as the error it was.
-#
-# An exception that crosses a process arrives as text at best; plain data keeps the class, the step, the
-# user's line and the hint.
-
-_KNOWN = {name: each for name, each in vars(errors).items() if isinstance(each, type)}
+_KNOWN = {name: value for name, value in vars(errors).items() if isinstance(value, type)}
 
 
 def failure_to_dict(failure: BaseException, order: int = 0) -> dict[str, Any]:
-    """Return a failure as plain data; of several in one round the one of the least `order` is told."""
+    """Return a failure as plain data; of several in one round the one of the least `order` is raised."""
     if not isinstance(failure, PenstockError):
         lines = traceback.format_exception(failure)
         detail = "".join(lines).strip()
@@ -64,15 +63,15 @@ def failure_to_dict(failure: BaseException, order: int = 0) -> dict[str, Any]:
     }
 
 
-def failure_from_dict(told: Mapping[str, Any]) -> PenstockError:
+def failure_from_dict(data: Mapping[str, Any]) -> PenstockError:
     """Return the failure back, to be raised here."""
-    kind = _KNOWN.get(told["error"], EngineError)
-    where = None if told["where"] is None else Where(*told["where"])
+    kind = _KNOWN.get(data["error"], EngineError)
+    where = None if data["where"] is None else Where(*data["where"])
     failure: PenstockError = kind(
-        told["fact"], step=told["step"], where=where, detail=told["detail"], hint=told["hint"]
+        data["fact"], step=data["step"], where=where, detail=data["detail"], hint=data["hint"]
     )
-    if told["cause"] is not None:
-        failure.__cause__ = _cause(*told["cause"])
+    if data["cause"] is not None:
+        failure.__cause__ = _cause(*data["cause"])
     return failure
 
 
@@ -85,7 +84,7 @@ def _text(cause: BaseException) -> str:
 
 
 def _cause(name: str, text: str) -> BaseException:
-    """What the user's function raised: the same exception if it is one of Python's, else by its name."""
+    """Return what the user's function raised: the same class if it is one of Python's, else by its name."""
     known = getattr(builtins, name, None)
     if isinstance(known, type) and issubclass(known, Exception):
         with suppress(TypeError):  # a few want more than a text

@@ -138,7 +138,7 @@ class Windows(Op):
         """Return the windows in microseconds, once the time column is known."""
         time = up.require_time("a window")
         windows = tuple((label, spec.resolve(time)) for label, spec in self.specs())
-        early = None if self.early is None else micros(self.early, what="early")
+        early = None if self.early is None else micros(self.early, subject="early")
         lateness = check_length(time.length(self.lateness, "lateness"), "lateness")
         if lateness < 0:
             raise TimeError(f"lateness {spell(lateness)} is negative", hint='use lateness="1 s"')

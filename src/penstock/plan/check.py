@@ -53,7 +53,7 @@ def build_plan(
     )
     plan = Plan(graph, steps, collects, derived)
     for step in plan:
-        _refuse_unread_dead_letters(step, plan)
+        _refuse_unread_errors(step, plan)
         _refuse_early_results(step, plan)
     _refuse_own_input(plan)
     return plan
@@ -102,7 +102,7 @@ def _upstream(wanted: Iterable[str], by_name: Mapping[str, Step]) -> set[str]:
     return needed
 
 
-def _refuse_unread_dead_letters(step: Step, plan: Plan) -> None:
+def _refuse_unread_errors(step: Step, plan: Plan) -> None:
     if (
         step.op.on_error == OnError.DEAD_LETTER
         and not plan.collects

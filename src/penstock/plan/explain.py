@@ -31,7 +31,7 @@ from penstock.operators.split import Split
 from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
 from penstock.plan.drawing.picture import describe_routing, is_side_output, make_printable
-from penstock.plan.fusion import fused_with, groups
+from penstock.plan.fusion import fused_predecessors, group_fused
 from penstock.plan.plan import Input, Plan, Ref, Step
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow, Window
@@ -43,7 +43,7 @@ _INDENT = "   "
 _JOINED = "\u00a0"  # the no-break space keeps a column's name and type on one line
 NUMBER = 8  # bytes
 BOUNDS = 2 * NUMBER  # the first and the last time of a session or of a pane of rows
-Told = Iterator[tuple[str, str]]
+Explanations = Iterator[tuple[str, str]]
 """(topic, what is said of it); a topic may come several times."""
 
 
@@ -56,8 +56,8 @@ def explain_plan(
     unused: Sequence[str] = (),
 ) -> str:
     """Return the plan as text: its steps, its building blocks and their derivation, the engine's choices."""
-    fused = fused_with(plan)
-    shared = {node[0].name: [step.name for step in node[1:]] for node in groups(plan, fused)}
+    fused = fused_predecessors(plan)
+    shared = {node[0].name: [step.name for step in node[1:]] for node in group_fused(plan, fused)}
     lines = [_headline(plan)]
     for number, step in enumerate(plan, 1):
         lines += [
@@ -81,7 +81,7 @@ def explain_dict(
     unused: Sequence[str] = (),
 ) -> dict[str, object]:
     """Return the same as data that JSON can hold; nothing is cut."""
-    fused = fused_with(plan)
+    fused = fused_predecessors(plan)
     return {
         "graph": plan.graph,
         "steps": [_step_dict(plan, step, fused) for step in plan],
@@ -95,7 +95,7 @@ def explain_dict(
 def _headline(plan: Plan) -> str:
     counts = ((len(plan.steps), "step"), (len(plan.sources), "source"), (len(plan.sinks), "sink"))
     return f"{make_printable(plan.graph)}: " + ", ".join(
-        f"{n} {what}{'' if n == 1 else 's'}" for n, what in counts
+        f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in counts
     )
 
 
@@ -106,15 +106,15 @@ def _section(title: str, lines: Sequence[object]) -> list[str]:
 def _stage(step: Step, fused: Mapping[str, str], shared: Mapping[str, list[str]]) -> str:
     if step.name in fused:
         return f"fused with {fused[step.name]}"
-    others = shared[step.name]
-    more = f" and {len(others) - 3} more" if len(others) > 3 else ""
-    return f"one stage with {', '.join(others[:3])}{more}" if others else "a stage of its own"
+    fused_steps = shared[step.name]
+    more = f" and {len(fused_steps) - 3} more" if len(fused_steps) > 3 else ""
+    return f"one stage with {', '.join(fused_steps[:3])}{more}" if fused_steps else "a stage of its own"
 
 
 def _step(plan: Plan, step: Step, stage: str) -> Iterator[str]:
-    yield from _wrapped(step.op.describe(), _INDENT, _INDENT)
-    for given in step.inputs:
-        yield from _field("reads", _reads(step, given))
+    yield from _wrap(step.op.describe(), _INDENT, _INDENT)
+    for port in step.inputs:
+        yield from _field("reads", _reads(step, port))
     yield from _field("runs", _runs(step, stage))
     if step.inputs and step.up.key:
         yield from _field("key", ", ".join(step.up.key))
@@ -125,11 +125,11 @@ def _step(plan: Plan, step: Step, stage: str) -> Iterator[str]:
         yield from _field("written", f"{step.where}")
 
 
-def _reads(step: Step, given: Input) -> str:
-    feeds = " and ".join(map(str, given.feeds))
-    merged = ", merged" if len(given.feeds) > 1 else ""
-    port = f" on {'control ' if given.control else ''}port {given.port}"
-    return feeds + merged + (port if len(step.inputs) > 1 or given.port != IN else "")
+def _reads(step: Step, port: Input) -> str:
+    feeds = " and ".join(map(str, port.feeds))
+    merged = ", merged" if len(port.feeds) > 1 else ""
+    on_port = f" on {'control ' if port.control else ''}port {port.port}"
+    return feeds + merged + (on_port if len(step.inputs) > 1 or port.port != IN else "")
 
 
 def _runs(step: Step, stage: str) -> str:
@@ -149,8 +149,8 @@ def _gives(plan: Plan, step: Step) -> Iterator[str]:
         yield from _stream(next(iter(ports.values())))
     for port, stream in ports.items():
         if len(ports) > 1 or port != OUT:
-            what = "branch" if isinstance(step.op, Split) else "port"
-            yield from _field(what, f"{port}, {_readers(plan, step, port) or 'nobody reads it'}")
+            kind = "branch" if isinstance(step.op, Split) else "port"
+            yield from _field(kind, f"{port}, {_readers(plan, step, port) or 'nobody reads it'}")
         if not alike:
             yield from _stream(stream)
     for port in step.outputs:
@@ -177,19 +177,19 @@ def _readers(plan: Plan, step: Step, port: str) -> str:
 
 
 def _columns(schema: pa.Schema) -> str:
-    shown = [f"{field.name} {field.type}" for field in list(schema)[:MOST_COLUMNS]]
-    more = len(schema) - len(shown)
+    columns = [f"{field.name} {field.type}" for field in list(schema)[:MOST_COLUMNS]]
+    more = len(schema) - len(columns)
     if more:
-        shown[-1] += f" … and {more} more column{'' if more == 1 else 's'}"
-    return ", ".join(part.replace(" ", _JOINED) for part in shown)
+        columns[-1] += f" … and {more} more column{'' if more == 1 else 's'}"
+    return ", ".join(part.replace(" ", _JOINED) for part in columns)
 
 
 def _field(label: str, text: str) -> Iterator[str]:
     start = f"{_INDENT}{label:<{_FIELD}}" if len(label) < _FIELD else f"{_INDENT}{label} "
-    yield from _wrapped(text, start, _INDENT + " " * _FIELD)
+    yield from _wrap(text, start, _INDENT + " " * _FIELD)
 
 
-def _wrapped(text: str, start: str, after: str) -> list[str]:
+def _wrap(text: str, start: str, after: str) -> list[str]:
     lines = [start + make_printable(text)]
     if len(lines[0]) > WIDTH:
         lines = textwrap.wrap(
@@ -204,8 +204,8 @@ def _step_dict(plan: Plan, step: Step, fused: Mapping[str, str]) -> dict[str, ob
         "kind": step.op.kind,
         "does": step.op.describe(),
         "reads": [
-            {"port": given.port, "feeds": [str(ref) for ref in given.feeds], "control": given.control}
-            for given in step.inputs
+            {"port": port.port, "feeds": [str(ref) for ref in port.feeds], "control": port.control}
+            for port in step.inputs
         ],
         "routing": None if step.routing is None else str(step.routing),
         "degree": {"least": step.degree.least, "most": step.degree.most},
@@ -227,20 +227,20 @@ def _stream_dict(plan: Plan, ref: Ref, stream: Stream) -> dict[str, object]:
     }
 
 
-def explain_windows(step: Step) -> Told:
+def explain_windows(step: Step) -> Explanations:
     """Return the choices for a step; nothing where it has no windows."""
     op = step.op
     if not isinstance(op, Windows):
         return
     why = f"chosen because {op.because}" if op.because else "asked for by name"
     yield "pattern", f"{op.pattern}, {why}; {DECOMPOSED[op.pattern]}"
-    told = _Windows.of(op, step.up)
-    yield from told.slices()
-    yield from told.algorithms()
-    yield from told.folds()
-    yield from told.rows()
+    choices = _Windows.of(op, step.up)
+    yield from choices.slices()
+    yield from choices.algorithms()
+    yield from choices.folds()
+    yield from choices.rows()
     yield "device", _device(op, step.up)
-    yield from told.memory()
+    yield from choices.memory()
 
 
 def _device(op: Windows, up: Stream) -> str:
@@ -267,16 +267,14 @@ class _Windows:
     def of(cls, op: Windows, up: Stream) -> _Windows:
         windows = op.resolve(up).windows
         slicings = Slicing.groups([window for _, window in windows if isinstance(window, TimeWindow)])
-        slicing = {window: each for each in slicings for window in each.windows}
+        slicing = {window: slicing for slicing in slicings for window in slicing.windows}
         named = op.aggregates or {}
-        numbers = {n: each for n, each in named.items() if why_rows(each, up, totally_ordered=False) is None}
-        sketched = {
-            n: each for n, each in named.items() if uses_sketch(each, [window for _, window in windows])
-        }
-        rows = {n: each for n, each in named.items() if n not in numbers and n not in sketched}
+        numbers = {n: a for n, a in named.items() if why_rows(a, up, totally_ordered=False) is None}
+        sketched = {n: a for n, a in named.items() if uses_sketch(a, [window for _, window in windows])}
+        rows = {n: a for n, a in named.items() if n not in numbers and n not in sketched}
         return cls(op, up, windows, slicing, numbers, sketched, rows)
 
-    def slices(self) -> Told:
+    def slices(self) -> Explanations:
         """Return the number of slices a slide and a window have, and who shares them."""
         for label, window in self.windows:
             named = f"{label}: {window}" if label else str(window)
@@ -293,7 +291,7 @@ class _Windows:
                 in_window = _most_slices(slicing, window.size, window.every)
                 yield "slices", f"{named}: {per_slide} per slide, {in_window} in a window{shared}"
 
-    def algorithms(self) -> Told:
+    def algorithms(self) -> Explanations:
         """Return how windows are put together, with the aggregates that it holds for."""
         for about, longest in self._longest():
             together: dict[str, list[str]] = {}
@@ -311,18 +309,18 @@ class _Windows:
 
     def _longest(self) -> Iterator[tuple[str, int | None]]:
         """(which windows, the most slices or panes of one), each different one once; None for sessions."""
-        found: dict[int | None, list[str]] = {}
+        labels: dict[int | None, list[str]] = {}
         for label, window in self.windows:
             longest = None
             if isinstance(window, TimeWindow):
                 longest = self.slicing[window].longest
             elif isinstance(window, CountWindow):
                 longest = Slicing.of([TimeWindow(window.size, window.every)]).longest
-            found.setdefault(longest, []).append(label or str(window))
-        for longest, names in found.items():
-            yield f" in {', '.join(names)}" if len(found) > 1 else "", longest
+            labels.setdefault(longest, []).append(label or str(window))
+        for longest, names in labels.items():
+            yield f" in {', '.join(names)}" if len(labels) > 1 else "", longest
 
-    def folds(self) -> Told:
+    def folds(self) -> Explanations:
         """Return what is compiled, and why the rest is not."""
         for name, aggregate in (self.op.aggregates or {}).items():
             if isinstance(aggregate, Fold):
@@ -330,8 +328,8 @@ class _Windows:
                 how = "is compiled, if Numba can" if why is None else f"runs in Python: {why}"
                 yield "fold", f"{name}={aggregate} {how}"
 
-    def rows(self) -> Told:
-        """For what the rows of windows are kept, and why."""
+    def rows(self) -> Explanations:
+        """Yield what the rows of windows are kept for, and why."""
         if self.op.function is not None:
             yield "keeps rows", f"for {self.op.function}: it sees whole windows"
         for name, aggregate in self.of_rows.items():
@@ -340,7 +338,7 @@ class _Windows:
             unless = "" if always else ", unless the reader numbers them"
             yield "keeps rows", f"for {name}={aggregate}{unless}: {why}"
 
-    def memory(self) -> Told:
+    def memory(self) -> Explanations:
         """Return what grows with keys and what is open of their windows, and what with rows."""
         kinds = {type(window) for _, window in self.windows}
         cell, n = NUMBER * self._n_numbers(), len(self.sketched)
@@ -360,15 +358,17 @@ class _Windows:
             yield "memory", "every row until its last window leaves"
 
     def _n_numbers(self) -> int:
-        """The numbers in a cell: rows are counted first, and aggregates of one value share registers."""
-        kept: list[tuple[AccumulatorKind, Aggregate]] = []
+        """Return the numbers in a cell: the row count first; aggregates of one value share accumulators."""
+        accumulators: list[tuple[AccumulatorKind, Aggregate]] = []
         for aggregate in self.numbers.values():
-            kept += [
-                (register, aggregate)
-                for register in accumulators_of(aggregate, self.up)
-                if not any(register is other and _same_value(aggregate, known) for other, known in kept)
+            accumulators += [
+                (accumulator, aggregate)
+                for accumulator in accumulators_of(aggregate, self.up)
+                if not any(
+                    accumulator is other and _same_value(aggregate, known) for other, known in accumulators
+                )
             ]
-        return 1 + sum(width_of(register, aggregate) for register, aggregate in kept)
+        return 1 + sum(width_of(accumulator, aggregate) for accumulator, aggregate in accumulators)
 
 
 def _most_slices(slicing: Slicing, size: int, every: int) -> int:

@@ -1,9 +1,9 @@
-"""Which steps run together in one node: WindFlow's rule for chaining, read off a plan (WindFlow, 2.2.2).
+"""Which steps run together in one task: WindFlow's rule for chaining (WindFlow, 2.2.2).
 
-A step is fused with the step before it when it asks to be, rows come forward between equal degrees, it
-has one feed, and nobody else reads that feed's step: where rows part or meet, a node ends. As in the
-algebra, a split is no node but belongs to what feeds it, and rows that run back into a control port do not
-count. Invariant: a fused group is a line, entered at its first step and left at its last, but for those.
+A step is fused with the step before it when it asks to be, rows are forwarded between equal degrees, it has
+one feed, and nobody else reads the step that feeds it: where streams fork or merge, a task ends. As in the
+algebra, a split is no task but belongs to what feeds it, and rows that flow back into a control port do not
+count. Invariant: a fused group is a chain, entered at its first step and left at its last, but for those.
 """
 
 from __future__ import annotations
@@ -16,50 +16,50 @@ from penstock.operators.split import Split
 from penstock.plan.plan import Plan, Step
 
 
-def fused_with(plan: Plan) -> dict[str, str]:
-    """Step -> the step before it that it shares a node with, for every step that is fused."""
+def fused_predecessors(plan: Plan) -> dict[str, str]:
+    """Return, for every fused step, the step before it with which it shares a task."""
     by_name = {step.name: step for step in plan}
-    parted = _parted(plan)
+    forking = _steps_that_fork(plan)
     fused = {}
     for step in plan:
         before = by_name.get(step.feeds[0].step) if len(step.feeds) == 1 else None
-        if before is not None and before.name not in parted and _may_share(before, step):
+        if before is not None and before.name not in forking and _may_share(before, step):
             fused[step.name] = before.name
     return fused
 
 
-def groups(plan: Plan, fused: Mapping[str, str]) -> list[list[Step]]:
-    """Return the steps by node, each node's in order, nodes in the order of their first steps."""
-    node_of: dict[str, list[Step]] = {}
-    found: list[list[Step]] = []
+def group_fused(plan: Plan, fused: Mapping[str, str]) -> list[list[Step]]:
+    """Return the steps by task, each task's in order, tasks in the order of their first steps."""
+    task_of: dict[str, list[Step]] = {}
+    tasks: list[list[Step]] = []
     for step in plan:
         if step.name in fused:
-            node = node_of[fused[step.name]]
+            task = task_of[fused[step.name]]
         else:
-            node = []
-            found.append(node)
-        node.append(step)
-        node_of[step.name] = node
-    return found
+            task = []
+            tasks.append(task)
+        task.append(step)
+        task_of[step.name] = task
+    return tasks
 
 
 def _may_share(before: Step, step: Step) -> bool:
     forward = step.fuse and step.routing is Routing.FORWARD and before.degree == step.degree
-    return forward and not any(given.control for given in step.inputs)
+    return forward and not any(port.control for port in step.inputs)
 
 
-def _parted(plan: Plan) -> set[str]:
-    """Return the steps whose rows go several ways, also by another branch of what feeds a split."""
+def _steps_that_fork(plan: Plan) -> set[str]:
+    """Return the steps whose rows go to several readers, also by another branch of what feeds a split."""
     place = {step.name: index for index, step in enumerate(plan)}
     readers = Counter(
         ref.step
         for step in plan
-        for given in step.inputs
-        for ref in given.feeds
-        if not (given.control and place.get(ref.step, -1) >= place[step.name])
+        for port in step.inputs
+        for ref in port.feeds
+        if not (port.control and place.get(ref.step, -1) >= place[step.name])
     )
-    parted = {name for name, count in readers.items() if count > 1}
+    forking = {name for name, count in readers.items() if count > 1}
     for step in plan:
-        if isinstance(step.op, Split) and step.feeds[0].step in parted:
-            parted.add(step.name)
-    return parted
+        if isinstance(step.op, Split) and step.feeds[0].step in forking:
+            forking.add(step.name)
+    return forking

@@ -71,13 +71,13 @@ class Step:
 
     @property
     def feeds(self) -> tuple[Ref, ...]:
-        """Everything that flows in, on any port."""
-        return tuple(ref for given in self.inputs for ref in given.feeds)
+        """Return everything that flows in, on any port."""
+        return tuple(ref for port in self.inputs for ref in port.feeds)
 
     @property
     def data_feeds(self) -> tuple[Ref, ...]:
         """Return what flows in on data ports."""
-        return tuple(ref for given in self.inputs if not given.control for ref in given.feeds)
+        return tuple(ref for port in self.inputs if not port.control for ref in port.feeds)
 
 
 # The plan: a checked graph, step by step in an order in which every step comes after what feeds it.
@@ -107,9 +107,9 @@ class Plan:
         object.__setattr__(self, "_by_name", {step.name: step for step in self.steps})
         readers: dict[Ref, list[tuple[str, str]]] = {}
         for step in self.steps:
-            for given in step.inputs:
-                for ref in given.feeds:
-                    readers.setdefault(ref, []).append((step.name, given.port))
+            for port in step.inputs:
+                for ref in port.feeds:
+                    readers.setdefault(ref, []).append((step.name, port.port))
         object.__setattr__(self, "_readers", {ref: tuple(who) for ref, who in readers.items()})
 
     def __getitem__(self, name: str) -> Step:

@@ -127,7 +127,7 @@ class SourceStage:
         if times is None:
             return None
         self._now = self._last_rows_at = now
-        self._watermark.saw(times[0])
+        self._watermark.observe(times[0])
         return times[0]
 
     def _plain_batch(self, read: row_batch.RowBatch) -> Batch | None:
@@ -154,7 +154,7 @@ class SourceStage:
         """Moves the watermark by what the batch shows and by what the source promises."""
         if self._time is None or self._expression is None or self._function is None:
             return
-        self._watermark.saw(greatest)
+        self._watermark.observe(greatest)
         promises = [None if promised is None else self._expression.greatest(promised)]
         promises.append(None if self._function.is_absent else self._function.call(read.rows))
         if read.watermark is not None:

@@ -45,8 +45,8 @@ def assert_engines_agree(
     With `accounts` the counts of late, filtered and failed rows must agree as well.
     """
     plan = _collect_sinks(graph)
-    first, *others = [(_name(engine), _run(plan, engine, clock())) for engine in engines]
-    for name, result in others:
+    first, *rest = [(_name(engine), _run(plan, engine, clock())) for engine in engines]
+    for name, result in rest:
         for ref, table in first[1].collected.items():
             differing = difference(table, result.collected[ref], approximate=_approximate(plan, ref))
             assert differing is None, f"{ref}: {first[0]} / {name}: {differing}"
@@ -136,24 +136,24 @@ def _lifted_rows(fold: Fold, rows: Sequence[object], schema: object) -> Iterable
 def difference(
     left: pa.Table, right: pa.Table, *, approximate: Sequence[str] = (), rel: float = 0.05
 ) -> str | None:
-    """None when both hold the same rows as multisets; else a few lines that say where they differ.
+    """Return None when both hold the same rows as multisets, else a few lines that say where they differ.
 
     Columns named in `approximate` (sketches) may differ by the share `rel`.
     """
     if [(f.name, f.type) for f in left.schema] != [(f.name, f.type) for f in right.schema]:
         return f"schemas differ: {_types(left)} / {_types(right)}"
     loose = {left.schema.get_field_index(name) for name in approximate}
-    ours, theirs = _grouped(left, loose), _grouped(right, loose)
+    ours, theirs = _group_rows(left, loose), _group_rows(right, loose)
     only_left: list[Values] = []
     only_right: list[Values] = []
     for group in dict.fromkeys([*ours, *theirs]):
-        mine, others = _unmatched(
+        lefts, rights = _rows_without_partner(
             ours.get(group, []), theirs.get(group, []), lambda a, b: _same_row(a, b, loose, rel)
         )
-        only_left += mine
-        only_right += others
-        if mine and others:
-            only_left, only_right = mine, others  # two rows that should have been one tell the most
+        only_left += lefts
+        only_right += rights
+        if lefts and rights:
+            only_left, only_right = lefts, rights  # two rows that should have been one tell the most
             break
     if not only_left and not only_right:
         return None
@@ -161,7 +161,7 @@ def difference(
     return f"{counts}{_format_rows(left, only_left)}\n/ {_format_rows(left, only_right)}"
 
 
-def _grouped(table: pa.Table, loose: set[int]) -> dict[Values, list[Values]]:
+def _group_rows(table: pa.Table, loose: set[int]) -> dict[Values, list[Values]]:
     """Rows in order, by the columns that must be equal; the others may be rounded differently."""
     columns = [to_plain(column.combine_chunks()) for column in table.columns]
     exact = [i for i, field in enumerate(table.schema) if i not in loose and not _may_hold_floats(field.type)]
@@ -175,7 +175,7 @@ def _may_hold_floats(type_: pa.DataType) -> bool:
     return bool(pa.types.is_floating(type_) or pa.types.is_nested(type_))
 
 
-def _unmatched(
+def _rows_without_partner(
     left: list[Values], right: list[Values], same: Callable[[Values, Values], bool]
 ) -> tuple[list[Values], list[Values]]:
     """Return the rows of each side that have no partner on the other."""

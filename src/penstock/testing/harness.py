@@ -1,17 +1,16 @@
-"""Feed a pipe by hand and look at what comes out: the way to test a streaming program without streams."""
+"""Feeds a pipe batch by batch and looks at what comes out, to test a streaming program without streams."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from typing import Any
 
-from penstock import read, write
+from penstock import read
 from penstock.accounts import Accounts
 from penstock.caller import find_call_site
 from penstock.clock import Clock, ManualClock
-from penstock.connect.protocol import Reader, SourceBatch
-from penstock.connect.writers.memory import Memory
+from penstock.connect.protocol import SourceBatch
 from penstock.engines.protocol import Engine, EngineHarness, RunOptions, RunResult
 from penstock.errors import EngineError, GraphError, RowFailure, TimeError, nearest_first
 from penstock.events import EventSink, ignore_event
@@ -26,7 +25,7 @@ from penstock.timing.column import TimeType
 
 
 class Harness:
-    """Runs what is upstream of a pipe, one batch at a time.
+    """Runs what is upstream of a pipe in this process, one batch at a time.
 
     >>> import penstock as ps
     >>> from penstock.testing import Harness
@@ -58,7 +57,7 @@ class Harness:
             )
         self.clock: Clock = clock or ManualClock()
         self._pipe = pipe
-        self._plan = pipe.graph.plan(pipe, *_sides(pipe))
+        self._plan = pipe.graph.plan(pipe, *_side_outputs(pipe))
         chosen = resolve_engine(engine)
         refuse_gaps(chosen, self._plan)
         self._harness: EngineHarness = chosen.open_harness(
@@ -66,13 +65,13 @@ class Harness:
         )
 
     def push(self, rows: Iterable[object], *, source: str | None = None) -> None:
-        """One batch of rows (dicts, dataclasses or NamedTuples) for one source; the only one if not named."""
+        """Push a batch of rows (dicts, dataclasses or NamedTuples); name the source if there are several."""
         name = self._source(source)
         self._harness.push({name: self._batch(name, rows)})
 
     def push_all(self, rows: Mapping[str, Iterable[object]]) -> None:
-        """One round: a batch for each named source at once."""
-        self._harness.push({self._source(name): self._batch(name, some) for name, some in rows.items()})
+        """Push a batch to each named source at once, as one round."""
+        self._harness.push({self._source(name): self._batch(name, batch) for name, batch in rows.items()})
 
     def watermark(self, time: int | datetime | date) -> None:
         """Say that no row before `time` will come any more, on any source; `time` as in the time column."""
@@ -80,16 +79,15 @@ class Harness:
 
     def take(self) -> list[dict[str, Any]]:
         """Rows that left the pipe since the last take."""
-        taken = [row for ref in self._pipe.feeds for row in self._harness.take(ref).to_pylist()]
-        return [dict(row) for row in taken]
+        return [dict(row) for ref in self._pipe.feeds for row in self._harness.take(ref).to_pylist()]
 
     def late(self) -> list[dict[str, Any]]:
         """Rows that went to the pipe's `.late` since the last look."""
-        return self._side(LATE)
+        return self._take_side(LATE)
 
     def errors(self) -> list[dict[str, Any]]:
         """Rows that went to the pipe's `.errors` since the last look."""
-        return self._side(ERRORS)
+        return self._take_side(ERRORS)
 
     def end(self) -> RunResult:
         """End every source: all windows close."""
@@ -100,7 +98,7 @@ class Harness:
         """Return what became of every row so far, by step."""
         return self._harness.metrics()
 
-    def _side(self, port: str) -> list[dict[str, Any]]:
+    def _take_side(self, port: str) -> list[dict[str, Any]]:
         for ref in self._plan.collects:
             if ref.port == port:
                 return [dict(row) for row in self._harness.take(ref).to_pylist()]
@@ -115,9 +113,9 @@ class Harness:
         if name is None and len(names) == 1:
             return names[0]
         if name not in names:
-            told = ", ".join(nearest_first(name or "", names))
+            known = ", ".join(nearest_first(name or "", names))
             raise EngineError(
-                f"which source? {name!r} is none of {told}",
+                f"which source? {name!r} is none of {known}",
                 where=find_call_site(),
                 hint=f'name it: push(rows, source="{names[0]}")',
             )
@@ -126,7 +124,7 @@ class Harness:
     def _batch(self, name: str, rows: Iterable[object]) -> SourceBatch:
         op = self._plan[name].op
         assert isinstance(op, Source), "sources are steps with a Source"
-        # What is no iterable of rows, one row for instance, is given on as it is, and refused by name.
+        # Why: what is no iterable of rows, one row for instance, is passed on and refused by name.
         listed = list(rows) if isinstance(rows, Iterable) and not isinstance(rows, Mapping | str) else rows
         with locate_errors(name, find_call_site()):
             reader = read.batches([listed], schema=op.reader.schema)  # type: ignore[list-item]  # see above
@@ -136,14 +134,14 @@ class Harness:
         for step in self._plan.sources:
             stream = next(iter(step.outputs.values()))
             if stream.time is not None:
-                return stream.time.micros(self._counted(time, stream.time))
+                return stream.time.micros(self._time_value(time, stream.time))
         raise EngineError(
             "no source of this pipe has event time, so there is no watermark to move",
             where=find_call_site(),
             hint='give it one: graph.source(reader, time="ts", delay="2 s")',
         )
 
-    def _counted(self, time: object, column: TimeType) -> int:
+    def _time_value(self, time: object, column: TimeType) -> int:
         try:
             value = time if isinstance(time, int) else from_python(time, column.type)
         except RowFailure:
@@ -157,26 +155,9 @@ class Harness:
         return value
 
 
-def _sides(pipe: MultiPipe) -> list[MultiPipe]:
+def _side_outputs(pipe: MultiPipe) -> list[MultiPipe]:
     """Return the pipe's own `.late` and `.errors`, where it has them, so that they can be looked at."""
     if len(pipe.feeds) > 1:
         return []
     graph, step = pipe.graph, pipe.graph.steps[pipe.feeds[0].step]
     return [MultiPipe(graph, (Ref(step.name, port),)) for port in (LATE, ERRORS) if port in step.outputs]
-
-
-# Sources and sinks for tests: batches cut by hand, and rows kept to be looked at.
-
-
-def feed(*batches: Sequence[object], schema: object = None) -> Reader:
-    """Return a reader that gives exactly these batches: one list of rows each, empty ones too.
-
-    >>> feed([{"a": 1}, {"a": 2}], [{"a": 3}]).describe()
-    'batches (2 batches, 3 rows)'
-    """
-    return read.batches(list(batches), schema=schema)
-
-
-def collecting() -> Memory:
-    """Return a sink that keeps what it is given: `.rows()`, `.table()` and `.batches()`."""
-    return write.memory()

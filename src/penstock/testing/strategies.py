@@ -24,26 +24,26 @@ def values(type_: pa.DataType, *, nulls: bool = True) -> st.SearchStrategy[Any]:
     """Values of a type as a user would write them, the awkward ones often."""
     if pa.types.is_integer(type_):
         bits = type_.bit_width
-        some: st.SearchStrategy[Any] = st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+        strategy: st.SearchStrategy[Any] = st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     elif pa.types.is_floating(type_):
-        some = FLOATS if type_.bit_width == 64 else st.floats(width=32)
+        strategy = FLOATS if type_.bit_width == 64 else st.floats(width=32)
     elif pa.types.is_boolean(type_):
-        some = st.booleans()
+        strategy = st.booleans()
     elif pa.types.is_string(type_):
-        some = TEXTS
+        strategy = TEXTS
     elif pa.types.is_binary(type_):
-        some = st.binary(max_size=6)
+        strategy = st.binary(max_size=6)
     elif pa.types.is_timestamp(type_):
-        some = st.datetimes(timezones=st.just(_utc()) if type_.tz else st.none())
+        strategy = st.datetimes(timezones=st.just(_utc()) if type_.tz else st.none())
     elif pa.types.is_date(type_):
-        some = st.dates()
+        strategy = st.dates()
     elif pa.types.is_list(type_):
-        some = st.lists(values(type_.value_type), max_size=3)
+        strategy = st.lists(values(type_.value_type), max_size=3)
     elif pa.types.is_struct(type_):
-        some = st.fixed_dictionaries({field.name: values(field.type) for field in type_})
+        strategy = st.fixed_dictionaries({field.name: values(field.type) for field in type_})
     else:
         raise ValueError(f"no strategy for {type_}")
-    return st.one_of(st.none(), some) if nulls else some
+    return st.one_of(st.none(), strategy) if nulls else strategy
 
 
 def rows(

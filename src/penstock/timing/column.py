@@ -52,18 +52,18 @@ class TimeType:
             )
         return us * 1_000
 
-    def length(self, duration: Duration, what: str) -> int:
+    def length(self, duration: Duration, subject: str) -> int:
         """Return a duration in microseconds; a bare int counts the column's own unit."""
         if self.unit == "ns" and isinstance(duration, int) and not isinstance(duration, bool):
             us, rest = divmod(duration, 1_000)
             if rest:
                 raise TimeError(
-                    f"{what} {duration} ns is not a whole number of microseconds",
+                    f"{subject} {duration} ns is not a whole number of microseconds",
                     detail="times in nanoseconds are floored to microseconds",
                     hint=f'write {us * 1_000}, or a duration such as "10 s"',
                 )
             return us
-        return micros(duration, unit=self.step if self.counts_units else None, what=what)
+        return micros(duration, unit=self.step if self.counts_units else None, subject=subject)
 
     def __str__(self) -> str:
         return f"{self.type} in {self.unit}" if self.counts_units else str(self.type)

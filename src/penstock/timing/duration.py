@@ -28,7 +28,7 @@ _NAMES = {
 _FORM = re.compile(r"\s*(\d+)(?:\.(\d+))?\s*([A-Za-zµ]+)\s*")
 
 
-def micros(duration: Duration, *, unit: int | None = None, what: str = "duration") -> int:
+def micros(duration: Duration, *, unit: int | None = None, subject: str = "duration") -> int:
     """Return a duration in microseconds.
 
     `unit` is the length of one step of an int64 time column in microseconds: only there is a bare int a
@@ -40,29 +40,29 @@ def micros(duration: Duration, *, unit: int | None = None, what: str = "duration
     if isinstance(duration, timedelta):
         return (duration.days * 86_400 + duration.seconds) * 1_000_000 + duration.microseconds
     if isinstance(duration, bool) or not isinstance(duration, (int, str)):
-        raise TimeError(f"{what} {duration!r} is not a duration", hint=_HINT)
+        raise TimeError(f"{subject} {duration!r} is not a duration", hint=_HINT)
     if isinstance(duration, int):
         if unit is None:
             raise TimeError(
-                f"{what} {duration} has no unit",
+                f"{subject} {duration} has no unit",
                 detail="a bare number is a duration only where the time column is int64",
                 hint=f'write "{duration} s", "{duration} ms" or a timedelta',
             )
         return duration * unit
-    return _parse(duration, what)
+    return _parse(duration, subject)
 
 
-def _parse(text: str, what: str) -> int:
+def _parse(text: str, subject: str) -> int:
     form = _FORM.fullmatch(text)
     name = _NAMES.get(form[3]) if form else None
     if form is None or name is None:
-        raise TimeError(f"{what} {text!r} is not a duration", hint=_HINT)
+        raise TimeError(f"{subject} {text!r} is not a duration", hint=_HINT)
     scale = MICROS[name]
     fraction = form[2] or ""
     tenths: int = 10 ** len(fraction)
     part, rest = divmod(int(fraction or 0) * scale, tenths)
     if rest:
-        raise TimeError(f"{what} {text!r} is not a whole number of microseconds", hint=_HINT)
+        raise TimeError(f"{subject} {text!r} is not a whole number of microseconds", hint=_HINT)
     return int(form[1]) * scale + part
 
 

@@ -40,9 +40,9 @@ class Slicing:
         >>> Slicing.of([TimeWindow(size=10, every=3)]).offsets
         (0, 1)
         """
-        found = _boundaries(windows)
-        assert found is not None, "windows that cannot share slices: ask Slicing.groups"
-        return cls(tuple(windows), *_evenly(*found))
+        boundaries = _boundaries(windows)
+        assert boundaries is not None, "windows that cannot share slices: ask Slicing.groups"
+        return cls(tuple(windows), *_merge_even_slices(*boundaries))
 
     @classmethod
     def groups(cls, windows: Iterable[TimeWindow]) -> tuple[Slicing, ...]:
@@ -103,7 +103,7 @@ class Slicing:
         return self.id_of(start), self.id_of(start + window.size)
 
     def open_from(self, watermark: int, lateness: int) -> int:
-        """The least time that lies in a window still open; rows before it are late for all their windows.
+        """Return the least time in a window still open; rows before it are late for all their windows.
 
         Windows are open while end + lateness > watermark, and those of one kind close in the order of
         their starts, so it is the start of the earliest open one.
@@ -144,8 +144,8 @@ def _boundaries(windows: Sequence[TimeWindow]) -> tuple[int, tuple[int, ...]] | 
     return None if len(cuts) > MOST_BOUNDARIES else (period, tuple(sorted(cuts)))
 
 
-def _evenly(period: int, offsets: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-    """The same cuts as one cut per shorter period where they are evenly spaced: equal panes for nothing."""
+def _merge_even_slices(period: int, offsets: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
+    """Return evenly spaced cuts as one cut per shorter period: equal panes at no cost."""
     step, rest = divmod(period, len(offsets))
     even = rest == 0 and all(offset == i * step for i, offset in enumerate(offsets))
     return (step, (0,)) if even else (period, offsets)

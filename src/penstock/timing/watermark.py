@@ -7,7 +7,6 @@ the source itself promised, whichever is later; minus infinity before the first 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 BEFORE_ALL = -math.inf
 AFTER_ALL = math.inf
@@ -32,20 +31,15 @@ class SourceWatermark:
             seen = self._greatest - self._delay
         return max(seen, self._promised)
 
-    def saw(self, greatest_time: int | None) -> None:
-        """A batch went by; its greatest valid time, or None if it had none."""
+    def observe(self, greatest_time: int | None) -> None:
+        """Take note of a batch by its greatest valid time, None if it has none."""
         if greatest_time is not None and (self._greatest is None or greatest_time > self._greatest):
             self._greatest = greatest_time
 
     def promise(self, watermark: int) -> None:
-        """The source says so itself; a promise that goes back is no news."""
+        """Take note of a watermark from the source itself; one that goes back changes nothing."""
         self._promised = max(self._promised, watermark)
 
     def end(self) -> None:
-        """The source has ended: it no longer holds anything back."""
+        """End the source: it no longer holds anything back."""
         self._ended = True
-
-
-def merged(watermarks: Iterable[float]) -> float:
-    """Return the watermark of a stream fed by several: the least of theirs."""
-    return min(watermarks, default=AFTER_ALL)

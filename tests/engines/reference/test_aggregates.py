@@ -202,7 +202,7 @@ def test_a_row_that_lift_fails_on_is_a_row_error_and_in_no_window() -> None:
     ran = builder.run()
     assert ran.rows(out) == [(0, 10, 1, 1.0)]
     assert ran.rows(errors_port(out)) == [("a", 1, 0, "ZeroDivisionError: division by zero", "w")]
-    assert ran.account(out).balanced
+    assert ran.account(out).is_balanced
 
 
 def test_a_row_whose_value_fails_is_a_row_error_even_when_it_is_late() -> None:

@@ -17,7 +17,7 @@ def counted(*batches: Rows, window: Any, delay: int = 0, **options: Any) -> tupl
     op = KeyedWindows(windows=window, aggregates={"all": collect("v")}, **options)
     out = builder.add(op, rows, key=("k",))
     ran = builder.run()
-    assert ran.account(out).balanced
+    assert ran.account(out).is_balanced
     return ran.rows(out), ran, out
 
 

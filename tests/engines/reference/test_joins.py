@@ -28,7 +28,7 @@ def join(left: list[Rows], right: list[Rows], delay: int = 0, **options: Any) ->
     b = builder.source(*right, schema=RIGHT, time="u", time_unit="us", delay=delay)
     out = builder.add(StreamJoin(**{"on": "k", "name": "j", **options}), a, b)
     ran = builder.run()
-    assert ran.account(out).balanced
+    assert ran.account(out).is_balanced
     return ran
 
 

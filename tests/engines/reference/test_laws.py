@@ -57,7 +57,7 @@ def test_every_row_is_accounted_for(
     ran, out = windowed(cut(given_rows, places), spec, delay=delay, lateness=lateness)
     account = ran.account(out)
     assert account.rows_in == len(given_rows)
-    assert account.balanced, account
+    assert account.is_balanced, account
     assert account.late == len(ran.rows(late_port(out)))
 
 
@@ -109,7 +109,7 @@ def test_keyed_state_sees_rows_in_order_and_accounts_for_all(
     op = Accumulate(function=lambda row, state: [*state, row.t], init=[], schema={"seen": "list<int64>"})
     out = builder.add(op, builder.source(*cut(given_rows, places), delay=delay), key=("k",))
     ran = builder.run()
-    assert ran.account(out).balanced
+    assert ran.account(out).is_balanced
     assert all(seen == sorted(seen) for _, seen in ran.rows(out))
     assert ran.account(out).late == 0 or delay < 100
 
@@ -135,7 +135,7 @@ def test_a_join_gives_every_pair_once_however_the_sides_are_cut(
     expected += Counter((*x, None, None) for x in lefts if not any(x == left for left, _ in paired))
     expected += Counter((y[0], None, None, *y[1:]) for y in rights if not any(y == r for _, r in paired))
     assert Counter(ran.rows(out)) == expected
-    assert ran.account(out).balanced
+    assert ran.account(out).is_balanced
 
 
 joins = st.builds(

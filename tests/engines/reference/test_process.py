@@ -41,7 +41,7 @@ def run(operator: ProcessOperator, *batches: Any) -> PlanRun:
     builder = PlanBuilder()
     builder.add(Process(operator=operator, name="p"), builder.source(*batches))
     ran = builder.run()
-    assert ran.result.accounts["p"].balanced
+    assert ran.result.accounts["p"].is_balanced
     return ran
 
 
@@ -58,7 +58,7 @@ def test_a_barrier_waits_for_both_ports_and_ends_when_one_can_bring_no_more() ->
     ran = builder.run()
     assert ran.rows(out) == [(1, 10), (2, 20)]
     assert (ran.account(out).passed, ran.account(out).unrouted) == (4, 1)
-    assert ran.account(out).balanced
+    assert ran.account(out).is_balanced
 
 
 class Threes(Barrier):
@@ -296,7 +296,7 @@ def test_rows_that_flow_back_into_a_control_port_come_in_the_next_round() -> Non
     )
     ran = builder.run()
     assert ran.rows(out) == [(1,), (2,), (4,)]
-    assert ran.account(out).balanced
+    assert ran.account(out).is_balanced
     assert operator.added == 0, "the run works on a copy"
 
 

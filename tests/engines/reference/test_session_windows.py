@@ -19,7 +19,7 @@ def sessions(*batches: Rows, delay: int = 0, lateness: int = 0) -> tuple[list[An
     op = KeyedWindows(windows=session(5), aggregates={"all": collect("v")}, lateness=lateness)
     out = builder.add(op, rows, key=("k",))
     ran = builder.run()
-    assert ran.account(out).balanced
+    assert ran.account(out).is_balanced
     return ran.rows(out), ran.rows(late_port(out))
 
 

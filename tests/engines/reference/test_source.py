@@ -159,7 +159,7 @@ def test_what_the_reader_could_not_read_is_dead_lettered_with_its_raw_text() -> 
     ran = builder.run()
     assert ran.rows(errors_port(rows)) == [(None, None, None, "{oops", "in.jsonl:2: not JSON", "s")]
     assert (ran.account(rows).rows_in, ran.account(rows).errors) == (2, 1)
-    assert ran.account(rows).balanced
+    assert ran.account(rows).is_balanced
 
 
 def two_sources(clock: ManualClock, *, idle: str | None) -> tuple[Any, Any]:

@@ -22,7 +22,7 @@ def split(function: Any, n: int = 2, *, read: tuple[str, ...] = ("0", "1"), **op
     builder = PlanBuilder()
     builder.add(Split(function=function, branches=n, name="s", **options), builder.source(ROWS))
     ran = builder.run(*(Ref("s", branch) for branch in read))
-    assert ran.result.accounts["s"].balanced
+    assert ran.result.accounts["s"].is_balanced
     return ran
 
 
@@ -77,7 +77,7 @@ def test_what_is_not_a_branch_is_a_row_error(given: object, reason: str) -> None
     out = builder.add(op, builder.source(ROWS[:1]))
     ran = builder.run()
     assert ran.rows(errors_port(out)) == [("a", 1, 0, reason, "s")]
-    assert ran.result.accounts["s"].balanced
+    assert ran.result.accounts["s"].is_balanced
 
 
 def test_a_predicate_that_fails_sends_the_row_to_no_branch() -> None:

@@ -19,7 +19,7 @@ def kept(op: Op, *batches: Rows, delay: int = 0) -> tuple[PlanRun, Ref]:
     builder = PlanBuilder()
     out = builder.add(op, builder.source(*batches, delay=delay), key=("k",))
     ran = builder.run()
-    assert ran.account(out).balanced
+    assert ran.account(out).is_balanced
     return ran, out
 
 

@@ -30,7 +30,7 @@ def through(op: Op, rows: Any = None) -> tuple[PlanRun, Ref]:
     builder = PlanBuilder()
     out = builder.add(op, builder.source(ROWS if rows is None else rows))
     ran = builder.run()
-    assert ran.account(out).balanced
+    assert ran.account(out).is_balanced
     return ran, out
 
 

@@ -23,7 +23,7 @@ def joined(how: str, keys: list[Any], table: list[Any]) -> tuple[list[Any], Any]
     rows = builder.source([(key, index) for index, key in enumerate(keys)], schema=STREAM)
     out = builder.add(TableJoin(table=reader, on="x", how=how), rows)
     ran = builder.run()
-    assert ran.account(out).balanced
+    assert ran.account(out).is_balanced
     return [(row[1], row[2]) for row in ran.rows(out)], ran.account(out)
 
 

@@ -84,7 +84,7 @@ def test_a_row_late_for_all_its_windows_goes_to_late() -> None:
     ran = builder.run()
     assert ran.rows(late_port(out)) == [("a", 7, 2)]
     assert ran.account(out).late_by_window == {"sliding 10 us every 5 us": 2}
-    assert ran.account(out).balanced
+    assert ran.account(out).is_balanced
 
 
 @pytest.mark.parametrize(("last", "is_late"), [(12, False), (13, True)])

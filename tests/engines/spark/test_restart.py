@@ -285,7 +285,7 @@ def test_accounts_go_on_from_what_was_saved(program: Program) -> None:
     program.run(until=2)
     result = program.run()
     assert (result.accounts["rows"].rows_in, result.accounts["out"].rows_in) == (5, 4)
-    assert all(each.balanced for each in result.accounts.values())
+    assert all(each.is_balanced for each in result.accounts.values())
 
 
 def test_output_that_is_gone_while_the_checkpoint_is_kept_is_refused(program: Program) -> None:

@@ -58,7 +58,7 @@ class Spread:
         rows = stage_batch(given)
         for number, share in self.pattern.partitioner(rows):
             self._from_replica(self.pattern.replicas[number].on_batch(share, self.watermark.now))
-        self.watermark.saw(int(rows.times.max()) if rows.num_rows else None)
+        self.watermark.observe(int(rows.times.max()) if rows.num_rows else None)
         for replica in self.pattern.replicas:
             self._from_replica(replica.on_watermark(self.watermark.now))
         for joining in self.pattern.final_stages:
@@ -96,7 +96,7 @@ class Spread:
             rows = stage_batch(given)
             for number, share in self.pattern.partitioner(rows):
                 queues[number].append((share, self.watermark.now))
-            self.watermark.saw(int(rows.times.max()) if rows.num_rows else None)
+            self.watermark.observe(int(rows.times.max()) if rows.num_rows else None)
             for queue in queues:
                 queue.append((None, self.watermark.now))
         return queues

@@ -216,7 +216,7 @@ class WindowFunction:
         self._takes_window = takes_window(function.call)
 
     def lift(self, values: Values) -> tuple[dict[str, object], None]:
-        """Nothing: the function sees whole rows."""
+        """Return nothing: the function sees whole rows."""
         return {}, None
 
     def results(self, content: WindowRows, window: WindowContext, place: str) -> Results:

@@ -120,7 +120,7 @@ class SourceNode(Node):
 
     def _advance_watermark(self, batch: SourceBatch, good: list[TimedRow], time: SourceTime) -> None:
         """Move the watermark on by what the batch shows and by what the source promises."""
-        self._watermark.saw(max((row.at() for row in good), default=None))
+        self._watermark.observe(max((row.at() for row in good), default=None))
         promises = [self._row_watermark(row) for row in good] if self._row_watermark is not None else []
         if self._batch_watermark is not None and batch.rows.num_rows:
             promises.append(self._batch_watermark(batch.rows))

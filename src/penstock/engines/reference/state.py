@@ -153,8 +153,8 @@ class ProcessNode(Node):
         return self._routine.take_output()
 
     def forward(self, frontier: Frontier) -> Frontier:
-        """As far as the oldest row that waits; no limit once the operator has ended."""
-        if self._routine.ended:
+        """Return the frontier up to the oldest queued row; no limit once the operator has ended."""
+        if self._routine.is_over:
             return OVER
         return Frontier(self._routine.output_watermark(frontier.watermark), frontier.idle)
 

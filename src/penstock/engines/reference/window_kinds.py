@@ -82,7 +82,7 @@ class WindowKind(Protocol):
     def early(self) -> list[WindowRows]:
         """Return the open windows that changed since their last early result."""
 
-    def remaining(self) -> list[WindowRows]:
+    def close_at_end(self) -> list[WindowRows]:
         """Return the windows that only the end of the stream emits."""
 
 
@@ -138,7 +138,7 @@ class TimeWindows:
             window.changed = False
         return [self._session_rows(start, window) for start, window in changed]
 
-    def remaining(self) -> list[WindowRows]:
+    def close_at_end(self) -> list[WindowRows]:
         """Return nothing: the watermark +infinity closes every time window."""
         return []
 
@@ -185,7 +185,7 @@ class Sessions:
         for member in members:
             if member not in behind:
                 self._add(member)
-        while accepted := next((member for member in behind if self._touching(member)), None):
+        while accepted := next((member for member in behind if self._sessions_near(member)), None):
             self._add(accepted)
             behind.remove(accepted)
         return [(Outcome.LATE, 1) if member in behind else (Outcome.ACCEPTED, 0) for member in members]
@@ -203,20 +203,20 @@ class Sessions:
             session.rows.changed = False
         return [_session_rows(session) for session in changed]
 
-    def remaining(self) -> list[WindowRows]:
+    def close_at_end(self) -> list[WindowRows]:
         """Return nothing: the watermark +infinity closes every session."""
         return []
 
     def _is_behind(self, member: Member, before: float) -> bool:
         return is_late_for(before, member.row.at() + self._gap, self._lateness)
 
-    def _touching(self, member: Member) -> list[Session]:
+    def _sessions_near(self, member: Member) -> list[Session]:
         time = member.row.at()
         return [session for session in self._open if session.touches(time, time + self._gap)]
 
     def _add(self, member: Member) -> None:
         """Merge the row and all sessions that it touches into one session."""
-        joined = self._touching(member)
+        joined = self._sessions_near(member)
         starts = [member.row.at(), *(session.start for session in joined)]
         ends = [member.row.at() + self._gap, *(session.end for session in joined)]
         merged = Session(min(starts), max(ends))
@@ -266,7 +266,7 @@ class CountWindows:
             window.changed = False
         return [_count_rows(index, window) for index, window in changed.items()]
 
-    def remaining(self) -> list[WindowRows]:
+    def close_at_end(self) -> list[WindowRows]:
         """Return, at the end of the stream, the windows that are not full, if they were asked for."""
         left, self._open = self._open, {}
         for window in left.values():

@@ -134,7 +134,7 @@ class WindowNode(Node):
         """Return the results of one key, by (window_end, window_start)."""
         closed: list[tuple[int, WindowRows]] = []
         for number, kind in enumerate(group.kinds):
-            contents = kind.close(inputs.after) + (kind.remaining() if inputs.over else [])
+            contents = kind.close(inputs.after) + (kind.close_at_end() if inputs.over else [])
             closed += [(number, content) for content in contents]
         closed.sort(key=lambda item: (item[1].end, item[1].start, item[0], item[1].index or 0))
         return [row for number, content in closed for row in self._rows(group, number, content, final=True)]

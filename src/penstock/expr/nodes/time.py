@@ -166,7 +166,7 @@ class Times:
 
     def truncate(self, duration: str | timedelta) -> Expr:
         """Rounded down to a multiple of the duration since 1970."""
-        length = micros(duration, what="truncate to")
+        length = micros(duration, subject="truncate to")
         if length <= 0:
             raise TimeError(
                 f"truncate to {duration!r} is not a positive duration", hint='.dt.truncate("10 s")'

@@ -18,7 +18,7 @@ from penstock.operators.split import Split
 from penstock.operators.stream_join import StreamJoin
 from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import Windows
-from penstock.plan.fusion import fused_with, groups
+from penstock.plan.fusion import fused_predecessors, group_fused
 from penstock.plan.plan import Input, Plan, Ref, Step
 
 _COLUMN = re.compile(r'\bcol\("([A-Za-z_]\w*)"\)')
@@ -95,7 +95,7 @@ def build_picture(plan: Plan) -> Picture:
         for ref in port.feeds
         if ref.step in place
     ]
-    nodes = groups(plan, fused_with(plan))
+    nodes = group_fused(plan, fused_predecessors(plan))
     return Picture(
         plan.graph,
         tuple(_box(step) for step in plan),

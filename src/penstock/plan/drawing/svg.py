@@ -291,28 +291,28 @@ def _towards(start: Point, end: Point) -> Point:
 
 def _draw_labels(lines: list[Line], labels: list[str], layout: Layout) -> Iterator[str]:
     """Draws the labels, with a halo in the background's colour that interrupts the line behind them."""
-    taken: dict[int, list[tuple[float, float, float]]] = {}
+    occupied: dict[int, list[tuple[float, float, float]]] = {}
     for line, label, route in zip(lines, labels, layout.routes, strict=True):
         if not label:
             continue
         width = width_of(label, LABEL_SIZE) + 10.0
-        x, y = _free_place(route, width, taken)
+        x, y = _free_place(route, width, occupied)
         yield f'<text class="label {line.kind}" x="{x:.1f}" y="{y + 4:.1f}">{escape(label)}</text>'
 
 
-def _free_place(route: Route, width: float, taken: dict[int, list[tuple[float, float, float]]]) -> Point:
-    """Returns a place on the line, or just beside it, that no other label has; `taken` is by rows."""
+def _free_place(route: Route, width: float, occupied: dict[int, list[tuple[float, float, float]]]) -> Point:
+    """Returns a place on the line, or just beside it, that no other label has; `occupied` is by rows."""
     (x0, y0), (x1, y1) = route.points[route.label : route.label + 2]
     x, y = (x0 + x1 - (0.0 if route.around else 8.0)) / 2, (y0 + y1) / 2
     tries = (y + rows * LABEL_HEIGHT for rows in (0, 1, -1, 2, -2, 3, -3))
-    free = next((at for at in tries if _is_free(x, at, width, taken)), y)
-    taken.setdefault(round(free / LABEL_HEIGHT), []).append((x, free, width))
+    free = next((at for at in tries if _is_free(x, at, width, occupied)), y)
+    occupied.setdefault(round(free / LABEL_HEIGHT), []).append((x, free, width))
     return x, free
 
 
-def _is_free(x: float, y: float, width: float, taken: dict[int, list[tuple[float, float, float]]]) -> bool:
+def _is_free(x: float, y: float, width: float, occupied: dict[int, list[tuple[float, float, float]]]) -> bool:
     row = round(y / LABEL_HEIGHT)
-    near = (other for r in (row - 1, row, row + 1) for other in taken.get(r, ()))
+    near = (other for r in (row - 1, row, row + 1) for other in occupied.get(r, ()))
     return all(abs(y - v) >= LABEL_HEIGHT or abs(x - u) >= (width + w) / 2 for u, v, w in near)
 
 
@@ -321,13 +321,13 @@ def width_of(text: str, size: float, *, bold: bool = False) -> float:
     return sum(map(_width_in_ems, text)) * size * (1.1 if bold else 1.0)
 
 
-def _width_in_ems(letter: str) -> float:
-    for letters, width in _WIDTHS:
-        if letter in letters:
+def _width_in_ems(char: str) -> float:
+    for chars, width in _WIDTHS:
+        if char in chars:
             return width
-    if letter > "\u024f":  # beyond Latin: ideographs and signs may be a full square
-        return 0.0 if unicodedata.combining(letter) else 1.1
-    return 0.72 if letter.isupper() else 0.63
+    if char > "\u024f":  # beyond Latin: ideographs and signs may be a full square
+        return 0.0 if unicodedata.combining(char) else 1.1
+    return 0.72 if char.isupper() else 0.63
 
 
 def cut(text: str, width: float, size: float, *, bold: bool = False) -> str:
@@ -335,8 +335,8 @@ def cut(text: str, width: float, size: float, *, bold: bool = False) -> str:
     if width_of(text, size, bold=bold) <= width:
         return text
     room = width - width_of("…", size, bold=bold)
-    n_letters = sum(used <= room for used in accumulate(width_of(letter, size, bold=bold) for letter in text))
-    return text[:n_letters].rstrip() + "…"
+    n_chars = sum(used <= room for used in accumulate(width_of(char, size, bold=bold) for char in text))
+    return text[:n_chars].rstrip() + "…"
 
 
 def wrap(text: str, width: float, size: float, *, lines: int) -> list[str]:

@@ -65,7 +65,7 @@ def test_whenever_replicas_come_and_go_the_order_behind_them_stays(
     assert run.dispatcher.failure is None
     assert run.dispatcher.is_over
     assert run.graph.collections[ref].table().column("v").to_pylist() == expected(60)
-    assert all(told.balanced for told in run.graph.accounts().values())
+    assert all(told.is_balanced for told in run.graph.accounts().values())
 
 
 @pytest.mark.slow

@@ -193,7 +193,7 @@ def observe(program: Program, **how: Any) -> dict[str, Any]:
     found["accounts"] = {name: each.to_dict() for name, each in result.accounts.items()}
     found["batches"], found["called"] = result.batches, list(program.called)
     if result.outcome == "drained":  # rows that wait for their turn have become nothing yet
-        assert all(each.balanced for each in result.accounts.values())
+        assert all(each.is_balanced for each in result.accounts.values())
     program.called.clear()
     return found
 

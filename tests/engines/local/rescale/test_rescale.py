@@ -98,7 +98,7 @@ def test_where_sources_go_at_their_own_pace_every_row_is_accounted_for(
     asking = Changes(changes)
     graph = graph_of(VERBS[verb], given_rows, asking, chaining=chaining)
     accounts = moved(graph, asking, seed=seed, queue_size=queue_size).graph.accounts()
-    assert [name for name, each in accounts.items() if not each.balanced] == []
+    assert [name for name, each in accounts.items() if not each.is_balanced] == []
     assert accounts["moved"].rows_in == sum(len(batch) for batches in given_rows for batch in batches)
 
 

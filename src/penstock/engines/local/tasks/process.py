@@ -92,7 +92,7 @@ class ProcessTask(ChainTask):
     @property
     def is_over(self) -> bool:
         """When the operator has ended."""
-        return self.loop.ended
+        return self.loop.is_over
 
     def rows_of(self, channel: Channel, batches: Iterable[Batch]) -> list[TimedRow]:
         """Rows for the operator, counted."""
@@ -106,7 +106,7 @@ class ProcessTask(ChainTask):
         """A round is over on all data channels, or the operator has ended."""
         self.frontier = after = merge_frontiers((channel.frontier for channel in self.data), self.frontier)
         frontier = (
-            OVER if self.loop.ended else Frontier(self.loop.output_watermark(after.watermark), after.idle)
+            OVER if self.loop.is_over else Frontier(self.loop.output_watermark(after.watermark), after.idle)
         )
         self.end_chain_round(round_group, number, frontier)
 
@@ -158,7 +158,7 @@ class PipelinedProcessTask(ProcessTask):
     def routine(self) -> TaskRoutine:
         """Resume the operator, and bring it what it waits for."""
         self._advance()
-        while not self.loop.ended and not self.broken:
+        while not self.loop.is_over and not self.broken:
             yield from self.wait_for_room()
             if self.loop.context.wanted is None:
                 self._advance()  # it waited for room

@@ -29,7 +29,7 @@ from penstock.operators.source import Source
 from penstock.operators.split import Relay, Split
 from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import Windows
-from penstock.plan.fusion import fused_with, groups
+from penstock.plan.fusion import fused_predecessors, group_fused
 from penstock.plan.plan import Plan, Step
 
 _SINGLE = (Source, Sink, Process)
@@ -89,7 +89,7 @@ def split_into_groups(
     ordered       window steps whose rows are totally ordered
     """
     result: list[TaskGroup] = []
-    for fused in groups(plan, fused_with(plan)):
+    for fused in group_fused(plan, fused_predecessors(plan)):
         for chain in _split_chain(fused, max_replicas):
             head, degree = chain[0], chain[0].degree.least
             if isinstance(head.op, _SINGLE):

@@ -184,7 +184,7 @@ def add_watermark(frame: Frame, time: str, delay: Duration | None) -> Watermarke
             detail="without one nothing could ever leave",
             hint=f'say how late rows may come, delay="2 s", or call df.withWatermark("{time}", "2 seconds")',
         )
-    us = length(delay, what="delay")
+    us = length(delay, subject="delay")
     if us < 0 or us % 1_000:
         raise TimeError(
             f"delay {spell(us)} is not a number of milliseconds",
