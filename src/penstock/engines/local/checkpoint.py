@@ -9,19 +9,18 @@ do not write again what they have committed of them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
 from functools import partial
-from typing import Any
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.crash_points import PROCESSED, pass_crash_point
 from penstock.engines.checkpoint.checkpoint import Checkpoint, Manifest, convert_state
-from penstock.engines.checkpoint.state_files import StateHandle, state_size
+from penstock.engines.checkpoint.state_files import state_size
 from penstock.engines.frontiers import Frontier
 from penstock.engines.local.rescale.rescale import initial_owners
-from penstock.engines.local.tasks.chain import ChainedStep, StageStep
+from penstock.engines.local.tasks.chain import StageStep
 from penstock.engines.local.tasks.source import SourceStep
 from penstock.engines.local.tasks.task import InputTask, Task
 from penstock.engines.local.topology.graph import ExecutionGraph
@@ -32,7 +31,6 @@ from penstock.stages.stage import Stage
 from penstock.stages.window.stage import WindowStage
 from penstock.timing.watermark import BEFORE_ALL
 
-State = dict[str, dict[int, StateHandle]]
 NEVER = -1
 """Stands for the round to save after a failure: none."""
 
@@ -59,8 +57,8 @@ class CheckpointCoordinator:
         self._round: int | None = None
         self._ended: set[int] = set()
         self._waits_for: set[int] = set()
-        self._snapshot = _Snapshot(self.done)
-        self._later: list[_Snapshot] = []  # of tasks that ended after the round of the checkpoint in progress
+        self._manifest = self.done
+        self._later: list[Manifest] = []  # of tasks that ended after the round of the checkpoint in progress
 
     def restore(self, graph: ExecutionGraph) -> None:
         """Lets all tasks continue from the latest checkpoint."""
@@ -78,14 +76,15 @@ class CheckpointCoordinator:
                     self._restore_early_firings(chained.stage)
                 if isinstance(task, InputTask) and chained.step is task.steps[0]:
                     task.frontier = frontier
-        files = self._checkpoint.files
+        files, state = self._checkpoint.files, dict(self.done.state)
         for step in self.done.state:
             stages = list(_stages_to_restore(graph, step))
             for form in {stage.form for stage, _ in stages if isinstance(stage, WindowStage)}:
-                self._snapshot.state[step] = dict(convert_state(graph.plan[step], self.done, files, form))
-            pieces = files.read(self._snapshot.state[step], step)
+                state[step] = dict(convert_state(graph.plan[step], self.done, files, form))
+            pieces = files.read(state[step], step)
             for stage, takes in stages:
                 stage.restore({bucket: piece for bucket, piece in pieces.items() if takes(bucket)})
+        self._manifest = replace(self.done, state=state)
 
     def _restore_early_firings(self, stage: Stage) -> None:
         """Continues the interval of early firings, also if the clock was set back."""
@@ -110,9 +109,9 @@ class CheckpointCoordinator:
         if number != self._round:
             return None
         with self._storing:
-            snapshot = self._save(task, number)
+            saved = self._save(task, number)
             with self._lock:
-                self._snapshot.add(snapshot)
+                self._manifest = merge_manifests(self._manifest, saved)
         return self._commit_if_complete(task)
 
     def end_task(self, task: Task, *, failed: bool) -> StateSaved | None:
@@ -121,15 +120,15 @@ class CheckpointCoordinator:
             self._round = NEVER
             return None
         with self._storing:
-            snapshot = self._save(task, task.round - 1)
+            saved = self._save(task, task.round - 1)
             with self._lock:
                 self._ended.add(task.number)
                 # Why: a task that the checkpoint still waits for has ended before its round, and belongs to
                 # it.
                 if task.number in self._waits_for:
-                    self._snapshot.add(snapshot)
+                    self._manifest = merge_manifests(self._manifest, saved)
                 else:
-                    self._later.append(snapshot)
+                    self._later.append(saved)
         return self._commit_if_complete(task)
 
     def commit_end(self, rounds: int, *, drained: bool) -> StateSaved:
@@ -159,17 +158,30 @@ class CheckpointCoordinator:
         self._round = None
         return event
 
-    def _save(self, task: Task, number: int) -> _Snapshot:
-        snapshot, pieces = _Snapshot(Manifest()), {}
+    def _save(self, task: Task, number: int) -> Manifest:
+        """Writes the state of a task; returns its part of the manifest: where that is, and the progress."""
+        positions, watermarks, step_watermarks, fired_at, pieces = {}, {}, {}, {}, {}
         for chained in task.chain:
-            snapshot.add_step(chained)
+            name = chained.step.name
+            if isinstance(chained, SourceStep):
+                positions[name] = chained.reader.position
+                watermarks[name] = chained.reader.watermark
             if isinstance(chained, StageStep):
-                state = dict(chained.stage.snapshot())
+                stage = chained.stage
+                step_watermarks[name] = chained.frontier.watermark
+                if isinstance(stage, WindowStage) and stage.early is not None:
+                    fired_at[name] = stage.fired_at
+                state = dict(stage.snapshot())
                 if state:
-                    pieces[chained.step.name] = state
-        if pieces:
-            snapshot.state = self._checkpoint.files.write(number + 1, str(task.number), pieces)
-        return snapshot
+                    pieces[name] = state
+        handles = self._checkpoint.files.write(number + 1, str(task.number), pieces) if pieces else {}
+        return Manifest(
+            positions=positions,
+            source_watermarks=watermarks,
+            step_watermarks=step_watermarks,
+            state=handles,
+            early_fired_at=fired_at,
+        )
 
     def _total_accounts(self) -> dict[str, Accounts]:
         """Returns the accounts of all runs of this checkpoint."""
@@ -180,70 +192,46 @@ class CheckpointCoordinator:
 
     def _add_ended_tasks(self) -> None:
         later, self._later = self._later, []
-        for snapshot in later:
-            self._snapshot.add(snapshot)
+        for saved in later:
+            self._manifest = merge_manifests(self._manifest, saved)
 
     def _commit(self, rounds: int, *, drained: bool) -> StateSaved:
         accounts = {name: asdict(total) for name, total in self._total_accounts().items()}
         with self._storing:
             with self._lock:
-                manifest = self._snapshot.manifest(rounds, accounts, drained=drained)
-                still_needed = {name for snapshot in self._later for name in snapshot.files()}
+                manifest = replace(
+                    self._manifest,
+                    rounds=rounds,
+                    source_watermarks=_without_initial(self._manifest.source_watermarks),
+                    step_watermarks=_without_initial(self._manifest.step_watermarks),
+                    accounts=accounts,
+                    drained=drained,
+                )
+                places = (handles.values() for saved in self._later for handles in saved.state.values())
+                still_needed = {handle.file for handles in places for handle in handles}
             nbytes = self._checkpoint.commit(manifest, still_needed)
         return StateSaved(self._clock.now(), rounds - 1, nbytes, *state_size(manifest.state))
 
 
-class _Snapshot:
-    """The positions of sources, the frontiers of steps and the places of their state, for some tasks."""
-
-    def __init__(self, done: Manifest) -> None:
-        self.positions = dict(done.positions)
-        self.watermarks = dict(done.source_watermarks)
-        self.reached = dict(done.step_watermarks)
-        self.state: State = {step: dict(places) for step, places in done.state.items()}
-        self.shown = dict(done.early_fired_at)
-
-    def add_step(self, chained: ChainedStep) -> None:
-        """Adds the progress of a chained step; its state is written separately."""
-        if isinstance(chained, SourceStep):
-            self.positions[chained.step.name] = chained.reader.position
-            self.watermarks[chained.step.name] = chained.reader.watermark
-        if isinstance(chained, StageStep):
-            self.reached[chained.step.name] = chained.frontier.watermark
-            if isinstance(chained.stage, WindowStage) and chained.stage.early is not None:
-                self.shown[chained.step.name] = chained.stage.fired_at
-
-    def add(self, newer: _Snapshot) -> None:
-        """Adds a newer snapshot of some tasks."""
-        self.positions |= newer.positions
-        self.watermarks |= newer.watermarks
-        self.reached |= newer.reached
-        for step, places in newer.state.items():
-            self.state.setdefault(step, {}).update(places)
-        for step, at in newer.shown.items():
-            self.shown[step] = max(at, self.shown.get(step, at))
-
-    def files(self) -> Iterator[str]:
-        """Yields the files that hold its state."""
-        return (place.file for places in self.state.values() for place in places.values())
-
-    def manifest(self, rounds: int, accounts: dict[str, dict[str, Any]], *, drained: bool) -> Manifest:
-        """Returns a manifest of the snapshot that later changes do not reach."""
-        state = {step: dict(places) for step, places in self.state.items()}
-        watermarks, reached = _without_initial(self.watermarks), _without_initial(self.reached)
-        return Manifest(
-            rounds,
-            dict(self.positions),
-            watermarks,
-            reached,
-            accounts,
-            state,
-            dict(self.shown),
-            drained=drained,
-        )
+def merge_manifests(older: Manifest, newer: Manifest) -> Manifest:
+    """Returns a manifest with the progress and state of some tasks in place of older ones."""
+    state = {step: dict(handles) for step, handles in older.state.items()}
+    for step, handles in newer.state.items():
+        state.setdefault(step, {}).update(handles)
+    fired_at = dict(older.early_fired_at)
+    for step, at in newer.early_fired_at.items():
+        fired_at[step] = max(at, fired_at.get(step, at))
+    return replace(
+        older,
+        positions={**older.positions, **newer.positions},
+        source_watermarks={**older.source_watermarks, **newer.source_watermarks},
+        step_watermarks={**older.step_watermarks, **newer.step_watermarks},
+        state=state,
+        early_fired_at=fired_at,
+    )
 
 
-def _without_initial(watermarks: dict[str, float]) -> dict[str, float]:
+def _without_initial(watermarks: Mapping[str, float]) -> dict[str, float]:
     return {name: watermark for name, watermark in watermarks.items() if watermark != BEFORE_ALL}
 
 

@@ -83,7 +83,7 @@ class LocalHarness:
             self._runtime.close()
             outcome = "drained" if self._options.drain else "stopped"
         finally:
-            self._events(RunEnded(self._clock.now(), outcome, self._runtime.progress.batches))
+            self._events(RunEnded(self._clock.now(), outcome, self._runtime.progress.rounds))
         return self._runtime.result(outcome)
 
     def metrics(self) -> Mapping[str, Accounts]:
@@ -108,7 +108,7 @@ class LocalHarness:
             self._runtime.close()
         if isinstance(failure, PenstockError) and failure.step is not None:
             self._events(StepFailed(self._clock.now(), failure.step, str(failure)))
-        batches = self._runtime.progress.batches if hasattr(self, "_runtime") else 0
+        batches = self._runtime.progress.rounds if hasattr(self, "_runtime") else 0
         self._events(RunEnded(self._clock.now(), "failed", batches))
 
     def _refuse_after_end(self) -> None:

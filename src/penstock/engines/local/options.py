@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import fields
 from math import inf
 from typing import Any
 
 from penstock.engines.local.scheduling.schedulers import names, preset_of
 from penstock.errors import EngineError, PenstockError, nearest_first
 from penstock.frozen import dataclass
+from penstock.options import Elastic, LocalOptions
 from penstock.plan.plan import Plan
 from penstock.timing.duration import micros
 
@@ -51,7 +51,7 @@ class Settings:
     pinning: bool = False
     composition: str = "combined"
     deterministic: bool = False
-    elastic: Any = None
+    elastic: Elastic | None = None
     seed: int | None = None
     dedicated: tuple[str, ...] = ()
     save_every_us: int = 1_000_000
@@ -66,16 +66,11 @@ class Settings:
         return self.cores if self.elastic is not None and not self.deterministic else 1
 
 
-_OPTION_NAMES = tuple(
-    field.name for field in fields(Settings) if "_" not in field.name and field.name != "cores"
-)
-
-
-def resolve_settings(options: Any, plan: Plan) -> Settings:
+def resolve_settings(options: object, plan: Plan) -> Settings:
     """Returns the settings that `LocalOptions` ask for; raises EngineError where they make no sense."""
     if options is None:
         return Settings(cores=available_cores(), threads=available_cores())
-    if not all(hasattr(options, name) for name in _OPTION_NAMES):
+    if not isinstance(options, LocalOptions):
         raise EngineError(
             f"the local engine takes LocalOptions, and got {type(options).__name__}",
             hint="options=ps.LocalOptions(...)",
@@ -91,7 +86,7 @@ def resolve_settings(options: Any, plan: Plan) -> Settings:
     if options.elastic is not None:
         from penstock.engines.local.elastic.live import resolve_limits
 
-        if not all(hasattr(options.elastic, name) for name in ("low", "high", "period", "hold")):
+        if not isinstance(options.elastic, Elastic):
             raise EngineError(
                 f"elastic={options.elastic!r} does not say when to change what", hint="elastic=ps.Elastic()"
             )

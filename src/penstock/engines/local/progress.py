@@ -45,11 +45,22 @@ class Progress:
     until  number of rounds to run; None for all
     first  number of the first round, where an earlier run ended
 
+    is_observed  whether anything happens when a task has completed a round
+
     Invariant: `_lock` guards the rounds and limits. Events are queued under it and emitted outside it,
     because a listener may take long, or stop the run.
     """
 
-    def __init__(self, clock: Clock, events: EventSink, *, until: int | None, first: int = 0) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        events: EventSink,
+        *,
+        until: int | None,
+        first: int = 0,
+        checkpoint: CheckpointCoordinator | None = None,
+        latencies: LatencyTracker | None = None,
+    ) -> None:
         self._clock, self._events, self.has_listener = clock, events, events is not ignore_event
         self._lock, self._emitting = threading.Lock(), threading.RLock()
         self._queue: deque[Event] = deque()
@@ -64,15 +75,10 @@ class Progress:
         self._rounds: dict[tuple[int, int], _Round] = {}
         self._next_report = first
         self.stopping = self.shutdown_requested = self.failed = False
-        self.checkpoint: CheckpointCoordinator | None = None
-        self.rescaler: Rescaler | None = None
-        self.latencies: LatencyTracker | None = None
+        self.checkpoint, self.latencies = checkpoint, latencies
+        self.rescaler: Rescaler | None = None  # where keyed state can move between replicas
+        self.is_observed = self.has_listener or checkpoint is not None or latencies is not None
         self.reasons: dict[str, list[str]] = {}  # step -> why rows failed, noted by its replicas
-
-    @property
-    def is_observed(self) -> bool:
-        """Returns whether anything happens when a task has completed a round."""
-        return self.has_listener or self.checkpoint is not None or self.latencies is not None
 
     def add_source(self, round_group: int, step: str) -> None:
         """Adds a source to a round group."""
@@ -140,18 +146,13 @@ class Progress:
         self.stop()
 
     @property
-    def batches(self) -> int:
-        """The number of rounds of source batches that were read; the draining round is none."""
-        return self.rounds - self.first
-
-    @property
     def n_reported(self) -> int:
-        """The number of rounds whose completion was reported."""
+        """Returns the number of rounds whose completion was reported."""
         return self._next_report - self.first
 
     @property
     def rounds(self) -> int:
-        """The number of the first round whose batches were not read."""
+        """Returns the number of the first round whose batches were not read; the draining round has none."""
         return max(self._n_read.values(), default=self.first)
 
     def stamp_arrival(self, round_group: int, number: int) -> None:
@@ -232,8 +233,8 @@ class Progress:
             self._next_report += 1
 
     def report_watermark(self, step: str, before: float, after: float) -> None:
-        """Reports the watermark of a source if a round has moved it."""
-        if self.has_listener and after > before:
+        """Reports the watermark of a source, to a listener, if a round has moved it."""
+        if after > before:
             from penstock.events import WatermarkMoved
 
             watermark = None if after == AFTER_ALL else int(after)

@@ -99,7 +99,13 @@ class Runtime:
     def result(self, outcome: str) -> RunResult:
         """Returns the result of a run that has ended."""
         tables = {ref: rows.table() for ref, rows in self.graph.collections.items()}
-        return RunResult(outcome, self.progress.batches, self.graph.accounts(), tables, self.measurements())
+        return RunResult(
+            outcome,
+            self.progress.rounds - self.progress.first,
+            self.graph.accounts(),
+            tables,
+            self.measurements(),
+        )
 
 
 def build_runtime(
@@ -122,8 +128,6 @@ def build_runtime(
     plan = load_tables(plan)
     in_rounds = settings.deterministic or inputs is not None or checkpoint is not None
     first = 0 if checkpoint is None else checkpoint.done.rounds
-    progress = Progress(clock, events, until=options.until, first=first)
-    progress.checkpoint = checkpoint
     if settings.seed is None:
         scheduler = make_scheduler(settings.scheduler, Random())  # noqa: S311  # no secrets: it picks tasks
         dispatcher = Dispatcher(scheduler, time.perf_counter_ns, settings.quantum_ns)
@@ -131,11 +135,14 @@ def build_runtime(
         random = Random(settings.seed)  # noqa: S311  # no secrets: it picks tasks
         scheduler = make_scheduler("random", random)
         dispatcher = Dispatcher(scheduler, count().__next__, MAX_SIMULATED_QUANTUM, random)
-    breakdown = None
-    if (progress.has_listener or settings.measure) and settings.seed is None:
+    latencies = breakdown = None
+    if (events is not ignore_event or settings.measure) and settings.seed is None:
         from penstock.engines.local.metrics.latency import LatencyTracker, TimeBreakdown
 
-        progress.latencies, breakdown = LatencyTracker(), TimeBreakdown(dispatcher.now)
+        latencies, breakdown = LatencyTracker(), TimeBreakdown(dispatcher.now)
+    progress = Progress(
+        clock, events, until=options.until, first=first, checkpoint=checkpoint, latencies=latencies
+    )
     # Why: a worker that also runs a borrowed task would seem busy with two tasks at once.
     dispatcher.allows_borrowing = settings.elastic is None and breakdown is None
     tasks = TaskBuilder(
@@ -159,7 +166,6 @@ def build_runtime(
         composition=settings.composition,
     )
     graph = channels.connect()
-    progress.rescaler = graph.rescaler if graph.assignments else None
     if checkpoint is not None:
         checkpoint.restore(graph)
     return Runtime(graph, dispatcher, progress, breakdown)
@@ -216,7 +222,8 @@ class LocalRun(BackgroundRun):
         """Runs from opening to closing; no process of the run is left afterwards."""
         outcome, checkpoint, coordinator = "failed", None, None
         try:
-            report_start(self._plan, self._clock, self._events)
+            if self._events is not ignore_event:
+                report_start(self._plan, self._clock, self._events)
             try:
                 if self._options.checkpoint is not None:
                     from penstock.engines.checkpoint.checkpoint import Checkpoint
@@ -286,7 +293,7 @@ class LocalRun(BackgroundRun):
         if self._runtime is None:
             return 0
         progress = self._runtime.progress
-        return progress.n_reported if outcome == "failed" else progress.batches
+        return progress.n_reported if outcome == "failed" else progress.rounds - progress.first
 
     def _work(self, runtime: Runtime) -> None:
         """Runs all tasks to their end, with the watchdog and the elastic controller beside them."""
@@ -302,7 +309,8 @@ class LocalRun(BackgroundRun):
         pool = self._pool = ThreadPool(
             runtime.dispatcher, wait_mode=settings.channels, pinning=settings.pinning
         )
-        pool.dedicate(dedicated)
+        if dedicated:
+            pool.dedicate(dedicated)
         n_threads = min(1 if simulated else settings.threads, len(tasks) - len(dedicated))
         if settings.pinning and n_threads:
             assign_preferred_workers([task for task in ordered if not task.dedicated], n_threads)
@@ -340,8 +348,6 @@ def needs_own_thread(
 
 def report_start(plan: Plan, clock: Clock, events: EventSink) -> None:
     """Emits the first event of a run."""
-    if events is ignore_event:
-        return
     from penstock.events import RunStarted
 
     events(RunStarted(clock.now(), plan.graph, "local", tuple(step.name for step in plan)))

@@ -67,7 +67,9 @@ def test_rows_of_one_time_are_in_the_readers_order(
 def test_no_rows_are_kept_for_first_and_last() -> None:
     plan = graph_of([], before=2, degree=2).plan()
     run = build_runtime(plan, Settings(), RunOptions(), clock=WallClock(), events=ignore_event)
-    stages = [chained.stage for chained in run.graph.chained_steps() if isinstance(chained, StageStep)]
+    stages = [
+        chained.stage for task in run.graph.tasks for chained in task.chain if isinstance(chained, StageStep)
+    ]
     windows = [stage for stage in stages if isinstance(stage, WindowStage)]
     assert len(windows) == 4
     assert not any("rows are kept" in line for stage in windows for line in stage.explain())

@@ -125,7 +125,8 @@ class Channel:
     @property
     def is_full(self) -> bool:
         """Returns whether the writer must wait; an abandoned channel never is."""
-        if len(self.items) < self.capacity and self.statistics.waiting_rows < self.max_rows:
+        counted = self.statistics
+        if len(self.items) < self.capacity and counted.put_rows - counted.taken_rows < self.max_rows:
             return False
         return not self.abandoned
 

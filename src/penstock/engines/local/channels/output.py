@@ -65,7 +65,8 @@ class Output(ABC):
 
     def end_round(self, round_group: int, number: int, frontier: Frontier) -> None:
         """Ends a round in all channels."""
-        self._flush()
+        if self._buffer:
+            self._flush()
         if not self._has_watermark:
             frontier = OVER if frontier.over else Frontier()
         message = EndOfRound(round_group, number, frontier)
@@ -74,7 +75,8 @@ class Output(ABC):
 
     def forward(self, message: int | ActiveReplicas | ControlMessage) -> None:
         """Forwards a sequence number or a control message behind everything that was sent before it."""
-        self._flush()
+        if self._buffer:
+            self._flush()
         for channel in self.channels:
             channel.push(message)
 
@@ -92,10 +94,9 @@ class Output(ABC):
         self._buffer = [slice_batch(whole, n_full, whole.num_rows)] if self._n_buffered else []
 
     def _flush(self) -> None:
-        if self._buffer:
-            whole = merge_batches(self._buffer, self._buffer[0].schema)
-            self._buffer, self._n_buffered = [], 0
-            self.route(whole)
+        whole = merge_batches(self._buffer, self._buffer[0].schema)
+        self._buffer, self._n_buffered = [], 0
+        self.route(whole)
 
 
 class ForwardOutput(Output):

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from penstock.clock import Clock
 from penstock.engines.local.elastic.controller import THREADS, Decision, Limits, ScalingPolicy
@@ -22,6 +22,7 @@ from penstock.engines.local.metrics.statistics import TaskStatistics
 from penstock.errors import EngineError, PenstockError
 from penstock.events import Event, EventSink, ScaleDecided
 from penstock.frozen import dataclass
+from penstock.options import Elastic
 from penstock.timing.duration import micros
 
 if TYPE_CHECKING:
@@ -32,26 +33,6 @@ if TYPE_CHECKING:
 
 MAX_UNJUDGED = 5
 """Periods in a row that a change of replicas may take before the controller judges everything else again."""
-
-
-class ElasticOptions(Protocol):
-    """What users say about elasticity (`ps.Elastic`)."""
-
-    @property
-    def low(self) -> float:
-        """Returns the utilisation below which threads are removed."""
-
-    @property
-    def high(self) -> float:
-        """Returns the utilisation above which threads are added."""
-
-    @property
-    def period(self) -> str:
-        """Returns how often to look."""
-
-    @property
-    def hold(self) -> str:
-        """Returns how long to leave something alone after a change of it was reverted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +132,7 @@ class ReplicaScaling:
         """
         assignment = self._assignments.get(step)
         if assignment is not None:
-            return not self._graph.rescaler.is_requested(assignment) and assignment.rescale(n)
+            return not assignment.rescaler.is_requested(assignment) and assignment.rescale(n)
         outputs = self._graph.elastic_outputs.get(step, ())
         if not 1 <= n <= self.most.get(step, 0) or any(output.is_rescaling for output in outputs):
             return False
@@ -162,7 +143,9 @@ class ReplicaScaling:
     def is_rescaling(self) -> bool:
         """Returns whether a requested change is still in progress."""
         outputs = (output for outputs in self._graph.elastic_outputs.values() for output in outputs)
-        return self._graph.rescaler.is_active or any(output.is_rescaling for output in outputs)
+        if any(assignment.rescaler.is_active for assignment in self._assignments.values()):
+            return True
+        return any(output.is_rescaling for output in outputs)
 
     def active_tasks(self) -> list[TaskStatistics]:
         """Returns the statistics of the replicas that get rows."""
@@ -190,6 +173,7 @@ def run_controller(runtime: Runtime, pool: ThreadPool, settings: Settings, clock
         except Exception as failure:  # a listener has failed, and so has the run
             runtime.dispatcher.record_failure(runtime.graph.tasks[0], failure)
 
+    assert settings.elastic is not None, "only elastic runs have a controller"
     scaling = ReplicaScaling(runtime.graph)
     # Why: more threads than cores are what the user wants, because blocking functions can use them.
     limits, period_us = resolve_limits(settings.elastic, max(settings.cores, settings.threads))
@@ -211,7 +195,7 @@ def run_controller(runtime: Runtime, pool: ThreadPool, settings: Settings, clock
         controller.stop()
 
 
-def resolve_limits(options: ElasticOptions, cores: int) -> tuple[Limits, int]:
+def resolve_limits(options: Elastic, cores: int) -> tuple[Limits, int]:
     """Returns the limits that `ps.Elastic` asks for on so many cores, and the period in microseconds."""
     if not 0 < options.low < options.high <= 1:
         raise EngineError(

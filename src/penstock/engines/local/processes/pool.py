@@ -1,26 +1,19 @@
-"""The worker processes of a run: which steps run there, and the processes themselves.
+"""The worker processes of a run, one per replica of the steps that run there (`placement.py`).
 
-They are forked before the run's threads start, and gone when it ends. A step moves to processes on request
-(`workers="process"`), or after measurement (`workers="auto"`, see `stage.py`) if its function is pure
-(`purity.py`).
+They are forked before the run's threads start, and gone when it ends.
 """
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from penstock.clock import Clock
 from penstock.engines.local.options import AUTO, PROCESS, THREAD, Settings, available_cores
+from penstock.engines.local.processes.placement import is_single_threaded, uses_processes
 from penstock.engines.local.tasks.task import Task
 from penstock.engines.local.topology.groups import Role, TaskGroup, split_into_groups
 from penstock.errors import EngineError
-from penstock.operators.accumulate import Accumulate
-from penstock.operators.function import BatchFunction, RowFunction
-from penstock.operators.map import Filter, FlatMap, Map
-from penstock.operators.op import IN, OUT
 from penstock.plan.plan import Plan, Ref, Step
 from penstock.stages.build import build_stage
 from penstock.stages.stage import Site, Stage, StatelessStage
@@ -29,9 +22,6 @@ if TYPE_CHECKING:
     from penstock.engines.local.processes.stage import WorkerChoice
     from penstock.engines.local.processes.worker import Worker
     from penstock.events import Event
-
-CAN_FORK = hasattr(os, "fork")
-_NO_FORK = "this platform has no fork, by which functions would reach another process"
 
 
 class ProcessPool:
@@ -151,73 +141,3 @@ def build_process_pool(plan: Plan, settings: Settings, clock: Clock) -> ProcessP
     if not any(uses_processes(step, workers) for step in plan):
         return None
     return ProcessPool(plan, workers, clock, max_replicas=settings.max_replicas)
-
-
-def uses_processes(step: Step, workers: str) -> bool:
-    """Returns whether a worker process is forked for every replica of a step."""
-    if not CAN_FORK or workers == THREAD:
-        return False
-    if step.degree.elastic and step.op.stateful:  # its state moves from replica to replica
-        return False
-    if workers == PROCESS:
-        return can_run_in_process(step)
-    return step.degree.most > 1 and can_run_in_process(step) and reason_for_threads(step) is None
-
-
-def can_run_in_process(step: Step) -> bool:
-    """Returns whether a step is a user's function in plain Python that a worker process can host."""
-    op = step.op
-    if not isinstance(op, Map | Filter | FlatMap | Accumulate):
-        return False
-    if isinstance(op.how, BatchFunction):
-        return True
-    return isinstance(op.how, RowFunction) and not _may_be_compiled(step)
-
-
-def reason_for_threads(step: Step) -> str | None:
-    """Returns why only the user can decide that a step should run in processes; None if measuring can."""
-    function = getattr(step.op, "how", None)
-    assert isinstance(function, BatchFunction | RowFunction), (
-        "only steps that can run in a process are asked about"
-    )
-    if not CAN_FORK:
-        return _NO_FORK
-    if isinstance(function, BatchFunction):
-        return "what it calls on whole columns may well scale on threads"
-    if step.op.stateful:
-        return "its state would be in another process"
-    from penstock.engines.local.processes.purity import find_shared_state
-
-    return find_shared_state(function.call)
-
-
-def is_single_threaded() -> bool:
-    """Returns whether the program has no other thread, beside which forking would not be quite safe."""
-    return threading.active_count() == 1
-
-
-def explain_workers(plan: Iterable[Step]) -> list[str]:
-    """Returns the lines of explain() about replicas of plain-Python functions."""
-    return [_explain_step(step) for step in plan if step.degree.most > 1 and can_run_in_process(step)]
-
-
-def _explain_step(step: Step) -> str:
-    reason = reason_for_threads(step)
-    if reason is None:
-        return (
-            f"{step.name}: replicas turn into processes when a batch takes much longer than the way there "
-            "and back, on more than one core and in a program without other threads"
-        )
-    ask = "" if reason == _NO_FORK else '; workers="process" makes them processes'
-    return f"{step.name}: replicas are threads, because {reason}{ask}"
-
-
-def _may_be_compiled(step: Step) -> bool:
-    """Returns whether a function may be compiled; then threads do what processes could."""
-    op = step.op
-    if not isinstance(op, Map | Filter) or op.state is not None or not isinstance(op.how, RowFunction):
-        return False
-    from penstock.stages.functions.compile import CompiledFunction
-
-    down = op.outputs({IN: step.up})[OUT].schema if isinstance(op, Map) else None
-    return CompiledFunction(op.how, step.up.schema, down, wraps=op.compile).program is not None

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from penstock.engines.local.channels.channel import BROKEN, Channel, ControlMessage
-from penstock.engines.local.rescale.rescale import KeyGroupAssignment, Rescale, Rescaler
+from penstock.engines.local.rescale.rescale import KeyGroupAssignment, Rescale
 from penstock.engines.local.scheduling.dispatch import Dispatcher
 from penstock.engines.local.tasks.chain import ChainedStep, StageStep
 from penstock.engines.local.tasks.task import InputTask, Task
@@ -32,11 +32,8 @@ class Barrier:
     still open. So nothing from after the rescale is read before everything from before it.
     """
 
-    def __init__(
-        self, task: InputTask, assignment: KeyGroupAssignment, rescaler: Rescaler, channels: Sequence[Channel]
-    ) -> None:
+    def __init__(self, task: InputTask, assignment: KeyGroupAssignment, channels: Sequence[Channel]) -> None:
         self.task, self.assignment, self.channels = task, assignment, tuple(channels)
-        self._rescaler = rescaler
         self._arriving: Rescale | None = None
         self._last: Rescale | None = None
 
@@ -59,11 +56,11 @@ class Barrier:
 
     def complete(self, rescale: Rescale) -> None:
         """Does what the task must do between the rows before a rescale and those after it."""
-        self._rescaler.pass_barrier(rescale)
+        self.assignment.rescaler.pass_barrier(rescale)
 
     def leave(self, *, failed: bool) -> None:
         """Ends the barrier with its task."""
-        self._rescaler.leave(self.assignment, self._last)
+        self.assignment.rescaler.leave(self.assignment, self._last)
 
 
 class HandoverBarrier(Barrier):
@@ -72,10 +69,8 @@ class HandoverBarrier(Barrier):
     to_peer, from_peer  replica -> the channel to it, and from it
     """
 
-    def __init__(
-        self, task: InputTask, assignment: KeyGroupAssignment, rescaler: Rescaler, channels: Sequence[Channel]
-    ) -> None:
-        super().__init__(task, assignment, rescaler, channels)
+    def __init__(self, task: InputTask, assignment: KeyGroupAssignment, channels: Sequence[Channel]) -> None:
+        super().__init__(task, assignment, channels)
         self._chain: Sequence[ChainedStep] = task.chain
         stages = (chained.stage for chained in self._chain if isinstance(chained, StageStep))
         self._stages = [stage for stage in stages if isinstance(stage, BucketedStage)]
@@ -119,7 +114,7 @@ class HandoverBarrier(Barrier):
         self.task.reopen()
         for chained in self._chain:
             chained.forward(rescale)
-        self._rescaler.pass_barrier(rescale)
+        self.assignment.rescaler.pass_barrier(rescale)
 
     def leave(self, *, failed: bool) -> None:
         """Ends the barrier with its task; a failure breaks the channels on which others wait for state."""
@@ -159,7 +154,7 @@ def install_barriers(graph: ExecutionGraph, dispatcher: Dispatcher, *, in_rounds
     by_number = {replicas.group.number: replicas for replicas in graph.replicas}
     for number, assignment in list(graph.assignments.items()):
         first = by_number[number]
-        _install_handover(graph, dispatcher, assignment, first, [_input(t).channels for t in first.tasks])
+        _install_handover(dispatcher, assignment, first, [_input(t).channels for t in first.tasks])
         producers = [first]
         while producers:
             producer = producers.pop()
@@ -167,11 +162,11 @@ def install_barriers(graph: ExecutionGraph, dispatcher: Dispatcher, *, in_rounds
                 channels = [_channels_between(producer, task) for task in reader.tasks]
                 if is_forward(producer, reader):
                     graph.assignments[reader.group.number] = assignment
-                    _install_handover(graph, dispatcher, assignment, reader, channels)
+                    _install_handover(dispatcher, assignment, reader, channels)
                     producers.append(reader)
                 elif not in_rounds:
                     for task, read in zip(reader.tasks, channels, strict=True):
-                        _install(Barrier(_input(task), assignment, graph.rescaler, read))
+                        _install(Barrier(_input(task), assignment, read))
         _pin_if_sources_differ(graph, assignment, first)
 
 
@@ -181,7 +176,6 @@ def _install(barrier: Barrier) -> None:
 
 
 def _install_handover(
-    graph: ExecutionGraph,
     dispatcher: Dispatcher,
     assignment: KeyGroupAssignment,
     replicas: Replicas,
@@ -189,7 +183,7 @@ def _install_handover(
 ) -> None:
     """Adds barriers to replicas that exchange state, and a channel from each to every other."""
     barriers = [
-        HandoverBarrier(_input(task), assignment, graph.rescaler, read)
+        HandoverBarrier(_input(task), assignment, read)
         for task, read in zip(replicas.tasks, channels, strict=True)
     ]
     for sender in barriers:

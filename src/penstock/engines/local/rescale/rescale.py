@@ -85,13 +85,13 @@ class KeyGroupAssignment:
     """
 
     def __init__(self, step: str, rescaler: Rescaler, n: int, max_replicas: int) -> None:
-        self.step, self._rescaler, self.n, self.max_replicas = step, rescaler, n, max_replicas
+        self.step, self.rescaler, self.n, self.max_replicas = step, rescaler, n, max_replicas
         self.owners = initial_owners(n)
         self.n_barriers = 0
 
     def rescale(self, n: int) -> bool:
         """Requests `n` replicas, from the end of a round on; returns whether that is possible."""
-        return self._rescaler.request(self, n)
+        return self.rescaler.request(self, n)
 
 
 class Rescaler:
@@ -175,10 +175,9 @@ class KeyGroupOutput(Output):
         batch_size: int | None,
         *,
         assignment: KeyGroupAssignment,
-        rescaler: Rescaler,
     ) -> None:
         super().__init__(port, channels, batch_size)
-        self._partitioner, self._assignment, self._rescaler = partitioner, assignment, rescaler
+        self._partitioner, self._assignment = partitioner, assignment
         self._owners = assignment.owners
         self._last: Rescale | None = None
 
@@ -191,7 +190,7 @@ class KeyGroupOutput(Output):
     def end_round(self, round_group: int, number: int, frontier: Frontier) -> None:
         """Ends a round, and sends the barrier behind it if a rescale happens at the end of this round."""
         super().end_round(round_group, number, frontier)
-        rescale = self._rescaler.current
+        rescale = self._assignment.rescaler.current
         if rescale is None or rescale is self._last or rescale.assignment is not self._assignment:
             return
         if number >= rescale.rounds.get(round_group, number + 1):

@@ -67,7 +67,7 @@ class Dispatcher:
 
     @property
     def failure(self) -> BaseException | None:
-        """The error that stopped the run: of several, that of the earliest round and task."""
+        """Returns the error that stopped the run: of several, that of the earliest round and task."""
         return min(self._failures, key=lambda failure: failure[0])[1] if self._failures else None
 
     def abort(self) -> None:

@@ -28,7 +28,7 @@ class Ready(Protocol):
 
     @property
     def statistics(self) -> TaskStatistics:
-        """What it has counted so far: to look at, not to change."""
+        """Returns what it has counted so far: to look at, not to change."""
 
 
 N = TypeVar("N", bound=Ready)

@@ -158,7 +158,8 @@ class SourceTask(Task):
         name = self.source.step.name
         self.progress.record_read(self.round_group, self.round, name, None if is_last else n_rows)
         frontier = reader.frontier
-        self.progress.report_watermark(name, before, frontier.watermark)
+        if self.progress.has_listener:
+            self.progress.report_watermark(name, before, frontier.watermark)
         for chained in self.round_end_steps:
             frontier = chained.end_round(self.round_group, self.round, self.round, frontier)
         self.round += 1

@@ -83,7 +83,6 @@ class TaskBuilder:
         self._plan, self._clock, self._progress = plan, clock, progress
         self._in_rounds, self._drain, self._inputs, self._observe = in_rounds, drain, inputs or {}, observe
         self._processes = processes
-        self._n_tasks = 0
         saved = progress.checkpoint is not None
         # Saved state must suit every engine, so it compares whole rows; pushed rows carry no reader's
         # numbers.
@@ -118,12 +117,12 @@ class TaskBuilder:
         replicas = Replicas(group, [])
         for replica in range(group.width):
             replicas.tasks.append(self._task(group, replica, chain(group, replica)))
-            self._n_tasks += 1
+            self.graph.tasks.append(replicas.tasks[-1])
         self.graph.replicas.append(replicas)
         return replicas
 
     def _task(self, group: TaskGroup, replica: int, chain: list[ChainedStep]) -> Task:
-        head, number, progress = chain[0], self._n_tasks, self._progress
+        head, number, progress = chain[0], len(self.graph.tasks), self._progress
         if isinstance(head, SourceStep):
             rows = self._inputs.get(head.step.name) or ReaderInput(head.reader)
             round_group = 0 if self._in_rounds else self._plan.sources.index(head.step)
@@ -141,10 +140,16 @@ class TaskBuilder:
         return task_class(number, group.steps, replica, chain, progress)
 
     def _chain(self, group: TaskGroup, replica: int) -> list[ChainedStep]:
-        chain = [self._chained_step(step, group, replica) for step in group.steps]
-        for chained in chain:
+        """Returns the chained steps of a task; rows pass from one to the next by a direct call."""
+        chain: dict[str, ChainedStep] = {}
+        for step in group.steps:
+            chained = chain[step.name] = self._chained_step(step, group, replica)
             chained.listener = self._progress if self._progress.has_listener else None
-        return chain
+            if len(chain) > 1:
+                ref = step.feeds[0]
+                targets = chain[ref.step].targets
+                targets[ref.port] = (*targets.get(ref.port, ()), chained.feed)
+        return list(chain.values())
 
     def _chained_step(self, step: Step, group: TaskGroup, replica: int) -> ChainedStep:
         accounts = Accounts()
@@ -203,7 +208,12 @@ class TaskBuilder:
         self, step: Step, stage: Stage, accounts: Accounts, delay: int, schema: pa.Schema | None = None
     ) -> ChainedStep:
         self._observe(stage)
-        if self._in_rounds or _has_sessions(step):
+        # Why: with sessions one row of a round may extend a session so that it takes another, so they go
+        # together.
+        has_sessions = isinstance(step.op, Windows) and any(
+            isinstance(spec, SessionSpec) for _, spec in step.op.specs()
+        )
+        if self._in_rounds or has_sessions:
             chained = RoundStageStep(step, stage, accounts, delay, schema or step.up.schema)
             if self._progress.checkpoint is not None:
                 from penstock.stages.patterns.partials import PartialStage
@@ -220,11 +230,6 @@ class TaskBuilder:
         listens = self._progress.has_listener
         reasons = self._progress.reasons.setdefault(step.name, []) if listens else None
         return Site(step.name, step.where, accounts, self._clock, read_ports, reasons)
-
-
-def _has_sessions(step: Step) -> bool:
-    """Returns whether rows of a round must arrive together: one may extend a session to take another."""
-    return isinstance(step.op, Windows) and any(isinstance(spec, SessionSpec) for _, spec in step.op.specs())
 
 
 def _accounts(stage: Stage) -> Accounts:

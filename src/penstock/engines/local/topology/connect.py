@@ -78,7 +78,6 @@ class ChannelBuilder:
         """Adds all channels and returns the graph, ready to run."""
         feedback: list[tuple[Replicas, Input, Ref]] = []
         for replicas in list(self._graph.replicas):
-            self._connect_chain(replicas)
             if replicas.group.role is Role.MERGE:
                 self._connect_merge(replicas)
             else:
@@ -93,17 +92,15 @@ class ChannelBuilder:
 
             install_barriers(self._graph, self._dispatcher, in_rounds=self._in_rounds)
         for task in self._graph.tasks:
-            self._finish(task)
+            task.now = self._dispatcher.now
+            outputs = [output for chained in task.chain for output in chained.outputs]
+            task.statistics.outputs = tuple(output.statistics for output in outputs)
+            task.on_connected()
+            if all(channel.feedback for channel in task.outs):
+                sinks = [chained.step.name for chained in task.chain if isinstance(chained, SinkStep)]
+                for round_group in self._round_groups[task.number]:
+                    self._progress.add_terminal(round_group, task, sinks)
         return self._graph
-
-    def _connect_chain(self, replicas: Replicas) -> None:
-        """Lets rows pass from step to step of a chain by a direct call."""
-        for task in replicas.tasks:
-            chain = {chained.step.name: chained for chained in task.chain}
-            for chained in list(chain.values())[1:]:
-                ref = chained.step.feeds[0]
-                targets = chain[ref.step].targets
-                targets[ref.port] = (*targets.get(ref.port, ()), chained.feed)
 
     def _connect_inputs(self, replicas: Replicas) -> list[tuple[Replicas, Input, Ref]]:
         """Connects the inputs of a group; returns the edges that come back from later groups."""
@@ -194,14 +191,12 @@ class ChannelBuilder:
             by_key = KeyPartitioner(schema, head.up.key, group.width)
             if not can_rescale(group):
                 return PartitionedOutput(ref.port, channels, by_key, batch_size)
-            from penstock.engines.local.rescale.rescale import KeyGroupAssignment, KeyGroupOutput
+            from penstock.engines.local.rescale.rescale import KeyGroupAssignment, KeyGroupOutput, Rescaler
 
-            rescaler = self._graph.rescaler
-            initial = KeyGroupAssignment(head.name, rescaler, head.degree.least, group.width)
+            self._progress.rescaler = self._progress.rescaler or Rescaler()
+            initial = KeyGroupAssignment(head.name, self._progress.rescaler, head.degree.least, group.width)
             assignment = self._graph.assignments.setdefault(group.number, initial)
-            return KeyGroupOutput(
-                ref.port, channels, by_key, batch_size, assignment=assignment, rescaler=rescaler
-            )
+            return KeyGroupOutput(ref.port, channels, by_key, batch_size, assignment=assignment)
         if self._in_rounds:
             return EvenSplitOutput(ref.port, channels, schema, n_active=head.degree.least)
         sequenced = self._is_sequenced(producer, consumer)
@@ -266,17 +261,6 @@ class ChannelBuilder:
         for producer in producers:
             self._link(producer, collector, ref, port)
         self._assign_round_groups(collector)
-
-    def _finish(self, task: Task) -> None:
-        """Tells a task and its steps that all channels exist."""
-        task.now = self._dispatcher.now
-        chain = task.chain
-        task.statistics.outputs = tuple(output.statistics for chained in chain for output in chained.outputs)
-        task.on_connected()
-        if all(channel.feedback for channel in task.outs):
-            sinks = [chained.step.name for chained in chain if isinstance(chained, SinkStep)]
-            for round_group in self._round_groups[task.number]:
-                self._progress.add_terminal(round_group, task, sinks)
 
 
 def _attach(task: Task, step: str, port: str, output: Output) -> None:

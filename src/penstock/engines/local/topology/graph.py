@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING
 
 from penstock.accounts import Accounts
 from penstock.engines.local.channels.output import EvenSplitOutput, RoundRobinOutput
-from penstock.engines.local.rescale.rescale import KeyGroupAssignment, Rescaler
 from penstock.engines.local.tasks.chain import ChainedStep, CollectedRows
 from penstock.engines.local.tasks.task import InputTask, Task
 from penstock.engines.local.topology.groups import Role, TaskGroup
@@ -20,6 +19,7 @@ from penstock.operators.process import Process
 from penstock.plan.plan import Plan, Ref
 
 if TYPE_CHECKING:
+    from penstock.engines.local.rescale.rescale import KeyGroupAssignment
     from penstock.stages.patterns.pattern import Pattern
 
 
@@ -39,32 +39,22 @@ class Replicas:
 class ExecutionGraph:
     """All tasks of a run.
 
-    replicas         in topological order; tasks that only partition or collect come last
+    tasks            in topological order; those that only partition or collect come last
+    replicas         the same tasks by group
     patterns         decomposed window step -> its stages and partitioners
     elastic_outputs  elastic step without keys -> the outputs that distribute rows to its replicas
-    rescaler         coordinates changes of replicas with keyed state
     assignments      number of a group with keyed state that can rescale -> which replica owns which bucket
     """
 
     plan: Plan
+    tasks: list[Task] = field(default_factory=list)
     replicas: list[Replicas] = field(default_factory=list)
     patterns: dict[str, Pattern] = field(default_factory=dict)
     readers: dict[str, SourceReader] = field(default_factory=dict)
     writers: dict[str, SinkWriter] = field(default_factory=dict)
     collections: dict[Ref, CollectedRows] = field(default_factory=dict)
     elastic_outputs: dict[str, list[RoundRobinOutput | EvenSplitOutput]] = field(default_factory=dict)
-    rescaler: Rescaler = field(default_factory=Rescaler)
     assignments: dict[int, KeyGroupAssignment] = field(default_factory=dict)
-
-    @property
-    def tasks(self) -> list[Task]:
-        """All tasks, producers first."""
-        return [task for replicas in self.replicas for task in replicas.tasks]
-
-    def chained_steps(self) -> Iterator[ChainedStep]:
-        """Yields the chained steps of all tasks."""
-        for task in self.tasks:
-            yield from task.chain
 
     def accounts(self) -> Mapping[str, Accounts]:
         """Returns what became of the rows of every step so far.
@@ -72,9 +62,9 @@ class ExecutionGraph:
         Rows that were sent to a process operator after it had ended count as unrouted.
         """
         accounts = {step.name: Accounts() for step in self.plan}
-        for chained in self.chained_steps():
-            accounts[chained.step.name].add(chained.total_accounts())
         for task in self.tasks:
+            for chained in task.chain:
+                accounts[chained.step.name].add(chained.total_accounts())
             if isinstance(task, InputTask) and isinstance(task.steps[0].op, Process):
                 unread = sum(channel.unread for channel in task.channels if not channel.feedback)
                 accounts[task.steps[0].name].rows_in += unread

@@ -65,7 +65,7 @@ class TaskGroup:
 
     @property
     def head(self) -> Step:
-        """The first step."""
+        """Returns the first step."""
         return self.steps[0]
 
     def runs(self, step: str) -> bool:
@@ -167,20 +167,14 @@ def totally_ordered_steps(plan: Plan) -> frozenset[str]:
     """
     if len(plan.sources) != 1:
         return frozenset()
-    return frozenset(
-        step.name
-        for step in plan
-        if isinstance(step.op, Windows)
-        and _depends_on_order(step.op, step)
-        and _has_numbered_rows(plan, step)
-    )
-
-
-def _depends_on_order(op: Windows, step: Step) -> bool:
-    aggregates = (op.aggregates or {}).values()
-    return any(type(aggregate).__name__ in ("First", "Last") for aggregate in aggregates) or (
-        op.resolve(step.up).has_counts
-    )
+    ordered = []
+    for step in plan:
+        if isinstance(step.op, Windows):
+            aggregates = (step.op.aggregates or {}).values()
+            takes_ends = any(type(aggregate).__name__ in ("First", "Last") for aggregate in aggregates)
+            if (takes_ends or step.op.resolve(step.up).has_counts) and _has_numbered_rows(plan, step):
+                ordered.append(step.name)
+    return frozenset(ordered)
 
 
 def _has_numbered_rows(plan: Plan, step: Step) -> bool:

@@ -8,8 +8,8 @@ import pytest
 
 import penstock as ps
 from penstock import col
-from penstock.engines.local.processes import pool as choosing
-from penstock.engines.local.processes.pool import can_run_in_process, explain_workers, uses_processes
+from penstock.engines.local.processes import placement as choosing
+from penstock.engines.local.processes.placement import can_run_in_process, explain_workers, uses_processes
 from penstock.plan.plan import Step
 from tests.support.process_runs import NUMBERS, numbers
 
