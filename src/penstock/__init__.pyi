@@ -39,7 +39,7 @@ from penstock.graph.pipegraph import PipeGraph as PipeGraph
 from penstock.operators.accumulate import Accumulate as Accumulate
 from penstock.operators.aggregates.approximate import approx_distinct as approx_distinct
 from penstock.operators.aggregates.approximate import quantile as quantile
-from penstock.operators.aggregates.base import Aggregate as Aggregate
+from penstock.operators.aggregates.basic import Aggregate as Aggregate
 from penstock.operators.aggregates.basic import collect as collect
 from penstock.operators.aggregates.basic import count as count
 from penstock.operators.aggregates.basic import event_time_max as event_time_max
@@ -56,6 +56,10 @@ from penstock.operators.aggregates.basic import var as var
 from penstock.operators.aggregates.fold import fold as fold
 from penstock.operators.columns import Select as Select
 from penstock.operators.columns import WithColumns as WithColumns
+from penstock.operators.ends import Sink as Sink
+from penstock.operators.ends import Source as Source
+from penstock.operators.ends import ingest_time as ingest_time
+from penstock.operators.ends import source_watermark as source_watermark
 from penstock.operators.function import batch as batch
 from penstock.operators.map import Filter as Filter
 from penstock.operators.map import FlatMap as FlatMap
@@ -64,10 +68,6 @@ from penstock.operators.process import Context as Context
 from penstock.operators.process import Process as Process
 from penstock.operators.process import ProcessOperator as ProcessOperator
 from penstock.operators.row import Row as Row
-from penstock.operators.sink import Sink as Sink
-from penstock.operators.source import Source as Source
-from penstock.operators.source import ingest_time as ingest_time
-from penstock.operators.source import source_watermark as source_watermark
 from penstock.operators.split import Split as Split
 from penstock.operators.stream_join import StreamJoin as StreamJoin
 from penstock.operators.stream_join import band as band

@@ -19,8 +19,7 @@ from penstock.events import BatchDone, Event, RowsErrored, RowsLate, RunEnded, R
 from penstock.expr import col
 from penstock.operators.aggregates import count
 from penstock.operators.columns import WithColumns
-from penstock.operators.sink import Sink
-from penstock.operators.source import Source
+from penstock.operators.ends import Sink, Source
 from penstock.operators.window_specs import tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.options import LocalOptions

@@ -96,7 +96,9 @@ def test_run_start_and_collect_use_the_engine_of_the_graph() -> None:
 
 @pytest.mark.parametrize("verb", ["run", "start"])
 def test_a_setting_that_does_not_exist_is_refused_with_the_nearest_one(verb: str) -> None:
-    graph: Any = trades().graph
+    pipe = trades()
+    pipe.sink(ps.write.memory())
+    graph: Any = pipe.graph
     with pytest.raises(EngineError, match=f"{verb} has no option checkpont=") as refusal:
         getattr(graph, verb)("reference", checkpont="folder")
     assert refusal.value.hint == "did you mean checkpoint=?"

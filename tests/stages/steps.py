@@ -19,8 +19,8 @@ from penstock.connect.protocol import SourceBatch
 from penstock.engines.reference.rounds import Interpreter
 from penstock.errors import PenstockError, Where
 from penstock.events import ignore_event
+from penstock.operators.ends import Source
 from penstock.operators.op import IN, Op
-from penstock.operators.source import Source
 from penstock.operators.stream import Stream
 from penstock.plan.plan import Ref, Step
 from penstock.stages.build import build_stage

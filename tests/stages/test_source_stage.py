@@ -17,7 +17,7 @@ from penstock.engines.reference.rounds import Interpreter
 from penstock.errors import PenstockError
 from penstock.events import ignore_event
 from penstock.expr import col
-from penstock.operators.source import Source, ingest_time, source_watermark
+from penstock.operators.ends import Source, ingest_time, source_watermark
 from penstock.stages.functions.rows import plain_rows_of
 from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.order import NO_ORDER

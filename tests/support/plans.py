@@ -15,8 +15,8 @@ from penstock.engines.protocol import Engine, EngineHarness, Run, RunOptions, Ru
 from penstock.engines.reference.engine import ReferenceEngine
 from penstock.errors import Where
 from penstock.events import Event, EventSink, ignore_event
+from penstock.operators.ends import Source
 from penstock.operators.op import Degree, Op, Routing
-from penstock.operators.source import Source
 from penstock.operators.stream import Stream
 from penstock.plan.plan import Input, Plan, Ref, Step
 

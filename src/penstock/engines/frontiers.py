@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from penstock.frozen import dataclass
+from penstock.operators.ends import Source
 from penstock.operators.op import LATE, LATE_RIGHT
-from penstock.operators.source import Source
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Ref, Step
 from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL

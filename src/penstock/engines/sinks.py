@@ -10,7 +10,7 @@ from penstock.accounts import Accounts
 from penstock.connect.protocol import Output
 from penstock.crash_points import COMMITTED, pass_crash_point
 from penstock.errors import CheckpointError, ConnectorError, PenstockError, describe_cause
-from penstock.operators.sink import Sink
+from penstock.operators.ends import Sink
 from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch, RowBatch
 

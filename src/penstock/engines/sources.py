@@ -17,7 +17,7 @@ from penstock.connect.readers.rows import table
 from penstock.connect.row_batch import RowBatch
 from penstock.engines.frontiers import OVER, Frontier
 from penstock.errors import CheckpointError, ConnectorError, PenstockError, describe_cause
-from penstock.operators.source import Source
+from penstock.operators.ends import Source
 from penstock.operators.table_join import TableJoin
 from penstock.plan.plan import Plan, Step
 from penstock.stages.rows.batch import Batch

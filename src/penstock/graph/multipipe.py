@@ -14,7 +14,6 @@ from penstock.caller import find_call_site
 from penstock.errors import GraphError
 from penstock.graph.run import to_spark
 from penstock.graph.verbs.flows import FlowVerbs
-from penstock.graph.verbs.joins import JoinVerbs
 from penstock.graph.verbs.rows import RowVerbs
 from penstock.graph.verbs.windows import WindowVerbs
 from penstock.operators.op import ERRORS, IN, LATE, LATE_RIGHT, Op
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.engines.protocol import Engine
 
 
-class MultiPipe(RowVerbs, WindowVerbs, JoinVerbs, FlowVerbs):
+class MultiPipe(RowVerbs, WindowVerbs, FlowVerbs):
     """A stream under construction; see the verbs for what can be done with it."""
 
     __slots__ = ()

@@ -7,6 +7,7 @@ data, as pictures and in WindFlow's algebra, runs nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
@@ -19,9 +20,9 @@ from penstock.graph import run as runs
 from penstock.graph.multipipe import MultiPipe
 from penstock.graph.steps import Steps, locate_errors
 from penstock.graph.verbs.pipe import refuse_unknown
+from penstock.operators.ends import IngestTime, Source, WatermarkFromSource
 from penstock.operators.op import OUT, Op
 from penstock.operators.process import Process, ProcessOperator
-from penstock.operators.source import IngestTime, Source, WatermarkFromSource
 from penstock.operators.split import Split
 from penstock.options import CollectSettings, RunSettings, StepOptions
 from penstock.plan.check import build_plan
@@ -38,7 +39,8 @@ class PipeGraph:
     """A graph of operators over streams.
 
     `engine` is what `run`, `start` and `collect` use unless they are told otherwise: "spark" (the default),
-    "local" or "reference", or an Engine object.
+    "local" or "reference", or an Engine object. `steps` has the steps so far, by name, in the order they were
+    written.
 
     >>> import penstock as ps
     >>> graph = ps.PipeGraph("doubles", engine="reference")
@@ -70,7 +72,7 @@ class PipeGraph:
         self.engine = engine
         self.chaining = chaining
         self.composition = composition
-        self._steps = Steps(fuse=chaining)
+        self.steps = Steps(fuse=chaining)
 
     def source(
         self,
@@ -93,19 +95,14 @@ class PipeGraph:
         watermark   a column, expression or function that knows better, or `ps.source_watermark()`
         max_future  refuse rows further ahead of the wall clock than this
         """
-
-        def make() -> Source:
-            return Source(reader, time, time_unit, delay, idle, watermark, max_future, **options)
-
         refuse_unknown(Source.verb, options)
-        return self._add_source(make, options.get("name"))
+        make = partial(Source, reader, time, time_unit, delay, idle, watermark, max_future, **options)
+        step = self.steps.add(make, stem=Source.verb, name=options.get("name"), inputs=(), fuse=False)
+        return MultiPipe(self, (Ref(step),))
 
     def add_source(self, source: Source) -> MultiPipe:
         """Start a pipe from a `Source` object."""
-        return self._add_source(lambda: source, source.name)
-
-    def _add_source(self, make: Callable[[], Source], name: str | None) -> MultiPipe:
-        step = self._steps.add(make, stem=Source.verb, name=name, inputs=(), fuse=False)
+        step = self.steps.add(lambda: source, stem=Source.verb, name=source.name, inputs=(), fuse=False)
         return MultiPipe(self, (Ref(step),))
 
     def operator(
@@ -129,27 +126,22 @@ class PipeGraph:
                 )
             whole = op if isinstance(op, Op) else Process(op, **options)
             feeds = connect_ports(whole, inputs, control, self)
-        step = self._steps.add(lambda: whole, stem=whole.verb, name=whole.name, inputs=feeds, fuse=False)
-        return tuple(MultiPipe(self, (Ref(step, port),)) for port in self._steps[step].outputs)
+        step = self.steps.add(lambda: whole, stem=whole.verb, name=whole.name, inputs=feeds, fuse=False)
+        return tuple(MultiPipe(self, (Ref(step, port),)) for port in self.steps[step].outputs)
 
     def __getitem__(self, step: str) -> MultiPipe:
         """Return the pipe that a step made, by the step's name: `graph["views"].late`."""
-        if step not in self._steps:
-            raise self._steps.unknown(step).at(None, find_call_site())
-        ports = list(self._steps[step].outputs)
+        if step not in self.steps:
+            raise self.steps.unknown(step).at(None, find_call_site())
+        ports = list(self.steps[step].outputs)
         return MultiPipe(self, (Ref(step, OUT if OUT in ports or not ports else ports[0]),))
-
-    @property
-    def steps(self) -> Steps:
-        """Return the steps so far, by name, in the order they were written."""
-        return self._steps
 
     def plan(self, *collects: MultiPipe) -> Plan:
         """Return the checked plan, which engines run. Raises everything that is wrong with the graph."""
         for pipe in collects:
             _ = pipe.stream  # raises for what is behind a sink
         refs = tuple(ref for pipe in collects for ref in pipe.feeds)
-        return build_plan(self.name, self._steps, collects=refs, composition=self.composition)
+        return build_plan(self.name, self.steps, collects=refs, composition=self.composition)
 
     def run(self, engine: str | Engine | None = None, **settings: Unpack[RunSettings]) -> RunResult:
         """Run to the end of the sources and return the accounts of every step.
@@ -163,16 +155,14 @@ class PipeGraph:
         clock       what tells the time; the machine's by default
         events      a function that is called with every event of the run
         """
-        runs.refuse_settings("run", settings, runs.RUN_SETTINGS)
-        return runs.wait(self.start(engine, **settings))
+        return runs.wait(runs.start(self.plan(), engine or self.engine, settings, "run"))
 
     def start(self, engine: str | Engine | None = None, **settings: Unpack[RunSettings]) -> Run:
         """Start a run and return a handle with `.wait()`, `.stop()` and `.metrics()`.
 
         The settings are those of `run`.
         """
-        runs.refuse_settings("start", settings, runs.RUN_SETTINGS)
-        return runs.start(self.plan(), self.engine if engine is None else engine, settings)
+        return runs.start(self.plan(), engine or self.engine, settings, "start")
 
     def collect(
         self, *pipes: MultiPipe, engine: str | Engine | None = None, **settings: Unpack[CollectSettings]
@@ -181,7 +171,6 @@ class PipeGraph:
 
         The settings are those of `run`, but for the checkpoint.
         """
-        runs.refuse_settings("collect", settings, runs.COLLECT_SETTINGS)
         with locate_errors(None, find_call_site()):
             if not pipes:
                 raise GraphError(
@@ -198,8 +187,8 @@ class PipeGraph:
                         f'a pipe of graph "{pipe.graph.name}" cannot be collected in "{self.name}"',
                         hint="collect it in its own graph: pipe.collect()",
                     )
-        chosen = self.engine if engine is None else engine
-        return runs.collect(self.plan(*pipes), [pipe.feeds for pipe in pipes], chosen, settings)
+        plan, ports = self.plan(*pipes), [pipe.feeds for pipe in pipes]
+        return runs.collect(plan, ports, engine or self.engine, settings)
 
     def blocks(self, *, composition: Composition | None = None) -> PBB:
         """Return the graph as a term of WindFlow's building-block algebra; `ps.blocks.count` measures it."""
@@ -207,7 +196,7 @@ class PipeGraph:
 
     def derivation(self, *, composition: Composition | None = None) -> Derivation:
         """Return how the term is derived: which rule made which part of it."""
-        return _derive(tuple(self._steps), composition or self.composition)
+        return _derive(tuple(self.steps), composition or self.composition)
 
     def explain(self, engine: str | Engine | None = None) -> str:
         """Say what the graph does: steps and schemas, building blocks, and an engine's choices and why."""
@@ -247,15 +236,15 @@ class PipeGraph:
             "blocks": tree(derivation.term),
             "derivation": str(derivation).splitlines(),
             "engine": runs.resolve_engine(engine).explain(plan) if engine is not None else (),
-            "unused": [step.name for step in self._steps if step.name not in used],
+            "unused": [step.name for step in self.steps if step.name not in used],
         }
 
     def _whole_plan(self) -> Plan:
         """Returns everything, sink or not: a picture of an unfinished graph is useful too."""
-        return Plan(self.name, tuple(self._steps))
+        return Plan(self.name, tuple(self.steps))
 
     def __repr__(self) -> str:
-        return f"PipeGraph({self.name!r}, {len(self._steps)} steps)"
+        return f"PipeGraph({self.name!r}, {len(self.steps)} steps)"
 
 
 def connect_ports(

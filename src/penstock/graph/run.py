@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from penstock.engines.protocol import Engine, Run, RunResult
     from penstock.events import Event, EventSink
 
-RUN_SETTINGS = tuple(RunSettings.__annotations__)
-COLLECT_SETTINGS = tuple(CollectSettings.__annotations__)
-
 
 def resolve_engine(engine: str | Engine) -> Engine:
     """Returns the engine itself; a name is looked up among the installed ones."""
@@ -49,10 +46,20 @@ def resolve_engine(engine: str | Engine) -> Engine:
     return engine
 
 
-def start(plan: Plan, engine: str | Engine, settings: RunSettings) -> Run:
-    """Start a plan on an engine, or say what the engine cannot do in it."""
+def start(plan: Plan, engine: str | Engine, settings: RunSettings, verb: str) -> Run:
+    """Start a plan on an engine, or say what is wrong with the settings or what the engine cannot do."""
     from penstock.engines.protocol import RunOptions
 
+    known = tuple((CollectSettings if verb == "collect" else RunSettings).__annotations__)
+    for name in settings:
+        if name not in known:
+            names = nearest_first(name, known)
+            raise EngineError(
+                f"{verb} has no option {name}=",
+                where=find_call_site(),
+                detail=f"it takes {', '.join(names)}",
+                hint=f"did you mean {names[0]}=?",
+            )
     until, checkpoint = settings.get("until"), settings.get("checkpoint")
     if until is not None and (isinstance(until, bool) or not isinstance(until, int) or until < 0):
         raise EngineError(
@@ -87,22 +94,9 @@ def wait(run: Run) -> RunResult:
 def collect(
     plan: Plan, ports: Sequence[tuple[Ref, ...]], engine: str | Engine, settings: CollectSettings
 ) -> tuple[pa.Table, ...]:
-    """Runs a plan and returns the collected ports as tables; a merged pipe is its feeds one by one."""
-    result = wait(start(plan, engine, cast("RunSettings", settings)))
+    """Run a plan and return the collected ports as tables; a merged pipe is its feeds one by one."""
+    result = wait(start(plan, engine, cast("RunSettings", settings), "collect"))
     return tuple(pa.concat_tables([result.collected[ref] for ref in feeds]) for feeds in ports)
-
-
-def refuse_settings(verb: str, settings: Mapping[str, object], known: Sequence[str]) -> None:
-    """Raises an EngineError that names the nearest setting, for one that does not exist."""
-    for name in settings:
-        if name not in known:
-            names = nearest_first(name, known)
-            raise EngineError(
-                f"{verb} has no option {name}=",
-                where=find_call_site(),
-                detail=f"it takes {', '.join(names)}",
-                hint=f"did you mean {names[0]}=?",
-            )
 
 
 def refuse_gaps(engine: Engine, plan: Plan) -> None:

@@ -16,9 +16,9 @@ from dataclasses import replace
 from penstock.caller import find_call_site
 from penstock.errors import GraphError, PenstockError, SchemaError, Where, nearest_first
 from penstock.frozen import dataclass
+from penstock.operators.ends import Source
 from penstock.operators.op import JOIN, Degree, Op, Routing, degree
 from penstock.operators.process import Process
-from penstock.operators.source import Source
 from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Input, Ref, Step
@@ -70,10 +70,20 @@ class Steps:
         `fuse` None leaves fusing to the graph's own setting and the rules.
         """
         with _LOCK:
-            label = self._fresh_name(stem) if name is None else name
-            where = find_call_site()
+            label, where = name, find_call_site()
+            if label is None:  # the verb, numbered from the second such step on
+                number = self._used.get(stem, 0) + 1
+                while (label := stem if number == 1 else f"{stem}-{number}") in self._steps:
+                    number = self._used[stem] = number + 1
             with locate_errors(str(label), where):
-                self._check_name(label)
+                if not isinstance(label, str) or not label.strip() or not label.isprintable():
+                    raise GraphError(f"{label!r} cannot name a step", hint='use a plain text: name="views"')
+                if label in self._steps:
+                    raise GraphError(
+                        f'there are two steps named "{label}"',
+                        detail=f"the first one is at {self._steps[label].where}",
+                        hint="give one of them another name=",
+                    )
                 step, placement = self._place(make(), label, inputs, fuse, where)
             if name is None:
                 self._used[stem] = self._used.get(stem, 0) + 1
@@ -161,26 +171,16 @@ class Steps:
     def __len__(self) -> int:
         return len(self._steps)
 
-    def _fresh_name(self, stem: str) -> str:
-        number = self._used.get(stem, 0) + 1
-        while (label := stem if number == 1 else f"{stem}-{number}") in self._steps:
-            number = self._used[stem] = number + 1
-        return label
-
-    def _check_name(self, label: object) -> None:
-        if not isinstance(label, str) or not label.strip() or not label.isprintable():
-            raise GraphError(f"{label!r} cannot name a step", hint='use a plain text: name="views"')
-        if label in self._steps:
-            raise GraphError(
-                f'there are two steps named "{label}"',
-                detail=f"the first one is at {self._steps[label].where}",
-                hint="give one of them another name=",
-            )
-
 
 def choose_routing(op: Op, up: Stream, at: Placement) -> tuple[Routing | None, Degree]:
     """Return how rows reach a step, and its number of replicas; raise when that cannot be had."""
-    replicas = degree(op.parallelism) or _default_degree(op, up, at)
+    replicas = degree(op.parallelism)
+    if replicas is None and op.kind == JOIN and isinstance(getattr(op, "layout", None), tuple):
+        replicas = Degree(op.layout[0] * op.layout[1], op.layout[0] * op.layout[1])  # type: ignore[attr-defined]
+    if replicas is None:
+        # One group has one owner, and a driver loop keeps its own state.
+        alone = isinstance(op, Windows) and not up.key and op.pattern == "keyed"
+        replicas = Degree(1, 1) if alone or isinstance(op, Process) else at.degree
     if isinstance(op, Source):
         return None, replicas
     routing = op.own_routing
@@ -205,15 +205,3 @@ def choose_routing(op: Op, up: Stream, at: Placement) -> tuple[Routing | None, D
         return routing, replicas
     partitioned = bool(up.key) and at.partition == up.key and not at.merged and at.degree == replicas
     return (Routing.FORWARD if partitioned else routing), replicas
-
-
-def _default_degree(op: Op, up: Stream, at: Placement) -> Degree:
-    if op.kind == JOIN:
-        from penstock.operators.stream_join import StreamJoin
-
-        if isinstance(op, StreamJoin) and isinstance(op.layout, tuple):
-            workers = op.layout[0] * op.layout[1]
-            return Degree(workers, workers)
-    if isinstance(op, Process) or (isinstance(op, Windows) and not up.key and op.pattern == "keyed"):
-        return Degree(1, 1)  # one group has one owner; a driver loop keeps its own state
-    return at.degree

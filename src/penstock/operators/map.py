@@ -52,18 +52,14 @@ class Map(Op):
     def __post_init__(self) -> None:
         Op.__post_init__(self)
         object.__setattr__(self, "function", as_function(self.function, self.schema, "map"))
-        check_compile(self.compile, self.how, self.state, "map")
+        if self.compile is not False:
+            check_compile(self.compile, self.how, self.state, "map")
 
     @property
     def how(self) -> BatchFunction | RowFunction:
         """Return the checked function."""
         assert isinstance(self.function, BatchFunction | RowFunction), "made so by __post_init__"
         return self.function
-
-    @property
-    def stateful(self) -> bool:
-        """Return whether there is a state per key."""
-        return self.state is not None
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
         """Return the columns that the function declares, without a key."""
@@ -95,18 +91,14 @@ class Filter(Op):
         Op.__post_init__(self)
         if not isinstance(self.predicate, Predicate):
             object.__setattr__(self, "predicate", row_function(self.predicate))
-        check_compile(self.compile, self.how, self.state, "filter")
+        if self.compile is not False:
+            check_compile(self.compile, self.how, self.state, "filter")
 
     @property
     def how(self) -> Predicate:
         """Return the checked predicate."""
         assert isinstance(self.predicate, Predicate), "made so by __post_init__"
         return self.predicate
-
-    @property
-    def stateful(self) -> bool:
-        """Return whether there is a state per key."""
-        return self.state is not None
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
         """Return the same columns, still keyed."""
@@ -160,11 +152,6 @@ class FlatMap(Op):
         """Return the checked function or expression."""
         assert isinstance(self.function, Function), "made so by __post_init__"
         return self.function
-
-    @property
-    def stateful(self) -> bool:
-        """Return whether there is a state per key."""
-        return self.state is not None
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
         """Return the columns that the function declares, or the list column with its elements."""

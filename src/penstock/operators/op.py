@@ -89,7 +89,8 @@ class Op:
             raise GraphError(
                 f"dedicated={self.dedicated!r} is neither True nor False", hint="use dedicated=True"
             )
-        object.__setattr__(self, "on_error", _member(OnError, self.on_error, "on_error"))
+        if not isinstance(self.on_error, OnError):
+            object.__setattr__(self, "on_error", _member(OnError, self.on_error, "on_error"))
         if self.routing is not None:
             object.__setattr__(self, "routing", _member(Routing, self.routing, "routing"))
         if self.key is not None:
@@ -102,8 +103,8 @@ class Op:
 
     @property
     def stateful(self) -> bool:
-        """Return whether rows of one key must meet in one replica."""
-        return False
+        """Return whether rows of one key must meet in one replica, because there is a state per key."""
+        return getattr(self, "state", None) is not None
 
     @property
     def own_routing(self) -> Routing | None:

@@ -14,7 +14,6 @@ import pyarrow as pa
 from penstock.caller import find_call_site, find_definition, name_of
 from penstock.errors import FunctionError, GraphError, SchemaError, TimeError, Where
 from penstock.frozen import dataclass
-from penstock.operators.aggregates.base import is_number
 from penstock.operators.function import require_call
 from penstock.operators.op import ERRORS, JOIN, LATE, LATE_RIGHT, OUT, OnError, Op, Routing, error_schema
 from penstock.operators.stream import Stream
@@ -55,7 +54,7 @@ class Band:
         right.require(self.right)
         for side, name in ((left, self.left), (right, self.right)):
             type_ = side.schema.field(name).type
-            if not is_number(type_):
+            if not (pa.types.is_integer(type_) or pa.types.is_floating(type_)):
                 raise SchemaError(
                     f'a band needs numbers, and column "{name}" is {type_}',
                     hint=f'cast it, or join on equality: ps.equal("{self.left}", "{self.right}")',

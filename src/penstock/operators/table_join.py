@@ -95,22 +95,17 @@ class TableJoin(Op):
                 )
             batches.append(batch.rows)
         loaded = pa.Table.from_batches(batches, self.table.schema)
-        refuse_duplicates(loaded, self.columns)
+        seen: set[tuple[object, ...]] = set()
+        columns = (to_plain(loaded[name].combine_chunks()) for name in self.columns)
+        for key in zip(*columns, strict=True):
+            # Why: all NaNs are one key, though Python says that none equals another.
+            same = tuple(math.nan if isinstance(v, float) and math.isnan(v) else v for v in key)
+            if same in seen and None not in key:  # null keys match nothing, so may repeat
+                text = ", ".join(f"{name}={value!r}" for name, value in zip(self.columns, key, strict=True))
+                raise SchemaError(f"the joined table has two rows with {text}", hint="keep one row per key")
+            seen.add(same)
         return loaded
 
     def describe(self) -> str:
         """Return the table and the columns."""
         return f"{self.how} join with table {self.table.describe()} on {', '.join(self.columns)}"
-
-
-def refuse_duplicates(table: pa.Table, names: Sequence[str]) -> None:
-    """Raise a SchemaError if two rows of a table have one key (null keys match nothing, so may repeat)."""
-    seen: set[tuple[object, ...]] = set()
-    columns = (to_plain(table[name].combine_chunks()) for name in names)
-    for key in zip(*columns, strict=True):
-        # Why: all NaNs are one key, though Python says that none equals another.
-        same = tuple(math.nan if isinstance(v, float) and math.isnan(v) else v for v in key)
-        if same in seen and None not in key:
-            text = ", ".join(f"{name}={value!r}" for name, value in zip(names, key, strict=True))
-            raise SchemaError(f"the joined table has two rows with {text}", hint="keep one row per key")
-        seen.add(same)

@@ -131,8 +131,8 @@ class Windows(Op):
 
     @property
     def own_routing(self) -> Routing | None:
-        """Rows of a key meet; without a key all rows are one group."""
-        return Routing.KEY_BY
+        """Return the distribution by key, or, where a pattern spreads one key, one of its own."""
+        return Routing.KEY_BY if self.pattern == "keyed" else Routing.COMPLEX
 
     def resolve(self, up: Stream) -> ResolvedWindows:
         """Return the windows in microseconds, once the time column is known."""
@@ -157,28 +157,30 @@ class Windows(Op):
         not_there = device_refusal(self, up)
         if not_there is not None:
             raise not_there
+        if self.function is not None:
+            results = require_schema(self.function, "apply")
+        else:
+            results = columns(*((n, self._result_type(n, a, up)) for n, a in (self.aggregates or {}).items()))
+        time = up.require_time("a window").type
+        label = [(WINDOW, pa.string())] if resolved.has_labels else []
+        index = [(INDEX, pa.int64())] if resolved.has_counts else []
         schema = join_columns(
             [
                 ("the key", columns(*((name, up.schema.field(name).type) for name in up.key))),
-                ("the window", window_columns(resolved, up)),
-                ("the results", self._results(up)),
+                ("the window", columns(*label, (START, time), (END, time), *index)),
+                ("the results", results),
                 ("early results", columns((FINAL, pa.bool_())) if resolved.early else columns()),
             ],
             hint="give the result another name",
         )
         return {OUT: Stream(schema, up.time, up.key), LATE: up.without_key(), **self.errors_port(up)}
 
-    def _results(self, up: Stream) -> pa.Schema:
-        if self.function is not None:
-            return require_schema(self.function, "apply")
-        results = []
-        for name, aggregate in (self.aggregates or {}).items():
-            try:
-                results.append((name, aggregate.type(up)))
-            except SchemaError as wrong:
-                wrong.detail = wrong.detail or f"in {name}={aggregate}"
-                raise
-        return columns(*results)
+    def _result_type(self, name: str, aggregate: Aggregate, up: Stream) -> pa.DataType:
+        try:
+            return aggregate.type(up)
+        except SchemaError as wrong:
+            wrong.detail = wrong.detail or f"in {name}={aggregate}"
+            raise
 
     def describe(self) -> str:
         """Return the windows and what is made of them."""
@@ -221,14 +223,6 @@ def _no_aggregate(name: str, value: object) -> GraphError:
     return GraphError(f'"{name}" is given {text}, not an aggregate', hint=hint)
 
 
-def window_columns(resolved: ResolvedWindows, up: Stream) -> pa.Schema:
-    """Return the columns that say which window a result is of."""
-    time = up.require_time("a window").type
-    label = [(WINDOW, pa.string())] if resolved.has_labels else []
-    index = [(INDEX, pa.int64())] if resolved.has_counts else []
-    return columns(*label, (START, time), (END, time), *index)
-
-
 @dataclass(frozen=True, slots=True)
 class KeyedWindows(Windows):
     """All rows of a key go to one replica, which keeps the key's windows."""
@@ -243,11 +237,6 @@ class ParallelWindows(Windows):
     kind: ClassVar[str] = "PW"
     pattern: ClassVar[str] = "parallel"
 
-    @property
-    def own_routing(self) -> Routing | None:
-        """Return a distribution by window, not by key."""
-        return Routing.COMPLEX
-
 
 @dataclass(frozen=True, slots=True)
 class PanedWindows(Windows):
@@ -256,11 +245,6 @@ class PanedWindows(Windows):
     kind: ClassVar[str] = "PAW"
     pattern: ClassVar[str] = "paned"
 
-    @property
-    def own_routing(self) -> Routing | None:
-        """Return a distribution by pane, not by key."""
-        return Routing.COMPLEX
-
 
 @dataclass(frozen=True, slots=True)
 class MapReduceWindows(Windows):
@@ -268,11 +252,6 @@ class MapReduceWindows(Windows):
 
     kind: ClassVar[str] = "MRW"
     pattern: ClassVar[str] = "map_reduce"
-
-    @property
-    def own_routing(self) -> Routing | None:
-        """Round robin inside each window."""
-        return Routing.COMPLEX
 
 
 PATTERNS: dict[str, type[Windows]] = {

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import Where
 from penstock.frozen import dataclass
+from penstock.operators.ends import Sink, Source
 from penstock.operators.op import OUT, Degree, Op, Routing
-from penstock.operators.sink import Sink
-from penstock.operators.source import Source
 from penstock.operators.stream import Stream
 
 if TYPE_CHECKING:

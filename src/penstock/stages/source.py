@@ -26,9 +26,9 @@ from penstock.expr.arrow.columnar_value import numbers_of
 from penstock.expr.types import from_python, to_plain
 from penstock.expr.values import to_numpy
 from penstock.frozen import dataclass
+from penstock.operators.ends import Source, SourceTime, WatermarkFromSource
 from penstock.operators.function import own_copy
 from penstock.operators.op import ERRORS, OUT
-from penstock.operators.source import Source, SourceTime, WatermarkFromSource
 from penstock.stages.expressions import ExpressionEvaluator
 from penstock.stages.functions.errors import ErrorContext, RowErrors
 from penstock.stages.rows.batch import Batch, Ints, Mask, RowBatch

@@ -69,7 +69,7 @@ def _collect_sinks(graph: PipeGraph) -> Plan:
 def _run(plan: Plan, engine: str | Engine, clock: Clock) -> RunResult:
     # Why: in process, several sources advance independently unless asked for rounds, as the others do.
     options = LocalOptions(deterministic=True) if _name(engine) == "local" else None
-    return wait(start(plan, engine, {"options": options, "clock": clock}))
+    return wait(start(plan, engine, {"options": options, "clock": clock}, "run"))
 
 
 def _name(engine: str | Engine) -> str:

@@ -18,8 +18,8 @@ from penstock.expr import from_python
 from penstock.graph.multipipe import MultiPipe
 from penstock.graph.run import refuse_gaps, resolve_engine
 from penstock.graph.steps import locate_errors
+from penstock.operators.ends import Source
 from penstock.operators.op import ERRORS, LATE
-from penstock.operators.source import Source
 from penstock.plan.plan import Ref
 from penstock.timing.column import TimeType
 

@@ -15,7 +15,7 @@ from penstock.errors import ConnectorError, FunctionError, TimeError
 from penstock.events import Event, WatermarkMoved
 from penstock.expr import col
 from penstock.operators.aggregates import count
-from penstock.operators.source import ingest_time, source_watermark
+from penstock.operators.ends import ingest_time, source_watermark
 from penstock.operators.window_specs import tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.timing.column import LIMIT

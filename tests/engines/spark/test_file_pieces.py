@@ -14,7 +14,7 @@ import penstock as ps
 from penstock.engines.spark.jvm.source import RemoteBatch, SourceFile
 from penstock.engines.spark.worker import files as file_pieces
 from penstock.engines.spark.worker.files import FileChanged, FileReadPlan, FileSplit, split_files
-from penstock.operators.source import Source
+from penstock.operators.ends import Source
 from penstock.plan.plan import Ref
 
 TABLE = pa.table({"t": [5, 1, 9, 2, 7], "v": [0.5, None, 2.5, 3.5, 4.5], "name": list("abcde")})

@@ -16,7 +16,7 @@ from penstock.clock import ManualClock
 from penstock.connect.protocol import SourceBatch
 from penstock.engines.spark.jvm import pipeline as native_chain
 from penstock.engines.spark.jvm.source import FilesReader, RemoteBatch, SourceFile, TimeRange, time_range_of
-from penstock.operators.source import Source
+from penstock.operators.ends import Source
 from penstock.plan.plan import Plan
 from tests.engines.spark.feeds import SECOND, columns, write_files
 

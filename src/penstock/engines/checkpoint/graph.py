@@ -11,8 +11,7 @@ from typing import Any
 
 from penstock.connect.protocol import Delivery
 from penstock.errors import CheckpointError
-from penstock.operators.sink import Sink
-from penstock.operators.source import Source
+from penstock.operators.ends import Sink, Source
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Step
 from penstock.stages.snapshot import FORM, window_fingerprint

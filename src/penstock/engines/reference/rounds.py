@@ -49,12 +49,11 @@ from penstock.events import BatchDone, EventSink, RowsErrored, RowsLate, StepFai
 from penstock.expr import Expr
 from penstock.operators.accumulate import Accumulate
 from penstock.operators.columns import Select, WithColumns
+from penstock.operators.ends import Sink, Source
 from penstock.operators.function import BatchFunction, RowFunction
 from penstock.operators.map import Filter, FlatMap, Map
 from penstock.operators.op import ERRORS, LATE, LATE_RIGHT, Op, Routing
 from penstock.operators.process import Process
-from penstock.operators.sink import Sink
-from penstock.operators.source import Source
 from penstock.operators.split import Relay, Split
 from penstock.operators.stream_join import StreamJoin
 from penstock.operators.table_join import TableJoin

@@ -26,7 +26,7 @@ from penstock.errors import (
     nearest_first,
 )
 from penstock.events import RunEnded, RunStarted, StepFailed
-from penstock.operators.source import Source
+from penstock.operators.ends import Source
 from penstock.plan.plan import Ref, Step
 
 

@@ -28,10 +28,9 @@ from penstock.errors import (
 )
 from penstock.expr import Expr, lower_python
 from penstock.expr.types import from_python, to_plain
+from penstock.operators.ends import Sink, Source, SourceTime, WatermarkFromSource
 from penstock.operators.function import own_copy
 from penstock.operators.op import OUT
-from penstock.operators.sink import Sink
-from penstock.operators.source import Source, SourceTime, WatermarkFromSource
 from penstock.timing.column import LIMIT
 from penstock.timing.duration import spell
 from penstock.timing.watermark import SourceWatermark

@@ -13,9 +13,8 @@ from collections.abc import Mapping
 
 from penstock.frozen import dataclass
 from penstock.operators.choices.patterns import PANED, why_not_pattern
+from penstock.operators.ends import Sink, Source
 from penstock.operators.op import ERRORS, LATE
-from penstock.operators.sink import Sink
-from penstock.operators.source import Source
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Ref, Step
 from penstock.stages.patterns.partial_stores import PARTIALS

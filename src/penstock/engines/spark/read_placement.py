@@ -13,9 +13,9 @@ from penstock.engines.spark.jvm.pipeline import LEAST_ROWS, SourcePipeline, sour
 from penstock.expr import Expr
 from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.columns import Select, WithColumns
+from penstock.operators.ends import Source
 from penstock.operators.map import Filter
 from penstock.operators.op import ERRORS, LATE
-from penstock.operators.source import Source
 from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import Windows
 from penstock.plan.check import find_spark_sql

@@ -12,7 +12,7 @@ from penstock.engines.sources import SourceReader
 from penstock.engines.spark.driver.polling import BackgroundSourceReader, StreamSourceReader
 from penstock.engines.spark.jvm.carry import JvmSource
 from penstock.engines.spark.jvm.source import FilesReader, FrameReader
-from penstock.operators.source import Source
+from penstock.operators.ends import Source
 from penstock.plan.check import find_spark_sql
 from penstock.plan.plan import Plan, Step
 

@@ -30,8 +30,8 @@ from penstock.engines.spark.worker.operators import FragmentTask
 from penstock.engines.wire import unpack_batch
 from penstock.errors import NotSupported
 from penstock.events import ignore_event
+from penstock.operators.ends import Source
 from penstock.operators.op import OUT
-from penstock.operators.source import Source
 from penstock.plan.plan import Plan, Ref, Step
 from penstock.stages.rows.batch import Batch
 from penstock.stages.source import SourceStage

@@ -1,22 +1,27 @@
-"""Verbs that divide and unite flows: split, merge, union, sink, feed_back."""
+"""Verbs that divide and unite flows: key_by, join, join_table, split, merge, union, sink, feed_back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Generic, Self, TypeVar, Unpack
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Generic, Literal, Self, TypeVar, Unpack
 
 from penstock.caller import find_call_site
-from penstock.connect.protocol import Writer
+from penstock.connect.protocol import Reader, Writer
 from penstock.errors import GraphError, SchemaError, TimeError, nearest_first
 from penstock.expr import Expr
 from penstock.graph.steps import locate_errors
 from penstock.graph.verbs.pipe import Pipe, refuse_unknown, split_options
-from penstock.operators.op import IN
-from penstock.operators.sink import Sink
+from penstock.operators.columns import WithColumns
+from penstock.operators.ends import Sink
+from penstock.operators.op import IN, Op
 from penstock.operators.split import Relay, Split
 from penstock.operators.stream import Stream
+from penstock.operators.table_join import TableJoin
+from penstock.operators.window_specs import SlidingSpec
 from penstock.options import StepOptions
 from penstock.plan.plan import Ref
+from penstock.timing.duration import Duration
 
 AnyPipe = TypeVar("AnyPipe", bound=Pipe)
 
@@ -69,9 +74,80 @@ class SinkHandle:
 
 
 class FlowVerbs(Pipe):
-    """Where rows go."""
+    """Which rows come together, and where they go."""
 
     __slots__ = ()
+
+    def key_by(self, *names: str, **columns: Expr) -> Self:
+        """Group rows by columns for the steps that follow; `key_by(big=col("n") > 9)` computes one."""
+        key = (*names, *columns)
+        with locate_errors(None, find_call_site()):
+            if not key:
+                raise GraphError("key_by needs a column", hint='key_by("user"), key_by("region", "user")')
+            self.stream.require(*(name for name in names if name not in list(columns)))
+        pipe = self._add_step(WithColumns, columns) if columns else self
+        with locate_errors(None, find_call_site()):
+            pipe.stream.require_key(*key)
+        return type(self)(pipe.graph, pipe.feeds, replace(pipe.stream, key=key))
+
+    def join(
+        self,
+        right: Self,
+        *,
+        on: object,
+        within: Duration | tuple[Duration, Duration] | None = None,
+        window: SlidingSpec | None = None,
+        how: Literal["inner", "left", "right", "full"] = "inner",
+        layout: Literal["auto"] | tuple[int, int] = "auto",
+        suffix: str | None = None,
+        lateness: Duration = "0 s",
+        **options: Unpack[StepOptions],
+    ) -> Self:
+        """Pair rows of two streams that are close in time and fulfil a predicate.
+
+        on      a column name (equality), `ps.equal("a", "b")`, `ps.band("x", 10)`, a function of
+                (left, right), or a list of these that must all hold
+        within  how far apart in time: "5 min", or (how much older the left may be, the right)
+        window  instead: `ps.tumbling("10 s")` pairs rows of the same window
+        layout  (m, n) workers; "auto" chooses
+        """
+        from penstock.operators.stream_join import LEFT, RIGHT, StreamJoin
+
+        def make() -> Op:
+            return StreamJoin(on, within, window, layout, how, suffix, lateness, **options)
+
+        refuse_unknown(StreamJoin.verb, options)
+        with locate_errors(options.get("name") or StreamJoin.verb, find_call_site()):
+            if not isinstance(right, Pipe):
+                raise GraphError(
+                    f"join takes another pipe, and got {type(right).__name__}", hint="for tables: join_table"
+                )
+            inputs = (self.as_input(LEFT, self.graph), right.as_input(RIGHT, self.graph))
+        name = options.get("name")
+        step = self.graph.steps.add(make, stem=StreamJoin.verb, name=name, inputs=inputs, fuse=False)
+        return type(self)(self.graph, (Ref(step),))
+
+    def join_table(
+        self,
+        table: object,
+        *,
+        on: str | Sequence[str],
+        how: Literal["inner", "left"] = "inner",
+        **options: Unpack[StepOptions],
+    ) -> Self:
+        """Add the columns of the row with the same key in a table: Arrow, pandas, Polars, rows, or a reader.
+
+        The table is read once, at the start. Two table rows with one key are an error.
+        """
+
+        def make() -> Op:
+            op = TableJoin(table if isinstance(table, Reader) else _reader_of(table), on, how, **options)
+            if not isinstance(table, Reader) and all(name in op.table.schema.names for name in op.columns):
+                op.load()  # what is already in memory is checked before anything runs
+            return op
+
+        refuse_unknown(TableJoin.verb, options)
+        return self._add_op(make, stem=TableJoin.verb, name=options.get("name"))
 
     def split(self, function: object = None, n: int | None = None, /, **named: Any) -> Branches[Self]:
         """Send rows to branches: `split(fn, 2)` by index, `split(view=expr, click=expr)` by predicate.
@@ -166,3 +242,9 @@ def _require_same_columns(left: Stream, right: Stream) -> None:
             f"merged pipes must agree on time: {left.time or 'none'} meets {right.time or 'none'}",
             hint="give both sources time= of one type",
         )
+
+
+def _reader_of(table: object) -> Reader:
+    from penstock import read
+
+    return read.rows(table) if isinstance(table, (list, tuple)) else read.table(table)

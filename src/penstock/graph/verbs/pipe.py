@@ -9,13 +9,14 @@ column `name`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.caller import find_call_site
 from penstock.errors import GraphError, nearest_first
 from penstock.expr import Expr
+from penstock.operators.ends import Sink
 from penstock.operators.op import IN, OUT, Op
-from penstock.operators.sink import Sink
 from penstock.operators.stream import Stream
 from penstock.options import StepOptions
 from penstock.plan.plan import Input, Ref
@@ -65,7 +66,7 @@ class Pipe:
     def _add_step(self, kind: type[Op], *arguments: object, **options: Any) -> Self:
         """Add a step with an operator of this kind and return the pipe behind it."""
         refuse_unknown(kind.verb, options)
-        return self._add_op(lambda: kind(*arguments, **options), stem=kind.verb, name=options.get("name"))
+        return self._add_op(partial(kind, *arguments, **options), stem=kind.verb, name=options.get("name"))
 
     def _add_op(
         self, make: Callable[[], Op], *, stem: str, name: str | None, fuse: bool | None = None

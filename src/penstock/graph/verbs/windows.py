@@ -14,7 +14,7 @@ from penstock.operators.choices.device import on_cuda
 from penstock.operators.choices.patterns import as_pattern, choose_pattern, why_not_pattern
 from penstock.operators.op import Op, degree
 from penstock.operators.window_specs import WindowSpec
-from penstock.operators.windows import PATTERNS, Windows
+from penstock.operators.windows import PATTERNS
 from penstock.options import Cuda
 from penstock.timing.duration import Duration
 
@@ -55,7 +55,14 @@ class WindowVerbs(Pipe):
         windows = {n: v for n, v in named.items() if n not in STEP_OPTIONS or isinstance(v, WindowSpec)}
         options = {n: v for n, v in named.items() if n not in windows}
         with locate_errors(options.get("name") or "window", find_call_site()):
-            _refuse_misspelt(windows)
+            for name, value in windows.items():
+                if not isinstance(value, WindowSpec):
+                    known = nearest_first(name, WINDOW_OPTIONS)
+                    raise GraphError(
+                        f"window has no option {name}=, and {value!r} is not a window",
+                        detail=f"the options are {', '.join(known)}",
+                        hint=f'did you mean {known[0]}=? Windows are ps.tumbling("10 s"), ...',
+                    )
             if (window is None) == (not windows):
                 raise GraphError(
                     "window takes one window, or several by name",
@@ -106,7 +113,12 @@ class WindowedPipe(Generic[AnyPipe]):
                 self._windows, **result, **self._options
             )
             if self._pattern == "auto":
-                return self._in_best_pattern(op)
+                if on_cuda(op):
+                    return as_pattern("keyed", op, because='device="cuda" was asked for')
+                # For the replicas that the step asks for, or takes over from the pipe.
+                replicas = degree(op.parallelism) or self._pipe.graph.steps.placement(self._pipe.feeds).degree
+                choice = choose_pattern(op, self._pipe.stream, replicas.most)
+                return as_pattern(choice.pattern, op, because=choice.reason)
             refusal = why_not_pattern(self._pattern, op, self._pipe.stream, totally_ordered=True)
             if refusal is not None:
                 # A pattern never changes an answer, so one that cannot take the windows is only not followed.
@@ -115,14 +127,6 @@ class WindowedPipe(Generic[AnyPipe]):
             return op
 
         return self._pipe._add_op(make, stem="window", name=self._options.get("name"))
-
-    def _in_best_pattern(self, op: Windows) -> Op:
-        """Returns the step in the pattern that fits it, for the replicas it asks for or takes over."""
-        if on_cuda(op):
-            return as_pattern("keyed", op, because='device="cuda" was asked for')
-        replicas = degree(op.parallelism) or self._pipe.graph.steps.placement(self._pipe.feeds).degree
-        choice = choose_pattern(op, self._pipe.stream, replicas.most)
-        return as_pattern(choice.pattern, op, because=choice.reason)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # copy and inspect ask for these, and can do without
@@ -133,15 +137,3 @@ class WindowedPipe(Generic[AnyPipe]):
             where=find_call_site(),
             hint="end the window first: .aggregate(n=ps.count()) or .apply(fn)",
         )
-
-
-def _refuse_misspelt(windows: Mapping[str, object]) -> None:
-    """Raises a GraphError for a keyword that is no window: it was meant as an option."""
-    for name, value in windows.items():
-        if not isinstance(value, WindowSpec):
-            options = nearest_first(name, WINDOW_OPTIONS)
-            raise GraphError(
-                f"window has no option {name}=, and {value!r} is not a window",
-                detail=f"the options are {', '.join(options)}",
-                hint=f'did you mean {options[0]}=? Windows are ps.tumbling("10 s"), ps.sliding(...), ...',
-            )

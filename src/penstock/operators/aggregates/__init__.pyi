@@ -4,7 +4,7 @@ from penstock.operators.aggregates.approximate import ApproxDistinct as ApproxDi
 from penstock.operators.aggregates.approximate import Quantile as Quantile
 from penstock.operators.aggregates.approximate import approx_distinct as approx_distinct
 from penstock.operators.aggregates.approximate import quantile as quantile
-from penstock.operators.aggregates.base import Aggregate as Aggregate
+from penstock.operators.aggregates.basic import Aggregate as Aggregate
 from penstock.operators.aggregates.basic import Collect as Collect
 from penstock.operators.aggregates.basic import Count as Count
 from penstock.operators.aggregates.basic import EventTimeMax as EventTimeMax

@@ -10,7 +10,7 @@ from penstock.caller import find_call_site
 from penstock.errors import SchemaError
 from penstock.expr import Expr
 from penstock.frozen import dataclass
-from penstock.operators.aggregates.base import NUMBERS, ORDERED, Aggregate, as_value
+from penstock.operators.aggregates.basic import NUMBERS, ORDERED, Aggregate, as_value
 
 
 @dataclass(frozen=True, slots=True)

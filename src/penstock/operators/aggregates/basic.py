@@ -1,4 +1,7 @@
-"""Counts, sums, extremes, moments, and values in order of time."""
+"""What an aggregate is, and the exact ones: counts, sums, extremes, moments, values in order of time.
+
+An aggregate says which values it takes, the type of its result, and whether row order matters.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,72 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from penstock.expr import Expr
+from penstock.errors import SchemaError
+from penstock.expr import Expr, col, type_of
 from penstock.frozen import dataclass
-from penstock.operators.aggregates.base import (
-    NUMBERS,
-    NUMBERS_AND_DECIMALS,
-    ORDERED,
-    Aggregate,
-    as_value,
-    types,
-)
 from penstock.operators.stream import Stream
+
+types = pa.types
+
+
+_IS_NUMBER = (types.is_integer, types.is_floating)
+_HAS_ORDER = (types.is_boolean, types.is_string, types.is_binary, types.is_date, types.is_timestamp)
+ANYTHING = "values of any type"
+NUMBERS = "integers and floats"
+NUMBERS_AND_DECIMALS = "integers, floats and decimals"
+ORDERED = "numbers, booleans, strings, binaries, dates, timestamps and decimals"
+_ACCEPTS = {
+    NUMBERS: _IS_NUMBER,
+    NUMBERS_AND_DECIMALS: (*_IS_NUMBER, types.is_decimal),
+    ORDERED: (*_IS_NUMBER, types.is_decimal, *_HAS_ORDER),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """A function of the rows of a window that can be computed from partial results.
+
+    `value` is the expression that is aggregated; rows where it is null are skipped. It is None where
+    the aggregate is of rows and not of values (`count()`, a fold over rows).
+    """
+
+    value: Expr | None
+
+    label: ClassVar[str] = "aggregate"
+    accepts: ClassVar[str] = ANYTHING
+    """The types of `value` that can be aggregated so."""
+    ordered: ClassVar[bool] = False
+    """Whether the answer depends on the order of rows (then they are seen in order (time, seq))."""
+    exact: ClassVar[bool] = True
+    """Whether engines must agree to the last digit (sketches need not)."""
+
+    def type(self, up: Stream) -> pa.DataType:
+        """Return the type of the result; raise a SchemaError when the value's type is not accepted."""
+        value_type = self.value_type(up)
+        if self.accepts in _ACCEPTS and not any(accepts(value_type) for accepts in _ACCEPTS[self.accepts]):
+            raise SchemaError(
+                f"{self.label} cannot take {self.value} of type {value_type}",
+                detail=f"{self.label} takes {self.accepts}",
+                hint=f"give it something of such a type, or cast it: ({self.value}).cast(...)",
+            )
+        return self.result_type(value_type)
+
+    def result_type(self, value_type: pa.DataType) -> pa.DataType:
+        """Return the type of the result for values of an accepted type: theirs, unless overridden."""
+        return value_type
+
+    def value_type(self, up: Stream) -> pa.DataType:
+        """Return the type of what is aggregated."""
+        assert self.value is not None, "only row aggregates have no value, and they do not ask"
+        return type_of(self.value, up.schema)
+
+    def __str__(self) -> str:
+        return f"{self.label}({self.value})" if self.value is not None else f"{self.label}()"
+
+
+def as_value(value: str | Expr) -> Expr:
+    """Return a column name or an expression as an expression."""
+    return value if isinstance(value, Expr) else col(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,17 +216,10 @@ def var(value: str | Expr, *, population: bool = False) -> Var:
 
 
 @dataclass(frozen=True, slots=True)
-class Std(Aggregate):
+class Std(Var):
     """The standard deviation, of a sample unless `population`; null where the variance is."""
 
-    population: bool = False
-
     label: ClassVar[str] = "std"
-    accepts: ClassVar[str] = NUMBERS
-
-    def result_type(self, value_type: pa.DataType) -> pa.DataType:
-        """Return float64."""
-        return pa.float64()
 
 
 def std(value: str | Expr, *, population: bool = False) -> Std:

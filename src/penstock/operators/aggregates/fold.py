@@ -16,7 +16,7 @@ from penstock.caller import find_call_site, find_definition, name_of
 from penstock.errors import FunctionError, SchemaError
 from penstock.expr.schema import parse_type
 from penstock.frozen import dataclass
-from penstock.operators.aggregates.base import Aggregate
+from penstock.operators.aggregates.basic import Aggregate
 from penstock.operators.function import require_call
 from penstock.operators.stream import Stream
 

@@ -11,9 +11,8 @@ from enum import StrEnum
 
 from penstock.frozen import dataclass
 from penstock.operators.columns import Select
+from penstock.operators.ends import Sink, Source
 from penstock.operators.op import ERRORS, IN, LATE, OUT, Degree, Op, Routing
-from penstock.operators.sink import Sink
-from penstock.operators.source import Source
 from penstock.operators.split import Split
 from penstock.operators.stream_join import StreamJoin
 from penstock.operators.table_join import TableJoin

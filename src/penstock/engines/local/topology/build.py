@@ -41,9 +41,8 @@ from penstock.engines.sinks import SinkWriter
 from penstock.engines.sources import SourceReader
 from penstock.errors import PenstockError
 from penstock.operators.choices.patterns import PANED
+from penstock.operators.ends import Sink, Source
 from penstock.operators.process import Process
-from penstock.operators.sink import Sink
-from penstock.operators.source import Source
 from penstock.operators.window_specs import SessionSpec
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Ref, Step

@@ -19,7 +19,7 @@ from penstock.clock import Clock
 from penstock.connect.readers.spark import SparkStreamReader, StreamBatches
 from penstock.engines.sources import JournalOf, SourceReader, no_journal
 from penstock.errors import CheckpointError
-from penstock.operators.source import Source
+from penstock.operators.ends import Source
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Step
 from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL

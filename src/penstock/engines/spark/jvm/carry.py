@@ -32,10 +32,10 @@ from penstock.engines.spark.wire import FAILED, FATES, SCHEMA, SPARK_SCHEMA, rep
 from penstock.engines.spark.worker.files import FileReadPlan
 from penstock.engines.spark.worker.task import keep_warm, resume_first_fragment, to_wire_batches
 from penstock.frozen import dataclass
+from penstock.operators.ends import Source
 from penstock.operators.map import Filter
 from penstock.operators.op import LATE as LATE_PORT
 from penstock.operators.op import OUT
-from penstock.operators.source import Source
 from penstock.plan.plan import Plan, Ref
 from penstock.stages.rows.batch import Batch
 from penstock.stages.window.store import ENDED, NEVER

@@ -26,10 +26,10 @@ from penstock.engines.spark.types import spark_schema, to_spark
 from penstock.errors import PenstockError
 from penstock.expr import Expr
 from penstock.operators.columns import WithColumns
+from penstock.operators.ends import Source
 from penstock.operators.function import Expressions
 from penstock.operators.map import Filter
 from penstock.operators.op import OUT
-from penstock.operators.source import Source
 from penstock.operators.table_join import TableJoin
 from penstock.plan.plan import Step
 from penstock.timing.column import TimeType

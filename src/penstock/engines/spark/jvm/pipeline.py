@@ -23,9 +23,9 @@ from penstock.frozen import dataclass
 from penstock.operators.choices.accumulators import AccumulatorKind, accumulators_of
 from penstock.operators.choices.patterns import PANED, why_not_pattern
 from penstock.operators.columns import WithColumns
+from penstock.operators.ends import Source
 from penstock.operators.map import Filter
 from penstock.operators.op import OUT, Routing
-from penstock.operators.source import Source
 from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Ref, Step

@@ -23,7 +23,7 @@ from penstock.connect.readers.files import FileReader, read_error
 from penstock.engines.sources import SourceReader
 from penstock.engines.spark.jvm import pipeline as native_chain
 from penstock.frozen import dataclass
-from penstock.operators.source import Source, SourceTime
+from penstock.operators.ends import Source, SourceTime
 from penstock.plan.plan import Plan, Step
 from penstock.stages.rows.batch import Batch
 from penstock.stages.source import SourceStage

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.engines.spark.jvm.source import RemoteBatch
 from penstock.frozen import dataclass
-from penstock.operators.source import SourceTime
+from penstock.operators.ends import SourceTime
 from penstock.plan.plan import Ref
 from penstock.stages.rows.batch import Batch
 from penstock.stages.source import read_times

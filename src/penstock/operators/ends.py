@@ -1,4 +1,4 @@
-"""Source: where rows come from, when they happened, and how late they may be."""
+"""Source and Sink: the ends of a graph. Where rows come from, when they happened, how late they may be."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from penstock.connect.protocol import Reader
+from penstock.connect.protocol import Reader, Writer
 from penstock.errors import GraphError, TimeError
 from penstock.expr import Expr, col, type_of
 from penstock.frozen import dataclass
@@ -191,6 +191,37 @@ class Source(Op):
         if self.reader.keeps_raw and "raw" not in schema.names:
             schema = schema.append(pa.field("raw", pa.string()))
         return error_schema(schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Sink(Op):
+    """Write rows out."""
+
+    writer: Writer
+
+    kind: ClassVar[str] = "SNK"
+    verb: ClassVar[str] = "sink"
+
+    def __post_init__(self) -> None:
+        Op.__post_init__(self)
+        if not isinstance(self.writer, Writer):
+            raise GraphError(
+                f"a sink writes to a writer, and got {type(self.writer).__name__}",
+                hint="use ps.write.memory(), ps.write.parquet(...), ps.write.jsonl(...), ...",
+            )
+        if self.on_error != OnError.FAIL:
+            raise GraphError(
+                f'on_error="{self.on_error}" is not for a sink: rows that cannot be written stop the run',
+                hint="leave on_error out",
+            )
+
+    def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
+        """Return no stream: rows end here."""
+        return {}
+
+    def describe(self) -> str:
+        """Return the writer."""
+        return f"write {self.writer.describe()}, {self.writer.delivery}"
 
 
 def _resolve_optional(duration: Duration | None, time: TimeType, option: str) -> int | None:
