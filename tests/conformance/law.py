@@ -1,7 +1,7 @@
 """A law: what holds whatever the rows, tried on drawn examples.
 
 On Spark every example is a run or two of about a second, so there it is tried on a few; that many graphs
-agree is shown in tests/engines/spark/test_random_graphs.py, which carries the legs of Spark's engine itself.
+agree is shown in tests/engines/spark/test_random_graphs.py, which runs the fragments of Spark's engine.
 """
 
 from __future__ import annotations

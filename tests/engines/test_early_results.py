@@ -17,9 +17,8 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.engines.spark.driver.loop import DriverLoop
-from penstock.engines.spark.fragment_plan import JobTask
-from tests.engines.spark.here import InProcessSparkEngine
+from penstock.engines.spark.fragments import JobTask
+from tests.support.spark_in_process import InProcessSparkEngine
 
 SCHEMA = {"t": "int64", "k": "int64", "v": "int64"}
 BATCHES = [[{"t": 2 * i + j, "k": (i * j) % 4, "v": i + j} for j in range(2)] for i in range(9)]
@@ -126,14 +125,13 @@ def test_nothing_is_shown_before_it_is_time_for_the_first_time(who: str) -> None
     assert not any("'final': False" in row for row in watched.seen)
 
 
+def new_worker(*args: Any) -> JobTask:
+    return replace(JobTask(*args), after="a job that there never was")
+
+
 def from_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no worker have state at hand, as if every task came to a new one."""
-    task_of = DriverLoop._task
-
-    def task(self: DriverLoop, *args: Any) -> JobTask:
-        return replace(task_of(self, *args), after="a job that there never was")
-
-    monkeypatch.setattr(DriverLoop, "_task", task)
+    monkeypatch.setattr("penstock.engines.spark.driver.loop.JobTask", new_worker)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -142,7 +140,7 @@ def test_parts_that_come_to_another_worker_repeat_nothing(
     monkeypatch: pytest.MonkeyPatch, make: str, kind: str
 ) -> None:
     from_files(monkeypatch)
-    monkeypatch.setattr("penstock.engines.spark.driver.epochs.MOST_ROUNDS", 1)
+    monkeypatch.setattr("penstock.engines.spark.driver.epochs.MAX_ROUNDS", 1)
     watched = Watched(make, kind)
     watched.run(InProcessSparkEngine())
     assert watched.seen == judged(make, kind)
@@ -151,7 +149,7 @@ def test_parts_that_come_to_another_worker_repeat_nothing(
 @pytest.mark.slow
 def test_parts_that_come_to_another_worker_of_spark_repeat_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     from_files(monkeypatch)
-    monkeypatch.setattr("penstock.engines.spark.driver.epochs.MOST_ROUNDS", 1)
+    monkeypatch.setattr("penstock.engines.spark.driver.epochs.MAX_ROUNDS", 1)
     for make, kind in (("sum", "sliding"), ("rows", "tumbling")):
         watched = Watched(make, kind)
         watched.run("spark")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import penstock as ps
 from penstock import crash_points
-from tests.engines.spark import dying
+from tests.support import crashing_graph as dying
 
 DIED = 9
 OPTIONS = ps.LocalOptions(save_every="0 s", threads=2, queue_size=2)

@@ -125,10 +125,10 @@ def n_keys(rows: Rows) -> int:
 
 def session() -> SparkSession:
     """The session that all ways have, with memory for the state of Spark's own windows of a million keys."""
-    from penstock.engines.spark.engine import Defaults
     from penstock.engines.spark.session.session import open_session
+    from penstock.options import SparkOptions
 
-    return open_session(Defaults(conf={"spark.driver.memory": "4g"})).spark
+    return open_session(SparkOptions(conf={"spark.driver.memory": "4g"})).spark
 
 
 def _stream(rows: Rows) -> Any:

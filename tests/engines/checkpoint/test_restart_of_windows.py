@@ -20,7 +20,7 @@ from penstock.engines.checkpoint.graph import describe_graph
 from penstock.events import Event, StateSaved
 from penstock.stages.patterns.forms import form_of
 from penstock.stages.snapshot import BY_PARTITION
-from tests.engines.spark.here import InProcessSparkEngine
+from tests.support.spark_in_process import InProcessSparkEngine
 
 SCHEMA = {"t": "int64", "k": "int64", "v": "int64"}
 BATCHES = [[{"t": 3 * i + j, "k": (i + j) % 5, "v": i * j} for j in range(3)] for i in range(10)]

@@ -16,7 +16,7 @@ import pytest
 import penstock as ps
 from penstock import col, crash_points
 from penstock.events import Event, StateSaved
-from tests.engines.spark import dying
+from tests.support import crashing_graph as dying
 
 EVERY_ROUND: dict[str, Any] = {"save_every": "0 s", "queue_size": 2}
 

@@ -21,7 +21,7 @@ from penstock.crash_points import (
     STAGED,
     WRITTEN,
 )
-from tests.engines.spark import dying
+from tests.support import crashing_graph as dying
 from tests.support.dying_local_program import DIED
 
 pytestmark = pytest.mark.slow

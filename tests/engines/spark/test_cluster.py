@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.spark.cluster import cluster
+from tests.support.spark_cluster import cluster
 
 ROOT = Path(__file__).parents[3]
 FILES = ("tests/conformance", "tests/engines/spark/on_a_cluster.py")

@@ -10,7 +10,7 @@ from penstock.engines.spark.driver import epochs as ahead
 from penstock.engines.spark.driver import jobs
 from penstock.testing import assert_engines_agree
 from tests.conformance.test_random_graphs import Batches, able, graph_of, streams
-from tests.engines.spark.here import InProcessSparkEngine
+from tests.support.spark_in_process import InProcessSparkEngine
 from tests.support.random_graphs import Choice, choices
 
 LAW = settings(
@@ -38,7 +38,7 @@ def test_the_legs_agree_when_some_jobs_are_one_task(
 ) -> None:
     graph = graph_of(able("spark", done), given_rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ahead, "MOST_ROUNDS", 1)
+        patch.setattr(ahead, "MAX_ROUNDS", 1)
         engine = InProcessSparkEngine(n_partitions, alone=lambda job: bool(alone >> job % 3 & 1))
         assert_engines_agree(graph, ["reference", engine])
 
@@ -52,5 +52,5 @@ def test_with_exchanges_any_graph_agrees_with_the_reference_on_spark(
 ) -> None:
     graph = graph_of(able("spark", done), given_rows)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jobs, "LITTLE_SENT", -1)  # no turn is small enough for one task
+        patch.setattr(jobs, "SMALL_INPUT", -1)  # no turn is small enough for one task
         assert_engines_agree(graph, ["reference", "spark"])

@@ -9,9 +9,9 @@ import pytest
 
 import penstock as ps
 from penstock import col
-from penstock.engines.spark.jvm import pipeline as native_chain
+from penstock.engines.spark import read_placement
 from penstock.engines.spark.types import to_spark
-from tests.engines.spark.feeds import columns, run, same_as_reference
+from tests.support.parquet_feeds import columns, run, same_as_reference
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("opened")]
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("opened")]
 @pytest.fixture(autouse=True, scope="module")
 def small_batches_too() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native_chain, "LEAST_ROWS", 100)
+        patch.setattr(read_placement, "MIN_ROWS", 100)
         yield
 
 
@@ -35,7 +35,7 @@ def test_windows_over_a_dataframe_are_those_of_the_reference_engine(frame: Any) 
         views = keyed.window(ps.sliding("2 s", every="1 s")).aggregate(n=ps.count(), big=ps.sum("big"))
         return [views]
 
-    same_as_reference(build)
+    same_as_reference(build, "spark")
 
 
 def test_rows_of_a_dataframe_are_those_of_the_reference_engine(frame: Any) -> None:
@@ -44,7 +44,7 @@ def test_rows_of_a_dataframe_are_those_of_the_reference_engine(frame: Any) -> No
         counted = kept.key_by("key").window(ps.count_window(7)).aggregate(big=ps.sum("big"))
         return kept, counted
 
-    same_as_reference(build)
+    same_as_reference(build, "spark")
 
 
 def test_a_dataframe_without_time_and_one_of_another_time_zone_are_read_alike(spark: Any) -> None:
@@ -56,7 +56,7 @@ def test_a_dataframe_without_time_and_one_of_another_time_zone_are_read_alike(sp
         untimed = graph.source(ps.read.spark(given)).with_columns(hour=col("t").dt.hour())
         return [untimed.select("t", "hour")]
 
-    same_as_reference(build)
+    same_as_reference(build, "spark")
 
 
 def test_what_is_no_dataframe_is_refused() -> None:

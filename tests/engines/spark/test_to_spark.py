@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock import NotSupported, col
-from tests.engines.spark.test_stream_source import put, stream_of
+from tests.engines.spark.driver.test_stream_source import put, stream_of
 
 pytestmark = pytest.mark.slow
 ROWS = [{"t": 1, "key": "a", "v": 1}, {"t": 2, "key": "b", "v": 2}, {"t": 12, "key": "a", "v": 4}]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engines.spark import wire
-from penstock.engines.spark.wire import KeyPartitioner, WireRow, from_wire, pack, pack_pieces, to_wire
+from penstock.engines.spark.wire import KeyPartitioner, Kind, WireRow, from_wire, pack, pack_pieces, to_wire
 from penstock.engines.wire import unpack_batch
 from penstock.stages.rows.batch import Batch
 from penstock.testing.strategies import rows
@@ -68,7 +68,7 @@ def test_a_slice_is_packed_without_what_is_beside_it(batch: Batch, data: st.Data
 
 
 def test_a_great_batch_travels_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "MOST_ROWS", 4)
+    monkeypatch.setattr(wire, "MAX_ROWS", 4)
     schema = pa.schema([("v", pa.int64())])
     batch = Batch(pa.RecordBatch.from_pydict({"v": range(10)}, schema=schema), np.arange(10), ())
     pieces = [unpack_batch(body, schema).rows.column("v").to_pylist() for body in pack_pieces(batch)]
@@ -83,7 +83,8 @@ def test_a_batch_without_rows_does_not_travel() -> None:
 sent = st.builds(
     WireRow,
     st.integers(-1, 9),
-    st.integers(-5, 9),
+    st.sampled_from(Kind),
+    st.integers(-1, 9),
     st.integers(0, 99),
     st.integers(0, 9),
     st.none() | st.binary(max_size=5),

@@ -1,26 +1,35 @@
-"""A plan cut into fragments: the steps that rows pass without changing the worker they are on.
+"""A plan split into fragments: the steps that rows pass without changing the worker they are on.
 
 Fragment 0 needs nothing but the row; every later fragment begins with an exchange by key, because its steps
-keep state
-per key. Edges are what crosses: from a fragment (or from the driver, where sources are) to a later
-fragment, or back to
-the driver, where sinks are. A step whose rows already lie where its key needs them stays in its fragment.
+keep state per key. Edges carry rows from a fragment (or from the driver, where sources are read) to a later
+fragment, or back to the driver, where sinks are written. A step whose rows are already partitioned by its key
+stays in their fragment.
+
+`split_into_fragments` decides this once per run. `plan_fragment` says what a worker must know of a fragment
+for the whole run, and `JobTask` what it is asked to do in one job.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import field
 
+import pyarrow as pa
+
+from penstock.engines.checkpoint.state_files import StateFiles, StateHandles
+from penstock.engines.frontiers import WatermarkAdvance
+from penstock.engines.spark.worker.files import FileReadPlan
 from penstock.frozen import dataclass
 from penstock.operators.choices.patterns import PANED, why_not_pattern
-from penstock.operators.ends import Sink, Source
-from penstock.operators.op import ERRORS, LATE
+from penstock.operators.op import ERRORS, LATE, OUT
+from penstock.operators.ends import Sink
+from penstock.operators.ends import Source
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Ref, Step
 from penstock.stages.patterns.partial_stores import PARTIALS
 
 DRIVER = -1
-"""Where sources are read and sinks written."""
+"""The fragment number of the driver, where sources are read and sinks written."""
 
 Key = tuple[str, ...]
 
@@ -29,11 +38,11 @@ Key = tuple[str, ...]
 class Edge:
     """One way out of a fragment.
 
-    number  tells edges apart on the wire
-    ref     whose rows
-    fragment     where they go
-    step    who takes them there; None for rows that are collected
-    key     the columns that say which part a row goes to; None when any will do
+    number    tells edges apart on the wire
+    ref       whose rows it carries
+    fragment  where they go
+    step      the step that takes them there; None for rows that are collected
+    key       the columns that decide the partition of a row; None when any partition will do
     """
 
     number: int
@@ -45,7 +54,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """The steps of one fragment, feeds first, and who in the fragment reads which port."""
+    """The steps of one fragment, feeds first, and which of them read which port."""
 
     number: int
     steps: tuple[Step, ...]
@@ -53,7 +62,7 @@ class Fragment:
 
     @property
     def keyed(self) -> bool:
-        """Whether rows must be on the part of their key."""
+        """Whether rows must be on the partition of their key."""
         return self.number > 0
 
 
@@ -61,107 +70,241 @@ class Fragment:
 class Fragments:
     """The whole plan: fragments in order, and all edges.
 
-    parts  window step -> the edge on which its parts travel; rows may come to it as well
+    partials  window step -> the edge on which its partial aggregates travel; rows may reach it as well
     """
 
     fragments: tuple[Fragment, ...]
     edges: tuple[Edge, ...]
-    parts: Mapping[str, Edge]
+    partials: Mapping[str, Edge]
 
-    def leaving(self, fragment: int, plan: Plan) -> dict[Ref, tuple[Edge, ...]]:
-        """The edges out of a fragment, by whose rows they carry."""
-        found: dict[Ref, tuple[Edge, ...]] = {}
-        homes = self.homes(plan)
+    def edges_out_of(self, fragment: int, plan: Plan) -> dict[Ref, tuple[Edge, ...]]:
+        """Returns the edges out of a fragment, by whose rows they carry."""
+        edges: dict[Ref, tuple[Edge, ...]] = {}
+        placement = self.placement(plan)
         for edge in self.edges:
-            if homes[edge.ref.step] == fragment:
-                found[edge.ref] = (*found.get(edge.ref, ()), edge)
-        return found
+            if placement[edge.ref.step] == fragment:
+                edges[edge.ref] = (*edges.get(edge.ref, ()), edge)
+        return edges
 
-    def homes(self, plan: Plan) -> dict[str, int]:
-        """The fragment of every step."""
-        found = {step.name: fragment.number for fragment in self.fragments for step in fragment.steps}
-        return {step.name: found.get(step.name, DRIVER) for step in plan}
+    def placement(self, plan: Plan) -> dict[str, int]:
+        """Returns the fragment of every step; sources and sinks are on the driver."""
+        inside = {step.name: fragment.number for fragment in self.fragments for step in fragment.steps}
+        return {step.name: inside.get(step.name, DRIVER) for step in plan}
 
 
 def split_into_fragments(plan: Plan) -> Fragments:
-    """Cut a plan into fragments."""
-    homes: dict[str, int] = {}
-    lies_by: dict[Ref, Key | None] = {}
+    """Splits a plan into fragments: as few exchanges as the keys allow."""
+    placement: dict[str, int] = {}
+    partitioned_by: dict[Ref, Key | None] = {}
     for step in plan:
-        homes[step.name] = _home(step, homes, lies_by)
+        placement[step.name] = _place(step, placement, partitioned_by)
         for port, stream in step.outputs.items():
-            by = _lies_by(step, homes, lies_by)
-            kept = by is not None and stream.key == by and port not in (LATE, ERRORS)
-            lies_by[Ref(step.name, port)] = by if kept else None
-    last = max(homes.values())
-    fragments = tuple(_fragment(plan, number, homes) for number in range(last + 1))
-    edges = _edges(plan, homes)
-    return Fragments(fragments, tuple(edges), _parts(plan, homes, edges))
+            key = _partitioning(step, placement, partitioned_by)
+            kept = key is not None and stream.key == key and port not in (LATE, ERRORS)
+            partitioned_by[Ref(step.name, port)] = key if kept else None
+    last = max(placement.values())
+    fragments = tuple(_fragment(plan, number, placement) for number in range(last + 1))
+    edges = _edges(plan, placement)
+    return Fragments(fragments, tuple(edges), _partial_edges(plan, placement, edges))
 
 
-def key_of(step: Step) -> Key | None:
-    """The key that a step keeps state by; None for a step that keeps none."""
+def state_key(step: Step) -> Key | None:
+    """Returns the key that a step keeps state by; None for a step without state."""
     return step.up.key if isinstance(step.op, Windows) or step.op.stateful else None
 
 
-def _home(step: Step, homes: Mapping[str, int], lies_by: Mapping[Ref, Key | None]) -> int:
+def _place(step: Step, placement: Mapping[str, int], partitioned_by: Mapping[Ref, Key | None]) -> int:
     if isinstance(step.op, Source | Sink):
         return DRIVER
-    latest = max(homes[ref.step] for ref in step.feeds)
-    key = key_of(step)
+    latest = max(placement[ref.step] for ref in step.feeds)
+    key = state_key(step)
     if key is None:
         return max(latest, 0)
-    there = all(homes[ref.step] == latest and lies_by[ref] == key for ref in step.feeds)
+    there = all(placement[ref.step] == latest and partitioned_by[ref] == key for ref in step.feeds)
     return latest if there and latest > 0 else max(latest, 0) + 1
 
 
-def _lies_by(step: Step, homes: Mapping[str, int], lies_by: Mapping[Ref, Key | None]) -> Key | None:
-    """The key by which a step's rows lie on parts; None when they lie anyhow."""
+def _partitioning(
+    step: Step, placement: Mapping[str, int], partitioned_by: Mapping[Ref, Key | None]
+) -> Key | None:
+    """Returns the key by which the rows of a step are partitioned; None when there is none."""
     if isinstance(step.op, Source | Sink):
         return None
-    key = key_of(step)
+    key = state_key(step)
     if key is not None:
         return key
-    found = {lies_by[ref] if homes[ref.step] == homes[step.name] else None for ref in step.feeds}
-    return found.pop() if len(found) == 1 else None
+    keys = {
+        partitioned_by[ref] if placement[ref.step] == placement[step.name] else None for ref in step.feeds
+    }
+    return keys.pop() if len(keys) == 1 else None
 
 
-def _fragment(plan: Plan, number: int, homes: Mapping[str, int]) -> Fragment:
-    steps = tuple(step for step in plan if homes[step.name] == number)
+def _fragment(plan: Plan, number: int, placement: Mapping[str, int]) -> Fragment:
+    steps = tuple(step for step in plan if placement[step.name] == number)
     inside: dict[Ref, tuple[str, ...]] = {}
     for step in steps:
         for ref in step.feeds:
-            if homes[ref.step] == number:
+            if placement[ref.step] == number:
                 inside[ref] = (*inside.get(ref, ()), step.name)
     return Fragment(number, steps, inside)
 
 
-def _edges(plan: Plan, homes: Mapping[str, int]) -> list[Edge]:
+def _edges(plan: Plan, placement: Mapping[str, int]) -> list[Edge]:
     edges: list[Edge] = []
     for step in plan:
         for ref in step.feeds:
-            crosses = homes[ref.step] != homes[step.name] or homes[step.name] == DRIVER
+            crosses = placement[ref.step] != placement[step.name] or placement[step.name] == DRIVER
             if crosses:
-                edges.append(Edge(len(edges), ref, homes[step.name], step.name, key_of(step)))
+                edges.append(Edge(len(edges), ref, placement[step.name], step.name, state_key(step)))
     edges += [Edge(len(edges) + i, ref, DRIVER, None, None) for i, ref in enumerate(plan.collects)]
     return edges
 
 
-def _parts(plan: Plan, homes: Mapping[str, int], edges: list[Edge]) -> dict[str, Edge]:
-    """The window steps that can be sent parts, whose late and failed rows then leave before the exchange.
+def _partial_edges(plan: Plan, placement: Mapping[str, int], edges: list[Edge]) -> dict[str, Edge]:
+    """Returns the window steps that can be sent partial aggregates, and the edges for those.
 
-    Nobody may work on those rows in the fragment of the windows; and the windows must begin the fragment.
+    Late and failed rows then leave before the exchange: no step may work on them in the fragment of the
+    windows, and the windows must begin the fragment.
     """
-    found: dict[str, Edge] = {}
+    partials: dict[str, Edge] = {}
     for step in plan:
         if (
             not isinstance(step.op, Windows)
             or why_not_pattern(PANED, step.op, step.up, totally_ordered=False) is not None
         ):
             continue
-        home = homes[step.name]
-        sides = [who for port in (LATE, ERRORS) for who, _ in plan.readers(Ref(step.name, port))]
-        if all(homes[ref.step] < home for ref in step.feeds) and all(homes[who] == DRIVER for who in sides):
-            number = len(edges) + len(found)
-            found[step.name] = Edge(number, Ref(step.name, PARTIALS), home, step.name, step.up.key)
-    return found
+        home = placement[step.name]
+        readers = [name for port in (LATE, ERRORS) for name, _ in plan.readers(Ref(step.name, port))]
+        begins = all(placement[ref.step] < home for ref in step.feeds)
+        if begins and all(placement[name] == DRIVER for name in readers):
+            number = len(edges) + len(partials)
+            partials[step.name] = Edge(number, Ref(step.name, PARTIALS), home, step.name, step.up.key)
+    return partials
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentPlan:
+    """What a worker must know of a fragment for the whole run; shipped with the users' functions in it.
+
+    run           tells runs apart in a worker that serves several
+    edges         the edges out of the fragment, by whose rows they carry
+    schemas       the columns of those rows
+    consumers     edge -> (step, schema) of the edges into the fragment
+    ports         step -> the output ports that are read
+    n_partitions  of an exchange
+    sends         the window steps behind the exchange that are sent partials, and the edges for those
+    partials      edge -> step of the edges into the fragment that carry partials
+    reads         source -> how workers read its files
+    """
+
+    run: str
+    fragment: Fragment
+    edges: Mapping[Ref, tuple[Edge, ...]]
+    schemas: Mapping[Ref, pa.Schema]
+    consumers: Mapping[int, tuple[str, pa.Schema]]
+    ports: Mapping[str, frozenset[str]]
+    n_partitions: int
+    sends: tuple[tuple[Step, Edge], ...] = ()
+    partials: Mapping[int, str] = field(default_factory=dict)
+    reads: Mapping[str, FileReadPlan] = field(default_factory=dict)
+
+    def rows_edge(self, step: str) -> Edge:
+        """Returns the edge on which rows leave for a step; all edges to one step lead to the same place."""
+        return next(edge for edges in self.edges.values() for edge in edges if edge.step == step)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundPlan:
+    """One round: its number, the time of the clock, and the watermarks of each step.
+
+    fired  window step -> when it last fired early, before this round
+    """
+
+    number: int
+    now: int
+    advances: Mapping[str, WatermarkAdvance]
+    fired: Mapping[str, int] = field(default_factory=dict)
+
+
+class RoundClock:
+    """The clock as it was when the round began: the same on every worker and in every retry."""
+
+    def __init__(self, us: int = 0) -> None:
+        self.us = us
+
+    def now(self) -> int:
+        """Returns the time of the round, in microseconds."""
+        return self.us
+
+
+@dataclass(frozen=True, slots=True)
+class JobTask:
+    """What fragments are asked to do in one job.
+
+    job    the name of this job
+    after  the job whose state it continues: the last that was committed
+    state  where the pieces of that state are, by step and bucket
+    """
+
+    rounds: tuple[RoundPlan, ...]
+    job: str
+    after: str
+    state: StateHandles
+    files: StateFiles
+
+    @property
+    def version(self) -> int:
+        """The number of rounds that are done when this job is."""
+        return self.rounds[-1].number + 1
+
+
+def plan_fragment(
+    plan: Plan, fragments: Fragments, number: int, *, run: str, n_partitions: int
+) -> FragmentPlan:
+    """Returns what workers must know of one fragment of a plan."""
+    consumers = {
+        edge.number: (edge.step, plan[edge.ref.step].outputs[edge.ref.port].schema)
+        for edge in fragments.edges
+        if edge.fragment == number and edge.step is not None
+    }
+    fragment, edges = fragments.fragments[number], fragments.edges_out_of(number, plan)
+    sends = () if fragment.keyed else _sends(plan, fragments)
+    if not fragment.keyed:
+        for edge in _source_and_side_edges(plan, fragments, sends):
+            edges[edge.ref] = (*edges.get(edge.ref, ()), edge)
+    steps = {step.name for step in fragment.steps} | {step.name for step, _ in sends}
+    return FragmentPlan(
+        run,
+        fragment,
+        edges,
+        {ref: plan[ref.step].outputs[ref.port].schema for ref in edges},
+        consumers,
+        {name: frozenset(p for p in plan[name].outputs if plan.is_read(Ref(name, p))) for name in steps},
+        n_partitions,
+        sends,
+        {edge.number: name for name, edge in fragments.partials.items() if edge.fragment == number},
+    )
+
+
+def _sends(plan: Plan, fragments: Fragments) -> tuple[tuple[Step, Edge], ...]:
+    """Returns the windows that fragment 0 makes partials for: those whose rows come straight from there."""
+    placement = fragments.placement(plan)
+    return tuple(
+        (plan[name], edge)
+        for name, edge in fragments.partials.items()
+        if any(placement[ref.step] <= 0 for ref in plan[name].feeds)
+    )
+
+
+def _source_and_side_edges(
+    plan: Plan, fragments: Fragments, sends: Sequence[tuple[Step, Edge]]
+) -> list[Edge]:
+    """Returns the edges out of fragment 0 for rows of sources, and for late and failed rows of windows."""
+    sources = {step.name for step in plan.sources}
+    windows = {step.name for step, _ in sends}
+    return [
+        edge
+        for edge in fragments.edges
+        if (edge.ref.step in sources and edge.ref.port == OUT)
+        or (edge.ref.step in windows and edge.ref.port != OUT)
+    ]

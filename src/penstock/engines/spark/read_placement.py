@@ -1,114 +1,272 @@
-"""Who reads a source that is files: the driver, the JVM, or Python workers; and which columns they need.
+"""Which way a source is read: on the driver, by Python workers, or by the JVM; and which columns of it.
 
-Where rows go to Python anyway, Python workers read them: Arrow gives the columns that stages take, in a third
-of the time in which Spark makes rows of a file and groups them. What is nothing but expressions stays in the
-JVM, as one would write it by hand; so do table joins, because the table is sent only once there.
+Workers read files: Arrow gives the very columns that stages take, in a third of the time in which Spark makes
+rows of a file. The JVM reads what only it can: DataFrames, and files behind which Spark's own SQL follows. It
+applies the expressions behind the source and hands the rows over to fragment 0. The driver reads the rest,
+and batches that are so small that planning a job takes longer than reading them.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pyarrow.types as kind
+
+from penstock.connect.protocol import Reader
+from penstock.connect.readers.files import FileReader
+from penstock.connect.readers.parquet import ParquetFormat
 from penstock.connect.readers.spark import SparkReader
 from penstock.engines.spark.fragments import Fragments
-from penstock.engines.spark.jvm.pipeline import LEAST_ROWS, SourcePipeline, source_pipelines, why_driver_reads
 from penstock.expr import Expr
+from penstock.frozen import dataclass
 from penstock.operators.aggregates import Aggregate, Fold
+from penstock.operators.choices.accumulators import AccumulatorKind, accumulators_of
+from penstock.operators.choices.patterns import PANED, why_not_pattern
 from penstock.operators.columns import Select, WithColumns
-from penstock.operators.ends import Source
 from penstock.operators.map import Filter
-from penstock.operators.op import ERRORS, LATE
+from penstock.operators.op import ERRORS, LATE, OUT, Routing
+from penstock.operators.ends import Source
+from penstock.operators.stream import Stream
 from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import Windows
 from penstock.plan.check import find_spark_sql
 from penstock.plan.plan import Plan, Ref, Step
+from penstock.timing.slices import Slicing
+from penstock.timing.windows import TimeWindow
+
+MIN_ROWS = 50_000
+"""Smaller batches are read on the driver: planning a scan costs more than reading them."""
+OURS = "penstock:"
+"""The prefix of columns that are added to those of the program."""
+_NOT_IN_JVM = {
+    AccumulatorKind.MAX_COUNT: "how many values equal the extreme takes two passes in the JVM",
+    AccumulatorKind.MIN_COUNT: "how many values equal the extreme takes two passes in the JVM",
+    AccumulatorKind.FOLD: "a fold is Python",
+}
+PLAIN_PATH = re.compile(r"[\w./+@, -]+")
+"""Paths that Hadoop reads as they are: no globs, no partition folders, nothing to escape."""
 
 
-def why_jvm_reads(plan: Plan, chain: SourcePipeline) -> str | None:
-    """Why the JVM reads the source of a chain; None when Python workers do."""
-    assert isinstance(chain.source.op, Source), "chains begin with a source"
-    if isinstance(chain.source.op.reader, SparkReader):
+@dataclass(frozen=True, slots=True)
+class SourcePipeline:
+    """A source that the driver need not read, and the steps behind it, each the only reader of its feed.
+
+    steps       expressions; with table joins among them where workers read
+    stop        why the pipeline goes no further
+    jvm_reason  why the JVM reads the source; None when workers do
+    """
+
+    source: Step
+    steps: tuple[Step, ...]
+    stop: str
+    jvm_reason: str | None
+
+    @property
+    def last(self) -> Ref:
+        """The port whose rows the pipeline gives."""
+        return Ref((self.steps or (self.source,))[-1].name, OUT)
+
+
+def source_pipelines(plan: Plan) -> list[SourcePipeline]:
+    """Returns the pipelines of all sources that the driver need not read."""
+    return [_pipeline(plan, step) for step in plan.sources if why_driver_reads(step) is None]
+
+
+def why_driver_reads(step: Step) -> str | None:
+    """Returns why the driver reads a source; None when others can."""
+    assert isinstance(step.op, Source), "only sources read"
+    reader, time = step.op.reader, step.op.resolve()
+    why = _why_not_remote(reader)
+    if why is not None:
+        return why
+    if time is not None and (time.column is None or time.rule is not None or time.idle is not None):
+        return "its watermark follows the clock or a rule of its own"
+    return _why_not_columns(reader.schema)
+
+
+def _why_not_remote(reader: Reader) -> str | None:
+    if isinstance(reader, SparkReader):
+        zoneless = [
+            field.name for field in reader.schema if kind.is_timestamp(field.type) and not field.type.tz
+        ]
+        return f"column {zoneless[0]} is a TIMESTAMP_NTZ" if zoneless else None
+    if not (isinstance(reader, FileReader) and isinstance(reader.format, ParquetFormat)):
+        return "only parquet files and DataFrames are read by workers or Spark"
+    return None if reader.batch is None else "batch= cuts inside of files"
+
+
+def _why_not_columns(schema: pa.Schema) -> str | None:
+    for field in schema:
+        if kind.is_nested(field.type):
+            return f"column {field.name} is nested"
+        if field.name.startswith(OURS):
+            return f"column {field.name} has a name that is ours"
+    return None
+
+
+def _pipeline(plan: Plan, source: Step) -> SourcePipeline:
+    steps, stop = _follow(plan, source, joins=False)
+    reason = _why_jvm_reads(source, steps)
+    if reason is None:
+        steps, stop = _follow(plan, source, joins=True)
+    return SourcePipeline(source, tuple(steps), stop, reason)
+
+
+def _why_jvm_reads(source: Step, steps: Iterable[Step]) -> str | None:
+    assert isinstance(source.op, Source), "pipelines begin with a source"
+    if isinstance(source.op.reader, SparkReader):
         return "it is a DataFrame"
-    for step in chain.steps:
-        sql = find_spark_sql(step.op)
-        if sql is not None:
-            return f"{sql} is Spark's own"
-        if isinstance(step.op, TableJoin):
-            return f"{step.name} joins a table"
-    readers = [plan[name] for name, _ in plan.readers(chain.last)]
-    only_written = chain.window is None and not any(step.outputs for step in readers)
-    return "all that is done is expressions" if chain.steps and only_written else None
+    sql = next((sql for step in steps if (sql := find_spark_sql(step.op)) is not None), None)
+    return None if sql is None else f"{sql} is Spark's own"
 
 
-def needed_columns(plan: Plan, chain: SourcePipeline) -> tuple[str, ...]:
-    """The columns of the source that somebody looks at."""
-    op = chain.source.op
-    assert isinstance(op, Source), "chains begin with a source"
-    names, time = op.reader.schema.names, op.resolve()
-    found = _at_the_end(plan, chain.last)
-    for step in reversed(chain.steps):
-        found = _before(plan, step, found)
-    if found is None:
+def _follow(plan: Plan, source: Step, *, joins: bool) -> tuple[list[Step], str]:
+    """Returns the steps behind a source while each is the only reader of its feed, and why to stop."""
+    steps: list[Step] = []
+    ref = Ref(source.name, OUT)
+    while True:
+        readers = plan.readers(ref)
+        if len(readers) != 1 or ref in plan.collects:
+            return steps, "several read it" if readers else "it is collected"
+        step = plan[readers[0][0]]
+        stop = _why_stop(step, joins=joins)
+        if stop is not None:
+            return steps, stop
+        steps.append(step)
+        ref = Ref(step.name, OUT)
+
+
+def _why_stop(step: Step, *, joins: bool) -> str | None:
+    op = step.op
+    if len(step.feeds) > 1:
+        return f"{step.name} merges several streams"
+    if not step.outputs:
+        return f"{step.name} writes rows"
+    if op.stateful or isinstance(op, Windows):
+        return f"{step.name} runs in Python: it keeps state"
+    if step.routing == Routing.BROADCAST:
+        return f"{step.name} runs in Python: its rows are copied to every replica"
+    if isinstance(op, TableJoin) and not joins:
+        return f"{step.name} runs in Python: it joins a table"
+    is_expression = isinstance(op, WithColumns | TableJoin) or (
+        isinstance(op, Filter) and isinstance(op.how, Expr)
+    )
+    why = _why_not_columns(step.outputs[OUT].schema) if is_expression else "it is not an expression"
+    return None if why is None else f"{step.name} runs in Python: {why}"
+
+
+def why_not_in_jvm(op: Windows, up: Stream) -> str | None:
+    """Returns why the partials of a window step cannot be made by Spark's grouping; None when they can."""
+    refusal = why_not_pattern(PANED, op, up, totally_ordered=False)
+    if refusal is not None:
+        return f"{refusal[0]}: {refusal[1]}"
+    windows = [window for _, window in op.resolve(up).windows if isinstance(window, TimeWindow)]
+    if len(Slicing.groups(windows)) > 1:
+        return "its windows do not share slices"
+    for name, aggregate in (op.aggregates or {}).items():
+        for accumulator in accumulators_of(aggregate, up):
+            if accumulator in _NOT_IN_JVM:
+                return f"{name}={aggregate}: {_NOT_IN_JVM[accumulator]}"
+    return None
+
+
+def grouped_windows(plan: Plan, pipeline: SourcePipeline, fragments: Fragments) -> Step | None:
+    """Returns the windows behind a DataFrame whose partials Spark's own grouping makes, if there are any.
+
+    Only one filter may be before them, and all rows behind it must be in a window: then the rows that the
+    filter dropped are known by difference. No row of a DataFrame can be late, because it is one batch.
+    """
+    assert isinstance(pipeline.source.op, Source), "pipelines begin with a source"
+    readers = [plan[name] for name, _ in plan.readers(pipeline.last)]
+    is_dataframe = isinstance(pipeline.source.op.reader, SparkReader)
+    if not is_dataframe or len(readers) != 1 or readers[0].name not in fragments.partials:
+        return None
+    (step,) = readers
+    filters = [each for each in pipeline.steps if isinstance(each.op, Filter)]
+    assert isinstance(step.op, Windows), "only windows have partials"
+    if len(step.feeds) > 1 or len(filters) > 1 or why_not_in_jvm(step.op, step.up) is not None:
+        return None
+    windows = [window for _, window in step.op.resolve(step.up).windows if isinstance(window, TimeWindow)]
+    return None if Slicing.of(windows).has_gaps else step
+
+
+def source_columns(plan: Plan, source: Step) -> tuple[str, ...]:
+    """Returns the columns of a source that are used: those of a program's steps, and the time."""
+    assert isinstance(source.op, Source), "only sources read"
+    names, time = source.op.reader.schema.names, source.op.resolve()
+    used = used_columns(plan, Ref(source.name, OUT))
+    if used is None:
         return tuple(names)
-    found |= set() if time is None or time.column is None else {time.column}
-    return tuple(name for name in names if name in found) or tuple(names[:1])
+    if time is not None and time.column is not None:
+        used = used | {time.column}
+    return tuple(name for name in names if name in used) or tuple(names[:1])
 
 
-def _at_the_end(plan: Plan, ref: Ref) -> set[str] | None:
-    """The columns that the readers of a port look at; None for all."""
-    found = set[str]()
+def used_columns(plan: Plan, ref: Ref) -> set[str] | None:
+    """Returns the columns of a port that the steps behind it use; None when they may use all."""
+    if ref in plan.collects:
+        return None
+    used = set[str]()
     for name, _ in plan.readers(ref):
-        step = plan[name]
-        if not isinstance(step.op, Windows) or step.op.aggregates is None or _shows_rows(plan, step):
+        columns = _used_by(plan, plan[name])
+        if columns is None:
             return None
-        for columns in (step.up.key, *map(_of_aggregate, step.op.aggregates.values())):
-            if columns is None:
-                return None
-            found |= set(columns)
-    return None if ref in plan.collects else found
+        used |= columns
+    return used
 
 
-def _of_aggregate(aggregate: Aggregate) -> tuple[str, ...] | None:
+def _used_by(plan: Plan, step: Step) -> set[str] | None:
+    op = step.op
+    if any(plan.is_read(Ref(step.name, port)) for port in (LATE, ERRORS)):
+        return None  # rows are seen there as they arrived
+    if isinstance(op, Windows):
+        if op.aggregates is None:
+            return None
+        inputs = [_aggregated(aggregate) for aggregate in op.aggregates.values()]
+        return None if None in inputs else set(step.up.key).union(*(names or () for names in inputs))
+    if isinstance(op, Select):
+        return {name for _, expr in op.how.columns for name in expr.columns()}
+    computed, used = set[str](), set[str]()
+    if isinstance(op, TableJoin):
+        computed, used = {field.name for field in op.new_fields}, set(op.columns)
+    elif isinstance(op, Filter) and isinstance(op.how, Expr):
+        used = set(op.how.columns())
+    elif isinstance(op, WithColumns):
+        computed = {name for name, _ in op.how.columns}
+        used = {name for _, expr in op.how.columns for name in expr.columns()}
+    else:
+        return None
+    after = used_columns(plan, Ref(step.name, OUT))
+    return None if after is None else (after - computed) | used
+
+
+def _aggregated(aggregate: Aggregate) -> tuple[str, ...] | None:
     if isinstance(aggregate, Fold):
         return aggregate.columns
     return () if aggregate.value is None else aggregate.value.columns()
 
 
-def _before(plan: Plan, step: Step, after: set[str] | None) -> set[str] | None:
-    """The columns that must come to a step of a chain, when these are looked at behind it; None for all."""
-    op = step.op
-    if _shows_rows(plan, step):
-        return None
-    if isinstance(op, Select):
-        return {name for _, expr in op.how.columns for name in expr.columns()}
-    if after is None:
-        return None
-    if isinstance(op, Filter):
-        assert isinstance(op.how, Expr), "only expressions are in a chain"
-        return after | set(op.how.columns())
-    assert isinstance(op, WithColumns), "only such steps are in a chain that workers read"
-    return (after - set(op.how.names)) | {name for _, expr in op.how.columns for name in expr.columns()}
-
-
-def _shows_rows(plan: Plan, step: Step) -> bool:
-    """Whether rows of a step are seen as they came to it."""
-    return any(plan.is_read(Ref(step.name, port)) for port in (LATE, ERRORS))
-
-
 def explain_source(plan: Plan, step: Step, fragments: Fragments) -> list[str]:
-    """Who reads a source, which steps stay in the JVM behind it, and why others do not."""
+    """Returns who reads a source, which steps run in the JVM behind it, and why others do not."""
     why = why_driver_reads(step)
     if why is not None or not fragments.fragments:
         return [
             f"{step.name} is read on the driver: {why or 'there is nothing to do on the way to the sinks'}"
         ]
-    chain = next(each for each in source_pipelines(plan, fragments) if each.source is step)
-    inside = [each.name for each in chain.steps]
-    if chain.window is not None:
-        inside.append(f"late rows and the parts of {chain.window.name}")
-    with_what = ", ".join(inside) or "no further step"
-    why = why_jvm_reads(plan, chain)
-    if why is None:
-        lines = [f"{step.name} is read by Python workers, into columns, with {with_what}"]
+    pipeline = _pipeline(plan, step)
+    if pipeline.jvm_reason is None:
+        columns = ", ".join(source_columns(plan, step))
+        lines = [f"{step.name} is read by Python workers, only columns {columns}"]
     else:
-        lines = [f"{step.name} is read by Spark, in the JVM with {with_what}: {why}"]
-        lines += [f"rows leave the JVM behind {chain.last.step}: {chain.ends}"] if chain.ends else []
-    return [*lines, f"batches of less than {LEAST_ROWS:,} rows are read on the driver: that is faster"]
+        inside = [each.name for each in pipeline.steps]
+        windows = grouped_windows(plan, pipeline, fragments)
+        if windows is not None:
+            inside.append(f"partial aggregates of {windows.name}")
+        steps = ", ".join(inside) or "no further step"
+        lines = [
+            f"{step.name} is read by Spark, in the JVM with {steps}: {pipeline.jvm_reason}",
+            f"rows leave the JVM behind {pipeline.last.step}: {pipeline.stop}",
+        ]
+    return [*lines, f"batches of less than {MIN_ROWS:,} rows are read on the driver: that is faster"]

@@ -2,6 +2,10 @@
 
 Spark's TIMESTAMP is a timestamp in UTC, TIMESTAMP_NTZ one without a zone. Only the columns that are needed
 are looked at: others may have any type, and do not travel.
+
+The watermark of a streaming frame is the user's, which Spark lets nobody set twice, or one of ours. Ours runs
+on times moved by SHIFT, because Spark's starts at 1970 and what is before it is late. A user's runs on the
+true times, so before 1970 everything is late there, as it is for Spark's own windows.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
 from pyspark.sql.types import StructType
 
 from penstock.engines.spark.expressions.columns import column
+from penstock.engines.spark.jvm.partials import long
 from penstock.engines.spark.session.settings import FIXED
 from penstock.errors import SchemaError, TimeError
 from penstock.expr.types import canonical
@@ -33,7 +38,7 @@ _ZONE = "spark.sql.session.timeZone"
 
 
 class Frame:
-    """A DataFrame, and what is to be known of it."""
+    """A DataFrame as the source of a window step."""
 
     def __init__(self, df: DataFrame) -> None:
         self.df, self.names = df, list(df.columns)
@@ -42,19 +47,19 @@ class Frame:
         self._exact = str(conf.get("spark.sql.caseSensitive")) == "true"
 
     def stream(self, keys: Sequence[str], time: str, op: Windows) -> Stream:
-        """The columns that the step needs, as a stream; an error if one is missing or of no use."""
+        """Returns the columns that the step needs, as a stream; raises if one is missing or of no use."""
         self._require(keys)
         self._require([time])
         self._need_timestamp(time)
         needed = {*keys, time, *self._read(op)}
         kept = [name for name in self.names if name in needed or (_reads_all(op) and self._fits(name))]
         schema = pa.schema([(name, self._type(name)) for name in kept])
-        made = Stream(schema, time_type(schema.field(time).type, None, time), tuple(keys))
-        made.require_key(*keys)
-        return made
+        stream = Stream(schema, time_type(schema.field(time).type, None, time), tuple(keys))
+        stream.require_key(*keys)
+        return stream
 
     def _read(self, op: Windows) -> set[str]:
-        """The columns that aggregates read by name."""
+        """Returns the columns that aggregates read by name."""
         read: set[str] = set()
         for aggregate in (op.aggregates or {}).values():
             names = () if aggregate.value is None else aggregate.value.columns()
@@ -121,36 +126,22 @@ def _reads_all(op: Windows) -> bool:
 
 
 def micros(name: str) -> Column:
-    """A timestamp column as microseconds; one without a zone is read as UTC, whatever the session's."""
+    """Returns a timestamp column as microseconds; one without a zone is read as UTC, in any session."""
     return F.unix_micros(column(name))
 
 
 def has_valid_time(name: str) -> Column:
-    """Where a row has a time that can be computed with."""
-    return micros(name).between(F.lit(-LIMIT).cast("long"), F.lit(LIMIT).cast("long"))
+    """Returns where a row has a time that can be computed with."""
+    return micros(name).between(long(-LIMIT), long(LIMIT))
 
 
-def spark_schema(schema: pa.Schema) -> StructType:
-    """The schema of results in Spark: timestamps without a zone stay so."""
+def result_schema(schema: pa.Schema) -> StructType:
+    """Returns the schema of results in Spark: timestamps without a zone stay so."""
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
-def as_ours(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch that Spark handed over, by place, in our types: only zones and widths differ."""
-    columns = [
-        each if each.type == field.type else each.cast(field.type, safe=False)
-        for each, field in zip(batch.columns, schema, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-# The watermark of a streaming frame: the user's, which Spark lets nobody set twice, or one of ours.
-#
-# Ours runs on times moved by SHIFT, because Spark's starts at 1970 and what is before it is late. A user's
-# runs on the true times, so before 1970 everything is late there, as it is for Spark's own windows.
-
 SHIFT = 2**60 // 1_000 * 1_000
-"""Microseconds: times from 36,000 years before 1970 on come after 0."""
+"""In microseconds: times from 36,000 years before 1970 on come after 0."""
 MARK = "spark.watermarkDelayMs"
 """By this Spark knows a column whose watermark it keeps."""
 AT, CLOSES = "penstock_at", "closes"
@@ -167,12 +158,12 @@ class WatermarkedFrame:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """What makes Spark close groups of a column by the watermark."""
+        """The metadata that makes Spark close groups of a column by the watermark."""
         return {MARK: self.delay_ms}
 
 
 def add_watermark(frame: Frame, time: str, delay: Duration | None) -> WatermarkedFrame:
-    """The frame with its own watermark, or with one that runs `delay` behind its greatest time."""
+    """Returns the frame with its own watermark, or with one that runs `delay` behind its greatest time."""
     own = frame.df.schema[frame.names.index(time)].metadata.get(MARK)
     if own is not None:
         _refuse_two_watermarks(delay, time, own)
@@ -191,14 +182,14 @@ def add_watermark(frame: Frame, time: str, delay: Duration | None) -> Watermarke
             detail="the watermark of a streaming frame is Spark's, in whole milliseconds",
             hint=f'use delay="{max(us, 0) // 1_000 + 1} ms"',
         )
-    at = F.timestamp_micros(micros(time) + F.lit(SHIFT).cast("long")).alias(AT)
+    at = F.timestamp_micros(micros(time) + long(SHIFT)).alias(AT)
     df = frame.df.where(has_valid_time(time)).select("*", at).withWatermark(AT, f"{us // 1_000} milliseconds")
     return WatermarkedFrame(df, us // 1_000, SHIFT)
 
 
 def closing_time(end: Column, lateness: int, mark: WatermarkedFrame) -> Column:
-    """When a slice that ends then is closed, as the column that Spark's aggregation closes groups by."""
-    moved = end + F.lit(lateness + mark.shift).cast("long")
+    """Returns when a slice that ends then is closed, as the column by which Spark closes groups."""
+    moved = end + long(lateness + mark.shift)
     return F.timestamp_micros(moved).alias(CLOSES, metadata=mark.meta)
 
 

@@ -1,45 +1,16 @@
-"""The one public verb for DataFrames: everything that can be wrong with a call is said here, at the call."""
+"""`window_aggregate`, the one public verb for DataFrames: everything wrong with a call is said at the call.
+
+Importing this loads no pyspark; the first call does.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import metadata
-from typing import Any
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Any
 
 from penstock.caller import find_call_site
-from penstock.engines.spark.dataframes.frame import (
-    CLOSES,
-    Frame,
-    WatermarkedFrame,
-    add_watermark,
-    closing_time,
-    has_valid_time,
-    micros,
-    spark_schema,
-)
-from penstock.engines.spark.dataframes.packing import (
-    GROUP,
-    SPARK_SCHEMA,
-    compute_windows,
-    pack_by_group,
-    unpack_results,
-)
-from penstock.engines.spark.dataframes.partials import (
-    START,
-    ExecutionPath,
-    WindowTask,
-    accumulator_columns,
-    long,
-    project_inputs,
-)
-from penstock.engines.spark.engine import PIP_LINE, need_pyspark
-from penstock.engines.spark.expressions.columns import column
-from penstock.engines.spark.jvm.partials import slice_end, slice_start
-from penstock.engines.spark.session.session import ship
-from penstock.errors import EngineError, GraphError, NotSupported, PenstockError, SchemaError, Where
+from penstock.engines.spark.engine import need_pyspark
+from penstock.errors import GraphError, NotSupported, PenstockError, SchemaError, Where
 from penstock.expr import SparkSql
 from penstock.expr.node import post_order
 from penstock.operators.aggregates import Aggregate
@@ -47,6 +18,9 @@ from penstock.operators.op import IN
 from penstock.operators.window_specs import WindowSpec
 from penstock.operators.windows import KeyedWindows, Windows
 from penstock.timing.duration import Duration
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 def window_aggregate(
@@ -59,7 +33,7 @@ def window_aggregate(
     delay: Duration | None = None,
     lateness: Duration = "0 s",
 ) -> DataFrame:
-    """One row per key and window, of a batch or a streaming DataFrame.
+    """Returns one row per key and window, of a batch or a streaming DataFrame.
 
     The columns are the keys, `window_start`, `window_end` (with several windows `window` before them, with
     count windows `window_index` after them), and the aggregates by name. Rows without a time are in no
@@ -86,14 +60,14 @@ def _plan(
     df: DataFrame, op: Windows, keys: tuple[str, ...], time: str, delay: Duration | None, where: Where | None
 ) -> DataFrame:
     from penstock.engines.spark.dataframes.frame import Frame
-    from penstock.engines.spark.dataframes.partials import WindowTask
-    from penstock.engines.spark.dataframes.window_aggregate import batch_plan, stream_plan
+    from penstock.engines.spark.dataframes.plan import plan_batch, plan_stream
+    from penstock.engines.spark.dataframes.window_task import WindowTask
 
     frame = Frame(df)
     up = frame.stream(keys, time, op)
     op.outputs({IN: up})  # everything about types that can be wrong
-    recipe = WindowTask.of(op, up, time, where, utc=frame.utc)
-    return stream_plan(frame, recipe, delay) if df.isStreaming else batch_plan(frame, recipe)
+    task = WindowTask.of(op, up, time, where, utc=frame.utc)
+    return plan_stream(frame, task, delay) if df.isStreaming else plan_batch(frame, task)
 
 
 def _names(keys: Any) -> tuple[str, ...]:
@@ -135,99 +109,3 @@ def _operator(windows: Any, aggregates: Any, lateness: Duration) -> Windows:
                 hint='compute it as a column first: df.withColumn("value", F.expr("..."))',
             )
     return op
-
-
-# The plans: which operators of Spark a frame goes through on each road.
-#
-# batch   rows ─ groupBy(key, slice) ─ pack ─ exchange by group ─ windows
-# stream  rows ─ groupBy(key, slice), closed by the watermark ─ pack ─ state operator ─ unpack
-# └── in the JVM, on the native road only ──┘
-#
-# Everything is lazy, and made of public DataFrame operators.
-
-PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-
-
-def batch_plan(frame: Frame, recipe: WindowTask) -> DataFrame:
-    """All windows of a batch frame: every row is on time."""
-    _ship(frame)
-    given = _select_needed(frame.df.where(has_valid_time(recipe.time)), recipe)
-    if recipe.road is ExecutionPath.NATIVE:
-        (slicing,) = recipe.slicings.values()
-        rows = project_inputs(frame.df, recipe, slice_start(micros(recipe.time), slicing).alias(START))
-        given = rows.groupBy(*_keys(recipe), START).agg(*accumulator_columns(recipe))
-    packed = given.mapInArrow(pack_by_group(recipe), SPARK_SCHEMA).repartition(F.col(GROUP))
-    return packed.mapInArrow(compute_windows(recipe), spark_schema(recipe.results))
-
-
-def stream_plan(frame: Frame, recipe: WindowTask, delay: Duration | None) -> DataFrame:
-    """The windows of a streaming frame, as the watermark passes them; for append mode."""
-    mark = add_watermark(frame, recipe.time, delay)
-    _need_state(frame)
-    from penstock.engines.spark.dataframes.state import RESULTS, WindowProcessor
-
-    _ship(frame)
-    given = (
-        _aggregate_closed(mark, recipe)
-        if recipe.road is ExecutionPath.NATIVE
-        else _select_needed(mark.df, recipe)
-    )
-    # Behind mapInArrow Spark no longer knows which column is time, and so drops none of these rows as late.
-    packed = given.mapInArrow(pack_by_group(recipe), SPARK_SCHEMA).groupBy(GROUP)
-    results = packed.transformWithStateInPandas(
-        WindowProcessor(recipe, mark.shift), RESULTS, outputMode="Append", timeMode="EventTime"
-    )
-    return results.mapInArrow(unpack_results(recipe), spark_schema(recipe.results))
-
-
-def _aggregate_closed(mark: WatermarkedFrame, recipe: WindowTask) -> DataFrame:
-    """Slices that the watermark has closed, one row per key, from Spark's own stateful aggregation.
-
-    Grouping by the moment of closing and not by Spark's window() keeps a row to one group, and its state
-    to two integers and the numbers of the registers.
-    """
-    (slicing,), lateness = recipe.slicings.values(), recipe.resolved.lateness
-    end = slice_end(micros(recipe.time), slicing)
-    groups = project_inputs(mark.df, recipe, closing_time(end, lateness, mark)).groupBy(
-        *_keys(recipe), CLOSES
-    )
-    last = F.unix_micros(CLOSES) - long(lateness + mark.shift + 1)
-    numbers = accumulator_columns(recipe)
-    names = [f"p{place}" for place in range(len(numbers))]
-    return groups.agg(*numbers).select(*_keys(recipe), slice_start(last, slicing).alias(START), *names)
-
-
-def _keys(recipe: WindowTask) -> list[str]:
-    return [f"k{place}" for place in range(len(recipe.up.key))]
-
-
-def _select_needed(df: DataFrame, recipe: WindowTask) -> DataFrame:
-    """The columns by place: mapInArrow cannot find one by a name with a dot in it."""
-    return df.select(*(column(name).alias(f"c{i}") for i, name in enumerate(recipe.up.schema.names)))
-
-
-def _ship(frame: Frame) -> None:
-    """Executors elsewhere get the package from here."""
-    context = frame.df.sparkSession.sparkContext
-    if not context.master.startswith("local"):
-        ship(context)
-
-
-def _need_state(frame: Frame) -> None:
-    """What Spark's state operator for Python asks for."""
-    if _major("protobuf") is None or _major("pandas") not in (1, 2):
-        raise NotSupported("windows of streaming frames need protobuf, and pandas before 3", hint=PIP_LINE)
-    if frame.df.sparkSession.conf.get(PROVIDER) != ROCKSDB:
-        raise EngineError(
-            "windows of streaming frames keep their state in RocksDB, and the session has another store",
-            detail="Spark's state operator for Python works with no other",
-            hint=f'spark.conf.set("{PROVIDER}", "{ROCKSDB}")',
-        )
-
-
-def _major(package: str) -> int | None:
-    try:
-        return int(metadata.version(package).split(".")[0])
-    except metadata.PackageNotFoundError:
-        return None

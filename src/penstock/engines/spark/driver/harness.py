@@ -1,4 +1,4 @@
-"""A run on Spark that is fed by hand: a push is a round, carried by Spark jobs before the call returns."""
+"""A run on Spark that is fed by hand: a push is a round, run by Spark jobs before the call returns."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from penstock.plan.plan import Plan, Ref
 
 
 class SparkHarness:
-    """What the public test harness drives, and what tries clocks and silence on real Spark."""
+    """What the public test harness drives."""
 
     def __init__(
         self,
         plan: Plan,
-        rounds: DriverLoop,
+        loop: DriverLoop,
         checkpoint: Checkpoint,
         *,
         clock: Clock,
         events: EventSink,
         options: RunOptions,
     ) -> None:
-        self._plan, self._rounds, self._checkpoint = plan, rounds, checkpoint
+        self._plan, self._loop, self._checkpoint = plan, loop, checkpoint
         self._clock, self._events, self._drain = clock, events, options.drain
         self._taken: dict[Ref, int] = {}
         self._over = False
         weakref.finalize(self, checkpoint.close)  # a session need not be ended, and is then just let go
         events(RunStarted(clock.now(), plan.graph, "spark", tuple(step.name for step in plan)))
         try:
-            rounds.open()
+            loop.open()
         except BaseException:
             self._fail()
             raise
 
     def push(self, batches: Mapping[str, SourceBatch]) -> None:
-        """One round: a batch per named source, nothing from the others."""
+        """Runs one round: a batch per named source, nothing from the others."""
         sources = [step.name for step in self._plan.sources]
         for name in batches:
             if name not in sources:
@@ -59,56 +59,56 @@ class SparkHarness:
         self._round(batches)
 
     def promise(self, watermark: int) -> None:
-        """Move every source's watermark to a time in microseconds, as an empty round."""
+        """Moves every source's watermark to a time in microseconds, as an empty round."""
         self._refuse_over()
-        self._rounds.promise(watermark)
+        self._loop.promise(watermark)
         self._round({})
 
     def take(self, ref: Ref) -> pa.Table:
-        """Rows that left on a collected port since the last take."""
-        if ref not in self._rounds.delivering.collected:
-            ports = nearest_first(str(ref), map(str, self._rounds.delivering.collected))
+        """Returns the rows that left on a collected port since the last take."""
+        if ref not in self._loop.sinks.collected:
+            ports = nearest_first(str(ref), map(str, self._loop.sinks.collected))
             raise GraphError(
                 f'rows of "{ref}" are not collected in this run', detail=f"collected are {', '.join(ports)}"
             )
         first = self._taken.get(ref, 0)
-        self._taken[ref] = len(self._rounds.delivering.collected[ref])
-        return self._rounds.delivering.table(ref, first)
+        self._taken[ref] = len(self._loop.sinks.collected[ref])
+        return self._loop.sinks.table(ref, first)
 
     def end(self) -> RunResult:
-        """End all sources and drain."""
+        """Ends all sources and drains."""
         if self._drain:
             self._round({}, last=True)
         self._refuse_over()
         self._over, outcome = True, "failed"
         try:
-            self._rounds.close()
+            self._loop.close()
             outcome = "drained" if self._drain else "stopped"
         finally:
-            self._events(RunEnded(self._clock.now(), outcome, self._rounds.batches))
+            self._events(RunEnded(self._clock.now(), outcome, self._loop.batches))
             self._checkpoint.close()
-        return RunResult(outcome, self._rounds.batches, self.metrics(), self._rounds.tables())
+        return RunResult(outcome, self._loop.batches, self.metrics(), self._loop.tables())
 
     def metrics(self) -> Mapping[str, Accounts]:
-        """The accounts so far."""
-        return copy.deepcopy(self._rounds.accounts)
+        """Returns the accounts so far."""
+        return copy.deepcopy(self._loop.accounts)
 
     def _round(self, batches: Mapping[str, Any], *, last: bool = False) -> None:
         self._refuse_over()
         try:
-            self._rounds.by_hand(batches, last=last)
+            self._loop.run_round(batches, last=last)
         except BaseException as failure:
             self._fail()
-            told = translate_failure(failure, self._plan)
-            if told is failure:
+            error = translate_failure(failure, self._plan)
+            if error is failure:
                 raise
-            raise told from failure
+            raise error from failure
 
     def _fail(self) -> None:
         self._over = True
         with suppress(Exception):  # what stopped the run matters more than what followed from it
-            self._rounds.close()
-        self._events(RunEnded(self._clock.now(), "failed", self._rounds.batches))
+            self._loop.close()
+        self._events(RunEnded(self._clock.now(), "failed", self._loop.batches))
         self._checkpoint.close()
 
     def _refuse_over(self) -> None:

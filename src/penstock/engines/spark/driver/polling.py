@@ -1,7 +1,8 @@
-"""Sources that must be waited for: each is read in a thread of its own, a little ahead of the rounds.
+"""Sources that must be waited for, and when a round is due though nothing comes.
 
-So a run can be stopped while nothing comes, other sources go on beside a silent one, and results that depend
-on the clock leave though no row arrives.
+Each source that does not end by itself is read in a thread of its own, a little ahead of the rounds. So a run
+can be stopped while nothing comes, other sources continue beside a silent one, and results that depend on the
+clock leave though no row arrives.
 """
 
 from __future__ import annotations
@@ -24,26 +25,30 @@ from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Step
 from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
 
-_AHEAD = 2
+_READ_AHEAD = 2
 """Batches that wait to be taken."""
-_LOOK = 0.1
-"""Seconds between looks whether the run is over."""
+_CLOSED_POLL_S = 0.1
+"""Seconds between checks whether the run is over."""
+_CLOCK_POLL_S = 0.02
+"""Seconds between checks of the clock."""
+OTHERS_S = 0.1
+"""Seconds that rows of one source wait for those of another."""
 _END = object()
 
 
 class BackgroundSourceReader(SourceReader):
-    """One source that does not end by itself; `came` is told whenever there is something to take."""
+    """A source that does not end by itself; `arrived` is notified whenever there is something to take."""
 
-    came: threading.Condition
-    _waiting: queue.Queue[Any]
+    arrived: threading.Condition
+    _queue: queue.Queue[Any]
 
-    def begin(self, came: threading.Condition) -> None:
-        """Get ready to read."""
-        self.came, self._waiting, self._closed = came, queue.Queue(_AHEAD), False
-        self._batches = self._taken()
+    def begin(self, arrived: threading.Condition) -> None:
+        """Prepares to read."""
+        self.arrived, self._queue, self._closed = arrived, queue.Queue(_READ_AHEAD), False
+        self._batches = self._take()
 
     def resume(self, position: tuple[int, int], watermark: float, journal: JournalOf = no_journal) -> None:
-        """Start to read, from where another run had come to."""
+        """Starts to read, from where another run had come to."""
         self._restore(position, journal)
         self._start()
         super().resume(position, watermark)
@@ -54,17 +59,17 @@ class BackgroundSourceReader(SourceReader):
     @property
     def silent(self) -> bool:
         """Whether there is nothing to take now, and may be later."""
-        return not self.ended and self._waiting.empty()
+        return not self.ended and self._queue.empty()
 
     def close(self) -> None:
-        """Let the thread go; one that waits for input ends with the process, or when some comes."""
+        """Lets the thread go; one that waits for input ends with the process, or when some arrives."""
         self._closed = True
 
     def _pump(self) -> None:
-        given = None
+        batches = None
         try:
-            given = self._read()
-            for batch in given:
+            batches = self._read()
+            for batch in batches:
                 self._put(batch)
                 if self._closed:
                     break
@@ -72,24 +77,24 @@ class BackgroundSourceReader(SourceReader):
         except Exception as failure:  # raised again where the batch would have been taken
             self._put(failure)
         finally:
-            closing = getattr(given, "close", None)
-            if closing is not None:
+            close = getattr(batches, "close", None)
+            if close is not None:
                 with suppress(Exception):
-                    closing()
+                    close()
 
-    def _put(self, what: Any) -> None:
+    def _put(self, item: Any) -> None:
         while not self._closed:
             with suppress(queue.Full):
-                self._waiting.put(what, timeout=_LOOK)
+                self._queue.put(item, timeout=_CLOSED_POLL_S)
                 break
-        with self.came:
-            self.came.notify_all()
+        with self.arrived:
+            self.arrived.notify_all()
 
-    def _taken(self) -> Iterator[Any]:
-        while (what := self._waiting.get()) is not _END:
-            if isinstance(what, Exception):
-                raise what
-            yield what
+    def _take(self) -> Iterator[Any]:
+        while (item := self._queue.get()) is not _END:
+            if isinstance(item, Exception):
+                raise item
+            yield item
 
 
 class StreamSourceReader(BackgroundSourceReader):
@@ -106,7 +111,7 @@ class StreamSourceReader(BackgroundSourceReader):
         return False
 
     def resume(self, position: tuple[int, int], watermark: float, journal: JournalOf = no_journal) -> None:
-        """Go on behind the batches that are done; Spark gives the one after them again, if it had begun."""
+        """Continues behind the batches that are done; Spark repeats the one after them, if it had begun."""
         if position[0] and not (self._folder / "offsets").exists():
             raise CheckpointError(
                 f'Spark\'s own checkpoint of source "{self.step.name}" is gone',
@@ -126,103 +131,93 @@ class StreamSourceReader(BackgroundSourceReader):
             raise self.read_error(cause) from cause
         self._start()
 
-    def committed(self, n_batches: int) -> None:
-        """So many batches are done."""
+    def commit(self, n_batches: int) -> None:
+        """Tells Spark how many batches are done."""
         if self._stream is not None:
             self._stream.acknowledge(n_batches)
 
     def close(self) -> None:
-        """End the query."""
+        """Ends the query."""
         super().close()
         if self._stream is not None:
             self._stream.close()
 
     def _read(self) -> Iterator[Any]:
-        assert self._stream is not None, "a stream is taken up before it is read"
+        assert self._stream is not None, "a stream is resumed before it is read"
         return iter(self._stream)
 
 
-# Waiting for sources that do not end by themselves, and for the clock.
-#
-# A round takes a batch of every source. One that is silent is waited for, but not for ever: the others go on
-# beside it. And where idle sources or early results are asked for, a round without rows is due when the clock
-# says so, once for every such moment.
-
-OTHERS = 0.1
-"""Seconds that rows of one source wait for those of another."""
-_PATIENCE_LOOK = 0.02
-"""Seconds between looks at the clock."""
-
-
 class SourcePolling:
-    """Knows when a round is due. `stopping` ends the waiting."""
+    """Decides when a round is due, and which sources give a batch to it. `stopping` ends the wait.
+
+    A round takes a batch of every source. One that is silent is waited for, but not for ever: the others
+    continue beside it. Where idle sources or early firings are asked for, a round without rows is due when
+    the clock says so, once for every such moment.
+
+    follows_clock  whether rounds depend on the clock: a run that resumes must then repeat them as they were
+    """
 
     def __init__(
-        self, plan: Plan, source_readers: Sequence[SourceReader], clock: Clock, stopping: threading.Event
+        self, plan: Plan, readers: Sequence[SourceReader], clock: Clock, stopping: threading.Event
     ) -> None:
-        self._source_readers, self._clock, self._stopping = source_readers, clock, stopping
-        self._slow = [
-            source_reader
-            for source_reader in source_readers
-            if isinstance(source_reader, BackgroundSourceReader)
-        ]
-        self._came = threading.Condition()
+        self._readers, self._clock, self._stopping = readers, clock, stopping
+        self._background = [reader for reader in readers if isinstance(reader, BackgroundSourceReader)]
+        self._arrived = threading.Condition()
         windows = [step.op.resolve(step.up) for step in plan if isinstance(step.op, Windows)]
         self._early = min((each.early for each in windows if each.early is not None), default=None)
         times = {step.name: step.op.resolve() for step in plan if isinstance(step.op, Source)}
         self._idle = {name: at.idle for name, at in times.items() if at is not None and at.idle is not None}
         clocked = [at for at in times.values() if at is not None and (at.column is None or at.max_future)]
-        self.timely = bool(self._slow or self._idle or clocked)
-        self._due: dict[str, int] = {}
+        self.follows_clock = bool(self._background or self._idle or clocked)
+        self._deadlines: dict[str, int] = {}
 
     def now(self) -> int:
-        """The time now."""
+        """Returns the time, in microseconds."""
         return self._clock.now()
 
     def begin(self) -> None:
-        """Have slow sources read."""
-        for source_reader in self._slow:
-            source_reader.begin(self._came)
-        self.went(self.now(), self._idle, ())
+        """Starts to read the sources that do not end by themselves."""
+        for reader in self._background:
+            reader.begin(self._arrived)
+        self.end_round(self.now(), self._idle, ())
 
-    def went(self, now: int, came: Collection[str] | Mapping[str, Any], idle: Collection[str]) -> None:
-        """A round went by with batches of these sources: when the next is due though nothing comes."""
-        self._due = {what: at for what, at in self._due.items() if at > now}
-        if came and self._early is not None:
-            self._due["early results"] = now + self._early
+    def end_round(
+        self, now: int, batches: Collection[str] | Mapping[str, Any], idle: Collection[str]
+    ) -> None:
+        """Sets the deadlines for the next round, after one with batches of these sources."""
+        self._deadlines = {name: at for name, at in self._deadlines.items() if at > now}
+        if batches and self._early is not None:
+            self._deadlines["early results"] = now + self._early
         for name, after in self._idle.items():
-            if name in came:
-                self._due[name] = now + after
+            if name in batches:
+                self._deadlines[name] = now + after
             elif name in idle:
-                self._due.pop(name, None)
+                self._deadlines.pop(name, None)
 
-    def awaited(self) -> list[str] | None:
-        """The sources to take a batch from now; none of them for a round that the clock asks for. None when
-        the run is to stop.
+    def wait(self) -> list[str] | None:
+        """Waits until a round is due; returns the sources that give a batch, or None if the run is to stop.
+
+        No source gives a batch to a round that the clock asks for.
         """
         waited_since: float | None = None
-        while any(source_reader.silent for source_reader in self._slow):
+        while any(reader.silent for reader in self._background):
             if self._stopping.is_set():
                 return None
-            if any(at <= self.now() for at in self._due.values()):
+            if any(at <= self.now() for at in self._deadlines.values()):
                 break
-            if self._some_came():
+            if self._has_input():
                 waited_since = waited_since or time.monotonic()
-                if time.monotonic() - waited_since >= OTHERS:
+                if time.monotonic() - waited_since >= OTHERS_S:
                     break
-            with self._came:
-                self._came.wait(_PATIENCE_LOOK)
-        silent = {source_reader.step.name for source_reader in self._slow if source_reader.silent}
-        return [
-            source_reader.step.name
-            for source_reader in self._source_readers
-            if source_reader.step.name not in silent
-        ]
+            with self._arrived:
+                self._arrived.wait(_CLOCK_POLL_S)
+        silent = {reader.step.name for reader in self._background if reader.silent}
+        return [reader.step.name for reader in self._readers if reader.step.name not in silent]
 
-    def _some_came(self) -> bool:
-        here = (
-            each
-            for each in self._source_readers
-            if not isinstance(each, BackgroundSourceReader) or not each.silent
+    def _has_input(self) -> bool:
+        """Whether a source that has not ended has something to take."""
+        return any(
+            not reader.ended
+            for reader in self._readers
+            if not isinstance(reader, BackgroundSourceReader) or not reader.silent
         )
-        return any(not each.ended for each in here)

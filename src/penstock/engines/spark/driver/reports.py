@@ -1,4 +1,4 @@
-"""What a job gave the driver, sorted out: rows by edge and round, accounts, where state is, failures."""
+"""What comes back to the driver: the result of a job, and the accounts and events that follow from it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.engines.checkpoint.state_files import StateHandle
 from penstock.engines.spark.driver.epochs import PlannedRound
-from penstock.engines.spark.jvm.carry import JvmSource
-from penstock.engines.spark.wire import COUNTED, FAILED, FATES, REASONS, SAVED, WORKED, from_wire
+from penstock.engines.spark.jvm.source import RemoteSource
+from penstock.engines.spark.wire import Kind, from_wire
+from penstock.engines.spark.worker.task import FAILED
 from penstock.engines.wire import failure_from_dict
 from penstock.errors import PenstockError
 from penstock.events import BatchDone, EventSink, RowsErrored, RowsLate
@@ -28,108 +29,100 @@ from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
 class JobResult:
     """What a job gave the driver.
 
-    rows     edge -> round -> packed batches, in a fixed order
-    counted  (round, step) -> what the parts counted
-    saved    step -> bucket -> where its newest piece is
-    failed   what stopped the first step that failed, if one did, and in which round
-    fates    (round, source) -> what became of the rows of its chain in the JVM, and which windows they missed
-    job      the job's name
-    reasons  round -> step -> why a row of it failed
-    worked   how long workers were at work on fragments, all added up, in microseconds
+    rows      edge -> round -> packed batches, in a fixed order
+    accounts  (round, step -> what a partition counted)
+    state     step -> bucket -> where its newest piece is
+    failure   what stopped the first step that failed, if one did
+    outcomes  (round, source) -> outcome -> the number of its rows that had it before fragment 0
+    reasons   round -> step -> why a row of it failed
+    work_us   how long workers were at work, all added up, in microseconds
+    job       the name of the job
     """
 
     rows: dict[int, dict[int, list[bytes]]] = field(default_factory=dict)
-    counted: list[tuple[int, Mapping[str, Mapping[str, Any]]]] = field(default_factory=list)
-    saved: dict[str, dict[int, StateHandle]] = field(default_factory=dict)
-    failed: PenstockError | None = None
-    fates: dict[tuple[int, str], Fates] = field(default_factory=dict)
-    worked: int = 0
+    accounts: list[tuple[int, Mapping[str, Mapping[str, Any]]]] = field(default_factory=list)
+    state: dict[str, dict[int, StateHandle]] = field(default_factory=dict)
+    failure: PenstockError | None = None
+    outcomes: dict[tuple[int, str], Counter[int]] = field(default_factory=dict)
     reasons: dict[int, dict[str, str]] = field(default_factory=dict)
+    work_us: int = 0
     job: str = ""
 
-
-@dataclass(slots=True)
-class Fates:
-    """How many rows of a chain had which fate (`native_frames.py`), and how many windows they missed."""
-
-    fates: Counter[str] = field(default_factory=Counter)
-    missed: Counter[str] = field(default_factory=Counter)
+    @property
+    def has_failed_rows(self) -> bool:
+        """Whether rows failed before fragment 0, or could not be read: only the driver can say which."""
+        return any(outcomes[FAILED] for outcomes in self.outcomes.values())
 
 
 def read_job_result(table: pa.Table) -> JobResult:
-    """Sort out what came back; the order of rows does not depend on which task was first."""
-    found, failures = JobResult(), []
-    rows = sorted(from_wire(table), key=lambda sent: (sent.round, sent.edge, sent.part))
-    for sent in rows:
-        assert sent.body is not None, "what comes back has a body"
-        if sent.edge >= 0:
-            found.rows.setdefault(sent.edge, {}).setdefault(sent.round, []).append(sent.body)
-        elif sent.edge == COUNTED:
-            found.counted.append((sent.round, json.loads(sent.body)))
-        elif sent.edge == SAVED:
-            for step, places in json.loads(sent.body).items():
-                found.saved.setdefault(step, {}).update({b: StateHandle(*place) for b, place in places})
-        elif sent.edge == FATES:
-            told = json.loads(sent.body)
-            fates = found.fates.setdefault((sent.round, told["source"]), Fates())
-            fates.fates.update(told["fates"])
-            fates.missed.update(told.get("missed", {}))
-        elif sent.edge == REASONS:
-            found.reasons.setdefault(sent.round, {}).update(json.loads(sent.body))
-        elif sent.edge == WORKED:
-            found.worked += json.loads(sent.body)["us"]
-        elif sent.edge == FAILED:
-            failures.append((sent.round, json.loads(sent.body)))
+    """Sorts out the wire rows of a job; their order does not depend on which task was first."""
+    result, failures = JobResult(), []
+    for row in sorted(from_wire(table), key=lambda row: (row.round, row.edge, row.partition)):
+        assert row.body is not None, "what comes back has a body"
+        if row.kind is Kind.BATCH:
+            result.rows.setdefault(row.edge, {}).setdefault(row.round, []).append(row.body)
+            continue
+        message = json.loads(row.body)
+        if row.kind is Kind.ACCOUNTS:
+            result.accounts.append((row.round, message))
+        elif row.kind is Kind.STATE:
+            for step, places in message.items():
+                result.state.setdefault(step, {}).update({b: StateHandle(*place) for b, place in places})
+        elif row.kind is Kind.OUTCOMES:
+            counts = result.outcomes.setdefault((row.round, message["source"]), Counter())
+            counts.update({int(outcome): n for outcome, n in message["outcomes"].items()})
+        elif row.kind is Kind.REASONS:
+            result.reasons.setdefault(row.round, {}).update(message)
+        elif row.kind is Kind.WORK_TIME:
+            result.work_us += message["us"]
+        elif row.kind is Kind.FAILURE:
+            failures.append((row.round, message["order"], message))
     if failures:
-        _, first = min(failures, key=lambda each: (each[0], each[1]["order"]))
-        found.failed = failure_from_dict(first)
-    return found
-
-
-# What became of the rows of a round, added up step by step and told as events.
+        *_, first = min(failures, key=lambda failure: failure[:2])
+        result.failure = failure_from_dict(first)
+    return result
 
 
 class Reports:
-    """Counts rounds and tells of them."""
+    """Adds up what became of the rows of a round, step by step, and tells it as events."""
 
     def __init__(
-        self, plan: Plan, native: Mapping[str, JvmSource], *, clock: Clock, events: EventSink
+        self, plan: Plan, remote: Mapping[str, RemoteSource], *, clock: Clock, events: EventSink
     ) -> None:
-        self._plan, self._native, self._clock, self._events = plan, native, clock, events
+        self._plan, self._remote, self._clock, self._events = plan, remote, clock, events
 
-    def count(self, ready: PlannedRound, came: JobResult, total: Mapping[str, Accounts]) -> None:
-        """Add up what the driver, the workers and the JVM counted in a round."""
+    def count(self, round_: PlannedRound, result: JobResult, total: Mapping[str, Accounts]) -> None:
+        """Adds up what the driver, the workers and the JVM counted in a round."""
         counted = {step.name: Accounts() for step in self._plan}
-        for each in self._counted(ready, came):
-            for name, accounts in each.items():
+        for counts in self._counts(round_, result):
+            for name, accounts in counts.items():
                 counted[name].add(accounts)
+        reasons = {**result.reasons.get(round_.plan.number, {}), **round_.reasons}
         for name, accounts in counted.items():
-            if name in ready.moved:
-                self._events(ready.moved[name])
+            if name in round_.moved:
+                self._events(round_.moved[name])
             total[name].add(accounts)
-            reasons = {**came.reasons.get(ready.plan.number, {}), **ready.reasons}
-            self._tell(name, accounts, reasons.get(name, ""))
+            self._report_step(name, accounts, reasons.get(name, ""))
 
-    def done(
-        self, ready: PlannedRound, written: Mapping[str, int], parts: Mapping[str, int], took_us: int
+    def finish(
+        self, round_: PlannedRound, written: Mapping[str, int], parts: Mapping[str, int], took_us: int
     ) -> None:
-        """Tell that a round has gone all the way through, where its time went, and how far behind it is."""
+        """Reports that a round is done, where its time went, and how far it is behind the clock."""
         now = self._clock.now()
-        read = {name: counted.rows_in for name, counted in ready.counted.items()}
-        lag = {name: now - int(at) for name, at in ready.watermarks.items() if BEFORE_ALL < at < AFTER_ALL}
-        self._events(BatchDone(now, ready.plan.number, read, written, took_us, parts, lag))
+        read = {name: accounts.rows_in for name, accounts in round_.accounts.items()}
+        lag = {name: now - int(at) for name, at in round_.watermarks.items() if BEFORE_ALL < at < AFTER_ALL}
+        self._events(BatchDone(now, round_.plan.number, read, written, took_us, parts, lag))
 
-    def _counted(self, ready: PlannedRound, came: JobResult) -> Iterator[Mapping[str, Accounts]]:
-        number = ready.plan.number
-        yield ready.counted
-        for round_, parts in came.counted:
-            if round_ == number:
-                yield {name: Accounts(**each) for name, each in parts.items()}
-        for source, batch in ready.files.items():
-            found = came.fates.get((number, source), Fates())
-            yield self._native[source].accounts(batch, found.fates, found.missed)
+    def _counts(self, round_: PlannedRound, result: JobResult) -> Iterator[Mapping[str, Accounts]]:
+        number = round_.plan.number
+        yield round_.accounts
+        for counted_in, counts in result.accounts:
+            if counted_in == number:
+                yield {name: Accounts(**each) for name, each in counts.items()}
+        for source, batch in round_.remote.items():
+            yield self._remote[source].accounts(batch, result.outcomes.get((number, source), {}))
 
-    def _tell(self, step: str, counted: Accounts, reason: str) -> None:
+    def _report_step(self, step: str, counted: Accounts, reason: str) -> None:
         now = self._clock.now()
         if counted.late:
             self._events(RowsLate(now, step, counted.late))

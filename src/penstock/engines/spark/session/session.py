@@ -27,7 +27,7 @@ from penstock.frozen import dataclass
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PACKAGE = Path(__file__).parent.parent.parent
+PACKAGE = Path(__file__).parents[3]
 _SUFFIXES = {".py", ".pyi", ".typed", ".properties"}
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)  # so that the same files make the same zip
 

@@ -18,7 +18,7 @@ from penstock.frozen import dataclass
 EMBEDDED = "local[*,4]"  # all cores; a task that fails is tried four times, which plain local[*] never does
 DAEMON = "penstock.engines.spark.session.daemon"
 ARROW_ROWS = 200_000  # rows per Arrow batch into a Python worker; Spark's 10,000 cost more hops than work
-LOG4J = Path(__file__).parent / "log4j2.properties"
+LOG4J = Path(__file__).parents[1] / "log4j2.properties"
 
 # Renames instead of forking a process for every file's permissions: up to 2.7 times on a batch. Its rename
 # is not atomic against a second driver, so only on the local file system, where the run holds a lock.

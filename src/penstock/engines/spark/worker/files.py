@@ -1,34 +1,60 @@
-"""Files that Python workers read themselves: which pieces a batch comes in, and how a worker reads one.
+"""Batches that are read outside of the driver, and how a Python worker reads its share of one.
 
 Where nothing is to be done between a file and a stage, the JVM is only in the way: Arrow reads parquet into
 the very columns that stages take, where Spark would make rows of them and columns again. So the driver sends
-where rows are, a few bytes a task, and not the rows. Only columns that somebody looks at are read.
+where rows are, a few bytes per task, and not the rows. Only columns that are used are read.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.engines.spark.jvm.source import RemoteBatch
 from penstock.frozen import dataclass
 from penstock.operators.ends import SourceTime
 from penstock.plan.plan import Ref
 from penstock.stages.rows.batch import Batch
 from penstock.stages.source import read_times
 
-AT_ONCE = 1 << 20
-"""Rows that are carried together, and about the most that a piece has."""
-_FEW = 4
-"""With more columns than this, fewer rows are carried together."""
+BATCH_ROWS = 1 << 20
+"""Rows that go through a fragment together, and about the most that a split has."""
+_NARROW = 4
+"""With more columns than this, fewer rows go together."""
 
 
 class FileChanged(Exception):
-    """A file does not hold the rows any more that its footer told of."""
+    """A file no longer holds the rows that its footer promised."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file, the number of its first row among all rows of the source, and the rows of its row groups."""
+
+    path: str
+    start: int
+    groups: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteBatch:
+    """A batch that the driver does not read: it knows that all times are valid, and their range.
+
+    files            none for a DataFrame, which is one batch
+    least, greatest  of the times, in microseconds; 0 on a source without time
+    by_workers       Python workers read it; else the JVM does
+    light            workers aggregate it as they read, so that a row costs little
+    """
+
+    files: tuple[SourceFile, ...]
+    n_rows: int
+    least: int
+    greatest: int
+    by_workers: bool = False
+    light: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,30 +72,30 @@ class FileSplit:
     start: int
     n_rows: int
 
-    def packed(self) -> bytes:
-        """As the body of a wire row."""
+    def to_bytes(self) -> bytes:
+        """Returns the body of a wire row of kind READ."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
-    def unpacked(cls, body: bytes) -> FileSplit:
-        """And back."""
+    def from_bytes(cls, body: bytes) -> FileSplit:
+        """Returns the split of such a body."""
         return cls(**json.loads(body))
 
 
 def split_files(source: str, batch: RemoteBatch, n_tasks: int) -> list[FileSplit]:
-    """A batch in pieces: row groups together, as long as every task gets some and none gets too many."""
-    most = max(1, min(AT_ONCE, -(-batch.n_rows // n_tasks)))
-    found: list[FileSplit] = []
+    """Splits a batch between row groups, so that every task gets some and no split is too large."""
+    most = max(1, min(BATCH_ROWS, -(-batch.n_rows // n_tasks)))
+    splits: list[FileSplit] = []
     for file in batch.files:
         start, first, n_rows = file.start, 0, 0
         for number, n in enumerate(file.groups):
             if n_rows and n_rows + n > most:
-                found.append(FileSplit(source, file.path, first, number, start, n_rows))
+                splits.append(FileSplit(source, file.path, first, number, start, n_rows))
                 start, first, n_rows = start + n_rows, number, 0
             n_rows += n
         if n_rows:
-            found.append(FileSplit(source, file.path, first, len(file.groups), start, n_rows))
-    return found
+            splits.append(FileSplit(source, file.path, first, len(file.groups), start, n_rows))
+    return splits
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,39 +104,44 @@ class FileReadPlan:
 
     ref     whose rows they are
     schema  of the source
-    wanted  the columns that are looked at; others are nulls
+    used    the columns that are used; others are nulls
     rank    of the source among several; None in a graph with one
     """
 
     ref: Ref
     schema: pa.Schema
-    wanted: tuple[str, ...]
+    used: tuple[str, ...]
     time: SourceTime | None
     rank: int | None
 
-    def read(self, piece: FileSplit) -> Iterator[Batch]:
-        """The rows of a piece, as their source gives them."""
+    def read(self, split: FileSplit) -> Iterator[Batch]:
+        """Reads the rows of a split, as the source gives them."""
         import pyarrow.parquet as pq
 
-        groups, start = list(range(piece.first, piece.last)), piece.start
-        with pq.ParquetFile(piece.path) as file:
-            at_once = -(-AT_ONCE * _FEW // max(_FEW, len(self.wanted)))
-            cuts = file.iter_batches(at_once, row_groups=groups, columns=list(self.wanted), use_threads=False)
-            for cut in cuts:
-                yield self._batch(cut, start)
-                start += cut.num_rows
-        if start != piece.start + piece.n_rows:
-            raise FileChanged(piece.path)
+        groups, start = list(range(split.first, split.last)), split.start
+        with pq.ParquetFile(split.path) as file:
+            n_rows = -(-BATCH_ROWS * _NARROW // max(_NARROW, len(self.used)))
+            batches = file.iter_batches(n_rows, row_groups=groups, columns=list(self.used), use_threads=False)
+            for columns in batches:
+                yield self._batch(columns, start)
+                start += columns.num_rows
+        if start != split.start + split.n_rows:
+            raise FileChanged(split.path)
 
-    def _batch(self, cut: pa.RecordBatch, start: int) -> Batch:
-        n = cut.num_rows
-        columns = [
-            cut.column(field.name) if field.name in self.wanted else pa.nulls(n, field.type)
-            for field in self.schema
-        ]
-        rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+    def _batch(self, columns: pa.RecordBatch, start: int) -> Batch:
+        n = columns.num_rows
+        rows = add_null_columns(columns, self.used, self.schema, n)
         times = read_times(rows, self.time, 0)
         if times.failed is not None and times.failed.any():
-            raise FileChanged("a time is not within what the footer tells")
+            raise FileChanged("a time is not within what the footer says")
         ranks = () if self.rank is None else (np.full(n, self.rank, np.int64),)
         return Batch(rows, times.micros, (*ranks, np.arange(start, start + n, dtype=np.int64)))
+
+
+def add_null_columns(
+    columns: pa.RecordBatch, names: Sequence[str], schema: pa.Schema, n_rows: int
+) -> pa.RecordBatch:
+    """Returns rows of the whole schema: the columns that were read, by name, and nulls for the others."""
+    read = dict(zip(names, columns.columns, strict=True))
+    arrays = [read.get(field.name, pa.nulls(n_rows, field.type)) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,21 +1,26 @@
-"""Time windows that take rows and parts: whoever is before the exchange decides which it sends.
+"""A fragment at work on one partition, inside a Python worker of Spark: the same stages as in process.
 
-Rows are judged here by the watermark before their round; parts were judged where they were made, by the same
+Round by round, every step of the fragment takes its rows in, admitted by the watermark before the round, then
+emits what the watermark after it has passed: batches leave before the watermark they came with.
+
+Time windows take rows and partials alike: whoever is before the exchange decides which it sends. Rows are
+admitted here by the watermark before their round; partials were admitted where they were made, by the same
 one. The state is that of keyed windows, so a run may go on from a checkpoint whatever was sent before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, field
+
+import pyarrow as pa
 
 from penstock.accounts import Accounts
 from penstock.engines.checkpoint.state_files import StateFiles, StateHandles
 from penstock.engines.frontiers import WatermarkAdvance
-from penstock.engines.spark.fragment_plan import FragmentPlan, JobTask, RoundClock, RoundPlan
-from penstock.engines.spark.fragments import Edge
-from penstock.engines.spark.wire import COUNTED, REASONS, SAVED, KeyPartitioner, WireRow, pack_pieces, report
-from penstock.engines.spark.worker.input import FragmentInput
+from penstock.engines.spark.fragments import Edge, FragmentPlan, JobTask, RoundClock, RoundPlan
+from penstock.engines.spark.wire import KeyPartitioner, Kind, WireRow, from_wire, pack_pieces, report
+from penstock.engines.spark.worker.files import FileSplit
 from penstock.engines.wire import unpack_batch
 from penstock.errors import NotSupported
 from penstock.frozen import dataclass
@@ -31,174 +36,204 @@ from penstock.stages.rows.order import merge_batches
 from penstock.stages.stage import Site, Stage
 from penstock.stages.window.stage import Emitted, WindowStage
 
-WORTH = 2
-"""Parts go over the exchange while there are at least so many rows to each."""
+ROWS_PER_PARTIAL = 2
+"""Partials go over the exchange while there are at least this many rows to each."""
+
+
+class FragmentInput:
+    """What arrived for a partition of a fragment.
+
+    rows      (round, step) -> batches
+    partials  (round, step) -> packed partials; the stage knows their columns
+    splits    round -> files that are to be read
+    """
+
+    def __init__(self, plan: FragmentPlan) -> None:
+        self._consumers, self._partials = plan.consumers, plan.partials
+        self.rows: dict[tuple[int, str], list[Batch]] = {}
+        self.partials: dict[tuple[int, str], list[bytes]] = {}
+        self.splits: dict[int, list[FileSplit]] = {}
+        self.partition = 0
+
+    def add_batch(self, batch: pa.RecordBatch) -> None:
+        """Adds all wire rows of a batch."""
+        self.add(from_wire(batch))
+
+    def add(self, rows: Iterable[WireRow]) -> None:
+        """Adds wire rows."""
+        for row in rows:
+            self.partition = row.partition
+            if row.body is None or row.kind is Kind.WAKE:
+                continue
+            if row.kind is Kind.READ:
+                self.splits.setdefault(row.round, []).append(FileSplit.from_bytes(row.body))
+            elif row.edge in self._partials:
+                self.partials.setdefault((row.round, self._partials[row.edge]), []).append(row.body)
+            else:
+                step, schema = self._consumers[row.edge]
+                self.rows.setdefault((row.round, step), []).append(unpack_batch(row.body, schema))
 
 
 class AdaptiveFinalStage(FinalAggregateStage):
-    """The stage behind the exchange."""
+    """The window stage behind the exchange, which takes rows and partials."""
 
     def on_batch(self, batch: Batch, watermark: float) -> Emitted:
-        """Take rows in, as keyed windows do."""
+        """Takes rows in, as keyed windows do."""
         return WindowStage.on_batch(self, batch, watermark)
 
-    def on_parts(self, parts: Batch) -> None:
-        """Take parts in; those judged by a later watermark wait for it."""
-        self._waiting.append(parts)
+    def on_partials(self, partials: Batch) -> None:
+        """Takes partials in; those admitted by a later watermark wait for it."""
+        self._waiting.append(partials)
         self._merge_waiting()
 
 
 class AdaptivePartials:
-    """Before the exchange: the rows of each round as parts, or as they are where parts would not be fewer."""
+    """Before the exchange: turns the rows of each round into partials, as long as those are fewer."""
 
     def __init__(self, step: Step, site: Site, accounts: Accounts) -> None:
         self.accounts = accounts
-        assert isinstance(step.op, Windows), "only windows come in parts"
+        assert isinstance(step.op, Windows), "only windows have partials"
         self.step = step
         self._stage = PartialAggregateStage(step.op, step.up, site)
         self.format = self._stage.format
-        self.waiting: list[Batch] = []
-        self.worth = True
+        self.pending: list[Batch] = []
+        self.worthwhile = True
 
-    def made(self, watermark: float) -> tuple[list[tuple[str, Batch]], list[Batch]]:
-        """What the rows that wait become, by port; and rows that are better sent as they are."""
-        waiting, self.waiting = self.waiting, []
-        if not waiting or not self.worth:
-            return [], waiting
-        rows = merge_batches(waiting, self.step.up.schema) if len(waiting) > 1 else waiting[0]
-        self._stage.restore({})  # a round that is done again is judged by the watermark of its own
-        found = [*self._stage.on_batch(rows, watermark), *self._stage.flush()]
-        assert all(port in (PARTIALS, LATE, ERRORS) for port, _ in found), "results leave behind the exchange"
-        n_partitions = sum(batch.num_rows for port, batch in found if port == PARTIALS)
-        self.worth = n_partitions * WORTH <= rows.num_rows
-        return found, []
-
-
-# A fragment at work on one part, inside a Python worker of Spark: the same stages as in process.
-#
-# Round by round, every step of the fragment takes its rows in, judged by the watermark before the round,
-# then lets
-# go what the watermark after it has passed; batches leave before the watermark they came with.
+    def aggregate(self, watermark: float) -> tuple[list[tuple[str, Batch]], list[Batch]]:
+        """Returns the outputs of the pending rows, by port, and the rows that are better sent as they are."""
+        pending, self.pending = self.pending, []
+        if not pending or not self.worthwhile:
+            return [], pending
+        rows = merge_batches(pending, self.step.up.schema) if len(pending) > 1 else pending[0]
+        self._stage.restore({})  # a round that is done again is admitted by its own watermark
+        outputs = [*self._stage.on_batch(rows, watermark), *self._stage.flush()]
+        assert all(port in (PARTIALS, LATE, ERRORS) for port, _ in outputs), (
+            "results leave behind the exchange"
+        )
+        n_partials = sum(batch.num_rows for port, batch in outputs if port == PARTIALS)
+        self.worthwhile = n_partials * ROWS_PER_PARTIAL <= rows.num_rows
+        return outputs, []
 
 
 @dataclass(slots=True)
 class _ChainedStep:
-    """A step at its place in the fragment; `others` are the other replicas where every one gets every row."""
+    """A step in its fragment; `replicas` are the other copies of a step whose every replica gets all rows."""
 
     step: Step
     stage: Stage
     accounts: Accounts
-    others: tuple[Stage, ...] = ()
-    waiting: list[Batch] = field(default_factory=list)
+    replicas: tuple[Stage, ...] = ()
+    pending: list[Batch] = field(default_factory=list)
 
 
 class FragmentTask:
-    """The stages of a fragment on one part."""
+    """The stages of a fragment on one partition."""
 
-    def __init__(self, plan: FragmentPlan, part: int) -> None:
-        self._plan, self.part = plan, part
+    def __init__(self, plan: FragmentPlan, partition: int) -> None:
+        self._plan, self.partition = plan, partition
         self._clock = RoundClock()
         self._reasons: dict[str, list[str]] = {}
-        self._seats = {s.name: self._seat(s) for s in plan.fragment.steps if find_spark_sql(s.op) is None}
-        self._in_the_jvm = {s.name: s for s in plan.fragment.steps if s.name not in self._seats}
+        steps = plan.fragment.steps
+        self._steps = {s.name: self._chained_step(s) for s in steps if find_spark_sql(s.op) is None}
+        self._only_in_jvm = {s.name: s for s in steps if s.name not in self._steps}
         self._partitioners = {
             edge.number: KeyPartitioner(edge.key, plan.schemas[edge.ref], plan.n_partitions)
             for edges in plan.edges.values()
             for edge in edges
         }
-        self._panes = {step.name: self._before(step, edge) for step, edge in plan.sends}
-        self.at = 0  # the step at hand, for failures
+        self._partials = {step.name: self._adaptive_partials(step, edge) for step, edge in plan.sends}
+        self.at = 0  # the number of the current step, for failures
 
-    def _seat(self, step: Step) -> _ChainedStep:
+    def _chained_step(self, step: Step) -> _ChainedStep:
         accounts = Accounts()
         site = self._site(step, accounts)
-        if isinstance(step.op, Windows) and step.name in self._plan.joins.values():
+        if isinstance(step.op, Windows) and step.name in self._plan.partials.values():
             return _ChainedStep(step, AdaptiveFinalStage(step.op, step.up, site), accounts)
         copied = step.routing == Routing.BROADCAST and not step.op.stateful
-        others = tuple(
+        replicas = tuple(
             build_stage(step.op, step.up, site) for _ in range(1, step.degree.least if copied else 1)
         )
-        return _ChainedStep(step, build_stage(step.op, step.up, site), accounts, others)
+        return _ChainedStep(step, build_stage(step.op, step.up, site), accounts, replicas)
 
     def _site(self, step: Step, accounts: Accounts) -> Site:
         reasons = self._reasons.setdefault(step.name, [])
-        return Site(step.name, step.where, accounts, self._clock, self._plan.read[step.name], reasons)
+        return Site(step.name, step.where, accounts, self._clock, self._plan.ports[step.name], reasons)
 
-    def _before(self, step: Step, edge: Edge) -> AdaptivePartials:
-        """What makes parts for windows behind the exchange."""
+    def _adaptive_partials(self, step: Step, edge: Edge) -> AdaptivePartials:
         accounts = Accounts()
-        made = AdaptivePartials(step, self._site(step, accounts), accounts)
-        self._partitioners[edge.number] = KeyPartitioner(
-            made.format.key, made.format.schema, self._plan.n_partitions
-        )
-        return made
+        partials = AdaptivePartials(step, self._site(step, accounts), accounts)
+        key, schema = partials.format.key, partials.format.schema
+        self._partitioners[edge.number] = KeyPartitioner(key, schema, self._plan.n_partitions)
+        return partials
 
     def restore(self, state: StateHandles, files: StateFiles) -> None:
-        """Take up the buckets of this part."""
+        """Restores the buckets of this partition from the state files."""
         for name, places in state.items():
-            mine = {b: place for b, place in places.items() if b % self._plan.n_partitions == self.part}
-            if mine and name in self._seats:
-                self._seats[name].stage.restore(files.read(mine, name))
+            own = {b: place for b, place in places.items() if b % self._plan.n_partitions == self.partition}
+            if own and name in self._steps:
+                self._steps[name].stage.restore(files.read(own, name))
 
-    def round(self, round_: RoundPlan, inbox: FragmentInput) -> list[WireRow]:
-        """Carry the rows of one round through; gives what leaves, and what was counted."""
+    def run_round(self, round_: RoundPlan, inputs: FragmentInput) -> list[WireRow]:
+        """Runs the rows of one round through all steps; returns what leaves, and what was counted."""
         self._clock.us = round_.now
-        sent: list[WireRow] = []
-        for _, name in inbox.rows:
-            self._refuse(name)
-        for number, seat in enumerate(self._seats.values()):
+        output: list[WireRow] = []
+        for _, name in inputs.rows:
+            self._refuse_outside_jvm(name)
+        for number, chained in enumerate(self._steps.values()):
             self.at = number
-            came = inbox.rows.pop((round_.number, seat.step.name), [])
-            batches, seat.waiting = [*came, *seat.waiting], []
-            if isinstance(seat.stage, WindowStage) and seat.step.name in round_.shown:
-                seat.stage.fired_at = round_.shown[seat.step.name]
-            for body in inbox.parts.pop((round_.number, seat.step.name), []):
-                assert isinstance(seat.stage, AdaptiveFinalStage), "parts go to windows that take them"
-                parts = unpack_batch(body, seat.stage.format.schema) if isinstance(body, bytes) else body
-                if parts.num_rows:
-                    seat.stage.on_parts(parts)
-            for port, batch in self._step(seat, batches, round_.advances[seat.step.name]):
+            step, stage = chained.step, chained.stage
+            batches = [*inputs.rows.pop((round_.number, step.name), []), *chained.pending]
+            chained.pending = []
+            if isinstance(stage, WindowStage) and step.name in round_.fired:
+                stage.fired_at = round_.fired[step.name]
+            for body in inputs.partials.pop((round_.number, step.name), []):
+                assert isinstance(stage, AdaptiveFinalStage), "partials go to windows that take them"
+                partials = unpack_batch(body, stage.format.schema)
+                if partials.num_rows:
+                    stage.on_partials(partials)
+            for port, batch in self._run_step(chained, batches, round_.advances[step.name]):
                 if batch.num_rows:
-                    sent += self._out(Ref(seat.step.name, port), batch, round_.number)
-        sent += self._in_parts(round_)
-        counting = {name: seat.accounts for name, seat in self._seats.items()}
-        counting |= {name: panes.accounts for name, panes in self._panes.items()}
-        counted = {name: asdict(accounts.take()) for name, accounts in counting.items()}
-        sent.append(report(COUNTED, round_.number, self.part, counted))
-        reasons = {name: found.pop() for name, found in self._reasons.items() if found}
-        return [*sent, report(REASONS, round_.number, self.part, reasons)] if reasons else sent
+                    output += self._emit(Ref(step.name, port), batch, round_.number)
+        output += self._emit_partials(round_)
+        accounts = {name: chained.accounts for name, chained in self._steps.items()}
+        accounts |= {name: partials.accounts for name, partials in self._partials.items()}
+        counts = {name: asdict(each.take()) for name, each in accounts.items()}
+        output.append(report(Kind.ACCOUNTS, round_.number, self.partition, counts))
+        reasons = {name: texts.pop() for name, texts in self._reasons.items() if texts}
+        return [*output, report(Kind.REASONS, round_.number, self.partition, reasons)] if reasons else output
 
-    def given(self, ref: Ref, batch: Batch, round_: RoundPlan) -> list[WireRow]:
-        """Carry rows that somebody else made in the place of a step, or of a source."""
-        sent = list(self._out(ref, batch, round_.number))
-        return sent + self.round(round_, FragmentInput(self._plan))
+    def run_rows(self, ref: Ref, batch: Batch, round_: RoundPlan) -> list[WireRow]:
+        """Runs rows through the fragment that were read, or computed by the JVM, as those of a port."""
+        output = list(self._emit(ref, batch, round_.number))
+        return output + self.run_round(round_, FragmentInput(self._plan))
 
-    def _step(
-        self, seat: _ChainedStep, batches: list[Batch], advance: WatermarkAdvance
+    def _run_step(
+        self, chained: _ChainedStep, batches: list[Batch], advance: WatermarkAdvance
     ) -> Iterator[tuple[str, Batch]]:
         if len(batches) > 1:
-            batches = [merge_batches(batches, seat.step.up.schema)]
-        for stage in (seat.stage, *seat.others):
+            batches = [merge_batches(batches, chained.step.up.schema)]
+        for stage in (chained.stage, *chained.replicas):
             for batch in batches:
                 yield from stage.on_batch(batch, advance.before)
             yield from stage.drain() if advance.over else stage.on_watermark(advance.after)
 
-    def _out(self, ref: Ref, batch: Batch, round_: int) -> Iterator[WireRow]:
+    def _emit(self, ref: Ref, batch: Batch, round_: int) -> Iterator[WireRow]:
+        """Hands a batch to the steps of this fragment that read it, and packs it for those of others."""
         for name in self._plan.fragment.inside.get(ref, ()):
-            self._refuse(name)
-            self._seats[name].waiting.append(batch)
+            self._refuse_outside_jvm(name)
+            self._steps[name].pending.append(batch)
         for edge in self._plan.edges.get(ref, ()):
             if edge.fragment == self._plan.fragment.number and edge.step is not None:
-                self._seats[edge.step].waiting.append(batch)
-            elif edge.step in self._panes:
-                self._panes[edge.step].waiting.append(batch)
+                self._steps[edge.step].pending.append(batch)
+            elif edge.step in self._partials:
+                self._partials[edge.step].pending.append(batch)
             else:
-                yield from self._dealt(edge, batch, round_)
+                yield from self._pack(edge, batch, round_)
 
-    def _refuse(self, name: str) -> None:
-        """Raise if rows have come to a step whose expressions only the JVM knows."""
-        if name in self._in_the_jvm:
-            step = self._in_the_jvm[name]
+    def _refuse_outside_jvm(self, name: str) -> None:
+        """Raises if rows reached a step whose expressions only the JVM can compute."""
+        if name in self._only_in_jvm:
+            step = self._only_in_jvm[name]
             raise NotSupported(
                 f"{find_spark_sql(step.op)} runs in the JVM, and a batch had to be read outside of it",
                 step=name,
@@ -207,29 +242,29 @@ class FragmentTask:
                 hint="filter such rows before, or use functions of Penstock: ps.col(...)",
             )
 
-    def _dealt(self, edge: Edge, batch: Batch, round_: int) -> Iterator[WireRow]:
-        for part, rows in self._partitioners[edge.number].partition(batch, self.part):
+    def _pack(self, edge: Edge, batch: Batch, round_: int) -> Iterator[WireRow]:
+        for partition, rows in self._partitioners[edge.number].partition(batch, self.partition):
             for body in pack_pieces(rows):
-                yield WireRow(edge.fragment, edge.number, round_, part, body)
+                yield WireRow(edge.fragment, Kind.BATCH, edge.number, round_, partition, body)
 
-    def _in_parts(self, round_: RoundPlan) -> Iterator[WireRow]:
-        """What windows behind the exchange are sent: parts, or rows where parts would not be fewer."""
-        for number, (step, edge) in enumerate(self._plan.sends, len(self._seats)):
+    def _emit_partials(self, round_: RoundPlan) -> Iterator[WireRow]:
+        """Packs what is sent to windows behind the exchange: partials, or rows where those are not more."""
+        for number, (step, edge) in enumerate(self._plan.sends, len(self._steps)):
             self.at = number
-            found, rows = self._panes[step.name].made(round_.advances[step.name].before)
-            for port, batch in found:
+            outputs, rows = self._partials[step.name].aggregate(round_.advances[step.name].before)
+            for port, batch in outputs:
                 if port == PARTIALS:
-                    yield from self._dealt(edge, batch, round_.number)
+                    yield from self._pack(edge, batch, round_.number)
                 else:
-                    yield from self._out(Ref(step.name, port), batch, round_.number)
+                    yield from self._emit(Ref(step.name, port), batch, round_.number)
             for batch in rows:
-                yield from self._dealt(self._plan.rows_edge(step.name), batch, round_.number)
+                yield from self._pack(self._plan.rows_edge(step.name), batch, round_.number)
 
-    def saved(self, task: JobTask) -> list[WireRow]:
-        """Write what changed in the state; gives where it is."""
+    def save(self, task: JobTask) -> list[WireRow]:
+        """Writes the state that has changed; returns where it is."""
         if not self._plan.fragment.keyed:
             return []
-        pieces = {name: dict(seat.stage.snapshot()) for name, seat in self._seats.items()}
-        places = task.files.write(task.version, f"{self._plan.fragment.number}-{self.part}", pieces)
-        found = {step: list(where.items()) for step, where in places.items() if where}
-        return [report(SAVED, task.rounds[-1].number, self.part, found)] if found else []
+        pieces = {name: dict(chained.stage.snapshot()) for name, chained in self._steps.items()}
+        places = task.files.write(task.version, f"{self._plan.fragment.number}-{self.partition}", pieces)
+        written = {step: list(by_bucket.items()) for step, by_bucket in places.items() if by_bucket}
+        return [report(Kind.STATE, task.rounds[-1].number, self.partition, written)] if written else []

@@ -1,0 +1,149 @@
+"""A run that dies at any moment, and is started again, loses nothing and doubles nothing.
+
+Here the fragments run in a forked process that ends by os._exit, so no cleanup code of ours runs: at every
+named
+point, and before and after every call that changes the order of things on the disk.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import crash_points
+from penstock.crash_points import POINTS
+from penstock.engines.spark.driver import epochs as ahead
+from penstock.errors import CheckpointError
+from tests.support import crashing_graph as dying
+from tests.support.spark_in_process import InProcessSparkEngine
+
+DIED, FAILED = 9, 1
+CALLS = ("replace", "unlink")
+
+
+def in_a_child(work: Callable[[], object]) -> int:
+    """The exit code of the work, done in a forked process."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(FAILED)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def dies_at_point(folder: Path, number: int, seen: Path) -> None:
+    """Run; die at the n-th point, leaving its name."""
+    count = 0
+
+    def heard(point: str) -> None:
+        nonlocal count
+        count += 1
+        if count == number:
+            seen.write_text(point)
+            os._exit(DIED)
+
+    crash_points.listener = heard
+    dying.run(folder, InProcessSparkEngine())
+
+
+def dies_in_call(folder: Path, number: int, when: str) -> None:
+    """Run; die before or after the n-th call that the disk sees."""
+    told = dying.dying_at(number, lambda: os._exit(DIED))
+
+    def patched(call: Callable[..., Any]) -> Callable[..., Any]:
+        def instead(*args: Any, **kwargs: Any) -> Any:
+            if when == "before":
+                told()
+            done = call(*args, **kwargs)
+            if when == "after":
+                told()
+            return done
+
+        return instead
+
+    for name in CALLS:
+        setattr(os, name, patched(getattr(os, name)))
+    dying.run(folder, InProcessSparkEngine())
+
+
+def go_on(folder: Path) -> None:
+    """Start again, after a death; only what had got to its very end is refused."""
+    if any((folder / "checkpoint" / "commits").glob("*-end.json")):
+        with pytest.raises(CheckpointError, match="the run of this checkpoint has ended"):
+            dying.run(folder, InProcessSparkEngine())
+    else:
+        assert dying.run(folder, InProcessSparkEngine()).outcome == "drained"
+
+
+@pytest.fixture
+def few_rounds_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "MAX_ROUNDS", 2)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("few_rounds_a_turn")
+def test_a_run_that_dies_at_any_point_and_goes_on_writes_every_row_once(tmp_path: Path) -> None:
+    expected, points, number = dying.expected(tmp_path / "whole"), set(), 1
+    while True:
+        folder, seen = tmp_path / str(number), tmp_path / f"{number}.point"
+        code = in_a_child(lambda n=number, f=folder, s=seen: dies_at_point(f, n, s))  # type: ignore[misc]  # bound now
+        if code == 0:
+            break
+        assert code == DIED
+        points.add(seen.read_text())
+        go_on(folder)
+        assert dying.written(folder) == expected, f"died at {number}: {seen.read_text()}"
+        number += 1
+    assert points == set(POINTS)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("few_rounds_a_turn")
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_run_that_dies_around_any_rename_and_goes_on_writes_every_row_once(
+    tmp_path: Path, when: str
+) -> None:
+    expected, number = dying.expected(tmp_path / "whole"), 1
+    while True:
+        folder = tmp_path / str(number)
+        code = in_a_child(lambda n=number, f=folder: dies_in_call(f, n, when))  # type: ignore[misc]  # bound now
+        if code == 0:
+            break
+        assert code == DIED
+        go_on(folder)
+        assert dying.written(folder) == expected, f"died {when} call {number}"
+        number += 1
+    assert number > 30
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("few_rounds_a_turn")
+def test_a_run_that_dies_whenever_it_goes_on_gets_to_the_end_all_the_same(tmp_path: Path) -> None:
+    expected, deaths = dying.expected(tmp_path / "whole"), 0
+    while not any((tmp_path / "checkpoint").glob("commits/*-end.json")):
+        assert in_a_child(lambda: dies_in_call(tmp_path, 7, "before")) in (0, DIED)
+        deaths += 1
+    assert deaths > 4
+    assert dying.written(tmp_path) == expected
+
+
+@pytest.mark.usefixtures("few_rounds_a_turn")
+@pytest.mark.parametrize("stops", [(1,), (2, 3), (1, 1, 1, 2)])
+@pytest.mark.parametrize("n_partitions", [(3,), (1, 4, 2)])
+def test_a_run_that_is_stopped_and_goes_on_writes_every_row_once_on_any_number_of_parts(
+    tmp_path: Path, stops: tuple[int, ...], n_partitions: tuple[int, ...]
+) -> None:
+    expected = dying.expected(tmp_path / "whole")
+    for turn, until in enumerate(stops):
+        here = InProcessSparkEngine(n_partitions[turn % len(n_partitions)], seed=turn)
+        assert dying.run(tmp_path, here, until=until).outcome == "stopped"
+    assert dying.run(tmp_path, InProcessSparkEngine(n_partitions[-1])).outcome == "drained"
+    assert dying.written(tmp_path) == expected

@@ -1,0 +1,146 @@
+"""Sources that keep a run waiting: silence, the clock, and what is the same when a round is done again."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import penstock as ps
+from penstock import crash_points
+from penstock.engines.spark.driver import epochs as ahead
+from penstock.engines.spark.session.session import RunSession
+from tests.support.spark_in_process import InProcessSparkEngine
+
+SCHEMA = {"t": int, "v": int}
+
+
+class Feed:
+    """A source that never ends: rows, then silence until the test is over."""
+
+    def __init__(self, *rows: tuple[int, int], batch: int = 1) -> None:
+        self.rows, self.batch, self.over = rows, batch, threading.Event()
+
+    def __call__(self) -> Iterator[dict[str, int]]:
+        for t, v in self.rows:
+            yield {"t": t, "v": v}
+        self.over.wait(120)
+
+    def source(self, graph: ps.PipeGraph, name: str, **options: Any) -> ps.MultiPipe:
+        reader = ps.read.generator(self, schema=SCHEMA, batch=self.batch, bounded=False)
+        return graph.source(reader, time="t", time_unit="s", delay="0 s", name=name, **options)
+
+
+def first_rows(pipe: ps.MultiPipe, wanted: int, *feeds: Feed) -> list[dict[str, Any]]:
+    """The first rows that leave a run on Spark that would go on for ever; it is stopped then."""
+    seen: list[dict[str, Any]] = []
+    enough = threading.Event()
+
+    def take(batch: pa.RecordBatch) -> None:
+        seen.extend(batch.to_pylist())
+        if len(seen) >= wanted:
+            enough.set()
+
+    pipe.sink(ps.write.callback(take))
+    run = pipe.graph.start("spark")
+    assert enough.wait(120)
+    run.stop()
+    assert run.wait(60).outcome == "stopped"
+    for feed in feeds:
+        feed.over.set()
+    return seen
+
+
+@pytest.mark.slow
+def test_windows_leave_though_a_source_is_silent_once_it_is_idle(opened: RunSession) -> None:
+    quick, silent = Feed((1, 1), (2, 2), (30, 4)), Feed()
+    graph = ps.PipeGraph("idle")
+    merged = quick.source(graph, "quick").merge(silent.source(graph, "silent", idle="50 ms"))
+    sums = merged.window(ps.tumbling("10 s"), name="w").aggregate(s=ps.sum("v"))
+    assert first_rows(sums, 1, quick, silent) == [{"window_start": 0, "window_end": 10, "s": 3}]
+
+
+@pytest.mark.slow
+def test_rows_of_one_source_go_on_beside_a_silent_one(opened: RunSession) -> None:
+    quick, silent = Feed((1, 1), (2, 2)), Feed()
+    graph = ps.PipeGraph("beside")
+    merged = quick.source(graph, "quick").merge(silent.source(graph, "silent"))
+    assert first_rows(merged, 2, quick, silent) == [{"t": 1, "v": 1}, {"t": 2, "v": 2}]
+
+
+@pytest.mark.slow
+def test_early_results_leave_though_no_row_comes(opened: RunSession) -> None:
+    feed = Feed((1, 1), (2, 2), batch=2)
+    graph = ps.PipeGraph("early")
+    windows = feed.source(graph, "rows").window(ps.tumbling("10 s"), name="w", early="50 ms")
+    rows = first_rows(windows.aggregate(s=ps.sum("v")), 1, feed)
+    assert rows == [{"window_start": 0, "window_end": 10, "s": 3, "final": False}]
+
+
+@pytest.mark.slow
+def test_a_run_stops_while_nothing_comes(opened: RunSession) -> None:
+    feed = Feed()
+    graph = ps.PipeGraph("silent")
+    feed.source(graph, "rows").sink(ps.write.memory())
+    run = graph.start("spark")
+    run.stop()
+    assert run.wait(60).outcome == "stopped"
+    feed.over.set()
+
+
+def test_a_source_that_fails_stops_the_run_with_its_name() -> None:
+    def failing() -> Iterator[dict[str, int]]:
+        yield {"t": 1, "v": 1}
+        raise OSError("the cable is out")
+
+    graph = ps.PipeGraph("failing")
+    reader = ps.read.generator(failing, schema=SCHEMA, batch=1, bounded=False)
+    graph.source(reader, name="rows").sink(ps.write.memory())
+    with pytest.raises(ps.ConnectorError, match="the cable is out") as told:
+        graph.run(InProcessSparkEngine())
+    assert told.value.step == "rows"
+
+
+def ingested(folder: Path, clock: ps.ManualClock) -> Any:
+    """Counts by the hour in which rows were read."""
+    graph = ps.PipeGraph("ingested")
+    reader = ps.read.batches([[{"v": 1}, {"v": 2}], [{"v": 3}]], schema={"v": int})
+    rows = graph.source(reader, time=ps.ingest_time(), delay="0 s", name="rows")
+    counts = rows.window(ps.tumbling("1 h"), name="hours").aggregate(n=ps.count())
+    counts.sink(ps.write.jsonl(folder / "counts"), name="counts")
+    rows.with_columns(v=ps.col("v") * 10).sink(ps.write.jsonl(folder / "rows"), name="plain")
+    return graph.run(InProcessSparkEngine(), clock=clock, checkpoint=str(folder / "checkpoint"))
+
+
+class Died(BaseException):
+    """The run ends here."""
+
+
+@pytest.mark.parametrize("point", [crash_points.READ, crash_points.PROCESSED, crash_points.COMMITTED])
+def test_rows_keep_the_time_at_which_they_were_read_when_a_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    hour = 3_600_000_000
+    monkeypatch.setattr(ahead, "MAX_ROUNDS", 1)
+
+    def heard(reached: str) -> None:
+        if reached == point:
+            raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(crash_points, "listener", heard)
+        with pytest.raises(Died):
+            ingested(tmp_path, ps.ManualClock(5 * hour))
+    ingested(tmp_path, ps.ManualClock(9 * hour))
+    lines = [
+        json.loads(line)
+        for file in (tmp_path / "counts").glob("part-*")
+        for line in file.read_text().splitlines()
+    ]
+    assert Counter(line["n"] for line in lines) == {2: 1, 1: 1}  # the first batch was read at five o'clock

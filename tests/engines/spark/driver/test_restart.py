@@ -1,0 +1,307 @@
+"""What a checkpoint takes up again and what it refuses, told so that one can act on it.
+
+The fragments run in this process: nothing here depends on who carries them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock import CheckpointError, ConnectorError, col
+from penstock.events import BatchDone, Event
+from tests.support.spark_in_process import InProcessSparkEngine
+
+SCHEMA = {"t": "int64", "key": "string", "v": "int64"}
+BATCHES = [[(1, "a", 1), (2, "b", 2)], [(5, "a", 3)], [(14, "b", 4)], [(31, "a", 5)]]
+ALL = [{"key": "a", "s": 4}, {"key": "b", "s": 2}, {"key": "b", "s": 4}, {"key": "a", "s": 5}]
+
+
+def rows(n: int = len(BATCHES)) -> list[list[dict[str, Any]]]:
+    return [[dict(zip(SCHEMA, row, strict=True)) for row in batch] for batch in BATCHES[:n]]
+
+
+class Program:
+    """A small program that can be changed between two runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.name, self.delay = folder, "program", "2 s"
+        self.batches, self.key, self.window, self.lateness = rows(), "key", ps.tumbling("10 s"), "0 s"
+        self.least, self.parallelism, self.sinks = 0, 1, ["out"]
+        self.source = "rows"
+
+    def run(self, engine: Any = None, **options: Any) -> Any:
+        graph = ps.PipeGraph(self.name)
+        reader = ps.read.batches(self.batches, schema=SCHEMA)
+        source = graph.source(reader, time="t", time_unit="s", delay=self.delay, name=self.source)
+        kept = source.filter(col("v") > self.least, name="kept")
+        windows = kept.key_by(self.key).window(
+            self.window, lateness=self.lateness, name="sums", parallelism=self.parallelism
+        )
+        sums = windows.aggregate(s=ps.sum("v"))
+        for name in self.sinks:
+            sums.select(self.key, "s").sink(ps.write.jsonl(self.folder / name), name=name)
+        options.setdefault("checkpoint", str(self.folder / "checkpoint"))
+        return graph.run(engine or InProcessSparkEngine(), **options)
+
+    def written(self, sink: str = "out") -> list[dict[str, Any]]:
+        found = ps.read.jsonl(self.folder / sink, schema={"key": str, "s": int})
+        return [row for batch in found.batches() for row in batch.rows.to_pylist()]
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    return Program(tmp_path)
+
+
+@pytest.fixture
+def begun(program: Program) -> Program:
+    """A program that has been stopped after two of four rounds."""
+    assert program.run(until=2).outcome == "stopped"
+    return program
+
+
+def same(found: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> bool:
+    return sorted(map(repr, found)) == sorted(map(repr, wanted))
+
+
+def test_a_run_that_was_stopped_goes_on_where_it_was(begun: Program) -> None:
+    assert begun.run().batches == 2
+    assert same(begun.written(), ALL)
+
+
+def test_windows_stay_open_for_the_next_run_without_draining(program: Program) -> None:
+    program.batches = rows(2)
+    assert program.run(drain=False).outcome == "stopped"
+    assert not program.written()
+    program.batches = rows()
+    program.run()
+    assert same(program.written(), ALL)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda p: setattr(p, "least", -5),
+        lambda p: setattr(p, "parallelism", 3),
+    ],
+    ids=["stateless code", "parallelism"],
+)
+def test_stateless_code_and_degrees_may_change(begun: Program, change: Callable[[Program], None]) -> None:
+    change(begun)
+    begun.run(InProcessSparkEngine(n_partitions=2))
+    assert same(begun.written(), ALL)
+
+
+def test_a_sink_may_be_added_and_is_known_from_then_on(begun: Program) -> None:
+    begun.sinks = ["out", "more"]
+    begun.run(until=1)
+    begun.run()
+    assert same(begun.written(), ALL)
+    assert same(begun.written("more"), ALL)
+
+
+@pytest.mark.parametrize(
+    ("change", "fact"),
+    [
+        (lambda p: setattr(p, "name", "other"), 'the checkpoint is of graph "program", not of "other"'),
+        (lambda p: setattr(p, "window", ps.tumbling("5 s")), 'step "sums" is not what it was: its window'),
+        (lambda p: setattr(p, "lateness", "1 s"), 'step "sums" is not what it was: its'),
+        (lambda p: setattr(p, "delay", "3 s"), 'step "rows" is not what it was: its time differs'),
+        (lambda p: setattr(p, "source", "lines"), 'the checkpoint has step "rows", and the graph has not'),
+        (lambda p: setattr(p, "sinks", []), 'the checkpoint has step "out", and the graph has not'),
+        (lambda p: setattr(p, "folder", p.folder / "x"), 'step "out" is not what it was: its place differs'),
+        (lambda p: setattr(p, "batches", rows(1)), 'source "rows" does not begin with what has been read'),
+        (lambda p: p.batches[0].pop(), 'source "rows" does not begin with what has been read'),
+    ],
+)
+def test_what_state_depends_on_may_not_change(
+    begun: Program, change: Callable[[Program], None], fact: str
+) -> None:
+    checkpoint = str(begun.folder / "checkpoint")
+    change(begun)
+    if not begun.sinks:
+        begun.sinks = ["another"]
+    with pytest.raises(CheckpointError, match=fact) as caught:
+        begun.run(checkpoint=checkpoint)
+    assert "start with an empty checkpoint folder" in str(caught.value.hint)
+
+
+def test_what_changed_is_told_with_both_values(begun: Program) -> None:
+    begun.delay = "3 s"
+    with pytest.raises(CheckpointError) as caught:
+        begun.run()
+    assert caught.value.detail == "saved: t int64 in s, delay 2000000 us; now: t int64 in s, delay 3000000 us"
+
+
+def test_a_new_step_with_state_is_refused(begun: Program) -> None:
+    graph = ps.PipeGraph("program")
+    reader = ps.read.batches(rows(), schema=SCHEMA)
+    source = graph.source(reader, time="t", time_unit="s", delay="2 s", name="rows")
+    keyed = source.filter(col("v") > 0, name="kept").key_by("key")
+    sums = keyed.window(ps.tumbling("10 s"), name="sums").aggregate(s=ps.sum("v"))
+    sums.select("key", "s").sink(ps.write.jsonl(begun.folder / "out"), name="out")
+    more = keyed.window(ps.tumbling("5 s"), name="more").aggregate(s=ps.sum("v"))
+    more.sink(ps.write.memory(), name="memory")
+    with pytest.raises(CheckpointError, match='step "more" is new, and keeps state or reads'):
+        graph.run(InProcessSparkEngine(), checkpoint=str(begun.folder / "checkpoint"))
+
+
+def test_output_without_its_checkpoint_is_refused_however_often_one_tries(begun: Program) -> None:
+    begun.run(until=1)
+    for _ in range(2):
+        with pytest.raises(ConnectorError, match="holds the output of an earlier run") as caught:
+            begun.run(checkpoint=str(begun.folder / "new"))
+        assert "overwrite=True" in str(caught.value.hint)
+
+
+def test_a_drained_checkpoint_takes_no_more_input(program: Program) -> None:
+    program.run()
+    with pytest.raises(CheckpointError, match="all windows are closed, and it takes no more input") as caught:
+        program.run()
+    assert "drain=False" in str(caught.value.hint)
+
+
+def test_two_runs_on_one_checkpoint_are_refused(begun: Program) -> None:
+    refused: list[str | None] = []
+
+    def listening(event: Event) -> None:
+        if isinstance(event, BatchDone) and not refused:
+            with pytest.raises(CheckpointError, match="another run is using this checkpoint") as caught:
+                begun.run()
+            refused.append(caught.value.detail)
+
+    begun.run(events=listening)
+    assert refused == [str(begun.folder / "checkpoint")]
+
+
+def files(begun: Program, pattern: str) -> Iterator[Path]:
+    found = sorted((begun.folder / "checkpoint").glob(pattern))
+    assert found
+    return iter(found)
+
+
+@pytest.mark.parametrize("pattern", ["state/*.state", "commits/*.json", "penstock.json"])
+@pytest.mark.parametrize("how", ["flipped", "cut", "empty"])
+def test_damage_is_told_with_the_name_of_the_file(begun: Program, pattern: str, how: str) -> None:
+    file = list(files(begun, pattern))[-1]
+    body = bytearray(file.read_bytes())
+    if how == "flipped":
+        body[len(body) // 2] ^= 4
+    file.write_bytes(body if how == "flipped" else body[: -20 if how == "cut" else 0])
+    with pytest.raises(CheckpointError) as caught:
+        begun.run()
+    assert file.name in str(caught.value)
+    assert "bring the file back" in str(caught.value.hint)
+
+
+@pytest.mark.slow
+def test_any_flipped_byte_of_the_newest_manifest_is_found(begun: Program) -> None:
+    file = list(files(begun, "commits/*.json"))[-1]
+    whole = file.read_bytes()
+    for place in range(0, len(whole), 7):
+        body = bytearray(whole)
+        body[place] ^= 1
+        file.write_bytes(body)
+        with pytest.raises(CheckpointError, match=file.name):
+            begun.run()
+
+
+def test_a_missing_state_file_is_named(begun: Program) -> None:
+    gone = list(files(begun, "state/*.state"))
+    for file in gone:
+        file.unlink()
+    with pytest.raises(CheckpointError, match='saved state of step "sums" cannot be read') as caught:
+        begun.run()
+    assert any(file.name in str(caught.value.detail) for file in gone)
+
+
+def test_what_a_crash_left_behind_is_cleared_away(begun: Program) -> None:
+    for name in ("state/0000000099-1-0-abc.state", "commits/0000000099.tmp"):
+        (begun.folder / "checkpoint" / name).write_text("half")
+    begun.run()
+    assert not list((begun.folder / "checkpoint").rglob("0000000099*"))
+
+
+@pytest.mark.parametrize("place", ["checkpoint", "checkpoint/state", "checkpoint/commits"])
+def test_a_place_that_cannot_be_a_folder_is_told(program: Program, place: str) -> None:
+    file = program.folder / place
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("in the way")
+    with pytest.raises(CheckpointError, match="the checkpoint folder cannot be used") as caught:
+        program.run()
+    assert caught.value.detail == str(program.folder / "checkpoint")
+    assert caught.value.hint == "give a folder that can be written"
+
+
+@pytest.mark.parametrize("scheme", ["s3://bucket/x", "hdfs://host/x"])
+def test_a_checkpoint_that_is_no_folder_is_refused(program: Program, scheme: str) -> None:
+    with pytest.raises(CheckpointError, match="is not a folder of a file system") as caught:
+        program.run(checkpoint=scheme)
+    assert "mount" in str(caught.value.hint)
+
+
+def test_a_folder_may_be_written_as_a_file_address(program: Program) -> None:
+    program.run(checkpoint=f"file://{program.folder}/checkpoint")
+    assert (program.folder / "checkpoint" / "penstock.json").exists()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full")
+@pytest.mark.parametrize("full", ["state", "manifest"])
+def test_a_full_disk_is_told_and_nothing_is_lost(
+    begun: Program, monkeypatch: pytest.MonkeyPatch, full: str
+) -> None:
+    opened = Path.open
+
+    def on_a_full_disk(path: Path, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        wanted = ".state" if full == "state" else ".tmp"
+        if path.suffix == wanted and mode in ("xb", "w") and "checkpoint" in path.parts:
+            return opened(Path("/dev/full"), "wb" if "b" in mode else "w")
+        return opened(path, mode, *args, **kwargs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", on_a_full_disk)
+        with pytest.raises(CheckpointError, match="No space left on device") as caught:
+            begun.run()
+    assert caught.value.hint
+    begun.run()
+    assert same(begun.written(), ALL)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the root user may write anywhere")
+def test_a_folder_without_permission_is_told(program: Program) -> None:
+    (program.folder / "checkpoint").mkdir(mode=0o500)
+    with pytest.raises(CheckpointError, match="the checkpoint folder cannot be used: PermissionError"):
+        program.run()
+
+
+def test_accounts_go_on_from_what_was_saved(program: Program) -> None:
+    program.run(until=2)
+    result = program.run()
+    assert (result.accounts["rows"].rows_in, result.accounts["out"].rows_in) == (5, 4)
+    assert all(each.is_balanced for each in result.accounts.values())
+
+
+def test_output_that_is_gone_while_the_checkpoint_is_kept_is_refused(program: Program) -> None:
+    program.run(until=4)
+    assert len(program.written()) == 3
+    shutil.rmtree(program.folder / "out")
+    for _ in range(2):  # also when the first try has left an empty folder
+        with pytest.raises(CheckpointError, match=r"3 rows have been written to jsonl .*not there") as told:
+            program.run()
+        assert told.value.step == "out"
+        assert "start over with an empty checkpoint folder" in str(told.value.hint)
+
+
+def test_finished_files_may_be_moved_away(program: Program) -> None:
+    program.run(until=4)
+    for file in (program.folder / "out").glob("part-*"):
+        file.unlink()
+    program.run()
+    assert program.written() == ALL[3:]

@@ -1,0 +1,142 @@
+"""Which batches Spark reads, and what footers prove of them; no Spark is needed to know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import penstock as ps
+from penstock.accounts import Accounts
+from penstock.clock import ManualClock
+from penstock.connect.protocol import SourceBatch
+from penstock.engines.spark import read_placement
+from penstock.engines.spark.driver.sources import ParquetSourceReader, time_range_of
+from penstock.engines.spark.jvm.source import TimeRange
+from penstock.engines.spark.worker.files import RemoteBatch, SourceFile
+from penstock.operators.ends import Source
+from penstock.plan.plan import Plan
+from tests.support.parquet_feeds import SECOND, columns, write_files
+
+
+@pytest.fixture(autouse=True)
+def small_batches_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_placement, "MIN_ROWS", 100)
+
+
+def reading(
+    folder: Any, look: Any = None, accounts: Accounts | None = None, **options: Any
+) -> ParquetSourceReader:
+    graph = ps.PipeGraph("read")
+    cuts = {"files": options.pop("files", None), "schema": options.pop("schema", None)}
+    pipe = graph.source(ps.read.parquet(folder, **cuts), **{"time": "t", "delay": "1 s", **options})
+    pipe.sink(ps.write.memory())
+    plan = Plan("read", tuple(graph.steps))
+    return ParquetSourceReader(plan, plan.sources[0], ManualClock(), accounts or Accounts(), look or unasked)
+
+
+def unasked(files: Sequence[SourceFile]) -> TimeRange:
+    raise AssertionError("the footers tell the times")
+
+
+def test_a_batch_is_the_files_that_the_reader_says_numbered_through(tmp_path: Path) -> None:
+    tables = [columns(n, n) for n in (200, 300, 400)]
+    source = reading(write_files(tmp_path, tables), files=2)
+    first, second = source.next(), source.next()
+    assert [file.start for file in first.files] == [0, 200]
+    assert [Path(file.path).name for file in first.files] == ["000.parquet", "001.parquet"]
+    assert (first.n_rows, second.n_rows) == (500, 400)
+    assert [file.start for file in second.files] == [500]
+    assert source.next() is None
+
+
+def test_the_least_and_greatest_time_come_from_footers(tmp_path: Path) -> None:
+    table = columns(500, 7)
+    source = reading(write_files(tmp_path, [table]))
+    batch = source.next()
+    times = table["t"].cast(pa.int64()).to_pylist()
+    assert (batch.least, batch.greatest) == (min(times), max(times))
+
+
+def test_a_batch_that_spark_reads_is_counted_and_moves_the_watermark(tmp_path: Path) -> None:
+    accounts = Accounts()
+    source = reading(write_files(tmp_path, [columns(500, 7)]), accounts=accounts)
+    batch = source.next()
+    assert source.rows(batch) == []
+    assert source.watermark == batch.greatest - SECOND
+    assert accounts == Accounts(rows_in=500, passed=500, rows_out=500)
+
+
+def test_the_same_batch_can_be_read_on_the_driver_without_being_counted_again(tmp_path: Path) -> None:
+    accounts = Accounts()
+    source = reading(write_files(tmp_path, [columns(150, 1), columns(500, 7)]), accounts=accounts)
+    source.next()
+    ((port, rows),) = source.read_here(source.next())
+    assert (port, rows.num_rows) == ("out", 500)
+    assert rows.order[0].tolist() == list(range(150, 650))
+    assert accounts.rows_in == 0
+
+
+def test_small_batches_are_read_on_the_driver(tmp_path: Path) -> None:
+    source = reading(write_files(tmp_path, [columns(99, 1), columns(100, 2)]))
+    first, second = source.next(), source.next()
+    assert isinstance(first, SourceBatch)
+    assert isinstance(second, RemoteBatch)
+    assert second.files[0].start == 99
+
+
+def test_a_batch_with_a_time_that_is_null_or_too_far_ahead_is_read_on_the_driver(tmp_path: Path) -> None:
+    table = columns(500, 7)
+    times = pa.array([None, *table["t"].to_pylist()[1:]], table["t"].type)
+    write_files(tmp_path, [table.set_column(0, "t", times), table])
+    source = reading(tmp_path, lambda files: TimeRange(0, 1, 1, 500), max_future="1 s")
+    assert isinstance(source.next(), SourceBatch)
+    assert isinstance(source.next(), SourceBatch)
+
+
+def test_a_batch_with_a_time_out_of_range_is_read_on_the_driver(tmp_path: Path) -> None:
+    write_files(tmp_path, [pa.table({"t": [2**61] * 200})])
+    assert isinstance(reading(tmp_path, time_unit="s").next(), SourceBatch)
+
+
+def test_columns_that_are_cast_while_they_are_read_are_read_on_the_driver(tmp_path: Path) -> None:
+    write_files(tmp_path, [columns(200, 1)])
+    schema = {"t": pa.timestamp("us", "UTC"), "small": "int64"}
+    assert isinstance(reading(tmp_path, schema=schema).next(), SourceBatch)
+
+
+@pytest.mark.parametrize("name", ["_half.parquet", "k=1/a.parquet", "a[1].parquet", "a%20.parquet"])
+def test_paths_that_spark_would_read_otherwise_are_read_on_the_driver(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    pq.write_table(columns(200, 1), tmp_path / name)
+    assert isinstance(reading(tmp_path / name).next(), SourceBatch)
+
+
+@pytest.mark.parametrize(
+    ("type_", "unit"),
+    [(pa.timestamp("us"), None), (pa.date32(), None), (pa.int64(), "ms"), (pa.int64(), "ns")],
+)
+def test_statistics_are_in_the_unit_of_the_column(tmp_path: Path, type_: Any, unit: str | None) -> None:
+    values = pa.array([-5, 3, 9], pa.int32() if type_ == pa.date32() else pa.int64())
+    pq.write_table(pa.table({"t": values.cast(type_)}), tmp_path / "a.parquet", row_group_size=2)
+    op = Source(ps.read.parquet(tmp_path), time="t", time_unit=unit, delay="0 s")
+    time = op.resolve()
+    assert time is not None
+    assert time_range_of([pq.read_metadata(tmp_path / "a.parquet")], time) == TimeRange(-5, 9, 0, 3)
+
+
+def test_files_without_statistics_prove_nothing(tmp_path: Path) -> None:
+    write_files(tmp_path, [columns(200, 1)], write_statistics=False)
+    seen: list[Sequence[SourceFile]] = []
+
+    def look(files: Sequence[SourceFile]) -> TimeRange:
+        seen.append(files)
+        return TimeRange(1, 2, 0, 200)
+
+    batch = reading(tmp_path, look).next()
+    assert (batch.least, batch.greatest) == (1, 2)
+    assert len(seen) == 1

@@ -1,0 +1,40 @@
+"""The package as a zip: Python imports it from there, kernels and all, and equal files make equal zips."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.engines.spark.session.session import write_zip
+
+PROBE = """
+import penstock.stages.window.stage, penstock.engines.spark.daemon, penstock.kernels.build
+print(penstock.kernels.build.__file__)
+from penstock.kernels.build import loops
+print(loops()[0].compiled is not None)
+"""
+
+
+@pytest.mark.slow
+def test_a_worker_imports_the_package_and_its_kernels_from_the_zip(tmp_path: Path) -> None:
+    zipped = write_zip(tmp_path / "penstock.zip")
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE],
+        env={**os.environ, "PYTHONPATH": str(zipped), "NUMBA_CACHE_DIR": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    where, built = done.stdout.split()
+    assert where.startswith(str(zipped))
+    assert built == "True"
+
+
+def test_the_same_files_make_the_same_zip(tmp_path: Path) -> None:
+    assert write_zip(tmp_path / "a.zip").read_bytes() == write_zip(tmp_path / "b.zip").read_bytes()

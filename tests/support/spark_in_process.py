@@ -1,0 +1,144 @@
+"""The fragments of a plan carried in this process: everything of the Spark engine but Spark.
+
+Rounds, fragments, wire, state files, checkpoint and sinks are the real ones; only the job that hands wire
+rows
+from fragment to fragment is plain Python. Files are read as Spark's workers read them, and never by a JVM.
+So thousands
+of graphs and every moment of a crash can be tried, where Spark allows dozens. Rows reach a part in an order
+that a seed decides, since Spark promises none.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+
+import pyarrow as pa
+
+from penstock.accounts import Accounts
+from penstock.clock import Clock
+from penstock.engines.checkpoint.checkpoint import Checkpoint
+from penstock.engines.checkpoint.graph import describe_graph
+from penstock.engines.protocol import EngineHarness, Gap, RunOptions, RunResult
+from penstock.engines.spark.driver.jobs import RemoteBatches, SparkJobs
+from penstock.engines.spark.driver.loop import DriverLoop
+from penstock.engines.spark.driver.reports import JobResult, read_job_result
+from penstock.engines.spark.engine import SparkEngine
+from penstock.engines.spark.fragments import DRIVER, FragmentPlan, Fragments, JobTask, split_into_fragments
+from penstock.engines.spark.wire import SCHEMA, WireRow, from_wire, to_wire
+from penstock.engines.spark.worker.task import run_all_fragments, run_fragment
+from penstock.errors import NotSupported
+from penstock.events import EventSink
+from penstock.plan.plan import Plan
+
+Alone = Callable[[int], bool]
+
+
+class InProcessJobs(SparkJobs):
+    """A job as a loop over fragments and partitions; `alone` jobs are one task for all fragments."""
+
+    def __init__(
+        self, plan: Plan, fragments: Fragments, *, n_partitions: int, seed: int, alone: Alone
+    ) -> None:
+        super().__init__(None, plan, fragments, run=uuid.uuid4().hex, n_partitions=n_partitions)
+        self.remote = {name: source for name, source in self.remote.items() if source.by_workers}
+        self._random = random.Random(seed)
+        self._alone, self._n_jobs = alone, 0
+
+    def run(self, rows: Sequence[WireRow], task: JobTask, remote: RemoteBatches) -> JobResult:
+        """Runs what the driver sends through all fragments."""
+        wire = [*rows, *self.wake_ups(task), *self.splits(remote)]
+        self._n_jobs += 1
+        if self._alone(self._n_jobs - 1):
+            self._random.shuffle(wire)
+            batches = run_all_fragments(self._plans, task, [to_wire(wire)])
+            return read_job_result(pa.Table.from_batches(batches, schema=SCHEMA))
+        for plan in self._plans:
+            wire += self._run_fragment(plan, task, [r for r in wire if r.fragment == plan.fragment.number])
+        back = to_wire([row for row in wire if row.fragment == DRIVER])
+        return read_job_result(pa.Table.from_batches([back], schema=SCHEMA))
+
+    def _run_fragment(self, plan: FragmentPlan, task: JobTask, rows: list[WireRow]) -> list[WireRow]:
+        self._random.shuffle(rows)
+        partitions: dict[int, list[WireRow]] = {}
+        for row in rows:
+            place = row.partition if plan.fragment.keyed else self._random.randrange(self._n_partitions)
+            partitions.setdefault(place, []).append(row)
+        return [
+            row
+            for partition in partitions.values()
+            for batch in run_fragment(plan, task, iter([to_wire(partition)]))
+            for row in from_wire(batch)
+        ]
+
+
+class InProcessRun:
+    """A run that is over when it has been built."""
+
+    def __init__(self, loop: DriverLoop, checkpoint: Checkpoint) -> None:
+        self._loop = loop
+        try:
+            loop.open()
+            while loop.run_micro_batch():
+                pass
+        finally:
+            try:
+                loop.close()
+            finally:
+                checkpoint.close()
+        outcome = "drained" if loop.drained else "stopped"
+        self._result = RunResult(outcome, loop.batches, loop.accounts, loop.tables())
+
+    def wait(self, timeout: float | None = None) -> RunResult:
+        """Returns its result."""
+        return self._result
+
+    def stop(self) -> None:
+        """Does nothing: it has stopped."""
+
+    def metrics(self) -> Mapping[str, Accounts]:
+        """Returns the accounts."""
+        return self._loop.accounts
+
+
+class InProcessSparkEngine:
+    """The Spark engine without Spark, for `run(engine=InProcessSparkEngine())`."""
+
+    name = "spark in process"
+
+    def __init__(self, n_partitions: int = 3, seed: int = 0, *, alone: Alone = lambda job: False) -> None:
+        self._n_partitions, self._seed, self._alone = n_partitions, seed, alone
+
+    def gaps(self, plan: Plan) -> Sequence[Gap]:
+        """Returns those of the Spark engine."""
+        return SparkEngine().gaps(plan)
+
+    def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> InProcessRun:
+        """Runs the plan to its end."""
+        checkpoint = Checkpoint(options.checkpoint, describe_graph(plan))
+        fragments = split_into_fragments(plan)
+        loop = DriverLoop(
+            plan,
+            fragments,
+            InProcessJobs(
+                plan, fragments, n_partitions=self._n_partitions, seed=self._seed, alone=self._alone
+            ),
+            checkpoint,
+            clock=clock,
+            events=events,
+            until=options.until,
+            drain=options.drain,
+            n_partitions=self._n_partitions,
+        )
+        return InProcessRun(loop, checkpoint)
+
+    def open_harness(
+        self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions
+    ) -> EngineHarness:
+        """Raises: there is none."""
+        raise NotSupported("not fed by hand")
+
+    def explain(self, plan: Plan) -> Sequence[str]:
+        """Returns those of the Spark engine."""
+        return SparkEngine().explain(plan)
