@@ -13,8 +13,8 @@ from penstock.engines.frontiers import OVER, Frontier, Frontiers, WatermarkAdvan
 from penstock.engines.reference.rounds import Interpreter
 from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
 from tests.conformance.test_random_graphs import Batches, able, graph_of, streams
-from tests.support.spark_in_process import InProcessSparkEngine
 from tests.support.random_graphs import Choice, choices
+from tests.support.spark_in_process import InProcessSparkEngine
 
 SCHEMA = {"t": "int64", "v": "int64"}
 

@@ -10,8 +10,8 @@ from penstock.engines.spark.driver import epochs as ahead
 from penstock.engines.spark.driver import jobs
 from penstock.testing import assert_engines_agree
 from tests.conformance.test_random_graphs import Batches, able, graph_of, streams
-from tests.support.spark_in_process import InProcessSparkEngine
 from tests.support.random_graphs import Choice, choices
+from tests.support.spark_in_process import InProcessSparkEngine
 
 LAW = settings(
     deadline=None,
