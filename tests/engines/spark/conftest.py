@@ -8,6 +8,7 @@ import pytest
 
 import penstock as ps
 from penstock.engines.spark.session.session import RunSession, open_session
+from penstock.engines.spark.session.settings import FILE_MANAGER, sql_settings
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +19,26 @@ def opened() -> RunSession:
 @pytest.fixture(scope="session")
 def spark(opened: RunSession) -> Any:
     return opened.spark
+
+
+@pytest.fixture(scope="session")
+def users(spark: Any) -> Any:
+    """A session that looks like a user's, ours only for the state store and for quick checkpoints."""
+    from penstock.engines.spark.dataframes.plan import PROVIDER, ROCKSDB
+
+    session = spark.newSession()
+    session.conf.set("spark.sql.shuffle.partitions", "2")
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    session.conf.set(PROVIDER, ROCKSDB)
+    quick = sql_settings({}, partitions=2, checkpoint=None)
+    session.conf.set(FILE_MANAGER, quick[FILE_MANAGER])
+    return session
+
+
+@pytest.fixture(scope="session")
+def in_new_york(users: Any) -> Any:
+    """The same far from UTC, where clocks jump."""
+    session = users.newSession()
+    session.conf.set("spark.sql.shuffle.partitions", "2")
+    session.conf.set("spark.sql.session.timeZone", "America/New_York")
+    return session

@@ -19,10 +19,10 @@ from penstock.engines.spark.types import from_spark, spark_schema
 from penstock.errors import NotSupported
 from penstock.expr import Expr, Node, SparkSql, col, concat, lit, spark_expr, to_plain, when
 from penstock.expr.node import post_order
-from tests.support.spark_expressions import assert_agree, frame, on_spark
-from tests.support.expression_samples import nested, rows
 from tests.expr.test_agreement import FAMILIES
 from tests.support.evaluation import FAILED, batch_of, both, same
+from tests.support.expression_samples import nested, rows
+from tests.support.spark_expressions import assert_agree, frame, on_spark
 
 STRIDE = {"arithmetic": 5, "comparison": 5}  # these cross all types with all types and many literals
 SCHEMA = pa.schema(

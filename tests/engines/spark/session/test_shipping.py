@@ -12,7 +12,7 @@ import pytest
 from penstock.engines.spark.session.session import write_zip
 
 PROBE = """
-import penstock.stages.window.stage, penstock.engines.spark.daemon, penstock.kernels.build
+import penstock.stages.window.stage, penstock.engines.spark.session.daemon, penstock.kernels.build
 print(penstock.kernels.build.__file__)
 from penstock.kernels.build import loops
 print(loops()[0].compiled is not None)

@@ -49,8 +49,11 @@ class ShippedPlans:
     def __init__(self, spark: SparkSession, run: str, plans: Sequence[FragmentPlan]) -> None:
         from pyspark.serializers import CloudPickleSerializer
 
-        self._run = run
-        self._broadcast = spark.sparkContext.broadcast(CloudPickleSerializer().dumps(tuple(plans)))
+        self._run, pickled = run, CloudPickleSerializer().dumps(tuple(plans))
+        try:
+            self._broadcast = spark.sparkContext.broadcast(pickled)
+        except OSError as cause:
+            raise _no_room(cause) from cause
 
     def load(self) -> tuple[FragmentPlan, ...]:
         """Returns the plans, in a worker; they are unpickled once in each."""
@@ -187,10 +190,14 @@ class SparkJobs:
         try:
             return self._spark.createDataFrame(table)
         except OSError as cause:
-            raise EngineError(
-                f"rows cannot be handed to Spark: {describe_cause(cause)}",
-                hint="make room in the folder for temporary files, or name another with TMPDIR",
-            ) from cause
+            raise _no_room(cause) from cause
+
+
+def _no_room(cause: OSError) -> EngineError:
+    return EngineError(
+        f"rows cannot be handed to Spark: {describe_cause(cause)}",
+        hint="make room in the folder for temporary files, or name another with TMPDIR",
+    )
 
 
 def _read_in_jvm(remote: RemoteBatches) -> RemoteBatches:
