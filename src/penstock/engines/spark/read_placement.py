@@ -25,9 +25,9 @@ from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.choices.accumulators import AccumulatorKind, accumulators_of
 from penstock.operators.choices.patterns import PANED, why_not_pattern
 from penstock.operators.columns import Select, WithColumns
+from penstock.operators.ends import Source
 from penstock.operators.map import Filter
 from penstock.operators.op import ERRORS, LATE, OUT, Routing
-from penstock.operators.ends import Source
 from penstock.operators.stream import Stream
 from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import Windows

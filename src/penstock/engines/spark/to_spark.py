@@ -31,8 +31,8 @@ from penstock.engines.wire import unpack_batch
 from penstock.errors import NotSupported
 from penstock.events import ignore_event
 from penstock.frozen import dataclass
-from penstock.operators.op import OUT
 from penstock.operators.ends import Source
+from penstock.operators.op import OUT
 from penstock.plan.plan import Plan, Ref, Step
 from penstock.stages.source import SourceStage
 from penstock.stages.stage import Site

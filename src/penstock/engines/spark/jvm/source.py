@@ -53,10 +53,10 @@ from penstock.engines.wire import failure_to_dict
 from penstock.expr import Expr
 from penstock.frozen import dataclass
 from penstock.operators.columns import WithColumns
+from penstock.operators.ends import Source
 from penstock.operators.function import Expressions
 from penstock.operators.map import Filter
 from penstock.operators.op import OUT
-from penstock.operators.ends import Source
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Ref, Step
 from penstock.stages.rows.batch import Batch
