@@ -1,4 +1,4 @@
-"""Builds every loop into the on-disk cache, so that no program waits for Numba.
+"""Build every loop into the on-disk cache, so that no program waits for Numba.
 
 Run once when an environment is set up: `python -m penstock.kernels.build`. Loops that the cache already holds
 cost a few milliseconds each.
@@ -17,7 +17,7 @@ _EXCLUDED = (f"{kernels.__name__}.build", f"{kernels.__name__}.cuda")
 
 
 def list_loops() -> list[Loop]:
-    """Returns every loop of this package that is compiled on its own; devices have their own."""
+    """Return every loop of this package that is compiled on its own; devices have their own."""
     loops: dict[int, Loop] = {}
     for module in pkgutil.walk_packages(kernels.__path__, f"{kernels.__name__}."):
         if module.ispkg or module.name.startswith(_EXCLUDED):
@@ -32,7 +32,7 @@ def list_loops() -> list[Loop]:
 
 
 def build() -> int:
-    """Builds them all; returns how many there are."""
+    """Build them all; return how many there are."""
     return len([loop.compiled for loop in list_loops()])
 
 

@@ -41,24 +41,24 @@ class TableJoinStage(StatelessStage):
         self._n_rows = loaded.num_rows
 
     def process(self, batch: Batch) -> Outputs:
-        """The rows with the table's columns; without a match, nulls (left) or nothing (inner)."""
-        found = self._index.find(batch)
-        missed = found == NO_MATCH
-        some = bool(missed.any())
-        if some and self._inner:
-            self.site.accounts.unmatched += int(np.count_nonzero(missed))
-            batch, found, some = batch.where(~missed), found[~missed], False
+        """Return the rows with the table's columns; without a match, nulls (left) or nothing (inner)."""
+        rows = self._index.find(batch)
+        is_missing = rows == NO_MATCH
+        has_missing = bool(is_missing.any())
+        if has_missing and self._inner:
+            self.site.accounts.unmatched += int(np.count_nonzero(is_missing))
+            batch, rows, has_missing = batch.where(~is_missing), rows[~is_missing], False
         self.site.accounts.passed += batch.num_rows
-        if not some:
-            pick = Selection.from_indices(found)
-            yield OUT, batch.with_columns([each.at(pick) for each in self._added], self._down)
+        if not has_missing:
+            selection = Selection.from_indices(rows)
+            yield OUT, batch.with_columns([column.at(selection) for column in self._added], self._down)
             return
-        places = pa.array(found, mask=missed)
-        columns = [*batch.rows.columns, *(each.column.take(places) for each in self._added)]
+        indices = pa.array(rows, mask=is_missing)
+        columns = [*batch.rows.columns, *(added.column.take(indices) for added in self._added)]
         yield OUT, Batch(pa.RecordBatch.from_arrays(columns, schema=self._down), batch.times, batch.order)
 
     def explain(self) -> list[str]:
-        """How rows are looked up."""
+        """Return how rows are looked up."""
         return [f"a table of {self._n_rows:,} rows in memory, looked up a batch at a time"]
 
 
@@ -75,9 +75,11 @@ class TableColumn:
                 self._numbers = np.asarray(coded.indices.to_numpy(), np.int64)
         self._values = pa.RecordBatch.from_arrays([values], names=[name])
 
-    def at(self, pick: Selection) -> ColumnView:
-        """The column at some of the table's rows."""
-        return ColumnView(self._values, pick if self._numbers is None else pick.map_through(self._numbers))
+    def at(self, selection: Selection) -> ColumnView:
+        """Return the column at some of the table's rows."""
+        if self._numbers is not None:
+            selection = selection.map_through(self._numbers)
+        return ColumnView(self._values, selection)
 
 
 class TableIndex:

@@ -60,12 +60,12 @@ class SteppedLoop(Loop):
 def stepped_loop(
     signature: str, *, reassociate: bool = False, **steps: Function
 ) -> Callable[[Function], Loop]:
-    """Makes a loop of an entry function; `steps` are the functions that it and they call by these names."""
+    """Make a loop of an entry function; `steps` are the functions that it and they call by these names."""
     return lambda entry: SteppedLoop(entry, signature, steps, reassociate=reassociate)
 
 
 def inline_steps(entry: Step, steps: Mapping[str, Step]) -> ast.Module:
-    """Returns the source of `entry` with the bodies of steps in the place of their calls."""
+    """Return the source of `entry` with the bodies of steps in the place of their calls."""
     host = _parse(entry)
     host.decorator_list = []
     host = _Inliner({name: _parse(step) for name, step in steps.items()}).visit(host)
@@ -83,7 +83,7 @@ class _Inliner(ast.NodeTransformer):
         return self._expand(node.value, node.targets) or node
 
     def _expand(self, call: ast.expr, targets: list[ast.expr]) -> list[ast.stmt] | None:
-        """The statements of a step, if `call` calls one."""
+        """Return the statements of a step, if `call` calls one."""
         if not (
             isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in self._steps
         ):

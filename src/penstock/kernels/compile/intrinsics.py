@@ -31,35 +31,35 @@ class Instruction(Loop):
 
     @cached_property
     def compiled(self) -> Function:
-        """What Numba puts in the place of a call."""
+        """Return what Numba puts in the place of a call."""
         from numba import config, types
         from numba.extending import intrinsic
 
         if config.DISABLE_JIT:  # a switch of Numba's, for those who look for faults
             return self.plain
-        emit, n_given = self._emit, self._source.__code__.co_argcount
+        emit, n_arguments = self._emit, self._source.__code__.co_argcount
 
-        def written(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        def emit_call(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             array = context.make_array(signature.args[0])(context, builder, arguments[0])
             emit(builder, array.data, arguments[1:])
             return context.get_dummy_value()
 
-        # Numba counts the arguments of the function that it is given.
-        typed: dict[int, Callable[..., Any]] = {
-            2: lambda typing, a, b: (types.void(a, b), written),
-            3: lambda typing, a, b, c: (types.void(a, b, c), written),
+        # Why: Numba counts the parameters of the function that it is called with.
+        typings: dict[int, Callable[..., Any]] = {
+            2: lambda typing, a, b: (types.void(a, b), emit_call),
+            3: lambda typing, a, b, c: (types.void(a, b, c), emit_call),
         }
-        built: Function = intrinsic(typed[n_given])
+        built: Function = intrinsic(typings[n_arguments])
         return built
 
     def _digest(self) -> str:
         return f"{super()._digest()} {self._emit.__code__.co_code.hex()}"
 
 
-def _emit_pair(builder: Any, data: Any, given: Any) -> None:
+def _emit_pair(builder: Any, data: Any, arguments: Any) -> None:
     from llvmlite import ir
 
-    at, value = given
+    at, value = arguments
     pair = ir.VectorType(ir.DoubleType(), 2)
     place = builder.gep(data, [builder.mul(at, ir.Constant(at.type, 2))])
     place = builder.bitcast(place, pair.as_pointer())
@@ -68,7 +68,7 @@ def _emit_pair(builder: Any, data: Any, given: Any) -> None:
     builder.store(builder.fadd(builder.load(place, align=8), adds), place, align=8)
 
 
-def _emit_prefetch(builder: Any, data: Any, given: Any) -> None:
+def _emit_prefetch(builder: Any, data: Any, arguments: Any) -> None:
     from llvmlite import ir
     from numba.core import cgutils
 
@@ -76,7 +76,7 @@ def _emit_prefetch(builder: Any, data: Any, given: Any) -> None:
     kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
     fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
     reading, near, of_data = (ir.Constant(word, n) for n in (0, 3, 1))
-    builder.call(fetch, [builder.bitcast(builder.gep(data, [given[0]]), byte), reading, near, of_data])
+    builder.call(fetch, [builder.bitcast(builder.gep(data, [arguments[0]]), byte), reading, near, of_data])
 
 
 def _add_pair(pairs: Floats, at: int, value: float) -> None:

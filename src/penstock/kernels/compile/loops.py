@@ -46,30 +46,30 @@ class Loop:
         self.__name__ = function.__name__
 
     def __call__(self, *arguments: Any) -> Any:
-        """Runs it plain: also how the source of one loop reads when it calls another."""
+        """Run it plain: also how the source of one loop reads when it calls another."""
         return self.plain(*arguments)
 
     @cached_property
     def _source(self) -> Function:
-        """The function that runs, or is compiled."""
+        """Return the function that runs, or is compiled."""
         return self._function
 
     @property
     def is_typed(self) -> bool:
-        """Whether it is compiled on its own, rather than into the loops that call it."""
+        """Return whether it is compiled on its own, rather than into the loops that call it."""
         return self._signature is not None
 
     def version(self, compiled: bool) -> Function:
-        """Returns the loop at one of its two speeds."""
+        """Return the loop at one of its two speeds."""
         return self.compiled if compiled else self.plain
 
     def with_rules(self, signature: str | None, *, cached: bool = True, **rules: Loop) -> Loop:
-        """Returns the loop with `rules` in the place of the names that stand for them."""
+        """Return the loop with `rules` in the place of the names that stand for them."""
         return Loop(self._source, signature, reassociate=self._reassociate, rules=rules, cached=cached)
 
     @cached_property
     def plain(self) -> Function:
-        """The function as it was written, with the rules in place; floats overflow in silence."""
+        """Return the function as it was written, with the rules in place; floats overflow in silence."""
         bare = self._bare
 
         def run(*arguments: Any) -> Any:
@@ -85,7 +85,7 @@ class Loop:
 
     @cached_property
     def compiled(self) -> Function:
-        """The function as machine code; the first process builds it, later ones load it."""
+        """Return the function as machine code; the first process builds it, later ones load it."""
         numba: Any = import_module("numba")
         fast: Any = {"reassoc", "nsz"} if self._reassociate else False
         if self._signature is None:
@@ -101,7 +101,7 @@ class Loop:
         return built
 
     def build_with(self, build: Callable[[Function], Any]) -> Any:
-        """Builds the function by another compiler, and likewise every loop that it calls."""
+        """Build the function by another compiler, and likewise every loop that it calls."""
         return build(self._copy({name: value.build_with(build) for name, value in self._inner().items()}))
 
     def _link_compiled(self) -> Function:
@@ -115,13 +115,13 @@ class Loop:
         return renamed
 
     def _globals(self) -> dict[str, Any]:
-        """The globals that the source names, with the rules in place."""
+        """Return the globals that the source names, with the rules in place."""
         names = self._source.__code__.co_names
         space = {**self._source.__globals__, **self._rules}
         return {name: space[name] for name in names if name in space}
 
     def _inner(self) -> dict[str, Loop]:
-        """The loops that this one calls, under the same rules."""
+        """Return the loops that this one calls, under the same rules."""
         called = {name: value for name, value in self._globals().items() if isinstance(value, Loop)}
         return {
             name: value if name in self._rules else value._under(self._rules)
@@ -129,7 +129,7 @@ class Loop:
         }
 
     def _under(self, rules: dict[str, Loop]) -> Loop:
-        """The loop under the rules of its caller; itself where it calls none of their names."""
+        """Return the loop under the rules of its caller; itself where it calls none of their names."""
         if not self._calls_any(rules):
             return self
         return Loop(
@@ -161,7 +161,7 @@ class Loop:
 
 
 def loop(signature: str | None = None, *, reassociate: bool = False) -> Callable[[Function], Loop]:
-    """Makes a Loop of a function; without a signature it is only called by other loops.
+    """Make a Loop of a function; without a signature it is only called by other loops.
 
     `reassociate` lets float sums be added up in several parts at once.
     """
@@ -169,7 +169,7 @@ def loop(signature: str | None = None, *, reassociate: bool = False) -> Callable
 
 
 def parse_signature(signature: str) -> Any:
-    """Returns Numba's types for "i I Fr …"; what a loop returns is left to Numba to infer."""
+    """Return Numba's types for "i I Fr …"; what a loop returns is left to Numba to infer."""
     from numba import types as nt
 
     known = {
@@ -189,7 +189,7 @@ def parse_signature(signature: str) -> Any:
 
 
 def load_cached(function: Function, types: Any, **options: Any) -> Function | None:
-    """Returns machine code from Numba's cache, without what Numba needs only to compile; None if it has none.
+    """Return machine code from Numba's cache, without what Numba needs only to compile; None if it has none.
 
     Asked for a cached function, Numba first gathers all that it can compile, which takes longer than to
     import it and to run a first window together. If the code is not there, or a later Numba keeps it in

@@ -66,7 +66,7 @@ class FunctionSource(Loop):
 
     @property
     def is_stable(self) -> bool:
-        """Whether its machine code can be kept for the next process."""
+        """Return whether its machine code can be kept for the next process."""
         return Path(self._source.__code__.co_filename).is_file() and _is_stable(self._description)
 
     def _copy(self, replaced: dict[str, Any]) -> Any:
@@ -83,7 +83,7 @@ class FunctionSource(Loop):
 
 
 def describe_function(function: Callable[..., Any]) -> tuple[Any, ...]:
-    """Returns all that a function says, as something to compare and to hash."""
+    """Return all that a function says, as something to compare and to hash."""
     source: Any = function
     captured = tuple(_describe_value(cell.cell_contents) for cell in source.__closure__ or ())
     defaults = tuple(_describe_value(value) for value in source.__defaults__ or ())
@@ -103,7 +103,7 @@ def _describe_code(code: types.CodeType, space: dict[str, Any]) -> tuple[Any, ..
 
 
 def _describe_value(value: Any) -> Any:
-    """Returns the text form of a value if it has one: 1, 1.0 and True differ, and so do the two zeros."""
+    """Return the text form of a value if it has one: 1, 1.0 and True differ, and so do the two zeros."""
     if type(value) in CONSTANTS:
         return type(value).__name__, repr(value)
     if type(value) is tuple:
@@ -134,16 +134,16 @@ class CheckedFunction(Loop):
 
     @classmethod
     def of(cls, inner: Loop, *, cached: bool = False) -> CheckedFunction:
-        """Returns the same loop, checked; `cached` where all that it calls is stable."""
+        """Return the same loop, checked; `cached` where all that it calls is stable."""
         return cls(inner._source, inner._signature, rules=inner._rules, cached=cached)
 
     def version(self, compiled: bool) -> Function:
-        """Returns the loop at one of its two speeds, if it has both."""
+        """Return the loop at one of its two speeds, if it has both."""
         return self.compiled if compiled and self.compiles else self.plain
 
     @property
     def compiles(self) -> bool:
-        """Whether there is machine code; asking builds it."""
+        """Return whether there is machine code; asking builds it."""
         if self.refusal is None:
             try:
                 return self.compiled is not None  # kept once it is built
@@ -153,7 +153,7 @@ class CheckedFunction(Loop):
 
     @cached_property
     def compiled(self) -> Function:
-        """The loop as machine code, from the disk where that works."""
+        """Return the loop as machine code, from the disk where that works."""
         return self._build()
 
     def _build(self) -> Function:
@@ -195,7 +195,7 @@ class GeneratedFunction(CheckedFunction):
 
 @cache
 def build_row_loop(function: str, takes: str, gives: str) -> GeneratedFunction:
-    """Returns the loop (columns..., results...) that calls a function of one row for every row.
+    """Return the loop (columns..., results...) that calls a function of one row for every row.
 
     The text comes checked and rewritten (`stages/functions/rewrite.py`): it takes numbers and gives a tuple
     of numbers. Loops are kept by text and types, in which all constants are written out, so that the replicas
@@ -218,7 +218,7 @@ def make_rows({", ".join([*columns, *results])}):
 
 
 def explain_refusal(cause: Exception) -> str:
-    """Returns Numba's reason in one line, without colours and without the name of the pass that failed."""
+    """Return Numba's reason in one line, without colours and without the name of the pass that failed."""
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in str(cause).splitlines()]
     reasons = [line for line in lines if line and not line.startswith("Failed in")]
     return reasons[0] if reasons else type(cause).__name__

@@ -38,7 +38,7 @@ class CudaAccumulator:
 
     @property
     def reads(self) -> range:
-        """The columns whose values are read, rather than only which of them are null."""
+        """Return the columns whose values are read, rather than only which of them are null."""
         if self.column is None or self.lift == "null":
             return range(0)
         return range(self.column, self.column + (self.rule.width if self.lift == "part" else 1))
@@ -64,7 +64,7 @@ def explain_rule_refusal(rule: Rule, capability: tuple[int, int] | None = None) 
 
 
 def as_device(fn: Fn) -> Any:
-    """A function that kernels can call."""
+    """Return a function that kernels can call."""
     return cuda.jit(fn, device=True)
 
 

@@ -22,12 +22,12 @@ INSTALL = 'pip install "penstock[gpu]"'
 
 
 def is_available() -> bool:
-    """Whether kernels can be launched in this process, on a device or in the simulator."""
+    """Return whether kernels can be launched in this process, on a device or in the simulator."""
     return explain_missing() is None
 
 
 def explain_missing() -> str | None:
-    """What was looked for and not found, in one sentence; None when nothing is missing."""
+    """Return what was looked for and not found, in one sentence; None when nothing is missing."""
     if importlib.util.find_spec("numba_cuda") is None:
         return "the package numba-cuda is not installed"
     try:
@@ -40,14 +40,14 @@ def explain_missing() -> str | None:
 
 
 def is_simulated() -> bool:
-    """Whether kernels run in numba's CUDA simulator. Only to be asked when `available()`."""
+    """Return whether kernels run in numba's CUDA simulator. Only to be asked when `available()`."""
     from numba import cuda
 
     return bool(cuda.config.ENABLE_CUDASIM)
 
 
 def explain_auto_cpu() -> str | None:
-    """Why "auto" means the cpu here, in one sentence; None when there is a device."""
+    """Return why "auto" means the cpu here, in one sentence; None when there is a device."""
     return (
         _no_driver() or explain_missing() or ("the CUDA simulator is for tests" if is_simulated() else None)
     )
@@ -105,7 +105,7 @@ class Launch:
     fewest: int = 1
 
     def over(self, n: int) -> tuple[int, int]:
-        """The grid for `n` pieces of work."""
+        """Return the grid for `n` pieces of work."""
         return max(self.fewest, min(self.blocks, -(-n // self.threads))), self.threads
 
 

@@ -41,7 +41,7 @@ class Rows:
         return len(self.slots)
 
     def where(self, chosen: Any) -> Rows:
-        """The rows at some positions, or where a mask is true, or in a slice."""
+        """Return the rows at some positions, or where a mask is true, or in a slice."""
         return Rows(
             self.slots[chosen],
             self.times[chosen],
@@ -52,7 +52,7 @@ class Rows:
 
     @property
     def nbytes(self) -> int:
-        """The memory that the columns take."""
+        """Return the memory that the columns take."""
         masks = [each for each in (*self.valid, self.order) if each is not None]
         return sum(each.nbytes for each in (self.slots, self.times, *self.values, *masks))
 
@@ -88,7 +88,7 @@ class KeyGroups:
 
     @property
     def nbytes(self) -> int:
-        """The memory of the rows that wait."""
+        """Return the memory of the rows that wait."""
         return sum(rows.nbytes for waiting in self._waiting.values() for rows in waiting)
 
     def add(self, rows: Rows) -> Iterator[Rows]:

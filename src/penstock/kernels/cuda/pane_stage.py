@@ -43,7 +43,7 @@ class SortedRows(NamedTuple):
 
 
 class CudaPaneStage:
-    """Adds rows to the ring; `changed` is the first slice that got rows since it was last set."""
+    """Add rows to the ring; `changed` is the first slice that got rows since it was last set."""
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ NOWHERE = np.iinfo(np.int64).max
 
 
 def power_of_two(n: int) -> int:
-    """The smallest power of two that is at least n, and at least 1."""
+    """Return the smallest power of two that is at least n, and at least 1."""
     return 1 << max(0, n - 1).bit_length()
 
 
@@ -179,7 +179,7 @@ def lift_kernel(name: str) -> Any:
 
 @cache
 def pane_kernels(rule: Rule) -> PaneKernels:
-    """The kernels around a rule: made once per process, and compiled when first launched."""
+    """Return the kernels around a rule: made once per process, and compiled when first launched."""
     merge = device_merge(rule)
 
     def reduce_step(packed: Any, n_padded: Any, bits: Any, reach: Any, cells: Any, out: Any) -> None:

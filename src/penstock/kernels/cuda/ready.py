@@ -31,7 +31,7 @@ class ReadyWindows:
 
     @property
     def needed_from(self) -> int:
-        """The first slice that a window needs which has not left."""
+        """Return the first slice that a window needs which has not left."""
         return min(self._slicing.id_of(start) for start in self._next)
 
     def leave_until(self, upto: int) -> None:
@@ -86,7 +86,7 @@ def count_leaves(slicing: Slicing, n_windows: int) -> int:
 
 
 def _span(slicing: Slicing, window: TimeWindow, n_windows: int) -> int:
-    """The most slices under `n_windows` consecutive windows, wherever they begin."""
+    """Return the most slices under `n_windows` consecutive windows, wherever they begin."""
     length = (n_windows - 1) * window.every + window.size
     starts = range(0, max(slicing.period, window.every), window.every)
     return max(slicing.id_of(start + length) - slicing.id_of(start) for start in starts)
@@ -142,7 +142,7 @@ class ResultCopy:
         return ResultCopy(which, kinds, starts, cells, done, on_device)
 
     def found(self) -> WindowCells:
-        """The windows that have rows. Waits for the copies."""
+        """Return the windows that have rows. Waits for the copies."""
         self.done.synchronize()
         n_windows = len(self.starts)
         filled = np.flatnonzero(self.cells[0][:, 0] > 0)
@@ -158,7 +158,7 @@ class PendingResults:
         self._rules, self._runs = rules, runs
 
     def results(self) -> WindowCells:
-        """All the windows; while the first are read, the device may still be at the last."""
+        """Return all the windows; while the first are read, the device may still be at the last."""
         empty = np.empty(0, np.int64)
         parts = [run.found() for run in self._runs]
         kinds, slots, starts = (

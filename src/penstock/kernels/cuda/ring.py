@@ -31,7 +31,7 @@ class SliceStates:
 
     @staticmethod
     def none(rules: Sequence[Rule]) -> SliceStates:
-        """No cells."""
+        """Return no cells."""
         empty = np.empty(0, np.int64)
         return SliceStates(empty, empty, tuple(rule.neutral_cells(0) for rule in rules))
 
@@ -40,23 +40,23 @@ class SliceStates:
 
     @property
     def nbytes(self) -> int:
-        """The memory held."""
+        """Return the memory held."""
         return sum(int(each.nbytes) for each in (self.slots, self.slices, *self.cells))
 
     def where(self, chosen: Any) -> SliceStates:
-        """Those where a mask is true, at some positions, or in a slice."""
+        """Return those where a mask is true, at some positions, or in a slice."""
         return SliceStates(
             self.slots[chosen], self.slices[chosen], tuple(each[chosen] for each in self.cells)
         )
 
     def split(self, slice_id: int) -> tuple[SliceStates, SliceStates]:
-        """Those before a slice, and the others; where they are in order of slices."""
+        """Return those before a slice, and the others; where they are in order of slices."""
         at = int(np.searchsorted(self.slices, slice_id))
         return self.where(slice(0, at)), self.where(slice(at, None))
 
 
 def merge_states(a: SliceStates, b: SliceStates, rules: Sequence[Rule]) -> SliceStates:
-    """Both together in order of slices; what both have is merged."""
+    """Return both together in order of slices; what both have is merged."""
     slots, slices = np.concatenate([a.slots, b.slots]), np.concatenate([a.slices, b.slices])
     order = np.lexsort((slots, slices))
     slots, slices = slots[order], slices[order]
@@ -157,14 +157,14 @@ class Ring:
             self._rebuild(self.low, self.high, self.n_slots, max(LEAST_SIZE, self.size // 2))
 
     def touched_slices(self, stream: Any) -> Array:
-        """The slices with rows of any slot, least first. Waits for the device."""
+        """Return the slices with rows of any slot, least first. Waits for the device."""
         self.turn.take(stream)
         flags = self.touched.copy_to_host(stream=stream)
         stream.synchronize()
         return np.sort(self._slices_at(np.flatnonzero(flags)))
 
     def states(self) -> SliceStates:
-        """All cells with rows, read back. Waits for the device."""
+        """Return all cells with rows, read back. Waits for the device."""
         cuda.synchronize()
         cells = [each.copy_to_host() for each in self.cells]
         filled = np.flatnonzero(cells[0][:, 0] > 0)

@@ -33,7 +33,7 @@ class Layout:
         self.ordered = any(each.lift == "placed" for each in registers)
 
     def place(self, register: CudaAccumulator) -> int:
-        """The place of a register's first column among those of its type; of no column 0."""
+        """Return the place of a register's first column among those of its type; of no column 0."""
         read = register.reads
         return self.columns[register.rule.floats].index(read[0]) if read else 0
 
@@ -97,7 +97,7 @@ class CopySlot:
         self._device[name][at, :n].copy_to_device(self._pinned[name][at, :n], stream=self.stream)
 
     def line(self, name: str) -> Any:
-        """A device column: slots, times or order."""
+        """Return a device column: slots, times or order."""
         return self._device[name][0]
 
     def block(self, name: str) -> Any:
@@ -105,7 +105,7 @@ class CopySlot:
         return self._device[name]
 
     def mask(self, column: int | None) -> int:
-        """The place of a column's mask; -1 where none of this batch's rows is null."""
+        """Return the place of a column's mask; -1 where none of this batch's rows is null."""
         return self._layout.masks.index(column) if column is not None and self._masked[column] else -1
 
     def cells(self, rule: Rule) -> list[Any]:

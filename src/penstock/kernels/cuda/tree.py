@@ -63,7 +63,7 @@ load_leaves = cuda.jit(_load_leaves)
 
 @cache
 def tree_kernels(rule: Rule) -> TreeKernels:
-    """The three kernels around a rule: made once per process, and compiled when first launched."""
+    """Return the three kernels around a rule: made once per process, and compiled when first launched."""
     merge = device_merge(rule)
 
     def init_level(trees: Any, nodes: Any, which: Any, below: Any, above: Any, n_above: Any) -> None:

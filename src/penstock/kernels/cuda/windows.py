@@ -77,7 +77,7 @@ class CudaWindows:
             self._panes.send(batch)
 
     def leave(self, upto: int) -> WindowCells:
-        """The windows that end at or before `upto` and have not left yet."""
+        """Return the windows that end at or before `upto` and have not left yet."""
         return self.closing(upto).results()
 
     def closing(self, upto: int) -> PendingResults:
@@ -95,14 +95,14 @@ class CudaWindows:
         return PendingResults(self._rules, runs)
 
     def holds(self, slots: Array) -> Array:
-        """Which of these slots have rows in a window that has not left."""
+        """Return which of these slots have rows in a window that has not left."""
         held = np.zeros(len(slots), np.bool_)
         known = slots < len(self._latest)
         held[known] = self._latest[slots[known]] >= self._slicing.start_of(self._ready.needed_from)
         return held
 
     def emptied(self) -> Array:
-        """The slots that hold no rows any more; each is told of once."""
+        """Return the slots that hold no rows any more; each is told of once."""
         old = self._latest < self._slicing.start_of(self._ready.needed_from)
         found = np.flatnonzero(old & (self._latest > _GONE))
         self._latest[found] = _GONE
@@ -115,7 +115,7 @@ class CudaWindows:
         return sum(part.nbytes for part in parts) + self._latest.nbytes
 
     def states(self) -> SliceStates:
-        """The cells of all slices that open windows need, on the host. Waits for the device."""
+        """Return the cells of all slices that open windows need, on the host. Waits for the device."""
         self._flush()
         self._touched = self._ring.touched_slices(self._stream)
         self._bring_near()

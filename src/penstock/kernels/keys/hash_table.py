@@ -34,7 +34,7 @@ BLOCK_ROWS = 128
 
 @loop()
 def _home(word: np.int64, shift: int) -> np.uint64:
-    """Returns where the search for a word begins: an even place in the pairs, below 2^(65 - shift)."""
+    """Return where the search for a word begins: an even place in the pairs, below 2^(65 - shift)."""
     bits = np.uint64(word)
     return (((bits ^ (bits >> _HALF)) * _SPREAD) >> np.uint64(shift)) << _ONE
 
@@ -43,7 +43,7 @@ def _home(word: np.int64, shift: int) -> np.uint64:
 def assign_dense(
     words: Ints, row: int, low: int, table: Ints, slot_words: Ints, stack: Ints, n_free: int, slots: Ints
 ) -> tuple[int, int]:
-    """Gives each row from `row` on the slot of its word; returns (row stopped at, free slots left).
+    """Give each row from `row` on the slot of its word; return (row stopped at, free slots left).
 
     A fast path for integers of a small range, which stand at their distance from its low end: one load per
     row (`python -m bench windows`, keyed by integers).
@@ -59,13 +59,13 @@ def assign_dense(
     for start in range(row, words.shape[0], BLOCK_ROWS):
         stop = min(start + BLOCK_ROWS, words.shape[0])
         # Why: views counted from 0; Numba need not allow for negative places.
-        block, found = words[start:stop], slots[start:stop]
+        block, block_slots = words[start:stop], slots[start:stop]
         missed = np.int64(0)  # below 0 once a word has no slot or is out of range
         for j in range(block.shape[0]):
             place = np.uint64(block[j] - low)  # a word below low wraps to a great one
             inside = place < reach
             slot = table[place if inside else _ZERO]
-            found[j] = slot
+            block_slots[j] = slot
             missed |= slot | (np.int64(inside) - 1)
         if missed >= 0:
             continue
@@ -97,7 +97,7 @@ def assign_words(
     missed: Ints,
     slots: Ints,
 ) -> tuple[int, int]:
-    """Gives each row from `row` on the slot of its word; returns (row stopped at, free slots left).
+    """Give each row from `row` on the slot of its word; return (row stopped at, free slots left).
 
     words       int64[n]
     pairs       int64[2 p]  (word, slot) entries, p = 2^(64 - shift) > m, so the search finds an empty one
@@ -137,7 +137,7 @@ def assign_words(
 
 @loop("Ir I I i")
 def insert_slots(slots: Ints, slot_words: Ints, pairs: Ints, shift: int) -> None:
-    """Inserts the words of some slots that are not in the table yet.
+    """Insert the words of some slots that are not in the table yet.
 
     slots       int64[k]    each < m, and no two with one word: they come from one SlotAllocator
     slot_words  int64[m]
@@ -154,7 +154,7 @@ def insert_slots(slots: Ints, slot_words: Ints, pairs: Ints, shift: int) -> None
 
 @loop("Ir I I i")
 def remove_slots(slots: Ints, slot_words: Ints, pairs: Ints, shift: int) -> None:
-    """Removes the words of some slots, moving later entries back so that no search ends too early.
+    """Remove the words of some slots, moving later entries back so that no search ends too early.
 
     slots       int64[k]    each < m and in the table: SlotAllocator refuses to free one twice
     slot_words  int64[m]
@@ -180,7 +180,7 @@ def remove_slots(slots: Ints, slot_words: Ints, pairs: Ints, shift: int) -> None
 
 @loop()
 def _read(data: Ints, byte: np.uint64, end: np.uint64) -> np.uint64:
-    """Returns the eight bytes from `byte` on, zeros from `end` on; data has a word after the last byte."""
+    """Return the eight bytes from `byte` on, zeros from `end` on; data has a word after the last byte."""
     word, bits = byte >> _THREE, (byte & _SEVEN) << _THREE
     # Why: shifted in two steps; by 64 at once would be undefined for a string that begins on a whole word.
     both = (np.uint64(data[word]) >> bits) | ((np.uint64(data[word + _ONE]) << (_SIXTY_THREE - bits)) << _ONE)
@@ -190,7 +190,7 @@ def _read(data: Ints, byte: np.uint64, end: np.uint64) -> np.uint64:
 
 @loop()
 def _hash_string(data: Ints, begin: np.uint64, end: np.uint64) -> np.uint64:
-    """Returns a hash of the bytes from `begin` to `end`; it stays inside a process.
+    """Return a hash of the bytes from `begin` to `end`; it stays inside a process.
 
     Why: each word is multiplied by a factor of its own, so that no product waits for the one before it.
     """
@@ -204,7 +204,7 @@ def _hash_string(data: Ints, begin: np.uint64, end: np.uint64) -> np.uint64:
 
 @loop()
 def _is_string(data: Ints, begin: np.uint64, end: np.uint64, arena: Ints, start: np.int64) -> bool:
-    """Returns whether the bytes from `begin` to `end` are the string at `start` of the arena."""
+    """Return whether the bytes from `begin` to `end` are the string at `start` of the arena."""
     place = np.uint64(start)
     if np.uint64(arena[place]) != end - begin:
         return False
@@ -232,7 +232,7 @@ def assign_strings(
     n_free: int,
     slots: Ints,
 ) -> tuple[int, int, int]:
-    """Gives each row from `row` on the slot of its string; returns (row stopped at, free slots, arena used).
+    """Give each row from `row` on the slot of its string; return (row stopped at, free slots, arena used).
 
     It stops where a new string finds no free slot or no room in the arena, and at a string that ends after
     `limit`, since whole words are read.
@@ -283,7 +283,7 @@ def assign_strings(
 
 @loop("Ir Ir Ir Ir I")
 def write_strings(slots: Ints, starts: Ints, arena: Ints, offsets: Ints, data: Ints) -> None:
-    """Writes the strings of slots one after the other, as Arrow lays them out.
+    """Write the strings of slots one after the other, as Arrow lays them out.
 
     slots    int64[k]      each with a string
     starts   int64[m]      where in the arena a slot's string begins, in words

@@ -1,11 +1,21 @@
-"""How two partial results become one: the combine rule of every register, written once.
+"""Accumulators: how rows become cells, and how two cells become one. Each is written once.
 
-A partial result is one row of a cells array (int64 or float64, `width` wide). `merge(into, i, other, j)` puts
+*Rules.* A cell is one row of an array (int64 or float64, `width` wide). `merge(into, i, other, j)` puts
 into[i] (earlier) and other[j] (later) together in into[i]. Every rule is associative and `neutral` changes
-nothing, which is all that stacks, trees and prefixes need; the laws are tested for each.
+nothing, which is all that stacks, trees and prefixes need; the laws are tested for each. Least values are
+kept as the greatest complement (~v), floats as integers of the same order (`encode_floats`), so one rule
+serves min and max of both types, and one serves first and last.
 
-Least values are kept as the greatest complement (~v), floats as integers of the same order (see registers),
-so one rule serves min and max of both types, and one serves first and last.
+*Rows into cells.* One pass per accumulator over the runs of a batch (`slice_loop.find_runs`). A run (start,
+stop, cell) is rows one after the other that go to one cell: they are added up without a look at their
+cells, which vectorises, and the cell is changed once. Where the cell is -1 each row has its own. Nulls have
+been left out by the caller, so no loop asks for them.
+
+    runs    int64[k, 3]
+    cells   int64[n]     read where a run has no cell of its own; `slice_loop` keeps them inside the arrays
+    values  [n]
+
+The error of a float sum is below n x 1.2e-16 of the sum of magnitudes for n rows in one cell.
 """
 
 from __future__ import annotations
@@ -20,32 +30,34 @@ from penstock.frozen import dataclass
 from penstock.kernels.compile.loops import Loop, loop
 
 INT64_MIN = -(2**63)
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 Cells = npt.NDArray[Any]
 Merge = Callable[[Cells, int, Cells, int], None]
 
 
 @loop()
 def merge(into: Cells, i: int, other: Cells, j: int) -> None:
-    """Stand in loops for the rule of a register: `Loop.under` puts that in the place of this name."""
+    """Stand for a rule in loops over cells: `Loop.with_rules` puts that in the place of this name."""
     raise AssertionError("a loop over cells runs under a rule")
 
 
 @loop()
 def merge_add(into: Cells, i: int, other: Cells, j: int) -> None:
-    """Counts and sums."""
+    """Merge counts, or sums."""
     for part in range(into.shape[1]):
         into[i, part] += other[j, part]
 
 
 @loop()
 def merge_max(into: Cells, i: int, other: Cells, j: int) -> None:
-    """The greatest integer."""
+    """Keep the greatest integer."""
     into[i, 0] = max(into[i, 0], other[j, 0])
 
 
 @loop()
 def merge_max_count(into: Cells, i: int, other: Cells, j: int) -> None:
-    """(the greatest integer, how many rows have it)."""
+    """Keep the greatest integer, and the number of rows that have it."""
     if other[j, 0] > into[i, 0]:
         into[i, 0] = other[j, 0]
         into[i, 1] = other[j, 1]
@@ -55,7 +67,7 @@ def merge_max_count(into: Cells, i: int, other: Cells, j: int) -> None:
 
 @loop()
 def merge_latest(into: Cells, i: int, other: Cells, j: int) -> None:
-    """(time, order, value) of the greatest (time, order); of equal ones the greater value, for one answer."""
+    """Keep (time, order, value) of the greatest (time, order); of equal ones the greater value."""
     for part in range(3):
         if other[j, part] != into[i, part]:
             if other[j, part] > into[i, part]:
@@ -66,11 +78,11 @@ def merge_latest(into: Cells, i: int, other: Cells, j: int) -> None:
 
 @loop()
 def merge_moments(into: Cells, i: int, other: Cells, j: int) -> None:
-    """(n, mean, sum of squared distances from the mean), by Chan, Golub and LeVeque's pairwise update."""
+    """Merge (n, mean, sum of squared distances from the mean): Chan, Golub and LeVeque's update."""
     more = other[j, 0]
     if more == 0.0:
         return
-    if into[i, 0] == 0.0:  # nothing yet: the square of a great mean, times no rows, would be NaN
+    if into[i, 0] == 0.0:  # Why: the square of a great mean, times no rows, would be NaN
         for part in range(3):
             into[i, part] = other[j, part]
         return
@@ -83,13 +95,13 @@ def merge_moments(into: Cells, i: int, other: Cells, j: int) -> None:
 
 @loop()
 def add_numbers(earlier: float, later: float) -> float:
-    """`merge_add` of two numbers."""
+    """Do what `merge_add` does, for two numbers."""
     return earlier + later
 
 
 @loop()
 def max_numbers(earlier: float, later: float) -> float:
-    """`merge_greatest` of two numbers."""
+    """Do what `merge_max` does, for two numbers."""
     return max(earlier, later)
 
 
@@ -109,12 +121,12 @@ class Rule:
 
     @property
     def dtype(self) -> type[np.int64] | type[np.float64]:
-        """The type of the cells."""
+        """Return the type of the cells."""
         return np.float64 if self.floats else np.int64
 
     @property
     def width(self) -> int:
-        """How many numbers a cell has."""
+        """Return the number of numbers a cell has."""
         return len(self.neutral)
 
     def neutral_cells(self, n: int) -> Cells:
@@ -132,21 +144,6 @@ MAX_COUNT = Rule("counted", False, (INT64_MIN, 0), merge_max_count)
 LATEST = Rule("latest", False, (INT64_MIN, INT64_MIN, INT64_MIN), merge_latest)
 MOMENTS = Rule("moments", True, (0.0, 0.0, 0.0), merge_moments)
 RULES = (COUNT, WIDE_SUM, FLOAT_SUM, MAX, MAX_COUNT, LATEST, MOMENTS)
-
-# Rows into cells: one pass per register over the runs of a batch (`cells.cut`).
-#
-# A run (start, stop, cell) is rows one after the other that go to one cell: they are added up without a
-# look at their cells, which vectorises, and the cell is changed once. Where the cell is -1 each row has
-# its own. Nulls have been left out by the caller, so no loop asks for them. Cells are rows of the arrays
-# that `rules` describes; their numbers come from `cells`, which keeps them inside the arrays.
-#
-# runs    int64[k, 3] cells   int64[n]     read where a run has no cell of its own values  [n]
-#
-# A float sum adds row by row, or in a few lanes: its error is below n × 1.2e-16 of the sum of magnitudes
-# for n rows in one cell.
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 INT64_MAX = 2**63 - 1
 INFINITY_BITS = 0x7FF0000000000000
@@ -174,19 +171,19 @@ def sum_ints(runs: Ints, cells: Ints, values: Ints, sums: Ints) -> None:
     """
     for r in range(runs.shape[0]):
         start, stop, cell = runs[r, 0], runs[r, 1], runs[r, 2]
-        own, given = cells[start:stop], values[start:stop]
+        own, added = cells[start:stop], values[start:stop]
         if cell >= 0:
             upper = lower = np.int64(0)
-            for i in range(given.shape[0]):
-                upper += given[i] >> 32
-                lower += given[i] & 0xFFFFFFFF
+            for i in range(added.shape[0]):
+                upper += added[i] >> 32
+                lower += added[i] & 0xFFFFFFFF
             sums[cell, 0] += upper
             sums[cell, 1] += lower
         else:
-            for i in range(given.shape[0]):
+            for i in range(added.shape[0]):
                 at = np.uint64(own[i])
-                sums[at, 0] += given[i] >> 32
-                sums[at, 1] += given[i] & 0xFFFFFFFF
+                sums[at, 0] += added[i] >> 32
+                sums[at, 1] += added[i] & 0xFFFFFFFF
 
 
 @loop("I2 Ir Fr F2", reassociate=True)
@@ -194,15 +191,15 @@ def sum_floats(runs: Ints, cells: Ints, values: Floats, sums: Floats) -> None:
     """Sum floats: sums float64[m, 1]."""
     for r in range(runs.shape[0]):
         start, stop, cell = runs[r, 0], runs[r, 1], runs[r, 2]
-        own, given = cells[start:stop], values[start:stop]
+        own, added = cells[start:stop], values[start:stop]
         if cell >= 0:
             total = 0.0
-            for i in range(given.shape[0]):
-                total += given[i]
+            for i in range(added.shape[0]):
+                total += added[i]
             sums[cell, 0] += total
         else:
-            for i in range(given.shape[0]):
-                sums[np.uint64(own[i]), 0] += given[i]
+            for i in range(added.shape[0]):
+                sums[np.uint64(own[i]), 0] += added[i]
 
 
 @loop("I2 Ir Ir i I2")
@@ -210,16 +207,16 @@ def keep_max(runs: Ints, cells: Ints, values: Ints, flip: int, greatest: Ints) -
     """Keep the greatest value ^ flip: flip is 0 for the greatest value and -1 for the least."""
     for r in range(runs.shape[0]):
         start, stop, cell = runs[r, 0], runs[r, 1], runs[r, 2]
-        own, given = cells[start:stop], values[start:stop]
+        own, added = cells[start:stop], values[start:stop]
         if cell >= 0:
             most = greatest[cell, 0]
-            for i in range(given.shape[0]):
-                most = max(most, given[i] ^ flip)
+            for i in range(added.shape[0]):
+                most = max(most, added[i] ^ flip)
             greatest[cell, 0] = most
         else:
-            for i in range(given.shape[0]):
+            for i in range(added.shape[0]):
                 at = np.uint64(own[i])
-                greatest[at, 0] = max(greatest[at, 0], given[i] ^ flip)
+                greatest[at, 0] = max(greatest[at, 0], added[i] ^ flip)
 
 
 @loop("I2 Ir Ir i I2")
@@ -227,19 +224,19 @@ def count_max(runs: Ints, cells: Ints, values: Ints, flip: int, counted: Ints) -
     """Keep the greatest value ^ flip and how many rows have it: counted int64[m, 2]."""
     for r in range(runs.shape[0]):
         start, stop, cell = runs[r, 0], runs[r, 1], runs[r, 2]
-        own, given = cells[start:stop], values[start:stop]
+        own, added = cells[start:stop], values[start:stop]
         if cell >= 0:
             most = counted[cell, 0]
-            for i in range(given.shape[0]):
-                most = max(most, given[i] ^ flip)
+            for i in range(added.shape[0]):
+                most = max(most, added[i] ^ flip)
             n_equal = counted[cell, 1] if most == counted[cell, 0] else 0
-            for i in range(given.shape[0]):
-                n_equal += np.int64(given[i] ^ flip == most)
+            for i in range(added.shape[0]):
+                n_equal += np.int64(added[i] ^ flip == most)
             counted[cell, 0] = most
             counted[cell, 1] = n_equal
         else:
-            for i in range(given.shape[0]):
-                value = given[i] ^ flip
+            for i in range(added.shape[0]):
+                value = added[i] ^ flip
                 at = np.uint64(own[i])
                 if value > counted[at, 0]:
                     counted[at, 0] = value
@@ -290,34 +287,34 @@ def add_moments(runs: Ints, cells: Ints, values: Floats, part: Floats, moments: 
     """
     for r in range(runs.shape[0]):
         start, stop, cell = runs[r, 0], runs[r, 1], runs[r, 2]
-        own, given = cells[start:stop], values[start:stop]
+        own, added = cells[start:stop], values[start:stop]
         if cell < 0:
-            for i in range(given.shape[0]):
-                add_moment(moments, np.uint64(own[i]), given[i])
+            for i in range(added.shape[0]):
+                add_moment(moments, np.uint64(own[i]), added[i])
             continue
         total = 0.0
-        for i in range(given.shape[0]):
-            total += given[i]
-        mean = total / given.shape[0]
+        for i in range(added.shape[0]):
+            total += added[i]
+        mean = total / added.shape[0]
         if not np.isfinite(mean):
-            for i in range(given.shape[0]):
-                add_moment(moments, cell, given[i])
+            for i in range(added.shape[0]):
+                add_moment(moments, cell, added[i])
             continue
         squares = 0.0
-        for i in range(given.shape[0]):
-            squares += (given[i] - mean) * (given[i] - mean)
-        part[0, 0], part[0, 1], part[0, 2] = given.shape[0], mean, squares
+        for i in range(added.shape[0]):
+            squares += (added[i] - mean) * (added[i] - mean)
+        part[0, 0], part[0, 1], part[0, 2] = added.shape[0], mean, squares
         merge_moments(moments, cell, part, 0)
 
 
 def single_run(n: int) -> Ints:
-    """Runs for `n` rows that have each a cell of its own."""
+    """Run for `n` rows that have each a cell of its own."""
     return np.array([[0, n, -1]], np.int64)
 
 
 @loop("Ir I")
 def encode_floats(bits: Ints, ordered: Ints) -> None:
-    """Integers in the order of floats, given as their bits: NaN greatest, -0.0 the same as 0.0."""
+    """Write integers in the order of floats, which come as bits: NaN greatest, -0.0 the same as 0.0."""
     for i in range(bits.shape[0]):
         b = bits[i]
         size = b & INT64_MAX
@@ -326,6 +323,6 @@ def encode_floats(bits: Ints, ordered: Ints) -> None:
 
 
 def decode_floats(ordered: Ints) -> Floats:
-    """The floats back from integers in their order; the inverse of `order_floats`."""
+    """Return the floats back from integers in their order; the inverse of `order_floats`."""
     bits = np.where(ordered < 0, (-ordered) | np.int64(-(2**63)), ordered)
     return bits.view(np.float64)

@@ -1,4 +1,5 @@
-"""The memory of cells: one array per register, cut into blocks of 2^j cells, with a free list per size.
+"""The memory of cells: one array per accumulator, divided into blocks of 2^j cells, with a free list per
+size.
 
 Invariant: cells of free blocks, and cells of a ring outside the slices it holds, are neutral. So taking a
 block costs nothing and a missing slice reads as one without rows.
@@ -48,19 +49,19 @@ class FreeBlocks:
 
 
 class Arena:
-    """Cells of all registers, at the same positions in each register's array."""
+    """The cells of all accumulators, at the same positions in the array of each."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = tuple(rules)
         self.cells: list[Cells] = [rule.neutral_cells(0) for rule in self.rules]
         self.nodes: list[Cells] | None = None
-        self.is_neutral = [False] * len(self.rules)  # registers all of whose cells are known to be neutral
+        self.is_neutral = [False] * len(self.rules)  # accumulators all of whose cells are known to be neutral
         self._free: dict[int, FreeBlocks] = {MIN_RING_CELLS: FreeBlocks()}
         self._top = 0
 
     @property
     def spare(self) -> Ints:
-        """The free blocks of SMALLEST cells, for loops to take from."""
+        """Return the free blocks of SMALLEST cells, for loops to take from."""
         return self._free[MIN_RING_CELLS].stack
 
     @property
@@ -83,7 +84,7 @@ class Arena:
             self._free[MIN_RING_CELLS].push(self._fresh(missing, MIN_RING_CELLS))
 
     def take(self, sizes: Ints) -> Ints:
-        """A block for each of the sizes, which are powers of two."""
+        """Return a block for each of the sizes, which are powers of two."""
         bases = np.empty(len(sizes), np.int64)
         for size in sorted(set(sizes.tolist())):
             which = np.flatnonzero(sizes == size)
@@ -113,19 +114,19 @@ class Arena:
 
     @property
     def is_mostly_free(self) -> bool:
-        """Whether so few cells are in blocks in use that moving these frees most of the memory."""
+        """Return whether so few cells are in blocks in use that moving these frees most of the memory."""
         n_free = sum(len(blocks) * _step(size) for size, blocks in self._free.items())
         return self._top > 8 * (self._top - n_free) + 8192
 
     def repack(self, old: Ints, sizes: Ints) -> tuple[Ints, list[Cells]]:
         """Give up all memory and take blocks anew: (where they are, the cells that were at `old`)."""
-        kept = [cells[old] for cells in self.cells]
+        old_cells = [cells[old] for cells in self.cells]
         self.cells, self.nodes = [rule.neutral_cells(0) for rule in self.rules], None
         self._free, self._top = {MIN_RING_CELLS: FreeBlocks()}, 0
-        return self.take(sizes), kept
+        return self.take(sizes), old_cells
 
     def tree_nodes(self) -> list[Cells]:
-        """The nodes of the trees, one array per register, from when a tree is first asked for."""
+        """Return the nodes of the trees, one array per accumulator, from when a tree is first asked for."""
         if self.nodes is None:
             self.nodes = [rule.neutral_cells(self.n_cells) for rule in self.rules]
         return self.nodes
@@ -150,9 +151,9 @@ class Arena:
 
 
 def _step(size: int) -> int:
-    """From one block of a size to the next.
+    """Return the distance from one block of a size to the next.
 
-    Rings of equal power-of-two size would all have the same slice in the same few lines of the cache; a cache
-    line between blocks spreads them.
+    Why: rings of equal power-of-two size would all have the same slice in the same few lines of the cache;
+    a cache line between blocks spreads them.
     """
     return size + 8 if size >= 32 else size

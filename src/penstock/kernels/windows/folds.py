@@ -1,11 +1,14 @@
 """Users' folds as loops: rows lifted and combined into cells, cells into windows, windows lowered.
 
-A part is one float or a few, kept as a row of cells. The loops are written out for the number of columns and
-of floats, because Numba knows tuples of fixed length only. Functions are called with Python floats and tuples
-of them at both speeds; what Numba cannot compile goes on as plain Python. A loop is made once for all
-functions that say the same (`written.py`), so that the replicas of a step, and a second run, compile nothing.
+A part is one float or a few, kept as a row of cells. The loops are written out for the number of columns
+and of floats, because Numba knows tuples of fixed length only. Functions are called with Python floats and
+tuples of them at both speeds; what Numba cannot compile runs as plain Python. A loop is made once for all
+functions that say the same (`compile/user_functions.py`), so that the replicas of a step, and a second run,
+compile nothing.
 
-Loops that call `combine` note in `at` where they are before they do, so that a failure can be told of.
+Rows go straight into slices by steps of the slice loop, one loop per fold, where there is nothing else to
+do (`python -m bench windows`, fold); else accumulator by accumulator. Loops that call `combine` write in
+`at` which row they are at before they do, so that a failure can be reported.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ class FoldFunctions:
     """The lift and combine of a fold.
 
     names   the columns that lift reads
-    width   how many floats a part has
+    width   the number of floats of a part
     alone   parts are floats, not tuples of one
     """
 
@@ -45,7 +48,7 @@ class FoldFunctions:
 
     @property
     def is_stable(self) -> bool:
-        """Whether machine code of both can be kept for the next process."""
+        """Return whether machine code of both can be kept for the next process."""
         return self.lift.is_stable and self.combine.is_stable
 
 
@@ -58,16 +61,16 @@ def add_parts(cells: Cells, parts: Cells, state: Cells, at: Cells) -> None:
 
 
 def build_fold_rule(name: str, combine: Function, zero: tuple[float, ...], *, alone: bool) -> Rule:
-    """The combine rule of a fold. `alone`: its parts are floats, not tuples of one."""
+    """Return the combine rule of a fold. `alone`: its parts are floats, not tuples of one."""
     written = combine if isinstance(combine, FunctionSource) else FunctionSource(combine)
     return _build_fold_rule(name, written, tuple(map(repr, zero)), alone)
 
 
 @cache
 def _build_fold_rule(name: str, combine: FunctionSource, zero: tuple[str, ...], alone: bool) -> Rule:
-    """As `fold_rule`; the numbers come as words, because the two zeros differ and NaN is itself."""
+    """Build a rule; numbers come as text, because the two zeros differ and NaN equals itself."""
     width = len(zero)
-    a, b = ([f"float({each}, {p}])" for p in range(width)] for each in ("into[i", "other[j"))
+    a, b = ([f"float({cell}, {p}])" for p in range(width)] for cell in ("into[i", "other[j"))
     text = f"""
 def merge_parts(into, i, other, j):
     {_numbers("p", width)} = combined({", ".join(a + b)})
@@ -85,15 +88,15 @@ def merge_parts(into, i, other, j):
 
 @cache
 def combine_function(combine: FunctionSource, width: int, alone: bool) -> GeneratedFunction:
-    """Two parts as one: `combined(a0, …, b0, …)`, all as floats side by side.
+    """Return two parts as one: `combined(a0, …, b0, …)`, all as floats side by side.
 
     A strict one fails on parts without NaN and infinities that become one, as Python would.
     """
-    a, b = ([f"{each}{p}" for p in range(width)] for each in "ab")
+    a, b = ([f"{side}{p}" for p in range(width)] for side in "ab")
     check = "pass"
     if combine.strict:
         after = [f"p{p}" for p in range(width)]
-        was, now = (" + ".join(f"({each} - {each})" for each in parts) for parts in (a + b, after))
+        was, now = (" + ".join(f"({part} - {part})" for part in parts) for parts in (a + b, after))
         check = f"if {now} != 0.0 and {was} == 0.0: raise ValueError('not a finite number')"
     text = f"""
 def combined({", ".join(a + b)}):
@@ -107,7 +110,7 @@ def combined({", ".join(a + b)}):
 
 @cache
 def lift_function(lift: FunctionSource, names: tuple[str, ...], width: int, alone: bool) -> GeneratedFunction:
-    """The part of a row from its columns: `lifted(v0, …)`, all as floats."""
+    """Return the part of a row from its columns: `lifted(v0, …)`, all as floats."""
     values = ", ".join(f"v{place}" for place in range(len(names)))
     check = "" if alone else f"if len(part) != {width}: raise ValueError('a part has {width} numbers')"
     text = f"""
@@ -122,7 +125,7 @@ def lifted({values}):
 
 @cache
 def build_probe_loop(of: FoldFunctions, *, strict: bool = False) -> GeneratedFunction:
-    """The loop (columns…) that lifts every row for nothing: it raises if one fails.
+    """Return the loop (columns…) that lifts every row for nothing: it raises if one fails.
 
     Where lift cannot fail, nothing is left of it once it is compiled. `strict`, for lifts on which Python
     may raise where machine code does not: it also fails on a row without NaN whose part is NaN or infinite.
@@ -130,8 +133,8 @@ def build_probe_loop(of: FoldFunctions, *, strict: bool = False) -> GeneratedFun
     check = "pass"
     if strict:
         parts = " + ".join(f"(q{place} - q{place})" for place in range(of.width))
-        given = " or ".join(f"np.isnan({value})" for value in _values(of).split(", "))
-        check = f"if {parts} != 0.0 and not ({given}): raise ValueError('not a finite number')"
+        is_nan = " or ".join(f"np.isnan({value})" for value in _values(of).split(", "))
+        check = f"if {parts} != 0.0 and not ({is_nan}): raise ValueError('not a finite number')"
     text = f"""
 def probe({_columns(of)}):
     for i in range(c0.shape[0]):
@@ -146,7 +149,7 @@ def probe({_columns(of)}):
 
 @cache
 def build_lift_loop(of: FoldFunctions) -> GeneratedFunction:
-    """The loop (columns…, parts float64[n, width]) that lifts every row."""
+    """Return the loop (columns…, parts float64[n, width]) that lifts every row."""
     text = f"""
 def lift_rows({_columns(of)}, parts):
     for i in range(c0.shape[0]):
@@ -161,7 +164,7 @@ def lift_rows({_columns(of)}, parts):
 
 @cache
 def build_cells_loop(of: FoldFunctions) -> GeneratedFunction:
-    """The loop (cells, columns…, state, at) that lifts rows and combines them into their cells.
+    """Return the loop (cells, columns…, state, at) that lifts rows and combines them into their cells.
 
     Rows of one cell that follow each other are combined without looking at it again.
     """
@@ -185,7 +188,7 @@ def fold_cells(cells, {_columns(of)}, state, at):
 
 @cache
 def build_lower_loop(lower: FunctionSource, width: int, *, alone: bool) -> GeneratedFunction:
-    """The loop (cells float64[n, width], results float64[n]) that makes results of combined parts."""
+    """Return the loop (cells float64[n, width], results float64[n]) that makes results of combined parts."""
     text = f"""
 def lower_cells(cells, results):
     for i in range(cells.shape[0]):
@@ -196,12 +199,12 @@ def lower_cells(cells, results):
 
 @cache
 def build_add_loop(rule: Rule) -> CheckedFunction:
-    """The loop that adds parts of rows to cells under a fold's rule."""
+    """Return the loop that adds parts of rows to cells under a fold's rule."""
     return CheckedFunction.of(add_parts.with_rules("Ir F2 F2 I", merge=rule.merge))
 
 
 def row_functions(of: FoldFunctions) -> dict[str, Loop]:
-    """What loops over rows call: `lifted` and `combined`."""
+    """Return what loops over rows call: `lifted` and `combined`."""
     return {"lifted": _lift_function(of), "combined": combine_function(of.combine, of.width, of.alone)}
 
 
@@ -227,9 +230,9 @@ def _part(values: list[str], alone: bool) -> str:
 
 
 def _floats(width: int, alone: bool) -> str:
-    """The floats of a part; text, which float() would take, is no number."""
+    """Return the floats of a part; text, which float() would take, is no number."""
     parts = ["part"] if alone else [f"part[{place}]" for place in range(width)]
-    return "".join(f"float(1.0 * {each}), " for each in parts).rstrip()
+    return "".join(f"float(1.0 * {part}), " for part in parts).rstrip()
 
 
 def _loads(source: str, width: int) -> str:
@@ -290,7 +293,7 @@ def fold_keyed(slots, times, COLUMNS, row, clock, inverse, offsets, rings, spare
 
 @cache
 def build_single_loop(of: FoldFunctions) -> GeneratedFunction:
-    """Returns the loop (times, columns…, row, …, counts, state, at) that folds the rows of slot 0.
+    """Return the loop (times, columns…, row, …, counts, state, at) that folds the rows of slot 0.
 
     Its step in the frame `add_single` keeps the part of a block that lies in one slice in local numbers.
 
@@ -304,7 +307,7 @@ def build_single_loop(of: FoldFunctions) -> GeneratedFunction:
 
 @cache
 def build_keyed_loop(of: FoldFunctions) -> GeneratedFunction:
-    """Returns the loop (slots, times, columns…) that folds the rows of all slots, as `build_single_loop`."""
+    """Return the loop (slots, times, columns…) that folds the rows of all slots, as `build_single_loop`."""
     steps = {"add_keyed": add_keyed, "add_keyed_block": add_keyed_block, "add_row": _fill(_FOLD_ROW, of)}
     return _build_pass(of, _FOLD_KEYED, "fold_keyed", steps, "Ir Ir")
 
@@ -319,7 +322,7 @@ def _build_pass(
 
 
 def _fill(template: str, of: FoldFunctions) -> str:
-    """Writes a template out for a fold's number of columns and of floats."""
+    """Write a template out for a fold's number of columns and of floats."""
     columns, parts = range(len(of.names)), range(of.width)
     words = {
         "COLUMNS": ", ".join(f"c{c}" for c in columns),

@@ -1,6 +1,6 @@
-"""Which windows are ready to leave, ring by ring, and the slices of each.
+"""Which windows are ready to be emitted, ring by ring, and the slices of each.
 
-Windows that touch no ring are never listed, however long a stretch without rows is. A period is cut at
+Windows that touch no ring are never listed, however long a time without rows is. A period is cut at
 `offsets` (`timing/slices.py`), so slice and time are found from each other by arithmetic and a short search.
 """
 
@@ -21,7 +21,7 @@ first window's end, slices that trees lack, slices that came late to them, and t
 
 @loop()
 def slice_start(id_: int, period: int, offsets: Ints) -> int:
-    """The first time of a slice."""
+    """Return the first time of a slice."""
     n: int = offsets.shape[0]
     rounds = id_ // n
     start: int = rounds * period + offsets[id_ - rounds * n]
@@ -30,7 +30,7 @@ def slice_start(id_: int, period: int, offsets: Ints) -> int:
 
 @loop()
 def slice_of(time: int, period: int, offsets: Ints) -> int:
-    """The slice that holds a time."""
+    """Return the slice that holds a time."""
     rounds = time // period
     within = time - rounds * period
     n: int = offsets.shape[0]
@@ -52,7 +52,7 @@ def count_ready(
     firsts: Ints,
     counts: Ints,
 ) -> int:
-    """How many windows with after < end <= upto lie over each ring, and the first one's start; all in all."""
+    """Count the windows with after < end <= upto over each ring, and find the first start; return the total."""
     total = 0
     for r in range(rings.shape[0]):
         held_from = max(slice_start(rings[r, FIRST], period, offsets), after)
@@ -122,7 +122,7 @@ def clear_ints(cells: Ints, neutral: Ints, rings: Ints, past: Ints) -> None:
 def clear_floats(
     cells: npt.NDArray[np.float64], neutral: npt.NDArray[np.float64], rings: Ints, past: Ints
 ) -> None:
-    """As `clear_ints`, for cells of floats."""
+    """Do what `clear_ints` does, for cells of floats."""
     for r in range(rings.shape[0]):
         for id_ in range(rings[r, FIRST], past[r]):
             for part in range(cells.shape[1]):

@@ -1,4 +1,4 @@
-"""Runs of rows into open sessions: the walk that opens, lengthens and joins sessions.
+"""Run of rows into open sessions: the walk that opens, lengthens and joins sessions.
 
 A session is [opens, closes) and its neighbours of the same slot are linked from the newest to the oldest,
 because rows come near the newest: a batch costs as many steps as its rows reach back. Invariant: no two
@@ -36,10 +36,10 @@ def assign_sessions(
     closes: Ints,
     free: Ints,
     homes: Ints,
-    lost: Ints,
-    kept: Ints,
+    merged: Ints,
+    targets: Ints,
 ) -> int:
-    """Find or make the session of each run; return how many sessions were joined to others.
+    """Find or make the session of each run; return the number of sessions that were merged into others.
 
     slots       int64[n]  runs of one slot stand together, the latest first, and do not touch
     starts      int64[n]
@@ -50,10 +50,10 @@ def assign_sessions(
     opens       int64[m]  updated, as is closes int64[m]
     free        int64[f]  sessions not in use, f at least n
     homes       int64[n]  written: the session of each run, or NONE
-    lost, kept  int64[m]  written: lost[j] was joined to kept[j], and is in no list any more
+    merged, targets  int64[m]  written: merged[j] was merged into targets[j], and is in no list any more
     """
     n_taken = 0
-    n_lost = 0
+    n_merged = 0
     newer = NO_SESSION
     here = NO_SESSION
     for i in range(slots.shape[0]):
@@ -71,9 +71,9 @@ def assign_sessions(
                 gone = older[here]
                 opens[here] = min(opens[here], opens[gone])
                 older[here] = older[gone]
-                lost[n_lost] = gone
-                kept[n_lost] = here
-                n_lost += 1
+                merged[n_merged] = gone
+                targets[n_merged] = here
+                n_merged += 1
         elif must_touch:
             homes[i] = NO_SESSION
             continue
@@ -89,7 +89,7 @@ def assign_sessions(
                 older[newer] = new
             here = new
         homes[i] = here
-    return n_lost
+    return n_merged
 
 
 @loop()
@@ -105,9 +105,9 @@ def merge_pairs(targets: Ints, sources: Ints, cells: Cells) -> None:
 
 @cache
 def build_merge_loop(rule: Rule) -> Loop:
-    """The loop that puts pairs of cells together under a rule; a user's own may stay plain."""
-    made = merge_pairs.with_rules(f"I I {'F2' if rule.floats else 'I2'}", merge=rule.merge)
-    return made if rule in RULES else CheckedFunction.of(made)
+    """Return the loop that puts pairs of cells together under a rule; a user's own may stay plain."""
+    loop = merge_pairs.with_rules(f"I I {'F2' if rule.floats else 'I2'}", merge=rule.merge)
+    return loop if rule in RULES else CheckedFunction.of(loop)
 
 
 MERGE_LOOPS = {rule.name: build_merge_loop(rule) for rule in RULES}

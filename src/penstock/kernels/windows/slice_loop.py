@@ -51,7 +51,7 @@ ROW_BY_ROW, DONE, STUCK = range(3)
 
 @loop()
 def slice_at(since: int, period: int, inverse: float, offsets: Ints) -> np.int64:
-    """Returns the number of the slice that holds the time `since` after the base, counted from the base's.
+    """Return the number of the slice that holds the time `since` after the base, counted from the base's.
 
     No division: with d = since < 2^50 and a period P, (d + 1/2) / P is at least 1/(2P) away from the next
     integer while the product with the rounded 1/P errs by less than 2^-51 d/P, so cutting off the fraction is
@@ -70,7 +70,7 @@ def slice_at(since: int, period: int, inverse: float, offsets: Ints) -> np.int64
 
 @loop()
 def extend_ring(rings: Ints, slot: int, id_: int, spare: Ints) -> bool:
-    """Lets the slot's ring hold slice `id_`, in its own cells or in a spare block; False if it cannot."""
+    """Let the slot's ring hold slice `id_`, in its own cells or in a spare block; False if it cannot."""
     mask = rings[slot, MASK]
     if mask < 0:
         n = spare[0]
@@ -99,14 +99,14 @@ def extend_ring(rings: Ints, slot: int, id_: int, spare: Ints) -> bool:
 
 @loop()
 def record_late(rings: Ints, slot: int, first: int, end: int) -> None:
-    """Records that slices [first, end) have changed, as far as the tree already holds them."""
+    """Record that slices [first, end) have changed, as far as the tree already holds them."""
     rings[slot, LATE_FROM] = min(rings[slot, LATE_FROM], first)
     rings[slot, LATE_TO] = max(rings[slot, LATE_TO], min(end, rings[slot, CLEAN]))
 
 
 @loop()
 def hold_slice(rings: Ints, slot: int, id_: int, spare: Ints) -> bool:
-    """Prepares slice `id_` of a slot for a change; False if its ring has no room for it."""
+    """Prepare slice `id_` of a slot for a change; False if its ring has no room for it."""
     held = id_ >= rings[slot, FIRST] and id_ < rings[slot, END]
     if not held and not extend_ring(rings, slot, id_, spare):
         return False
@@ -116,7 +116,7 @@ def hold_slice(rings: Ints, slot: int, id_: int, spare: Ints) -> bool:
 
 
 def scan_block(now: Ints) -> tuple[int, int]:
-    """Returns the least and the greatest time of a block: the usual first step of `add_single`."""
+    """Return the least and the greatest time of a block: the usual first step of `add_single`."""
     least = greatest = now[0]
     for j in range(now.shape[0]):
         least = min(least, now[j])
@@ -137,7 +137,7 @@ def add_block(
     base_time: int,
     base_id: int,
 ) -> None:
-    """Stands for the second step of `add_single`: adds the rows of a block, whose slices the ring holds.
+    """Stand for the second step of `add_single`: adds the rows of a block, whose slices the ring holds.
 
     now                 int64[b]  the times of rows `start` to `stop`, between `least` and `greatest`
     first, last         their slices
@@ -158,7 +158,7 @@ def add_single(
     late: Ints,
     **shared: Any,
 ) -> int:
-    """Adds the rows of slot 0 from `row` on; returns the row it stopped at.
+    """Add the rows of slot 0 from `row` on; return the row it stopped at.
 
     times    int64[n]
     clock    int64[6]     see OPEN_FROM and the others; `inverse` is 1 / period
@@ -211,7 +211,7 @@ def add_single(
 def add_keyed_block(
     now: Ints, own: Ints, start: int, stop: int, first: int, last: int, base_time: int, base_id: int
 ) -> int:
-    """Leaves all rows to `add_row`: a first step of `add_keyed`, which may add a block at once instead.
+    """Leave all rows to `add_row`: a first step of `add_keyed`, which may add a block at once instead.
 
     now, own  int64[b]  the times and slots of rows `start` to `stop`; slots are below len(rings)
     """
@@ -219,7 +219,7 @@ def add_keyed_block(
 
 
 def add_row(row: np.uint64, cell: np.uint64) -> None:
-    """Stands for the second step of `add_keyed`: adds one row to its cell."""
+    """Stand for the second step of `add_keyed`: adds one row to its cell."""
     raise AssertionError("a frame runs with its steps in it")
 
 
@@ -235,7 +235,7 @@ def add_keyed(
     late: Ints,
     **shared: Any,
 ) -> int:
-    """Adds the rows of many slots from `row` on; returns the row it stopped at. Else as `add_single`.
+    """Add the rows of many slots from `row` on; return the row it stopped at. Else as `add_single`.
 
     slots   int64[n]  one that is not below len(rings) stops it
     shared  what else the steps `add_keyed_block` and `add_row` use
@@ -304,31 +304,31 @@ def find_block_cells(
     inverse: float,
     offsets: Ints,
 ) -> int:
-    """Finds the cells of a block as if every ring held them, without a branch.
+    """Find the cells of a block as if every ring held them, without a branch.
 
     Why: many looks at the table are under way at once. A row that was not held, or that changes what the tree
     holds, turns `outside` negative, and the block is gone through again row by row.
     """
-    found, period = cells[start:stop], clock[PERIOD]
+    block_cells, period = cells[start:stop], clock[PERIOD]
     outside = 0
     if first == last:
         for j in range(now.shape[0]):
             slot = np.uint64(own[j])
             outside |= (first - rings[slot, FIRST]) | (rings[slot, END] - 1 - first)
             outside |= first - rings[slot, CLEAN]
-            found[j] = rings[slot, BASE] + (first & rings[slot, MASK])
+            block_cells[j] = rings[slot, BASE] + (first & rings[slot, MASK])
     else:
         for j in range(now.shape[0]):
             slot = np.uint64(own[j])
             id_ = base_id + slice_at(now[j] - base_time, period, inverse, offsets)
             outside |= (id_ - rings[slot, FIRST]) | (rings[slot, END] - 1 - id_)
             outside |= id_ - rings[slot, CLEAN]
-            found[j] = rings[slot, BASE] + (id_ & rings[slot, MASK])
+            block_cells[j] = rings[slot, BASE] + (id_ & rings[slot, MASK])
     return DONE if outside >= 0 else ROW_BY_ROW
 
 
 def keep_cell(row: np.uint64, cell: np.uint64, *, cells: Ints) -> None:
-    """Writes the cell of one row."""
+    """Write the cell of one row."""
     cells[row] = np.int64(cell)
 
 
@@ -347,7 +347,7 @@ def find_cells(
     late: Ints,
     cells: Ints,
 ) -> int:
-    """Finds the cell of each row from `row` on; returns the row it stopped at. Else as `add_keyed`.
+    """Find the cell of each row from `row` on; return the row it stopped at. Else as `add_keyed`.
 
     cells    int64[n]     written; -1 for a late row
     """
@@ -377,14 +377,14 @@ def add_run(
     inverse: float,
     offsets: Ints,
 ) -> None:
-    """Appends a block to the runs, or to the last run where it goes on with the same cell."""
+    """Append a block to the runs, or to the last run where it goes on with the same cell."""
     cell = base + (first & mask)
     if first != last:
         cell = -1
-        found, period = cells[start:stop], clock[PERIOD]
+        block_cells, period = cells[start:stop], clock[PERIOD]
         for j in range(now.shape[0]):
             id_ = base_id + slice_at(now[j] - base_time, period, inverse, offsets)
-            found[j] = base + (id_ & mask)
+            block_cells[j] = base + (id_ & mask)
     n_runs = runs[0, 0]
     if n_runs and runs[n_runs, 1] == start and runs[n_runs, 2] == cell:
         runs[n_runs, 1] = stop
@@ -409,7 +409,7 @@ def find_runs(
     cells: Ints,
     runs: Ints,
 ) -> int:
-    """Finds runs, rows of slot 0 one after the other that go to one cell; returns the row it stopped at.
+    """Find runs, rows of slot 0 one after the other that go to one cell; return the row it stopped at.
 
     cells  int64[n]        written for rows of runs without one cell; -1 for late rows, which are in no run
     runs   int64[n + 1, 3] their number first, then (start, stop, cell) of each, cell -1: each row has its own
@@ -424,7 +424,7 @@ def find_runs(
 
 @loop("I2 I")
 def write_run_cells(runs: Ints, cells: Ints) -> None:
-    """Writes the cell of every row of runs that have one cell.
+    """Write the cell of every row of runs that have one cell.
 
     runs   int64[k, 3]  (start, stop, cell), cell -1: the rows have theirs already
     cells  int64[n]

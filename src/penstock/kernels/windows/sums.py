@@ -62,7 +62,7 @@ LOW_BITS = np.uint64(2**32 - 1)
 
 @loop()
 def shift_of(period: int) -> np.uint64:
-    """Returns how far products with `reciprocal_of` are shifted: 31 + the bits of the period, rounded up."""
+    """Return how far products with `reciprocal_of` are shifted: 31 + the bits of the period, rounded up."""
     shift, power = 31, 1
     while power < period:
         power *= 2
@@ -72,7 +72,7 @@ def shift_of(period: int) -> np.uint64:
 
 @loop()
 def reciprocal_of(period: int, shift: np.uint64) -> np.uint64:
-    """Returns 2^shift / period, rounded up: at most 2^32 - 1 for a period up to 2^31.
+    """Return 2^shift / period, rounded up: at most 2^32 - 1 for a period up to 2^31.
 
     With e < period what rounding adds, d * (2^shift + e) / period / 2^shift has the integer part of
     d / period while d e < 2^shift, which holds for every d < 2^31 (Granlund and Montgomery).
@@ -92,7 +92,7 @@ def scan_and_number(
     around: np.uint64,
     cells: UInts,
 ) -> tuple[int, int]:
-    """Finds the least and the greatest time, and the cells of the rows on the way."""
+    """Find the least and the greatest time, and the cells of the rows on the way."""
     least = greatest = now[0]
     if even:
         # Why: memory is slower than the product, so cells cost nothing even where they are not needed.
@@ -141,7 +141,7 @@ def sum_block(
     at: np.uint64,
     cells: UInts,
 ) -> None:
-    """Counts and sums the rows of a block of one slot. What `sum_single` keeps between blocks is changed."""
+    """Count and sum the rows of a block of one slot. What `sum_single` keeps between blocks is changed."""
     added = values[start:stop]
     if first == last:
         total = 0.0
@@ -207,7 +207,7 @@ def sum_block(
 
 @loop()
 def flush_pairs(pairs: Floats, n_copies: int, at: np.uint64, counts: Ints, sums: Floats) -> None:
-    """Adds pairs (count, sum), copy by copy, to the cells from `at` on."""
+    """Add pairs (count, sum), copy by copy, to the cells from `at` on."""
     n_cells = max(pairs.shape[0] // 2 // n_copies, 1)
     for j in range(pairs.shape[0] // 2):
         cell = at + np.uint64(j % n_cells)
@@ -235,7 +235,7 @@ def sum_single(
     counts: Ints,
     sums: Floats,
 ) -> int:
-    """Counts and sums the rows of slot 0 from `row` on; returns the row it stopped at, as `add_single`."""
+    """Count and sum the rows of slot 0 from `row` on; return the row it stopped at, as `add_single`."""
     n_rows, period = times.shape[0] - row, clock[PERIOD]
     # The case without a search among offsets, and times near each other, is numbered by products.
     even = offsets.shape[0] == 1 and period <= MAX_OFFSET // 4
@@ -279,7 +279,7 @@ def sum_keyed_block(
     run: Ints,
     pairs: Floats,
 ) -> int:
-    """Adds the rows of a block in one slice to the pairs of their slots."""
+    """Add the rows of a block in one slice to the pairs of their slots."""
     outcome = DONE if first == last else ROW_BY_ROW
     if outcome == DONE and first != run[0]:
         # Why: worth it only if the slice goes on for some rows per slot; look at one of them.
@@ -300,7 +300,7 @@ def sum_keyed_block(
 
 
 def sum_row(row: np.uint64, cell: np.uint64, *, values: Floats, counts: Ints, sums: Floats) -> None:
-    """Adds one row to its cell."""
+    """Add one row to its cell."""
     counts[cell] += 1
     sums[cell] += values[row]
 
@@ -327,7 +327,7 @@ def sum_keyed(
     run: Ints,
     pairs: Floats,
 ) -> int:
-    """Counts and sums the rows of all slots from `row` on; returns the row it stopped at, as `add_keyed`.
+    """Count and sum the rows of all slots from `row` on; return the row it stopped at, as `add_keyed`.
 
     run    int64[1]      the slice that the pairs are for
     pairs  float64[2 m]  (count, sum) per slot of rows that are not in the rings yet, m = len(rings); what is
@@ -343,7 +343,7 @@ def sum_keyed(
 
 @loop()
 def flush_slots(rings: Ints, spare: Ints, counts: Ints, sums: Floats, id_: int, pairs: Floats) -> bool:
-    """Adds what was summed per slot to slice `id_` of the rings; False if some found no room."""
+    """Add what was summed per slot to slice `id_` of the rings; False if some found no room."""
     fits = True
     for slot in range(rings.shape[0]):
         if pairs[2 * slot] == 0.0:

@@ -1,9 +1,18 @@
-"""Many windows of a ring at once, in two sweeps over its slices and no tree.
+"""Windows from the slices of rings: two sweeps where many are emitted at once, a tree where they are few.
 
-Suffix results run back from a turning point, one running result runs on from it, and a window is the one of
-its first slice put together with the other: at most two merges per slice and one per window, whatever the
-windows' length (van Herk; Gil and Werman; the two stacks of Tangwongsan et al.). Order is kept, so the
-rule need not commute.
+*Sweeps.* Suffix results run back from a pivoting point, one running result runs on from it, and a window is
+the one of its first slice put together with the other: at most two merges per slice and one per window,
+whatever the windows' length (van Herk; Gil and Werman; the two stacks of Tangwongsan et al.). Order is
+kept, so the rule need not commute.
+
+*Trees.* The batched pane aggregation tree, B-PAT (SPRINGALD, IV-B and V-B), over the ring of each key. A
+ring of m = 2^j cells is the row of m leaves. The internal nodes stand in an array beside the cells, at the
+same base: with leaves 0 … m-1 the parent of node i is (i >> 1) | m, and node m + x is nodes[base + x].
+Leaves without rows are neutral. Only levels up to the greatest power of two in a window are kept, since a
+query never uses more. A window whose slices wrap around the ring is a range like any other.
+
+Invariant: of a ring [FIRST, END) the nodes are right for blocks inside [FIRST, CLEAN) that do not touch the
+late range. An update mends both, so leaves that earlier windows have used may change.
 """
 
 from __future__ import annotations
@@ -32,7 +41,7 @@ def copy_cell(into: Cells, i: int, other: Cells, j: int) -> None:
 def sweep_windows(
     cells: Cells, neutral: Cells, rings: Ints, ends: Ints, lo: Ints, hi: Ints, scratch: Cells, out: Cells
 ) -> None:
-    """Put together the windows of every ring.
+    """Combine the slices of every ring into its windows.
 
     cells    [c, w]       the slices' results
     neutral  [1, w]
@@ -47,13 +56,13 @@ def sweep_windows(
     for r in range(rings.shape[0]):
         base = rings[r, BASE]
         mask = rings[r, MASK]
-        start = turn = done = lo[window] if window < ends[r] else 0
+        start = pivot = done = lo[window] if window < ends[r] else 0
         while window < ends[r]:
             first = lo[window]
             past = hi[window]
-            if first >= turn:
+            if first >= pivot:
                 start = first
-                turn = done = past
+                pivot = done = past
                 copy_cell(scratch, running, neutral, 0)
                 for id_ in range(past - 1, first - 1, -1):
                     copy_cell(scratch, id_ - start, cells, base + (id_ & mask))
@@ -71,19 +80,19 @@ def sweep_windows(
 def sweep_numbers(
     cells: Cells, rings: Ints, ends: Ints, lo: Ints, hi: Ints, neutral: float, scratch: Cells, out: Cells
 ) -> None:
-    """As `sweep` for cells of one number, in flat arrays: what runs stays in a register of the machine."""
+    """Do what `sweep_windows` does, for cells of one number: the running result stays in a machine register."""
     window = 0
     for r in range(rings.shape[0]):
         base = rings[r, BASE]
         mask = rings[r, MASK]
-        start = turn = done = lo[window] if window < ends[r] else 0
+        start = pivot = done = lo[window] if window < ends[r] else 0
         running = neutral
         while window < ends[r]:
             first = lo[window]
             past = hi[window]
-            if first >= turn:
+            if first >= pivot:
                 start = first
-                turn = past
+                pivot = past
                 running = neutral
                 for id_ in range(past - 1, first - 1, -1):
                     running = merge(cells[base + (id_ & mask)], running)
@@ -93,8 +102,8 @@ def sweep_numbers(
             for id_ in range(done, past):
                 running = merge(running, cells[base + (id_ & mask)])
             done = max(done, past)
-            # A window without slices, as gaps leave them, has nothing behind the turning point.
-            out[window] = merge(scratch[first - start], running) if first < turn else running
+            # A window without slices, as gaps leave them, has nothing behind the pivoting point.
+            out[window] = merge(scratch[first - start], running) if first < pivot else running
             window += 1
 
 
@@ -102,7 +111,8 @@ def sweep_numbers(
 def subtract_prefixes(
     cells: Ints, rings: Ints, ends: Ints, lo: Ints, hi: Ints, scratch: Ints, out: Ints
 ) -> None:
-    """As `sweep` for exact sums: a window is what has run up to its end less what had up to its start.
+    """Do what `sweep_windows` does, for exact sums: the prefix up to a window's end less that up to its
+    start.
 
     scratch needs one row more than the slices from a ring's first `lo` to its last `hi`.
     """
@@ -120,17 +130,6 @@ def subtract_prefixes(
             for i in range(window, ends[r]):
                 out[i, part] = scratch[hi[i] - start, part] - scratch[lo[i] - start, part]
         window = ends[r]
-
-
-# The batched pane aggregation tree, B-PAT (SPRINGALD, IV-B and V-B), over the ring of each key.
-#
-# A ring of m = 2^j cells is the row of m leaves. The internal nodes stand in an array beside the cells, at
-# the same base: with leaves 0 … m-1 the parent of node i is (i >> 1) | m, and node m + x is nodes[base +
-# x]. Leaves without rows are neutral. Only levels up to the greatest power of two in a window are kept,
-# since a query never uses more. A window whose slices wrap around the ring is a range like any other.
-#
-# Of a ring [FIRST, END) the nodes are right for blocks inside [FIRST, CLEAN) that do not touch the late
-# range; an update mends both, so leaves that earlier windows have used may change.
 
 
 @loop()
@@ -188,7 +187,7 @@ def query_windows(
 
     From the left, each step takes the greatest block that begins here: its length divides the position,
     is at most the slices left (the figure rounds up, which would take too many), and has a level.
-    Arguments as in `stacks.sweep`; all slices lie below what `update` was given.
+    Arguments as in `sweep_windows`; all slices lie below what `update` was given.
     """
     window = 0
     for r in range(rings.shape[0]):
@@ -216,8 +215,6 @@ def query_windows(
                 id_ += length
             window += 1
 
-
-# The loops that put windows together, once per combine rule.
 
 SWEEPS: dict[str, Loop] = {}
 UPDATES: dict[str, Loop] = {}

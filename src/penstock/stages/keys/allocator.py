@@ -26,20 +26,20 @@ class SlotAllocator:
 
     @property
     def n_live(self) -> int:
-        """How many slots are in use."""
+        """Return the number of slots are in use."""
         return self.capacity - self.n_free
 
     @property
     def nbytes(self) -> int:
-        """The memory held."""
+        """Return the memory held."""
         return self.stack.nbytes + self._live.nbytes
 
     def live(self) -> Ints:
-        """The slots in use, in order."""
+        """Return the slots in use, in order."""
         return np.flatnonzero(self._live)
 
     def take(self) -> int:
-        """One free slot; there must be one."""
+        """Return one free slot; there must be one."""
         self.set_free_count(self.n_free - 1)
         return int(self.stack[self.n_free])
 

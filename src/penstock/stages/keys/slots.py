@@ -45,7 +45,7 @@ class KeySlots:
 
     @property
     def n_live(self) -> int:
-        """How many keys have a slot."""
+        """Return the number of keys have a slot."""
         return self._values.allocator.n_live
 
     @property
@@ -55,11 +55,11 @@ class KeySlots:
 
     @property
     def nbytes(self) -> int:
-        """The memory held."""
+        """Return the memory held."""
         return self._values.nbytes
 
     def assign(self, columns: Sequence[pa.Array], n_rows: int | None = None) -> Ints:
-        """The slot of each row; keys not seen before get a new or a freed one.
+        """Return the slot of each row; keys not seen before get a new or a freed one.
 
         `n_rows` is needed only where there are no columns to tell it.
         """
@@ -90,21 +90,21 @@ class KeySlots:
             self._values.free(np.ascontiguousarray(slots, dtype=np.int64))
 
     def live(self) -> Ints:
-        """The slots in use, in order."""
+        """Return the slots in use, in order."""
         return self._values.allocator.live()
 
     def columns_of(self, slots: Ints) -> list[pa.Array]:
-        """The key columns of live slots, for results; NaN as one NaN, -0.0 as 0.0."""
+        """Return the key columns of live slots, for results; NaN as one NaN, -0.0 as 0.0."""
         return self._values.columns_of(slots)
 
     def buckets_of(self, slots: Ints) -> npt.NDArray[np.uint8]:
-        """The bucket of each slot's key (`timing/bucket.py`)."""
+        """Return the bucket of each slot's key (`timing/bucket.py`)."""
         if self._hashes is None:
             self._hashes = KeyBuckets(self._types)
         return self._hashes.of(self.columns_of(slots), len(slots))
 
     def export(self, slots: Ints) -> pa.RecordBatch:
-        """The key columns of live slots for a snapshot; assign its columns to take the keys up again."""
+        """Return the key columns of live slots for a snapshot; `assign` of its columns restores the keys."""
         return pa.RecordBatch.from_arrays(self.columns_of(slots), names=self._names)
 
 
@@ -125,7 +125,7 @@ class KeyBuckets:
         self._hash = lower_arrow(hash(*map(col, names)), self._schema) if names else None
 
     def of(self, columns: Sequence[pa.Array], n_rows: int) -> npt.NDArray[np.uint8]:
-        """The bucket of each of `n_rows` keys."""
+        """Return the bucket of each of `n_rows` keys."""
         if self._hash is None:
             return np.full(n_rows, NO_COLUMNS, dtype=np.uint8)
         forms = [_hash_form(column) for column in columns]
@@ -142,13 +142,15 @@ def _hash_type(type: pa.DataType) -> pa.DataType:
 def _hash_form(array: pa.Array) -> pa.Array:
     if not kind.is_decimal128(array.type):
         return array
-    parts = [None if text is None else _unscaled(text) for text in array.view(pa.binary(16)).to_pylist()]
+    parts = [
+        None if text is None else _decode_decimal(text) for text in array.view(pa.binary(16)).to_pylist()
+    ]
     if array.type.precision <= LONG_DIGITS:
         return pa.array(parts, pa.int64())
     return pa.array([None if value is None else _fewest_bytes(value) for value in parts], pa.binary())
 
 
-def _unscaled(stored: bytes) -> int:
+def _decode_decimal(stored: bytes) -> int:
     return int.from_bytes(stored, "little", signed=True)
 
 

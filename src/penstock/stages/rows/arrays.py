@@ -44,7 +44,7 @@ class Form(StrEnum):
 
 
 def encode_column(array: pa.Array, form: Form) -> Values:
-    """A column as numbers of a form, and which are not null."""
+    """Return a column as numbers of a form, and which are not null."""
     valid = valid_in(array) if array.null_count else None
     if form is Form.PRESENT:
         return Values(np.zeros(len(array), np.int64), valid)
@@ -57,7 +57,7 @@ def encode_column(array: pa.Array, form: Form) -> Values:
 
 
 def decode_numbers(kept: Ints, form: Form) -> npt.NDArray[Any]:
-    """What registers of integers kept, as the values they were of."""
+    """Return what registers of integers kept, as the values they were of."""
     if form is Form.ORDERED:
         return decode_floats(kept)
     return kept.view(np.float64) if form is Form.BITS else kept

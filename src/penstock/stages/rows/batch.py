@@ -94,8 +94,8 @@ class ColumnView(NamedTuple):
             return pc.take(values, selection.arrow)
         dtype = np.dtype(f"i{type_.bit_width // 8}")
         numbers = np.frombuffer(values.buffers()[1], dtype, len(values), values.offset * dtype.itemsize)
-        taken = numbers.take(selection.indices)
-        return pa.Array.from_buffers(type_, len(taken), [None, pa.py_buffer(taken)])
+        selected = numbers.take(selection.indices)
+        return pa.Array.from_buffers(type_, len(selected), [None, pa.py_buffer(selected)])
 
 
 class SelectedColumns:
@@ -210,7 +210,11 @@ class Batch:
     def plain_times_and_order(self) -> tuple[Sequence[int], Sequence[Sequence[int]]]:
         """Return times and order as Python numbers."""
         order = self._order
-        if type(self._times) is tuple and order is not None and all(type(each) is tuple for each in order):
+        if (
+            type(self._times) is tuple
+            and order is not None
+            and all(type(column) is tuple for column in order)
+        ):
             return self._times, order
         return self.times.tolist(), [column.tolist() for column in self.order]
 

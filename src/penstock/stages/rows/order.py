@@ -2,6 +2,10 @@
 
 Only rows that tie on all numbers are compared by columns, column by column as ranks: null first, NaN last,
 -0.0 before 0.0, lists and structs part by part.
+
+A place is a list of numbers, compared from the left; a list that ends comes before all that go on. In a
+batch it is a tuple of columns. Where rows of one batch have lists of different lengths, because streams
+with different histories have met, the shorter ones are filled up with `NO_ORDER`, and only at their ends.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ Keys = Sequence[npt.NDArray[Any]]
 
 
 def sort_indices(keys: Keys, rows: pa.RecordBatch | None = None) -> Ints:
-    """The places of rows by `keys`, the most significant first, and where these are equal by columns.
+    """Return the places of rows by `keys`, the most significant first, and where these are equal by columns.
 
     >>> rows = pa.RecordBatch.from_pydict({"x": [2, None, 1]})
     >>> sort_indices([np.array([7, 7, 5])], rows).tolist()
@@ -36,13 +40,15 @@ def sort_indices(keys: Keys, rows: pa.RecordBatch | None = None) -> Ints:
         _order_ties(places, tied, lambda subset: [key[subset] for key in rest])
     if rows is not None and tied.any():
         _order_ties(
-            places, tied, lambda subset: [rank_values(each) for each in rows.take(pa.array(subset)).columns]
+            places,
+            tied,
+            lambda subset: [rank_values(column) for column in rows.take(pa.array(subset)).columns],
         )
     return places
 
 
 def is_sorted(keys: Keys) -> bool:
-    """Whether rows stand in order by `keys` alone, no two of them equal."""
+    """Return whether rows stand in order by `keys` alone, no two of them equal."""
     undecided = np.ones(max(len(keys[0]) - 1, 0), np.bool_)
     for key in keys:
         if (undecided & (key[1:] < key[:-1])).any():
@@ -73,16 +79,16 @@ def _sort_by_leading(keys: Keys) -> tuple[Ints, Mask, Keys]:
 
 
 def _order_ties(places: Ints, tied: Mask, finer_of: Callable[[Ints], Keys]) -> None:
-    """Sort each stretch of ties by what is finer, in place; `tied` then says which are equal still."""
-    some = np.append(tied, False) | np.append(False, tied)
-    stretch = np.cumsum(np.append(True, ~tied))[some]
-    subset = places[some]
+    """Sort each tie of ties by what is finer, in place; `tied` then says which are equal still."""
+    is_tied = np.append(tied, False) | np.append(False, tied)
+    tie = np.cumsum(np.append(True, ~tied))[is_tied]
+    subset = places[is_tied]
     finer = finer_of(subset)
-    order = np.lexsort((*reversed(finer), stretch))
-    places[some] = subset[order]
-    before = np.flatnonzero(some)[:-1]
-    for each in finer:
-        tied[before] &= each[order[1:]] == each[order[:-1]]
+    order = np.lexsort((*reversed(finer), tie))
+    places[is_tied] = subset[order]
+    before = np.flatnonzero(is_tied)[:-1]
+    for key in finer:
+        tied[before] &= key[order[1:]] == key[order[:-1]]
 
 
 def rank_values(column: pa.Array) -> Ints:
@@ -137,12 +143,6 @@ def _sort_key(value: object) -> tuple[Any, ...]:
     return (1, value)
 
 
-# The place of rows among those of equal time, as columns: what flat_map adds to it, and how streams meet.
-#
-# A place is a list of numbers, compared from the left; a list that ends comes before all that go on. Where
-# rows of one batch have lists of different lengths, because streams with different histories have met, the
-# shorter ones are filled up with `NO_ORDER`, and only at their ends.
-
 NO_ORDER = -(2**63)
 """Where a row's place has ended: before every number that a reader or a flat_map gives."""
 
@@ -150,7 +150,7 @@ Order = tuple[Ints, ...]
 
 
 def append_order(order: Order, index: Ints) -> Order:
-    """The places of rows that were made of others: one number more, behind the last that each has.
+    """Return the places of rows that were made of others: one number more, behind the last that each has.
 
     There is always one column more, so that all batches of a stream have the same number.
 
@@ -158,16 +158,16 @@ def append_order(order: Order, index: Ints) -> Order:
     >>> [c.tolist() for c in append_order(left, np.array([0, 7]))] == [[1, 1], [5, 7], [0, NO_ORDER]]
     True
     """
-    columns, waiting = [], index
+    columns, pending = [], index
     for column in order:
         ended = column == NO_ORDER
-        columns.append(np.where(ended, waiting, column))
-        waiting = np.where(ended, NO_ORDER, waiting)
-    return (*columns, waiting)
+        columns.append(np.where(ended, pending, column))
+        pending = np.where(ended, NO_ORDER, pending)
+    return (*columns, pending)
 
 
 def pad_order(batch: Batch, width: int) -> Batch:
-    """The same rows with `width` columns of order."""
+    """Return the same rows with `width` columns of order."""
     missing = width - len(batch.order)
     assert missing >= 0, f"rows have {len(batch.order)} columns of order, and {width} were asked for"
     nothing = np.full(batch.num_rows, NO_ORDER, np.int64)

@@ -1,8 +1,10 @@
-"""Rows that wait or are kept: blocks of Arrow batches with their slots and times, taken out by what they are.
+"""Stored rows: blocks of Arrow batches with their slots and times, which windows and keyed state wait with.
 
 A block is what came with one batch; small ones are put together, so that their number grows with the
-logarithm of the rows, and one that is half taken is packed, so that memory follows what is there.
-Blocks whose rows are all later than what is asked for are not looked into.
+logarithm of the rows, and one that is half taken is packed, so that memory follows what is there. Blocks
+whose rows are all later than what is asked for are not looked into.
+
+Also how stored rows go to a snapshot and back, and how the rows of windows are found and put in order.
 """
 
 from __future__ import annotations
@@ -38,17 +40,17 @@ RowPredicate = Callable[[InputRows], Mask]
 
 
 def all_rows(rows: InputRows) -> Mask:
-    """All of the rows."""
+    """Return all of the rows."""
     return np.ones(len(rows.slots), np.bool_)
 
 
 def rows_of_slots(slots: Ints) -> RowPredicate:
-    """The rows of some slots."""
+    """Return the rows of some slots."""
     return rows_before(slots, np.full(len(slots), ENDED, np.int64))
 
 
 def rows_before(slots: Ints, ends: Ints) -> RowPredicate:
-    """The rows of some slots that come before a time of the slot, the latest where a slot is named twice."""
+    """Select rows of some slots before a time of the slot, the latest where a slot is named twice."""
     table = np.full(int(slots.max(initial=-1)) + 2, NEVER, np.int64)  # the last is for all other slots
     np.maximum.at(table, slots, ends)
     return lambda rows: np.asarray(rows.times < table[np.minimum(rows.slots, len(table) - 1)])
@@ -65,11 +67,11 @@ class Block:
 
     @classmethod
     def of(cls, rows: InputRows) -> Block:
-        """A block with all of its rows there."""
+        """Return a block with all of its rows there."""
         return cls(rows, all_rows(rows), len(rows.slots), int(rows.times.min()))
 
-    def packed(self) -> InputRows:
-        """The rows that are there."""
+    def pack(self) -> InputRows:
+        """Return the rows that are there."""
         return _select(self.rows, self.there)
 
 
@@ -85,13 +87,13 @@ class RowBlocks:
 
     @property
     def nbytes(self) -> int:
-        """The memory held."""
+        """Return the memory held."""
         return self._n_rows.nbytes + sum(
             rows_nbytes(block.rows) + block.there.nbytes for block in self._blocks
         )
 
     def holds(self, slots: Ints) -> Mask:
-        """Which slots have rows."""
+        """Return which slots have rows."""
         known = slots < len(self._n_rows)
         held = np.zeros(len(slots), np.bool_)
         held[known] = self._n_rows[slots[known]] > 0
@@ -107,29 +109,30 @@ class RowBlocks:
             len(self._blocks) > 1 and self._blocks[-2].n_there <= self._blocks[-1].n_there < MAX_MERGED_ROWS
         ):
             last, before = self._blocks.pop(), self._blocks.pop()
-            self._blocks.append(Block.of(concat_rows([before.packed(), last.packed()])))
+            self._blocks.append(Block.of(concat_rows([before.pack(), last.pack()])))
 
     def find(self, where: RowPredicate = all_rows, *, below: int | None = None) -> InputRows | None:
-        """The rows with time < below for which `where` is true; None if there are none."""
-        found = [_select(block.rows, chosen) for block, chosen in self._chosen(where, below)]
-        return concat_rows(found) if found else None
+        """Return the rows with time < below for which `where` is true; None if there are none."""
+        parts = [_select(block.rows, chosen) for block, chosen in self._select_blocks(where, below)]
+        return concat_rows(parts) if parts else None
 
     def pull(self, where: RowPredicate = all_rows, *, below: int | None = None) -> InputRows | None:
-        """As `find`, and the rows are no longer there."""
-        found = []
-        for block, chosen in self._chosen(where, below):
-            found.append(_select(block.rows, chosen))
+        """Do what `find` does, and take the rows out."""
+        parts = []
+        for block, chosen in self._select_blocks(where, below):
+            part = _select(block.rows, chosen)
+            parts.append(part)
             block.there &= ~chosen
-            block.n_there -= len(found[-1].slots)
-            self._count(found[-1].slots, -1)
+            block.n_there -= len(part.slots)
+            self._count(part.slots, -1)
         self._blocks = [
-            Block.of(block.packed()) if 2 * block.n_there < len(block.there) else block
+            Block.of(block.pack()) if 2 * block.n_there < len(block.there) else block
             for block in self._blocks
             if block.n_there
         ]
         if not self._blocks:
             self._n_rows = no_ints()
-        return concat_rows(found) if found else None
+        return concat_rows(parts) if parts else None
 
     def _count(self, slots: Ints, change: int) -> None:
         n_slots = int(slots.max()) + 1
@@ -138,7 +141,7 @@ class RowBlocks:
             self._n_rows = np.append(self._n_rows, np.zeros(more, np.int64))
         np.add.at(self._n_rows, slots, change)
 
-    def _chosen(self, where: RowPredicate, below: int | None) -> Iterator[tuple[Block, Mask]]:
+    def _select_blocks(self, where: RowPredicate, below: int | None) -> Iterator[tuple[Block, Mask]]:
         for block in self._blocks:
             if below is not None and block.least >= below:
                 continue
@@ -160,7 +163,7 @@ def concat_rows(parts: list[InputRows]) -> InputRows:
         np.concatenate([part.slots for part in parts]),
         np.concatenate([part.times for part in parts]),
         tuple(np.concatenate([_order_column(part, place) for part in parts]) for place in range(depth)),
-        tuple(_concat_values(list(each)) for each in zip(*(part.values for part in parts), strict=True)),
+        tuple(_concat_values(list(column)) for column in zip(*(part.values for part in parts), strict=True)),
         None if batches[0] is None else pa.concat_batches(batches),
         np.concatenate(tickets) if tickets else None,
         lifted=_concat_lifted(parts),
@@ -168,7 +171,7 @@ def concat_rows(parts: list[InputRows]) -> InputRows:
 
 
 def rows_nbytes(rows: InputRows) -> int:
-    """The memory of some rows."""
+    """Return the memory of some rows."""
     arrays: list[Any] = [rows.slots, rows.times, *rows.order]
     for each in rows.values:
         arrays += [each.data] if each.valid is None else [each.data, each.valid]
@@ -185,7 +188,7 @@ def _order_column(rows: InputRows, place: int) -> Ints:
 
 
 def _concat_lifted(parts: list[InputRows]) -> tuple[Objects, ...]:
-    """What lift gave, where it is known."""
+    """Return what lift gave, where it is known."""
     n_folds = max(len(part.lifted) for part in parts)
     unknown = [np.full(0 if part.lifted else len(part.slots), NOT_LIFTED) for part in parts]
     pairs = list(zip(parts, unknown, strict=True))
@@ -203,16 +206,13 @@ def _concat_values(parts: list[Values]) -> Values:
     return Values(data, np.concatenate(masks))
 
 
-# Kept rows as an Arrow batch for a snapshot, and back.
-#
-# The names of the rows' own columns get a beginning that none of ours has, so that they cannot clash.
-
 PLACE = "place"
 _ROW = "row "
+"""What the names of the rows' own columns begin with in a snapshot, so that they cannot clash with ours."""
 
 
 def places_of(slots: Ints, wanted: Ints) -> Ints:
-    """Where each slot stands in `wanted`, in which each is once and all are."""
+    """Return where each slot stands in `wanted`, in which each is once and all are."""
     order = np.argsort(wanted, kind="stable")
     return np.asarray(order[np.searchsorted(wanted[order], slots)], np.int64)
 
@@ -222,7 +222,7 @@ def rows_to_snapshot(rows: InputRows | None, wanted: Ints) -> pa.RecordBatch:
     if rows is None:
         return pa.RecordBatch.from_pydict({PLACE: pa.array([], pa.int64())})
     saved = {PLACE: pa.array(places_of(rows.slots, wanted)), "time": pa.array(rows.times)}
-    saved |= {f"order {place}": pa.array(each) for place, each in enumerate(rows.order)}
+    saved |= {f"order {place}": pa.array(column) for place, column in enumerate(rows.order)}
     for place, values in enumerate(rows.values):
         mask = None if values.valid is None else ~values.valid
         saved[f"value {place}"] = _array(values.data, mask)
@@ -236,7 +236,7 @@ def rows_to_snapshot(rows: InputRows | None, wanted: Ints) -> pa.RecordBatch:
 
 
 def rows_from_snapshot(saved: pa.RecordBatch, slots: Ints) -> InputRows | None:
-    """The rows of a snapshot, in the slots that their keys have now; None if it has none."""
+    """Return the rows of a snapshot, in the slots that their keys have now; None if it has none."""
     if saved.num_rows == 0:
         return None
     names = saved.schema.names
@@ -254,7 +254,7 @@ def rows_from_snapshot(saved: pa.RecordBatch, slots: Ints) -> InputRows | None:
 
 
 def ints_of(saved: pa.RecordBatch, name: str) -> Ints:
-    """An int64 column without nulls; a copy, because Arrow's memory is read-only."""
+    """Return an int64 column without nulls; a copy, because Arrow's memory is read-only."""
     return np.array(saved.column(name).to_numpy(zero_copy_only=False), np.int64)
 
 
@@ -280,13 +280,11 @@ def _values_from_snapshot(array: pa.Array) -> Values:
     return Values(array.fill_null(0).to_numpy(), np.asarray(valid, np.bool_))
 
 
-# The rows of windows that leave: which window each row is of, and every window's rows in order.
-
 NO_WINDOW = -1
 
 
 def no_members(schema: pa.Schema) -> WindowRows:
-    """The rows of no windows."""
+    """Return the rows of no windows."""
     return WindowRows(pa.RecordBatch.from_pylist([], schema=schema), np.zeros(1, np.int64), no_ints())
 
 
@@ -299,7 +297,7 @@ def members_of(rows: InputRows, windows: Ints, n_windows: int) -> WindowRows:
 
 
 def find_windows(rows: InputRows, slots: Ints, starts: Ints, ends: Ints) -> Ints:
-    """The window [start, end) of its slot that each row lies in, or NO_WINDOW; those of a slot are apart.
+    """Return the window [start, end) of its slot that holds each row, or NO_WINDOW; windows do not overlap.
 
     Starts and rows are sorted together, so the window of a row is the last start before it.
     """
