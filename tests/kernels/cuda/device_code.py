@@ -80,7 +80,6 @@ def around(rule: Rule) -> Iterator[tuple[Any, tuple[Any, ...]]]:
     yield pane.reduce_step, (INTS, INT, INT, INT, two, two)
     yield pane.add_to_ring, (INTS, INT, INTS, two, two, INT)
     yield pane.merge_states, (INTS, INTS, two, two, INT)
-    yield trees.init_level, (two, INT, INTS, INT, INT, INT)
     yield trees.update_level, (two, INT, INTS, INT, INT, INT, INT, INT)
     yield trees.compute, (two, INT, INTS, INT, INT, INTS, INTS, two)
 

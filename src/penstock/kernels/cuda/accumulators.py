@@ -1,4 +1,4 @@
-"""What a device keeps of the rows of a slice: registers, by the rules of `kernels/windows/accumulate.py`.
+"""What a device keeps of the rows of a slice: accumulators, by the rules of `kernels/windows/accumulate.py`.
 
 A rule has one source for the plain loops, for Numba and for CUDA, so that devices cannot disagree. What is
 written here is how one row becomes a cell: the lift, which on the host is the first step of a loop over rows.
@@ -23,7 +23,7 @@ Fn = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class CudaAccumulator:
-    """One register.
+    """One accumulator.
 
     rule     the cells' type, width and neutral, and how two become one
     lift     a name in LIFTS
@@ -51,7 +51,7 @@ def device_merge(rule: Rule) -> Any:
 
 
 def explain_rule_refusal(rule: Rule, capability: tuple[int, int] | None = None) -> str | None:
-    """Why numba cannot compile a rule, in one line; None when it can. For the device at hand unless said."""
+    """Return why numba cannot compile a rule, in one line; None when it can."""
     if is_simulated():  # it compiles nothing
         return None
     merge, at = device_merge(rule).py_func, types.int64
@@ -68,60 +68,78 @@ def as_device(fn: Fn) -> Any:
     return cuda.jit(fn, device=True)
 
 
-def _one(times: Any, order: Any, values: Any, column: Any, row: Any, flip: Any, out: Any, i: Any) -> None:
+def _lift_row(
+    times: Any, order: Any, values: Any, column: Any, row: Any, flip: Any, out: Any, i: Any
+) -> None:
     out[i, 0] = 1
 
 
-def _time(times: Any, order: Any, values: Any, column: Any, row: Any, flip: Any, out: Any, i: Any) -> None:
+def _lift_time(
+    times: Any, order: Any, values: Any, column: Any, row: Any, flip: Any, out: Any, i: Any
+) -> None:
     out[i, 0] = times[row]
 
 
-def _value(times: Any, order: Any, values: Any, column: Any, row: Any, flip: Any, out: Any, i: Any) -> None:
+def _lift_value(
+    times: Any, order: Any, values: Any, column: Any, row: Any, flip: Any, out: Any, i: Any
+) -> None:
     out[i, 0] = values[column, row]
 
 
-def _halves(times: Any, order: Any, values: Any, column: Any, row: Any, flip: Any, out: Any, i: Any) -> None:
+def _lift_halves(
+    times: Any, order: Any, values: Any, column: Any, row: Any, flip: Any, out: Any, i: Any
+) -> None:
     out[i, 0] = values[column, row] >> 32
     out[i, 1] = values[column, row] & 0xFFFFFFFF
 
 
-def _extreme(times: Any, order: Any, values: Any, column: Any, row: Any, flip: Any, out: Any, i: Any) -> None:
+def _lift_extreme(
+    times: Any, order: Any, values: Any, column: Any, row: Any, flip: Any, out: Any, i: Any
+) -> None:
     out[i, 0] = values[column, row] ^ flip
 
 
-def _counted(times: Any, order: Any, values: Any, column: Any, row: Any, flip: Any, out: Any, i: Any) -> None:
+def _lift_counted(
+    times: Any, order: Any, values: Any, column: Any, row: Any, flip: Any, out: Any, i: Any
+) -> None:
     out[i, 0] = values[column, row] ^ flip
     out[i, 1] = 1
 
 
-def _placed(times: Any, order: Any, values: Any, column: Any, row: Any, flip: Any, out: Any, i: Any) -> None:
+def _lift_placed(
+    times: Any, order: Any, values: Any, column: Any, row: Any, flip: Any, out: Any, i: Any
+) -> None:
     out[i, 0] = times[row] ^ flip
     out[i, 1] = order[row] ^ flip
     out[i, 2] = values[column, row]
 
 
-def _moments(times: Any, order: Any, values: Any, column: Any, row: Any, flip: Any, out: Any, i: Any) -> None:
+def _lift_moments(
+    times: Any, order: Any, values: Any, column: Any, row: Any, flip: Any, out: Any, i: Any
+) -> None:
     out[i, 0] = 1.0
     out[i, 1] = values[column, row]
     out[i, 2] = values[column, row] - values[column, row]  # NaN of what is not finite, as on the host
 
 
-def _part(times: Any, order: Any, values: Any, column: Any, row: Any, flip: Any, out: Any, i: Any) -> None:
+def _lift_part(
+    times: Any, order: Any, values: Any, column: Any, row: Any, flip: Any, out: Any, i: Any
+) -> None:
     for p in range(out.shape[1]):
         out[i, p] = values[column + p, row]
 
 
 LIFTS: dict[str, Fn] = {
-    "row": _one,
-    "null": _one,  # of the nulls alone; of all others the rows that are null are left out
-    "time": _time,
-    "float": _value,
-    "halves": _halves,
-    "extreme": _extreme,
-    "counted": _counted,
-    "placed": _placed,
-    "moments": _moments,
-    "part": _part,
+    "row": _lift_row,
+    "null": _lift_row,  # of the nulls alone; of all others the rows that are null are left out
+    "time": _lift_time,
+    "float": _lift_value,
+    "halves": _lift_halves,
+    "extreme": _lift_extreme,
+    "counted": _lift_counted,
+    "placed": _lift_placed,
+    "moments": _lift_moments,
+    "part": _lift_part,
 }
 """lift(times, order, values, column, row, flip, out, i) writes the cell of a row to out[i].
 

@@ -55,7 +55,7 @@ def explain_auto_cpu() -> str | None:
 
 @cache
 def _no_driver() -> str | None:
-    """Whether the driver's library is there. It is not started: that would spoil it for forked processes."""
+    """Return why there is no driver, if so. It is not started: that would spoil it for forked processes."""
     name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
     try:
         ctypes.CDLL(name)
@@ -65,7 +65,7 @@ def _no_driver() -> str | None:
 
 
 def choose_device(device: str = "auto") -> Device:
-    """The device that is meant: "auto" is cuda if there is one, else cpu; "cuda" without one is an error."""
+    """Return the device to use: "auto" is cuda if there is one, else cpu; raise for "cuda" without one."""
     if device not in CHOICES:
         raise EngineError(
             f"there is no device {device!r}",
@@ -89,16 +89,13 @@ def _first_line(fault: object) -> str:
     return lines[0] if lines else type(fault).__name__
 
 
-# How many threads a kernel is launched with.
-#
-# Every kernel walks its work in strides of the whole grid (gridDim x blockDim, which Figs. 7 and 9 of the
-# paper misprint), so any number of blocks and threads is right, and only the speed depends on it. The
-# simulator runs each CUDA thread as a thread of the system, so it gets few.
-
-
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """`fewest` to `blocks` blocks of `threads` threads; threads without work end at once."""
+    """A number of threads: `fewest` to `blocks` blocks of `threads`; threads without work end at once.
+
+    Every kernel walks its work in strides of the whole grid (gridDim x blockDim, which Figs. 7 and 9 of the
+    paper misprint), so any number of blocks and threads is right, and only the speed depends on it.
+    """
 
     blocks: int
     threads: int
@@ -110,7 +107,7 @@ class Launch:
 
 
 def default_launch() -> Launch:
-    """Enough blocks to fill any GPU of today; in the simulator, few threads.
+    """Return enough blocks to fill any GPU of today; in the simulator few, where each is a system thread.
 
     numba warns of grids below 128 blocks. A small batch is no fault of the user's, so there are none.
     """

@@ -1,4 +1,4 @@
-"""Rows into batches of at most so many keys (VI-C).
+"""Rows into batches with a limited number of keys (VI-C).
 
 A batch with few keys has short sort codes and touches little of the ring. Rows wait in the group of
 their slot until the group fills a batch; `take_all` empties the groups early, because a watermark waits
@@ -17,7 +17,7 @@ from penstock.frozen import dataclass
 
 Array = npt.NDArray[Any]
 MAX_WAITING_BATCHES = 4
-"""Rows for so many batches may wait in all; then none waits any longer, whatever its group has."""
+"""Rows of at most this many batches wait in all; then none waits any longer, however few its group has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Rows:
     times   int64[n]  within 2^61 of 0
     values  int64[n] or float64[n] each
     valid   per column of values: bool[n], False marks a null; None where there are no nulls
-    order   int64[n]  the place among rows of equal time; None where no register asks for it
+    order   int64[n]  the place among rows of equal time; None where no accumulator asks for it
     """
 
     slots: Array
@@ -45,16 +45,16 @@ class Rows:
         return Rows(
             self.slots[chosen],
             self.times[chosen],
-            tuple(each[chosen] for each in self.values),
-            tuple(None if each is None else each[chosen] for each in self.valid),
+            tuple(column[chosen] for column in self.values),
+            tuple(None if mask is None else mask[chosen] for mask in self.valid),
             None if self.order is None else self.order[chosen],
         )
 
     @property
     def nbytes(self) -> int:
         """Return the memory that the columns take."""
-        masks = [each for each in (*self.valid, self.order) if each is not None]
-        return sum(each.nbytes for each in (self.slots, self.times, *self.values, *masks))
+        masks = [array for array in (*self.valid, self.order) if array is not None]
+        return sum(array.nbytes for array in (self.slots, self.times, *self.values, *masks))
 
 
 def concat_rows(parts: Sequence[Rows]) -> Rows:
@@ -93,7 +93,7 @@ class KeyGroups:
 
     def add(self, rows: Rows) -> Iterator[Rows]:
         """Take rows in; give the batches that are full now."""
-        for group, members in self._dealt(rows):
+        for group, members in self._split(rows):
             self._wait(group, members)
             if self._n_rows[group] >= self._batch_rows:
                 yield from self._full(group)
@@ -120,7 +120,7 @@ class KeyGroups:
         for start in range(0, n_full, self._batch_rows):
             yield rows.where(slice(start, start + self._batch_rows))
 
-    def _dealt(self, rows: Rows) -> Iterator[tuple[int, Rows]]:
+    def _split(self, rows: Rows) -> Iterator[tuple[int, Rows]]:
         if len(rows) == 0:
             return
         if self._max_keys is None or rows.slots.max() < self._max_keys:
@@ -128,6 +128,6 @@ class KeyGroups:
             return
         groups = rows.slots // self._max_keys
         order = np.argsort(groups, kind="stable")
-        found, starts = np.unique(groups[order], return_index=True)
-        for group, members in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
+        present, starts = np.unique(groups[order], return_index=True)
+        for group, members in zip(present.tolist(), np.split(order, starts[1:]), strict=True):
             yield group, rows.where(members)

@@ -1,6 +1,6 @@
 """The pane stage on the host's side: batches into the ring, as far as it reaches (IV-A, V-A).
 
-Everything a batch needs is queued on its lane; nothing here waits for the device, except for room in the
+Everything a batch needs is queued on its copy_slot; nothing here waits for the device, except for room in the
 ring and for rows further ahead than the ring reaches: these are reduced on the device too, and read back.
 """
 
@@ -26,7 +26,7 @@ from penstock.kernels.cuda.panes import (
     touch,
 )
 from penstock.kernels.cuda.ring import Ring, SliceStates
-from penstock.kernels.cuda.staging import CopySlot, Layout
+from penstock.kernels.windows.accumulate import Rule
 from penstock.timing.slices import Slicing
 
 Array = npt.NDArray[Any]
@@ -34,10 +34,108 @@ CODE_BITS = 62
 UNCHANGED = 2**62
 
 
-class SortedRows(NamedTuple):
-    """A batch whose rows are sorted by (slot, slice) on its lane; `place` as in `place_rows`."""
+class Layout:
+    """Which columns of rows go to the device, and where they lie there: integers and floats apart."""
 
-    lane: CopySlot
+    def __init__(self, accumulators: Sequence[CudaAccumulator]) -> None:
+        read = {column: acc.rule.floats for acc in accumulators for column in acc.reads}
+        self.columns = [sorted(c for c, floats in read.items() if floats is kind) for kind in (False, True)]
+        self.masks = sorted({acc.column for acc in accumulators if acc.column is not None})
+        self.is_ordered = any(acc.lift == "placed" for acc in accumulators)
+
+    def place(self, accumulator: CudaAccumulator) -> int:
+        """Return the place of a accumulator's first column among those of its type; of no column 0."""
+        read = accumulator.reads
+        return self.columns[accumulator.rule.floats].index(read[0]) if read else 0
+
+
+class CopySlot:
+    """Pinned and device buffers for one batch, and the stream that fills and reads them (III-B).
+
+    Copies and kernels of a batch are queued on its stream, and `load` returns at once. There are two, so
+    that one batch is copied while the next is prepared; a slot is waited for only when it is needed again.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self.stream = cuda.stream()
+        self._pinned_place = cuda.pinned_array(4, dtype=np.int64)
+        self.place = cuda.device_array(4, dtype=np.int64)
+        self._allocate(1)
+
+    def _allocate(self, capacity: int) -> None:
+        layout = self._layout
+        integers, floats = (max(1, len(columns)) for columns in layout.columns)
+        shapes: dict[str, tuple[int, Any]] = {
+            "slots": (1, np.int64),
+            "times": (1, np.int64),
+            "order": (1, np.int64),
+            "integers": (integers, np.int64),
+            "floats": (floats, np.float64),
+            "valid": (max(1, len(layout.masks)), np.bool_),
+        }
+        self._capacity = capacity
+        self._pinned = {name: cuda.pinned_array((n, capacity), dtype=t) for name, (n, t) in shapes.items()}
+        self._device = {name: cuda.device_array((n, capacity), dtype=t) for name, (n, t) in shapes.items()}
+        self.packed = cuda.device_array(capacity, dtype=np.int64)
+        self._cells: dict[tuple[bool, int], list[Any]] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Device memory in use."""
+        cells = [array for pair in self._cells.values() for array in pair]
+        return sum(int(array.nbytes) for array in (*self._device.values(), self.packed, *cells))
+
+    def load(self, rows: Rows, place: tuple[int, int, int, int]) -> None:
+        """Wait for the last batch of this slot, then queue the copies of this one."""
+        self.stream.synchronize()
+        if power_of_two(len(rows)) > self._capacity:
+            self._allocate(power_of_two(len(rows)))
+        self._copy("slots", 0, rows.slots)
+        self._copy("times", 0, rows.times)
+        if self._layout.is_ordered and rows.order is not None:
+            self._copy("order", 0, rows.order)
+        for name, columns in zip(("integers", "floats"), self._layout.columns, strict=True):
+            for at, column in enumerate(columns):
+                self._copy(name, at, rows.values[column])
+        self._has_nulls = {column: rows.valid[column] is not None for column in self._layout.masks}
+        for at, column in enumerate(self._layout.masks):
+            mask = rows.valid[column]
+            if mask is not None:
+                self._copy("valid", at, mask)
+        self._pinned_place[:] = place
+        self.place.copy_to_device(self._pinned_place, stream=self.stream)
+
+    def _copy(self, name: str, at: int, values: Array) -> None:
+        n = len(values)
+        self._pinned[name][at, :n] = values
+        self._device[name][at, :n].copy_to_device(self._pinned[name][at, :n], stream=self.stream)
+
+    def line(self, name: str) -> Any:
+        """Return a device column: slots, times or order."""
+        return self._device[name][0]
+
+    def block(self, name: str) -> Any:
+        """Return device columns under each other: integers, floats or valid."""
+        return self._device[name]
+
+    def mask(self, column: int | None) -> int:
+        """Return the place of a column's mask; -1 where none of this batch's rows is null."""
+        return self._layout.masks.index(column) if column is not None and self._has_nulls[column] else -1
+
+    def cells(self, rule: Rule) -> list[Any]:
+        """Return two device arrays for the cells of rows; rules of one shape share them in sequence."""
+        shape = rule.floats, rule.width
+        if shape not in self._cells:
+            size = (self._capacity, rule.width)
+            self._cells[shape] = [cuda.device_array(size, dtype=rule.dtype) for _ in range(2)]
+        return self._cells[shape]
+
+
+class SortedRows(NamedTuple):
+    """A batch whose rows are sorted by (slot, slice) on its copy_slot; `place` as in `place_rows`."""
+
+    copy_slot: CopySlot
     n_padded: int
     place: tuple[int, int, int, int]
 
@@ -47,23 +145,23 @@ class CudaPaneStage:
 
     def __init__(
         self,
-        registers: Sequence[CudaAccumulator],
+        accumulators: Sequence[CudaAccumulator],
         launch: Launch,
         slicing: Slicing,
         ring: Ring,
         batch_rows: int,
     ) -> None:
         assert ring.limit.bit_length() + batch_rows.bit_length() < CODE_BITS, "a slot's codes fit in int64"
-        self._registers, self._launch, self._slicing, self._ring = registers, launch, slicing, ring
-        self._layout = Layout(registers)
-        self._lanes = [CopySlot(self._layout), CopySlot(self._layout)]
+        self._accumulators, self._launch, self._slicing, self._ring = accumulators, launch, slicing, ring
+        self._layout = Layout(accumulators)
+        self._copy_slots = [CopySlot(self._layout), CopySlot(self._layout)]
         self._offsets = cuda.to_device(np.array(slicing.offsets, dtype=np.int64))
         self.changed = UNCHANGED
 
     @property
     def nbytes(self) -> int:
         """Device memory in use."""
-        return sum(lane.nbytes for lane in self._lanes)
+        return sum(copy_slot.nbytes for copy_slot in self._copy_slots)
 
     def send(self, rows: Rows) -> None:
         """Add a batch. Invariant: every row lies in a slice that an open window needs."""
@@ -79,7 +177,7 @@ class CudaPaneStage:
             high = slicing.id_of(int(rows.times.max()))
         ring.admit(low, high, int(rows.slots.max()) + 1)
         self.changed = min(self.changed, low)
-        for batch in self._sorted(rows, low, high):
+        for batch in self._sort(rows, low, high):
             self._add(batch)
 
     def _park(self, rows: Rows) -> None:
@@ -89,69 +187,69 @@ class CudaPaneStage:
             low = slicing.id_of(int(rows.times.min()))
             far = rows.times >= slicing.start_of(low + ring.limit)
             near, rows = rows.where(~far), rows.where(far)
-            for batch in self._sorted(near, low, slicing.id_of(int(near.times.max()))):
+            for batch in self._sort(near, low, slicing.id_of(int(near.times.max()))):
                 ring.park(self._read_back(batch))
 
-    def _sorted(self, rows: Rows, low: int, high: int) -> Iterator[SortedRows]:
-        """Queue the rows of slices low .. high on a lane and sort them; in halves if codes too long."""
+    def _sort(self, rows: Rows, low: int, high: int) -> Iterator[SortedRows]:
+        """Queue the rows of slices low .. high on a copy_slot and sort them; in halves if codes too long."""
         first_slot, last_slot = int(rows.slots.min()), int(rows.slots.max())
         n_padded, n_slices = power_of_two(len(rows)), high - low + 1
         bits = n_padded.bit_length()
         if ((last_slot - first_slot + 1) * n_slices).bit_length() + bits > CODE_BITS:
             lower = rows.slots < (first_slot + last_slot + 1) // 2
-            yield from self._sorted(rows.where(lower), low, high)
-            yield from self._sorted(rows.where(~lower), low, high)
+            yield from self._sort(rows.where(lower), low, high)
+            yield from self._sort(rows.where(~lower), low, high)
             return
-        lane = self._lanes[0]
-        self._lanes.reverse()
+        copy_slot = self._copy_slots[0]
+        self._copy_slots.reverse()
         place = (first_slot, low, n_slices, bits)
-        lane.load(rows, place)
-        given = (lane.line("slots"), lane.line("times"), len(rows), n_padded)
-        place_rows[(*self._launch.over(n_padded), lane.stream)](
-            *given, self._slicing.period, self._offsets, lane.place, lane.packed
+        copy_slot.load(rows, place)
+        columns = (copy_slot.line("slots"), copy_slot.line("times"), len(rows), n_padded)
+        place_rows[(*self._launch.over(n_padded), copy_slot.stream)](
+            *columns, self._slicing.period, self._offsets, copy_slot.place, copy_slot.packed
         )
-        sort_packed(lane.packed, n_padded, self._launch, lane.stream)
-        yield SortedRows(lane, n_padded, place)
+        sort_packed(copy_slot.packed, n_padded, self._launch, copy_slot.stream)
+        yield SortedRows(copy_slot, n_padded, place)
 
-    def _reduced(self, batch: SortedRows, register: CudaAccumulator) -> Any:
+    def _reduce(self, batch: SortedRows, accumulator: CudaAccumulator) -> Any:
         """Lift the sorted rows, and reduce them by key with a reach that doubles."""
-        lane, n_padded, bits, rule = batch.lane, batch.n_padded, batch.place[3], register.rule
-        grid = (*self._launch.over(n_padded), lane.stream)
-        cells, spare = lane.cells(rule)
-        values = lane.block("floats" if rule.floats else "integers")
-        lift_kernel(register.lift)[grid](
-            lane.packed, n_padded, bits, lane.line("times"), lane.line("order"), values,
-            self._layout.place(register), lane.block("valid"), lane.mask(register.column), register.flip,
-            self._ring.neutral[self._registers.index(register)], cells,
+        copy_slot, n_padded, bits, rule = batch.copy_slot, batch.n_padded, batch.place[3], accumulator.rule
+        grid = (*self._launch.over(n_padded), copy_slot.stream)
+        cells, spare = copy_slot.cells(rule)
+        values = copy_slot.block("floats" if rule.floats else "integers")
+        lift_kernel(accumulator.lift)[grid](
+            copy_slot.packed, n_padded, bits, copy_slot.line("times"), copy_slot.line("order"), values,
+            self._layout.place(accumulator), copy_slot.block("valid"), copy_slot.mask(accumulator.column),
+            accumulator.flip, self._ring.neutral[self._accumulators.index(accumulator)], cells,
         )  # fmt: skip
         reach, step = 1, pane_kernels(rule).reduce_step[grid]
         while reach < n_padded:
-            step(lane.packed, n_padded, bits, reach, cells, spare)
+            step(copy_slot.packed, n_padded, bits, reach, cells, spare)
             cells, spare, reach = spare, cells, 2 * reach
         return cells
 
     def _add(self, batch: SortedRows) -> None:
-        """Add the reduced cells to the ring, whenever it is this lane's turn."""
-        ring, lane, n_padded = self._ring, batch.lane, batch.n_padded
-        grid = (*self._launch.over(n_padded), lane.stream)
-        for register, held in zip(self._registers, ring.cells, strict=True):
-            cells = self._reduced(batch, register)
-            ring.turn.take(lane.stream)
-            kernels = pane_kernels(register.rule)
-            kernels.add_to_ring[grid](lane.packed, n_padded, lane.place, cells, held, ring.size)
-            ring.turn.give(lane.stream)
-        touch[grid](lane.packed, n_padded, lane.place, ring.touched)
-        ring.turn.give(lane.stream)
+        """Add the reduced cells to the ring, when the streams before it are done."""
+        ring, copy_slot, n_padded = self._ring, batch.copy_slot, batch.n_padded
+        grid = (*self._launch.over(n_padded), copy_slot.stream)
+        for accumulator, held in zip(self._accumulators, ring.cells, strict=True):
+            cells = self._reduce(batch, accumulator)
+            ring.access.acquire(copy_slot.stream)
+            kernels = pane_kernels(accumulator.rule)
+            kernels.add_to_ring[grid](copy_slot.packed, n_padded, copy_slot.place, cells, held, ring.size)
+            ring.access.release(copy_slot.stream)
+        touch[grid](copy_slot.packed, n_padded, copy_slot.place, ring.touched)
+        ring.access.release(copy_slot.stream)
 
     def _read_back(self, batch: SortedRows) -> SliceStates:
-        """The reduced cells on the host: a key's last row has that of them all. Waits for the device."""
+        """Return the reduced cells on the host: a key's last row has that of all. Waits for the device."""
         first_slot, low, n_slices, bits = batch.place
-        stream = batch.lane.stream
-        cells = [self._reduced(batch, each).copy_to_host(stream=stream) for each in self._registers]
-        packed: Array = batch.lane.packed.copy_to_host(stream=stream)
+        stream = batch.copy_slot.stream
+        cells = [self._reduce(batch, acc).copy_to_host(stream=stream) for acc in self._accumulators]
+        packed: Array = batch.copy_slot.packed.copy_to_host(stream=stream)
         stream.synchronize()
         sorted_rows = packed[: batch.n_padded]
         codes = sorted_rows[sorted_rows != NOWHERE] >> bits
         last = np.flatnonzero(np.append(codes[1:] != codes[:-1], True))
         slots, slices = np.divmod(codes[last], n_slices)
-        return SliceStates(first_slot + slots, low + slices, tuple(each[last] for each in cells))
+        return SliceStates(first_slot + slots, low + slices, tuple(array[last] for array in cells))

@@ -1,9 +1,20 @@
-"""Sorting on the device: a bitonic network over int64, the paper's `sort_by_key` (V-A).
+"""The kernels of the pane stage: place rows, sort them, reduce by key, add to the ring (V-A, Fig. 7).
 
-A row's (slot, slice) and its position in the batch are packed into one number, so that sorting numbers
-sorts rows, and equal keys keep the order of arrival. One launch per step of the network, log2(n)^2 / 2 of
-them, each reading and writing n numbers: more work than a radix sort, but no scratch memory, no atomics
-and nothing that depends on the data.
+    place_rows    (slot, slice, position) of each row, packed into one number, to be sorted
+    sort_packed   a bitonic network over int64, the paper's `sort_by_key`
+    lift_sorted   the cell of each row, in sorted order
+    reduce_step   log2(n) times: then the last row of each (slot, slice) holds the cell of them all
+    add_to_ring   those last rows into the ring of pending slices
+    clear_slices  slices that no open window needs, back to neutral
+
+Sorting numbers sorts rows, and equal keys keep the order of arrival. One launch per step of the network,
+log2(n)^2 / 2 of them, each reading and writing n numbers: more work than a radix sort, but no scratch
+memory, no atomics and nothing that depends on the data. The reduction doubles its reach in every step, so
+its time does not depend on how rows spread over keys and slices: one key with all the rows is as fast as
+any other batch.
+
+    ring     number[slots * size, width]  slice i of a slot is at slot * size + i mod size; others are neutral
+    touched  int8[size]                   1 where the ring holds a slice with rows, of any slot
 """
 
 from __future__ import annotations
@@ -43,7 +54,7 @@ def sort_packed(packed: Any, n: int, launch: Launch, stream: Any = 0) -> None:
 
 
 def _exchange(packed: Any, n: Any, span: Any, gap: Any) -> None:
-    """One step: order each pair `gap` apart, upwards and downwards in turn every `span` places."""
+    """Do one step: order each pair `gap` apart, upwards and downwards in turn every `span` places."""
     for i in range(cuda.grid(1), n, cuda.gridsize(1)):
         other = i ^ gap
         if other > i:
@@ -57,20 +68,6 @@ def _exchange(packed: Any, n: Any, span: Any, gap: Any) -> None:
 
 exchange = cuda.jit(_exchange)
 
-# The kernels of the pane stage: place rows, reduce by key, add to the ring (V-A, Fig. 7).
-#
-# place_rows    (slot, slice, position) of each row, packed into one number, to be sorted
-# lift_sorted   the cell of each row, in sorted order
-# reduce_step   log2(n) times: then the last row of each (slot, slice) holds the cell of them all
-# add_to_ring   those last rows into the ring of pending slices
-# clear_slices  slices that no open window needs, back to neutral
-#
-# The first is launched once per batch, the others once per register. The reduction doubles its reach in every
-# step, so its time does not depend on how rows spread over keys and slices: one key with all the rows is as
-# fast as any other batch.
-#
-# ring     number[slots * size, width]  slice i of a slot is at slot * size + i mod size; the rest is neutral
-# touched  int8[size]                   1 where the ring holds a slice with rows, of any slot
 
 _slice_of = slice_of.build_with(as_device)
 
@@ -106,7 +103,7 @@ def _touch(packed: Any, n_padded: Any, place: Any, touched: Any) -> None:
 
 
 def _touch_slices(slices: Any, touched: Any) -> None:
-    """The same of slices that are known by number."""
+    """Note slices that are known by number, as `_touch` does."""
     for i in range(cuda.grid(1), slices.shape[0], cuda.gridsize(1)):
         touched[slices[i] % touched.shape[0]] = 1
 
@@ -143,7 +140,7 @@ fill = cuda.jit(_fill)
 
 @cache
 def lift_kernel(name: str) -> Any:
-    """The kernel of a lift: each process makes it once, and numba compiles it once for each type of cells."""
+    """Return the kernel of a lift: made once per process, and compiled once for each type of cells."""
     lift, of_nulls = as_device(LIFTS[name]), name == "null"
 
     def lift_sorted(

@@ -1,7 +1,8 @@
-"""Which windows of several kinds are next, given the slices that have rows.
+"""Which windows of several kinds are next, and their results on the way back from the device.
 
-Each kind of window moves on by itself, and from window to window with rows: a stretch without rows is
-skipped, however long. Plain integer arithmetic; nothing here knows CUDA.
+Each kind of window moves on by itself, and from window to window with rows: a time without rows is skipped,
+however long. The windows that one watermark closes are queued on the device, and read when they are asked
+for.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class ReadyWindows:
         return min(self._slicing.id_of(start) for start in self._next)
 
     def leave_until(self, upto: int) -> None:
-        """Every window that ends at or before `upto` has left."""
+        """Note that every window that ends at or before `upto` has been emitted."""
         bounds = [first_open(window, upto, 0) for window in self._slicing.windows]
         self._next = [max(pair) for pair in zip(self._next, bounds, strict=True)]
 
@@ -48,19 +49,19 @@ class ReadyWindows:
         for kind, window in enumerate(self._slicing.windows):
             first = self._slicing.id_of(self._next[kind])
             bound = first_open(window, upto, 0)
-            found = _at_or_after(touched, first)
-            found = _at_or_after(parked, first) if found is None else found
-            if found is not None:
-                begins = self._slicing.start_of(found)
+            slice_id = _at_or_after(touched, first)
+            slice_id = _at_or_after(parked, first) if slice_id is None else slice_id
+            if slice_id is not None:
+                begins = self._slicing.start_of(slice_id)
                 bound = min(bound, first_open(window, begins, 0))
             self._next[kind] = max(self._next[kind], bound)
         return any(self._has_more(kind, upto) for kind in range(len(self._next)))
 
     def take(self, end: int, most: int, upto: int) -> tuple[Array, Array, Array, Array]:
-        """The next windows of all kinds before slice `end`, at most so many each: (kinds, starts, lo, hi)."""
-        taken = [self._take(kind, end, most, upto) for kind in range(len(self._next))]
-        kinds = np.repeat(np.arange(len(taken)), [len(starts) for starts, _, _ in taken])
-        starts, lo, hi = (np.concatenate(each) for each in zip(*taken, strict=True))
+        """Return (kinds, starts, lo, hi) of the next windows before slice `end`, at most `most` a kind."""
+        windows = [self._take(kind, end, most, upto) for kind in range(len(self._next))]
+        kinds = np.repeat(np.arange(len(windows)), [len(starts) for starts, _, _ in windows])
+        starts, lo, hi = (np.concatenate(columns) for columns in zip(*windows, strict=True))
         return kinds, starts, lo, hi
 
     def _take(self, kind: int, end: int, most: int, upto: int) -> tuple[Array, Array, Array]:
@@ -97,16 +98,13 @@ def _at_or_after(slices: Array, first: int) -> int | None:
     return int(slices[at]) if at < len(slices) else None
 
 
-# The windows that one watermark closes: queued on the device, then read when they are asked for.
-
-
 class WindowCells(NamedTuple):
     """The windows with rows: columns of equal length, in the order of their leaving per slot and kind.
 
     kinds  int64[m]  which of the slicing's windows
     slots  int64[m]
     starts int64[m]
-    cells  one array [m, width] per register
+    cells  one array [m, width] per accumulator
     """
 
     kinds: Array
@@ -128,39 +126,39 @@ class ResultCopy:
     """Held until the copies are done."""
 
     @staticmethod
-    def queued(
+    def queue(
         which: Array, kinds: Array, starts: Array, on_device: list[Any], stream: Any, back: Any
     ) -> ResultCopy:
         """Queue the copies on the stream `back`, after what `stream` has to do: so that it may go on."""
         computed, done = cuda.event(), cuda.event()
         computed.record(stream)
         computed.wait(back)
-        cells = [cuda.pinned_array(each.shape, dtype=each.dtype) for each in on_device]
-        for host, each in zip(cells, on_device, strict=True):
-            each.copy_to_host(host, stream=back)
+        cells = [cuda.pinned_array(array.shape, dtype=array.dtype) for array in on_device]
+        for host, array in zip(cells, on_device, strict=True):
+            array.copy_to_host(host, stream=back)
         done.record(back)
         return ResultCopy(which, kinds, starts, cells, done, on_device)
 
-    def found(self) -> WindowCells:
+    def read(self) -> WindowCells:
         """Return the windows that have rows. Waits for the copies."""
         self.done.synchronize()
         n_windows = len(self.starts)
         filled = np.flatnonzero(self.cells[0][:, 0] > 0)
         slots, windows = np.divmod(filled, n_windows)
-        cells = tuple(each[filled] for each in self.cells)
+        cells = tuple(array[filled] for array in self.cells)
         return WindowCells(self.kinds[windows], self.which[slots], self.starts[windows], cells)
 
 
 class PendingResults:
     """Results on their way back from the device."""
 
-    def __init__(self, rules: Sequence[Rule], runs: list[ResultCopy]) -> None:
-        self._rules, self._runs = rules, runs
+    def __init__(self, rules: Sequence[Rule], copies: list[ResultCopy]) -> None:
+        self._rules, self._copies = rules, copies
 
     def results(self) -> WindowCells:
         """Return all the windows; while the first are read, the device may still be at the last."""
         empty = np.empty(0, np.int64)
-        parts = [run.found() for run in self._runs]
+        parts = [copy.read() for copy in self._copies]
         kinds, slots, starts = (
             np.concatenate([empty, *(getattr(part, name) for part in parts)])
             for name in ("kinds", "slots", "starts")

@@ -1,4 +1,13 @@
-"""Slices that the ring has no room for: cells on the host, each (slot, slice) once, in order of slices."""
+"""The pending slices of all slots in device memory (IV-A, V-A), and on the host what has no room there.
+
+One ring per slot and accumulator, all of one size and over the same slices, because a watermark acts on all
+of them. The ring grows to max(2 x size, needed) (the paper's text says minimum), halves when less than a
+quarter is in use, and never holds more than `limit` slices a slot: what lies further ahead waits on the
+host until the ring gets there, so one row from the far future costs no room for the slices before it.
+
+Growing, halving and parking are one thing: read the ring back, keep the cells with rows, put those in range
+into a new ring. That stops the host, and happens seldom.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +21,17 @@ from numba import cuda
 from penstock.frozen import dataclass
 from penstock.kernels.cuda.device import Launch
 from penstock.kernels.cuda.panes import clear_slices, fill, pane_kernels, touch_slices, untouch
-from penstock.kernels.cuda.staging import StreamOrder
 from penstock.kernels.windows.accumulate import Rule
 from penstock.kernels.windows.sessions import build_merge_loop
 
 Array = npt.NDArray[Any]
 COMPILE_FROM = 10_000
-"""From so many cells on, putting them together is compiled."""
+"""With more cells than this, merging them is compiled."""
 
 
 @dataclass(frozen=True, slots=True)
 class SliceStates:
-    """The cells of some slots and slices, one array of cells per register. All arrays of equal length."""
+    """The cells of some slots and slices, one array of cells per accumulator. All arrays of equal length."""
 
     slots: Array
     slices: Array
@@ -41,12 +49,12 @@ class SliceStates:
     @property
     def nbytes(self) -> int:
         """Return the memory held."""
-        return sum(int(each.nbytes) for each in (self.slots, self.slices, *self.cells))
+        return sum(int(array.nbytes) for array in (self.slots, self.slices, *self.cells))
 
     def where(self, chosen: Any) -> SliceStates:
         """Return those where a mask is true, at some positions, or in a slice."""
         return SliceStates(
-            self.slots[chosen], self.slices[chosen], tuple(each[chosen] for each in self.cells)
+            self.slots[chosen], self.slices[chosen], tuple(array[chosen] for array in self.cells)
         )
 
     def split(self, slice_id: int) -> tuple[SliceStates, SliceStates]:
@@ -66,22 +74,32 @@ def merge_states(a: SliceStates, b: SliceStates, rules: Sequence[Rule]) -> Slice
     again = np.flatnonzero(~new)
     if len(again):
         home = np.flatnonzero(new)[np.cumsum(new)[again] - 1]
-        for rule, each in zip(rules, cells, strict=True):
-            build_merge_loop(rule).version(len(again) > COMPILE_FROM)(home, again, each)
+        for rule, array in zip(rules, cells, strict=True):
+            build_merge_loop(rule).version(len(again) > COMPILE_FROM)(home, again, array)
     return SliceStates(slots, slices, tuple(cells)).where(new)
 
 
-# The pending slices of all slots, in device memory (IV-A, V-A).
-#
-# One ring per slot and register, all of one size and over the same slices, because a watermark acts on all
-# of them. The ring grows to max(2 x size, needed) (the paper's text says minimum), halves when less than a
-# quarter is in use, and never holds more than `limit` slices a slot: what lies further ahead waits on the
-# host until the ring gets there, so one row from the far future costs no room for the slices before it.
-#
-# Growing, halving and parking are one thing: read the ring back, keep the cells with rows, put those in
-# range into a new ring. That stops the host, and happens seldom.
-
 LEAST_SIZE = 8
+
+
+class StreamOrder:
+    """Orders streams that use shared device state, on the device: no two at once, and the host never waits.
+
+    It is a chain of events: each user waits for the event that the last one recorded.
+    """
+
+    def __init__(self) -> None:
+        self._last: Any = None
+
+    def acquire(self, stream: Any) -> None:
+        """Make a stream wait until the last one is done."""
+        if self._last is not None:
+            self._last.wait(stream)
+
+    def release(self, stream: Any) -> None:
+        """Let the next stream wait for what is queued on this one so far."""
+        self._last = cuda.event()
+        self._last.record(stream)
 
 
 class Ring:
@@ -90,7 +108,7 @@ class Ring:
     def __init__(self, rules: Sequence[Rule], launch: Launch, limit: int) -> None:
         self._rules, self._launch, self.limit = tuple(rules), launch, limit
         self.neutral = [cuda.to_device(rule.neutral_cells(1)[0]) for rule in rules]
-        self.turn = StreamOrder()
+        self.access = StreamOrder()
         self.low, self.high = 0, -1
         self.parked = SliceStates.none(rules)
         self._allocate(n_slots=1, size=LEAST_SIZE)
@@ -101,7 +119,7 @@ class Ring:
         return sum(int(cells.nbytes) for cells in self.cells) + self.parked.nbytes
 
     def reach(self, low: int) -> int:
-        """Only slices before this one may be admitted together with slice `low`."""
+        """Return the slice before which all must lie that are admitted together with slice `low`."""
         return min(low, self.low if self.high >= self.low else low) + self.limit
 
     def admit(self, low: int, high: int, n_slots: int) -> None:
@@ -125,7 +143,7 @@ class Ring:
             self.parked = merge_states(self.parked, states, self._rules)
 
     def unpark(self) -> int | None:
-        """Take back the parked cells that are within reach; gives the first slice, None if there are none."""
+        """Take back the parked cells that are within reach; return the first slice, or None."""
         if len(self.parked) == 0:
             return None
         first = int(self.parked.slices[0])
@@ -137,7 +155,7 @@ class Ring:
         return first
 
     def clear_below(self, slice_id: int, stream: Any) -> None:
-        """Forget the slices before `slice_id`, also parked ones; the stream must have the turn."""
+        """Forget the slices before `slice_id`, also parked ones; the stream must have acquired the ring."""
         n = min(slice_id, self.high + 1) - self.low
         if n > 0:
             grid = (*self._launch.over(n * self.n_slots), stream)
@@ -158,7 +176,7 @@ class Ring:
 
     def touched_slices(self, stream: Any) -> Array:
         """Return the slices with rows of any slot, least first. Waits for the device."""
-        self.turn.take(stream)
+        self.access.acquire(stream)
         flags = self.touched.copy_to_host(stream=stream)
         stream.synchronize()
         return np.sort(self._slices_at(np.flatnonzero(flags)))
@@ -166,10 +184,10 @@ class Ring:
     def states(self) -> SliceStates:
         """Return all cells with rows, read back. Waits for the device."""
         cuda.synchronize()
-        cells = [each.copy_to_host() for each in self.cells]
+        cells = [array.copy_to_host() for array in self.cells]
         filled = np.flatnonzero(cells[0][:, 0] > 0)
         slots, places = np.divmod(filled, self.size)
-        return SliceStates(slots, self._slices_at(places), tuple(each[filled] for each in cells))
+        return SliceStates(slots, self._slices_at(places), tuple(array[filled] for array in cells))
 
     def _slices_at(self, places: Array) -> Array:
         return np.asarray(self.low + (places - self.low) % self.size)
@@ -185,7 +203,7 @@ class Ring:
         cuda.synchronize()
 
     def _rebuild(self, low: int, high: int, n_slots: int, size: int) -> None:
-        """A new ring over low .. high, with the cells of the old one; those beyond it are parked."""
+        """Make a new ring over low .. high, with the cells of the old one; park those beyond it."""
         states = self.states()
         self._allocate(n_slots, size)
         self.low, self.high = low, high
@@ -196,11 +214,11 @@ class Ring:
     def _merge(self, states: SliceStates) -> None:
         if len(states) == 0:
             return
-        cuda.synchronize()  # no lane may be adding
+        cuda.synchronize()  # Invariant: no stream adds to the ring meanwhile
         grid = self._launch.over(len(states))
         slots, slices = cuda.to_device(states.slots), cuda.to_device(states.slices)
         for rule, cells, more in zip(self._rules, self.cells, states.cells, strict=True):
-            given = cuda.to_device(np.ascontiguousarray(more))
-            pane_kernels(rule).merge_states[grid](slots, slices, given, cells, self.size)
+            added = cuda.to_device(np.ascontiguousarray(more))
+            pane_kernels(rule).merge_states[grid](slots, slices, added, cells, self.size)
         touch_slices[grid](slices, self.touched)
         cuda.synchronize()

@@ -1,4 +1,4 @@
-"""The kernels of the B-PAT: load leaves, init and update a level, compute windows (V-B, Figs. 9 to 11).
+"""The B-PATs of all slots, and their kernels: load leaves, update a level, compute windows (V-B).
 
 A tree is a flat array: first the leaves, a power of two of them, then level 1, level 2 and so on; the
 parent of node i is (i >> 1) | leaves. Leaf `i mod m` holds slice i, where m <= leaves; leaves from m on
@@ -30,7 +30,6 @@ from penstock.kernels.windows.accumulate import Rule
 class TreeKernels:
     """Compiled for one rule. Launch as kernel[grid, block, stream](...)."""
 
-    init_level: Any
     update_level: Any
     compute: Any
 
@@ -63,23 +62,16 @@ load_leaves = cuda.jit(_load_leaves)
 
 @cache
 def tree_kernels(rule: Rule) -> TreeKernels:
-    """Return the three kernels around a rule: made once per process, and compiled when first launched."""
+    """Return the kernels around a rule: made once per process, and compiled when first launched."""
     merge = device_merge(rule)
-
-    def init_level(trees: Any, nodes: Any, which: Any, below: Any, above: Any, n_above: Any) -> None:
-        """Fill a level of n_above nodes, starting at node `above`, from the level that starts at `below`."""
-        for i in range(cuda.grid(1), which.shape[0] * n_above, cuda.gridsize(1)):
-            tree = which[i // n_above] * nodes
-            node = i % n_above
-            left = tree + below + 2 * node
-            for part in range(trees.shape[1]):
-                trees[tree + above + node, part] = trees[left, part]
-            merge(trees, tree + above + node, trees, left + 1)
 
     def update_level(
         trees: Any, nodes: Any, which: Any, below: Any, above: Any, n_above: Any, offset: Any, n_update: Any
     ) -> None:
-        """The same for n_update <= n_above nodes from `offset` on, round the end of the level if need be."""
+        """Compute n_update <= n_above nodes of a level from `offset` on, round its end if need be.
+
+        The level starts at node `above`, the one below it at node `below`.
+        """
         for i in range(cuda.grid(1), which.shape[0] * n_update, cuda.gridsize(1)):
             tree = which[i // n_update] * nodes
             node = (offset + i % n_update) % n_above
@@ -95,7 +87,7 @@ def tree_kernels(rule: Rule) -> TreeKernels:
 
         results  number[slots * windows, width], neutral on entry; windows of one slot side by side
 
-        Each turn takes the largest node that starts at `at` and holds no more slices than are left: its
+        Each step takes the largest node that starts at `at` and holds no more slices than are left: its
         size divides `at`, and is the largest power of two at most the slices left (the paper's
         nextPowerOf2 would take too many). A node that reaches over m holds neutral leaves there.
         """
@@ -105,32 +97,32 @@ def tree_kernels(rule: Rule) -> TreeKernels:
             at = lo[i % n_windows] % m
             left = hi[i % n_windows] - lo[i % n_windows]
             while left > 0:
-                taken = 1
+                length = 1
                 node = at
-                while at % (2 * taken) == 0 and 2 * taken <= left:
+                while at % (2 * length) == 0 and 2 * length <= left:
                     node = (node >> 1) | leaves
-                    taken *= 2
+                    length *= 2
                 merge(results, i, trees, tree + node)
-                left -= min(taken, m - at)
-                at += taken
+                left -= min(length, m - at)
+                at += length
                 if at >= m:
                     at = 0
 
-    return TreeKernels(cuda.jit(init_level), cuda.jit(update_level), cuda.jit(compute))
+    return TreeKernels(cuda.jit(update_level), cuda.jit(compute))
 
-
-# The B-PATs of all slots and registers: which leaves are loaded, what must be computed again (IV-B, V-B).
-#
-# All trees move together: their leaves hold the same slices. A slot whose trees were left behind, because it
-# had no rows for a while, is built anew from the ring; the others load the slices that are new, or that
-# changed since they were loaded, and update the nodes above them. So a slice that earlier windows used may
-# still take rows: the ring has the truth, a leaf is a copy of it.
 
 Array = npt.NDArray[Any]
 
 
 class Forest:
-    """Trees over `n_leaves` consecutive slices of every slot, for windows of up to `longest` slices."""
+    """Trees over `n_leaves` consecutive slices of every slot, for windows of up to `longest` slices (IV-B,
+    V-B).
+
+    All trees move together: their leaves hold the same slices. A slot whose trees were left behind, because
+    it had no rows for a while, is built anew from the ring; the others load the slices that are new, or
+    that changed since they were loaded, and update the nodes above them. Invariant: the ring has the truth,
+    a leaf is a copy of it.
+    """
 
     def __init__(self, rules: Sequence[Rule], launch: Launch, n_leaves: int, longest: int) -> None:
         self._rules, self._launch, self._m = tuple(rules), launch, n_leaves
@@ -185,14 +177,16 @@ class Forest:
             if len(self._fresh):
                 grid = (*self._launch.over(len(self._fresh) * n_above), stream)
                 for kernels, trees in zip(self._kernels, self._trees, strict=True):
-                    kernels.init_level[grid](trees, self._n_nodes, self._fresh, below, above, n_above)
+                    kernels.update_level[grid](
+                        trees, self._n_nodes, self._fresh, below, above, n_above, 0, n_above
+                    )
             below, above = above, above + n_above
 
     def compute(self, which: Array, lo: Array, hi: Array, stream: Any) -> list[Any]:
-        """The cells of windows of slices lo .. hi: a device array [slots * windows, width] per register."""
+        """Return the cells of windows lo .. hi: a device array [slots * windows, width] per accumulator."""
         n = len(which) * len(lo)
-        slots, first, last = (cuda.to_device(each, stream=stream) for each in (which, lo, hi))
-        grid, found = (*self._launch.over(n), stream), []
+        slots, first, last = (cuda.to_device(array, stream=stream) for array in (which, lo, hi))
+        grid, windows = (*self._launch.over(n), stream), []
         for rule, kernels, trees, neutral in zip(
             self._rules, self._kernels, self._trees, self._neutral, strict=True
         ):
@@ -200,8 +194,8 @@ class Forest:
             fill[grid](results, neutral)
             shape = (self._n_nodes, slots, self._leaves, self._m)
             kernels.compute[grid](trees, *shape, first, last, results)
-            found.append(results)
-        return found
+            windows.append(results)
+        return windows
 
     def _load(self, ring: Ring, which: Any, start: int, end: int, stream: Any) -> None:
         n = end - start

@@ -1,9 +1,9 @@
 """Time windows on a CUDA device: rows and watermarks in, windows out.
 
-The pane stage (`add`) and the window stage (`closing`) are queued on streams of their own, and results are
-copied back on a third. The first two use the ring, in turns; apart from that the pane stage of the next batch
-runs while the window stage still works on its trees. The host waits in two places: when a lane is needed
-again, and when a watermark asks which slices have rows.
+The pane stage (`add`) and the window stage (`queue_windows`) are queued on streams of their own, and
+results are copied back on a third. The first two use the ring, one after the other; apart from that the
+pane stage of the next batch runs while the window stage still works on its trees. The host waits in two
+places: when a copy slot is needed again, and when a watermark asks which slices have rows.
 
 Slots are dense numbers for keys, times are integers of the slicing's unit. All windows of the slicing share
 its slices.
@@ -33,7 +33,7 @@ MAX_RESULTS = 1 << 22
 
 
 class CudaWindows:
-    """Registers over the windows of a slicing, per slot; the first register counts rows.
+    """Registers over the windows of a slicing, per slot; the first accumulator counts rows.
 
     n_windows           windows of a slot and kind computed at once: an upper bound, never a wait
     batch_rows          rows copied to the device at once: a few megabytes are enough (VI-B, observation 1)
@@ -45,7 +45,7 @@ class CudaWindows:
     def __init__(
         self,
         slicing: Slicing,
-        registers: Sequence[CudaAccumulator],
+        accumulators: Sequence[CudaAccumulator],
         *,
         n_windows: int = 64,
         batch_rows: int = 1 << 18,
@@ -53,15 +53,15 @@ class CudaWindows:
         max_pending: int = 1 << 16,
         launch: Launch | None = None,
     ) -> None:
-        assert registers[0].lift == "row", "only windows with rows leave, so rows are counted first"
+        assert accumulators[0].lift == "row", "only windows with rows leave, so rows are counted first"
         choose_device("cuda")
         self._slicing, self._n_windows, launch = slicing, n_windows, launch or default_launch()
-        self._rules = tuple(register.rule for register in registers)
+        self._rules = tuple(accumulator.rule for accumulator in accumulators)
         n_leaves = count_leaves(slicing, n_windows)
         self._leaves = n_leaves
         # One call's windows must fit in the ring.
         self._ring = Ring(self._rules, launch, max(max_pending, n_leaves))
-        self._panes = CudaPaneStage(registers, launch, slicing, self._ring, batch_rows)
+        self._panes = CudaPaneStage(accumulators, launch, slicing, self._ring, batch_rows)
         self._forest = Forest(self._rules, launch, n_leaves, slicing.longest)
         self._groups = KeyGroups(batch_rows, max_keys_per_batch)
         self._ready = ReadyWindows(slicing)
@@ -76,11 +76,11 @@ class CudaWindows:
         for batch in self._groups.add(rows):
             self._panes.send(batch)
 
-    def leave(self, upto: int) -> WindowCells:
+    def close_windows(self, upto: int) -> WindowCells:
         """Return the windows that end at or before `upto` and have not left yet."""
-        return self.closing(upto).results()
+        return self.queue_windows(upto).results()
 
-    def closing(self, upto: int) -> PendingResults:
+    def queue_windows(self, upto: int) -> PendingResults:
         """Queue the windows that end by `upto`; their results are waited for when they are asked for."""
         self._flush()
         self._touched = self._ring.touched_slices(self._stream)
@@ -101,16 +101,16 @@ class CudaWindows:
         held[known] = self._latest[slots[known]] >= self._slicing.start_of(self._ready.needed_from)
         return held
 
-    def emptied(self) -> Array:
-        """Return the slots that hold no rows any more; each is told of once."""
+    def take_emptied(self) -> Array:
+        """Return the slots that hold no rows any more; each is returned once."""
         old = self._latest < self._slicing.start_of(self._ready.needed_from)
-        found = np.flatnonzero(old & (self._latest > _GONE))
-        self._latest[found] = _GONE
-        return found
+        slots = np.flatnonzero(old & (self._latest > _GONE))
+        self._latest[slots] = _GONE
+        return slots
 
     @property
     def nbytes(self) -> int:
-        """The memory in use: slices, trees and lanes on the device, waiting rows and slices on the host."""
+        """Return the memory in use: slices, trees and buffers on the device, waiting rows on the host."""
         parts = (self._ring, self._forest, self._panes, self._groups)
         return sum(part.nbytes for part in parts) + self._latest.nbytes
 
@@ -153,11 +153,11 @@ class CudaWindows:
         """Move on to the next windows that may have rows; False when there are none that end by `upto`."""
         while True:
             self._bring_near()
-            found = self._ready.skip(self._touched, self._ring.parked.slices, upto)
+            has_more = self._ready.skip(self._touched, self._ring.parked.slices, upto)
             start = self._ring.low
             self._forget()
             if self._ring.low == start or len(self._ring.parked) == 0:
-                return found
+                return has_more
 
     def _bring_near(self) -> None:
         """Let the ring begin at the first slice with rows, and take back what is parked and in reach."""
@@ -170,9 +170,9 @@ class CudaWindows:
     def _forget(self) -> None:
         """Clear the slices that no window needs any more."""
         ring, keep_from = self._ring, self._ready.needed_from
-        ring.turn.take(self._stream)
+        ring.access.acquire(self._stream)
         ring.clear_below(keep_from, self._stream)
-        ring.turn.give(self._stream)
+        ring.access.release(self._stream)
         self._touched = self._touched[np.searchsorted(self._touched, keep_from) :]
         ring.start_at(self._touched)
 
@@ -186,13 +186,13 @@ class CudaWindows:
         assert len(kinds), "the earliest window fits into a tree"
         if len(which) == 0:
             return None
-        ring.turn.take(stream)
+        ring.access.acquire(stream)
         self._forest.load(ring, which, start, self._panes.changed, stream)
-        ring.turn.give(stream)
+        ring.access.release(stream)
         self._panes.changed = UNCHANGED
         self._forest.update(stream)
         on_device = self._forest.compute(which, lo, hi, stream)
-        return ResultCopy.queued(which, kinds, starts, on_device, stream, self._back)
+        return ResultCopy.queue(which, kinds, starts, on_device, stream, self._back)
 
 
 _GONE = -(2**63)

@@ -52,7 +52,7 @@ def count_ready(
     firsts: Ints,
     counts: Ints,
 ) -> int:
-    """Count the windows with after < end <= upto over each ring, and find the first start; return the total."""
+    """Count the windows with after < end <= upto over each ring, and find the first; return the total."""
     total = 0
     for r in range(rings.shape[0]):
         held_from = max(slice_start(rings[r, FIRST], period, offsets), after)

@@ -80,7 +80,7 @@ def sweep_windows(
 def sweep_numbers(
     cells: Cells, rings: Ints, ends: Ints, lo: Ints, hi: Ints, neutral: float, scratch: Cells, out: Cells
 ) -> None:
-    """Do what `sweep_windows` does, for cells of one number: the running result stays in a machine register."""
+    """Do what `sweep_windows` does, for cells of one number, which stays in a machine register."""
     window = 0
     for r in range(rings.shape[0]):
         base = rings[r, BASE]

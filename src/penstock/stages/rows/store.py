@@ -158,14 +158,14 @@ def concat_rows(parts: list[InputRows]) -> InputRows:
         return parts[0]
     depth = max(len(part.order) for part in parts)
     batches = [part.rows for part in parts]
-    tickets = [part.tags for part in parts if part.tags is not None]
+    tags = [part.tags for part in parts if part.tags is not None]
     return InputRows(
         np.concatenate([part.slots for part in parts]),
         np.concatenate([part.times for part in parts]),
         tuple(np.concatenate([_order_column(part, place) for part in parts]) for place in range(depth)),
         tuple(_concat_values(list(column)) for column in zip(*(part.values for part in parts), strict=True)),
         None if batches[0] is None else pa.concat_batches(batches),
-        np.concatenate(tickets) if tickets else None,
+        np.concatenate(tags) if tags else None,
         lifted=_concat_lifted(parts),
     )
 
@@ -173,10 +173,10 @@ def concat_rows(parts: list[InputRows]) -> InputRows:
 def rows_nbytes(rows: InputRows) -> int:
     """Return the memory of some rows."""
     arrays: list[Any] = [rows.slots, rows.times, *rows.order]
-    for each in rows.values:
-        arrays += [each.data] if each.valid is None else [each.data, each.valid]
-    arrays += [each for each in (rows.rows, rows.tags, *rows.lifted) if each is not None]
-    return sum(int(each.nbytes) for each in arrays)
+    for values in rows.values:
+        arrays += [values.data] if values.valid is None else [values.data, values.valid]
+    arrays += [array for array in (rows.rows, rows.tags, *rows.lifted) if array is not None]
+    return sum(int(array.nbytes) for array in arrays)
 
 
 def _select(rows: InputRows, chosen: Mask) -> InputRows:

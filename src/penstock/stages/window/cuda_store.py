@@ -97,7 +97,7 @@ class CudaStore(TimeStore):
         if watermark < self._next_end():
             return self._closed_windows([], no_ints())
         self._closed_to, self._host_copy = max(self._closed_to, watermark), None
-        closed = self._windows.leave(self._closed_to - self.lateness)
+        closed = self._windows.close_windows(self._closed_to - self.lateness)
         open_from = self.slicing.open_from(self._closed_to, self.lateness)
         self.early_firings.forget_before(self.slicing.id_of(open_from))
         ends = closed.starts + self._sizes[closed.kinds]
@@ -108,7 +108,7 @@ class CudaStore(TimeStore):
             ends,
             ends - 1,
             cells=self.accumulators.results(closed.cells),
-            touched=self._windows.emptied(),
+            touched=self._windows.take_emptied(),
         )
 
     def fire_early(self) -> ClosedWindows:

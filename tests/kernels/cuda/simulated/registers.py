@@ -108,7 +108,7 @@ def windowed(rows: list[Given], size: int, every: int) -> dict[int, dict[str, An
         np.arange(len(rows)),
     )
     windows.add(given)
-    found = windows.leave(1000)
+    found = windows.close_windows(1000)
     return {
         int(start): {name: cells[i].tolist() for name, cells in zip(REGISTERS, found.cells, strict=True)}
         for i, start in enumerate(found.starts)

@@ -33,7 +33,9 @@ def built(leaves: Sequence[Sequence[int]], launch: Launch, kernels: TreeKernels 
     which = cuda.to_device(np.arange(len(leaves))[::-1].copy())
     below, above, n_above = 0, n, n // 2
     while n_above:
-        kernels.init_level[launch.over(len(leaves) * n_above)](trees, 2 * n - 1, which, below, above, n_above)
+        kernels.update_level[launch.over(len(leaves) * n_above)](
+            trees, 2 * n - 1, which, below, above, n_above, 0, n_above
+        )
         below, above, n_above = above, above + n_above, n_above // 2
     return trees, which
 

@@ -51,7 +51,7 @@ def told(found: WindowCells) -> Found:
 
 
 def left(windows: CudaWindows, upto: int) -> Found:
-    return told(windows.leave(upto))
+    return told(windows.close_windows(upto))
 
 
 class Twin:
@@ -81,7 +81,7 @@ def run(windows: CudaWindows, twin: Twin, steps: list[Step]) -> None:
             add(windows, twin.taken(step))
         else:
             assert left(windows, step) == twin.close(step)
-            windows.emptied()
+            windows.take_emptied()
             slots = np.arange(8)
             assert set(slots[windows.holds(slots)].tolist()) == twin.buckets.holding()
 
@@ -206,9 +206,9 @@ def test_fewer_windows_than_the_bound_do_not_wait_and_more_leave_in_several_call
 def test_results_may_be_taken_after_the_next_batch_was_added() -> None:
     windows = made((4, 2), batch_rows=8)
     add(windows, [(0, 1, 1), (0, 5, 2)])
-    first = windows.closing(4)
+    first = windows.queue_windows(4)
     add(windows, [(0, 4, 10)])
-    second = windows.closing(8)
+    second = windows.queue_windows(8)
     assert told(first.results()) == [(0, -2, 0, 1), (0, 0, 0, 1)]
     assert told(second.results()) == [(0, 2, 0, 12), (0, 4, 0, 12)]
 
@@ -236,8 +236,8 @@ def test_a_slot_is_told_of_as_empty_once() -> None:
     windows = made((4, 4), batch_rows=8)
     add(windows, [(0, 1, 1), (2, 5, 1)])
     left(windows, 4)
-    assert windows.emptied().tolist() == [0]
-    assert windows.emptied().tolist() == []
+    assert windows.take_emptied().tolist() == [0]
+    assert windows.take_emptied().tolist() == []
     assert windows.holds(np.array([0, 2, 9])).tolist() == [False, True, False]
 
 
