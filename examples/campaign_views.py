@@ -1,7 +1,7 @@
 """How often was each campaign seen in the last ten seconds, every second, and what did it earn?
 
-Run it with `python examples/campaign_views.py`, or with `penstock run examples/campaign_views.py
---engine reference`.
+Run it with `python examples/campaign_views.py`, or with `penstock run examples/campaign_views.py`; add
+`--engine spark` to run it on Spark.
 """
 
 import penstock as ps
@@ -10,7 +10,7 @@ from penstock.apps.campaign_views import ad_events, campaigns
 
 results, late = ps.write.memory(), ps.write.memory()
 
-graph = ps.PipeGraph("campaign-views")
+graph = ps.PipeGraph("campaign-views", engine="local")
 views = (
     graph.source(ps.read.table(ad_events(), batch=250), time="event_time", delay="2 s")
     .filter(col("event_type") == "view")
@@ -23,7 +23,7 @@ views.sink(results)
 views.late.sink(late)  # no row disappears silently
 
 if __name__ == "__main__":
-    graph.run(engine="reference")
+    graph.run()
     for row in results.rows()[-5:]:
         print(f"{row['window_end']:%H:%M:%S}  {row['campaign_id']}  {row['views']:>4}  {row['revenue']:8.2f}")
     print(f"{len(results.rows())} results, {len(late.rows())} late rows")

@@ -25,7 +25,9 @@ from penstock.timing.column import TimeType
 
 
 class Harness:
-    """Runs what is upstream of a pipe in this process, one batch at a time.
+    """Runs what is upstream of a pipe in this process, one batch at a time, on an engine named here.
+
+    The graph's own engine plays no part: the default is "local".
 
     >>> import penstock as ps
     >>> from penstock.testing import Harness
