@@ -93,8 +93,8 @@ def followed(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
 
 def after_replicas(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
     """Behind replicas that have their turn, and come and go too, and before another keyed step of its own."""
-    turns = pipe.with_columns(value=col("value").fill_null(1), parallelism=degree, name="turns")
-    some = turns.key_by("key").accumulate(
+    quanta = pipe.with_columns(value=col("value").fill_null(1), parallelism=degree, name="turns")
+    some = quanta.key_by("key").accumulate(
         add_up, 0, schema={"value": "int64"}, parallelism=degree, name="moved"
     )
     thirds = some.with_columns(third=col("value") % 3, parallelism=2)
@@ -161,8 +161,8 @@ class Changes:
 def drive(run: Runtime) -> None:
     """Everything in this thread."""
     run.dispatcher.begin(run.graph.tasks)
-    while (node := run.dispatcher.next_task(0)) is not None:
-        run_task(run.dispatcher, node)
+    while (task := run.dispatcher.next_task(0)) is not None:
+        run_task(run.dispatcher, task)
     if run.dispatcher.failure is not None:
         raise run.dispatcher.failure
     assert run.dispatcher.is_over

@@ -33,13 +33,13 @@ def test_it_says_what_is_fused_what_is_replicated_and_what_the_gil_holds() -> No
     sums = kept.key_by("k").window(ps.tumbling("10 s"), name="sums", parallelism=3).aggregate(s=ps.sum("v"))
     sums.map(shout, schema={"k": "string"}, name="loud", parallelism=2).sink(ps.write.memory(), name="out")
     lines = lines_of(graph)
-    assert "rows + kept + doubled: one node, fused" in lines
+    assert "rows + kept + doubled: one task, fused" in lines
     assert any(line.startswith("sums: 3 replicas, rows by key (k);") for line in lines)
     assert "scale on threads (kernels, Arrow, compiled functions): kept, doubled, sums" in lines
     assert "plain Python, one thread at a time (the GIL): loud" in lines
 
 
-def test_a_step_with_a_thread_of_its_own_shares_its_node_with_nobody() -> None:
+def test_a_step_with_a_thread_of_its_own_shares_its_task_with_nobody() -> None:
     graph = ps.PipeGraph("own")
     rows = graph.source(ps.read.rows([], schema={"k": "string"}), name="rows")
     loud = rows.filter(col("k") != "", name="kept").map(
@@ -47,8 +47,8 @@ def test_a_step_with_a_thread_of_its_own_shares_its_node_with_nobody() -> None:
     )
     loud.filter(col("k") != "A", name="rest").sink(ps.write.memory(), name="out")
     lines = lines_of(graph)
-    assert "rows + kept: one node, fused" in lines
-    assert "rest + out: one node, fused" in lines
+    assert "rows + kept: one task, fused" in lines
+    assert "rest + out: one task, fused" in lines
     assert "with a thread of their own, as written: loud" in lines
 
 
@@ -60,7 +60,7 @@ def test_it_says_how_windows_without_a_key_are_spread() -> None:
     windows.aggregate(s=ps.sum("v")).sink(ps.write.memory(), name="out")
     lines = lines_of(graph)
     assert any(line.startswith("w: 4 replicas, PLQ + WLQ: slices go to replicas in turn") for line in lines)
-    assert any("put the parts together" in line for line in lines)
+    assert any("merge the partial results" in line for line in lines)
 
 
 def pipelined(degree: Any) -> ps.PipeGraph:
@@ -81,7 +81,7 @@ def pipelined(degree: Any) -> ps.PipeGraph:
 def test_it_says_where_rows_go_from_replica_to_replica_without_a_shuffle() -> None:
     lines = lines_of(pipelined(2))
     assert (
-        "kept: 2 replicas, forward where as many send, else batches in turn, in order again behind them"
+        "kept: 2 replicas, forward from equally many, else batches round-robin, in order again behind them"
         in lines
     )
     assert "more: 2 replicas, each fed by the replica before it: no shuffle" in lines

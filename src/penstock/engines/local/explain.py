@@ -30,7 +30,7 @@ from penstock.stages.build import build_stage
 from penstock.stages.stage import Site
 
 _PIPELINED = "each fed by the replica before it: no shuffle"
-_PREAGGREGATED = "; with preaggregate=True rows are combined per slice and key before they are dealt"
+_PREAGGREGATED = "; with preaggregate=True rows are combined per slice and key before the exchange"
 
 
 def explain(plan: Plan) -> list[str]:
@@ -87,13 +87,13 @@ def _does_work(step: Step) -> bool:
 def _explain_group(group: TaskGroup, how: str) -> str:
     names = " + ".join(step.name for step in group.steps)
     if group.role is Role.MERGE:
-        return f"{names}: {group.width} behind them put the parts together"
+        return f"{names}: {group.width} behind them merge the partial results"
     if group.role is Role.WHOLE and is_elastic(group.head):
         degree, moving = group.head.degree, ", and state moves with its keys" * is_keyed(group.head)
         range_ = f"{degree.least} to {degree.most} replicas with elastic=ps.Elastic(), else {degree.least}"
         return f"{names}: {range_}; {how}{moving}"
     if group.width == 1:
-        return f"{names}: one node" + (", fused" if len(group.steps) > 1 else "")
+        return f"{names}: one task" + (", fused" if len(group.steps) > 1 else "")
     return f"{names}: {group.width} replicas, {how}"
 
 
@@ -106,7 +106,7 @@ def _explain_routing(group: TaskGroup) -> str:
         return "each gets every row"
     if is_keyed(head):
         return f"rows by key ({', '.join(head.up.key) or 'none: one group'})"
-    return "forward where as many send, else batches in turn, in order again behind them"
+    return "forward from equally many, else batches round-robin, in order again behind them"
 
 
 def _is_pipelined(group: TaskGroup, groups: Sequence[TaskGroup]) -> bool:

@@ -60,8 +60,8 @@ def test_whenever_replicas_come_and_go_the_order_behind_them_stays(
     run = build_runtime(plan, asked, RunOptions(), clock=WallClock(), events=ignore_event)
     scaling = ReplicaScaling(run.graph)
     run.dispatcher.begin(run.graph.tasks)
-    while (node := run.dispatcher.next_task(0)) is not None:
-        run_task(run.dispatcher, node)
+    while (task := run.dispatcher.next_task(0)) is not None:
+        run_task(run.dispatcher, task)
     assert run.dispatcher.failure is None
     assert run.dispatcher.is_over
     assert run.graph.collections[ref].table().column("v").to_pylist() == expected(60)
@@ -97,8 +97,8 @@ def test_order_stays_where_replicas_are_fed_by_those_of_a_step_with_other_limits
     asked = Settings(cores=4, elastic=ps.Elastic())
     run = build_runtime(graph.plan(last), asked, RunOptions(), clock=WallClock(), events=ignore_event)
     run.dispatcher.begin(run.graph.tasks)
-    while (node := run.dispatcher.next_task(0)) is not None:
-        run_task(run.dispatcher, node)
+    while (task := run.dispatcher.next_task(0)) is not None:
+        run_task(run.dispatcher, task)
     assert run.dispatcher.failure is None
     assert run.graph.collections[last.feeds[0]].table().column("v").to_pylist() == list(range(1, 60, 2))
 

@@ -40,12 +40,12 @@ class Graph:
         if self.fixed:
             return False
         new = [TaskStatistics(step, i, (InputStatistics(),), since=self.ns) for i in range(len(self.slow), n)]
-        for node in new:
-            node.start(self.ns)
+        for task in new:
+            task.start(self.ns)
         self.slow = [*self.slow, *new][:n]
         return True
 
-    def plant(self) -> ControlledRun:
+    def controlled(self) -> ControlledRun:
         return ControlledRun(
             lambda: [self.source, *self.slow],
             lambda: self.pool,
@@ -59,7 +59,7 @@ class Graph:
 def test_decisions_are_carried_out_and_told() -> None:
     graph, told = Graph(), list[Event]()
     live = ElasticController(
-        graph.plant(), Limits(most_threads=4), 1_000, clock=ManualClock(77), events=told.append
+        graph.controlled(), Limits(most_threads=4), 1_000, clock=ManualClock(77), events=told.append
     )
     graph.pass_time(1_000, 100)
     live.adapt()
@@ -76,7 +76,7 @@ def test_decisions_are_carried_out_and_told() -> None:
 def test_a_change_that_cannot_be_made_is_not_told() -> None:
     graph, told = Graph(fixed=True), list[Event]()
     live = ElasticController(
-        graph.plant(), Limits(most_threads=4), 1_000, clock=ManualClock(), events=told.append
+        graph.controlled(), Limits(most_threads=4), 1_000, clock=ManualClock(), events=told.append
     )
     graph.pass_time(1_000, 100)
     assert [decision.step for decision in live.adapt()] == [THREADS]
@@ -85,8 +85,10 @@ def test_a_change_that_cannot_be_made_is_not_told() -> None:
 
 def test_nothing_is_decided_while_a_change_is_being_made_nor_judged_by_what_that_took() -> None:
     graph, told, changing = Graph(), list[Event](), [True, True, False, False]
-    plant = replace(graph.plant(), is_rescaling=lambda: changing.pop(0))
-    live = ElasticController(plant, Limits(most_threads=4), 1_000, clock=ManualClock(), events=told.append)
+    controlled = replace(graph.controlled(), is_rescaling=lambda: changing.pop(0))
+    live = ElasticController(
+        controlled, Limits(most_threads=4), 1_000, clock=ManualClock(), events=told.append
+    )
     for _ in range(3):  # the third begins in the change
         graph.pass_time(1_000, 100)
         assert live.adapt() == []
@@ -97,8 +99,10 @@ def test_nothing_is_decided_while_a_change_is_being_made_nor_judged_by_what_that
 
 def test_a_change_that_is_never_made_does_not_hold_the_others_up_for_ever() -> None:
     graph, told = Graph(), list[Event]()
-    plant = replace(graph.plant(), is_rescaling=lambda: True)
-    live = ElasticController(plant, Limits(most_threads=4), 1_000, clock=ManualClock(), events=told.append)
+    controlled = replace(graph.controlled(), is_rescaling=lambda: True)
+    live = ElasticController(
+        controlled, Limits(most_threads=4), 1_000, clock=ManualClock(), events=told.append
+    )
     for _ in range(MAX_UNJUDGED):
         graph.pass_time(1_000, 100)
         assert live.adapt() == []
@@ -110,7 +114,7 @@ def test_the_thread_looks_every_period_and_leaves_when_it_is_stopped() -> None:
     graph = Graph()
     seen = threading.Event()
     live = ElasticController(
-        graph.plant(), Limits(most_threads=4), 1, clock=ManualClock(), events=lambda event: seen.set()
+        graph.controlled(), Limits(most_threads=4), 1, clock=ManualClock(), events=lambda event: seen.set()
     )
     graph.pass_time(1_000, 100)
     live.start()
@@ -121,7 +125,7 @@ def test_the_thread_looks_every_period_and_leaves_when_it_is_stopped() -> None:
 
 def test_stopping_what_never_started_is_fine() -> None:
     ElasticController(
-        Graph().plant(), Limits(most_threads=4), 1, clock=ManualClock(), events=lambda event: None
+        Graph().controlled(), Limits(most_threads=4), 1, clock=ManualClock(), events=lambda event: None
     ).stop()
 
 

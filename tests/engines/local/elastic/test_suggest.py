@@ -16,20 +16,20 @@ ANY = dict.fromkeys("abc", 1_000)
 
 
 def ran(step: str, ns: int, replica: int = 0) -> TaskStatistics:
-    node = TaskStatistics(step, replica)
-    node.running_ns = ns
-    return node
+    task = TaskStatistics(step, replica)
+    task.running_ns = ns
+    return task
 
 
 def test_replicas_are_in_proportion_to_service_time_times_rows() -> None:
-    nodes = [ran("a", 300), ran("b", 100), ran("c", 200)]
-    assert suggest_parallelism(nodes, cores=6, most=ANY) == {"a": 3, "b": 1, "c": 2}
-    assert suggest_parallelism(nodes, cores=12, most=ANY) == {"a": 6, "b": 2, "c": 4}
+    tasks = [ran("a", 300), ran("b", 100), ran("c", 200)]
+    assert suggest_parallelism(tasks, cores=6, most=ANY) == {"a": 3, "b": 1, "c": 2}
+    assert suggest_parallelism(tasks, cores=12, most=ANY) == {"a": 6, "b": 2, "c": 4}
 
 
 def test_the_work_of_a_steps_replicas_is_added_up() -> None:
-    nodes = [ran("a", 150), ran("a", 150, 1), ran("b", 100), ran("c", 200)]
-    assert suggest_parallelism(nodes, cores=6, most=ANY) == {"a": 3, "b": 1, "c": 2}
+    tasks = [ran("a", 150), ran("a", 150, 1), ran("b", 100), ran("c", 200)]
+    assert suggest_parallelism(tasks, cores=6, most=ANY) == {"a": 3, "b": 1, "c": 2}
 
 
 def test_steps_with_little_work_share_the_cores_that_one_keeps_busy() -> None:
@@ -37,8 +37,8 @@ def test_steps_with_little_work_share_the_cores_that_one_keeps_busy() -> None:
 
 
 def test_a_step_that_cannot_be_replicated_ends_the_sharing() -> None:
-    nodes = [ran("a", 300), ran("merge", 200), ran("c", 100)]
-    assert suggest_parallelism(nodes, cores=64, most=ANY) == {"a": 2, "merge": 1, "c": 1}
+    tasks = [ran("a", 300), ran("merge", 200), ran("c", 100)]
+    assert suggest_parallelism(tasks, cores=64, most=ANY) == {"a": 2, "merge": 1, "c": 1}
 
 
 def test_one_core_is_for_one_replica_each() -> None:

@@ -114,7 +114,7 @@ def test_nothing_is_measured_unless_somebody_listens_or_asks() -> None:
     assert graph.run("local", clock=clock, options=ps.LocalOptions(measure=True)).measurements is not None
 
 
-def test_time_is_told_for_every_step_and_adds_up_to_that_of_the_nodes() -> None:
+def test_time_is_told_for_every_step_and_adds_up_to_that_of_the_tasks() -> None:
     clock = ManualClock()
     graph = graph_of(clock, ps.write.memory())
     run = graph.start("local", options=ps.LocalOptions(measure=True))

@@ -1,4 +1,4 @@
-"""What nodes count: turns, waits, rates, and how long ports were full."""
+"""What tasks count: turns, waits, rates, and how long ports were full."""
 
 from __future__ import annotations
 
@@ -16,47 +16,47 @@ from penstock.engines.local.metrics.statistics import (
 )
 
 
-def test_every_nanosecond_of_a_node_is_ready_running_or_blocked() -> None:
+def test_every_nanosecond_of_a_task_is_ready_running_or_blocked() -> None:
     #  0    10      30         60    65   80       100  105  110
     #  ready| running|read-blocked|ready| running|write..|ready|running
-    node = TaskStatistics("step", since=0)
-    node.start(10)
-    node.stop(30, READ_BLOCKED)
-    node.wake(60)
-    node.start(65)
-    node.stop(80, WRITE_BLOCKED)
-    node.wake(100)
-    node.start(105)
-    node.stop(110, COMPLETED)
-    assert (node.ready_ns, node.running_ns) == (10 + 5 + 5, 20 + 15 + 5)
-    assert (node.read_blocked_ns, node.write_blocked_ns) == (30, 20)
-    assert (node.n_quanta, node.last_ran, node.state) == (3, 105, COMPLETED)
+    task = TaskStatistics("step", since=0)
+    task.start(10)
+    task.stop(30, READ_BLOCKED)
+    task.wake(60)
+    task.start(65)
+    task.stop(80, WRITE_BLOCKED)
+    task.wake(100)
+    task.start(105)
+    task.stop(110, COMPLETED)
+    assert (task.ready_ns, task.running_ns) == (10 + 5 + 5, 20 + 15 + 5)
+    assert (task.read_blocked_ns, task.write_blocked_ns) == (30, 20)
+    assert (task.n_quanta, task.last_ran, task.state) == (3, 105, COMPLETED)
 
 
 def test_running_time_includes_the_turn_under_way() -> None:
-    node = TaskStatistics("step")
-    node.start(10)
-    assert node.state == RUNNING
-    assert node.running_until(25) == 15
-    node.stop(30, READY)
-    assert node.running_until(99) == 20
+    task = TaskStatistics("step")
+    task.start(10)
+    assert task.state == RUNNING
+    assert task.running_until(25) == 15
+    task.stop(30, READY)
+    assert task.running_until(99) == 20
 
 
 def test_waiting_time_includes_the_wait_under_way() -> None:
-    node = TaskStatistics("step")
-    node.start(0)
-    node.stop(10, READ_BLOCKED)
-    assert node.waiting_until(25) == 15
-    node.wake(30)
-    assert node.waiting_until(99) == 20
+    task = TaskStatistics("step")
+    task.start(0)
+    task.stop(10, READ_BLOCKED)
+    assert task.waiting_until(25) == 15
+    task.wake(30)
+    assert task.waiting_until(99) == 20
 
 
-def test_a_preempted_node_is_ready_again_without_being_woken() -> None:
-    node = TaskStatistics("step")
-    node.start(0)
-    node.stop(10, READY)
-    node.start(17)
-    assert node.ready_ns == 7
+def test_a_preempted_task_is_ready_again_without_being_woken() -> None:
+    task = TaskStatistics("step")
+    task.start(0)
+    task.stop(10, READY)
+    task.start(17)
+    assert task.ready_ns == 7
 
 
 def test_what_waits_is_what_was_put_less_what_was_taken() -> None:
@@ -93,40 +93,40 @@ def test_full_time_adds_up_over_spells() -> None:
 
 def test_service_time_is_running_time_per_row_of_the_last_turns() -> None:
     port = InputStatistics()
-    node = TaskStatistics("step", inputs=(port,))
-    assert node.service_ns == 0
+    task = TaskStatistics("step", inputs=(port,))
+    assert task.service_ns == 0
     for turn in range(20):
-        node.start(turn * 100)
+        task.start(turn * 100)
         port.taken_rows += 10
-        node.stop(turn * 100 + 50, READY)
-    assert round(node.service_ns, 6) == 5
+        task.stop(turn * 100 + 50, READY)
+    assert round(task.service_ns, 6) == 5
     for turn in range(20, 60):  # ten times as slow now: the old turns fade
-        node.start(turn * 1_000)
+        task.start(turn * 1_000)
         port.taken_rows += 10
-        node.stop(turn * 1_000 + 500, READY)
-    assert 49.9 < node.service_ns < 50
+        task.stop(turn * 1_000 + 500, READY)
+    assert 49.9 < task.service_ns < 50
 
 
 def test_a_source_is_served_per_row_given_out() -> None:
     out = OutputStatistics()
-    node = TaskStatistics("source", outputs=(out,))
-    node.start(0)
+    task = TaskStatistics("source", outputs=(out,))
+    task.start(0)
     out.rows = 4
-    node.stop(20, READY)
-    assert (node.source, node.service_ns, node.selectivity) == (True, 5, 1)
+    task.stop(20, READY)
+    assert (task.source, task.service_ns, task.selectivity) == (True, 5, 1)
 
 
 def test_selectivity_is_rows_out_per_row_in() -> None:
     port, out = InputStatistics(), OutputStatistics()
-    node = TaskStatistics("step", inputs=(port,), outputs=(out,))
-    assert node.selectivity == 1
+    task = TaskStatistics("step", inputs=(port,), outputs=(out,))
+    assert task.selectivity == 1
     port.taken_rows, out.rows = 8, 2
-    assert (node.rows_in, node.rows_out, node.selectivity) == (8, 2, 0.25)
+    assert (task.rows_in, task.rows_out, task.selectivity) == (8, 2, 0.25)
 
 
-def test_the_oldest_row_of_a_node_is_the_oldest_on_any_port() -> None:
+def test_the_oldest_row_of_a_task_is_the_oldest_on_any_port() -> None:
     one, two = InputStatistics(), InputStatistics()
-    node = TaskStatistics("join", inputs=(one, two))
-    assert node.oldest is None
+    task = TaskStatistics("join", inputs=(one, two))
+    assert task.oldest is None
     one.oldest, two.oldest = 40, 30
-    assert node.oldest == 30
+    assert task.oldest == 30

@@ -213,8 +213,8 @@ def test_an_operator_that_never_pops_is_told_of_and_who_writes_to_it_waits() -> 
         (told,) = watched.stalls()
         assert told.step == "stubborn"
         assert names(told)[0].startswith("NeverPops.process: ")
-        nodes = [node for node in watched.run.graph.tasks if isinstance(node, InputTask)]
-        assert max(len(channel.items) for node in nodes for channel in node.channels) < 10
+        tasks = [node for node in watched.run.graph.tasks if isinstance(node, InputTask)]
+        assert max(len(channel.items) for node in tasks for channel in node.channels) < 10
         NeverPops.barrier.free.set()
 
 

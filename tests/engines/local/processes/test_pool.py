@@ -134,9 +134,9 @@ def test_every_replica_of_an_elastic_step_that_waits_for_a_process_has_a_thread_
             processes=processes,
         )
         waiting = [
-            (node.steps[0].name, node.replica)
-            for node in run_.graph.tasks
-            if needs_own_thread(node, settings, run_.graph, processes)
+            (task.steps[0].name, task.replica)
+            for task in run_.graph.tasks
+            if needs_own_thread(task, settings, run_.graph, processes)
         ]
         assert waiting == [("seen", 0), ("seen", 1), ("seen", 2)]
     finally:

@@ -54,7 +54,7 @@ def test_a_worker_that_dies_is_an_error_with_its_step_and_how(at: int, how: str,
     assert held() == before
 
 
-def crew_of(function: Callable[[Any], dict[str, int]]) -> tuple[ProcessPool, StatelessStage]:
+def pool_of(function: Callable[[Any], dict[str, int]]) -> tuple[ProcessPool, StatelessStage]:
     """One worker for one step, and the stage that asks it."""
     graph = ps.PipeGraph("alone")
     numbers(graph, 3).map(function, schema=NUMBERS, name="alone").sink(ps.write.memory())
@@ -70,7 +70,7 @@ def some_rows() -> Batch:
 
 
 def test_a_worker_killed_while_it_has_nothing_to_do_is_noticed_with_the_next_batch() -> None:
-    processes, stage = crew_of(dies)
+    processes, stage = pool_of(dies)
     assert [rows.rows.to_pydict() for _, rows in stage.process(some_rows())] == [{"v": [1, 2]}]
     (pid,) = processes.pids
     os.kill(pid, signal.SIGKILL)
@@ -81,7 +81,7 @@ def test_a_worker_killed_while_it_has_nothing_to_do_is_noticed_with_the_next_bat
 
 
 def test_a_worker_that_somebody_else_has_waited_for_is_an_error_all_the_same() -> None:
-    processes, stage = crew_of(dies)
+    processes, stage = pool_of(dies)
     (pid,) = processes.pids
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
@@ -99,7 +99,7 @@ def hangs(row: Any) -> dict[str, int]:
 
 def test_a_function_that_never_returns_can_be_looked_at_and_is_ended_with_the_processes() -> None:
     before = held()
-    processes, stage = crew_of(hangs)
+    processes, stage = pool_of(hangs)
     (pid,), failures = processes.pids, list[BaseException]()
 
     def ask() -> None:

@@ -94,7 +94,7 @@ def test_branches_that_meet_again_lose_and_double_nothing(options: ps.LocalOptio
     assert sorted(values(memory)) == list(range(50))
 
 
-def test_batches_dealt_in_turn_to_replicas_come_back_in_order(options: ps.LocalOptions) -> None:
+def test_batches_sent_round_robin_to_replicas_come_back_in_order(options: ps.LocalOptions) -> None:
     graph, memory = ps.PipeGraph("order", chaining=False), ps.write.memory()
     odd = numbers(graph, 90, 4).filter(col("v") % 3 != 0, parallelism=3)
     twice = odd.flat_map(lambda row: [{"v": row.v}] * (row.v % 2 + 1), schema={"v": "int64"}, parallelism=3)

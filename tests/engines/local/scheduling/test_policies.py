@@ -17,7 +17,7 @@ from penstock.engines.local.scheduling.schedulers import (
 from tests.support.ready_tasks import Candidate, reader, source
 
 
-def test_random_takes_every_ready_node_about_as_often() -> None:
+def test_random_takes_every_ready_task_about_as_often() -> None:
     ready = [reader(name) for name in "abcd"]
     scheduler = Random(RandomNumbers(1))
     taken = Counter(scheduler.choose(ready, 0, 0).statistics.step for _ in range(4_000))
@@ -46,7 +46,7 @@ def test_max_queue_length_breaks_ties_by_chance() -> None:
     assert {scheduler.choose(ready, 0, 0).statistics.step for _ in range(50)} == {"a", "b"}
 
 
-def test_min_latency_takes_the_node_whose_front_row_is_oldest() -> None:
+def test_min_latency_takes_the_task_whose_front_row_is_oldest() -> None:
     ready = [reader("a", oldest=30), reader("b", oldest=10), reader("c", oldest=20)]
     assert MinLatency().choose(ready, 0, 40) is ready[1]
 
@@ -58,18 +58,18 @@ def test_min_latency_weighs_a_source_by_its_last_turn() -> None:
     assert MinLatency().choose(ready, 0, 40) is ready[0]
 
 
-def test_min_latency_leaves_a_node_with_nothing_to_read_to_the_end() -> None:
+def test_min_latency_leaves_a_task_with_nothing_to_read_to_the_end() -> None:
     ready = [reader("empty"), reader("a", oldest=30)]
     assert MinLatency().choose(ready, 0, 40) is ready[1]
     assert MinLatency().choose(ready[:1], 0, 40) is ready[0]
 
 
-def test_least_recently_run_takes_the_node_that_ran_longest_ago() -> None:
+def test_least_recently_run_takes_the_task_that_ran_longest_ago() -> None:
     ready = [reader("a", last_ran=5), reader("b", last_ran=2), reader("c", last_ran=9)]
     assert LeastRecentlyRun().choose(ready, 0, 10) is ready[1]
 
 
-def test_least_recently_run_takes_a_node_that_never_ran_first() -> None:
+def test_least_recently_run_takes_a_task_that_never_ran_first() -> None:
     ready = [reader("a", last_ran=0), reader("new")]
     assert LeastRecentlyRun().choose(ready, 0, 10) is ready[1]
 
@@ -97,17 +97,17 @@ def test_running_time_is_no_longer_than_there_is_room_to_write() -> None:
     assert can_run_for(worker(reads=10, waits=30, writes=5, room=10).statistics) == 200
 
 
-def test_max_running_time_takes_the_node_that_can_go_on_longest() -> None:
+def test_max_running_time_takes_the_task_that_can_go_on_longest() -> None:
     ready = [worker(10, 30, 1, 1_000), worker(10, 80, 1, 1_000), worker(10, 90, 10, 5)]
     assert MaxRunningTime().choose(ready, 0, 0) is ready[1]
 
 
-def test_max_running_time_tries_a_node_without_a_rate_first() -> None:
+def test_max_running_time_tries_a_task_without_a_rate_first() -> None:
     ready = [worker(10, 1_000, 1, 1_000), reader("new")]
     assert MaxRunningTime().choose(ready, 0, 0) is ready[1]
 
 
-def test_of_two_new_nodes_max_running_time_takes_the_one_that_never_ran() -> None:
+def test_of_two_new_tasks_max_running_time_takes_the_one_that_never_ran() -> None:
     ready = [reader("a", last_ran=3), reader("new"), reader("b", last_ran=1)]
     assert MaxRunningTime().choose(ready, 0, 10) is ready[1]
     assert MaxRunningTime().choose([ready[0], ready[2]], 0, 10) is ready[2]

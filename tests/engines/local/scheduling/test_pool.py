@@ -20,7 +20,7 @@ from penstock.plan.plan import Step
 
 
 def a_step() -> Step:
-    """Some step: these nodes do nothing with it."""
+    """Some step: these tasks do nothing with it."""
     graph = ps.PipeGraph("one")
     graph.source(ps.read.rows([], schema={"v": "int64"}), name="s").sink(ps.write.memory())
     return graph.plan()["s"]
@@ -29,8 +29,8 @@ def a_step() -> Step:
 class Counting(Task):
     """A node that takes a number of turns, each of them when it is told to."""
 
-    def __init__(self, number: int, turns: int, each: Callable[[], None]) -> None:
-        self._n_turns, self._each = turns, each
+    def __init__(self, number: int, quanta: int, each: Callable[[], None]) -> None:
+        self._n_turns, self._each = quanta, each
         super().__init__(number, (a_step(),), 0)
 
     def routine(self) -> TaskRoutine:
@@ -112,7 +112,7 @@ def test_workers_too_many_leave_though_there_is_always_something_to_do() -> None
     assert set(after) == {"penstock-0"}
 
 
-def test_a_dedicated_node_is_run_by_its_own_thread_only() -> None:
+def test_a_dedicated_task_is_run_by_its_own_thread_only() -> None:
     names: set[str] = set()
     made = dispatcher()
     own = Counting(0, 10, lambda: names.add(threading.current_thread().name))
@@ -137,13 +137,13 @@ def test_pinned_workers_stay_on_one_core_each() -> None:
     assert [len(each) for each in cores] == [1]
 
 
-def test_pinned_workers_take_the_nodes_that_prefer_them_first() -> None:
+def test_pinned_workers_take_the_tasks_that_prefer_them_first() -> None:
     taken: dict[int, list[int]] = {0: [], 1: []}
     made = dispatcher()
-    nodes: list[Task] = [Counting(number, 3, lambda: None) for number in range(4)]
-    assign_preferred_workers(nodes, 2)
+    tasks: list[Task] = [Counting(number, 3, lambda: None) for number in range(4)]
+    assign_preferred_workers(tasks, 2)
     made.pinned = True
-    made.begin(nodes)
+    made.begin(tasks)
     for worker in (1, 0, 1, 0):
         node = made.next_task(worker)
         assert node is not None

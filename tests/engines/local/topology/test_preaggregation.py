@@ -158,6 +158,6 @@ def test_what_needs_rows_or_has_one_replica_or_several_feeds_is_not_combined_ahe
 
 def test_explain_says_where_it_can_be_done() -> None:
     text = graph_of([]).explain("local")
-    combined = "with preaggregate=True rows are combined per slice and key before they are dealt"
+    combined = "with preaggregate=True rows are combined per slice and key before the exchange"
     assert f"w: 3 replicas, rows by key (key); {combined}" in text
     assert text.count(combined) == 2
