@@ -49,7 +49,13 @@ def resolve(expr: Node, schema: pa.Schema) -> list[Instruction]:
     program: list[Instruction] = []
     places: dict[int, int] = {}
     for node in post_order(expr):
-        operands = tuple(_operand(program[places[id(child)]]) for child in node.children())
+        children = [program[places[id(child)]] for child in node.children()]
+        operands = tuple(
+            Operand(child.node, child.type, child.node.free, child.node.value)
+            if isinstance(child.node, Literal)
+            else Operand(child.node, child.type)
+            for child in children
+        )
         instruction = (
             _column(node, schema)
             if isinstance(node, Column)
@@ -78,12 +84,6 @@ def _column(node: Column, schema: pa.Schema) -> Instruction:
             hint=f"cast it to {read_as}, as readers do (canonical_batch)",
         )
     return Instruction(node, (), (), type)
-
-
-def _operand(instruction: Instruction) -> Operand:
-    if isinstance(instruction.node, Literal):
-        return Operand(instruction.node, instruction.type, instruction.node.free, instruction.node.value)
-    return Operand(instruction.node, instruction.type)
 
 
 def _instruction(

@@ -294,7 +294,11 @@ def _check(value: object, type: pa.DataType) -> object:
     if kind.is_struct(type) and isinstance(value, dict) and set(value) == {field.name for field in type}:
         return {field.name: _check(value[field.name], field.type) for field in type}
     if kind.is_string(type) and isinstance(value, str):
-        return _checked_text(value)
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise RowFailure(f"{value!r:.80} has half of a surrogate pair and is not text") from None
+        return value
     if (kind.is_boolean(type) and isinstance(value, bool)) or (
         kind.is_binary(type) and isinstance(value, bytes)
     ):
@@ -319,14 +323,6 @@ def _checked_decimal(value: Decimal, type: pa.DataType) -> Decimal:
     if exact != value or len(exact.as_tuple().digits) > type.precision:
         raise RowFailure(f"{value} does not fit {type_name(type)}")
     return exact
-
-
-def _checked_text(value: str) -> str:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise RowFailure(f"{value!r:.80} has half of a surrogate pair and is not text") from None
-    return value
 
 
 def _float_of(value: int, type: pa.DataType) -> float:

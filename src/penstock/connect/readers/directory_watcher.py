@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, Self
 
 import pyarrow as pa
 
 from penstock.connect.protocol import Delivery, SourceBatch
-from penstock.connect.readers.file_batches import FileBatchPlanner, Journal, NoJournal
+from penstock.connect.readers.file_batches import FileBatchPlanner, Journal
 from penstock.connect.readers.files import (
     FileReader,
     InputFormat,
@@ -45,7 +45,7 @@ class DirectoryWatcher:
 
     reader: FileReader
     folder: Path
-    journal: Journal = field(default_factory=NoJournal)
+    journal: Journal | None = None
     position: tuple[int, int] = (0, 0)
 
     bounded: ClassVar[bool] = False

@@ -50,26 +50,18 @@ class Journal(Protocol):
         """Records entries durably; called before their batches are read."""
 
 
-class NoJournal:
-    """The journal of a run that cannot be resumed."""
-
-    def entries(self) -> Iterable[JournalEntry]:
-        """Returns nothing."""
-        return ()
-
-    def append(self, *entries: JournalEntry) -> None:
-        """Does nothing."""
-
-
 class FileBatchPlanner:
-    """Assigns the files of one source to batches of `files_per_batch`; `number` is the next batch's."""
+    """Assigns the files of one source to batches of `files_per_batch`; `number` is the next batch's.
 
-    def __init__(self, journal: Journal, number: int, files_per_batch: int) -> None:
+    A run that cannot be resumed has no journal.
+    """
+
+    def __init__(self, journal: Journal | None, number: int, files_per_batch: int) -> None:
         self._journal, self.number, self._files_per_batch = journal, number, files_per_batch
         self._seen: dict[Path, Stamp] = {}
         self._journaled: dict[int, list[Path]] = {}
         self._until = 0
-        for entry in journal.entries():
+        for entry in journal.entries() if journal is not None else ():
             self._until = max(self._until, entry.until)
             stamps = {Path(file.path): (file.size, file.modified_ns) for file in entry.files}
             self._seen.update(stamps)
@@ -94,7 +86,7 @@ class FileBatchPlanner:
             JournalEntry(self.number + n, tuple(FileStatus(str(f), *self._seen[f]) for f in files))
             for n, files in enumerate(batches, 1)
         ]
-        if entries:
+        if entries and self._journal is not None:
             self._journal.append(*entries)
         for files in batches:
             self.number += 1
@@ -104,7 +96,8 @@ class FileBatchPlanner:
         """Plans a batch without rows. An entry covers `n_ahead` of these, so that few are recorded."""
         if self.number >= self._until:
             self._until = self.number + n_ahead
-            self._journal.append(JournalEntry(self._until))
+            if self._journal is not None:
+                self._journal.append(JournalEntry(self._until))
         self.number += 1
 
     def _is_new(self, file: Path) -> bool:

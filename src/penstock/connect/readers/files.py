@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import ClassVar, Protocol, Self
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from penstock.connect.batching import RowRange, batch_by_rows, check_size, to_source_batch
 from penstock.connect.protocol import Delivery, SourceBatch
-from penstock.connect.readers.file_batches import FileBatchPlanner, Journal, NoJournal
+from penstock.connect.readers.file_batches import FileBatchPlanner, Journal
 from penstock.errors import ConnectorError
 from penstock.expr.schema import parse_schema
 from penstock.frozen import dataclass
@@ -65,7 +65,7 @@ class FileReader:
     schema_file: Path | None
     batch: int | None
     files: int
-    journal: Journal = field(default_factory=NoJournal)
+    journal: Journal | None = None
     position: tuple[int, int] = (0, 0)
 
     bounded: ClassVar[bool] = True

@@ -52,7 +52,7 @@ class IterableReader:
 
     @property
     def gives_rows(self) -> bool:
-        """Whether `rows_or_batches` gives single plain rows."""
+        """True if `rows_or_batches` yields single plain rows."""
         return self._batch == 1
 
     def rows_or_batches(self) -> Iterator[Any]:

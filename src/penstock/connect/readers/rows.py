@@ -51,7 +51,7 @@ class TableReader:
 
     @property
     def gives_rows(self) -> bool:
-        """Whether `rows_or_batches` yields single plain rows."""
+        """True if `rows_or_batches` yields single plain rows."""
         return self.batch == 1 and all(has_exact_check(field.type) for field in self.schema)
 
     def rows_or_batches(self) -> Iterator[Any]:

@@ -42,10 +42,10 @@ _STAGED = re.compile(r"\.part-\d{8,}\.\w+\.tmp")
 class StagedFile(Protocol):
     """A file that is being written, under a hidden name."""
 
-    def add(self, rows: pa.RecordBatch) -> None:
+    def write_batch(self, rows: pa.RecordBatch) -> None:
         """Appends rows."""
 
-    def finish(self) -> None:
+    def close(self) -> None:
         """Writes what is buffered, and closes the file."""
 
 
@@ -164,7 +164,7 @@ class FolderOutput:
                 if (last is not None and batch <= last) or part.exists():
                     return
                 self._staged_files[batch] = self._format.create(staged, self._schema)
-            self._staged_files[batch].add(rows)
+            self._staged_files[batch].write_batch(rows)
 
     def commit(self, batch: int) -> None:
         """Makes the batch's file visible, unless it is."""
@@ -173,7 +173,7 @@ class FolderOutput:
             return
         staged, part = self._paths(batch)
         with translate_os_errors(self._folder):
-            staged_file.finish()
+            staged_file.close()
             sync_path(staged)
             pass_crash_point(WRITTEN)
             staged.replace(part)
@@ -187,7 +187,7 @@ class FolderOutput:
         try:
             with translate_os_errors(self._folder):
                 for batch, staged_file in self._staged_files.items():
-                    staged_file.finish()
+                    staged_file.close()
                     self._paths(batch)[0].unlink(missing_ok=True)
         finally:
             self._staged_files.clear()

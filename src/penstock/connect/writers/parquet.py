@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from penstock.connect.writers.folder import FolderWriter, build_folder_writer
+from penstock.connect.writers.folder import FolderWriter, StagedFile, build_folder_writer
 from penstock.frozen import dataclass
 
 
@@ -21,26 +21,12 @@ class ParquetFormat:
     def check(self, schema: pa.Schema) -> None:
         """Accepts all schemas."""
 
-    def create(self, file: Path, schema: pa.Schema) -> StagedParquetFile:
-        """Creates the file."""
-        return StagedParquetFile(file, schema)
-
-
-class StagedParquetFile:
-    """A parquet file being written; each call of `add` makes a row group."""
-
-    def __init__(self, file: Path, schema: pa.Schema) -> None:
+    def create(self, file: Path, schema: pa.Schema) -> StagedFile:
+        """Creates the file; each batch of rows makes a row group."""
         import pyarrow.parquet as pq
 
-        self._writer = pq.ParquetWriter(file, schema)
-
-    def add(self, rows: pa.RecordBatch) -> None:
-        """Appends rows."""
-        self._writer.write_batch(rows)
-
-    def finish(self) -> None:
-        """Writes the footer."""
-        self._writer.close()
+        writer: StagedFile = pq.ParquetWriter(file, schema)
+        return writer
 
 
 def parquet(path: str | PathLike[str], *, overwrite: bool = False) -> FolderWriter:

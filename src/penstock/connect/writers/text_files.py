@@ -92,11 +92,11 @@ class StagedTextFile:
         self._encode = encode
         self._stream.write(head)
 
-    def add(self, rows: pa.RecordBatch) -> None:
+    def write_batch(self, rows: pa.RecordBatch) -> None:
         """Appends rows."""
         self._stream.write(self._encode(rows))
 
-    def finish(self) -> None:
+    def close(self) -> None:
         """Writes what is buffered, and closes the file."""
         self._stream.close()
 

@@ -45,7 +45,6 @@ class Arithmetic(Expr):
 class Add(Arithmetic):
     """Left plus right."""
 
-    __slots__ = ()
     operator = "+"
     precedence = 5
 
@@ -53,7 +52,6 @@ class Add(Arithmetic):
 class Subtract(Arithmetic):
     """Left minus right; of two timestamps the microseconds between them, as int64."""
 
-    __slots__ = ()
     operator = "-"
     precedence = 5
 
@@ -68,7 +66,6 @@ class Subtract(Arithmetic):
 class Multiply(Arithmetic):
     """Left times right."""
 
-    __slots__ = ()
     operator = "*"
     precedence = 6
 
@@ -76,7 +73,6 @@ class Multiply(Arithmetic):
 class Divide(Arithmetic):
     """Left divided by right, as float64; a zero divisor fails the row."""
 
-    __slots__ = ()
     operator = "/"
     precedence = 6
 
@@ -89,7 +85,6 @@ class Divide(Arithmetic):
 class FloorDivide(Arithmetic):
     """The whole quotient, towards minus infinity; a zero divisor fails the row."""
 
-    __slots__ = ()
     operator = "//"
     precedence = 6
 
@@ -101,7 +96,6 @@ class FloorDivide(Arithmetic):
 class Modulo(Arithmetic):
     """What `//` leaves over, with the sign of the divisor; a zero divisor fails the row."""
 
-    __slots__ = ()
     operator = "%"
     precedence = 6
 
@@ -113,7 +107,6 @@ class Modulo(Arithmetic):
 class Power(Arithmetic):
     """Left to the power of right, as float64 and by IEEE 754: never fails, may be NaN or infinite."""
 
-    __slots__ = ()
     operator = "**"
     precedence = 8
 
@@ -158,28 +151,24 @@ class NumberFunction(MethodCall):
 class Absolute(NumberFunction):
     """The value without its sign; the least integer has none and fails the row."""
 
-    __slots__ = ()
     name = "abs"
 
 
 class Floor(NumberFunction):
     """The greatest whole number that is not greater."""
 
-    __slots__ = ()
     name = "floor"
 
 
 class Ceil(NumberFunction):
     """The least whole number that is not less."""
 
-    __slots__ = ()
     name = "ceil"
 
 
 class Sqrt(NumberFunction):
     """The square root as float64; NaN for a negative number, as IEEE 754 has it."""
 
-    __slots__ = ()
     name = "sqrt"
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:

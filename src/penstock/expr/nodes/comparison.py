@@ -44,42 +44,36 @@ class Comparison(Expr):
 class Equal(Comparison):
     """Whether both are equal."""
 
-    __slots__ = ()
     operator = "=="
 
 
 class NotEqual(Comparison):
     """Whether they differ."""
 
-    __slots__ = ()
     operator = "!="
 
 
 class Less(Comparison):
     """Whether left comes before right."""
 
-    __slots__ = ()
     operator = "<"
 
 
 class LessEqual(Comparison):
     """Whether left does not come after right."""
 
-    __slots__ = ()
     operator = "<="
 
 
 class Greater(Comparison):
     """Whether left comes after right."""
 
-    __slots__ = ()
     operator = ">"
 
 
 class GreaterEqual(Comparison):
     """Whether left does not come before right."""
 
-    __slots__ = ()
     operator = ">="
 
 

@@ -112,21 +112,18 @@ class NullTest(MethodCall):
 class IsNull(NullTest):
     """Whether the value is null."""
 
-    __slots__ = ()
     name = "is_null"
 
 
 class IsNotNull(NullTest):
     """Whether the value is there."""
 
-    __slots__ = ()
     name = "is_not_null"
 
 
 class IsNan(NullTest):
     """Whether the value is NaN; null for null."""
 
-    __slots__ = ()
     name = "is_nan"
     input_handling = InputHandling.STRICT
 
@@ -205,7 +202,6 @@ class Logic(Expr):
 class And(Logic):
     """Whether both hold."""
 
-    __slots__ = ()
     operator = "&"
     precedence = 3
 
@@ -213,7 +209,6 @@ class And(Logic):
 class Or(Logic):
     """Whether at least one holds."""
 
-    __slots__ = ()
     operator = "|"
     precedence = 2
 

@@ -68,8 +68,6 @@ class ListFunction(MethodCall):
 class ListLength(ListFunction):
     """The number of items."""
 
-    __slots__ = ()
-
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
         """Require a list; the result is int64."""
         self.element(operands[0])

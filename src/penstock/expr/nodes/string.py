@@ -45,21 +45,18 @@ class StringFunction(MethodCall):
 class Lower(StringFunction):
     """A to Z become a to z."""
 
-    __slots__ = ()
     name = "lower"
 
 
 class Upper(StringFunction):
     """The letters a to z become A to Z."""
 
-    __slots__ = ()
     name = "upper"
 
 
 class Length(StringFunction):
     """The number of code points."""
 
-    __slots__ = ()
     name = "length"
     result = INT64
 
@@ -87,7 +84,6 @@ class PatternFunction(StringFunction):
 class Contains(PatternFunction):
     """Whether the pattern occurs."""
 
-    __slots__ = ()
     name = "contains"
     result = BOOL
 
@@ -95,7 +91,6 @@ class Contains(PatternFunction):
 class StartsWith(PatternFunction):
     """Whether the text begins with the pattern."""
 
-    __slots__ = ()
     name = "starts_with"
     result = BOOL
 
@@ -103,7 +98,6 @@ class StartsWith(PatternFunction):
 class EndsWith(PatternFunction):
     """Whether the text ends with the pattern."""
 
-    __slots__ = ()
     name = "ends_with"
     result = BOOL
 
@@ -111,7 +105,6 @@ class EndsWith(PatternFunction):
 class Split(PatternFunction):
     """The list of texts between the separators."""
 
-    __slots__ = ()
     name = "split"
     result = pa.list_(STRING)
     may_be_empty = False
