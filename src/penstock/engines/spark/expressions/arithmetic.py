@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 from penstock.engines.spark.expressions.columns import literal
 from penstock.engines.spark.expressions.spark_value import (
     Inputs,
+    Rules,
     SparkValue,
     fail_where,
     fail_where_null,
-    lower_node,
 )
 from penstock.engines.spark.types import spark_type
 from penstock.expr import (
@@ -44,67 +44,60 @@ COPIES: dict[type[Node], int] = {FloorDivide: 20, Modulo: 8, Power: 3, Floor: 3,
 _WHOLE = 2.0**52  # a float this large has no fraction
 
 
-@lower_node.register
-def _add(node: Add, instruction: Instruction, inputs: Inputs) -> SparkValue | Column:
+def _add(node: Add, out: Instruction, inputs: Inputs) -> SparkValue | Column:
     a, b = inputs
-    if kind.is_floating(instruction.type):
+    if kind.is_floating(out.type):
         return a.value + b.value
     return fail_where_null(F.try_add(a.value, b.value), a, b)
 
 
-@lower_node.register
-def _subtract(node: Subtract, instruction: Instruction, inputs: Inputs) -> SparkValue | Column:
+def _subtract(node: Subtract, out: Instruction, inputs: Inputs) -> SparkValue | Column:
     a, b = inputs
-    if kind.is_floating(instruction.type):
+    if kind.is_floating(out.type):
         return a.value - b.value
-    if kind.is_timestamp(instruction.operands[0]):
+    if kind.is_timestamp(out.operands[0]):
         return fail_where_null(F.try_subtract(F.unix_micros(a.value), F.unix_micros(b.value)), a, b)
     return fail_where_null(F.try_subtract(a.value, b.value), a, b)
 
 
-@lower_node.register
-def _multiply(node: Multiply, instruction: Instruction, inputs: Inputs) -> SparkValue | Column:
+def _multiply(node: Multiply, out: Instruction, inputs: Inputs) -> SparkValue | Column:
     a, b = inputs
-    if kind.is_floating(instruction.type):
+    if kind.is_floating(out.type):
         return a.value * b.value
     return fail_where_null(F.try_multiply(a.value, b.value), a, b)
 
 
-@lower_node.register
-def _divide(node: Divide, instruction: Instruction, inputs: Inputs) -> SparkValue | Column:
+def _divide(node: Divide, out: Instruction, inputs: Inputs) -> SparkValue | Column:
     a, b = inputs
     if _is_safe(b):
         return a.value / b.value
     return fail_where(b.value == 0, a.value / b.value, a, b)
 
 
-@lower_node.register
-def _floor_divide(node: FloorDivide, instruction: Instruction, inputs: Inputs) -> SparkValue | Column:
+def _floor_divide(node: FloorDivide, out: Instruction, inputs: Inputs) -> SparkValue | Column:
     a, b = inputs
-    if kind.is_floating(instruction.type):
+    if kind.is_floating(out.type):
         quotient = _float_quotient(a.value, b.value)
         return quotient if _is_safe(b) else fail_where(b.value == 0, quotient, a, b)
-    quotient = _quotient(a, b).cast(spark_type(instruction.type))
+    quotient = _quotient(a, b).cast(spark_type(out.type))
     if _is_safe(b) and b.constant != -1:
         return quotient
-    least = literal(integer_range(instruction.type)[0], instruction.type)
+    least = literal(integer_range(out.type)[0], out.type)
     return fail_where((b.value == 0) | ((b.value == -1) & (a.value == least)), quotient, a, b)
 
 
-@lower_node.register
-def _modulo(node: Modulo, instruction: Instruction, inputs: Inputs) -> SparkValue | Column:
+def _modulo(node: Modulo, out: Instruction, inputs: Inputs) -> SparkValue | Column:
     a, b = inputs
-    if kind.is_floating(instruction.type):
+    if kind.is_floating(out.type):
         rest = _float_rest(a.value, b.value)
     elif b.is_constant and b.constant > 0:
         return F.pmod(a.value, b.value)
     else:
-        rest = _rest(a.value, b.value).cast(spark_type(instruction.type))
+        rest = _rest(a.value, b.value).cast(spark_type(out.type))
     return rest if _is_safe(b) else fail_where(b.value == 0, rest, a, b)
 
 
-@lower_node.register
-def _power(node: Power, instruction: Instruction, inputs: Inputs) -> Column:
+def _power(node: Power, out: Instruction, inputs: Inputs) -> Column:
     a, b = inputs
     power = F.pow(a.value, b.value)
     if (b.is_constant and math.isfinite(b.constant)) or (a.is_constant and abs(a.constant) != 1):
@@ -115,64 +108,46 @@ def _power(node: Power, instruction: Instruction, inputs: Inputs) -> Column:
     return F.when(one & b.value.isNotNull(), F.lit(1.0)).otherwise(power)
 
 
-@lower_node.register
-def _negate(node: Negate, instruction: Instruction, inputs: Inputs) -> SparkValue | Column:
-    if kind.is_floating(instruction.type):
+def _negate(node: Negate, out: Instruction, inputs: Inputs) -> SparkValue | Column:
+    if kind.is_floating(out.type):
         return -inputs[0].value
-    return fail_where_null(F.try_subtract(literal(0, instruction.type), inputs[0].value), *inputs)
+    return fail_where_null(F.try_subtract(literal(0, out.type), inputs[0].value), *inputs)
 
 
-@lower_node.register
-def _absolute(node: Absolute, instruction: Instruction, inputs: Inputs) -> SparkValue | Column:
-    if kind.is_floating(instruction.type):
+def _absolute(node: Absolute, out: Instruction, inputs: Inputs) -> SparkValue | Column:
+    if kind.is_floating(out.type):
         return F.abs(inputs[0].value)
-    least = literal(integer_range(instruction.type)[0], instruction.type)
+    least = literal(integer_range(out.type)[0], out.type)
     return fail_where(inputs[0].value == least, F.abs(inputs[0].value), *inputs)
 
 
-@lower_node.register
-def _floor(node: Floor, instruction: Instruction, inputs: Inputs) -> Column:
-    return _in_double(floor(inputs[0].value.cast("double")), instruction, inputs)
-
-
-@lower_node.register
-def _ceil(node: Ceil, instruction: Instruction, inputs: Inputs) -> Column:
-    return _in_double(-floor(-inputs[0].value.cast("double")), instruction, inputs)
-
-
-@lower_node.register
-def _sqrt(node: Sqrt, instruction: Instruction, inputs: Inputs) -> Column:
-    return F.sqrt(inputs[0].value)
-
-
-@lower_node.register
-def _round(node: Round, instruction: Instruction, inputs: Inputs) -> Column:
-    given = inputs[0].value
-    if kind.is_signed_integer(instruction.type):
-        return given
-    scaled = given * F.lit(10.0**node.digits)
-    return F.when(F.abs(scaled) < _WHOLE, F.rint(scaled) / F.lit(10.0**node.digits)).otherwise(given)
+def _round(node: Round, out: Instruction, inputs: Inputs) -> Column:
+    number = inputs[0].value
+    if kind.is_signed_integer(out.type):
+        return number
+    scaled = number * F.lit(10.0**node.digits)
+    return F.when(F.abs(scaled) < _WHOLE, F.rint(scaled) / F.lit(10.0**node.digits)).otherwise(number)
 
 
 def floor(x: Column) -> Column:
-    """The greatest whole double that is not greater; Spark's own floor gives a bigint, which is too small."""
+    """Returns the whole double below; Spark's own floor gives a bigint, which is too small."""
     nearest = F.rint(x)
     return F.when(nearest > x, nearest - 1.0).otherwise(nearest)
 
 
-def _in_double(whole: Column, instruction: Instruction, inputs: Inputs) -> Column:
-    if kind.is_signed_integer(instruction.type):
+def _in_double(whole: Column, out: Instruction, inputs: Inputs) -> Column:
+    if kind.is_signed_integer(out.type):
         return inputs[0].value
-    return whole if kind.is_float64(instruction.type) else whole.cast("float")
+    return whole if kind.is_float64(out.type) else whole.cast("float")
 
 
 def _is_safe(divisor: SparkValue) -> bool:
-    """Whether the divisor is a literal other than zero."""
+    """Returns whether the divisor is a literal other than zero."""
     return divisor.is_constant and divisor.constant != 0
 
 
 def _quotient(a: SparkValue, b: SparkValue) -> Column:
-    """Rounded down; `div` gives a bigint rounded towards zero, which is one more where signs differ."""
+    """Returns the quotient rounded down; `div` rounds towards zero, one more where signs differ."""
     cut, rest = F.call_function("div", a.value, b.value), a.value % b.value
     if b.is_constant and b.constant > 0:
         return F.when(rest < 0, cut - 1).otherwise(cut)
@@ -180,23 +155,40 @@ def _quotient(a: SparkValue, b: SparkValue) -> Column:
 
 
 def _rest(a: Column, b: Column) -> Column:
-    """With the sign of the divisor."""
+    """Returns the remainder with the sign of the divisor."""
     rest = a % b
     return F.when((rest != 0) & ((rest < 0) != (b < 0)), rest + b).otherwise(rest)
 
 
 def _float_rest(a: Column, b: Column) -> Column:
-    """Python's float %: C's fmod with the sign of the divisor, also of a zero."""
+    """Returns Python's float %: C's fmod with the sign of the divisor, also of a zero."""
     rest = a % b
     zero = F.signum(b) * F.lit(0.0)
     return F.when(rest == 0, zero).when((rest < 0) != (b < 0), rest + b).otherwise(rest)
 
 
 def _float_quotient(a: Column, b: Column) -> Column:
-    """Python's float //: made whole from what % leaves over; a zero has the sign of a / b."""
+    """Returns Python's float //: made whole from what % leaves over; a zero has the sign of a / b."""
     rest = a % b
     one_less = F.when((rest != 0) & ((rest < 0) != (b < 0)), F.lit(1.0)).otherwise(F.lit(0.0))
     down = (a - rest) / b - one_less
     nearest = F.rint(down)
     whole = F.when(nearest - down == 0.5, nearest - 1.0).otherwise(nearest)  # a half goes down
     return F.when(down == 0, a / b * F.lit(0.0)).otherwise(whole)
+
+
+RULES: Rules = {
+    Add: _add,
+    Subtract: _subtract,
+    Multiply: _multiply,
+    Divide: _divide,
+    FloorDivide: _floor_divide,
+    Modulo: _modulo,
+    Power: _power,
+    Negate: _negate,
+    Absolute: _absolute,
+    Floor: lambda node, out, inputs: _in_double(floor(inputs[0].value.cast("double")), out, inputs),
+    Ceil: lambda node, out, inputs: _in_double(-floor(-inputs[0].value.cast("double")), out, inputs),
+    Sqrt: lambda node, out, inputs: F.sqrt(inputs[0].value),
+    Round: _round,
+}

@@ -1,7 +1,8 @@
-"""Casts from text in the JVM: a regular expression says what is well formed, then Spark parses it.
+"""Casts in the JVM, by the rules listed in `expr/nodes/cast.py`.
 
-Spark alone would trim, and read more forms than the other engines. The patterns hold all but the length of
-months, which Spark knows, so that nothing it is given can be misread.
+Casts from text match a regular expression for what is well formed, then Spark parses it. Spark alone would
+trim, and read more forms than the other engines. The patterns say all but the length of months, which Spark
+knows, so that nothing it parses can be misread.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from pyspark.sql import functions as F
 
 from penstock.engines.spark.expressions.spark_value import (
     Inputs,
+    Rules,
     SparkValue,
     fail_where,
     fail_where_null,
-    lower_node,
 )
 from penstock.engines.spark.expressions.string import ascii_lower
 from penstock.engines.spark.expressions.time import timestamp_after
@@ -26,6 +27,9 @@ from penstock.expr.nodes.time import UNITS
 from penstock.expr.program import Instruction
 from penstock.expr.values import integer_range
 
+COPIES: dict[type[Node], int] = {Cast: 4}
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31 in days since 1970
+_CAST_MOMENT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 _INT = r"\A[+-]?[0-9]+\z"
 _FLOAT = r"\A(?:[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|NaN|[+-]?Infinity)\z"
 _DAY = r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
@@ -35,84 +39,41 @@ _ZONE = rf"([+-])({_HOUR}):({_SIXTY})\z"
 _MOMENT = rf"\A{_DAY}(?:{_CLOCK}(?:Z|[+-]{_HOUR}:{_SIXTY})?)?\z"
 
 
-def parse_text(text: SparkValue, wanted: pa.DataType) -> SparkValue | Column:
-    """The text as a value of the wanted type."""
-    given = text.value
-    if kind.is_binary(wanted):
-        return given.cast("binary")
-    if kind.is_signed_integer(wanted):
-        return fail_where_null(_where(given, _INT, given.try_cast(spark_type(wanted))), text)
-    if kind.is_floating(wanted):
-        number = _where(given, _FLOAT, given.try_cast("double"))
-        return fail_where_null(number.cast("float") if kind.is_float32(wanted) else number, text)
-    if kind.is_boolean(wanted):
-        word = ascii_lower(given)
-        return fail_where_null(F.when(word == "true", F.lit(True)).when(word == "false", F.lit(False)), text)
-    if kind.is_date32(wanted):
-        return fail_where_null(_where(given, rf"\A{_DAY}\z", given.try_cast("date")), text)
-    return fail_where_null(_where(given, _MOMENT, _moment(given)), text)
-
-
-def _where(text: Column, pattern: str, value: Column) -> Column:
-    return F.when(F.rlike(text, F.lit(pattern)), value)
-
-
-def _moment(text: Column) -> Column:
-    """The local time by Spark, less the offset: Spark's zones end at 18 hours, ours at 23:59."""
-    local = F.regexp_replace(text, r"(?:Z|[+-][0-9]{2}:[0-9]{2})\z", "")
-    minutes = _number(text, 2) * 60 + _number(text, 3)
-    offset = F.when(F.regexp_extract(text, _ZONE, 1) == "-", -minutes).otherwise(minutes)
-    return F.timestamp_micros(F.unix_micros(local.try_cast("timestamp")) - offset * 60_000_000)
-
-
-def _number(text: Column, group: int) -> Column:
-    """A part of the zone; zero where there is none."""
-    return F.concat(F.lit("0"), F.regexp_extract(text, _ZONE, group)).cast("long")
-
-
-# Casts in the JVM, by the rules listed in `expr/nodes/cast.py`; casts from text are in `parse.py`.
-
-COPIES: dict[type[Node], int] = {Cast: 4}
-_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31 in days since 1970
-_CAST_MOMENT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
-
-
-@lower_node.register
-def _cast(node: Cast, instruction: Instruction, inputs: Inputs) -> SparkValue | Column:
-    given, wanted = instruction.operands[0], instruction.type
-    if given == wanted:
+def _cast(node: Cast, out: Instruction, inputs: Inputs) -> SparkValue | Column:
+    source, wanted = out.operands[0], out.type
+    if source == wanted:
         return inputs[0].value
-    if kind.is_string(given):
+    if kind.is_string(source):
         return parse_text(inputs[0], wanted)
-    if kind.is_temporal(given):
-        return _from_time(inputs[0], given, wanted)
-    if kind.is_signed_integer(wanted) and not kind.is_boolean(given):
-        return _to_integer(inputs[0], given, wanted)
+    if kind.is_temporal(source):
+        return _from_time(inputs[0], source, wanted)
+    if kind.is_signed_integer(wanted) and not kind.is_boolean(source):
+        return _to_integer(inputs[0], source, wanted)
     if kind.is_float32(wanted):  # through float64, as a row does it
         return inputs[0].value.cast("double").cast("float")
     return inputs[0].value.cast(spark_type(wanted))
 
 
-def _to_integer(number: SparkValue, given: pa.DataType, wanted: pa.DataType) -> SparkValue | Column:
-    if kind.is_floating(given):
+def _to_integer(number: SparkValue, source: pa.DataType, wanted: pa.DataType) -> SparkValue | Column:
+    if kind.is_floating(source):
         return _cut_off(number, wanted)
-    if given.bit_width <= wanted.bit_width:
+    if source.bit_width <= wanted.bit_width:
         return number.value.cast(spark_type(wanted))
     return fail_where_null(number.value.try_cast(spark_type(wanted)), number)
 
 
 def _cut_off(number: SparkValue, wanted: pa.DataType) -> SparkValue:
-    """Towards zero. Spark's own check takes 2.0**63 for the greatest int64, which it is not."""
+    """Rounds towards zero. Spark's own check takes 2.0**63 for the greatest int64, which it is not."""
     low, high = integer_range(wanted)
-    given = number.value.cast("double")
-    above = given >= float(low) if wanted.bit_width == 64 else given > low - 1.0
+    double = number.value.cast("double")
+    above = double >= float(low) if wanted.bit_width == 64 else double > low - 1.0
     # NaN is greater than all, so the second test refuses it.
-    fits = above & (given < high + 1.0)
-    return fail_where(~fits, given.cast(spark_type(wanted)), number)
+    fits = above & (double < high + 1.0)
+    return fail_where(~fits, double.cast(spark_type(wanted)), number)
 
 
-def _from_time(time: SparkValue, given: pa.DataType, wanted: pa.DataType) -> SparkValue | Column:
-    if kind.is_timestamp(given) and kind.is_timestamp(wanted):
+def _from_time(time: SparkValue, source: pa.DataType, wanted: pa.DataType) -> SparkValue | Column:
+    if kind.is_timestamp(source) and kind.is_timestamp(wanted):
         return time.value
     if kind.is_date32(wanted):
         return time.value.cast("date")
@@ -122,5 +83,45 @@ def _from_time(time: SparkValue, given: pa.DataType, wanted: pa.DataType) -> Spa
     four_digits = day.between(
         F.date_from_unix_date(F.lit(_FIRST_DAY)), F.date_from_unix_date(F.lit(_LAST_DAY))
     )
-    text = time.value.cast("string") if kind.is_date32(given) else F.date_format(time.value, _CAST_MOMENT)
+    text = time.value.cast("string") if kind.is_date32(source) else F.date_format(time.value, _CAST_MOMENT)
     return fail_where(~four_digits, text, time)
+
+
+def parse_text(text: SparkValue, wanted: pa.DataType) -> SparkValue | Column:
+    """Returns the text as a value of the wanted type."""
+    raw = text.value
+    if kind.is_binary(wanted):
+        return raw.cast("binary")
+    if kind.is_signed_integer(wanted):
+        return fail_where_null(_where(raw, _INT, raw.try_cast(spark_type(wanted))), text)
+    if kind.is_floating(wanted):
+        number = _where(raw, _FLOAT, raw.try_cast("double"))
+        return fail_where_null(number.cast("float") if kind.is_float32(wanted) else number, text)
+    if kind.is_boolean(wanted):
+        word = ascii_lower(raw)
+        return fail_where_null(F.when(word == "true", F.lit(True)).when(word == "false", F.lit(False)), text)
+    if kind.is_date32(wanted):
+        return fail_where_null(_where(raw, rf"\A{_DAY}\z", raw.try_cast("date")), text)
+    return fail_where_null(_where(raw, _MOMENT, _moment(raw)), text)
+
+
+def _where(text: Column, pattern: str, value: Column) -> Column:
+    return F.when(F.rlike(text, F.lit(pattern)), value)
+
+
+def _moment(text: Column) -> Column:
+    """Returns Spark's local time less the offset: Spark's zones end at 18 hours, ours at 23:59."""
+    local = F.regexp_replace(text, r"(?:Z|[+-][0-9]{2}:[0-9]{2})\z", "")
+    minutes = _number(text, 2) * 60 + _number(text, 3)
+    offset = F.when(F.regexp_extract(text, _ZONE, 1) == "-", -minutes).otherwise(minutes)
+    return F.timestamp_micros(F.unix_micros(local.try_cast("timestamp")) - offset * 60_000_000)
+
+
+def _number(text: Column, group: int) -> Column:
+    """Returns a part of the zone; zero where there is none."""
+    return F.concat(F.lit("0"), F.regexp_extract(text, _ZONE, group)).cast("long")
+
+
+RULES: Rules = {
+    Cast: _cast,
+}

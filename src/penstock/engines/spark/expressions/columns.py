@@ -14,11 +14,10 @@ import pyarrow.types as kind
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from penstock.engines.spark.expressions.spark_value import Inputs, SparkValue, lower_node
+from penstock.engines.spark.expressions.spark_value import Rules, SparkValue
 from penstock.engines.spark.types import spark_type
 from penstock.expr import Column as Named
 from penstock.expr import Field, Literal
-from penstock.expr.program import Instruction
 
 
 def column(name: str) -> Column:
@@ -35,21 +34,6 @@ def literal(value: Any, type: pa.DataType) -> Column:
     if kind.is_timestamp(type):
         return F.timestamp_micros(F.lit(value).cast("long"))
     return F.lit(value).cast(spark_type(type))
-
-
-@lower_node.register
-def _column(node: Named, instruction: Instruction, inputs: Inputs) -> SparkValue:
-    return SparkValue(column(node.name))
-
-
-@lower_node.register
-def _literal(node: Literal, instruction: Instruction, inputs: Inputs) -> SparkValue:
-    return SparkValue(literal(node.value, instruction.type), constant=node.value)
-
-
-@lower_node.register
-def _field(node: Field, instruction: Instruction, inputs: Inputs) -> Column:
-    return inputs[0].value.getField(node.name)
 
 
 PREFIX = "__penstock_part_"
@@ -72,3 +56,10 @@ class SharedColumns:
         self.rows = self.rows.withColumns(columns)
         failed = None if part.failed is None else column(f"{name}_failed")
         return SparkValue(column(name), failed, part.constant, 1, int(failed is not None))
+
+
+RULES: Rules = {
+    Named: lambda node, out, inputs: SparkValue(column(node.name)),
+    Literal: lambda node, out, inputs: SparkValue(literal(node.value, out.type), constant=node.value),
+    Field: lambda node, out, inputs: inputs[0].value.getField(node.name),
+}

@@ -11,7 +11,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from penstock.engines.spark.expressions.columns import literal
-from penstock.engines.spark.expressions.spark_value import Inputs, all_present, lower_node
+from penstock.engines.spark.expressions.spark_value import Inputs, Rules, all_present
 from penstock.expr import Between, Equal, Greater, GreaterEqual, IsIn, Less, LessEqual, Node, NotEqual
 from penstock.expr.nodes.comparison import Comparison
 from penstock.expr.program import Instruction
@@ -28,14 +28,12 @@ _OPERATORS: dict[type[Comparison], Callable[[Any, Any], Any]] = {
 }
 
 
-@lower_node.register
-def _comparison(node: Comparison, instruction: Instruction, inputs: Inputs) -> Column:
+def _comparison(node: Comparison, out: Instruction, inputs: Inputs) -> Column:
     compared: Column = _OPERATORS[type(node)](inputs[0].value, inputs[1].value)
     return compared
 
 
-@lower_node.register
-def _between(node: Between, instruction: Instruction, inputs: Inputs) -> Column:
+def _between(node: Between, out: Instruction, inputs: Inputs) -> Column:
     value, low, high = inputs
     within = value.value.between(low.value, high.value)
     # Spark's is false as soon as one bound is missed; ours is null while the other bound is null.
@@ -43,12 +41,18 @@ def _between(node: Between, instruction: Instruction, inputs: Inputs) -> Column:
     return within if known is None else F.when(known, within)
 
 
-@lower_node.register
-def _is_in(node: IsIn, instruction: Instruction, inputs: Inputs) -> Column:
-    (type,), (given,) = instruction.operands, inputs
+def _is_in(node: IsIn, out: Instruction, inputs: Inputs) -> Column:
+    (type,), (tested,) = out.operands, inputs
     wanted = [convert_literal(value.value, type) for value in node.values]
     if not wanted:
-        return F.when(given.value.isNotNull(), F.lit(False))
+        return F.when(tested.value.isNotNull(), F.lit(False))
     if kind.is_floating(type) and 0.0 in wanted:
         wanted += [0.0, -0.0]  # many values are looked up by their bits, in which the zeros differ
-    return given.value.isin([literal(value, type) for value in wanted])
+    return tested.value.isin([literal(value, type) for value in wanted])
+
+
+RULES: Rules = {
+    **dict.fromkeys(_OPERATORS, _comparison),
+    Between: _between,
+    IsIn: _is_in,
+}

@@ -18,17 +18,24 @@ from penstock.engines.spark.expressions import (
 from penstock.engines.spark.expressions.columns import SharedColumns
 from penstock.engines.spark.expressions.spark_value import (
     Inputs,
+    Rules,
     SparkValue,
     any_failed,
-    lower_node,
     null_where_failed,
 )
 from penstock.errors import NotSupported
 from penstock.expr import Expr, InputHandling, Node, resolve
 from penstock.expr.program import Instruction
 
-# Importing a family registers its rules.
-FAMILIES = (arithmetic, cast, columns, comparison, conditional, functions, nested, string, time)
+_FAMILIES = (arithmetic, cast, columns, comparison, conditional, functions, nested, string, time)
+RULES: Rules = {node: rule for family in _FAMILIES for node, rule in family.RULES.items()}
+COPIES: dict[type[Node], int] = {
+    **arithmetic.COPIES,
+    **cast.COPIES,
+    **conditional.COPIES,
+    **comparison.COPIES,
+    **time.COPIES,
+}
 SHARED_NODES = 300
 """A part with more nodes is cheaper as a column that is computed once."""
 MAX_NODES = 20_000
@@ -57,7 +64,13 @@ def lower_spark(expr: Expr, schema: pa.Schema, *, shared: SharedColumns | None =
 
 
 def _lower(instruction: Instruction, inputs: Inputs) -> SparkValue:
-    value = lower_node(instruction.node, instruction, inputs)
+    rule = RULES.get(type(instruction.node))
+    if rule is None:
+        raise NotSupported(
+            f"Spark has no rule for {type(instruction.node).__name__}",
+            hint="add it in engines/spark/expressions/",
+        )
+    value = rule(instruction.node, instruction, inputs)
     own = value if isinstance(value, SparkValue) else SparkValue(value)
     if instruction.node.input_handling is not InputHandling.FAILURES:
         own = _with_failures(own, instruction.node, inputs)
@@ -67,7 +80,7 @@ def _lower(instruction: Instruction, inputs: Inputs) -> SparkValue:
 
 def _with_failures(own: SparkValue, node: Node, inputs: Inputs) -> SparkValue:
     """Hands on the failures of inputs; nulls are handed on by Spark's own functions."""
-    failed = any_failed(*(each.failed for each in inputs), own.failed)
+    failed = any_failed(*(value.failed for value in inputs), own.failed)
     if failed is None or node.input_handling is InputHandling.STRICT:
         return SparkValue(own.value, failed, own.constant)
     return null_where_failed(SparkValue(own.value, failed))
@@ -75,17 +88,8 @@ def _with_failures(own: SparkValue, node: Node, inputs: Inputs) -> SparkValue:
 
 def _weights(own: SparkValue, instruction: Instruction, inputs: Inputs) -> tuple[int, int]:
     """Estimates the sizes of the trees: inputs count as often as a rule of this class may write them out."""
-    inside = sum(each.weight for each in inputs)
+    inside = sum(value.weight for value in inputs)
     weight = 1 + inside * COPIES.get(type(instruction.node), 1)
     if own.failed is None:
         return weight, 0
-    return weight, 1 + weight + inside + sum(each.flag_weight for each in inputs)
-
-
-COPIES: dict[type[Node], int] = {
-    **arithmetic.COPIES,
-    **cast.COPIES,
-    **conditional.COPIES,
-    **comparison.COPIES,
-    **time.COPIES,
-}
+    return weight, 1 + weight + inside + sum(value.flag_weight for value in inputs)

@@ -11,27 +11,20 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructField, StructType
 
-from penstock.engines.spark.expressions.spark_value import Inputs, SparkValue, lower_node
+from penstock.engines.spark.expressions.spark_value import Inputs, Rules, SparkValue
 from penstock.engines.spark.types import spark_type
 from penstock.expr import JsonValue, ListItem, ListLength, col, lower_arrow
 from penstock.expr.program import Instruction
 
 
-@lower_node.register
-def _list_length(node: ListLength, instruction: Instruction, inputs: Inputs) -> Column:
-    return F.array_size(inputs[0].value).cast("long")
-
-
-@lower_node.register
-def _list_item(node: ListItem, instruction: Instruction, inputs: Inputs) -> Column:
+def _list_item(node: ListItem, out: Instruction, inputs: Inputs) -> Column:
     if node.index >= 0:
         return F.get(inputs[0].value, F.lit(node.index))
     return F.try_element_at(inputs[0].value, F.lit(node.index))
 
 
-@lower_node.register
-def _json(node: JsonValue, instruction: Instruction, inputs: Inputs) -> SparkValue:
-    value = _json_reader(node.path, instruction.type)(inputs[0].value)
+def _json(node: JsonValue, out: Instruction, inputs: Inputs) -> SparkValue:
+    value = _json_reader(node.path, out.type)(inputs[0].value)
     return SparkValue(value.getField("value"), value.getField("failed"))
 
 
@@ -50,3 +43,10 @@ def _json_reader(path: str, type: pa.DataType) -> Column:
         return pa.StructArray.from_arrays([value.values, failed], fields=fields)
 
     return F.arrow_udf(read, returned)
+
+
+RULES: Rules = {
+    ListLength: lambda node, out, inputs: F.array_size(inputs[0].value).cast("long"),
+    ListItem: _list_item,
+    JsonValue: _json,
+}

@@ -6,14 +6,12 @@ flag is true the value is null: rules may rely on both and must keep to them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import singledispatch
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from penstock.errors import NotSupported
 from penstock.expr import Node
 from penstock.expr.program import Instruction
 from penstock.frozen import dataclass
@@ -46,27 +44,27 @@ class SparkValue:
 
     @property
     def is_constant(self) -> bool:
-        """Whether it is a literal that is not null."""
+        """True if it is a literal that is not null."""
         return self.constant is not VARIES and self.constant is not None
 
 
 def any_failed(*flags: Column | None) -> Column | None:
     """Returns where any of the flags is true; None when none can be."""
-    found: Column | None = None
+    failed: Column | None = None
     for flag in flags:
         if flag is not None:
-            found = flag if found is None else found | flag
-    return found
+            failed = flag if failed is None else failed | flag
+    return failed
 
 
 def all_present(*inputs: SparkValue) -> Column | None:
     """Returns where all inputs have values; None when they always do, being literals."""
-    found: Column | None = None
-    for each in inputs:
-        if not each.is_constant:
-            there = each.value.isNotNull()
-            found = there if found is None else found & there
-    return found
+    present: Column | None = None
+    for value in inputs:
+        if not value.is_constant:
+            is_there = value.value.isNotNull()
+            present = is_there if present is None else present & is_there
+    return present
 
 
 def fail_where_null(value: Column, *inputs: SparkValue) -> SparkValue:
@@ -91,16 +89,11 @@ def null_where_failed(own: SparkValue) -> SparkValue:
 
 Inputs = Sequence[SparkValue]
 
+Rules = dict[type[Node], Callable[[Any, Instruction, Inputs], SparkValue | Column]]
+"""For each class of nodes, from a node, its instruction and its inputs to the Column that computes it.
 
-@singledispatch
-def lower_node(node: Node, instruction: Instruction, inputs: Inputs) -> SparkValue | Column:
-    """Returns the Column that computes the node, or a SparkValue with the failures that are its own.
-
-    Registered per class by the families. Unless the node handles failures itself, its value must be null
-    where an input is (if it handles nulls, anything); failures of inputs are added by `lower_spark`. A rule
-    must not return a Column that raises for any values, whatever `spark.sql.ansi.enabled` says, and the
-    `COPIES` of its family say how often an input stands in its value.
-    """
-    raise NotSupported(
-        f"Spark has no rule for {type(node).__name__}", hint="add it in engines/spark/expressions/"
-    )
+A rule may return a SparkValue, with the failures that are its own. Unless the node handles failures itself,
+its value must be null where an input is (if it handles nulls, anything); failures of inputs are added by
+`lower_spark`. A rule must not return a Column that raises for any values, whatever `spark.sql.ansi.enabled`
+says, and the `COPIES` of its family say how often an input stands in its value.
+"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from penstock.engines.spark.expressions.spark_value import Inputs, SparkValue, fail_where_null, lower_node
+from penstock.engines.spark.expressions.spark_value import Inputs, Rules, SparkValue, fail_where_null
 from penstock.expr import Epoch, FromEpoch, Node, Shift, TimePart, Truncate
 from penstock.expr.nodes.time import UNITS
 from penstock.expr.program import Instruction
@@ -24,40 +24,40 @@ _PARTS = {
 _COUNTS = {"us": F.unix_micros, "ms": F.unix_millis, "s": F.unix_seconds}
 
 
-@lower_node.register
-def _time_part(node: TimePart, instruction: Instruction, inputs: Inputs) -> Column:
-    return _PARTS[node.part](inputs[0].value).cast("long")
-
-
-@lower_node.register
-def _epoch(node: Epoch, instruction: Instruction, inputs: Inputs) -> Column:
+def _epoch(node: Epoch, out: Instruction, inputs: Inputs) -> Column:
     if node.unit in _COUNTS:
         return _COUNTS[node.unit](inputs[0].value)
     return F.unix_date(inputs[0].value.cast("date")).cast("long")
 
 
-@lower_node.register
-def _from_epoch(node: FromEpoch, instruction: Instruction, inputs: Inputs) -> SparkValue | Column:
+def _from_epoch(node: FromEpoch, out: Instruction, inputs: Inputs) -> SparkValue | Column:
     (count,) = inputs
     if node.unit == "us":
         return F.timestamp_micros(count.value)
     return timestamp_after(count, UNITS[node.unit])
 
 
-@lower_node.register
-def _truncate(node: Truncate, instruction: Instruction, inputs: Inputs) -> SparkValue:
+def _truncate(node: Truncate, out: Instruction, inputs: Inputs) -> SparkValue:
     micros = F.unix_micros(inputs[0].value)
     down = F.try_subtract(micros, F.pmod(micros, F.lit(node.micros).cast("long")))
     return fail_where_null(F.timestamp_micros(down), *inputs)
 
 
-@lower_node.register
-def _shift(node: Shift, instruction: Instruction, inputs: Inputs) -> SparkValue:
+def _shift(node: Shift, out: Instruction, inputs: Inputs) -> SparkValue:
     moved = F.try_add(F.unix_micros(inputs[0].value), F.lit(node.micros).cast("long"))
     return fail_where_null(F.timestamp_micros(moved), *inputs)
 
 
 def timestamp_after(count: SparkValue, length: int) -> SparkValue:
-    """The timestamp so many lengths after 1970; beyond 64 bits the row fails."""
+    """Returns the timestamp `count` lengths after 1970; beyond 64 bits the row fails."""
     micros = F.try_multiply(count.value.cast("long"), F.lit(length).cast("long"))
     return fail_where_null(F.timestamp_micros(micros), count)
+
+
+RULES: Rules = {
+    TimePart: lambda node, out, inputs: _PARTS[node.part](inputs[0].value).cast("long"),
+    Epoch: _epoch,
+    FromEpoch: _from_epoch,
+    Truncate: _truncate,
+    Shift: _shift,
+}
