@@ -22,16 +22,8 @@ from penstock.expr.program import Function, Instruction, Rules, resolve
 from penstock.expr.surface import Expr
 from penstock.expr.values import from_plain
 
-RULES: Rules = {
-    **arithmetic.RULES,
-    **cast.RULES,
-    **comparison.RULES,
-    **conditional.RULES,
-    **functions.RULES,
-    **nested.RULES,
-    **string.RULES,
-    **time.RULES,
-}
+_FAMILIES = (arithmetic, cast, comparison, conditional, functions, nested, string, time)
+RULES: Rules = {node: rule for family in _FAMILIES for node, rule in family.RULES.items()}
 SHARED_ROWS = 1024
 """The length of the array that a literal shares among small batches: making one per batch takes longer."""
 

@@ -71,16 +71,8 @@ def compile_function(name: str, text: str, namespace: Mapping[str, object] | Non
     return function
 
 
-RULES: Rules = {
-    **arithmetic.RULES,
-    **cast.RULES,
-    **comparison.RULES,
-    **conditional.RULES,
-    **functions.RULES,
-    **nested.RULES,
-    **string.RULES,
-    **time.RULES,
-}
+_FAMILIES = (arithmetic, cast, comparison, conditional, functions, nested, string, time)
+RULES: Rules = {node: rule for family in _FAMILIES for node, rule in family.RULES.items()}
 
 _SIGNS: dict[type, str] = {Add: "+", Subtract: "-", Multiply: "*"}
 _DIVISIONS: dict[type, str] = {FloorDivide: "//", Modulo: "%"}

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from penstock.engines.spark.expressions.spark_value import Rules, SparkValue
 from penstock.engines.spark.types import spark_type
 from penstock.expr import Column as Named
-from penstock.expr import Field, Literal
+from penstock.expr import Literal
 
 
 def column(name: str) -> Column:
@@ -61,5 +61,4 @@ class SharedColumns:
 RULES: Rules = {
     Named: lambda node, out, inputs: SparkValue(column(node.name)),
     Literal: lambda node, out, inputs: SparkValue(literal(node.value, out.type), constant=node.value),
-    Field: lambda node, out, inputs: inputs[0].value.getField(node.name),
 }

@@ -1,4 +1,4 @@
-"""Lists in the JVM, and JSON in a Python worker.
+"""Fields of structs and items of lists in the JVM, and JSON in a Python worker.
 
 JSON is read by the same function as on the other engines: Spark's own readers take what JSON forbids (a
 repeated key, text after the end) and turn what does not fit into null.
@@ -13,7 +13,7 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 
 from penstock.engines.spark.expressions.spark_value import Inputs, Rules, SparkValue
 from penstock.engines.spark.types import spark_type
-from penstock.expr import JsonValue, ListItem, ListLength, col, lower_arrow
+from penstock.expr import Field, JsonValue, ListItem, ListLength, col, lower_arrow
 from penstock.expr.program import Instruction
 
 
@@ -46,6 +46,7 @@ def _json_reader(path: str, type: pa.DataType) -> Column:
 
 
 RULES: Rules = {
+    Field: lambda node, out, inputs: inputs[0].value.getField(node.name),
     ListLength: lambda node, out, inputs: F.array_size(inputs[0].value).cast("long"),
     ListItem: _list_item,
     JsonValue: _json,
