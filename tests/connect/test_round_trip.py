@@ -17,7 +17,7 @@ import penstock.read as read
 import penstock.write as write
 from penstock.connect.readers.files import FileReader
 from penstock.connect.writers.folder import FolderWriter
-from penstock.expr.types import from_plain, to_plain
+from penstock.expr.values import from_plain, to_plain
 from tests.support.reader_contents import cuts_of, table_of
 
 FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999

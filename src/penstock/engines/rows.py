@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.expr.types import from_plain, to_plain
+from penstock.expr.values import from_plain, to_plain
 from penstock.frozen import dataclass
 from penstock.operators.row import Row
 

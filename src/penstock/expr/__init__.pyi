@@ -84,9 +84,9 @@ from penstock.expr.surface import Expr as Expr
 from penstock.expr.types import canonical as canonical
 from penstock.expr.types import canonical_batch as canonical_batch
 from penstock.expr.types import canonical_schema as canonical_schema
-from penstock.expr.types import from_plain as from_plain
-from penstock.expr.types import from_python as from_python
-from penstock.expr.types import to_plain as to_plain
-from penstock.expr.types import to_python as to_python
+from penstock.expr.values import from_plain as from_plain
+from penstock.expr.values import from_python as from_python
+from penstock.expr.values import to_plain as to_plain
+from penstock.expr.values import to_python as to_python
 
 __all__: list[str]

@@ -2,7 +2,7 @@
 
 Canonical: bool, int8 to int64, float32, float64, string, binary, date32, timestamp[us] (with or without a
 zone), decimal128, and lists and structs of these. Readers cast what they read; everything after a reader
-may assume canonical types. The conversions of values (`to_plain`, `from_python`, …) are offered here too.
+may assume canonical types.
 """
 
 from __future__ import annotations
@@ -15,17 +15,6 @@ import pyarrow.types as kind
 
 from penstock.errors import SchemaError
 from penstock.expr import compute as pc
-from penstock.expr.values import from_plain, from_python, to_plain, to_python
-
-__all__ = [
-    "canonical",
-    "canonical_batch",
-    "canonical_schema",
-    "from_plain",
-    "from_python",
-    "to_plain",
-    "to_python",
-]
 
 _TEST_TO_TYPE: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType], ...] = (
     (kind.is_uint8, pa.int16()),

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from penstock.connect.conversion import fields_of, plain_value
 from penstock.errors import RowFailure, nearest_first
-from penstock.expr.types import to_python
+from penstock.expr.values import to_python
 
 
 class Row:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.connect.protocol import Reader
 from penstock.errors import ConnectorError, GraphError, SchemaError
-from penstock.expr.types import to_plain
+from penstock.expr.values import to_plain
 from penstock.frozen import dataclass
 from penstock.operators.op import IN, OUT, Op
 from penstock.operators.stream import Stream

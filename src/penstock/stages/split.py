@@ -13,8 +13,7 @@ import numpy as np
 
 from penstock.errors import RowFailure
 from penstock.expr import Expr
-from penstock.expr.arrow.columnar_value import numbers_of
-from penstock.expr.values import valid_in
+from penstock.expr.numpy import numbers_of, valid_in
 from penstock.operators.function import RowFunction, own_copy
 from penstock.operators.op import ERRORS, OUT
 from penstock.operators.split import Split

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.expr.types import to_plain
+from penstock.expr.values import to_plain
 from penstock.stages import policy
 from penstock.stages.keys import index as key_index
 from penstock.stages.keys.slots import KeySlots

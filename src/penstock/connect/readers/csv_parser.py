@@ -29,7 +29,7 @@ from penstock.connect.protocol import BadRow
 from penstock.connect.readers.text import Chunk, parse_time, show_bytes
 from penstock.errors import RowFailure
 from penstock.expr import compute as pc
-from penstock.expr.types import from_python
+from penstock.expr.values import from_python
 from penstock.frozen import dataclass
 
 Reasons = dict[int, str]

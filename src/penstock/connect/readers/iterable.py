@@ -23,7 +23,7 @@ from penstock.connect.protocol import BadRow, Delivery, SourceBatch
 from penstock.connect.row_batch import MAX_ROWS, RowBatch, RowConverter
 from penstock.errors import ConnectorError, PenstockError, SchemaError
 from penstock.expr.schema import parse_schema
-from penstock.expr.types import from_python
+from penstock.expr.values import from_python
 from penstock.frozen import dataclass
 
 DEFAULT_BATCH = 1_000

@@ -27,7 +27,7 @@ from penstock.engines.reference.window_kinds import Member, WindowRows
 from penstock.engines.rows import canonical_value, equality_key, sort_key
 from penstock.errors import EngineError, FunctionError, RowFailure, describe_cause
 from penstock.expr import lower_python
-from penstock.expr.types import from_python
+from penstock.expr.values import from_python
 from penstock.operators import aggregates as spec
 from penstock.operators.aggregates import Aggregate, EventTimeMax, Fold
 from penstock.operators.function import RowFunction, own_copy

@@ -14,7 +14,7 @@ from penstock.accounts import Accounts
 from penstock.engines.rows import TimedRow, format_row
 from penstock.errors import FunctionError, PenstockError, RowFailure, Where, describe_cause
 from penstock.expr import Expr, lower_python
-from penstock.expr.types import from_python
+from penstock.expr.values import from_python
 from penstock.frozen import dataclass
 from penstock.operators.function import BatchFunction, Expressions, RowFunction, own_copy
 from penstock.operators.op import ERRORS, OnError

@@ -23,7 +23,7 @@ from penstock.engines.reference.functions import ErrorContext, Values
 from penstock.engines.reference.node import Frontier, Node, Outputs, RoundInput, Site, output_frontier
 from penstock.engines.rows import TimedRow, canonical_value, equality_key, sort_rows
 from penstock.errors import RowFailure
-from penstock.expr.types import from_python
+from penstock.expr.values import from_python
 from penstock.frozen import dataclass
 from penstock.operators.function import own_copy
 from penstock.operators.op import LATE_RIGHT, OUT

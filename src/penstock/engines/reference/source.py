@@ -27,7 +27,7 @@ from penstock.errors import (
     describe_cause,
 )
 from penstock.expr import Expr, lower_python
-from penstock.expr.types import from_python, to_plain
+from penstock.expr.values import from_python, to_plain
 from penstock.operators.ends import Sink, Source, SourceTime, WatermarkFromSource
 from penstock.operators.function import own_copy
 from penstock.operators.op import OUT

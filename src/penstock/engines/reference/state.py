@@ -19,7 +19,7 @@ from penstock.engines.reference.functions import error_context, plain_rows, to_b
 from penstock.engines.reference.node import OVER, Frontier, Node, Outputs, RoundInput, Site
 from penstock.engines.rows import TimedRow, key_columns, key_of, sort_rows
 from penstock.errors import RowFailure
-from penstock.expr.types import from_python
+from penstock.expr.values import from_python
 from penstock.operators.accumulate import Accumulate
 from penstock.operators.function import RowFunction, own_copy
 from penstock.operators.op import LATE, OUT

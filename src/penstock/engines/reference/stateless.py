@@ -25,7 +25,7 @@ from penstock.engines.reference.node import Node, Outputs, RoundInput, Site
 from penstock.engines.rows import TimedRow, batch_to_rows, key_of, row_sort_key, rows_to_batch
 from penstock.errors import FunctionError, RowFailure, describe_cause
 from penstock.expr import Expr, lower_python
-from penstock.expr.types import to_plain
+from penstock.expr.values import to_plain
 from penstock.operators.columns import Select
 from penstock.operators.function import BatchFunction, Expressions, RowFunction, own_copy
 from penstock.operators.op import OUT, OnError

@@ -24,7 +24,7 @@ from penstock.engines.reference.window_kinds import (
 )
 from penstock.engines.rows import TimedRow, key_columns, key_of, sort_key
 from penstock.errors import RowFailure
-from penstock.expr.types import to_python
+from penstock.expr.values import to_python
 from penstock.frozen import dataclass
 from penstock.operators.op import LATE, OUT
 from penstock.operators.windows import END, FINAL, INDEX, START, WINDOW, WindowContext, Windows

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.expr import compute as pc
-from penstock.expr.arrow.columnar_value import ColumnarValue, Mask, Numbers, from_numbers, numbers_of
+from penstock.expr.arrow.columnar_value import ColumnarValue, Mask, Numbers, from_numbers
 from penstock.expr.nodes.arithmetic import (
     Absolute,
     Add,
@@ -29,6 +29,7 @@ from penstock.expr.nodes.arithmetic import (
     Sqrt,
     Subtract,
 )
+from penstock.expr.numpy import numbers_of
 from penstock.expr.program import Function, Instruction, Rules
 from penstock.expr.values import integer_range
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.expr import compute as pc
-from penstock.expr.values import from_numpy, to_numpy, valid_in
+from penstock.expr.numpy import from_numpy, valid_in
 from penstock.frozen import dataclass
 
 Mask = npt.NDArray[np.bool_]
@@ -28,15 +28,6 @@ class ColumnarValue:
 
     values: pa.Array
     failed: pa.BooleanArray | None = None
-
-
-def numbers_of(array: pa.Array) -> Numbers:
-    """Return the values as NumPy numbers: times as the integers that store them, zero for null."""
-    if kind.is_temporal(array.type):
-        array = array.view(pa.int32() if kind.is_date32(array.type) else pa.int64())
-    if array.null_count:
-        array = pc.fill_null(array, pa.scalar(0).cast(array.type))
-    return to_numpy(array)
 
 
 def from_numbers(

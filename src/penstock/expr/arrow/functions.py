@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.types as kind
 import xxhash
 
-from penstock.expr.arrow.columnar_value import from_numbers, numbers_of
+from penstock.expr.arrow.columnar_value import from_numbers
 from penstock.expr.nodes.functions import SEED, Hash
+from penstock.expr.numpy import numbers_of, valid_in
 from penstock.expr.program import Function, Instruction, Rules
-from penstock.expr.values import valid_in
 
 Words = npt.NDArray[np.uint64]
 

@@ -7,8 +7,9 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.expr.arrow.arithmetic import add_checked, multiply_checked
-from penstock.expr.arrow.columnar_value import ColumnarValue, Numbers, from_numbers, numbers_of
+from penstock.expr.arrow.columnar_value import ColumnarValue, Numbers, from_numbers
 from penstock.expr.nodes.time import UNITS, Epoch, FromEpoch, Shift, TimePart, Truncate
+from penstock.expr.numpy import numbers_of
 from penstock.expr.program import Function, Instruction, Rules
 
 DAY = UNITS["d"]

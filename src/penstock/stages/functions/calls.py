@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import FunctionError, RowFailure, describe_cause
-from penstock.expr.types import from_python
+from penstock.expr.values import from_python
 from penstock.frozen import dataclass
 from penstock.operators.function import BatchFunction, RowFunction, own_copy
 from penstock.operators.op import ERRORS, IN, OUT, Op

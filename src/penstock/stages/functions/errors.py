@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from penstock.errors import FunctionError, PenstockError, Where
-from penstock.expr.types import to_plain
+from penstock.expr.values import to_plain
 from penstock.frozen import dataclass
 from penstock.operators.op import OnError, error_schema
 from penstock.operators.row import Row

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from penstock.expr.python.row_check import compile_row_check, has_exact_check
-from penstock.expr.types import to_plain
+from penstock.expr.values import to_plain
 from penstock.operators.row import Row, plain_row
 from penstock.stages.rows.batch import rows_to_columns
 from penstock.stages.stage import PlainRow

@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.caller import find_definition, name_of
 from penstock.errors import FunctionError, RowFailure, describe_cause
-from penstock.expr.types import from_python
+from penstock.expr.values import from_python
 from penstock.operators.aggregates import Fold
 from penstock.operators.function import RowFunction, own_copy
 from penstock.operators.row import Row, plain_row

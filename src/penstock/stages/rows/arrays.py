@@ -14,8 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.expr.arrow.columnar_value import numbers_of
-from penstock.expr.values import from_numpy, valid_in
+from penstock.expr.numpy import from_numpy, numbers_of, valid_in
 from penstock.kernels.windows.accumulate import decode_floats
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.sketches.hll import hash_coupons

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.expr import compute as pc
-from penstock.expr.types import to_plain
+from penstock.expr.values import to_plain
 from penstock.stages.rows.batch import Batch, Ints, Mask, concat_batches
 
 Keys = Sequence[npt.NDArray[Any]]

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.errors import RowFailure
 from penstock.expr.python.row_check import exact_type_check
-from penstock.expr.types import from_python
+from penstock.expr.values import from_python
 from penstock.operators.accumulate import Accumulate
 from penstock.operators.function import RowFunction, own_copy
 from penstock.operators.map import Filter, FlatMap, Map

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.expr.types import from_plain
+from penstock.expr.values import from_plain
 from penstock.frozen import dataclass
 from penstock.operators import aggregates as spec
 from penstock.stages.rows.arrays import Form, encode_column
