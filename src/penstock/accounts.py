@@ -57,8 +57,8 @@ class Accounts:
         )
 
     def add(self, other: Accounts) -> None:
-        """Adds the counts of another period or replica of the same step."""
-        for name, count in other.to_dict().items():
+        """Add the counts of another period or replica of the same step."""
+        for name, count in asdict(other).items():
             if name == "late_by_window":
                 merged = dict(
                     self.late_by_window
@@ -70,12 +70,12 @@ class Accounts:
                 setattr(self, name, getattr(self, name) + count)
 
     def take(self) -> Accounts:
-        """Returns the counts so far and starts again from zero, in the same object."""
+        """Return the counts so far and start again from zero, in the same object."""
         counts, zero = Accounts(**asdict(self)), Accounts()
         for column in fields(Accounts):
             setattr(self, column.name, getattr(zero, column.name))
         return counts
 
     def to_dict(self) -> Mapping[str, object]:
-        """Returns the counts as plain data for JSON."""
+        """Return the counts as plain data for JSON."""
         return asdict(self)

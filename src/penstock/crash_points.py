@@ -25,6 +25,6 @@ listener: Callable[[str], None] | None = None
 
 
 def pass_crash_point(point: str) -> None:
-    """Reports that the run passes a point."""
+    """Report that the run passes a point."""
     if listener is not None:
         listener(point)

@@ -127,7 +127,7 @@ class RowFailure(Exception):
 
 
 def describe_cause(cause: BaseException) -> str:
-    """Returns why a row failed: a user's exception by its type and text, shortened where that is long."""
+    """Return why a row failed: a user's exception by its type and text, shortened where that is long."""
     if isinstance(cause, RowFailure):
         return cause.reason
     try:

@@ -134,4 +134,4 @@ EventSink = Callable[[Event], None]
 
 
 def ignore_event(event: object) -> None:
-    """Takes the events of a run that nobody listens to."""
+    """Take the events of a run that nobody listens to."""

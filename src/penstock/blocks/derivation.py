@@ -64,7 +64,7 @@ class Derivation:
 
     @property
     def term(self) -> PBB:
-        """Returns the whole graph: its one MultiPipe, or a container of them."""
+        """Return the whole graph: its one MultiPipe, or a container of them."""
         return self.terms[0] if len(self.terms) == 1 else contain(*self.terms)
 
     def __str__(self) -> str:

@@ -32,10 +32,10 @@ class BackgroundRun(ABC):
 
     @abstractmethod
     def execute(self) -> RunResult:
-        """Executes the whole run, from opening to closing."""
+        """Execute the whole run, from opening to closing."""
 
     def begin(self) -> None:
-        """Starts the thread; Ctrl-C before anyone can wait for the run stops it as well."""
+        """Start the thread; Ctrl-C before anyone can wait for the run stops it as well."""
         try:
             self._thread.start()  # returns when the thread runs, which may be long after rows flow
         except KeyboardInterrupt:
@@ -43,7 +43,7 @@ class BackgroundRun(ABC):
             raise
 
     def wait(self, timeout: float | None = None) -> RunResult:
-        """Blocks until the run is over; raises what stopped it, or TimeoutError if it takes longer."""
+        """Block until the run is over; raises what stopped it, or TimeoutError if it takes longer."""
         if self.is_worker(threading.current_thread()):
             raise EngineError(
                 f"a function of the run of {self._graph} waits for the end of that run, which waits for it",
@@ -63,19 +63,19 @@ class BackgroundRun(ABC):
         return self._result
 
     def stop(self) -> None:
-        """Asks the run to stop after the rounds in progress; `wait` then returns."""
+        """Ask the run to stop after the rounds in progress; `wait` then returns."""
         self._stopping.set()
 
     def is_worker(self, thread: threading.Thread) -> bool:
-        """Returns whether a thread does the work of the run."""
+        """Return whether a thread does the work of the run."""
         return thread is self._thread
 
     def abandon(self) -> None:
-        """Gives up at once, when the grace period after Ctrl-C has passed."""
+        """Give up at once, when the grace period after Ctrl-C has passed."""
         return
 
     def _wait_until_over(self, timeout: float | None) -> bool:
-        """Returns whether the run is over in time.
+        """Return whether the run is over in time.
 
         Why not join(): interrupted, it would take the thread for ended. And why in short waits: a signal that
         arrives while a thread is about to wait does not end the wait, since Python only notes it.

@@ -64,7 +64,7 @@ class Frontiers:
         self._output_delay = {step.name: output_delay(step) for step in self._steps}
 
     def advance(self, sources: Mapping[str, Frontier]) -> dict[str, WatermarkAdvance]:
-        """Moves all steps to where a round leaves the sources; returns the advance of each other step."""
+        """Move all steps to where a round leaves the sources; returns the advance of each other step."""
         self._outputs |= sources
         advances = {}
         for step in self._steps:
@@ -77,7 +77,7 @@ class Frontiers:
         return advances
 
     def watermarks(self) -> dict[str, float]:
-        """Returns the watermark of every step's input, to be saved; steps that have none yet are left out."""
+        """Return the watermark of every step's input, to be saved; steps that have none yet are left out."""
         watermarks = {name: frontier.watermark for name, frontier in self._inputs.items()}
         return {name: watermark for name, watermark in watermarks.items() if watermark != BEFORE_ALL}
 
@@ -89,7 +89,7 @@ class Frontiers:
 
 
 def merge_frontiers(frontiers: Iterable[Frontier], before: Frontier) -> Frontier:
-    """Returns the frontier of merged streams: the least watermark of those not idle, never going back."""
+    """Return the frontier of merged streams: the least watermark of those not idle, never going back."""
     frontiers = list(frontiers)
     if len(frontiers) == 1 and not frontiers[0].idle and frontiers[0].watermark >= before.watermark:
         return frontiers[0]  # Why: most steps read one stream, and this is called for every row of one
@@ -99,5 +99,5 @@ def merge_frontiers(frontiers: Iterable[Frontier], before: Frontier) -> Frontier
 
 
 def output_delay(step: Step) -> int:
-    """Returns how far, in microseconds, a step's output trails the watermark of its input."""
+    """Return how far, in microseconds, a step's output trails the watermark of its input."""
     return step.op.resolve(step.up).lateness if isinstance(step.op, Windows) else 0

@@ -91,7 +91,7 @@ class Measurements:
     state_nbytes: Mapping[str, int]
 
     def to_dict(self) -> dict[str, object]:
-        """Returns the measurements as plain data for JSON."""
+        """Return the measurements as plain data for JSON."""
         return asdict(self)
 
 
@@ -117,32 +117,32 @@ class Run(Protocol):
     """A run in progress."""
 
     def wait(self, timeout: float | None = None) -> RunResult:
-        """Blocks until the run is over; raises what stopped it, or TimeoutError after `timeout` seconds."""
+        """Block until the run is over; raises what stopped it, or TimeoutError after `timeout` seconds."""
 
     def stop(self) -> None:
-        """Asks the run to stop after the current batch; `wait` then returns."""
+        """Ask the run to stop after the current batch; `wait` then returns."""
 
     def metrics(self) -> Mapping[str, Accounts]:
-        """Returns the accounts so far."""
+        """Return the accounts so far."""
 
 
 class EngineHarness(Protocol):
     """A run that is fed by its caller: one `push` is one round of batches."""
 
     def push(self, batches: Mapping[str, SourceBatch]) -> None:
-        """Processes one batch for each named source, through all steps."""
+        """Process one batch for each named source, through all steps."""
 
     def promise(self, watermark: int) -> None:
-        """Moves every source's watermark to a time in microseconds, as an empty round."""
+        """Move every source's watermark to a time in microseconds, as an empty round."""
 
     def take(self, ref: Ref) -> pa.Table:
-        """Returns the rows emitted on a collected port since the last call."""
+        """Return the rows emitted on a collected port since the last call."""
 
     def end(self) -> RunResult:
-        """Ends all sources and drains."""
+        """End all sources and drains."""
 
     def metrics(self) -> Mapping[str, Accounts]:
-        """Returns the accounts so far."""
+        """Return the accounts so far."""
 
 
 class Engine(Protocol):
@@ -153,22 +153,22 @@ class Engine(Protocol):
         """Return the name in `run(engine=...)`."""
 
     def gaps(self, plan: Plan) -> Sequence[Gap]:
-        """Returns what it cannot do in this plan; empty when it runs as written."""
+        """Return what it cannot do in this plan; empty when it runs as written."""
 
     def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> Run:
-        """Begins a run."""
+        """Begin a run."""
 
     def open_harness(
         self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions
     ) -> EngineHarness:
-        """Begins a run that is fed by its caller."""
+        """Begin a run that is fed by its caller."""
 
     def explain(self, plan: Plan) -> Sequence[str]:
-        """Returns the engine's choices and why, one line each, for `graph.explain()`."""
+        """Return the engine's choices and why, one line each, for `graph.explain()`."""
 
 
 def find_engine(name: str) -> Engine:
-    """Returns the engine of that name; raises EngineError with the available names if there is none."""
+    """Return the engine of that name; raises EngineError with the available names if there is none."""
     if name in BUILT_IN:
         module, _, attribute = BUILT_IN[name].partition(":")
         engine: Engine = getattr(import_module(module), attribute)()
@@ -185,12 +185,12 @@ def find_engine(name: str) -> Engine:
 
 
 def engine_names() -> list[str]:
-    """Returns the names of all installed engines."""
+    """Return the names of all installed engines."""
     return sorted({*BUILT_IN, *(entry_point.name for entry_point in _entry_points())})
 
 
 def _entry_points() -> EntryPoints:
-    """Returns the engines of other packages. Called only for other names: it looks into every package."""
+    """Return the engines of other packages. Called only for other names: it looks into every package."""
     from importlib.metadata import entry_points
 
     return entry_points(group=ENTRY_POINTS)

@@ -127,7 +127,7 @@ def batch_to_rows(batch: pa.RecordBatch) -> list[dict[str, object]]:
 
 
 def rows_to_batch(rows: Iterable[TimedRow], schema: pa.Schema) -> pa.RecordBatch:
-    """Rows as a batch of the schema."""
+    """Return rows as a batch of the schema."""
     rows = list(rows)
     columns = [from_plain([row.values[field.name] for row in rows], field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

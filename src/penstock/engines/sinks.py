@@ -33,7 +33,7 @@ class SinkWriter:
         self.write_row: Callable[[int, Mapping[str, object]], object] = self._commit_row
 
     def open(self, *, resume: bool, n_written: int = 0) -> None:
-        """Opens the output.
+        """Open the output.
 
         resume     whether a checkpoint says that this run continues an earlier one
         n_written  the number of rows that the earlier run had written
@@ -55,7 +55,7 @@ class SinkWriter:
             )
 
     def write(self, number: int, batches: Sequence[Batch | pa.RecordBatch]) -> int:
-        """Writes and commits the rows of a round; returns their number."""
+        """Write and commits the rows of a round; returns their number."""
         n_rows = sum([batch.num_rows for batch in batches])
         if n_rows:
             self._commit(number, batches)
@@ -65,13 +65,13 @@ class SinkWriter:
         return n_rows
 
     def begin_shutdown(self) -> None:
-        """Tells an output that waits for somebody else to stop waiting soon; any thread may call it."""
+        """Tell an output that waits for somebody else to stop waiting soon; any thread may call it."""
         begin_shutdown = getattr(self._output, "begin_shutdown", None)
         if begin_shutdown is not None:
             begin_shutdown()
 
     def close(self) -> None:
-        """Closes the output, if it was opened."""
+        """Close the output, if it was opened."""
         output, self._output = self._output, None
         if output is None:
             return

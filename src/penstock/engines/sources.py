@@ -34,40 +34,36 @@ _UNTIMED = Frontier()
 
 
 def no_journal(source: str, done: int) -> None:
-    """Returns no journal: for runs without a checkpoint."""
+    """Return no journal: for runs without a checkpoint."""
 
 
 class SourceReader:
     """Reads one source.
 
-    ended      the reader has no more batches
-    n_batches  the number of batches read so far
-    n_rows     the number of rows in them
-    reasons    why rows failed, of the batch at hand
+    bounded     the input ends by itself
+    timed       rows have a time
+    gives_rows  `open` yields single plain rows, each a batch of its own
+    rank        the number of this source among several, by which rows of equal time are ordered first
+    ended       the reader has no more batches
+    n_batches   the number of batches read so far
+    n_rows      the number of rows in them
+    reasons     why rows failed, of the batch at hand
     """
 
     def __init__(self, plan: Plan, step: Step, clock: Clock, accounts: Accounts) -> None:
         assert isinstance(step.op, Source), "only sources read"
         self.step, self._reader = step, step.op.reader
-        rank = plan.sources.index(step) if len(plan.sources) > 1 else None
+        self.bounded = self._reader.bounded
+        self.gives_rows: bool = getattr(self._reader, "gives_rows", False)
+        self.rank = plan.sources.index(step) if len(plan.sources) > 1 else None
         self.reasons: list[str] = []
         site = Site(step.name, step.where, accounts, clock, reasons=self.reasons)
-        self._stage = SourceStage(step.op, site, rank=rank)
+        self._stage = SourceStage(step.op, site, rank=self.rank)
         self.timed = step.op.resolve() is not None
         self._batches: Iterator[Any] | None = None
         self.ended = self._over = False
         self.n_batches = self.n_rows = 0
         self._frontier = Frontier()
-
-    @property
-    def gives_rows(self) -> bool:
-        """Whether the reader gives single plain rows (`open`), each a batch of its own."""
-        return getattr(self._reader, "gives_rows", False)
-
-    @property
-    def bounded(self) -> bool:
-        """Return whether the input ends by itself."""
-        return self._reader.bounded
 
     @property
     def watermark(self) -> float:
@@ -87,21 +83,16 @@ class SourceReader:
         return self._frontier
 
     @property
-    def rank(self) -> int | None:
-        """Return the number of this source among several, by which rows of equal time are ordered first."""
-        return self._stage.rank
-
-    @property
     def position(self) -> tuple[int, int]:
         """Return the number of batches read, and of the rows in them."""
         return self.n_batches, self.n_rows
 
     def time_of(self, row: Mapping[str, object]) -> int | None:
-        """Returns the time of a row that is a batch of its own (`SourceStage.time_of`)."""
+        """Return the time of a row that is a batch of its own (`SourceStage.time_of`)."""
         return self._stage.time_of(row)
 
     def resume(self, position: tuple[int, int], watermark: float, journal: JournalOf = no_journal) -> None:
-        """Continues after the (batches, rows) that an earlier run has read."""
+        """Continue after the (batches, rows) that an earlier run has read."""
         self._restore(position, journal)
         while self.position[0] < position[0] and self.next() is not None:
             continue
@@ -111,7 +102,7 @@ class SourceReader:
             self._stage.promise(int(watermark))
 
     def _restore(self, position: tuple[int, int], journal: JournalOf) -> None:
-        """Lets a reader of files skip to the position, by the journal of earlier runs."""
+        """Let a reader of files skip to the position, by the journal of earlier runs."""
         reader: Any = self._reader
         entries = (
             journal(self.step.name, position[0]) if getattr(reader, "batches_are_files", False) else None
@@ -121,7 +112,7 @@ class SourceReader:
             self.n_batches, self.n_rows = position
 
     def next(self) -> Any:
-        """Returns the next batch, or None at the end."""
+        """Return the next batch, or None at the end."""
         if self.ended:
             return None
         try:
@@ -130,7 +121,7 @@ class SourceReader:
             raise self.read_error(cause) from cause
 
     def open(self) -> Iterator[Any]:
-        """Returns the remaining batches; a batch of one plain row may come as that row, a dict.
+        """Return the remaining batches; a batch of one plain row may come as that row, a dict.
 
         The caller passes each item to `accept` (rows: `count_row_batches`), and exceptions to `read_error`.
         """
@@ -143,41 +134,42 @@ class SourceReader:
         return iter(self._reader.batches() if rows is None else rows())
 
     def accept(self, item: Any) -> Any:
-        """Counts what was read last and returns it as a batch; None is the end."""
+        """Count what was read last and returns it as a batch; None is the end."""
         if item is None:
             self.ended = True
             return None
         batch = RowBatch((item,), self._reader.schema, self.n_rows) if type(item) is dict else item
         self.n_batches += 1
-        self.n_rows += _n_rows(batch)
+        # A batch that Spark will read knows only its number of rows.
+        self.n_rows += batch.num_rows + len(batch.bad) if isinstance(batch, SourceBatch) else batch.n_rows
         return batch
 
     def count_row_batches(self, n_rows: int) -> None:
-        """Counts rows that were each a batch of their own."""
+        """Count rows that were each a batch of their own."""
         self.n_batches += n_rows
         self.n_rows += n_rows
 
     def rows(self, batch: Any) -> list[tuple[str, Batch]]:
-        """Returns the batch with times and order, by port: rows that failed are on the errors port."""
+        """Return the batch with times and order, by port: rows that failed are on the errors port."""
         return list(self._stage.on_read(batch))
 
     def promise(self, watermark: int) -> None:
-        """Moves the watermark, in microseconds, as if the source had said so."""
+        """Move the watermark, in microseconds, as if the source had said so."""
         self._stage.promise(watermark)
 
     def end(self) -> None:
-        """Ends the stream: no more rows will come."""
+        """End the stream: no more rows will come."""
         self._over = True
         self._stage.end()
 
     def close(self) -> None:
-        """Lets the reader release what it holds."""
+        """Let the reader release what it holds."""
         close = getattr(self._batches, "close", None)
         if close is not None:
             close()
 
     def read_error(self, cause: Exception) -> PenstockError:
-        """Returns the error for an exception of the reader."""
+        """Return the error for an exception of the reader."""
         failure = cause
         if not isinstance(failure, PenstockError):
             failure = ConnectorError(
@@ -186,7 +178,7 @@ class SourceReader:
         return failure.at(self.step.name, self.step.where)
 
     def _input_changed(self, position: tuple[int, int]) -> PenstockError:
-        """Returns the error for input that is cut into other batches now.
+        """Return the error for input that is cut into other batches now.
 
         Why an error: batches are counted, so rows would be lost or read twice.
         """
@@ -201,23 +193,15 @@ class SourceReader:
         )
 
 
-def _n_rows(batch: Any) -> int:
-    """Returns the number of rows, good and bad; of a batch that Spark will read only that number is known."""
-    if isinstance(batch, SourceBatch):
-        return batch.num_rows + len(batch.bad)
-    n_rows: int = batch.n_rows
-    return n_rows
-
-
 def load_tables(plan: Plan) -> Plan:
-    """Returns the plan with every joined table read into memory."""
-    return replace(plan, steps=tuple(_load_table(step) for step in plan))
-
-
-def _load_table(step: Step) -> Step:
-    if not isinstance(step.op, TableJoin):
-        return step
-    try:
-        return replace(step, op=replace(step.op, table=table(step.op.load())))
-    except PenstockError as problem:
-        raise problem.at(step.name, step.where) from None
+    """Return the plan with every joined table read into memory."""
+    steps = []
+    for step in plan:
+        if not isinstance(step.op, TableJoin):
+            steps.append(step)
+            continue
+        try:
+            steps.append(replace(step, op=replace(step.op, table=table(step.op.load()))))
+        except PenstockError as problem:
+            raise problem.at(step.name, step.where) from None
+    return replace(plan, steps=tuple(steps))

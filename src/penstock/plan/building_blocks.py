@@ -32,7 +32,7 @@ _DISTRIBUTION = {
 
 
 def derive_blocks(steps: Sequence[Step], *, composition: Composition = "combined") -> Derivation:
-    """Derives the term of a graph; the derivation says which rule made which part of it."""
+    """Derive the term of a graph; the derivation says which rule made which part of it."""
     wires = _Wires.of(steps)
     nodes = [wires.node(step) for step in steps if step.name not in wires.splits]
     names: dict[str, str] = {}
@@ -77,7 +77,7 @@ class _Wires:
 
 
 def insert_relays(steps: Sequence[Step]) -> tuple[Step, ...] | None:
-    """Returns the steps with a relay before those that read the same merged pipe; None if no two do."""
+    """Return the steps with a relay before those that read the same merged pipe; None if no two do."""
     merged = [port.feeds for step in steps for port in step.inputs if _is_merged(port)]
     shared = {feeds for feeds, n in Counter(merged).items() if n > 1}
     if not shared:
@@ -105,7 +105,7 @@ def _is_merged(port: Input) -> bool:
 
 
 def _build_relay(step: Step, port: Input, by_name: dict[str, Step]) -> Step:
-    """Returns a relay with the degree of the first pipe; keys are the readers' own."""
+    """Return a relay with the degree of the first pipe; keys are the readers' own."""
     name = Relay.verb
     number = 1
     while name in by_name:

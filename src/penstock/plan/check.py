@@ -5,7 +5,7 @@ Sinks, dead letters, early results, input that a sink would remove, and merges t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from penstock.caller import find_call_site
@@ -35,7 +35,7 @@ def build_plan(
     collects: tuple[Ref, ...] = (),
     composition: Composition = "combined",
 ) -> Plan:
-    """Returns the plan of what the sinks, or the collected ports, need; raises what is wrong with it."""
+    """Return the plan of what the sinks, or the collected ports, need; raises what is wrong with it."""
     everything = tuple(steps)
     by_name = {step.name: step for step in everything}
     wanted = [ref.step for ref in collects] or [step.name for step in everything if isinstance(step.op, Sink)]
@@ -47,9 +47,7 @@ def build_plan(
             hint="end a pipe with .sink(ps.write.memory()), or take rows in hand with pipe.collect()",
         )
     needed = _upstream(wanted, by_name)
-    steps, derived = _derive_with_relays(
-        tuple(step for step in everything if step.name in needed), composition
-    )
+    steps, derived = _derive(tuple(step for step in everything if step.name in needed), composition)
     plan = Plan(graph, steps, collects, derived)
     for step in plan:
         _refuse_unread_errors(step, plan)
@@ -58,36 +56,27 @@ def build_plan(
     return plan
 
 
-def _derive_with_relays(
-    steps: tuple[Step, ...], composition: Composition
-) -> tuple[tuple[Step, ...], Derivation | None]:
-    """Returns the steps and their derivation, with relays where no rule covers the steps as they are."""
-    try:
-        return steps, _derive(steps, composition)
-    except GraphError:
-        from penstock.plan.building_blocks import insert_relays
+def _derive(steps: tuple[Step, ...], composition: Composition) -> tuple[tuple[Step, ...], Derivation | None]:
+    """Return the steps and their derivation, with relays where no rule covers the steps as they are.
 
-        relayed = insert_relays(steps)
-        if relayed is None:
-            raise
-        try:
-            return relayed, _derive(relayed, composition)
-        except GraphError:  # it is something else, and the user did not write the relays
-            pass
-        raise
-
-
-def _derive(steps: Sequence[Step], composition: Composition) -> Derivation | None:
-    """Derives the graph's building blocks; the algebra refuses merges that no rule covers.
-
-    Where nothing merges and nothing follows a sink there is nothing to refuse, and the algebra is not loaded.
+    The algebra refuses merges that no rule covers. Where nothing merges and nothing follows a sink there is
+    nothing to refuse, and the algebra is not loaded.
     """
     sinks = {step.name for step in steps if isinstance(step.op, Sink)}
     if all(len(step.feeds) < 2 and not sinks.intersection(ref.step for ref in step.feeds) for step in steps):
-        return None
-    from penstock.plan.building_blocks import derive_blocks
+        return steps, None
+    from penstock.plan.building_blocks import derive_blocks, insert_relays
 
-    return derive_blocks(steps, composition=composition)
+    try:
+        return steps, derive_blocks(steps, composition=composition)
+    except GraphError as refusal:
+        relayed = insert_relays(steps)
+        if relayed is not None:
+            try:
+                return relayed, derive_blocks(relayed, composition=composition)
+            except GraphError:  # it is something else, and the user did not write the relays
+                raise refusal from None
+        raise
 
 
 def _upstream(wanted: Iterable[str], by_name: Mapping[str, Step]) -> set[str]:
@@ -138,7 +127,7 @@ def _refuse_early_results(step: Step, plan: Plan) -> None:
 
 
 def _refuse_own_input(plan: Plan) -> None:
-    """Raises if a sink writes to a folder that the graph reads: starting it over would remove input."""
+    """Raise if a sink writes to a folder that the graph reads: starting it over would remove input."""
     if not plan.sinks or not any(hasattr(_reader(step.op), "reads_from") for step in plan):
         return
     from penstock.connect.readers.directory_watcher import DirectoryWatcher
@@ -166,7 +155,7 @@ def _reader(op: Op) -> Reader | None:
 
 
 def _steps_after_early(name: str, plan: Plan) -> set[str]:
-    """Returns the steps below a window that may see results that are not final."""
+    """Return the steps below a window that may see results that are not final."""
     below: set[str] = set()
     waiting = [name]
     while waiting:
@@ -183,7 +172,7 @@ def _steps_after_early(name: str, plan: Plan) -> set[str]:
 
 
 def expressions_of(op: Op) -> Iterator[Expr]:
-    """Yields all expressions of an operator; none for those that take functions only."""
+    """Yield all expressions of an operator; none for those that take functions only."""
     match op:
         case WithColumns():
             yield from (expr for _, expr in op.how.columns)
@@ -205,7 +194,7 @@ def expressions_of(op: Op) -> Iterator[Expr]:
 
 
 def find_spark_sql(op: Op) -> str | None:
-    """Returns the first piece of Spark SQL in an operator's expressions, or None."""
+    """Return the first piece of Spark SQL in an operator's expressions, or None."""
     for expr in expressions_of(op):
         for node in post_order(expr):
             if isinstance(node, SparkSql):

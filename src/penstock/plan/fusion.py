@@ -23,7 +23,9 @@ def fused_predecessors(plan: Plan) -> dict[str, str]:
     fused = {}
     for step in plan:
         before = by_name.get(step.feeds[0].step) if len(step.feeds) == 1 else None
-        if before is not None and before.name not in forking and _may_share(before, step):
+        if before is None or before.name in forking or any(port.control for port in step.inputs):
+            continue
+        if step.fuse and step.routing is Routing.FORWARD and before.degree == step.degree:
             fused[step.name] = before.name
     return fused
 
@@ -41,11 +43,6 @@ def group_fused(plan: Plan, fused: Mapping[str, str]) -> list[list[Step]]:
         task.append(step)
         task_of[step.name] = task
     return tasks
-
-
-def _may_share(before: Step, step: Step) -> bool:
-    forward = step.fuse and step.routing is Routing.FORWARD and before.degree == step.degree
-    return forward and not any(port.control for port in step.inputs)
 
 
 def _steps_that_fork(plan: Plan) -> set[str]:

@@ -1,4 +1,7 @@
-"""A step: an operator at its place in a graph, with a name, its inputs, and what flows out of it."""
+"""The plan: a checked graph, its steps in an order in which every step comes after what feeds it.
+
+Engines lower a plan and nothing else. It holds only the steps that some sink, or some collected pipe, needs.
+"""
 
 from __future__ import annotations
 
@@ -79,37 +82,38 @@ class Step:
         return tuple(ref for port in self.inputs if not port.control for ref in port.feeds)
 
 
-# The plan: a checked graph, step by step in an order in which every step comes after what feeds it.
-#
-# Engines lower a plan and nothing else. It holds only the steps that some sink (or some collected pipe)
-# needs; `unread` names the output ports that nobody reads, so that engines can count what goes there.
-
-
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What an engine runs.
 
     graph     the graph's name
     steps     in order: feeds first
-    collects  output ports whose rows are wanted in hand, beside the sinks
-    derived   the graph in building blocks, and how it came about; None where nothing merges, until asked
+    collects  output ports whose rows are collected in memory, beside the sinks
+    derived   the graph in building blocks, and the rules applied; None where nothing merges, until asked
+    sources   the steps that read, in the order they were written: this ranks rows of equal time
+    sinks     the steps that write
     """
 
     graph: str
     steps: tuple[Step, ...]
     collects: tuple[Ref, ...] = ()
     derived: Derivation | None = field(default=None, repr=False, compare=False)
+    sources: tuple[Step, ...] = field(init=False, repr=False, compare=False)
+    sinks: tuple[Step, ...] = field(init=False, repr=False, compare=False)
     _by_name: Mapping[str, Step] = field(init=False, repr=False, compare=False)
     _readers: Mapping[Ref, tuple[tuple[str, str], ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        sources = tuple(step for step in self.steps if isinstance(step.op, Source))
+        object.__setattr__(self, "sources", sources)
+        object.__setattr__(self, "sinks", tuple(step for step in self.steps if isinstance(step.op, Sink)))
         object.__setattr__(self, "_by_name", {step.name: step for step in self.steps})
         readers: dict[Ref, list[tuple[str, str]]] = {}
         for step in self.steps:
             for port in step.inputs:
                 for ref in port.feeds:
                     readers.setdefault(ref, []).append((step.name, port.port))
-        object.__setattr__(self, "_readers", {ref: tuple(who) for ref, who in readers.items()})
+        object.__setattr__(self, "_readers", {ref: tuple(ports) for ref, ports in readers.items()})
 
     def __getitem__(self, name: str) -> Step:
         return self._by_name[name]
@@ -117,18 +121,8 @@ class Plan:
     def __iter__(self) -> Iterator[Step]:
         return iter(self.steps)
 
-    @property
-    def sources(self) -> tuple[Step, ...]:
-        """Return the steps that read, in the order they were written: this ranks rows of equal time."""
-        return tuple(step for step in self.steps if isinstance(step.op, Source))
-
-    @property
-    def sinks(self) -> tuple[Step, ...]:
-        """Return the steps that write."""
-        return tuple(step for step in self.steps if isinstance(step.op, Sink))
-
     def readers(self, ref: Ref) -> tuple[tuple[str, str], ...]:
-        """(step, port) of everyone who reads an output port."""
+        """Return the (step, port) of everyone who reads an output port."""
         return self._readers.get(ref, ())
 
     def is_read(self, ref: Ref) -> bool:

@@ -77,7 +77,7 @@ def _name(engine: str | Engine) -> str:
 
 
 def _approximate(plan: Plan, ref: Ref) -> list[str]:
-    """Columns of a window step that come from sketches."""
+    """Return the columns of a window step that come from sketches."""
     op = plan[ref.step].op
     if not isinstance(op, Windows):
         return []
@@ -162,7 +162,7 @@ def difference(
 
 
 def _group_rows(table: pa.Table, loose: set[int]) -> dict[Values, list[Values]]:
-    """Rows in order, by the columns that must be equal; the others may be rounded differently."""
+    """Return rows in order, by the columns that must be equal; the others may be rounded differently."""
     columns = [to_plain(column.combine_chunks()) for column in table.columns]
     exact = [i for i, field in enumerate(table.schema) if i not in loose and not _may_hold_floats(field.type)]
     groups: dict[Values, list[Values]] = {}

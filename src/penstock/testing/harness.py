@@ -80,15 +80,15 @@ class Harness:
         self._harness.promise(self._micros(time))
 
     def take(self) -> list[dict[str, Any]]:
-        """Rows that left the pipe since the last take."""
+        """Return the rows that the pipe emitted since the last call."""
         return [dict(row) for ref in self._pipe.feeds for row in self._harness.take(ref).to_pylist()]
 
     def late(self) -> list[dict[str, Any]]:
-        """Rows that went to the pipe's `.late` since the last look."""
+        """Return the rows that went to the pipe's `.late` since the last call."""
         return self._take_side(LATE)
 
     def errors(self) -> list[dict[str, Any]]:
-        """Rows that went to the pipe's `.errors` since the last look."""
+        """Return the rows that went to the pipe's `.errors` since the last call."""
         return self._take_side(ERRORS)
 
     def end(self) -> RunResult:

@@ -21,7 +21,7 @@ TEXTS = st.one_of(
 
 
 def values(type_: pa.DataType, *, nulls: bool = True) -> st.SearchStrategy[Any]:
-    """Values of a type as a user would write them, the awkward ones often."""
+    """Generate values of a type as a user would write them, the awkward ones often."""
     if pa.types.is_integer(type_):
         bits = type_.bit_width
         strategy: st.SearchStrategy[Any] = st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
@@ -49,7 +49,7 @@ def values(type_: pa.DataType, *, nulls: bool = True) -> st.SearchStrategy[Any]:
 def rows(
     schema: pa.Schema, *, min_size: int = 0, max_size: int = 30, **columns: st.SearchStrategy[Any]
 ) -> st.SearchStrategy[list[dict[str, Any]]]:
-    """Lists of rows of a schema; a column may be given a strategy of its own."""
+    """Generate lists of rows of a schema; a column may have a strategy of its own."""
     row = st.fixed_dictionaries({field.name: columns.get(field.name, values(field.type)) for field in schema})
     return st.lists(row, min_size=min_size, max_size=max_size)
 
@@ -57,7 +57,7 @@ def rows(
 def timed_rows(
     *, span: int = 100, keys: Sequence[object] = ("a", "b", None), max_size: int = 30
 ) -> st.SearchStrategy[list[dict[str, Any]]]:
-    """Rows {"t", "key", "value"} with disordered times in [-span, span], small enough for windows to fill."""
+    """Generate rows {"t", "key", "value"} with disordered times in [-span, span], so that windows fill."""
     row = st.fixed_dictionaries(
         {
             "t": st.integers(-span, span),

@@ -28,7 +28,7 @@ class TimeType:
 
     @property
     def step(self) -> int:
-        """Microseconds between two neighbouring values (1 for nanoseconds, which are floored)."""
+        """Return the microseconds between two neighbouring values (1 for nanoseconds, which are floored)."""
         return {"ns": 1, "us": 1, "ms": 1_000, "s": 1_000_000, "day": 86_400_000_000}[self.unit]
 
     @property
@@ -41,7 +41,7 @@ class TimeType:
         return value // 1_000 if self.unit == "ns" else value * self.step
 
     def value(self, us: int) -> int:
-        """Microseconds as a value of the column, floored to its unit; a TimeError if it has no such value."""
+        """Return microseconds in the unit of the column, floored; raise TimeError if that does not fit."""
         if self.unit != "ns":
             return us // self.step
         if abs(us) > _MOST_IN_NS:

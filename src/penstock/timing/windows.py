@@ -25,7 +25,7 @@ class TimeWindow:
     every: int
 
     def starts(self, time: int) -> range:
-        """Starts of the windows that hold `time`, earliest first; empty in a hopping gap.
+        """Return the starts of the windows that hold `time`, earliest first; empty in a hopping gap.
 
         >>> list(TimeWindow(size=10, every=5).starts(-1))
         [-10, -5]

@@ -104,7 +104,7 @@ class Checkpoint:
             raise
 
     def adopt(self) -> None:
-        """Records that the folder belongs to this graph; call it once all sinks are open.
+        """Record that the folder belongs to this graph; call it once all sinks are open.
 
         Until then the folder must stay as it was, or a sink that was refused would be taken for one that
         this checkpoint knows.
@@ -113,7 +113,7 @@ class Checkpoint:
             self._write("penstock.json", self._graph)
 
     def spark_folder(self) -> str:
-        """Empties and returns the folder for Spark's own checkpoint."""
+        """Empty and returns the folder for Spark's own checkpoint."""
         folder = self.folder / "spark"
         shutil.rmtree(folder, ignore_errors=True)
         return str(folder)
@@ -124,7 +124,7 @@ class Checkpoint:
         return StateFiles(str(self.folder / "state"), self.durable)
 
     def latest_manifest(self) -> Manifest:
-        """Returns the newest manifest, or an empty one when there is none."""
+        """Return the newest manifest, or an empty one when there is none."""
         paths = sorted((self.folder / "commits").glob("*.json"))
         if not paths:
             return Manifest()
@@ -137,13 +137,13 @@ class Checkpoint:
         return Manifest(**{**fields, "state": state, "positions": positions})
 
     def journal(self, source: str, done: int) -> Journal | None:
-        """Returns the journal of the files that a source read; None if no run will resume from it."""
+        """Return the journal of the files that a source read; None if no run will resume from it."""
         if not self.durable:
             return None
         return Journal(self.folder / "files" / f"{quote(source, safe='')}.jsonl", done)
 
     def drained_error(self) -> CheckpointError:
-        """Returns the error for resuming a run that was drained."""
+        """Return the error for resuming a run that was drained."""
         return CheckpointError(
             "the run of this checkpoint has ended: all windows are closed, and it takes no more input",
             detail=str(self.folder),
@@ -151,7 +151,7 @@ class Checkpoint:
         )
 
     def commit(self, manifest: Manifest, pending: Collection[str] = ()) -> int:
-        """Makes a manifest the newest, removes what is no longer needed, and returns the new bytes of state.
+        """Make a manifest the newest, removes what is no longer needed, and returns the new bytes of state.
 
         pending  state files that a later manifest will refer to
         """
@@ -160,18 +160,18 @@ class Checkpoint:
         return self._remove_unused(manifest, pending)
 
     def save_planned_rounds(self, rounds: Mapping[int, Mapping[str, Any]]) -> None:
-        """Saves the contents of the next rounds before they are processed, so that a repetition is equal."""
+        """Save the contents of the next rounds before they are processed, so that a repetition is equal."""
         self._write("planned_rounds.json", {str(number): contents for number, contents in rounds.items()})
 
     def planned_rounds(self) -> dict[int, dict[str, Any]]:
-        """Returns the saved contents of rounds that may not have been completed."""
+        """Return the saved contents of rounds that may not have been completed."""
         path = self.folder / "planned_rounds.json"
         if not path.exists():
             return {}
         return {int(number): contents for number, contents in self._read(path).items()}
 
     def close(self) -> None:
-        """Releases the folder and removes a temporary one."""
+        """Release the folder and removes a temporary one."""
         if self._lock_file is not None:
             self._lock_file.close()
             self._lock_file = None
@@ -192,7 +192,7 @@ class Checkpoint:
         return lock
 
     def _write(self, name: str, contents: Mapping[str, Any]) -> None:
-        """Writes a file completely or not at all."""
+        """Write a file completely or not at all."""
         path = self.folder / name
         staged = path.with_suffix(".tmp")
         try:
@@ -219,7 +219,7 @@ class Checkpoint:
         return contents
 
     def _remove_unused(self, manifest: Manifest, pending: Collection[str]) -> int:
-        """Removes old manifests and unreferenced state; returns the bytes that belong to this manifest."""
+        """Remove old manifests and unreferenced state; returns the bytes that belong to this manifest."""
         used = {handle.file for handles in manifest.state.values() for handle in handles.values()} | {
             *pending
         }
@@ -320,7 +320,7 @@ def _without_finished(entry: JournalEntry, done: int) -> JournalEntry | None:
 
 
 def convert_state(step: Step, manifest: Manifest, files: StateFiles, form: str) -> Mapping[int, StateHandle]:
-    """Returns where the state of a step is, once its windows have the form that this run uses.
+    """Return where the state of a step is, once its windows have the form that this run uses.
 
     Another pattern, or another engine, may have saved windows in another form (`stages/patterns/forms.py`).
     Such pieces are converted before anything runs and written beside the old ones; the next manifest refers
@@ -362,7 +362,7 @@ def _cannot_write(path: Path, cause: OSError) -> CheckpointError:
 
 
 def _local_path(folder: str) -> Path:
-    """Returns the folder as an absolute path, which every process can use."""
+    """Return the folder as an absolute path, which every process can use."""
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):", folder)
     if scheme is not None and scheme[1].lower() != "file":
         raise CheckpointError(

@@ -23,13 +23,13 @@ _RESTORE = "bring it back as it was, or start with an empty checkpoint folder"
 
 
 def describe_graph(plan: Plan) -> dict[str, Any]:
-    """Returns the graph by step name, as plain data for the checkpoint folder."""
+    """Return the graph by step name, as plain data for the checkpoint folder."""
     steps = {step.name: _describe_step(step) for step in plan if _is_recorded(step)}
     return {"graph": plan.graph, "steps": steps}
 
 
 def refuse_incompatible(saved: Mapping[str, Any], current: Mapping[str, Any]) -> None:
-    """Raises CheckpointError unless the current graph may resume from the saved one."""
+    """Raise CheckpointError unless the current graph may resume from the saved one."""
     _refuse_other_format(saved.get("format", 0))
     if saved.get("graph") != current["graph"]:
         raise CheckpointError(

@@ -45,7 +45,7 @@ StateHandles = Mapping[str, Mapping[int, StateHandle]]
 
 
 def state_size(state: StateHandles) -> tuple[int, int]:
-    """Returns the number of bytes and of rows in all pieces."""
+    """Return the number of bytes and of rows in all pieces."""
     handles = [handle for by_bucket in state.values() for handle in by_bucket.values()]
     return sum(handle.nbytes for handle in handles), sum(handle.rows for handle in handles)
 
@@ -63,7 +63,7 @@ class StateFiles:
     def write(
         self, version: int, part: str, pieces: Mapping[str, Mapping[int, bytes]]
     ) -> dict[str, dict[int, StateHandle]]:
-        """Writes the pieces of some steps into one file and returns where each is."""
+        """Write the pieces of some steps into one file and returns where each is."""
         state: dict[str, dict[int, StateHandle]] = {}
         name = f"{version:010d}-{part}-{uuid.uuid4().hex[:12]}.state"
         offset, bodies = 0, []
@@ -78,7 +78,7 @@ class StateFiles:
         return state
 
     def read(self, handles: Mapping[int, StateHandle], step: str) -> dict[int, bytes]:
-        """Returns the pieces of a step by bucket; raises CheckpointError if one is missing or damaged."""
+        """Return the pieces of a step by bucket; raises CheckpointError if one is missing or damaged."""
         pieces: dict[int, bytes] = {}
         files: dict[str, bytes] = {}
         for bucket, (name, offset, nbytes, _) in handles.items():
@@ -120,7 +120,7 @@ def _compress(data: bytes) -> bytes:
 
 
 def _decompress(data: bytes) -> bytes:
-    """Returns the contents of a file; raises ValueError or OSError if it is damaged."""
+    """Return the contents of a file; raises ValueError or OSError if it is damaged."""
     length = int.from_bytes(data[:_LENGTH_NBYTES], "little")
     # Why: a damaged length would otherwise allocate all memory there is.
     if length > _MAX_RATIO * len(data):
@@ -130,7 +130,7 @@ def _decompress(data: bytes) -> bytes:
 
 
 def _verify(piece: bytes, length: int) -> None:
-    """Raises ValueError unless the piece is whole and ends with the checksum of what is before."""
+    """Raise ValueError unless the piece is whole and ends with the checksum of what is before."""
     if len(piece) != length:
         raise ValueError(f"it ends after {len(piece)} of {length} bytes")
     if xxhash.xxh3_64_digest(piece[:-_CHECKSUM_NBYTES]) != piece[-_CHECKSUM_NBYTES:]:

@@ -27,11 +27,11 @@ class ReferenceEngine:
 
     @property
     def name(self) -> str:
-        """Implements `Engine.name`."""
+        """Implement `Engine.name`."""
         return "reference"
 
     def gaps(self, plan: Plan) -> Sequence[Gap]:
-        """Returns the steps whose operator it has no rule for, and those that use Spark SQL."""
+        """Return the steps whose operator it has no rule for, and those that use Spark SQL."""
         gaps = [
             Gap(step.name, f"the reference engine has no rule for {type(step.op).__name__}", _INSTEAD)
             for step in plan
@@ -41,19 +41,19 @@ class ReferenceEngine:
         return gaps + [Gap(name, f"{sql} runs on Spark only", _SPARK) for name, sql in spark_sql if sql]
 
     def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> ReferenceRun:
-        """Implements `Engine.start`."""
+        """Implement `Engine.start`."""
         self._refuse(plan, options)
         return ReferenceRun(Interpreter(plan, clock=clock, events=events), options)
 
     def open_harness(
         self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions
     ) -> ReferenceHarness:
-        """Implements `Engine.open_harness`."""
+        """Implement `Engine.open_harness`."""
         self._refuse(plan, options)
         return ReferenceHarness(Interpreter(plan, clock=clock, events=events), options)
 
     def explain(self, plan: Plan) -> Sequence[str]:
-        """Implements `Engine.explain`."""
+        """Implement `Engine.explain`."""
         lines = [
             "plain Python, one row at a time: made to be right, not fast",
             f"{len(plan.steps)} steps in one thread, {len(plan.sources)} batches a round",

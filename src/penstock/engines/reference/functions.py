@@ -1,4 +1,4 @@
-"""Users' functions and expressions as calls on one row, and what becomes of rows on which they fail.
+"""Users' functions and expressions as calls on one row (and a state), and what becomes of rows that fail.
 
 The step's `on_error` decides: stop the run, count the row, or send it to `.errors`. Functions are called on
 the run's own copies of callable objects. Imports no stage and no kernel.
@@ -102,24 +102,22 @@ def error_context(function: Expr | Expressions | BatchFunction | RowFunction) ->
     return ErrorContext(f"function {function.name}", function.where)
 
 
-def compile_map(
-    function: Expressions | RowFunction, up: pa.Schema, down: pa.Schema
-) -> Callable[[Values], Values]:
+def compile_map(function: Expressions | RowFunction, up: pa.Schema, down: pa.Schema) -> Callable[..., Values]:
     """Return one row out for one row in: columns added or replaced, or the function's whole row."""
     if isinstance(function, Expressions):
         parts = [(name, lower_python(expr, up)) for name, expr in function.columns]
         return lambda values: {**values, **{name: part(values) for name, part in parts}}
     call = own_copy(function.call)
-    return lambda values: plain_row(call(Row(values, up)), down)
+    return lambda values, *state: plain_row(call(Row(values, up), *state), down)
 
 
-def compile_predicate(function: Expr | RowFunction, up: pa.Schema) -> Callable[[Values], bool]:
+def compile_predicate(function: Expr | RowFunction, up: pa.Schema) -> Callable[..., bool]:
     """Return whether something is true of a row; null is not true."""
     if isinstance(function, Expr):
         lowered = lower_python(function, up)
         return lambda values: lowered(values) is True
     call = own_copy(function.call)
-    return lambda values: to_bool(call(Row(values, up)))
+    return lambda values, *state: to_bool(call(Row(values, up), *state))
 
 
 def to_bool(value: object) -> bool:
@@ -132,14 +130,14 @@ def to_bool(value: object) -> bool:
 
 def compile_flat_map(
     function: Expressions | RowFunction, up: pa.Schema, down: pa.Schema
-) -> Callable[[Values], list[Values]]:
+) -> Callable[..., list[Values]]:
     """Return any number of rows out for one row in: a list's elements, or what the function gives."""
     if isinstance(function, Expressions):
         ((name, expr),) = function.columns
         lowered = lower_python(expr, up)
         return lambda values: [{**values, name: part} for part in list_elements(lowered(values))]
     call = own_copy(function.call)
-    return lambda values: plain_rows(call(Row(values, up)), down)
+    return lambda values, *state: plain_rows(call(Row(values, up), *state), down)
 
 
 def list_elements(value: object) -> list[object]:

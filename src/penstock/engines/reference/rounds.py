@@ -9,48 +9,45 @@ Invariant: watermarks never go back. Imports no stage and no kernel.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import singledispatch
+from typing import Any
 
 import pyarrow as pa
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
-from penstock.engines.reference.functions import FailedRows
+from penstock.engines.reference.functions import ErrorContext, FailedRows, error_context
 from penstock.engines.reference.joins import StreamJoinNode
 from penstock.engines.reference.node import OVER, Frontier, Node, Outputs, RoundInput, Site, merge_frontiers
 from penstock.engines.reference.source import SinkNode, SourceNode
-from penstock.engines.reference.state import (
-    AccumulateNode,
-    ProcessNode,
-    StateFilterNode,
-    StateFlatMapNode,
-    StateMapNode,
-)
+from penstock.engines.reference.state import AccumulateNode, ProcessNode, StateNode
 from penstock.engines.reference.stateless import (
     BatchFilterNode,
     BatchFlatMapNode,
     BatchMapNode,
-    FilterNode,
-    FlatMapNode,
-    MapNode,
-    RelayNode,
     Replicas,
-    SelectNode,
-    SplitNode,
-    TableJoinNode,
+    RowNode,
+    RowProcess,
+    filter_rows,
+    flat_map_rows,
+    join_table,
+    map_rows,
+    relay_rows,
+    select_columns,
+    split_rows,
 )
 from penstock.engines.reference.windows import WindowNode
 from penstock.engines.rows import TimedRow, rows_to_batch
-from penstock.errors import NotSupported, PenstockError
+from penstock.errors import NotSupported, PenstockError, RowFailure
 from penstock.events import BatchDone, EventSink, RowsErrored, RowsLate, StepFailed, WatermarkMoved
 from penstock.expr import Expr
 from penstock.operators.accumulate import Accumulate
 from penstock.operators.columns import Select, WithColumns
 from penstock.operators.ends import Sink, Source
-from penstock.operators.function import BatchFunction, RowFunction
+from penstock.operators.function import BatchFunction, Expressions, RowFunction
 from penstock.operators.map import Filter, FlatMap, Map
 from penstock.operators.op import ERRORS, LATE, LATE_RIGHT, Op, Routing
 from penstock.operators.process import Process
@@ -96,38 +93,46 @@ def _source(op: Source, site: Site) -> Node:
 def _map(op: Map, site: Site) -> Node:
     if isinstance(op.how, BatchFunction):
         return BatchMapNode(site, op.how)
-    if op.state is not None and isinstance(op.how, RowFunction):
-        return StateMapNode(site, op.how, op.state)
-    return MapNode(site, op.how)
+    return _row_node(site, op.how, map_rows(site, op.how), op.state)
 
 
 @lower.register
 def _filter(op: Filter, site: Site) -> Node:
-    if isinstance(op.how, Expr):
-        return FilterNode(site, op.how)
     if isinstance(op.how, BatchFunction):
         return BatchFilterNode(site, op.how)
-    return StateFilterNode(site, op.how, op.state) if op.state is not None else FilterNode(site, op.how)
+    return _row_node(site, op.how, filter_rows(site, op.how), op.state)
 
 
 @lower.register
 def _flat_map(op: FlatMap, site: Site) -> Node:
     if isinstance(op.how, BatchFunction):
         return BatchFlatMapNode(site, op.how)
-    if op.state is not None and isinstance(op.how, RowFunction):
-        return StateFlatMapNode(site, op.how, op.state)
-    return FlatMapNode(site, op.how)
+    return _row_node(site, op.how, flat_map_rows(site, op.how), op.state)
 
 
 @lower.register
-def _relay(op: Relay, site: Site) -> Node:
-    return RelayNode(site)
+def _split(op: Split, site: Site) -> Node:
+    predicates = ErrorContext("a split predicate", catches=RowFailure)
+    context = predicates if op.how is None else error_context(op.how)
+    return RowNode(site, context, split_rows(site, op))
 
 
-lower.register(WithColumns, lambda op, site: MapNode(site, op.how))
-lower.register(Select, lambda op, site: SelectNode(site, op))
-lower.register(Split, lambda op, site: SplitNode(site, op))
-lower.register(TableJoin, lambda op, site: TableJoinNode(site, op))
+def _row_node(
+    site: Site,
+    function: Expr | Expressions | RowFunction,
+    process: RowProcess,
+    new_state: Callable[[], Any] | None,
+) -> Node:
+    if new_state is None:
+        return RowNode(site, error_context(function), process)
+    return StateNode(site, error_context(function), process, new_state)
+
+
+_STEP = ErrorContext("the step")
+lower.register(WithColumns, lambda op, site: RowNode(site, error_context(op.how), map_rows(site, op.how)))
+lower.register(Select, lambda op, site: RowNode(site, error_context(op.how), select_columns(site, op)))
+lower.register(Relay, lambda _, site: RowNode(site, _STEP, relay_rows(site)))
+lower.register(TableJoin, lambda op, site: RowNode(site, _STEP, join_table(site, op)))
 lower.register(Accumulate, lambda op, site: AccumulateNode(site, op))
 lower.register(Windows, lambda op, site: WindowNode(site, op))
 lower.register(StreamJoin, lambda op, site: StreamJoinNode(site, op))

@@ -39,16 +39,16 @@ class ReferenceRun(BackgroundRun):
         self.begin()
 
     def metrics(self) -> Mapping[str, Accounts]:
-        """Implements `Run.metrics`."""
+        """Implement `Run.metrics`."""
         return copy.deepcopy(self._interpreter.accounts)
 
     def execute(self) -> RunResult:
-        """Implements `BackgroundRun.execute`."""
+        """Implement `BackgroundRun.execute`."""
         return run_to_end(self._interpreter, self._options, self._stopping)
 
 
 def run_to_end(interpreter: Interpreter, options: RunOptions, stopping: threading.Event) -> RunResult:
-    """Runs a plan from its first batch to its end, and closes everything whatever happens."""
+    """Run a plan from its first batch to its end, and closes everything whatever happens."""
     begin_run(interpreter)
     readers = {step.name: _SourceIterator(interpreter, step) for step in interpreter.plan.sources}
     outcome = "failed"
@@ -75,7 +75,7 @@ def _close(interpreter: Interpreter, readers: Mapping[str, _SourceIterator]) -> 
 
 
 def begin_run(interpreter: Interpreter) -> None:
-    """Emits the event that a run begins, and opens it."""
+    """Emit the event that a run begins, and opens it."""
     steps = tuple(step.name for step in interpreter.plan)
     now = interpreter.clock.now()
     interpreter.events(RunStarted(now, interpreter.plan.graph, "reference", steps))
@@ -87,12 +87,12 @@ def begin_run(interpreter: Interpreter) -> None:
 
 
 def end_run(interpreter: Interpreter, outcome: str) -> None:
-    """Emits the event that a run is over."""
+    """Emit the event that a run is over."""
     interpreter.events(RunEnded(interpreter.clock.now(), outcome, interpreter.batches))
 
 
 def build_result(interpreter: Interpreter, outcome: str) -> RunResult:
-    """Returns the result of a finished run."""
+    """Return the result of a finished run."""
     collected = {ref: interpreter.table(ref) for ref in interpreter.plan.collects}
     return RunResult(outcome, interpreter.batches, copy.deepcopy(interpreter.accounts), collected)
 
@@ -103,7 +103,7 @@ def _run_rounds(
     stopping: threading.Event,
     readers: Mapping[str, _SourceIterator],
 ) -> str:
-    """Runs rounds until the sources end, then drains if asked to; returns the outcome."""
+    """Run rounds until the sources end, then drains if asked to; returns the outcome."""
     while not stopping.is_set() and interpreter.batches != options.until:
         batches = {name: batch for name, reader in readers.items() if (batch := reader.next()) is not None}
         if not batches:
@@ -126,7 +126,7 @@ class _SourceIterator:
         self.ended = False
 
     def next(self) -> SourceBatch | None:
-        """Returns the next batch, or None at the end."""
+        """Return the next batch, or None at the end."""
         if self.ended:
             return None
         try:
@@ -139,13 +139,13 @@ class _SourceIterator:
         return batch
 
     def close(self) -> None:
-        """Lets the reader release what it holds: a generator runs its `finally`."""
+        """Let the reader release what it holds: a generator runs its `finally`."""
         close = getattr(self._batches, "close", None)
         if close is not None:
             close()
 
     def _read_error(self, cause: Exception) -> PenstockError:
-        """Returns a reader's own error as it is, and any other with what was being read."""
+        """Return a reader's own error as it is, and any other with what was being read."""
         failure = cause
         if not isinstance(failure, PenstockError):
             failure = ConnectorError(
@@ -167,7 +167,7 @@ class ReferenceHarness:
         begin_run(interpreter)
 
     def push(self, batches: Mapping[str, SourceBatch]) -> None:
-        """Implements `EngineHarness.push`."""
+        """Implement `EngineHarness.push`."""
         sources = [step.name for step in self._interpreter.plan.sources]
         for name in batches:
             if name not in sources:
@@ -178,14 +178,14 @@ class ReferenceHarness:
         self._round(batches)
 
     def promise(self, watermark: int) -> None:
-        """Implements `EngineHarness.promise`."""
+        """Implement `EngineHarness.promise`."""
         self._require_open()
         for step in self._interpreter.plan.sources:
             self._interpreter.source(step.name).promise(watermark)
         self._round({})
 
     def take(self, ref: Ref) -> pa.Table:
-        """Implements `EngineHarness.take`."""
+        """Implement `EngineHarness.take`."""
         if ref not in self._interpreter.collected:
             ports = nearest_first(str(ref), map(str, self._interpreter.collected))
             raise GraphError(
@@ -196,7 +196,7 @@ class ReferenceHarness:
         return self._interpreter.table(ref, first)
 
     def end(self) -> RunResult:
-        """Implements `EngineHarness.end`."""
+        """Implement `EngineHarness.end`."""
         self._require_open()
         outcome = "failed"
         try:
@@ -208,7 +208,7 @@ class ReferenceHarness:
         return build_result(self._interpreter, outcome)
 
     def metrics(self) -> Mapping[str, Accounts]:
-        """Implements `EngineHarness.metrics`."""
+        """Implement `EngineHarness.metrics`."""
         return copy.deepcopy(self._interpreter.accounts)
 
     def _round(self, batches: Mapping[str, SourceBatch]) -> None:

@@ -15,103 +15,68 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.engines.process_operator import ProcessRoutine
-from penstock.engines.reference.functions import error_context, plain_rows, to_bool
+from penstock.engines.reference.functions import ErrorContext, error_context
 from penstock.engines.reference.node import OVER, Frontier, Node, Outputs, RoundInput, Site
+from penstock.engines.reference.stateless import RowProcess
 from penstock.engines.rows import TimedRow, key_columns, key_of, sort_rows
 from penstock.errors import RowFailure
 from penstock.expr.values import from_python
 from penstock.operators.accumulate import Accumulate
-from penstock.operators.function import RowFunction, own_copy
+from penstock.operators.function import own_copy
 from penstock.operators.op import LATE, OUT
 from penstock.operators.process import Process
 from penstock.operators.row import Row, plain_row
 
 
 class StateNode(Node):
-    """Puts rows in order and hands them, one by one, to the state of their key."""
+    """Orders rows and hands them, one by one, to the step's process with the state of their key."""
 
-    def __init__(self, site: Site, function: RowFunction, new_state: Callable[[], Any]) -> None:
+    def __init__(
+        self, site: Site, context: ErrorContext, process: RowProcess, new_state: Callable[[], Any]
+    ) -> None:
         super().__init__(site)
-        self._error_context = error_context(function)
-        self.call = own_copy(function.call)
-        self.up, self.key = site.step.up.schema, site.step.up.key
-        self.down = site.step.outputs[OUT].schema
+        self._context, self._process = context, process
         self._new_state = own_copy(new_state)
         self._states: dict[tuple[Hashable, ...], Any] = {}
         self._waiting: list[TimedRow] = []
 
     def round(self, inputs: RoundInput) -> Outputs:
-        """Take in what is not late; handle, in order, what the watermark has passed."""
+        """Add what is not late; process, in order, what the watermark has passed."""
         timed = self.site.step.up.time is not None
         late = [row for row in inputs.only if timed and row.at() < inputs.before]
         self._waiting += [row for row in inputs.only if not (timed and row.at() < inputs.before)]
         ready = [row for row in self._waiting if not timed or row.at() < inputs.after]
         self._waiting = [row for row in self._waiting if timed and row.at() >= inputs.after]
         self.accounts.late += len(late)
-        outputs: Outputs = {OUT: [new for row in sort_rows(ready) for new in self._process(row)]}
+        outputs: Outputs = {OUT: [new for row in sort_rows(ready) for new in self._process_row(row)]}
         return outputs | ({LATE: late} if timed else {})
 
-    def _process(self, row: TimedRow) -> list[TimedRow]:
-        key = key_of(row.values, self.key)
+    def _process_row(self, row: TimedRow) -> list[TimedRow]:
+        up = self.site.step.up
+        key = key_of(row.values, up.key)
         try:
             if key not in self._states:
                 self._states[key] = self._new_state()
-            new_rows, self._states[key] = self.step(row, self._states[key])
-        except self._error_context.catches as cause:
-            self.failed_rows.add(row, self.up, self._error_context, cause)
+            return [new for _, new in self._process(row, self._states[key])]
+        except self._context.catches as cause:
+            self.failed_rows.add(row, up.schema, self._context, cause)
             return []
-        return new_rows
-
-    def step(self, row: TimedRow, state: Any) -> tuple[list[TimedRow], Any]:
-        """Return what leaves for a row, and the state after it; counts the row unless it raises."""
-        raise NotImplementedError
-
-
-class StateMapNode(StateNode):
-    """`fn(row, state)` gives the new row; it may change the state object it is given."""
-
-    def step(self, row: TimedRow, state: Any) -> tuple[list[TimedRow], Any]:
-        """Return one row."""
-        new = row.with_values(plain_row(self.call(Row(row.values, self.up), state), self.down))
-        self.accounts.passed += 1
-        return [new], state
-
-
-class StateFilterNode(StateNode):
-    """`fn(row, state)` says whether the row stays."""
-
-    def step(self, row: TimedRow, state: Any) -> tuple[list[TimedRow], Any]:
-        """Return the row, or nothing."""
-        if to_bool(self.call(Row(row.values, self.up), state)):
-            self.accounts.passed += 1
-            return [row], state
-        self.accounts.filtered += 1
-        return [], state
-
-
-class StateFlatMapNode(StateNode):
-    """`fn(row, state)` gives any number of rows."""
-
-    def step(self, row: TimedRow, state: Any) -> tuple[list[TimedRow], Any]:
-        """Return the rows, in the order they were given."""
-        new_rows = plain_rows(self.call(Row(row.values, self.up), state), self.down)
-        self.accounts.passed += 1
-        return [row.child(values, index) for index, values in enumerate(new_rows)], state
 
 
 class AccumulateNode(StateNode):
-    """`state = fn(row, state)`; the key and the new state leave. A row that fails leaves the state alone."""
+    """`state = fn(row, state)`; emits the key and the new state. A row that fails keeps the old state."""
 
     def __init__(self, site: Site, op: Accumulate) -> None:
-        super().__init__(site, op.how, op.new_state)
-        self._state_schema = op.state_schema
+        super().__init__(site, error_context(op.how), self._accumulate, op.new_state)
+        self._call, self._state_schema = own_copy(op.how.call), op.state_schema
 
-    def step(self, row: TimedRow, state: Any) -> tuple[list[TimedRow], Any]:
-        """Return the key columns and the state's columns."""
-        new_state = self.call(Row(row.values, self.up), state)
+    def _accumulate(self, row: TimedRow, state: Any) -> list[tuple[str, TimedRow]]:
+        up = self.site.step.up
+        new_state = self._call(Row(row.values, up.schema), state)
         columns = _state_columns(new_state, self._state_schema)
+        self._states[key_of(row.values, up.key)] = new_state
         self.accounts.passed += 1
-        return [row.with_values({**key_columns(row.values, self.key), **columns})], new_state
+        return [(OUT, row.with_values({**key_columns(row.values, up.key), **columns}))]
 
 
 def _state_columns(state: object, schema: pa.Schema) -> dict[str, object]:

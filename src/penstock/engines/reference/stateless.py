@@ -5,7 +5,6 @@ Rows keep their time. Steps with a state per key are in `state.py`. Imports no s
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
@@ -34,98 +33,29 @@ from penstock.operators.split import Split
 from penstock.operators.table_join import TableJoin
 from penstock.plan.plan import Ref
 
+RowProcess = Callable[..., list[tuple[str, TimedRow]]]
+"""(row) or (row, state) -> what the row becomes, by port; counts the row unless it raises."""
 
-class PerRow(Node):
-    """Handles row by row; a row that fails goes the way of the step's `on_error`."""
 
-    error_context = ErrorContext("the step")
+class RowNode(Node):
+    """Processes row by row, at once; a row that fails is handled by the step's `on_error`."""
+
+    def __init__(self, site: Site, context: ErrorContext, process: RowProcess) -> None:
+        super().__init__(site)
+        self._context, self._process = context, process
 
     def round(self, inputs: RoundInput) -> Outputs:
-        """Return all rows of the round, in the order they came."""
+        """RowProcess all rows of the round, in the order they came."""
         outputs: Outputs = {}
         for row in inputs.only:
             try:
-                emitted = self.process(row)
-            except self.error_context.catches as cause:
-                self.failed_rows.add(row, self.site.step.up.schema, self.error_context, cause)
+                emitted = self._process(row)
+            except self._context.catches as cause:
+                self.failed_rows.add(row, self.site.step.up.schema, self._context, cause)
                 continue
             for port, new in emitted:
                 outputs.setdefault(port, []).append(new)
         return outputs
-
-    @abstractmethod
-    def process(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
-        """Return what leaves for one row, by port; counts the row unless it raises."""
-
-
-class MapNode(PerRow):
-    """One row out for one row in."""
-
-    def __init__(self, site: Site, function: Expressions | RowFunction) -> None:
-        super().__init__(site)
-        self.error_context = error_context(function)
-        self._compute = compile_map(function, site.step.up.schema, site.step.outputs[OUT].schema)
-
-    def process(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
-        """Return the new row, at the same time."""
-        new = row.with_values(self._compute(row.values))
-        self.accounts.passed += 1
-        return [(OUT, new)]
-
-
-class SelectNode(MapNode):
-    """A map that keeps only the columns it names."""
-
-    def __init__(self, site: Site, op: Select) -> None:
-        super().__init__(site, op.how)
-        self._names = op.how.names
-
-    def process(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
-        """Return the named columns, in that order."""
-        ((port, new),) = super().process(row)
-        return [(port, new.with_values({name: new.values[name] for name in self._names}))]
-
-
-class FilterNode(PerRow):
-    """The rows for which something is true."""
-
-    def __init__(self, site: Site, function: Expr | RowFunction) -> None:
-        super().__init__(site)
-        self.error_context = error_context(function)
-        self._holds = compile_predicate(function, site.step.up.schema)
-
-    def process(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
-        """Return the row itself, or nothing."""
-        if self._holds(row.values):
-            self.accounts.passed += 1
-            return [(OUT, row)]
-        self.accounts.filtered += 1
-        return []
-
-
-class FlatMapNode(PerRow):
-    """None, one or several rows out for one row in; if the function fails midway, none leave."""
-
-    def __init__(self, site: Site, function: Expressions | RowFunction) -> None:
-        super().__init__(site)
-        self.error_context = error_context(function)
-        self._compute: Callable[[Values], list[Values]]
-        self._compute = compile_flat_map(function, site.step.up.schema, site.step.outputs[OUT].schema)
-
-    def process(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
-        """Return the new rows, at the same time, in the order they were given."""
-        new_rows = [row.child(values, index) for index, values in enumerate(self._compute(row.values))]
-        self.accounts.passed += 1
-        return [(OUT, new) for new in new_rows]
-
-
-class RelayNode(PerRow):
-    """Rows as they come."""
-
-    def process(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
-        """Return the row itself."""
-        self.accounts.passed += 1
-        return [(OUT, row)]
 
 
 class Replicas(Node):
@@ -150,48 +80,92 @@ class Replicas(Node):
             node.close()
 
 
-class SplitNode(PerRow):
-    """Rows keep their time and place on every branch.
+def map_rows(site: Site, function: Expressions | RowFunction) -> RowProcess:
+    """Return the process of a map: one row out for one row in, at the same time."""
+    compute = compile_map(function, site.step.up.schema, site.step.outputs[OUT].schema)
 
-    A row that reaches no branch that somebody reads is unrouted. A predicate that fails fails the row:
-    then it reaches no branch at all.
+    def process(row: TimedRow, *state: Any) -> list[tuple[str, TimedRow]]:
+        new = row.with_values(compute(row.values, *state))
+        site.accounts.passed += 1
+        return [(OUT, new)]
+
+    return process
+
+
+def select_columns(site: Site, op: Select) -> RowProcess:
+    """Return the process of a select: a map that keeps only the columns it names, in that order."""
+    compute = map_rows(site, op.how)
+
+    def process(row: TimedRow) -> list[tuple[str, TimedRow]]:
+        ((port, new),) = compute(row)
+        return [(port, new.with_values({name: new.values[name] for name in op.how.names}))]
+
+    return process
+
+
+def filter_rows(site: Site, function: Expr | RowFunction) -> RowProcess:
+    """Return the process of a filter: the rows for which something is true."""
+    holds = compile_predicate(function, site.step.up.schema)
+
+    def process(row: TimedRow, *state: Any) -> list[tuple[str, TimedRow]]:
+        if holds(row.values, *state):
+            site.accounts.passed += 1
+            return [(OUT, row)]
+        site.accounts.filtered += 1
+        return []
+
+    return process
+
+
+def flat_map_rows(site: Site, function: Expressions | RowFunction) -> RowProcess:
+    """Return the process of a flat_map: any number of rows; none if the function fails midway."""
+    compute = compile_flat_map(function, site.step.up.schema, site.step.outputs[OUT].schema)
+
+    def process(row: TimedRow, *state: Any) -> list[tuple[str, TimedRow]]:
+        new_rows = compute(row.values, *state)
+        site.accounts.passed += 1
+        return [(OUT, row.child(values, index)) for index, values in enumerate(new_rows)]
+
+    return process
+
+
+def relay_rows(site: Site) -> RowProcess:
+    """Return the process of a relay: rows as they come."""
+
+    def process(row: TimedRow) -> list[tuple[str, TimedRow]]:
+        site.accounts.passed += 1
+        return [(OUT, row)]
+
+    return process
+
+
+def split_rows(site: Site, op: Split) -> RowProcess:
+    """Return the process of a split: rows keep their time and order on every branch.
+
+    A row that reaches no branch that somebody reads is unrouted. A predicate that fails fails the row: then
+    it reaches no branch at all.
     """
+    schema, step, plan = site.step.up.schema, site.step, site.plan
+    predicates = {name: compile_predicate(expr, schema) for name, expr in (op.predicates or {}).items()}
+    call: Callable[[Values], object]
+    if isinstance(op.how, Expr):
+        call = lower_python(op.how, schema)
+    elif op.how is not None:
+        function = own_copy(op.how.call)
+        call = lambda values: function(Row(values, schema))  # noqa: E731
 
-    def __init__(self, site: Site, op: Split) -> None:
-        super().__init__(site)
-        self._branches = _route_by_name(op, site) if op.predicates is not None else _route_by_index(op, site)
-        self.error_context = (
-            ErrorContext("a split predicate", catches=RowFailure) if op.how is None else error_context(op.how)
-        )
-
-    def process(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
-        """Return the row, once per branch."""
-        branches = self._branches(row.values)
-        step, plan = self.site.step, self.site.plan
-        if any(plan.is_read(Ref(step.name, branch)) for branch in branches):
-            self.accounts.passed += 1
+    def process(row: TimedRow) -> list[tuple[str, TimedRow]]:
+        if op.how is None:
+            branches = [name for name, holds in predicates.items() if holds(row.values)]
         else:
-            self.accounts.unrouted += 1
+            branches = branch_names(call(row.values), len(op.names))
+        if any(plan.is_read(Ref(step.name, branch)) for branch in branches):
+            site.accounts.passed += 1
+        else:
+            site.accounts.unrouted += 1
         return [(branch, row) for branch in branches]
 
-
-def _route_by_name(op: Split, site: Site) -> Callable[[Values], list[str]]:
-    """Return every branch whose predicate is true."""
-    tests = [
-        (name, compile_predicate(expr, site.step.up.schema)) for name, expr in (op.predicates or {}).items()
-    ]
-    return lambda values: [name for name, holds in tests if holds(values)]
-
-
-def _route_by_index(op: Split, site: Site) -> Callable[[Values], list[str]]:
-    """Return the branches that one function names by number."""
-    schema, how = site.step.up.schema, op.how
-    assert how is not None, "a split without predicates has a function"
-    if isinstance(how, Expr):
-        lowered = lower_python(how, schema)
-        return lambda values: branch_names(lowered(values), len(op.names))
-    call = own_copy(how.call)
-    return lambda values: branch_names(call(Row(values, schema)), len(op.names))
+    return process
 
 
 def branch_names(value: object, n_branches: int) -> list[str]:
@@ -212,28 +186,28 @@ def branch_name(number: object, n_branches: int) -> str:
     return str(number)
 
 
-class TableJoinNode(PerRow):
-    """The table's row with the same key; null keys match nothing, NaN matches NaN, -0.0 matches 0.0."""
+def join_table(site: Site, op: TableJoin) -> RowProcess:
+    """Return the process of a table join: the row with the columns of the table's row with the same key.
 
-    def __init__(self, site: Site, op: TableJoin) -> None:
-        super().__init__(site)
-        self._op = op
-        self._added = [field.name for field in op.new_fields]
-        self._table: dict[tuple[Hashable, ...], dict[str, object]] = {}
-        for batch in op.load().to_batches():
-            for values in batch_to_rows(batch):
-                self._table[key_of(values, op.columns)] = values
+    Null keys match nothing, NaN matches NaN, -0.0 matches 0.0. Without a match a left join adds nulls, and an
+    inner join drops the row.
+    """
+    new_columns = [field.name for field in op.new_fields]
+    table: dict[tuple[Hashable, ...], dict[str, object]] = {}
+    for batch in op.load().to_batches():
+        table |= {key_of(values, op.columns): values for values in batch_to_rows(batch)}
 
-    def process(self, row: TimedRow) -> list[tuple[str, TimedRow]]:
-        """Return the row with the table's other columns; without a match, nulls (left) or nothing (inner)."""
-        key = key_of(row.values, self._op.columns)
-        match = None if None in key else self._table.get(key)
-        if match is None and self._op.how == "inner":
-            self.accounts.unmatched += 1
+    def process(row: TimedRow) -> list[tuple[str, TimedRow]]:
+        key = key_of(row.values, op.columns)
+        match = None if None in key else table.get(key)
+        if match is None and op.how == "inner":
+            site.accounts.unmatched += 1
             return []
-        self.accounts.passed += 1
-        added = {name: None if match is None else match[name] for name in self._added}
+        site.accounts.passed += 1
+        added = {name: None if match is None else match[name] for name in new_columns}
         return [(OUT, row.with_values({**row.values, **added}))]
+
+    return process
 
 
 class BatchNode(Node):

@@ -87,7 +87,7 @@ class WindowKind(Protocol):
 
 
 def sort_members(members: list[Member]) -> tuple[Member, ...]:
-    """Rows as aggregates and functions see them: by (time, order, columns)."""
+    """Return rows as aggregates and functions see them: by (time, order, columns)."""
     return tuple(sorted(members, key=member_sort_key))
 
 

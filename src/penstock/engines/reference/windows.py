@@ -60,7 +60,7 @@ class WindowNode(Node):
         self._early_at = site.clock.now()
 
     def forward(self, frontier: Frontier) -> Frontier:
-        """Results come up to the lateness behind the input."""
+        """Return a frontier that trails the input by the lateness."""
         return output_frontier(frontier, self._resolved.lateness)
 
     def round(self, inputs: RoundInput) -> Outputs:

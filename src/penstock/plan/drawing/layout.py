@@ -107,7 +107,7 @@ class Layers:
 
 
 def lay_out(nodes: Sequence[Node], edges: Sequence[Edge]) -> Layout:
-    """Places nodes and lines. An edge to the same or an earlier node runs backwards."""
+    """Place nodes and lines. An edge to the same or an earlier node runs backwards."""
     layers = assign_layers(len(nodes), edges)
     tops = _place_vertically(nodes, layers)
     xs, widths = _place_horizontally(nodes, edges, layers)
@@ -137,7 +137,7 @@ def lay_out(nodes: Sequence[Node], edges: Sequence[Edge]) -> Layout:
 
 
 def assign_layers(n: int, edges: Sequence[Edge]) -> Layers:
-    """Assigns nodes 0 to n-1 to layers and orders each layer so that few lines cross."""
+    """Assign nodes 0 to n-1 to layers and orders each layer so that few lines cross."""
     layers = Layers(_longest_paths(n, edges))
     layers.order = [[] for _ in range(max(layers.layer, default=-1) + 1)]
     layers.before, layers.after = [[] for _ in range(n)], [[] for _ in range(n)]
@@ -155,7 +155,7 @@ def assign_layers(n: int, edges: Sequence[Edge]) -> Layers:
 
 
 def _longest_paths(n: int, edges: Sequence[Edge]) -> list[int]:
-    """Returns the layer of each node: one after its last feed.
+    """Return the layer of each node: one after its last feed.
 
     A chain that starts at a source and has one reader stands right before that reader.
     """
@@ -179,7 +179,7 @@ def _longest_paths(n: int, edges: Sequence[Edge]) -> list[int]:
 
 
 def _add_path(layers: Layers, edge: Edge) -> list[int]:
-    """Adds a point in every layer that an edge skips; returns its vertices."""
+    """Add a point in every layer that an edge skips; returns its vertices."""
     path = [edge.tail]
     for layer in range(layers.layer[edge.tail] + 1, layers.layer[edge.head]):
         path.append(len(layers.layer))
@@ -197,7 +197,7 @@ def _add_path(layers: Layers, edge: Edge) -> list[int]:
 
 
 def _sort_by_neighbours(layers: Layers, neighbours: list[list[int]], sweep: Iterable[int]) -> None:
-    """Sorts each layer by the mean height of the neighbours; a vertex without any keeps its height."""
+    """Sort each layer by the mean height of the neighbours; a vertex without any keeps its height."""
     height = {v: (rank + 0.5) / len(order) for order in layers.order for rank, v in enumerate(order)}
     for number in sweep:
         order = layers.order[number]
@@ -206,13 +206,13 @@ def _sort_by_neighbours(layers: Layers, neighbours: list[list[int]], sweep: Iter
 
 
 def _place_vertically(nodes: Sequence[Node], layers: Layers) -> list[float]:
-    """Returns the top of every vertex; the highest is at 0."""
+    """Return the top of every vertex; the highest is at 0."""
     point = Node(0.0, 0.0, 0.0, 0.0)
     boxes = [*nodes, *[point] * (len(layers.layer) - len(nodes))]
     tops = [0.0] * len(boxes)
 
     def level_top(v: int, *, left: bool, right: bool) -> float:
-        """Returns the top at which a vertex is level with its neighbours on these sides."""
+        """Return the top at which a vertex is level with its neighbours on these sides."""
         lefts = [tops[u] + boxes[u].leave - boxes[v].enter for u in layers.before[v] if left]
         rights = [tops[u] + boxes[u].enter - boxes[v].leave for u in layers.after[v] if right]
         return fmean([fmean(side) for side in (lefts, rights) if side] or [tops[v]])
@@ -227,7 +227,7 @@ def _place_vertically(nodes: Sequence[Node], layers: Layers) -> list[float]:
 
 
 def _separate(vertices: list[int], boxes: Sequence[Node], wanted: list[float], tops: list[float]) -> None:
-    """Gives each vertex of a layer its wanted top, or the nearest that keeps order and gaps.
+    """Give each vertex of a layer its wanted top, or the nearest that keeps order and gaps.
 
     Nearest by squared distance, which is isotonic regression: vertices that would overlap are pooled and
     share their weighted mean, in linear time.
@@ -255,7 +255,7 @@ def _separate(vertices: list[int], boxes: Sequence[Node], wanted: list[float], t
 def _place_horizontally(
     nodes: Sequence[Node], edges: Sequence[Edge], layers: Layers
 ) -> tuple[list[float], list[float]]:
-    """Returns the left side and the width of every layer; labels widen the space before it."""
+    """Return the left side and the width of every layer; labels widen the space before it."""
     widths = [max((nodes[v].width for v in order if v < len(nodes)), default=0.0) for order in layers.order]
     space = [SPACE] * len(widths)
     n_heads = Counter(edge.tail for edge in edges)
@@ -272,7 +272,7 @@ def _place_horizontally(
 def _line_ends(
     nodes: Sequence[Node], edges: Sequence[Edge], layers: Layers, tops: list[float]
 ) -> list[tuple[float, float]]:
-    """Returns where each line leaves and enters; lines at one node are spread so that they do not cross."""
+    """Return where each line leaves and enters; lines at one node are spread so that they do not cross."""
     ends: list[list[float]] = [[0.0, 0.0] for _ in edges]
     by_node: dict[tuple[int, int], list[tuple[float, int]]] = {}
     for index, (edge, path) in enumerate(zip(edges, layers.paths, strict=True)):
@@ -296,7 +296,7 @@ def _line_ends(
 
 
 def _meeting_height(nodes: Sequence[Node], vertex: int, tops: list[float], end: int) -> float:
-    """Returns where lines leave (end 0) or enter (end 1) a vertex."""
+    """Return where lines leave (end 0) or enter (end 1) a vertex."""
     if vertex >= len(nodes):
         return tops[vertex]
     return tops[vertex] + (nodes[vertex].enter if end else nodes[vertex].leave)

@@ -34,7 +34,7 @@ _ESCAPES = str.maketrans({letter: f"#{ord(letter)};" for letter in '"#&<>%`\\'})
 
 
 def to_mermaid(plan: Plan) -> str:
-    """Returns the picture as Mermaid text."""
+    """Return the picture as Mermaid text."""
     picture = build_picture(plan)
     return "\n".join(["flowchart LR", *_nodes(picture), *_edges(picture), *_styles(picture)]) + "\n"
 
@@ -67,7 +67,7 @@ def _arrow(line: Line) -> str:
 
 
 def _styles(picture: Picture) -> Iterator[str]:
-    """Yields a class per shape, dashed frames around fused steps, and a warm colour for side outputs."""
+    """Yield a class per shape, dashed frames around fused steps, and a warm colour for side outputs."""
     for shape, (fill, edge) in LIGHT_COLOURS.items():
         of_shape = [f"s{place}" for place, box in enumerate(picture.boxes) if box.shape is shape]
         if of_shape:

@@ -85,7 +85,7 @@ class Picture:
 
 
 def build_picture(plan: Plan) -> Picture:
-    """Returns what to draw for a plan."""
+    """Return what to draw for a plan."""
     place = {step.name: index for index, step in enumerate(plan)}
     lines = [
         Line(place[ref.step], place[step.name], _label(ref, step, port), _line_kind(ref, port))
@@ -104,7 +104,7 @@ def build_picture(plan: Plan) -> Picture:
 
 
 def describe_routing(step: Step) -> str:
-    """Describes how rows reach a step's replicas; "forward" when each stays where it is."""
+    """Describe how rows reach a step's replicas; "forward" when each stays where it is."""
     match step.routing:
         case None | Routing.FORWARD:
             return "forward"
@@ -120,12 +120,12 @@ _COMPLEX = {"PW": "by window", "PAW": "by pane", "MRW": "by part of the window",
 
 
 def format_degree(degree: Degree) -> str:
-    """Returns `×4`, `×1..8`, or nothing for a single replica."""
+    """Return `×4`, `×1..8`, or nothing for a single replica."""
     return "" if degree == Degree(1, 1) else f"×{degree}"
 
 
 def shape_of(op: Op) -> Shape:
-    """Returns the kind of box that an operator gets."""
+    """Return the kind of box that an operator gets."""
     for shape, kinds in _SHAPES.items():
         if isinstance(op, kinds):
             return shape
@@ -142,7 +142,7 @@ _SHAPES: dict[Shape, type[Op] | tuple[type[Op], ...]] = {
 
 
 def short_text(op: Op) -> str:
-    """Describes an operator in the few words that fit into a box."""
+    """Describe an operator in the few words that fit into a box."""
     match op:
         case Source():
             text = f"read {op.reader.describe()}"
@@ -176,7 +176,7 @@ def _line_kind(ref: Ref, port: Input) -> LineKind:
 
 
 def is_side_output(port: str) -> bool:
-    """Returns whether an output port carries rows that went wrong: `late`, `late_right`, `errors`."""
+    """Return whether an output port carries rows that went wrong: `late`, `late_right`, `errors`."""
     return port in (LATE, ERRORS) or port.startswith(f"{LATE}_")
 
 
@@ -194,7 +194,7 @@ def _label(ref: Ref, step: Step, port: Input) -> str:
 
 
 def make_printable(text: str) -> str:
-    """Returns one line without control characters, which XML forbids and no reader can see."""
+    """Return one line without control characters, which XML forbids and no reader can see."""
     return text if text.isprintable() else "".join(map(_printable_letter, text))
 
 

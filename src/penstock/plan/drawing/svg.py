@@ -102,7 +102,7 @@ class _Text:
 
 
 def to_svg(plan: Plan) -> str:
-    """Returns the picture as SVG text."""
+    """Return the picture as SVG text."""
     picture = build_picture(plan)
     texts = [_fit_text(box) for box in picture.boxes]
     nodes = [_group_size([texts[box] for box in group]) for group in picture.groups]
@@ -131,7 +131,7 @@ def to_svg(plan: Plan) -> str:
 
 
 def _is_inside(line: Line, node_of: dict[int, int]) -> bool:
-    """Returns whether a line stays inside one fused group (and is no loop of a single box)."""
+    """Return whether a line stays inside one fused group (and is no loop of a single box)."""
     return node_of[line.tail] == node_of[line.head] and line.tail < line.head
 
 
@@ -142,7 +142,7 @@ def _fit_text(box: Box) -> _Text:
 
 
 def _group_size(texts: list[_Text]) -> Node:
-    """Returns the size of a box, or of a group with its frame, and where lines meet it."""
+    """Return the size of a box, or of a group with its frame, and where lines meet it."""
     frame = FRAME if len(texts) > 1 else 0.0
     height = sum(text.height for text in texts) + STACK * (len(texts) - 1) + 2 * frame
     leave = height - frame - texts[-1].height / 2
@@ -150,7 +150,7 @@ def _group_size(texts: list[_Text]) -> Node:
 
 
 def _leave_height(box: int, group: tuple[int, ...], texts: list[_Text]) -> float | None:
-    """Returns where a line leaves a box that is not the last of its group: only lines backwards do."""
+    """Return where a line leaves a box that is not the last of its group: only lines backwards do."""
     if box == group[-1]:
         return None
     above = group[: group.index(box)]
@@ -237,7 +237,7 @@ def _draw_badge(box: Box, place: Place) -> Iterator[str]:
 
 
 def _draw_arrow_down(x: float, y: float, line: Line) -> Iterator[str]:
-    """Draws the arrow between two boxes of a group."""
+    """Draw the arrow between two boxes of a group."""
     end = y + STACK
     yield f'<path class="line {line.kind}" d="M{x:.1f} {y:.1f}V{end - 6:.1f}"/>'
     yield f'<path class="tip {line.kind}" d="M{x - 4:.1f} {end - 7.5:.1f}h8l-4 7z"/>'
@@ -248,7 +248,7 @@ def _draw_arrow_down(x: float, y: float, line: Line) -> Iterator[str]:
 
 
 def _draw_lines(lines: list[Line], layout: Layout) -> Iterator[str]:
-    """Draws every line and its arrow."""
+    """Draw every line and its arrow."""
     for line, route in zip(lines, layout.routes, strict=True):
         x, y = route.points[-1]
         path = _corners(route.points) if route.around else _curves(route.points)
@@ -257,7 +257,7 @@ def _draw_lines(lines: list[Line], layout: Layout) -> Iterator[str]:
 
 
 def _curves(points: tuple[Point, ...]) -> str:
-    """Returns alternately a curve and a straight piece; the last stops at the arrow's tip."""
+    """Return alternately a curve and a straight piece; the last stops at the arrow's tip."""
     (x, y), *_ = points
     path = [f"M{x:.1f} {y:.1f}"]
     last = len(points) - 2
@@ -272,7 +272,7 @@ def _curves(points: tuple[Point, ...]) -> str:
 
 
 def _corners(points: tuple[Point, ...]) -> str:
-    """Returns straight pieces with round corners."""
+    """Return straight pieces with round corners."""
     path = [f"M{points[0][0]:.1f} {points[0][1]:.1f}"]
     for before, corner, after in zip(points, points[1:], points[2:], strict=False):
         (x0, y0), (x1, y1) = _towards(corner, before), _towards(corner, after)
@@ -282,7 +282,7 @@ def _corners(points: tuple[Point, ...]) -> str:
 
 
 def _towards(start: Point, end: Point) -> Point:
-    """Returns a point a little way from one towards another, along an axis."""
+    """Return a point a little way from one towards another, along an axis."""
     (x0, y0), (x1, y1) = start, end
     far = abs(x1 - x0) + abs(y1 - y0)
     part = min(8.0, far / 2) / far if far else 0.0
@@ -290,7 +290,7 @@ def _towards(start: Point, end: Point) -> Point:
 
 
 def _draw_labels(lines: list[Line], labels: list[str], layout: Layout) -> Iterator[str]:
-    """Draws the labels, with a halo in the background's colour that interrupts the line behind them."""
+    """Draw the labels, with a halo in the background's colour that interrupts the line behind them."""
     occupied: dict[int, list[tuple[float, float, float]]] = {}
     for line, label, route in zip(lines, labels, layout.routes, strict=True):
         if not label:
@@ -301,7 +301,7 @@ def _draw_labels(lines: list[Line], labels: list[str], layout: Layout) -> Iterat
 
 
 def _free_place(route: Route, width: float, occupied: dict[int, list[tuple[float, float, float]]]) -> Point:
-    """Returns a place on the line, or just beside it, that no other label has; `occupied` is by rows."""
+    """Return a place on the line, or just beside it, that no other label has; `occupied` is by rows."""
     (x0, y0), (x1, y1) = route.points[route.label : route.label + 2]
     x, y = (x0 + x1 - (0.0 if route.around else 8.0)) / 2, (y0 + y1) / 2
     tries = (y + rows * LABEL_HEIGHT for rows in (0, 1, -1, 2, -2, 3, -3))
@@ -317,7 +317,7 @@ def _is_free(x: float, y: float, width: float, occupied: dict[int, list[tuple[fl
 
 
 def width_of(text: str, size: float, *, bold: bool = False) -> float:
-    """Estimates the width of a line of text: that of DejaVu Sans, the widest of the usual system fonts."""
+    """Estimate the width of a line of text: that of DejaVu Sans, the widest of the usual system fonts."""
     return sum(map(_width_in_ems, text)) * size * (1.1 if bold else 1.0)
 
 
@@ -331,7 +331,7 @@ def _width_in_ems(char: str) -> float:
 
 
 def cut(text: str, width: float, size: float, *, bold: bool = False) -> str:
-    """Returns the text, or as much of its beginning as fits with "…" after it."""
+    """Return the text, or as much of its beginning as fits with "…" after it."""
     if width_of(text, size, bold=bold) <= width:
         return text
     room = width - width_of("…", size, bold=bold)
@@ -340,7 +340,7 @@ def cut(text: str, width: float, size: float, *, bold: bool = False) -> str:
 
 
 def wrap(text: str, width: float, size: float, *, lines: int) -> list[str]:
-    """Returns the text in at most this many lines, broken at spaces; the last one is cut if need be."""
+    """Return the text in at most this many lines, broken at spaces; the last one is cut if need be."""
     wrapped: list[str] = []
     words = text.split()
     while words and len(wrapped) < lines - 1:
@@ -354,7 +354,7 @@ def wrap(text: str, width: float, size: float, *, lines: int) -> list[str]:
 
 
 def _style() -> str:
-    """Returns the style sheet, for light and for dark pages."""
+    """Return the style sheet, for light and for dark pages."""
     light = _colour_rules(_LIGHT_TONES, LIGHT_COLOURS)
     dark = _colour_rules(_DARK_TONES, _DARK_COLOURS)
     rules = [f".penstock {selector}{{{rule}}}" for selector, rule in _FORMS.items()]

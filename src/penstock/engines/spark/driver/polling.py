@@ -102,13 +102,10 @@ class StreamSourceReader(BackgroundSourceReader):
 
     def __init__(self, plan: Plan, step: Step, clock: Clock, accounts: Accounts, folder: Path) -> None:
         super().__init__(plan, step, clock, accounts)
+        # Why: Spark makes the next batch once this one is done, so there is nothing to read ahead.
+        self.bounded = False
         self._folder = folder
         self._stream: StreamBatches | None = None
-
-    @property
-    def bounded(self) -> bool:
-        """Never: the next batch is not made before this one is done, so there is nothing to read ahead."""
-        return False
 
     def resume(self, position: tuple[int, int], watermark: float, journal: JournalOf = no_journal) -> None:
         """Continues behind the batches that are done; Spark repeats the one after them, if it had begun."""
