@@ -32,6 +32,7 @@ STANDALONE: dict[str, str] = {
     "penstock.engines.spark.driver.harness": "every engine has a harness",
     "penstock.engines.spark.session.daemon": "Spark starts it by its name",
     "penstock.schedulers": "a public name",
+    "penstock.stages.table_join": "an operator, loaded only by programs that use it",
 }
 """Short modules with one importer that stay by themselves, by the start of their name, with the reason."""
 

@@ -45,17 +45,6 @@ def _build(op: Op, up: Stream, site: Site) -> Stage:
     )
 
 
-@_build.register(Map)
-def _build_map(op: Map, up: Stream, site: Site) -> Stage:
-    from penstock.stages.map import BatchMap, RowMap
-
-    if op.state is not None:
-        from penstock.stages.state.operators import StateMap
-
-        return StateMap(op, up, site)
-    return BatchMap(op, up, site) if isinstance(op.how, BatchFunction) else RowMap(op, up, site)
-
-
 @_build.register(WithColumns)
 def _build_with_columns(op: WithColumns, up: Stream, site: Site) -> Stage:
     from penstock.stages.map import ExpressionMap
@@ -63,14 +52,25 @@ def _build_with_columns(op: WithColumns, up: Stream, site: Site) -> Stage:
     return ExpressionMap(op, up, site)
 
 
+@_build.register(Map)
+def _build_map(op: Map, up: Stream, site: Site) -> Stage:
+    if op.state is not None:
+        from penstock.stages.state.operators import StateMap
+
+        return StateMap(op, up, site)
+    from penstock.stages.map import BatchMap, RowMap
+
+    return BatchMap(op, up, site) if isinstance(op.how, BatchFunction) else RowMap(op, up, site)
+
+
 @_build.register(Filter)
 def _build_filter(op: Filter, up: Stream, site: Site) -> Stage:
-    from penstock.stages.filter import BatchFilter, ExpressionFilter, RowFilter
-
     if op.state is not None:
         from penstock.stages.state.operators import StateFilter
 
         return StateFilter(op, up, site)
+    from penstock.stages.map import BatchFilter, ExpressionFilter, RowFilter
+
     if isinstance(op.how, Expr):
         return ExpressionFilter(op, up, site)
     return BatchFilter(op, up, site) if isinstance(op.how, BatchFunction) else RowFilter(op, up, site)
@@ -78,12 +78,12 @@ def _build_filter(op: Filter, up: Stream, site: Site) -> Stage:
 
 @_build.register(FlatMap)
 def _build_flat_map(op: FlatMap, up: Stream, site: Site) -> Stage:
-    from penstock.stages.flat_map import BatchFlatMap, ExpressionFlatMap, RowFlatMap
-
     if op.state is not None:
         from penstock.stages.state.operators import StateFlatMap
 
         return StateFlatMap(op, up, site)
+    from penstock.stages.map import BatchFlatMap, ExpressionFlatMap, RowFlatMap
+
     if isinstance(op.how, Expressions):
         return ExpressionFlatMap(op, up, site)
     return BatchFlatMap(op, up, site) if isinstance(op.how, BatchFunction) else RowFlatMap(op, up, site)

@@ -183,7 +183,7 @@ def window_fingerprint(op: Windows, up: Stream, *, totally_ordered: bool, form: 
     # Why: the words are kept and not hashed, so that a refusal can name what differs.
     resolved = op.resolve(up)
     windows = [f"{label}: {window}" if label else str(window) for label, window in resolved.windows]
-    aggregates = [f"{name}={_aggregate(each, up)}" for name, each in (op.aggregates or {}).items()]
+    aggregates = [f"{name}={_aggregate(aggregate, up)}" for name, aggregate in (op.aggregates or {}).items()]
     return {
         FORM: form,
         "key": ", ".join(up.key) or "none",
@@ -202,8 +202,8 @@ def _aggregate(aggregate: Aggregate, up: Stream) -> str:
         for field in fields(aggregate)
         if field.name != "value" and (value := getattr(aggregate, field.name)) is not None
     ]
-    shown = f" ({', '.join(options)})" if options else ""
-    return f"{aggregate}{shown} as {aggregate.type(up)}"
+    suffix = f" ({', '.join(options)})" if options else ""
+    return f"{aggregate}{suffix} as {aggregate.type(up)}"
 
 
 class ChangedBuckets:
@@ -245,12 +245,12 @@ class ChangedBuckets:
 
     @property
     def tracks(self) -> bool:
-        """Whether a snapshot has been taken, so that changes are tracked."""
+        """Returns whether a snapshot has been taken, so that changes are tracked."""
         return self._tracks
 
     def peek(self) -> list[int]:
         """Returns the buckets that changed since the last snapshot, and goes on tracking them."""
-        return [] if not self._tracks else np.flatnonzero(self._changed(*self._live())).tolist()
+        return [] if not self._tracks else np.flatnonzero(self._changed_mask(*self._live())).tolist()
 
     def live_buckets(self) -> dict[int, Ints]:
         """Returns all buckets with live slots."""
@@ -266,7 +266,7 @@ class ChangedBuckets:
     def take(self) -> dict[int, Ints]:
         """Returns the buckets that changed since the last call, with their live slots; tracks from now on."""
         live, buckets = self._live()
-        changed = self._changed(live, buckets)
+        changed = self._changed_mask(live, buckets)
         self.start()
         return {int(bucket): live[buckets == bucket] for bucket in np.flatnonzero(changed)}
 
@@ -280,7 +280,7 @@ class ChangedBuckets:
         live = self._keys.live()
         return live, self._keys.buckets_of(live).astype(np.int64)
 
-    def _changed(self, live: Ints, buckets: Ints) -> Mask:
+    def _changed_mask(self, live: Ints, buckets: Ints) -> Mask:
         changed = self._gone.copy()
         if self._tracks:
             known = live < len(self._slots)
@@ -307,7 +307,7 @@ class BucketedStage(ABC):
     @property
     @abstractmethod
     def fingerprint(self) -> Mapping[str, str]:
-        """What must be the same for saved state to fit."""
+        """Returns what must be the same for saved state to fit, in words by topic."""
 
     @abstractmethod
     def _begin(self) -> None:

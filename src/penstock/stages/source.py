@@ -63,12 +63,12 @@ class SourceStage:
 
     @property
     def watermark(self) -> float:
-        """The watermark after the batches read so far; minus infinity on a stream without time."""
+        """Returns the watermark after the batches read so far; minus infinity on a stream without time."""
         return self._watermark.now
 
     @property
     def idle(self) -> bool:
-        """Whether the source has been silent for so long, by the clock, that others need not wait for it."""
+        """Returns whether the source has been silent for so long that others need not wait for it."""
         if self._time is None or self._time.idle is None:
             return False
         return self.site.clock.now() - self._last_rows_at >= self._time.idle
@@ -316,7 +316,7 @@ class WatermarkFunction:
 
     @property
     def is_absent(self) -> bool:
-        """Whether there is no such function."""
+        """Returns whether there is no such function."""
         return self._call is None
 
     def call(self, rows: pa.RecordBatch) -> int | None:

@@ -119,31 +119,31 @@ class _Rewriter:
         return statements, types, False
 
     def _assign(
-        self, statements: list[ast.stmt], name: str, value: ast.expr, found: ValueType, types: Types
+        self, statements: list[ast.stmt], name: str, value: ast.expr, value_type: ValueType, types: Types
     ) -> Types:
         if name in (self._source.argument, "abs", "float") or name.startswith("_"):
             raise NotCompilable(f"it has a value of its own called {name}")
         statements.append(ast.Assign([ast.Name(name, ast.Store())], value))
-        return {**types, name: found}
+        return {**types, name: value_type}
 
     def _if(self, statement: ast.If, types: Types) -> tuple[ast.stmt, Types, bool]:
         test = self._bool(statement.test, types)
         then, after, ends = self.block(statement.body, types)
         other, behind, closes = self.block(statement.orelse, types)
-        made = ast.If(test, then or [ast.Pass()], other)
+        rewritten = ast.If(test, then or [ast.Pass()], other)
         if ends or closes:
-            return made, behind if ends else after, ends and closes
+            return rewritten, behind if ends else after, ends and closes
         # A name that only one way sets is not known behind both: using it stays in Python.
         both = {name: type_of_branches(after[name], behind[name]) for name in after if name in behind}
-        return made, both, False
+        return rewritten, both, False
 
     def _return(self, value: ast.expr, types: Types) -> ast.stmt:
         parts = []
         for column, letter, expr in self._returned.computed_columns(value):
-            made, found = self.expression(expr, types)
-            if not fits_column(found, letter):
-                raise NotCompilable(f"{column or 'what it gives'} is {found}")
-            parts.append(made)
+            rewritten, value_type = self.expression(expr, types)
+            if not fits_column(value_type, letter):
+                raise NotCompilable(f"{column or 'what it gives'} is {value_type}")
+            parts.append(rewritten)
         return ast.Return(ast.Tuple(parts, ast.Load()))
 
     def expression(self, expr: ast.expr, types: Types) -> tuple[ast.expr, ValueType]:
@@ -162,13 +162,13 @@ class _Rewriter:
                 value = getattr(math, attribute, None)
                 return self._literal(value, f"math.{attribute}")
             case ast.UnaryOp(operator, operand):
-                made, found = self.expression(operand, types)
-                return ast.UnaryOp(operator, made), type_of_unary(operator, found)
+                rewritten, value_type = self.expression(operand, types)
+                return ast.UnaryOp(operator, rewritten), type_of_unary(operator, value_type)
             case ast.BinOp(left, operator, right):
                 (a, one), (b, two) = self.expression(left, types), self.expression(right, types)
                 return ast.BinOp(a, operator, b), type_of_operation(operator, one, two)
             case ast.BoolOp(operator, values):
-                return ast.BoolOp(operator, [self._bool(each, types) for each in values]), ValueType.BOOL
+                return ast.BoolOp(operator, [self._bool(value, types) for value in values]), ValueType.BOOL
             case ast.Compare():
                 return self._comparison(expr, types), ValueType.BOOL
             case ast.IfExp(test, body, orelse):
@@ -188,8 +188,8 @@ class _Rewriter:
             )
         if name not in self.columns:
             self.columns.append(name)
-        found = {"F": ValueType.FLOAT, "I": ValueType.WHOLE, "B": ValueType.BOOL}[letter]
-        return ast.Name(f"_{self.columns.index(name)}", ast.Load()), found
+        value_type = {"F": ValueType.FLOAT, "I": ValueType.WHOLE, "B": ValueType.BOOL}[letter]
+        return ast.Name(f"_{self.columns.index(name)}", ast.Load()), value_type
 
     def _constant(self, name: str) -> tuple[ast.expr, ValueType]:
         if self._is_local(name):
@@ -199,24 +199,24 @@ class _Rewriter:
     def _literal(self, value: object, name: str) -> tuple[ast.expr, ValueType]:
         if isinstance(value, float) and math.isnan(value):
             raise NotCompilable(f"{name} is NaN, which has no spelling")
-        found = type_of_constant(value)
+        value_type = type_of_constant(value)
         assert isinstance(value, bool | int | float), "no other value has a type here"
-        return ast.Constant(value), found
+        return ast.Constant(value), value_type
 
     def _comparison(self, expr: ast.Compare, types: Types) -> ast.expr:
         wanted = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
         if not all(isinstance(operator, wanted) for operator in expr.ops):
             raise NotCompilable(f"`{ast.unparse(expr):.60}` is not a comparison of numbers")
-        parts = [self.expression(each, types) for each in (expr.left, *expr.comparators)]
+        parts = [self.expression(operand, types) for operand in (expr.left, *expr.comparators)]
         for (_, one), (_, two) in pairwise(parts):
             type_of_comparison(one, two)
-        return ast.Compare(parts[0][0], expr.ops, [made for made, _ in parts[1:]])
+        return ast.Compare(parts[0][0], expr.ops, [rewritten for rewritten, _ in parts[1:]])
 
     def _bool(self, expr: ast.expr, types: Types) -> ast.expr:
-        made, found = self.expression(expr, types)
-        if found != ValueType.BOOL:
-            raise NotCompilable(f"`{ast.unparse(expr):.60}` is {found} and is used as a bool")
-        return made
+        rewritten, value_type = self.expression(expr, types)
+        if value_type != ValueType.BOOL:
+            raise NotCompilable(f"`{ast.unparse(expr):.60}` is {value_type} and is used as a bool")
+        return rewritten
 
     def _is_local(self, name: str) -> bool:
         return name in self._source.function.__code__.co_varnames
@@ -225,22 +225,24 @@ class _Rewriter:
         return not self._is_local(name) and self._source.value(name) is math
 
     def _call(self, called: ast.expr, argument: ast.expr, types: Types) -> tuple[ast.expr, ValueType]:
-        made, found = self.expression(argument, types)
+        rewritten, value_type = self.expression(argument, types)
         match called:
             case ast.Name(name) if self._is_local(name):
                 raise NotCompilable(f"it calls {name}, a value of its own")
-            case ast.Name("abs") if self._source.value("abs") is builtins.abs and found != ValueType.BOOL:
-                if found == ValueType.EITHER:
-                    raise NotCompilable("it takes abs of what may be a whole number; write 0.0 for 0")
-                return ast.Call(called, [made], []), found
-            case ast.Name("float") if (
-                self._source.value("float") is builtins.float and found != ValueType.BOOL
+            case ast.Name("abs") if (
+                self._source.value("abs") is builtins.abs and value_type != ValueType.BOOL
             ):
-                return ast.Call(called, [made], []), ValueType.FLOAT
+                if value_type == ValueType.EITHER:
+                    raise NotCompilable("it takes abs of what may be a whole number; write 0.0 for 0")
+                return ast.Call(called, [rewritten], []), value_type
+            case ast.Name("float") if (
+                self._source.value("float") is builtins.float and value_type != ValueType.BOOL
+            ):
+                return ast.Call(called, [rewritten], []), ValueType.FLOAT
             case ast.Attribute(ast.Name(name), attribute) if self._is_math(name):
-                if attribute in MATH_REWRITES and found in FLOATING:
+                if attribute in MATH_REWRITES and value_type in FLOATING:
                     return MATH_REWRITES[attribute](
-                        made
+                        rewritten
                     ), ValueType.FLOAT if attribute == "fabs" else ValueType.BOOL
         raise NotCompilable(f"{ast.unparse(called):.60} is not the same outside Python")
 
@@ -259,8 +261,8 @@ class ReturnedRows:
             return
         rows = [self._columns(value) for value in returned]
         for target in self._down:
-            found = {self.column_of(row[target.name]) for row in rows}
-            (column,) = found if len(found) == 1 else (None,)
+            sources = {self.column_of(row[target.name]) for row in rows}
+            (column,) = sources if len(sources) == 1 else (None,)
             if column is not None and self._same(column, target):
                 self.passed_through[target.name] = column
         self.computed = tuple(name for name in self._down.names if name not in self.passed_through)
@@ -300,37 +302,37 @@ class ReturnedRows:
         assert self._down is not None, "a predicate returns no columns"
         match value:
             case ast.Dict(keys, values):
-                found = self._of_dict(keys, values)
+                columns = self._of_dict(keys, values)
             case ast.Call(ast.Name(name), values, words):
-                found = self._of_class(name, values, words)
+                columns = self._of_class(name, values, words)
             case _:
                 raise NotCompilable(f"`{ast.unparse(value):.60}` is not a row with its columns written out")
-        if set(found) != set(self._down.names):
+        if set(columns) != set(self._down.names):
             raise NotCompilable("it gives other columns than it declares")
-        return found
+        return columns
 
     def _of_dict(self, keys: list[ast.expr | None], values: list[ast.expr]) -> dict[str, ast.expr]:
-        found: dict[str, ast.expr] = {}
+        columns: dict[str, ast.expr] = {}
         for key, value in zip(keys, values, strict=True):
             match key, value:
                 case None, ast.Name(argument) if argument == self._source.argument:
-                    found |= {name: self._whole_column(name) for name in self._up.names}
+                    columns |= {name: self._whole_column(name) for name in self._up.names}
                 case ast.Constant(str(name)), _:
-                    found[name] = value
+                    columns[name] = value
                 case _:
                     raise NotCompilable("the names of its columns are not written out")
-        return found
+        return columns
 
     def _of_class(self, name: str, values: list[ast.expr], words: list[ast.keyword]) -> dict[str, ast.expr]:
-        made = self._source.value(name)
-        if not isinstance(made, type) or not (_is_bare_dataclass(made) or _is_bare_tuple(made)):
+        cls = self._source.value(name)
+        if not isinstance(cls, type) or not (_is_bare_dataclass(cls) or _is_bare_tuple(cls)):
             raise NotCompilable(f"{name} is more than its fields")
-        names = [each.name for each in fields(made)] if is_dataclass(made) else list(vars(made)["_fields"])
-        found = dict(zip(names, values, strict=False))
-        found |= {word.arg: word.value for word in words if word.arg is not None}
-        if len(found) != len(names) or len(values) + len(words) != len(names):
+        names = [field.name for field in fields(cls)] if is_dataclass(cls) else list(vars(cls)["_fields"])
+        columns = dict(zip(names, values, strict=False))
+        columns |= {word.arg: word.value for word in words if word.arg is not None}
+        if len(columns) != len(names) or len(values) + len(words) != len(names):
             raise NotCompilable(f"it does not name all fields of {name}")
-        return found
+        return columns
 
     def _whole_column(self, name: str) -> ast.expr:
         argument = ast.Name(self._source.argument, ast.Load())
@@ -357,18 +359,18 @@ def _exact_type_code(type_: pa.DataType) -> str | None:
     return "I" if kind.is_int64(type_) else "B" if kind.is_boolean(type_) else None
 
 
-def _is_bare_dataclass(made: type) -> bool:
+def _is_bare_dataclass(cls: type) -> bool:
     """Returns whether creating one only stores its fields: all methods that matter are generated."""
-    if not is_dataclass(made) or hasattr(made, "__post_init__") or made.__bases__ != (object,):
+    if not is_dataclass(cls) or hasattr(cls, "__post_init__") or cls.__bases__ != (object,):
         return False
-    code = getattr(made.__init__, "__code__", None)
-    given = all(field.init and not field.kw_only for field in fields(made))
-    plain = made.__new__ is object.__new__ and made.__getattribute__ is object.__getattribute__
-    return given and plain and code is not None and code.co_filename == "<string>"
+    code = getattr(cls.__init__, "__code__", None)
+    all_positional = all(field.init and not field.kw_only for field in fields(cls))
+    plain = cls.__new__ is object.__new__ and cls.__getattribute__ is object.__getattribute__
+    return all_positional and plain and code is not None and code.co_filename == "<string>"
 
 
-def _is_bare_tuple(made: type) -> bool:
-    return issubclass(made, tuple) and hasattr(made, "_fields") and made.__bases__ == (tuple,)
+def _is_bare_tuple(cls: type) -> bool:
+    return issubclass(cls, tuple) and hasattr(cls, "_fields") and cls.__bases__ == (tuple,)
 
 
 def _isnan(argument: ast.expr) -> ast.expr:

@@ -107,8 +107,8 @@ def type_of_unary(operator: ast.unaryop, operand: ValueType) -> ValueType:
     raise NotCompilable(f"{type(operator).__name__.lower()} of {operand} is not the same outside Python")
 
 
-def fits_column(found: ValueType, letter: str) -> bool:
+def fits_column(value_type: ValueType, letter: str) -> bool:
     """Returns whether a value may go into a column of F floats, I int64 or B bools unchecked."""
     if letter == "F":
-        return found != ValueType.BOOL
-    return found == ValueType.BOOL if letter == "B" else found in INTEGRAL
+        return value_type != ValueType.BOOL
+    return value_type == ValueType.BOOL if letter == "B" else value_type in INTEGRAL

@@ -36,7 +36,7 @@ from penstock.stages.stage import Site
 
 FACTORIES: Mapping[str, Callable[[], Any] | None] = {
     "none": None,
-    **{made.__name__: made for made in (int, float, str, bool, list, dict, set)},
+    **{factory.__name__: factory for factory in (int, float, str, bool, list, dict, set)},
 }
 """What a defaultdict in a state may make of a missing key."""
 
@@ -52,17 +52,17 @@ class StateEncoder:
         self._names = {cls: name for name, cls in classes.items()}
         self._seen: dict[int, int] = {}
         self._open: set[int] = set()  # what is made of its parts, and so cannot be one of them
-        self._held: list[object] = []  # keeps ids from being used again while we walk
+        self._containers: list[object] = []  # keeps ids from being used again while we walk
 
-    def bytes_of(self, state: object) -> bytes:
-        """The state; CannotSave, naming what it holds, if it cannot be saved."""
-        self._seen, self._open, self._held = {}, set(), []
+    def encode(self, state: object) -> bytes:
+        """Returns the state as bytes; raises NotSerializable, naming what it holds, if it cannot be saved."""
+        self._seen, self._open, self._containers = {}, set(), []
         try:
-            return json.dumps(self._coded(state), separators=(",", ":")).encode()
+            return json.dumps(self._encode(state), separators=(",", ":")).encode()
         except RecursionError:
             raise NotSerializable("it is nested too deeply") from None
 
-    def _coded(self, value: object) -> Any:
+    def _encode(self, value: object) -> Any:
         kind = type(value)
         if value is None or kind in (bool, int, float, str):
             return value
@@ -70,28 +70,28 @@ class StateEncoder:
         if simple is not None:
             return [kind.__name__, simple[0](value)]
         if isinstance(value, Enum):
-            return ["enum", self._known(kind), value.name]
+            return ["enum", self._class_name(kind), value.name]
         if isinstance(value, np.number | np.bool_):
             return ["numpy", value.dtype.str, value.tobytes().hex()]
         if id(value) in self._open:
             raise NotSerializable(f"it holds {_with_article(kind)} that holds itself")
         if id(value) in self._seen:
             return ["same", self._seen[id(value)]]
-        self._seen[id(value)] = len(self._held)
-        self._held.append(value)
+        self._seen[id(value)] = len(self._containers)
+        self._containers.append(value)
         if isinstance(value, tuple | frozenset | Row):
             self._open.add(id(value))
-        coded = self._coded_parts(value, kind)
+        coded = self._encode_container(value, kind)
         self._open.discard(id(value))
         return coded
 
-    def _coded_parts(self, value: Any, kind: type) -> list[Any]:
+    def _encode_container(self, value: Any, kind: type) -> list[Any]:
         if kind in (list, tuple, set, frozenset):
-            return [kind.__name__, *map(self._coded, value)]
+            return [kind.__name__, *map(self._encode, value)]
         if kind in (dict, Counter, OrderedDict):
             return [kind.__name__, *self._pairs(value)]
         if kind is deque:
-            return ["deque", value.maxlen, *map(self._coded, value)]
+            return ["deque", value.maxlen, *map(self._encode, value)]
         if kind is defaultdict:
             return ["defaultdict", _factory_name(value.default_factory), *self._pairs(value)]
         if isinstance(value, Row):
@@ -103,15 +103,15 @@ class StateEncoder:
                 raise NotSerializable(
                     f"it holds {_with_article(kind)} with {more[0]}, which is not a field of it"
                 )
-            return ["dataclass", self._known(kind), *self._pairs(held)]
+            return ["dataclass", self._class_name(kind), *self._pairs(held)]
         if issubclass(kind, tuple) and hasattr(kind, "_fields"):
-            return ["namedtuple", self._known(kind), *map(self._coded, value)]
+            return ["namedtuple", self._class_name(kind), *map(self._encode, value)]
         raise NotSerializable(f"it holds {_with_article(kind)} {value!r:.80}")
 
     def _pairs(self, held: Mapping[Any, Any]) -> list[Any]:
-        return [self._coded(part) for pair in held.items() for part in pair]
+        return [self._encode(part) for pair in held.items() for part in pair]
 
-    def _known(self, kind: type) -> str:
+    def _class_name(self, kind: type) -> str:
         if kind not in self._names:
             raise NotSerializable(
                 f"it holds {_with_article(kind)}, which neither the first state nor its annotations show"
@@ -119,11 +119,11 @@ class StateEncoder:
         return self._names[kind]
 
 
-def _factory_name(made: Callable[[], Any] | None) -> str:
+def _factory_name(factory: Callable[[], Any] | None) -> str:
     for name, known in FACTORIES.items():
-        if made is known:
+        if factory is known:
             return name
-    raise NotSerializable(f"it holds a defaultdict of {made!r:.80}")
+    raise NotSerializable(f"it holds a defaultdict of {factory!r:.80}")
 
 
 def _with_article(kind: type) -> str:
@@ -135,44 +135,44 @@ class StateDecoder:
 
     def __init__(self, classes: Mapping[str, type], schema: pa.Schema) -> None:
         self._classes, self._schema = classes, schema
-        self._held: list[Any] = []
+        self._containers: list[Any] = []
 
-    def state_of(self, data: bytes) -> object:
-        """The state; CannotSave if a class of it is gone or has other fields."""
-        self._held = []
-        return self._value(json.loads(data))
+    def decode(self, data: bytes) -> object:
+        """Returns the state; raises NotSerializable if a class of it is gone or has other fields."""
+        self._containers = []
+        return self._decode(json.loads(data))
 
-    def _value(self, coded: Any) -> Any:
+    def _decode(self, coded: Any) -> Any:
         if not isinstance(coded, list):
             return coded
         kind, *parts = coded
         if kind in _SCALAR_DECODERS:
             return _SCALAR_DECODERS[kind](parts[0])
         if kind == "same":
-            return self._held[parts[0]]
+            return self._containers[parts[0]]
         if kind == "enum":
             return self._class(parts[0])[parts[1]]
         if kind == "numpy":
             return np.frombuffer(bytes.fromhex(parts[1]), np.dtype(parts[0]))[0]
-        return self._held_value(kind, parts)
+        return self._decode_container(kind, parts)
 
-    def _held_value(self, kind: str, parts: list[Any]) -> Any:
-        """A value that may be met again; what can hold itself is known before its parts are read."""
-        place = len(self._held)
-        made = self._empty(kind, parts)
-        self._held.append(made)
+    def _decode_container(self, kind: str, parts: list[Any]) -> Any:
+        """Returns a container; one that can hold itself is registered before its parts are read."""
+        place = len(self._containers)
+        container = self._empty(kind, parts)
+        self._containers.append(container)
         if kind in ("list", "deque"):
-            made.extend(map(self._value, parts[kind == "deque" :]))
+            container.extend(map(self._decode, parts[kind == "deque" :]))
         elif kind == "set":
-            made.update(map(self._value, parts))
+            container.update(map(self._decode, parts))
         elif kind in ("dict", "Counter", "OrderedDict", "defaultdict"):
             for key, value in self._pairs(parts[kind == "defaultdict" :]):
-                made[key] = value  # a Counter's update would count the pairs
+                container[key] = value  # a Counter's update would count the pairs
         elif kind == "dataclass":
-            self._fill(made, dict(self._pairs(parts[1:])))
+            self._fill(container, dict(self._pairs(parts[1:])))
         else:
-            self._held[place] = made = self._finished(kind, parts)
-        return made
+            self._containers[place] = container = self._build_immutable(kind, parts)
+        return container
 
     def _empty(self, kind: str, parts: list[Any]) -> Any:
         if kind == "deque":
@@ -181,28 +181,29 @@ class StateDecoder:
             return defaultdict(FACTORIES[parts[0]])
         if kind == "dataclass":
             return object.__new__(self._class(parts[0]))
-        made = {each.__name__: each for each in (list, set, dict, Counter, OrderedDict)}.get(kind)
-        return None if made is None else made()
+        container = {cls.__name__: cls for cls in (list, set, dict, Counter, OrderedDict)}.get(kind)
+        return None if container is None else container()
 
-    def _finished(self, kind: str, parts: list[Any]) -> Any:
-        """What cannot change after it is made, and so is made of its parts."""
+    def _build_immutable(self, kind: str, parts: list[Any]) -> Any:
+        """Returns an immutable container, which is created from its parts."""
         if kind == "row":
             return Row(dict(self._pairs(parts)), self._schema)
         if kind == "namedtuple":
-            return self._class(parts[0])(*map(self._value, parts[1:]))
-        return {"tuple": tuple, "frozenset": frozenset}[kind](map(self._value, parts))
+            return self._class(parts[0])(*map(self._decode, parts[1:]))
+        return {"tuple": tuple, "frozenset": frozenset}[kind](map(self._decode, parts))
 
-    def _fill(self, made: object, held: dict[str, Any]) -> None:
-        wanted = [field.name for field in fields(made)]  # type: ignore[arg-type]  # it is a dataclass
+    def _fill(self, container: object, held: dict[str, Any]) -> None:
+        wanted = [field.name for field in fields(container)]  # type: ignore[arg-type]  # it is a dataclass
         if sorted(wanted) != sorted(held):
             raise NotSerializable(
-                f"{type(made).__qualname__} was saved with {', '.join(held)}, and now has {', '.join(wanted)}"
+                f"{type(container).__qualname__} was saved with {', '.join(held)},"
+                f" and now has {', '.join(wanted)}"
             )
         for name, value in held.items():
-            object.__setattr__(made, name, value)  # frozen ones too
+            object.__setattr__(container, name, value)  # frozen ones too
 
     def _pairs(self, parts: list[Any]) -> list[tuple[Any, Any]]:
-        values = [self._value(part) for part in parts]
+        values = [self._decode(part) for part in parts]
         return list(zip(values[::2], values[1::2], strict=True))
 
     def _class(self, name: str) -> Any:
@@ -225,45 +226,45 @@ _SCALARS: Mapping[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     date: (date.isoformat, date.fromisoformat),
     timedelta: (
         lambda value: [value.days, value.seconds, value.microseconds],
-        lambda given: timedelta(*given),
+        lambda parts: timedelta(*parts),
     ),
     Decimal: (str, Decimal),
 }
 """To JSON and back."""
 _SCALAR_DECODERS = {kind.__name__: read for kind, (_, read) in _SCALARS.items()}
 
-# Which classes the states of a step are made of: those of a new state, and those that annotations name.
-#
-# Saved state is turned back into objects of these classes and of no others.
-
 
 def state_classes(state: object, *annotations: object) -> dict[str, type]:
-    """Dataclasses, NamedTuples and enums by name; of two with one name, neither can be saved."""
-    found: dict[str, type] = {}
+    """Returns the classes of a state and of annotations by name: dataclasses, NamedTuples and enums.
+
+    Saved state is decoded into objects of these classes and of no others. Of two classes with one name,
+    neither can be saved.
+    """
+    classes: dict[str, type] = {}
     twice: set[str] = set()
     for cls in _walk_classes(state, annotations):
-        if found.setdefault(cls.__qualname__, cls) is not cls:
+        if classes.setdefault(cls.__qualname__, cls) is not cls:
             twice.add(cls.__qualname__)
-    return {name: cls for name, cls in found.items() if name not in twice}
+    return {name: cls for name, cls in classes.items() if name not in twice}
 
 
 def _walk_classes(state: object, annotations: Iterable[object]) -> Iterator[type]:
-    """Every class that is met, each once."""
+    """Yields every class that is met, each once."""
     waiting = [*_walk_value_types(state), *annotations]
     seen: list[object] = []
     while waiting:
-        given = waiting.pop()
-        if any(given is each for each in seen):
+        item = waiting.pop()
+        if any(item is other for other in seen):
             continue
-        seen.append(given)
-        waiting += typing.get_args(given)
-        if isinstance(given, type) and _is_saved_by_name(given):
-            yield given
-            waiting += _hints(given).values()
+        seen.append(item)
+        waiting += typing.get_args(item)
+        if isinstance(item, type) and _is_saved_by_name(item):
+            yield item
+            waiting += _hints(item).values()
 
 
 def _walk_value_types(state: object) -> Iterator[object]:
-    """The types of a value and of what is in it."""
+    """Yields the types of a value and of what is in it."""
     waiting, seen = [state], set[int]()
     while waiting:
         value = waiting.pop()
@@ -290,17 +291,16 @@ def _hints(cls: type) -> dict[str, object]:
         return {}
 
 
-# How the states of one step are saved: which classes they may hold, and what they depend on.
-#
-# State is taken up again only by a step with the same operator, function, key and input; what the function
-# does inside may change. A state that cannot be saved is an error when a snapshot is asked for, and not
-# before: a run without a checkpoint may keep anything.
-
 _STATE_SCHEMA = pa.schema([("place", pa.int64()), ("state", pa.binary())])
 
 
 class StateCodec:
-    """The states of one step as columns of a snapshot."""
+    """The states of one step as columns of a snapshot.
+
+    State is restored only by a step with the same operator, function, key and input; what the function does
+    inside may change. A state that cannot be saved is an error when a snapshot is taken, and not before: a
+    run without a checkpoint may keep anything.
+    """
 
     def __init__(
         self, op: Op, up: Stream, site: Site, function: RowFunction, new_state: Callable[[], Any]
@@ -316,30 +316,30 @@ class StateCodec:
 
     @cached_property
     def _classes(self) -> Mapping[str, type]:
-        """The classes that states may hold; a new state is made to look at it."""
+        """Returns the classes that states may hold, as a new state shows them."""
         return state_classes(
             self._new_state(), _return_annotation(self._function.call), _return_annotation(self._new_state)
         )
 
     def encode(self, states: Mapping[int, Any], keys: pa.RecordBatch) -> pa.RecordBatch:
-        """States by the place of their key, as columns."""
+        """Returns states by the index of their key, as columns."""
         saving = StateEncoder(self._classes)
         coded = []
         for place, state in states.items():
             try:
-                coded.append(saving.bytes_of(state))
+                coded.append(saving.encode(state))
             except NotSerializable as problem:
-                raise self._refused(problem, keys.slice(place, 1)) from None
+                raise self._refusal(problem, keys.slice(place, 1)) from None
         return pa.RecordBatch.from_arrays(
             [pa.array(list(states), pa.int64()), pa.array(coded, pa.binary())], schema=_STATE_SCHEMA
         )
 
     def decode(self, saved: pa.RecordBatch) -> dict[int, Any]:
-        """The states by the place of their key."""
+        """Returns the states by the index of their key."""
         loading = StateDecoder(self._classes, self._up.schema)
         places = np.asarray(saved.column("place").to_numpy(), np.int64)
         try:
-            states = [loading.state_of(data.as_py()) for data in saved.column("state")]
+            states = [loading.decode(data.as_py()) for data in saved.column("state")]
         except NotSerializable as problem:
             raise CheckpointError(
                 f'a saved state of step "{self._site.step}" cannot be taken up: {problem}',
@@ -349,13 +349,13 @@ class StateCodec:
             ) from None
         return dict(zip(places.tolist(), states, strict=True))
 
-    def _refused(self, problem: NotSerializable, key: pa.RecordBatch) -> CheckpointError:
-        shown = ", ".join(
+    def _refusal(self, problem: NotSerializable, key: pa.RecordBatch) -> CheckpointError:
+        key_text = ", ".join(
             f"{name}={column[0].as_py()!r:.80}"
             for name, column in zip(self._up.key, key.columns, strict=True)
         )
         return CheckpointError(
-            f"the state that {self._function.name} keeps for {shown} cannot be saved: {problem}",
+            f"the state that {self._function.name} keeps for {key_text} cannot be saved: {problem}",
             step=self._site.step,
             where=self._function.where or self._site.where,
             detail="saved state holds plain values, lists, dicts, sets, rows, and dataclasses of these",
@@ -365,7 +365,7 @@ class StateCodec:
 
 
 def _return_annotation(function: Callable[..., Any]) -> object:
-    """What a function is annotated to give; None when it does not say, or only a type checker can tell."""
+    """Returns what a function is annotated to return; None if it does not say so at run time."""
     try:
         return typing.get_type_hints(function).get("return")
     except (NameError, TypeError):

@@ -86,12 +86,12 @@ class KeyedStage(BucketedStage, RowStage):
 
     @property
     def n_keys(self) -> int:
-        """The number of keys with a state, or with rows that wait."""
+        """Returns the number of keys with a state, or with rows that wait."""
         return self.keys.n_live
 
     @property
     def n_waiting(self) -> int:
-        """The number of rows that wait for the watermark."""
+        """Returns the number of rows that wait for the watermark."""
         return sum(batch.num_rows for batch, _ in self._waiting)
 
     def on_batch(self, batch: Batch, watermark: float) -> Outputs:

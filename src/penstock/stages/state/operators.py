@@ -16,10 +16,9 @@ from penstock.operators.accumulate import Accumulate
 from penstock.operators.function import RowFunction, own_copy
 from penstock.operators.map import Filter, FlatMap, Map
 from penstock.operators.stream import Stream
-from penstock.stages.filter import filter_rows
-from penstock.stages.flat_map import expand_rows
 from penstock.stages.functions.calls import RowResults, check_rows, check_truth
 from penstock.stages.functions.rows import RowValidator
+from penstock.stages.map import expand_rows, filter_rows
 from penstock.stages.rows.batch import Batch, Ints
 from penstock.stages.stage import PlainRow, Site
 from penstock.stages.state.keyed import EmitRow, KeyedStage

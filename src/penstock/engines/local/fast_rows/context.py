@@ -45,7 +45,7 @@ class RowOutput(Protocol):
 
     @property
     def every_round(self) -> bool:
-        """Whether it must hear of rounds that bring it no row."""
+        """Returns whether it must hear of rounds that bring it no row."""
 
     def begin(self, context: RowContext, number: int, frontier: Frontier) -> None:
         """Begins a sequence of rounds, the first of this number, with the task at the frontier."""

@@ -60,12 +60,12 @@ class ChainedStep(ABC):
 
     @property
     def needs_round_end(self) -> bool:
-        """Whether the end of a round means anything here."""
+        """Returns whether the end of a round means anything here."""
         return True
 
     @property
     def reports_round_end(self) -> bool:
-        """Whether somebody else must hear of it."""
+        """Returns whether somebody else must hear of it."""
         return bool(self.outputs) or self.listener is not None
 
     @abstractmethod
@@ -128,7 +128,7 @@ class StatelessStep(ChainedStep):
 
     @property
     def needs_round_end(self) -> bool:
-        """Whether somebody else must hear of it."""
+        """Returns whether somebody else must hear of it."""
         return self.reports_round_end
 
     def advance(self, number: int, frontier: Frontier) -> Frontier:

@@ -176,5 +176,5 @@ def common_round_group(channels: Iterable[Channel]) -> int | None:
 
 def take_batches(channel: Channel) -> list[Batch]:
     """Takes the rows of a round that a channel has kept."""
-    kept, channel.kept = channel.kept, []
-    return kept
+    batches, channel.kept = channel.kept, []
+    return batches

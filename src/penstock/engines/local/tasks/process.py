@@ -49,13 +49,11 @@ class ProcessStep(ChainedStep):
         """Returns the frontier, which the task computes."""
         return frontier
 
-    def pushed(self, rows: Output) -> None:
-        """What was pushed, in order."""
-        for port, some in rows.items():
-            self.accounts.rows_out += len(some)
-            batch = _batch(some, self.step, port)
-            for target in self.targets.get(port, ()):
-                target(batch)
+    def emit_pushed(self, pushed: Output) -> None:
+        """Emits what the operator pushed, in order."""
+        for port, rows in pushed.items():
+            self.accounts.rows_out += len(rows)
+            self.emit(((port, _batch(rows, self.step, port)),))
 
 
 class ProcessTask(ChainTask):
@@ -73,17 +71,17 @@ class ProcessTask(ChainTask):
             steps[0], op, head.accounts, has_room=self.room, stopping=self._is_stopping
         )
         self._n_asked = 0
-        self._timed = {given.port for given in steps[0].inputs if given.stream.time is not None}
+        self._timed = {port.port for port in steps[0].inputs if port.stream.time is not None}
 
     def room(self) -> bool:
-        """Whether the operator may push."""
+        """Returns whether the operator may push."""
         return True
 
     def _is_stopping(self) -> bool:
-        """Whether the operator is to leave: somebody has asked for it, or another step has failed.
+        """Returns whether the operator is to leave: somebody has asked for it, or another step has failed.
 
-        What came before a failure is still carried through, so then only a loop that does nothing but ask is
-        told: it would never end.
+        What came before a failure is still processed, so only a loop that does nothing but ask is told to
+        leave then: it would never end.
         """
         if self.progress.failed:
             self._n_asked += 1
@@ -91,19 +89,19 @@ class ProcessTask(ChainTask):
 
     @property
     def is_over(self) -> bool:
-        """When the operator has ended."""
+        """Returns whether the operator has ended."""
         return self.loop.is_over
 
     def rows_of(self, channel: Channel, batches: Iterable[Batch]) -> list[TimedRow]:
-        """Rows for the operator, counted."""
+        """Returns rows for the operator, and counts them."""
         timed = channel.port in self._timed
         rows = [row for batch in batches for row in _rows(batch, timed=timed)]
         self.head.accounts.rows_in += len(rows)
         self._n_asked = 0
         return rows
 
-    def pass_round(self, round_group: int, number: int) -> None:
-        """A round is over on all data channels, or the operator has ended."""
+    def end_process_round(self, round_group: int, number: int) -> None:
+        """Ends a round that has ended on all data channels, or with the operator."""
         self.frontier = after = merge_frontiers((channel.frontier for channel in self.data), self.frontier)
         frontier = (
             OVER if self.loop.is_over else Frontier(self.loop.output_watermark(after.watermark), after.idle)
@@ -111,7 +109,7 @@ class ProcessTask(ChainTask):
         self.end_chain_round(round_group, number, frontier)
 
     def complete(self, *, failed: bool) -> None:
-        """End the operator, if that has not happened."""
+        """Ends the operator, if that has not happened."""
         self.loop.close()
         super().complete(failed=failed)
 
@@ -120,25 +118,28 @@ class RoundProcessTask(ProcessTask, RoundBarrierTask):
     """Round by round."""
 
     def on_connected(self) -> None:
-        """What flows back is not waited for in the first round."""
+        """Implements `Task.on_connected`: feedback is not waited for in the first round."""
         super().on_connected()
         self.open = [channel for channel in self.channels if not channel.feedback]
 
     def process_round(self, number: int) -> None:
-        """The rows to their ports, in order; then the operator runs until it waits."""
-        for given in self.steps[0].inputs:
-            channels = [each for each in self.channels if each.port == given.port]
-            rows = sort_rows(row for each in channels for row in self.rows_of(each, take_batches(each)))
-            if given.control:
-                self.loop.control(given.port, rows)
+        """Delivers the rows to their ports, in order, and runs the operator until it waits."""
+        for step_input in self.steps[0].inputs:
+            port = step_input.port
+            channels = [channel for channel in self.channels if channel.port == port]
+            rows = sort_rows(
+                row for channel in channels for row in self.rows_of(channel, take_batches(channel))
+            )
+            if step_input.control:
+                self.loop.control(port, rows)
             else:
-                self.loop.deliver(given.port, rows)
-                self.loop.ports[given.port].closed = all(each.frontier.over for each in channels)
+                self.loop.deliver(port, rows)
+                self.loop.ports[port].closed = all(channel.frontier.over for channel in channels)
         self.loop.resume()
         if all(port.closed for port in self.loop.ports.values()):
             self.loop.close()
-        self.head.pushed(self.loop.take_output())
-        self.pass_round(0, number)
+        self.head.emit_pushed(self.loop.take_output())
+        self.end_process_round(0, number)
 
 
 class PipelinedProcessTask(ProcessTask):
@@ -151,12 +152,12 @@ class PipelinedProcessTask(ProcessTask):
         self._n_pushed = 0
 
     def room(self) -> bool:
-        """Outputs have room, and not too much is on its way to them."""
+        """Returns whether outputs have room, and not too much is on its way to them."""
         self._n_pushed += 1
         return self._n_pushed <= PUSHED_AT_ONCE and self.has_room()
 
     def routine(self) -> TaskRoutine:
-        """Resume the operator, and bring it what it waits for."""
+        """Resumes the operator, and brings it what it waits for."""
         self._advance()
         while not self.loop.is_over and not self.broken:
             yield from self.wait_for_room()
@@ -174,35 +175,35 @@ class PipelinedProcessTask(ProcessTask):
         self._end()
 
     def next_channel(self) -> Channel | None:
-        """A control channel, or one of a port that the operator waits for and that is short.
+        """Returns a control channel, or one of a port that the operator waits for and that is short.
 
-        What flows back comes in the next round, so that one waits until all of the last has come around.
+        Feedback is for the next round, so that round waits until all feedback of the last has arrived.
         """
         wanted, ports = self.loop.context.wanted or {}, self.loop.ports
         for channel in self.open:
             short = channel.control or len(ports[channel.port]) < wanted.get(channel.port, 0)
-            if channel.items and short and (channel.control or self._has_come_around(channel)):
+            if channel.items and short and (channel.control or self._has_all_feedback(channel)):
                 return channel
         return None
 
-    def _has_come_around(self, channel: Channel) -> bool:
-        """Whether everything has come back that flows back from the rounds which a channel has brought."""
-        back = [each for each in self.channels if each.feedback and not each.ended]
+    def _has_all_feedback(self, channel: Channel) -> bool:
+        """Returns whether all feedback of the rounds which a channel has brought has arrived."""
+        feedback = [other for other in self.channels if other.feedback and not other.ended]
         return all(
-            each.reached.get(round_group, -1) >= min(number, self._done.get(round_group, -1))
+            other.reached.get(round_group, -1) >= min(number, self._done.get(round_group, -1))
             for round_group, number in channel.reached.items()
-            for each in back
-            if round_group in each.round_groups
+            for other in feedback
+            if round_group in other.round_groups
         )
 
     def can_run(self) -> bool:
-        """Something to take, room to write, or nothing left to wait for."""
+        """Implements `Task.can_run`."""
         if self.statistics.state is WRITE_BLOCKED:
             return self.has_room()
         return self.next_channel() is not None
 
     def on_rows(self, channel: Channel, batch: Batch) -> None:
-        """To the operator's port, or to its control."""
+        """Delivers rows to the operator's port, or to its control."""
         rows = sort_rows(self.rows_of(channel, [batch]))
         if channel.control:
             self.loop.control(channel.port, rows)
@@ -211,37 +212,37 @@ class PipelinedProcessTask(ProcessTask):
             self._advance()
 
     def on_end_of_round(self, channel: Channel, end: EndOfRound) -> None:
-        """Pass a round on that is over on all channels."""
+        """Ends a round that has ended on all channels."""
         if not channel.control:
-            self._look(end.round_group)
+            self._end_round_everywhere(end.round_group)
 
     def on_closed(self, channel: Channel) -> None:
-        """A port is closed when all its channels are."""
+        """Closes a port when all its channels are closed."""
         if channel.control:
             return
-        if all(each.ended for each in self.data if each.port == channel.port):
+        if all(other.ended for other in self.data if other.port == channel.port):
             self.loop.ports[channel.port].closed = True
             self._advance()
         for round_group in sorted(channel.round_groups):
-            self._look(round_group)
+            self._end_round_everywhere(round_group)
 
-    def _look(self, round_group: int) -> None:
+    def _end_round_everywhere(self, round_group: int) -> None:
         number = self.done_everywhere(round_group)
         if number is not None:
-            self.pass_round(round_group, number)
+            self.end_process_round(round_group, number)
 
     def _advance(self) -> None:
         self._n_pushed = 0
         self.loop.resume()
-        self.head.pushed(self.loop.take_output())
+        self.head.emit_pushed(self.loop.take_output())
 
     def _end(self) -> None:
-        """Whatever round others are in: nothing more comes from here."""
+        """Ends all round groups: nothing more comes from here, whatever round others are in."""
         if not self.broken:
             for round_group in sorted(
                 {round_group for channel in self.data for round_group in channel.round_groups}
             ):
-                self.pass_round(round_group, self._done.get(round_group, -1) + 1)
+                self.end_process_round(round_group, self._done.get(round_group, -1) + 1)
 
 
 def _rows(batch: Batch, *, timed: bool) -> Iterable[TimedRow]:

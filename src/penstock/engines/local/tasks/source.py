@@ -81,7 +81,7 @@ class SourceStep(ChainedStep):
 
     @property
     def needs_round_end(self) -> bool:
-        """Whether somebody else must hear of it: the task knows the frontier of the source."""
+        """Returns whether somebody else must hear of it: the task knows the frontier of the source."""
         return self.reports_round_end
 
     def advance(self, number: int, frontier: Frontier) -> Frontier:

@@ -139,7 +139,7 @@ class InputTask(Task):
 
     @property
     def is_over(self) -> bool:
-        """Whether all data channels are closed."""
+        """Returns whether all data channels are closed."""
         return not self._n_open
 
     def keep_order(self, channels: list[Channel], n_active: int) -> None:

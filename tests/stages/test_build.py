@@ -22,7 +22,7 @@ from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.order import NO_ORDER, append_order, merge_batches, pad_order
 from penstock.stages.stage import Site
 from penstock.stages.window.stage import WindowStage
-from tests.stages.steps import WIDE, Driven, case
+from tests.support.stage_steps import WIDE, Driven, case
 
 
 class Own(ProcessOperator):

@@ -15,7 +15,7 @@ from penstock.errors import CheckpointError
 from penstock.operators.accumulate import Accumulate
 from penstock.operators.map import Filter, FlatMap, Map
 from penstock.operators.op import Op
-from tests.stages.steps import Case, Driven, Told, agree, by_reference, by_stage, case, cases
+from tests.support.stage_steps import Case, Driven, StageResult, agree, by_reference, by_stage, case, cases
 
 LAW = settings(deadline=None, max_examples=30)
 POLICIES = st.sampled_from(["fail", "skip", "dead_letter"])
@@ -58,7 +58,7 @@ def added(row: Any, state: int) -> int:
     return int(state + row.v)
 
 
-def told(row: Any, state: Total) -> Total:
+def count_words(row: Any, state: Total) -> Total:
     return Total(state.n + 1, state.words + (row.word or "-"))
 
 
@@ -67,7 +67,7 @@ STEPS: Mapping[str, Callable[..., Op]] = {
     "filter": lambda **o: Filter(first_of_word, set, **o),
     "flat_map": lambda **o: FlatMap(so_far, PAIR, Counter, **o),
     "accumulate": lambda **o: Accumulate(added, 0, {"total": "int64"}, **o),
-    "accumulate rows": lambda **o: Accumulate(told, Total(0, ""), **o),
+    "accumulate rows": lambda **o: Accumulate(count_words, Total(0, ""), **o),
 }
 steps = pytest.mark.parametrize("name", STEPS)
 
@@ -81,7 +81,7 @@ def test_state_sees_what_it_sees_in_the_reference_engine(
     agree(data.draw(cases(STEPS[name](on_error=policy), key=key)))
 
 
-def restarted(case: Case, degrees: list[int]) -> Told:
+def restarted(case: Case, degrees: list[int]) -> StageResult:
     """A run that saves after every batch, and is taken up by so many replicas; 0 goes on without."""
     driven, saved = Driven(case), dict[int, bytes]()
     for number, each in enumerate(case.batches):

@@ -86,7 +86,7 @@ class Case:
 
 
 @dataclass
-class Told:
+class StageResult:
     """What came out, by port: (values, time, place) as text in any order, the accounts, and the error."""
 
     rows: dict[str, list[str]]
@@ -94,7 +94,7 @@ class Told:
     error: str | None = None
 
 
-def by_reference(case: Case) -> Told:
+def by_reference(case: Case) -> StageResult:
     step = case.step
     ports = [port for port in step.outputs if case.read is None or port in case.read]
     plan = case.builder.plan(*(Ref(step.name, port) for port in ports), case.source)
@@ -106,13 +106,13 @@ def by_reference(case: Case) -> Told:
             judge.round({case.source.step: each})
         judge.drain()
     except PenstockError as problem:
-        error = told_error(problem)
+        error = describe_error(problem)
     found = {port: judge.collected[Ref(step.name, port)] for port in ports}
     shown = {
         port: sorted(_shown(row.values, row.time or 0, row.order) for row in some)
         for port, some in found.items()
     }
-    return Told(shown, judge.accounts[step.name], error)
+    return StageResult(shown, judge.accounts[step.name], error)
 
 
 class Driven:
@@ -143,14 +143,14 @@ class Driven:
         for stage in self.stages:
             self._keep(stage.on_watermark(self.source.watermark))
 
-    def end(self) -> Told:
+    def end(self) -> StageResult:
         for stage in self.stages:
             self._keep(stage.drain())
-        return self.told()
+        return self.result()
 
-    def told(self, error: str | None = None) -> Told:
+    def result(self, error: str | None = None) -> StageResult:
         ports = [port for port in self.out if self.case.read is None or port in self.case.read]
-        return Told({port: sorted(shown(self.out[port])) for port in ports}, self.accounts, error)
+        return StageResult({port: sorted(shown(self.out[port])) for port in ports}, self.accounts, error)
 
     def _keep(self, outputs: Iterable[tuple[str, Batch]]) -> None:
         for port, rows in outputs:
@@ -160,17 +160,17 @@ class Driven:
             self.out[port].append(rows)
 
 
-def by_stage(case: Case) -> Told:
+def by_stage(case: Case) -> StageResult:
     driven = Driven(case)
     try:
         for each in case.batches:
             driven.push(each)
         return driven.end()
     except PenstockError as problem:
-        return driven.told(told_error(problem))
+        return driven.result(describe_error(problem))
 
 
-def told_error(problem: PenstockError) -> str:
+def describe_error(problem: PenstockError) -> str:
     return f"{type(problem).__name__}: {problem}"
 
 

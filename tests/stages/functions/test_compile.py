@@ -20,9 +20,9 @@ from penstock.expr import col
 from penstock.operators.function import batch, row_function
 from penstock.operators.map import Filter, Map
 from penstock.stages.functions.compile import CompiledFunction
-from tests.stages.steps import Case, agree
 from tests.support.plans import batch as cut_batch
 from tests.support.sizes import set_sizes
+from tests.support.stage_steps import Case, agree
 
 UP = pa.schema(
     [
@@ -218,7 +218,7 @@ def test_a_constant_that_changes_ends_the_compiled_function(monkeypatch: pytest.
     batch_ = cut_batch([(0, "a", 1.0, 2.0, 0.0, False, 1, None)], UP).rows
     first = made.results(batch_)
     assert first is not None
-    monkeypatch.setattr("tests.stages.test_row_compiled.RATE", 5.0)
+    monkeypatch.setattr("tests.stages.functions.test_compile.RATE", 5.0)
     assert made.results(batch_) is None
     assert made.explain() == [
         "row function widest runs in Python, row by row: a value that it uses from outside has changed"

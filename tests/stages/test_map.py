@@ -22,7 +22,7 @@ from penstock.operators.split import Relay, Split
 from penstock.operators.table_join import TableJoin
 from penstock.stages.rows.batch import Batch
 from penstock.stages.table_join import TableIndex
-from tests.stages.steps import Case, Driven, agree, by_stage, case, cases
+from tests.support.stage_steps import Case, Driven, agree, by_stage, case, cases
 
 LAW = settings(deadline=None, max_examples=25)
 POLICIES = st.sampled_from(["fail", "skip", "dead_letter"])
@@ -184,7 +184,7 @@ def test_a_batch_function_that_gives_the_wrong_thing_stops_the_run_as_in_the_ref
     agree(stopped)
     error = by_stage(stopped).error
     assert error is not None
-    assert "test_stateless_stages.py" in error
+    assert "test_map.py" in error
 
 
 @pytest.mark.parametrize(

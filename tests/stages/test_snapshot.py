@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.operators.accumulate import Accumulate
 from penstock.stages.snapshot import BucketedStage
-from tests.stages.steps import Case, Driven, Told, by_reference, case, cases
+from tests.support.stage_steps import Case, Driven, StageResult, by_reference, case, cases
 
 
 def added(row: Any, total: int) -> int:
@@ -37,7 +37,7 @@ def hand_over(driven: Driven, degree: int) -> None:
         stage.replace_buckets({b: held[b] for b in mine if b in held}, removed=(), added=mine)
 
 
-def moved(tried: Case, degrees: list[int]) -> Told:
+def moved(tried: Case, degrees: list[int]) -> StageResult:
     """A run whose state changes hands after every batch; 0 leaves it where it is."""
     driven = Driven(tried)
     for number, each in enumerate(tried.batches):

@@ -24,8 +24,8 @@ from penstock.stages.rows.order import NO_ORDER
 from penstock.stages.source import SourceStage
 from penstock.stages.stage import Site
 from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
-from tests.stages.steps import told_error
 from tests.support.plans import PlanBuilder, batch
+from tests.support.stage_steps import describe_error
 
 LAW = settings(deadline=None, max_examples=60)
 NOW = 1_000_000_000
@@ -40,7 +40,7 @@ TYPES: dict[str, tuple[pa.DataType, str | None]] = {
 }
 
 
-class Told:
+class StageResult:
     """What a source gave: rows by port, the watermark after each batch, the accounts, and the error."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Told:
         self.accounts = Accounts()
         self.error: str | None = None
 
-    def same_as(self, other: Told) -> None:
+    def same_as(self, other: StageResult) -> None:
         assert (self.error, self.watermarks) == (other.error, other.watermarks)
         if self.error is None:
             assert sorted(self.out) == sorted(other.out)
@@ -58,8 +58,8 @@ class Told:
             assert self.accounts == other.accounts
 
 
-def by_reference(builder: PlanBuilder, name: str, batches: list[SourceBatch]) -> Told:
-    told, clock = Told(), ManualClock(NOW)
+def by_reference(builder: PlanBuilder, name: str, batches: list[SourceBatch]) -> StageResult:
+    told, clock = StageResult(), ManualClock(NOW)
     judge = Interpreter(builder.plan(), clock=clock, events=ignore_event)
     try:
         judge.open()
@@ -68,7 +68,7 @@ def by_reference(builder: PlanBuilder, name: str, batches: list[SourceBatch]) ->
             judge.round({name: each})
             told.watermarks.append(judge.source(name).frontier.watermark)
     except PenstockError as problem:
-        told.error = told_error(problem)
+        told.error = describe_error(problem)
     for ref, rows in judge.collected.items():
         if ref.port == "errors":
             told.errors += [repr((dict(row.values), row.order)) for row in rows]
@@ -78,8 +78,10 @@ def by_reference(builder: PlanBuilder, name: str, batches: list[SourceBatch]) ->
     return told
 
 
-def by_stage(builder: PlanBuilder, name: str, batches: list[SourceBatch], *, rank: int | None = 0) -> Told:
-    told, clock = Told(), ManualClock(NOW)
+def by_stage(
+    builder: PlanBuilder, name: str, batches: list[SourceBatch], *, rank: int | None = 0
+) -> StageResult:
+    told, clock = StageResult(), ManualClock(NOW)
     (step,) = builder.steps
     assert isinstance(step.op, Source)
     stage = SourceStage(step.op, Site(name, step.where, told.accounts, clock), rank=rank)
@@ -92,7 +94,7 @@ def by_stage(builder: PlanBuilder, name: str, batches: list[SourceBatch], *, ran
                 told.errors += shown(rows, timed=False) if port == "errors" else []
             told.watermarks.append(stage.watermark)
     except PenstockError as problem:
-        told.error = told_error(problem.at(name, step.where))
+        told.error = describe_error(problem.at(name, step.where))
     return told
 
 
@@ -155,7 +157,7 @@ def test_times_failures_and_watermarks_are_those_of_the_reference_engine(
     by_stage(builder, name, batches).same_as(by_reference(builder, name, batches))
 
 
-def told_both(options: dict[str, Any], *batches: SourceBatch) -> Told:
+def told_both(options: dict[str, Any], *batches: SourceBatch) -> StageResult:
     builder = PlanBuilder()
     name = builder.source(*batches, schema=schema_of("microseconds"), **options).step
     ours, judged = by_stage(builder, name, list(batches)), by_reference(builder, name, list(batches))

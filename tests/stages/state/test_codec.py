@@ -47,7 +47,7 @@ CLASSES = state_classes(Fixed(Pair(0, Node())))
 
 
 def there_and_back(state: object) -> Any:
-    return StateDecoder(CLASSES, SCHEMA).state_of(StateEncoder(CLASSES).bytes_of(state))
+    return StateDecoder(CLASSES, SCHEMA).decode(StateEncoder(CLASSES).encode(state))
 
 
 plain = st.one_of(
@@ -188,7 +188,7 @@ def deep() -> list[Any]:
 )
 def test_what_cannot_be_saved_is_named(state: object, why: str) -> None:
     with pytest.raises(NotSerializable) as caught:
-        StateEncoder(CLASSES).bytes_of(state)
+        StateEncoder(CLASSES).encode(state)
     assert str(caught.value).startswith(why)
 
 
@@ -204,6 +204,6 @@ def test_of_two_classes_with_one_name_neither_is_known() -> None:
 
 
 def test_bytes_cannot_name_a_class_that_the_step_does_not_show() -> None:
-    saved = StateEncoder(state_classes(Stranger())).bytes_of(Stranger(3))
+    saved = StateEncoder(state_classes(Stranger())).encode(Stranger(3))
     with pytest.raises(NotSerializable, match="no longer shows that class"):
-        StateDecoder(CLASSES, SCHEMA).state_of(saved)
+        StateDecoder(CLASSES, SCHEMA).decode(saved)
