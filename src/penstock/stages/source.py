@@ -10,8 +10,9 @@ watermark. Promises, by an expression or by a function of the batch, can only mo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -50,11 +51,13 @@ class SourceStage:
         self.site, self.rank, self._schema = site, rank, op.reader.schema
         self._time = op.resolve()
         self._watermark = SourceWatermark(self._time.delay if self._time else None)
-        self._expression = WatermarkExpression(self._time, self._schema) if self._time else None
-        self._function = WatermarkFunction(self._time) if self._time else None
-        self._has_rule = self._time is not None and not isinstance(
-            self._time.rule, WatermarkFromSource | None
-        )
+        rule = None if self._time is None else self._time.rule
+        self._has_rule = not isinstance(rule, WatermarkFromSource | None)
+        self._expression, self._function = None, None
+        if isinstance(rule, Expr):
+            self._expression = ExpressionEvaluator([rule], self._schema, "the watermark")
+        elif self._time is not None and rule is not None and not isinstance(rule, WatermarkFromSource):
+            self._function = WatermarkFunction(rule, self._time)
         self._error_stream = op.outputs({}).get(ERRORS)
         self._errors = RowErrors(site, op.on_error, self._schema, self._error_context)
         self._raw_schema = self._schema if "raw" in self._schema.names else self._schema.append(_RAW)
@@ -93,7 +96,9 @@ class SourceStage:
             return
         yield from self._unreadable_rows(read.bad)
         times = read_times(read.rows, self._time, self._now)
-        promised, wrong = (None, None) if self._expression is None else self._expression.evaluate(read.rows)
+        promised, wrong = None, None
+        if self._expression is not None:
+            (promised,), wrong = self._expression.values(read.rows)
         batch = Batch(read.rows, times.micros, self._order(read))
         failed = times.failed if wrong is None else wrong if times.failed is None else times.failed | wrong
         greatest = times.greatest
@@ -151,24 +156,28 @@ class SourceStage:
 
     def _move_watermark(self, read: SourceBatch, greatest: int | None, promised: pa.Array | None) -> None:
         """Moves the watermark by what the batch shows and by what the source promises."""
-        if self._time is None or self._expression is None or self._function is None:
+        if self._time is None:
             return
+        micros = self._time.type.micros
         self._watermark.observe(greatest)
-        promises = [None if promised is None else self._expression.greatest(promised)]
-        promises.append(None if self._function.is_absent else self._function.call(read.rows))
+        if promised is not None:
+            (most,) = to_plain(pa.array([pc.max(promised)], promised.type))
+            if isinstance(most, int):
+                self._watermark.promise(micros(most))
+        if self._function is not None and read.num_rows:
+            returned = self._function.call(read.rows)
+            if returned is not None:
+                self._watermark.promise(returned)
         if read.watermark is not None:
-            promises.append(self._time.type.micros(read.watermark))
-        for promise in promises:
-            if promise is not None:
-                self._watermark.promise(promise)
+            self._watermark.promise(micros(read.watermark))
 
     def _error_context(self, row: dict[str, object]) -> ErrorContext:
         assert self._time is not None, "rows without time do not fail"
-        assert self._expression is not None, "a source with time evaluates its rule"
         failure: RowFailure | None = None
         if self._time.column is not None:
             failure = time_failure(row[self._time.column], self._time, self._now)
-        failure = failure or self._expression.failure(row)
+        if failure is None and self._expression is not None:
+            failure = self._expression.failure(row)
         assert failure is not None, "the watermark fails on columns and not in plain Python"
         return ErrorContext("the time of a source", None, failure, failure.reason, TimeError)
 
@@ -280,55 +289,20 @@ def time_failure(value: object, spec: SourceTime, now: int) -> RowFailure | None
     return None
 
 
-class WatermarkExpression:
-    """The watermark expression of a source, evaluated for all rows."""
-
-    def __init__(self, time: SourceTime, schema: pa.Schema) -> None:
-        self._time = time
-        self._evaluator = (
-            ExpressionEvaluator([time.rule], schema, "the watermark") if isinstance(time.rule, Expr) else None
-        )
-
-    def evaluate(self, rows: pa.RecordBatch) -> tuple[pa.Array | None, Mask | None]:
-        """Returns the promise of each row, and on which it fails; None where there is no expression."""
-        if self._evaluator is None:
-            return None, None
-        (promised,), failed = self._evaluator.values(rows)
-        return promised, failed
-
-    def failure(self, row: PlainRow) -> RowFailure | None:
-        """Returns why it fails on a row of plain values."""
-        return None if self._evaluator is None else self._evaluator.failure(row)
-
-    def greatest(self, promised: pa.Array) -> int | None:
-        """Returns the greatest promise, in microseconds."""
-        (most,) = to_plain(pa.array([pc.max(promised)], promised.type))
-        return self._time.type.micros(most) if isinstance(most, int) else None
-
-
 class WatermarkFunction:
     """The user's watermark function of a batch."""
 
-    def __init__(self, time: SourceTime) -> None:
-        rule = time.rule
-        self._time, self._rule = time, None if isinstance(rule, Expr | WatermarkFromSource) else rule
-        self._call = None if self._rule is None else own_copy(self._rule)
-
-    @property
-    def is_absent(self) -> bool:
-        """Returns whether there is no such function."""
-        return self._call is None
+    def __init__(self, function: Callable[[pa.RecordBatch], Any], time: SourceTime) -> None:
+        self._function, self._call, self._time = function, own_copy(function), time
 
     def call(self, rows: pa.RecordBatch) -> int | None:
-        """Returns what it promises, in microseconds; it is not called for an empty batch."""
-        if self._call is None or rows.num_rows == 0:
-            return None
+        """Returns what it promises, in microseconds."""
         try:
             return _to_micros(self._call(rows), self._time)
         except Exception as cause:
             raise FunctionError(
-                f"watermark function {name_of(self._rule)} failed on a batch",
-                where=find_definition(self._rule),
+                f"watermark function {name_of(self._function)} failed on a batch",
+                where=find_definition(self._function),
                 detail=describe_cause(cause),
                 hint=f"give a value of type {self._time.type}, or None for no news",
             ) from cause

@@ -23,6 +23,7 @@ from penstock.kernels.compile.user_functions import CheckedFunction, build_row_l
 from penstock.operators.function import RowFunction
 from penstock.stages import policy
 from penstock.stages.functions.rewrite import PREDICATE, RowProgram, kernel_type_code, rewrite_function
+from penstock.stages.functions.source import read_source
 from penstock.stages.functions.types import NotCompilable
 from penstock.stages.rows.batch import Ints
 
@@ -64,7 +65,7 @@ class CompiledFunction:
         self._refusal: str | None = None
         self.program: RowProgram | None = None
         try:
-            self.program = rewrite_function(function, up, down, wraps=wraps)
+            self.program = rewrite_function(read_source(function.call), up, down, wraps=wraps)
             self._loop = self._build_loop(self.program, down)
         except NotCompilable as reason:
             self._refusal = str(reason)

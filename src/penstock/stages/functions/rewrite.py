@@ -20,8 +20,7 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.frozen import dataclass
-from penstock.operators.function import RowFunction
-from penstock.stages.functions.source import FunctionSource, read_source
+from penstock.stages.functions.source import FunctionSource
 from penstock.stages.functions.types import (
     FLOATING,
     NotCompilable,
@@ -67,14 +66,13 @@ def kernel_type_code(type_: pa.DataType) -> str | None:
 
 
 def rewrite_function(
-    function: RowFunction, up: pa.Schema, down: pa.Schema | None, *, wraps: bool = False
+    source: FunctionSource, up: pa.Schema, down: pa.Schema | None, *, wraps: bool = False
 ) -> RowProgram:
     """Returns the program of a function of rows of `up`; raises NotCompilable if there is none.
 
     down   the columns it returns; None for a predicate
     wraps  the user accepts that whole numbers wrap at 64 bits
     """
-    source = read_source(function.call)
     returned = analyse_returns(source, up, down)
     rewriter = _Rewriter(source, up, returned, wraps=wraps)
     body, _, ends = rewriter.block(source.body, {})

@@ -24,15 +24,10 @@ class RowInput:
         (self._channel,) = task.channels
         self._n_before = self._round_group = 0
 
-    def run(self) -> bool:
-        """Takes rows from the channel while there are some, the quantum lasts and there is room.
-
-        Returns whether there were any.
-        """
+    def run(self) -> None:
+        """Takes rows from the channel, whose first item is one, while the quantum lasts and there is room."""
         task, channel, pipeline = self._task, self._channel, self.pipeline
         items, half, writer, clock = channel.items, channel.capacity / 2, channel.writer, task.now
-        if not task.open or not items or type(items[0]) is not tuple:
-            return False
         full, number, context, deadline = False, items[0][1], RowContext(items[0][4]), task.deadline
         self.begin(context, number, channel.frontier)
         try:
@@ -49,7 +44,6 @@ class RowInput:
             n_rows, spent_ns = self._end_rounds(number)
             task.statistics.exclude_borrowed(clock(), spent_ns)
             channel.record_taken(n_rows)
-        return True
 
     def begin(self, context: RowContext, number: int, frontier: Frontier) -> RowPipeline:
         """Begins a sequence of rounds, the first of this number; returns the pipeline that takes the rows.

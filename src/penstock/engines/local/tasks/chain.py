@@ -33,9 +33,12 @@ Outputs = Iterable[tuple[str, Batch]]
 class ChainedStep(ABC):
     """One step at its place in a task.
 
+    is_stateless    whether the end of a round means nothing here, unless somebody must hear of it
     listener        where late and failed rows are reported; None if nobody listens
     count_row_path  adds the rows that came singly (`fast_rows`) to accounts
     """
+
+    is_stateless = False
 
     def __init__(self, step: Step) -> None:
         self.step = step
@@ -57,16 +60,6 @@ class ChainedStep(ABC):
         total = replace(self.accounts)
         self.count_row_path(total)
         return total
-
-    @property
-    def needs_round_end(self) -> bool:
-        """Returns whether the end of a round means anything here."""
-        return True
-
-    @property
-    def reports_round_end(self) -> bool:
-        """Returns whether somebody else must hear of it."""
-        return bool(self.outputs) or self.listener is not None
 
     @abstractmethod
     def feed(self, batch: Batch) -> None:
@@ -114,6 +107,8 @@ class ChainedStep(ABC):
 class StatelessStep(ChainedStep):
     """A stage without state, fed as rows come; frontiers do not concern it."""
 
+    is_stateless = True
+
     def __init__(self, step: Step, stage: StatelessStage, accounts: Accounts) -> None:
         super().__init__(step)
         self.stage, self.accounts = stage, accounts
@@ -125,11 +120,6 @@ class StatelessStep(ChainedStep):
     def feed(self, batch: Batch) -> None:
         """Processes the rows."""
         self.emit(self.stage.on_batch(batch, 0.0))
-
-    @property
-    def needs_round_end(self) -> bool:
-        """Returns whether somebody else must hear of it."""
-        return self.reports_round_end
 
     def advance(self, number: int, frontier: Frontier) -> Frontier:
         """Returns the frontier: nothing waits here."""
@@ -296,6 +286,15 @@ class CollectStep(ChainedStep):
     def advance(self, number: int, frontier: Frontier) -> Frontier:
         """Returns the frontier: nothing waits here."""
         return frontier
+
+
+def find_round_end_steps(chain: Iterable[ChainedStep]) -> list[ChainedStep]:
+    """Returns the steps to which the end of a round means something, or that somebody hears of it from."""
+    return [
+        chained
+        for chained in chain
+        if not chained.is_stateless or chained.outputs or chained.listener is not None
+    ]
 
 
 def count_rows(accounts: Accounts, n_in: int, n_out: int) -> None:

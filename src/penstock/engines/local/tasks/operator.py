@@ -15,7 +15,7 @@ from penstock.engines.frontiers import Frontier, merge_frontiers
 from penstock.engines.local.channels.channel import ActiveReplicas, Channel, EndOfRound
 from penstock.engines.local.fast_rows.input import build_row_input
 from penstock.engines.local.progress import Progress
-from penstock.engines.local.tasks.chain import ChainedStep, count_written
+from penstock.engines.local.tasks.chain import ChainedStep, count_written, find_round_end_steps
 from penstock.engines.local.tasks.task import InputTask
 from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch
@@ -40,7 +40,7 @@ class ChainTask(InputTask):
     def on_connected(self) -> None:
         """Implements `Task.on_connected`."""
         super().on_connected()
-        self.round_end_steps = [chained for chained in self.chain if chained.needs_round_end]
+        self.round_end_steps = find_round_end_steps(self.chain)
 
     def end_round(self, round_group: int, number: int) -> None:
         """Ends a round that has ended on all channels."""

@@ -12,7 +12,7 @@ from penstock.engines.frontiers import Frontier
 from penstock.engines.local.fast_rows.source import build_row_source
 from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED
 from penstock.engines.local.progress import Progress
-from penstock.engines.local.tasks.chain import ChainedStep, count_written
+from penstock.engines.local.tasks.chain import ChainedStep, count_written, find_round_end_steps
 from penstock.engines.local.tasks.task import Task, TaskRoutine
 from penstock.engines.sources import SourceReader
 from penstock.plan.plan import Step
@@ -69,7 +69,9 @@ class PushedInput:
 
 
 class SourceStep(ChainedStep):
-    """The source itself: rows with time and place."""
+    """The source itself: rows with time and place; its task knows its frontier."""
+
+    is_stateless = True
 
     def __init__(self, step: Step, reader: SourceReader, accounts: Accounts) -> None:
         super().__init__(step)
@@ -78,11 +80,6 @@ class SourceStep(ChainedStep):
     def feed(self, batch: Batch) -> None:
         """Refuses rows: nothing flows into a source."""
         raise AssertionError("sources are read, not fed")
-
-    @property
-    def needs_round_end(self) -> bool:
-        """Returns whether somebody else must hear of it: the task knows the frontier of the source."""
-        return self.reports_round_end
 
     def advance(self, number: int, frontier: Frontier) -> Frontier:
         """Returns the frontier of the source."""
@@ -117,7 +114,7 @@ class SourceTask(Task):
 
     def on_connected(self) -> None:
         """Implements `Task.on_connected`."""
-        self.round_end_steps = [chained for chained in self.chain if chained.needs_round_end]
+        self.round_end_steps = find_round_end_steps(self.chain)
 
     def routine(self) -> TaskRoutine:
         """Runs round after round, while the run lets it and there is input."""

@@ -160,11 +160,13 @@ class InputTask(Task):
         while not self.is_over and not self.broken:
             if self.outs and not self.has_room():
                 yield from self.wait_for_room()
-            if self.row_input is None or not self.row_input.run():
-                channel = self.next_channel()
-                if channel is None:
-                    yield READ_BLOCKED
-                    continue
+            channel = self.next_channel()
+            if channel is None:
+                yield READ_BLOCKED
+                continue
+            if self.row_input is not None and type(channel.items[0]) is tuple:
+                self.row_input.run()
+            else:
                 self.take(channel, channel.pop())
             if now() >= self.deadline:
                 yield READY
