@@ -87,7 +87,7 @@ class InProcessRun:
                 loop.close()
             finally:
                 checkpoint.close()
-        outcome = "drained" if loop.drained else "stopped"
+        outcome = "drained" if loop.is_drained else "stopped"
         self._result = RunResult(outcome, loop.batches, loop.accounts, loop.tables())
 
     def wait(self, timeout: float | None = None) -> RunResult:

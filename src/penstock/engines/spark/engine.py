@@ -48,7 +48,7 @@ class SparkEngine:
 
     @property
     def name(self) -> str:
-        """The name for `run(engine=...)`."""
+        """Returns the name for `run(engine=...)`."""
         return "spark"
 
     def gaps(self, plan: Plan) -> Sequence[Gap]:

@@ -1,4 +1,4 @@
-"""What Spark itself raises, told in one line; failures of steps come as data (`engines/wire.py`)."""
+"""What Spark itself raises, in one line; failures of steps come as data (`engines/wire.py`)."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ _CODE = (BatchFunction, RowFunction)
 
 
 def translate_failure(failure: BaseException, plan: Plan) -> BaseException:
-    """What Spark raised, as an error of ours; everything else as it is."""
+    """Returns what Spark raised as an error of ours; everything else as it is."""
     if not type(failure).__module__.startswith(("pyspark", "py4j")):
         return failure
     reasons = re.findall(r"^(?:Caused by: |: )?([\w.$]*(?:Exception|Error): .+)", str(failure), re.MULTILINE)
     missing = _MISSING.search(str(failure))
     if _DIED.search(str(failure)):
-        told = _worker_died(plan)
+        error = _worker_died(plan)
     elif missing is not None:
-        told = EngineError(
+        error = EngineError(
             f'a Python worker of Spark cannot import "{missing[1]}"',
             detail="functions of the graph need it where the workers run",
             hint="install it there, or send it with a session of yours, SparkOptions(session=…): "
             f'session.addArtifacts("{missing[1].partition(".")[0]}.zip", pyfile=True)',
         )
     else:
-        told = EngineError("Spark failed to run a batch", detail=[str(failure)[:500], *reasons][-1])
-    told.__cause__ = failure
-    return told
+        error = EngineError("Spark failed to run a batch", detail=[str(failure)[:500], *reasons][-1])
+    error.__cause__ = failure
+    return error
 
 
 def _worker_died(plan: Plan) -> EngineError:
-    """A process that ends cannot say where it was; only the users' functions can have ended it."""
+    """Returns the error for a worker that died: only users' functions can have ended it."""
     steps = [step for step in plan if isinstance(getattr(step.op, "function", None), _CODE)]
     names = ", ".join(f'"{step.name}"' for step in steps)
     return EngineError(

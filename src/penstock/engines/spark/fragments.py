@@ -61,7 +61,7 @@ class Fragment:
 
     @property
     def keyed(self) -> bool:
-        """Whether rows must be on the partition of their key."""
+        """Returns whether rows must be on the partition of their key."""
         return self.number > 0
 
 
@@ -98,9 +98,9 @@ def split_into_fragments(plan: Plan) -> Fragments:
     for step in plan:
         placement[step.name] = _place(step, placement, partitioned_by)
         for port, stream in step.outputs.items():
-            key = _partitioning(step, placement, partitioned_by)
-            kept = key is not None and stream.key == key and port not in (LATE, ERRORS)
-            partitioned_by[Ref(step.name, port)] = key if kept else None
+            key = _partition_key(step, placement, partitioned_by)
+            holds = key is not None and stream.key == key and port not in (LATE, ERRORS)
+            partitioned_by[Ref(step.name, port)] = key if holds else None
     last = max(placement.values())
     fragments = tuple(_fragment(plan, number, placement) for number in range(last + 1))
     edges = _edges(plan, placement)
@@ -123,7 +123,7 @@ def _place(step: Step, placement: Mapping[str, int], partitioned_by: Mapping[Ref
     return latest if there and latest > 0 else max(latest, 0) + 1
 
 
-def _partitioning(
+def _partition_key(
     step: Step, placement: Mapping[str, int], partitioned_by: Mapping[Ref, Key | None]
 ) -> Key | None:
     """Returns the key by which the rows of a step are partitioned; None when there is none."""
@@ -253,7 +253,7 @@ class JobTask:
 
     @property
     def version(self) -> int:
-        """The number of rounds that are done when this job is."""
+        """Returns the number of rounds that are done when this job is."""
         return self.rounds[-1].number + 1
 
 

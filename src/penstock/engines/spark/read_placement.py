@@ -65,7 +65,7 @@ class SourcePipeline:
 
     @property
     def last(self) -> Ref:
-        """The port whose rows the pipeline gives."""
+        """Returns the port whose rows the pipeline gives."""
         return Ref((self.steps or (self.source,))[-1].name, OUT)
 
 
@@ -184,7 +184,7 @@ def grouped_windows(plan: Plan, pipeline: SourcePipeline, fragments: Fragments) 
     if not is_dataframe or len(readers) != 1 or readers[0].name not in fragments.partials:
         return None
     (step,) = readers
-    filters = [each for each in pipeline.steps if isinstance(each.op, Filter)]
+    filters = [before for before in pipeline.steps if isinstance(before.op, Filter)]
     assert isinstance(step.op, Windows), "only windows have partials"
     if len(step.feeds) > 1 or len(filters) > 1 or why_not_in_jvm(step.op, step.up) is not None:
         return None
@@ -224,7 +224,7 @@ def _used_by(plan: Plan, step: Step) -> set[str] | None:
     if isinstance(op, Windows):
         if op.aggregates is None:
             return None
-        inputs = [_aggregated(aggregate) for aggregate in op.aggregates.values()]
+        inputs = [_aggregate_columns(aggregate) for aggregate in op.aggregates.values()]
         return None if None in inputs else set(step.up.key).union(*(names or () for names in inputs))
     if isinstance(op, Select):
         return {name for _, expr in op.how.columns for name in expr.columns()}
@@ -242,7 +242,7 @@ def _used_by(plan: Plan, step: Step) -> set[str] | None:
     return None if after is None else (after - computed) | used
 
 
-def _aggregated(aggregate: Aggregate) -> tuple[str, ...] | None:
+def _aggregate_columns(aggregate: Aggregate) -> tuple[str, ...] | None:
     if isinstance(aggregate, Fold):
         return aggregate.columns
     return () if aggregate.value is None else aggregate.value.columns()
@@ -260,7 +260,7 @@ def explain_source(plan: Plan, step: Step, fragments: Fragments) -> list[str]:
         columns = ", ".join(source_columns(plan, step))
         lines = [f"{step.name} is read by Python workers, only columns {columns}"]
     else:
-        inside = [each.name for each in pipeline.steps]
+        inside = [behind.name for behind in pipeline.steps]
         windows = grouped_windows(plan, pipeline, fragments)
         if windows is not None:
             inside.append(f"partial aggregates of {windows.name}")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import CheckpointError
-from penstock.engines.spark.dataframes.packing import BODY, GROUP, GROUPS, pack_by_group
+from penstock.engines.spark.dataframes.batches import BODY, GROUP, GROUPS, pack_by_group
 from penstock.engines.spark.dataframes.state import GroupWindows
 from penstock.engines.spark.dataframes.window_task import ExecutionPath, WindowTask
 from penstock.engines.wire import unpack_batch
@@ -150,7 +150,7 @@ class Jvm:
 
     def __init__(self, made: WindowTask) -> None:
         (self._slicing,) = made.slicings.values()
-        self._lateness = made.resolved.lateness
+        self._lateness = made.windows.lateness
         self._counts: dict[tuple[str, int], int] = {}
 
     def take(self, table: pa.Table) -> None:

@@ -20,7 +20,7 @@ from penstock.engines.spark.jvm.source import TIME, RemoteSource
 from penstock.engines.spark.types import to_spark
 from penstock.engines.spark.worker.files import SourceFile
 from penstock.plan.plan import Plan
-from tests.engines.spark.test_reading import AGGREGATES, FALLIBLE, KEYS, WINDOWS
+from tests.engines.spark.test_read_paths import AGGREGATES, FALLIBLE, KEYS, WINDOWS
 from tests.support.parquet_feeds import columns, same_as_reference, write_files
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("opened")]
@@ -66,13 +66,13 @@ def test_a_dataframe_straight_before_windows_is_grouped_by_spark(
     frame: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grouped: list[str] = []
-    real = RemoteSource._grouped
+    real = RemoteSource._group
 
     def group_and_note(self: RemoteSource, *args: Any) -> Any:
         grouped.append(self.pipeline.source.name)
         return real(self, *args)
 
-    monkeypatch.setattr(RemoteSource, "_grouped", group_and_note)
+    monkeypatch.setattr(RemoteSource, "_group", group_and_note)
 
     def build(graph: ps.PipeGraph) -> Sequence[ps.MultiPipe]:
         kept = graph.source(ps.read.spark(frame), time="t", delay="0 s").filter(col("small") > 0)

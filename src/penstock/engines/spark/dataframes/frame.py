@@ -52,8 +52,8 @@ class Frame:
         self._require([time])
         self._need_timestamp(time)
         needed = {*keys, time, *self._read(op)}
-        kept = [name for name in self.names if name in needed or (_reads_all(op) and self._fits(name))]
-        schema = pa.schema([(name, self._type(name)) for name in kept])
+        names = [name for name in self.names if name in needed or (_reads_all(op) and self._fits(name))]
+        schema = pa.schema([(name, self._type(name)) for name in names])
         stream = Stream(schema, time_type(schema.field(time).type, None, time), tuple(keys))
         stream.require_key(*keys)
         return stream
@@ -87,26 +87,26 @@ class Frame:
         return one == other if self._exact else one.lower() == other.lower()
 
     def _need_timestamp(self, name: str) -> None:
-        found = self.df.schema[self.names.index(name)].dataType.simpleString()
-        if found not in ("timestamp", "timestamp_ntz"):
-            made = {"string": "F.to_timestamp", "bigint": "F.timestamp_millis", "date": "F.to_timestamp"}
+        type_ = self.df.schema[self.names.index(name)].dataType.simpleString()
+        if type_ not in ("timestamp", "timestamp_ntz"):
+            convert = "F.timestamp_millis" if type_ == "bigint" else "F.to_timestamp"
             raise TimeError(
-                f'time column "{name}" is of type {found}, not a timestamp',
-                hint=f'make it one: df.withColumn("{name}", {made.get(found, "F.to_timestamp")}("{name}"))',
+                f'time column "{name}" is of type {type_}, not a timestamp',
+                hint=f'make it one: df.withColumn("{name}", {convert}("{name}"))',
             )
 
     def _type(self, name: str) -> pa.DataType:
-        found = self.df.schema[self.names.index(name)].dataType
+        type_ = self.df.schema[self.names.index(name)].dataType
         try:
-            return canonical(to_arrow_type(found, timezone="UTC"), name)
+            return canonical(to_arrow_type(type_, timezone="UTC"), name)
         except PySparkException as cause:
             raise SchemaError(
-                f'column "{name}" has type {found.simpleString()}, which rows cannot hold',
+                f'column "{name}" has type {type_.simpleString()}, which rows cannot hold',
                 hint=f'cast it first, e.g. df.withColumn("{name}", F.col("{name}").cast("string"))',
             ) from cause
 
     def _fits(self, name: str) -> bool:
-        """Whether a column that nobody names can travel along."""
+        """Returns whether a column that nobody names can travel along."""
         try:
             self._require([name])
             self._type(name)
@@ -116,13 +116,13 @@ class Frame:
 
 
 def _reads_all(op: Windows) -> bool:
-    """Whether columns that nobody names matter: to a fold over rows, and where they put rows in order."""
+    """Returns whether columns that nobody names matter: to a fold over rows, or for the order of rows."""
     aggregates = (op.aggregates or {}).values()
-    folds = [each for each in aggregates if isinstance(each, Fold)]
-    if any(each.columns is None or not each.commutative for each in folds):
+    folds = [aggregate for aggregate in aggregates if isinstance(aggregate, Fold)]
+    if any(fold.columns is None or not fold.commutative for fold in folds):
         return True
     counted = any(isinstance(spec, CountSpec) for _, spec in op.specs())
-    return counted or any(each.ordered for each in aggregates)
+    return counted or any(aggregate.ordered for aggregate in aggregates)
 
 
 def micros(name: str) -> Column:
@@ -158,7 +158,7 @@ class WatermarkedFrame:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """The metadata that makes Spark close groups of a column by the watermark."""
+        """Returns the metadata that makes Spark close groups of a column by the watermark."""
         return {MARK: self.delay_ms}
 
 
@@ -203,13 +203,13 @@ def _refuse_two_watermarks(delay: Duration | None, time: str, own: int) -> None:
 
 
 def _refuse_other_watermark(frame: Frame, time: str) -> None:
-    others = [field.name for field in frame.df.schema if MARK in field.metadata]
-    if others or _has_watermark(frame.df._jdf.queryExecution().analyzed()):
-        on = f'on "{others[0]}"' if others else "on a column that is gone"
+    watermarked = [field.name for field in frame.df.schema if MARK in field.metadata]
+    if watermarked or _has_watermark(frame.df._jdf.queryExecution().analyzed()):
+        on = f'on "{watermarked[0]}"' if watermarked else "on a column that is gone"
         raise TimeError(
             f'the frame has a watermark {on}, and none on its time "{time}"',
             detail="Spark refuses a second one",
-            hint=f'use time="{others[0]}"' if others else f'call withWatermark("{time}", ...) last',
+            hint=f'use time="{watermarked[0]}"' if watermarked else f'call withWatermark("{time}", ...) last',
         )
 
 

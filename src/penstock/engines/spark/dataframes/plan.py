@@ -14,6 +14,13 @@ from importlib import metadata
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from penstock.engines.spark.dataframes.batches import (
+    GROUP,
+    SPARK_SCHEMA,
+    compute_windows,
+    pack_by_group,
+    unpack_results,
+)
 from penstock.engines.spark.dataframes.frame import (
     CLOSES,
     Frame,
@@ -23,13 +30,6 @@ from penstock.engines.spark.dataframes.frame import (
     has_valid_time,
     micros,
     result_schema,
-)
-from penstock.engines.spark.dataframes.packing import (
-    GROUP,
-    SPARK_SCHEMA,
-    compute_windows,
-    pack_by_group,
-    unpack_results,
 )
 from penstock.engines.spark.dataframes.window_task import ExecutionPath, WindowTask
 from penstock.engines.spark.engine import PIP_LINE
@@ -89,7 +89,7 @@ def _aggregate_closed(watermarked: WatermarkedFrame, task: WindowTask) -> DataFr
     Grouping by the moment of closing and not by Spark's window() keeps a row to one group, and its state to
     two integers and the cells of the accumulators.
     """
-    partials, lateness = task.jvm_partials(), task.resolved.lateness
+    partials, lateness = task.jvm_partials(), task.windows.lateness
     end = slice_end(micros(task.time), partials.slicing)
     rows = _inputs(watermarked.df, task, partials, closing_time(end, lateness, watermarked))
     last = F.unix_micros(CLOSES) - long(lateness + watermarked.shift + 1)

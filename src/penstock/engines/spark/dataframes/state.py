@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from penstock.engines.spark.dataframes.packing import BODY, packed_schema, unpack_bodies
+from penstock.engines.spark.dataframes.batches import BODY, packed_schema, unpack_bodies
 from penstock.engines.spark.dataframes.window_task import STEP, ExecutionPath, WindowTask
 from penstock.engines.spark.wire import pack_pieces
 from penstock.frozen import dataclass
@@ -46,7 +46,7 @@ class GroupWindows:
     def __init__(self, task: WindowTask) -> None:
         self._path, self._stage = task.path, task.final_stage()
         self._schema = packed_schema(task)[0]
-        self._resolved, self._slicings = task.resolved, dict(task.slicings)
+        self._resolved, self._slicings = task.windows, dict(task.slicings)
         self._fingerprint = window_fingerprint(task.op, task.up, totally_ordered=False)
 
     def advance(self, pieces: Pieces, bodies: Sequence[bytes], watermark: int) -> GroupResult:
@@ -55,8 +55,9 @@ class GroupWindows:
         batch = unpack_bodies(bodies, self._schema)
         results = tuple(body for result in self._process(batch, watermark) for body in pack_pieces(result))
         changed = self._stage.snapshot()
-        kept = {bucket: piece for bucket, piece in pieces.items() if bucket not in changed}
-        return GroupResult(kept | {b: piece for b, piece in changed.items() if self._n_keys(piece)}, results)
+        unchanged = {bucket: piece for bucket, piece in pieces.items() if bucket not in changed}
+        live = {bucket: piece for bucket, piece in changed.items() if self._n_keys(piece)}
+        return GroupResult(unchanged | live, results)
 
     def _process(self, batch: Batch | None, watermark: int) -> Iterator[Batch]:
         if self._path is ExecutionPath.JVM:

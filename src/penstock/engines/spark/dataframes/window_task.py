@@ -63,19 +63,19 @@ class WindowTask:
         return cls(op, up, time, where, path)
 
     @property
-    def resolved(self) -> ResolvedWindows:
-        """The windows in microseconds."""
+    def windows(self) -> ResolvedWindows:
+        """Returns the windows in microseconds."""
         return self.op.resolve(self.up)
 
     @property
     def slicings(self) -> Mapping[int, Slicing]:
-        """The slices of time windows, each by the number that its partials have in the column "window"."""
-        windows = [window for _, window in self.resolved.windows if isinstance(window, TimeWindow)]
+        """Returns the slices of time windows, by the number of their partials in the column "window"."""
+        windows = [window for _, window in self.windows.windows if isinstance(window, TimeWindow)]
         return {windows.index(slicing.windows[0]): slicing for slicing in Slicing.groups(windows)}
 
     @property
     def results(self) -> pa.Schema:
-        """The columns that come out."""
+        """Returns the columns that come out."""
         return self.op.outputs({IN: self.up})[OUT].schema
 
     def jvm_partials(self) -> JvmPartials:
@@ -97,7 +97,7 @@ class WindowTask:
 
 
 def _reads_columns_only(op: Windows) -> bool:
-    """Whether all aggregates are of columns as they are.
+    """Returns whether all aggregates are of columns as they are.
 
     Expressions read the clock and the calendar of the session, which must be those of every engine.
     """

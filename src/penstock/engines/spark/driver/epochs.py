@@ -15,8 +15,8 @@ from penstock.accounts import Accounts
 from penstock.engines.checkpoint.checkpoint import Manifest
 from penstock.engines.frontiers import Frontiers
 from penstock.engines.sources import JournalOf, SourceReader
-from penstock.engines.spark.driver.polling import SourcePolling
 from penstock.engines.spark.driver.sources import RemoteSourceReader
+from penstock.engines.spark.driver.waits import SourcePolling
 from penstock.engines.spark.fragments import RoundClock, RoundPlan
 from penstock.engines.spark.worker.files import RemoteBatch
 from penstock.errors import PenstockError
@@ -39,7 +39,9 @@ class EarlyTrigger:
 
     def __init__(self, plan: Plan, now: int) -> None:
         windows = {step.name: step.op.resolve(step.up) for step in plan if isinstance(step.op, Windows)}
-        self._every = {name: each.early for name, each in windows.items() if each.early is not None}
+        self._every = {
+            name: windowing.early for name, windowing in windows.items() if windowing.early is not None
+        }
         self._began = now
         self.fired = dict.fromkeys(self._every, now)
 
@@ -82,7 +84,7 @@ class PlannedRound:
 
     @property
     def load(self) -> int:
-        """The number of rows of all sources, by how much there is to do for them."""
+        """Returns the number of rows of all sources, by how much there is to do for them."""
         here = sum(batch.num_rows for _, batch in self.batches)
         return here + sum(b.n_rows // (_LIGHT_ROWS if b.light else 1) for b in self.remote.values())
 
@@ -181,7 +183,7 @@ class EpochPlanner:
                 reader.end()
         frontiers = {reader.step.name: reader.frontier for reader in self._readers}
         if idle is not None:
-            frontiers = {name: replace(each, idle=name in idle) for name, each in frontiers.items()}
+            frontiers = {name: replace(known, idle=name in idle) for name, known in frontiers.items()}
         advances = self._frontiers.advance(frontiers)
         silent = [name for name, frontier in frontiers.items() if frontier.idle]
         self._polling.end_round(now, batches, silent)
@@ -197,7 +199,7 @@ class EpochPlanner:
             last,
             self._early.end_round(now),
             {name: batch for name, batch in batches.items() if isinstance(batch, RemoteBatch)},
-            self._moved(before, now),
+            self._watermark_events(before, now),
             {reader.step.name: reader.reasons.pop() for reader in self._readers if reader.reasons},
             {"now": now, "took": list(batches), "idle": silent},
         )
@@ -212,7 +214,7 @@ class EpochPlanner:
                 batches += [(Ref(reader.step.name, port), batch) for port, batch in rows]
         return replace(round_, batches=batches, remote={})
 
-    def _moved(self, before: Mapping[str, float], now: int) -> dict[str, WatermarkMoved]:
+    def _watermark_events(self, before: Mapping[str, float], now: int) -> dict[str, WatermarkMoved]:
         moved = {}
         for reader in self._readers:
             name, reached = reader.step.name, reader.frontier.watermark

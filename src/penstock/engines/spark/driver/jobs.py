@@ -141,7 +141,7 @@ class SparkJobs:
         ]
 
     def _is_small(self, rows: Sequence[WireRow], task: JobTask) -> bool:
-        """Whether one task is enough: little to send, little state, and little work the last time."""
+        """Returns whether one task is enough: little to send, little state, and little work the last time."""
         nbytes, (state_nbytes, _) = sum(map(_weight, rows)), state_size(task.state)
         return nbytes <= SMALL_INPUT and state_nbytes <= SMALL_STATE and self._work_us <= SMALL_WORK
 

@@ -23,9 +23,9 @@ from penstock.engines.checkpoint.state_files import state_size
 from penstock.engines.sinks import SinkWriter
 from penstock.engines.spark.driver.epochs import EpochPlanner, PlannedRound
 from penstock.engines.spark.driver.jobs import SparkJobs
-from penstock.engines.spark.driver.polling import SourcePolling, StreamSourceReader
 from penstock.engines.spark.driver.reports import JobResult, Reports
 from penstock.engines.spark.driver.sources import open_source
+from penstock.engines.spark.driver.waits import SourcePolling, StreamSourceReader
 from penstock.engines.spark.fragments import DRIVER, Edge, Fragments, JobTask, RoundClock
 from penstock.engines.spark.wire import KeyPartitioner, Kind, WireRow, pack_pieces, split_evenly
 from penstock.engines.wire import unpack_batch
@@ -152,12 +152,12 @@ class DriverLoop:
 
     @property
     def batches(self) -> int:
-        """The number of rounds of source batches that this run has done; the one that drains is none."""
+        """Returns the number of rounds with source batches that this run has done."""
         return self._done.rounds - self._begun - self._done.drained
 
     @property
-    def drained(self) -> bool:
-        """Whether everything has been closed."""
+    def is_drained(self) -> bool:
+        """Returns whether everything has been closed."""
         return self._done.drained
 
     def open(self) -> None:
@@ -187,7 +187,7 @@ class DriverLoop:
         """Runs the rounds that are ready; returns False when there are no more."""
         rounds = self._planner.next_rounds()
         if rounds and self._checkpoint.durable and self._polling.follows_clock:
-            self._checkpoint.save_planned_rounds({each.plan.number: each.record for each in rounds})
+            self._checkpoint.save_planned_rounds({round_.plan.number: round_.record for round_ in rounds})
         pass_crash_point(READ)
         if rounds:
             self._run_rounds(rounds)

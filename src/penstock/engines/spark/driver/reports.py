@@ -50,7 +50,7 @@ class JobResult:
 
     @property
     def has_failed_rows(self) -> bool:
-        """Whether rows failed before fragment 0, or could not be read: only the driver can say which."""
+        """Returns whether rows failed before fragment 0, or could not be read; the driver finds out which."""
         return any(outcomes[FAILED] for outcomes in self.outcomes.values())
 
 
@@ -118,7 +118,7 @@ class Reports:
         yield round_.accounts
         for counted_in, counts in result.accounts:
             if counted_in == number:
-                yield {name: Accounts(**each) for name, each in counts.items()}
+                yield {name: Accounts(**numbers) for name, numbers in counts.items()}
         for source, batch in round_.remote.items():
             yield self._remote[source].accounts(batch, result.outcomes.get((number, source), {}))
 

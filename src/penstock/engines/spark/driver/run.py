@@ -69,7 +69,7 @@ class DriverQuery:
 
     @property
     def alive(self) -> bool:
-        """Whether the query can serve a run."""
+        """Returns whether the query can serve a run."""
         try:
             return self._context._jsc is not None and bool(self._query.isActive)
         except Exception:  # the JVM itself is gone
@@ -190,7 +190,7 @@ class SparkRun(BackgroundRun):
                 self._loop.close()
             raise
         self._loop.close()
-        outcome = "drained" if self._loop.drained else "stopped"
+        outcome = "drained" if self._loop.is_drained else "stopped"
         return RunResult(outcome, self._loop.batches, copy.deepcopy(self._loop.accounts), self._loop.tables())
 
     def _end(self, outcome: str) -> None:

@@ -24,7 +24,7 @@ from penstock.connect.readers.files import FileReader, read_error
 from penstock.connect.readers.spark import SparkStreamReader
 from penstock.engines.sources import SourceReader
 from penstock.engines.spark import read_placement
-from penstock.engines.spark.driver.polling import BackgroundSourceReader, StreamSourceReader
+from penstock.engines.spark.driver.waits import BackgroundSourceReader, StreamSourceReader
 from penstock.engines.spark.jvm.source import RemoteSource, TimeRange
 from penstock.engines.spark.worker.files import RemoteBatch, SourceFile
 from penstock.operators.ends import Source, SourceTime
@@ -56,7 +56,7 @@ def open_source(
     build = DataFrameSourceReader if source.reads_dataframe else ParquetSourceReader
     reader = build(plan, step, clock, accounts, source.scan_times)
     reader.by_workers, reader.light = source.by_workers, source.light
-    if any(find_spark_sql(each.op) for each in source.pipeline.steps):
+    if any(find_spark_sql(behind.op) for behind in source.pipeline.steps):
         reader.min_rows = 1  # nobody but the JVM can compute it, however few rows there are
     return reader
 
@@ -183,7 +183,7 @@ class ParquetSourceReader(RemoteSourceReader):
 
 
 def has_schema(footer: Any, schema: pa.Schema) -> bool:
-    """Whether every column is stored in the very type that it is read as."""
+    """Returns whether every column is stored in the very type that it is read as."""
     stored = footer.schema.to_arrow_schema()
     return all(stored.field(field.name).type == field.type for field in schema)
 
@@ -230,6 +230,6 @@ def _read_footer(file: Path) -> Any:
 
 
 def _is_plain(file: Path) -> bool:
-    """Whether Spark reads the path as it is; it skips hidden files without a word."""
+    """Returns whether Spark reads the path as it is; it skips hidden files without a word."""
     plain = read_placement.PLAIN_PATH.fullmatch(str(file.absolute())) is not None
     return plain and not file.name.startswith((".", "_"))

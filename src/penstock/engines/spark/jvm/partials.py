@@ -58,7 +58,7 @@ class JvmPartials:
 
     @property
     def keys(self) -> list[str]:
-        """The names of the key columns among the inputs and in groups."""
+        """Returns the names of the key columns among the inputs and in groups."""
         return [f"k{place}" for place in range(len(self._up.key))]
 
     def inputs(self, time: Column) -> list[Column]:
@@ -80,7 +80,9 @@ class JvmPartials:
         n_keys = len(self._up.key)
         keys, (start, *cells) = groups.columns[:n_keys], groups.columns[n_keys:]
         starts = start.to_numpy(zero_copy_only=False)
-        window, watermark = (pa.array(np.full(len(starts), each, np.int64)) for each in (self._window, NEVER))
+        window, watermark = (
+            pa.array(np.full(len(starts), constant, np.int64)) for constant in (self._window, NEVER)
+        )
         remaining = iter(cells)
         cells = [
             self._order_floats(next(remaining), accumulator)
@@ -148,7 +150,7 @@ class JvmPartials:
                 yield F.coalesce(F.max(value), long(INT64_MIN))
 
     def _is_float(self, accumulator: WindowAccumulator) -> bool:
-        """Whether an accumulator compares floats."""
+        """Returns whether an accumulator compares floats."""
         place = accumulator.column
         return place is not None and self._layout.values[place][1] is Form.ORDERED
 

@@ -109,12 +109,12 @@ class RemoteSource:
 
     @property
     def reads_dataframe(self) -> bool:
-        """Whether the source is a DataFrame, which is one batch."""
+        """Returns whether the source is a DataFrame, which is one batch."""
         return isinstance(self._reader, SparkReader)
 
     @property
     def read_plan(self) -> FileReadPlan:
-        """How workers read the files of the source."""
+        """Returns how workers read the files of the source."""
         source, time = self.pipeline.source, self._time
         if time is not None:
             time = replace(time, max_future=None)  # the driver has checked, by its own clock
@@ -138,7 +138,7 @@ class RemoteSource:
         if window is not None and round_.advances[window[0].name].before == BEFORE_ALL:
             frame = self.frame(batch.files, numbered=False)
             if OUTCOME not in frame.columns:
-                return self._grouped(frame, round_, *window)
+                return self._group(frame, round_, *window)
         return self._handed_over(self.frame(batch.files, numbered=True), round_, load_plan)
 
     def accounts(self, batch: RemoteBatch, outcomes: Mapping[int, int]) -> dict[str, Accounts]:
@@ -193,7 +193,7 @@ class RemoteSource:
         reader = self._spark.read.schema(spark_schema(self._reader.schema)).option("__globPaths__", "false")
         return reader.parquet(*(file.path for file in files))
 
-    def _grouped(self, frame: DataFrame, round_: RoundPlan, step: Step, edge: Edge) -> DataFrame:
+    def _group(self, frame: DataFrame, round_: RoundPlan, step: Step, edge: Edge) -> DataFrame:
         """Returns partials by Spark's own grouping, as wire rows for the windows behind the exchange."""
         assert isinstance(step.op, Windows), "only windows have partials"
         source, op, up = self.pipeline.source.name, step.op, step.up
@@ -332,7 +332,7 @@ def _with_columns(frame: DataFrame, how: Expressions, up: pa.Schema, down: pa.Sc
     shared = SharedColumns(frame)
     lowered = {name: lower_spark(expr, up, shared=shared) for name, expr in how.columns}
     frame = shared.rows
-    failed = any_failed(*(each.failed for each in lowered.values()))
+    failed = any_failed(*(value.failed for value in lowered.values()))
     columns = [lowered[name].value.alias(name) if name in lowered else column(name) for name in down.names]
     columns += [column(name) for name in (TIME, SEQ) if name in frame.columns]
     if failed is not None:

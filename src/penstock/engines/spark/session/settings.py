@@ -2,7 +2,8 @@
 
 Core settings are fixed when Spark starts; SQL settings belong to a session, and each run gets a session of
 its own, so they never leak into the user's. A user's setting wins, except where another value would change
-what a program means: that is refused with the reason. Imports no pyspark.
+what a program means: that is refused with the reason. Passwords and keys among them are never shown, in
+events, errors and logs alike. Imports no pyspark.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ FIXED = {
 
 
 def core_settings(master: str, conf: Mapping[str, str]) -> dict[str, str]:
-    """What Spark is started with: ours under the user's."""
+    """Returns the settings that Spark is started with: ours, the user's on top."""
     ours = {
         "spark.app.name": "penstock",
         "spark.ui.enabled": "false",  # it would listen on all addresses
@@ -74,7 +75,7 @@ def core_settings(master: str, conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def sql_settings(conf: Mapping[str, str], *, partitions: int, checkpoint: str | None) -> dict[str, str]:
-    """What a run's own session is set to: ours, the user's on top, and the fixed ones as they must be."""
+    """Returns the settings of a run's own session: ours, the user's on top, and the fixed ones."""
     ours = {
         "spark.sql.shuffle.partitions": str(partitions),
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
@@ -86,8 +87,8 @@ def sql_settings(conf: Mapping[str, str], *, partitions: int, checkpoint: str | 
 
 
 def check_conf(conf: Mapping[str, object]) -> dict[str, str]:
-    """The user's settings as Spark writes them; EngineError for one that would change what programs mean."""
-    told: dict[str, str] = {}
+    """Returns the user's settings as Spark writes them; raises for one that changes what programs mean."""
+    checked: dict[str, str] = {}
     for key, value in conf.items():
         if not isinstance(key, str) or not key.startswith("spark."):
             raise EngineError(
@@ -95,38 +96,36 @@ def check_conf(conf: Mapping[str, object]) -> dict[str, str]:
                 detail='the names of settings start with "spark."',
                 hint='SparkOptions(conf={"spark.driver.memory": "4g"})',
             )
-        told[key] = str(value).lower() if isinstance(value, bool) else str(value)
+        checked[key] = str(value).lower() if isinstance(value, bool) else str(value)
         fixed = FIXED.get(key)
-        if fixed is not None and told[key].lower() not in fixed.same:
+        if fixed is not None and checked[key].lower() not in fixed.same:
             raise EngineError(
-                f"the setting {key} cannot be {told[key]!r}",
+                f"the setting {key} cannot be {checked[key]!r}",
                 detail=fixed.reason,
                 hint=f'leave it out: Penstock sets it to "{fixed.value}" in its own session only',
             )
-    return told
+    return checked
 
 
 def is_sql(key: str) -> bool:
-    """Whether a setting belongs to a session rather than to Spark's start."""
+    """Returns whether a setting belongs to a session rather than to Spark's start."""
     return key.startswith("spark.sql.")
 
 
 def is_on_this_machine(master: str) -> bool:
-    """Whether everything that talks to the driver is here, so that it may hide behind loopback."""
+    """Returns whether all that talks to the driver is on this machine, so that loopback is enough."""
     return master.startswith("local") or bool(
         re.match(r"spark://(127\.0\.0\.1|localhost|\[::1\])(:|$)", master)
     )
 
 
 def is_local_path(checkpoint: str | None) -> bool:
-    """Whether a checkpoint lies in the local file system."""
+    """Returns whether a checkpoint lies in the local file system."""
     return checkpoint is None or checkpoint.startswith("file:") or "://" not in checkpoint
 
 
-# What must never be shown: passwords and keys among the settings, in events, errors and logs alike.
-
 HIDDEN = "(hidden)"
-_TELLING = re.compile(
+_SECRET = re.compile(
     r"secret|passw|token|credential|access[._-]?key|api[._-]?key|account[._-]?key|private[._-]?key|sas",
     re.IGNORECASE,
 )
@@ -135,21 +134,21 @@ _ASSIGNED = re.compile(r"(?P<name>spark\.[\w.\-]+)=(?P<value>\S+)")
 
 
 def is_secret(key: str) -> bool:
-    """Whether a setting's name says that its value is to be kept.
+    """Returns whether a setting's name says that its value is secret.
 
     >>> is_secret("spark.hadoop.fs.s3a.secret.key"), is_secret("spark.driver.memory")
     (True, False)
     """
-    return _TELLING.search(key) is not None
+    return _SECRET.search(key) is not None
 
 
 def hide_secrets(conf: Mapping[str, str]) -> dict[str, str]:
-    """The settings in a form that may be told: secrets hidden, also those inside addresses."""
+    """Returns the settings in a form that may be shown: secrets hidden, also those inside addresses."""
     return {key: HIDDEN if is_secret(key) else without_login(value) for key, value in conf.items()}
 
 
 def without_login(address: str) -> str:
-    """An address without the name and password in it.
+    """Returns an address without the name and password in it.
 
     >>> without_login("spark://ann:pw@host:7077")
     'spark://(hidden)@host:7077'
@@ -158,7 +157,7 @@ def without_login(address: str) -> str:
 
 
 def without_secrets(text: str, conf: Mapping[str, str]) -> str:
-    """A text of Spark's, such as an error or the end of its log, with no secret of `conf` left in it."""
+    """Returns a text of Spark's, such as an error or the end of its log, without any secret of `conf`."""
     for value in sorted({conf[key] for key in conf if is_secret(key) and conf[key]}, key=len, reverse=True):
         text = text.replace(value, HIDDEN)
     return without_login(

@@ -54,17 +54,17 @@ def _jvm_is_there() -> bool:
 
 
 def _gateway(core: Mapping[str, str], log: Path) -> Any:
-    """The JVM's gateway: the one that runs, or a new one whose output goes to the log."""
+    """Returns the JVM's gateway: the one that runs, or a new one whose output goes to the log."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
     if SparkContext._gateway is None:
-        told = SparkConf(loadDefaults=False)
+        conf = SparkConf(loadDefaults=False)
         for key, value in core.items():
             if not is_secret(key) and without_login(value) == value:
-                told.set(key, value)
+                conf.set(key, value)
         with log.open("ab") as output:
-            gateway = launch_gateway(told, {"stdout": output, "stderr": output})
+            gateway = launch_gateway(conf, {"stdout": output, "stderr": output})
         SparkContext._ensure_initialized(gateway=gateway)
     return SparkContext._gateway
 
@@ -79,17 +79,17 @@ def _context_conf(gateway: Any, master: str, core: Mapping[str, str]) -> Any:
 
 
 def _variables(java: Java | None, master: str, conf: Mapping[str, str]) -> dict[str, str]:
-    """What the JVM and the context read from the environment while they start."""
-    found = {} if java is None else {"JAVA_HOME": str(java.home)}
+    """Returns what the JVM and the context read from the environment while they start."""
+    variables = {} if java is None else {"JAVA_HOME": str(java.home)}
     if not os.environ.get("PATH"):
-        found["PATH"] = os.defpath  # Spark's launcher is a shell script
+        variables["PATH"] = os.defpath  # Spark's launcher is a shell script
     if settings.is_on_this_machine(master):
-        found |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+        variables |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     if "PYSPARK_PYTHON" in os.environ:
-        found["PYSPARK_PYTHON"] = os.environ["PYSPARK_PYTHON"]
+        variables["PYSPARK_PYTHON"] = os.environ["PYSPARK_PYTHON"]
     if "spark.pyspark.python" in conf:
-        found["PYSPARK_PYTHON"] = conf["spark.pyspark.python"]
-    return found
+        variables["PYSPARK_PYTHON"] = conf["spark.pyspark.python"]
+    return variables
 
 
 @contextlib.contextmanager
@@ -132,10 +132,10 @@ def _need_an_answer(master: str) -> None:
 def _did_not_start(problem: Exception, master: str, conf: Mapping[str, str], log: Path) -> EngineError:
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
     cause = getattr(problem, "java_exception", None)
-    told = str(cause) if cause is not None else str(problem).strip() or type(problem).__name__
+    reason = str(cause) if cause is not None else str(problem).strip() or type(problem).__name__
     ending = [line for line in lines if line.strip()][-_LAST_LINES:]
     return EngineError(
         f'Spark did not start at "{without_login(master)}"',
-        detail=without_secrets("\n          ".join([told.partition("\n")[0], *ending]), conf),
+        detail=without_secrets("\n          ".join([reason.partition("\n")[0], *ending]), conf),
         hint="penstock doctor looks at Java and the packages",
     )

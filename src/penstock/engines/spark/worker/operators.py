@@ -197,7 +197,7 @@ class FragmentTask:
         output += self._emit_partials(round_)
         accounts = {name: chained.accounts for name, chained in self._steps.items()}
         accounts |= {name: partials.accounts for name, partials in self._partials.items()}
-        counts = {name: asdict(each.take()) for name, each in accounts.items()}
+        counts = {name: asdict(counted.take()) for name, counted in accounts.items()}
         output.append(report(Kind.ACCOUNTS, round_.number, self.partition, counts))
         reasons = {name: texts.pop() for name, texts in self._reasons.items() if texts}
         return [*output, report(Kind.REASONS, round_.number, self.partition, reasons)] if reasons else output

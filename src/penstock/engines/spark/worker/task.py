@@ -51,9 +51,9 @@ def run_fragment(
     for batch in batches:
         own = pc.equal(batch.column("fragment"), plan.fragment.number)
         inputs.add_batch(batch.filter(own))
-        others = batch.filter(pc.invert(own)).select(SCHEMA.names)
-        if others.num_rows:
-            yield others
+        passed_on = batch.filter(pc.invert(own)).select(SCHEMA.names)
+        if passed_on.num_rows:
+            yield passed_on
     yield from to_wire_batches(_run_timed(plan, task, inputs))
 
 

@@ -86,7 +86,7 @@ def _coalesce(batches: Iterator[Batch], schema: pa.Schema) -> Iterator[Batch]:
     for batch in batches:
         if batch.num_rows:
             pending.append(batch)
-        if sum(each.num_rows for each in pending) >= BATCH_ROWS:
+        if sum(waiting.num_rows for waiting in pending) >= BATCH_ROWS:
             yield concat_batches(pending, schema)
             pending = []
     if pending:

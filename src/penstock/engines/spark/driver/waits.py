@@ -58,7 +58,7 @@ class BackgroundSourceReader(SourceReader):
 
     @property
     def silent(self) -> bool:
-        """Whether there is nothing to take now, and may be later."""
+        """Returns whether there is nothing to take now, and may be later."""
         return not self.ended and self._queue.empty()
 
     def close(self) -> None:
@@ -161,7 +161,7 @@ class SourcePolling:
         self._background = [reader for reader in readers if isinstance(reader, BackgroundSourceReader)]
         self._arrived = threading.Condition()
         windows = [step.op.resolve(step.up) for step in plan if isinstance(step.op, Windows)]
-        self._early = min((each.early for each in windows if each.early is not None), default=None)
+        self._early = min((window.early for window in windows if window.early is not None), default=None)
         times = {step.name: step.op.resolve() for step in plan if isinstance(step.op, Source)}
         self._idle = {name: at.idle for name, at in times.items() if at is not None and at.idle is not None}
         clocked = [at for at in times.values() if at is not None and (at.column is None or at.max_future)]
@@ -212,7 +212,7 @@ class SourcePolling:
         return [reader.step.name for reader in self._readers if reader.step.name not in silent]
 
     def _has_input(self) -> bool:
-        """Whether a source that has not ended has something to take."""
+        """Returns whether a source that has not ended has something to take."""
         return any(
             not reader.ended
             for reader in self._readers
