@@ -44,7 +44,7 @@ class SinkWriter:
             self.write_row = getattr(self._output, "commit_row", self._commit_row)
         except Exception as cause:
             raise self._error("could not open", cause) from cause
-        if resume and n_written and getattr(self._output, "committed", 0) is None:
+        if resume and n_written and getattr(self._output, "last_committed", 0) is None:
             self.close()
             raise CheckpointError(
                 f"{n_written:,} rows have been written to {self._writer.describe()}, and they are not there",
