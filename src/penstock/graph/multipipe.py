@@ -99,7 +99,7 @@ class MultiPipe(RowVerbs, WindowVerbs, FlowVerbs):
 
 
 def _refuse_misplaced(op: object, verb: str) -> None:
-    """Raises a GraphError for what is no operator, or cannot follow one pipe and give one."""
+    """Raise a GraphError for what is no operator, or cannot follow one pipe and give one."""
     if not isinstance(op, Op):
         raise GraphError(
             f"{verb} takes an operator object, and got {op!r}",

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class PipeGraph:
     """A graph of operators over streams.
 
-    `engine` is what `run`, `start` and `collect` use unless they are told otherwise: "spark" (the default),
+    `engine` is what `run`, `start` and `collect` use unless they name another: "spark" (the default),
     "local" or "reference", or an Engine object. `steps` has the steps so far, by name, in the order they were
     written.
 
@@ -240,7 +240,7 @@ class PipeGraph:
         }
 
     def _whole_plan(self) -> Plan:
-        """Returns everything, sink or not: a picture of an unfinished graph is useful too."""
+        """Return everything, sink or not: a picture of an unfinished graph is useful too."""
         return Plan(self.name, tuple(self.steps))
 
     def __repr__(self) -> str:
@@ -250,7 +250,7 @@ class PipeGraph:
 def connect_ports(
     op: Op, inputs: Sequence[MultiPipe], control: Sequence[MultiPipe], graph: PipeGraph
 ) -> tuple[Input, ...]:
-    """Returns what feeds the ports of an operator: pipes are matched with ports by position."""
+    """Return what feeds the ports of an operator: pipes are matched with ports by position."""
     n_control = len(op.operator.control) if isinstance(op, Process) else 0
     ports = op.ports[: len(op.ports) - n_control]
     for pipes in (inputs, control):

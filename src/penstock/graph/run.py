@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def resolve_engine(engine: str | Engine) -> Engine:
-    """Returns the engine itself; a name is looked up among the installed ones."""
+    """Return the engine itself; a name is looked up among the installed ones."""
     from penstock.engines.protocol import find_engine
 
     if isinstance(engine, str):
@@ -83,7 +83,7 @@ def start(plan: Plan, engine: str | Engine, settings: RunSettings, verb: str) ->
 
 
 def wait(run: Run) -> RunResult:
-    """Waits for the end; Ctrl-C stops the run before it goes on up."""
+    """Wait for the end; Ctrl-C stops the run before it goes on up."""
     try:
         return run.wait()
     except KeyboardInterrupt:
@@ -100,7 +100,7 @@ def collect(
 
 
 def refuse_gaps(engine: Engine, plan: Plan) -> None:
-    """Raises the first thing that the engine cannot do, before anything runs."""
+    """Raise the first thing that the engine cannot do, before anything runs."""
     for gap in engine.gaps(plan):
         raise NotSupported(
             f"the {engine.name} engine cannot do this: {gap.reason}",
@@ -111,14 +111,14 @@ def refuse_gaps(engine: Engine, plan: Plan) -> None:
 
 
 def to_spark(plan: Plan, feeds: Sequence[Ref], session: object) -> Any:
-    """Returns the rows of a pipe as a DataFrame; only the Spark engine can."""
+    """Return the rows of a pipe as a DataFrame; only the Spark engine can."""
     engine: Any = resolve_engine("spark")
     refuse_gaps(engine, plan)
     return engine.to_spark(plan, feeds, session)
 
 
 def _guard_listener(listener: EventSink) -> EventSink:
-    """Returns the user's listener; when it raises, the run fails with an error that names it."""
+    """Return the user's listener; when it raises, the run fails with an error that names it."""
     if not callable(listener):
         raise EngineError(f"events={listener!r:.80} cannot be called", hint="give a function: events=print")
 

@@ -105,7 +105,7 @@ class Steps:
             at = replace(at, merged=True)
         routing, replicas = choose_routing(op, up, at)
         same_place = routing is Routing.FORWARD and replicas == at.degree and not at.merged
-        # Why: a step with a thread of its own does nobody else's work, and nobody does its.
+        # Why: a dedicated thread serves one step, so neither that step nor the ones it feeds are fused.
         alone = op.dedicated or any(self._steps[ref.step].op.dedicated for fed in inputs for ref in fed.feeds)
         fused = (self._fuse if fuse is None else fuse) and op.chainable and same_place and not alone
         partition = (up.key or None) if routing is Routing.KEY_BY else at.partition if same_place else None
@@ -197,7 +197,7 @@ def choose_routing(op: Op, up: Stream, at: Placement) -> tuple[Routing | None, D
         )
     if routing is not Routing.KEY_BY:
         return routing or Routing.FORWARD, replicas
-    if op.routing == Routing.KEY_BY:  # asked for by name, a shuffle is what one gets
+    if op.routing == Routing.KEY_BY:  # a shuffle that is asked for by name is never left out
         if not up.key:
             raise GraphError(
                 'routing="key_by" needs a key', hint='say .key_by("user") before it, or key="user"'

@@ -41,13 +41,13 @@ class WithColumns(Op):
         return self.columns
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
-        """Returns the columns there were and the new ones; the key stays if its columns are left alone."""
+        """Return the old columns and the new ones; the key stays unless one of its columns is replaced."""
         up = inputs[IN]
         schema = with_columns(up.schema, self.how.types(up.schema))
         return {OUT: keep_key(up, self.how.names, schema), **self.errors_port(up)}
 
     def describe(self) -> str:
-        """Returns the verb and the columns."""
+        """Return the verb and the columns."""
         return f"{self.verb} {self.how}"
 
 
@@ -58,7 +58,7 @@ class Select(WithColumns):
     verb: ClassVar[str] = "select"
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
-        """Returns the columns selected; the key stays if its columns are all passed on as they are."""
+        """Return the columns selected; the key stays if its columns are all passed on as they are."""
         up = inputs[IN]
         for name in self.how.names:
             if self.how.names.count(name) > 1:
@@ -74,7 +74,7 @@ class Select(WithColumns):
 
 
 def named_columns(columns: NamedColumns) -> list[tuple[str, object]]:
-    """Returns columns given by name, or as pairs, as pairs."""
+    """Return columns given by name, or as pairs, as pairs."""
     if isinstance(columns, Mapping):
         return list(columns.items())
     if isinstance(columns, Expr | str) or callable(columns):

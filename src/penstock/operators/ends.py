@@ -106,11 +106,17 @@ class Source(Op):
     def resolve(self) -> SourceTime | None:
         """Return the source's time in microseconds; None when it has none."""
         if self.time is None:
-            self._refuse_time_options()
+            for option in ("time_unit", "delay", "idle", "watermark", "max_future"):
+                if getattr(self, option) is not None:
+                    raise TimeError(
+                        f"{option}= says nothing without time=", hint='name the time column: time="ts"'
+                    )
             return None
         schema = self.reader.schema
         if isinstance(self.time, IngestTime):
-            column, type_ = None, self._arrival()
+            if self.time_unit is not None:
+                raise TimeError("time_unit= does not go with ps.ingest_time()", hint="leave time_unit out")
+            column, type_ = None, TimeType(pa.timestamp("us", "UTC"), "us")
         elif not isinstance(self.time, str):
             raise TimeError(
                 f"time={self.time!r} is not a column", hint='use time="ts" or time=ps.ingest_time()'
@@ -119,11 +125,24 @@ class Source(Op):
             Stream(schema).require(self.time)
             column = self.time
             type_ = time_type(schema.field(self.time).type, self.time_unit, self.time)
+        delay = _resolve_optional(self.delay, type_, "delay")
+        if delay is not None and isinstance(self.watermark, WatermarkFromSource):
+            raise TimeError(
+                "delay= and watermark=ps.source_watermark() contradict each other", hint="leave delay out"
+            )
+        if delay is None and isinstance(self.time, IngestTime):
+            delay = 0
+        if delay is None and self.watermark is None:
+            raise TimeError(
+                "a source with time= needs delay=",
+                detail="the delay says how far behind the latest row another one may still come",
+                hint='delay="0 s" for sorted input, delay="2 s" for rows up to two seconds out of order',
+            )
         return SourceTime(
             column=column,
             type=type_,
-            delay=self._delay(type_),
-            rule=self._rule(schema, type_),
+            delay=delay,
+            rule=None if self.watermark is None else self._resolve_rule(schema, type_),
             idle=_resolve_optional(self.idle, type_, "idle"),
             max_future=_resolve_optional(self.max_future, type_, "max_future"),
         )
@@ -137,29 +156,7 @@ class Source(Op):
         late = "" if resolved.delay is None else f", delay {spell(resolved.delay)}"
         return f"{text}; time {resolved.column or 'of arrival'} ({resolved.type}){late}"
 
-    def _arrival(self) -> TimeType:
-        if self.time_unit is not None:
-            raise TimeError("time_unit= does not go with ps.ingest_time()", hint="leave time_unit out")
-        return TimeType(pa.timestamp("us", "UTC"), "us")
-
-    def _delay(self, type_: TimeType) -> int | None:
-        if self.delay is None:
-            if isinstance(self.time, IngestTime):
-                return 0
-            if self.watermark is None:
-                raise TimeError(
-                    "a source with time= needs delay=",
-                    detail="the delay says how far behind the latest row another one may still come",
-                    hint='delay="0 s" for sorted input, delay="2 s" for rows up to two seconds out of order',
-                )
-            return None
-        if isinstance(self.watermark, WatermarkFromSource):
-            raise TimeError(
-                "delay= and watermark=ps.source_watermark() contradict each other", hint="leave delay out"
-            )
-        return _resolve_optional(self.delay, type_, "delay")
-
-    def _rule(self, schema: pa.Schema, type_: TimeType) -> WatermarkRule:
+    def _resolve_rule(self, schema: pa.Schema, type_: TimeType) -> WatermarkRule:
         rule = self.watermark
         if isinstance(rule, str):
             Stream(schema).require(rule)
@@ -171,21 +168,14 @@ class Source(Op):
                     f"watermark {rule} is {rule_type}, and time is {type_.type}",
                     hint="cast it to the type of time",
                 )
-        elif rule is not None and not isinstance(rule, WatermarkFromSource) and not callable(rule):
-            raise TimeError(
-                f"watermark={rule!r} is not a column, an expression or a function",
-                hint='use watermark="column", an expression, fn(batch), or ps.source_watermark()',
-            )
-        elif rule is not None and not isinstance(rule, WatermarkFromSource):
+        elif not isinstance(rule, WatermarkFromSource):
+            if not callable(rule):
+                raise TimeError(
+                    f"watermark={rule!r} is not a column, an expression or a function",
+                    hint='use watermark="column", an expression, fn(batch), or ps.source_watermark()',
+                )
             require_call(rule, "batch")
         return rule
-
-    def _refuse_time_options(self) -> None:
-        for option in ("time_unit", "delay", "idle", "watermark", "max_future"):
-            if getattr(self, option) is not None:
-                raise TimeError(
-                    f"{option}= says nothing without time=", hint='name the time column: time="ts"'
-                )
 
     def _errors_schema(self, schema: pa.Schema) -> pa.Schema:
         if self.reader.keeps_raw and "raw" not in schema.names:

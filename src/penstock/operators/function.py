@@ -32,7 +32,7 @@ Callee = TypeVar("Callee")
 
 @dataclass(frozen=True, slots=True)
 class Expressions:
-    """Columns to add or replace, in order, all computed from the row as it came."""
+    """Columns to add or replace, in order, all computed from the row as it arrived."""
 
     columns: tuple[tuple[str, Expr], ...]
 
@@ -265,7 +265,7 @@ def late_port(up: Stream) -> dict[str, Stream]:
 
 
 def keep_key(up: Stream, changed: Iterable[str], schema: pa.Schema) -> Stream:
-    """Return the stream with another schema: still keyed when the key columns were left alone."""
+    """Return the stream with another schema: still keyed unless one of its key columns is changed."""
     down = up.with_schema(schema)
     return down.without_key() if set(changed) & set(up.key) else down
 

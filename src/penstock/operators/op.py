@@ -18,7 +18,7 @@ from penstock.operators.stream import Stream
 
 IN, OUT, LATE, LATE_RIGHT, ERRORS = "in", "out", "late", "late_right", "errors"
 JOIN = "WJ"
-"""The kind of `StreamJoin`, which few programs use: by it one is told from others without loading it."""
+"""The kind of `StreamJoin`: tells one from other operators without loading its module."""
 ERROR_COLUMNS = (("error", pa.string()), ("error_step", pa.string()))
 
 

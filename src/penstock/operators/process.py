@@ -51,10 +51,10 @@ class Context(Protocol):
     outputs: Mapping[str, OutputPort]
 
     async def wait_for_all(self, wanted: Mapping[str, int]) -> bool:
-        """Wait until every port has so many rows and give True; False when one of them never will."""
+        """Wait until every port has this number of rows; return False when one of them never will."""
 
     async def wait_for_any(self, wanted: Mapping[str, int]) -> bool:
-        """Wait until some port has so many rows and give True; False when none of them ever will."""
+        """Wait until some port has this number of rows; return False when none of them ever will."""
 
     @property
     def shutdown_requested(self) -> bool:

@@ -67,7 +67,7 @@ class TableJoin(Op):
                     f'column "{name}" is {in_stream} in the stream and {in_table} in the table',
                     hint="cast one of them",
                 )
-        clash = [field.name for field in self.new_fields if field.name in up.columns]
+        clash = [field.name for field in self.new_fields if field.name in up.schema.names]
         if clash:
             raise SchemaError(
                 f'the stream and the table both have a column "{clash[0]}"',
@@ -86,7 +86,7 @@ class TableJoin(Op):
         )
 
     def load(self) -> pa.Table:
-        """Read the table; a key that comes twice is an error, whoever reads it."""
+        """Read the table; raise a SchemaError for two rows with one key."""
         batches = []
         for batch in self.table.batches():
             if batch.bad:

@@ -73,8 +73,8 @@ class Windows(Op):
     aggregates  name -> aggregate
     apply       a function of the window's rows, in order, instead of aggregates
     lateness    how long after its end a window still takes rows in
-    early       give unfinished results so often, by the clock; adds the column `final`
-    partial     let a count window that is not full leave at the end of the stream
+    early       emit unfinished results at this interval of the clock; adds the column `final`
+    partial     emit a count window that is not full at the end of the stream
     device      "auto", "cpu", "cuda" or a Cuda with limits: where time windows keep their slices
     because     why the pattern was chosen; None where it was asked for by name
     """
@@ -160,7 +160,14 @@ class Windows(Op):
         if self.function is not None:
             results = require_schema(self.function, "apply")
         else:
-            results = columns(*((n, self._result_type(n, a, up)) for n, a in (self.aggregates or {}).items()))
+            types = {}
+            for name, aggregate in (self.aggregates or {}).items():
+                try:
+                    types[name] = aggregate.type(up)
+                except SchemaError as wrong:
+                    wrong.detail = wrong.detail or f"in {name}={aggregate}"
+                    raise
+            results = columns(*types.items())
         time = up.require_time("a window").type
         label = [(WINDOW, pa.string())] if resolved.has_labels else []
         index = [(INDEX, pa.int64())] if resolved.has_counts else []
@@ -175,15 +182,8 @@ class Windows(Op):
         )
         return {OUT: Stream(schema, up.time, up.key), LATE: up.without_key(), **self.errors_port(up)}
 
-    def _result_type(self, name: str, aggregate: Aggregate, up: Stream) -> pa.DataType:
-        try:
-            return aggregate.type(up)
-        except SchemaError as wrong:
-            wrong.detail = wrong.detail or f"in {name}={aggregate}"
-            raise
-
     def describe(self) -> str:
-        """Return the windows and what is made of them."""
+        """Return the windows and their aggregates or function."""
         specs = ", ".join(f"{label}: {spec}" if label else str(spec) for label, spec in self.specs())
         result = self.function or ", ".join(f"{n}={a}" for n, a in (self.aggregates or {}).items())
         late = str(self.lateness)  # a bare int is in the time column's unit, which is not known here

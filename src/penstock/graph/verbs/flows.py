@@ -217,7 +217,7 @@ class FlowVerbs(Pipe):
             self.graph.steps.feed_back(to, port, self.feeds, self.stream)
 
     def _behind_one_operator(self) -> Self:
-        """Returns a pipe of one operator, which a split can divide: behind a relay if need be."""
+        """Return a pipe of one operator, which a split can divide: behind a relay if need be."""
         first = self.graph.steps[self.feeds[0].step]
         if len(self.feeds) == 1 and not isinstance(first.op, Split):
             return self

@@ -143,7 +143,7 @@ class RowVerbs(Pipe):
 
 
 def _column(column: object) -> tuple[str, Expr]:
-    """Returns a column that select keeps; what has no name is refused with what to write instead."""
+    """Return a column that select keeps; what has no name is refused with what to write instead."""
     if isinstance(column, Column):
         return column.name, column
     if isinstance(column, Expr):

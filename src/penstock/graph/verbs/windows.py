@@ -103,7 +103,7 @@ class WindowedPipe(Generic[AnyPipe]):
         return self._complete(apply=function, schema=schema)
 
     def _complete(self, **result: Any) -> AnyPipe:
-        """Adds the window step; `result` says what is made of each window."""
+        """Add the window step; `result` has the aggregates, or the function and its schema."""
 
         def make() -> Op:
             if self._pattern != "auto" and self._pattern not in PATTERNS:
