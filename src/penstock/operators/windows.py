@@ -1,6 +1,6 @@
 """The windowed operators: one meaning, four ways to spread the work (WindFlow, 2.1).
 
-Keyed windows send all rows of a key to one replica; parallel windows deal whole windows to replicas;
+Keyed windows send all rows of a key to one replica; parallel windows assign whole windows to replicas;
 paned windows aggregate panes first and windows from panes; map-reduce windows cut each window into
 partitions and combine their results. The answer is the same for all four and for any degree.
 """
@@ -232,7 +232,7 @@ class KeyedWindows(Windows):
 
 @dataclass(frozen=True, slots=True)
 class ParallelWindows(Windows):
-    """Whole windows, also of one key, are dealt to replicas; a row goes to all replicas that need it."""
+    """Whole windows, also of one key, are assigned to replicas; a row goes to all replicas that need it."""
 
     kind: ClassVar[str] = "PW"
     pattern: ClassVar[str] = "parallel"
