@@ -1,4 +1,4 @@
-"""The clock comes in through an interface, so that tests and simulations can hold it."""
+"""Clocks: an interface, so that tests and simulations can control time."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ class Clock(Protocol):
     """Wall-clock time in microseconds since 1970, UTC."""
 
     def now(self) -> int:
-        """Return the time now."""
+        """Return the current time."""
 
 
 class WallClock:
     """The machine's clock."""
 
     def now(self) -> int:
-        """Return the time now."""
+        """Return the current time."""
         return time.time_ns() // 1_000
 
 
@@ -34,9 +34,9 @@ class ManualClock:
         self._now = now
 
     def now(self) -> int:
-        """Return the time now."""
+        """Return the current time."""
         return self._now
 
     def advance(self, us: int) -> None:
-        """Move the clock forward by microseconds (or back: engines must stand that too)."""
+        """Move the clock forward by microseconds, or back: engines must cope with that too."""
         self._now += us

@@ -1,4 +1,4 @@
-"""What goes wrong, said so that it can be mended.
+"""Errors, worded so that the user can fix the cause.
 
 Every error that a user can cause is a `PenstockError`: the fact first, then where (the step and the
 user's own file and line), then a detail and a hint, each only if it helps. The fields stay readable,

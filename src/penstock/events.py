@@ -1,4 +1,4 @@
-"""What happens in a run, as typed data: log, metrics, dashboard and tests read one stream of events.
+"""The events of a run, as typed data: log, metrics, dashboard and tests read one stream of them.
 
 Counted per batch, never per row, and free when nobody listens. Imports nothing of ours.
 """
@@ -33,11 +33,11 @@ class RunStarted(Event):
 
 @dataclass(frozen=True, slots=True)
 class BatchDone(Event):
-    """A round of source batches went all the way through.
+    """A round of source batches was processed by all steps.
 
-    parts_us    where the time went, as far as the engine tells; rounds that went together share theirs
-    lag_us      source -> how far its watermark is behind the clock
-    latency_us  sink -> how long after the batch was there its rows were committed, where that is measured
+    parts_us    where the time went, where the engine measures it; rounds processed together share theirs
+    lag_us      source -> how far its watermark trails the clock
+    latency_us  sink -> time from reading the batch until its rows were committed, where that is measured
     """
 
     batch: int
@@ -51,7 +51,7 @@ class BatchDone(Event):
 
 @dataclass(frozen=True, slots=True)
 class WatermarkMoved(Event):
-    """A source's watermark advanced; None stands for the end of the stream."""
+    """A source's watermark advanced; None means the end of the stream."""
 
     step: str
     watermark: int | None
@@ -59,7 +59,7 @@ class WatermarkMoved(Event):
 
 @dataclass(frozen=True, slots=True)
 class RowsLate(Event):
-    """Rows came after all their windows had left."""
+    """Rows arrived after all their windows had closed."""
 
     step: str
     rows: int
@@ -79,9 +79,9 @@ class RowsErrored(Event):
 class StateSaved(Event):
     """A consistent snapshot was committed.
 
-    nbytes       of what is new, as it was written
-    kept_nbytes  of all state that is kept, before it is packed
-    kept_rows    how much that is: a row for each slice, session or state of a key, and each row that waits
+    nbytes       size of the new state, as written
+    kept_nbytes  size of all saved state, before compression
+    kept_rows    rows of all state: one for each slice, session or state of a key, and each waiting row
     """
 
     batch: int
@@ -102,7 +102,7 @@ class ScaleDecided(Event):
 
 @dataclass(frozen=True, slots=True)
 class StepStalled(Event):
-    """A step has been at work on one batch for long; the run goes on.
+    """A step has been processing one batch for a long time; the run continues.
 
     busy_us  how long, so far
     stack    where its Python code is, outermost call first

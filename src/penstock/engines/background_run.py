@@ -19,7 +19,7 @@ POLL_SECONDS = 0.2
 
 
 class BackgroundRun(ABC):
-    """A run that executes in a thread of its own once it was begun."""
+    """A run that executes in its own thread once it has begun."""
 
     grace_seconds = GRACE_SECONDS
 
@@ -43,7 +43,7 @@ class BackgroundRun(ABC):
             raise
 
     def wait(self, timeout: float | None = None) -> RunResult:
-        """Block until the run is over; raises what stopped it, or TimeoutError if it takes longer."""
+        """Block until the run is over; raise what stopped it, or TimeoutError if it takes longer."""
         if self.is_worker(threading.current_thread()):
             raise EngineError(
                 f"a function of the run of {self._graph} waits for the end of that run, which waits for it",

@@ -64,7 +64,7 @@ class Frontiers:
         self._output_delay = {step.name: output_delay(step) for step in self._steps}
 
     def advance(self, sources: Mapping[str, Frontier]) -> dict[str, WatermarkAdvance]:
-        """Move all steps to where a round leaves the sources; returns the advance of each other step."""
+        """Advance all steps after a round of the sources; return the advance of each other step."""
         self._outputs |= sources
         advances = {}
         for step in self._steps:

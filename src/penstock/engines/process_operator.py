@@ -250,7 +250,7 @@ class ProcessRoutine:
     """One operator and its co-routine.
 
     has_room  whether rows can be pushed now; the co-routine waits while they cannot
-    stopping  whether somebody has asked the run to stop
+    stopping  whether the run has been asked to stop
     """
 
     def __init__(

@@ -117,7 +117,7 @@ class Run(Protocol):
     """A run in progress."""
 
     def wait(self, timeout: float | None = None) -> RunResult:
-        """Block until the run is over; raises what stopped it, or TimeoutError after `timeout` seconds."""
+        """Block until the run is over; raise what stopped it, or TimeoutError after `timeout` seconds."""
 
     def stop(self) -> None:
         """Ask the run to stop after the current batch; `wait` then returns."""
@@ -139,7 +139,7 @@ class EngineHarness(Protocol):
         """Return the rows emitted on a collected port since the last call."""
 
     def end(self) -> RunResult:
-        """End all sources and drains."""
+        """End all sources and drain."""
 
     def metrics(self) -> Mapping[str, Accounts]:
         """Return the accounts so far."""
@@ -168,7 +168,7 @@ class Engine(Protocol):
 
 
 def find_engine(name: str) -> Engine:
-    """Return the engine of that name; raises EngineError with the available names if there is none."""
+    """Return the engine of that name; raise EngineError with the available names if there is none."""
     if name in BUILT_IN:
         module, _, attribute = BUILT_IN[name].partition(":")
         engine: Engine = getattr(import_module(module), attribute)()

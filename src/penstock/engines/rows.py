@@ -1,6 +1,7 @@
-"""When two plain values are the same, and which comes first.
+"""Rows as plain Python values: when values are equal, how they are ordered, and a row with its time.
 
-Assumes plain values of one column's type (see `expr.values`), so only equal kinds are ever compared.
+Assumes plain values of one column's type (see `expr.values`), so only values of one kind are compared. Used
+by the reference engine and by process operators.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def equality_key(value: object) -> Hashable:
 
 
 def canonical_value(value: object) -> object:
-    """Return the value that stands for all that equal it: -0.0 becomes 0.0."""
+    """Return the representative of all values equal to it: -0.0 becomes 0.0."""
     match value:
         case float():
             return value + 0.0
@@ -72,20 +73,16 @@ def key_columns(values: Mapping[str, object], names: Iterable[str]) -> dict[str,
     return {name: canonical_value(values[name]) for name in names}
 
 
-# A row on its way: its columns as plain values, its time, and its place among rows of equal time.
-#
-# The order of rows is (time, order, columns). `order` begins with the rank of the source and the reader's
-# own number where it has one, and grows by one index at every flat_map; a pair has the left row's order
-# and then the right row's; a window's result has none. What still ties is decided by the columns.
-
-
 @dataclass(frozen=True, slots=True)
 class TimedRow:
-    """One row.
+    """A row: its columns as plain values, its time, and its position among rows of equal time.
+
+    Rows are ordered by (time, order, columns). `order` begins with the rank of the source and the reader's
+    own number where it has one, and grows by one index at every flat_map; a pair has the left row's order and
+    then the right row's; a window's result has none. What still ties is decided by the columns.
 
     values  plain values by column, in the order of the stream's schema; never changed
     time    microseconds since 1970; None on a stream without time
-    order   place among rows of equal time
     """
 
     values: Mapping[str, object]
@@ -93,11 +90,11 @@ class TimedRow:
     order: tuple[int, ...] = ()
 
     def with_values(self, values: Mapping[str, object]) -> TimedRow:
-        """Other columns, at the same time and place."""
+        """Return a row with other columns, at the same time and order."""
         return replace(self, values=values)
 
     def child(self, values: Mapping[str, object], index: int) -> TimedRow:
-        """Return one of several rows made of this one."""
+        """Return one of several rows derived from this one."""
         return TimedRow(values, self.time, (*self.order, index))
 
     def at(self) -> int:

@@ -55,7 +55,7 @@ class SinkWriter:
             )
 
     def write(self, number: int, batches: Sequence[Batch | pa.RecordBatch]) -> int:
-        """Write and commits the rows of a round; returns their number."""
+        """Write and commit the rows of a round; return their number."""
         n_rows = sum([batch.num_rows for batch in batches])
         if n_rows:
             self._commit(number, batches)
@@ -65,7 +65,7 @@ class SinkWriter:
         return n_rows
 
     def begin_shutdown(self) -> None:
-        """Tell an output that waits for somebody else to stop waiting soon; any thread may call it."""
+        """Tell an output that waits for a peer to stop waiting soon; any thread may call it."""
         begin_shutdown = getattr(self._output, "begin_shutdown", None)
         if begin_shutdown is not None:
             begin_shutdown()

@@ -134,7 +134,7 @@ class SourceReader:
         return iter(self._reader.batches() if rows is None else rows())
 
     def accept(self, item: Any) -> Any:
-        """Count what was read last and returns it as a batch; None is the end."""
+        """Count what was read last and return it as a batch; None is the end."""
         if item is None:
             self.ended = True
             return None

@@ -35,7 +35,7 @@ def build_plan(
     collects: tuple[Ref, ...] = (),
     composition: Composition = "combined",
 ) -> Plan:
-    """Return the plan of what the sinks, or the collected ports, need; raises what is wrong with it."""
+    """Return the plan of what the sinks, or the collected ports, need; raise what is wrong with it."""
     everything = tuple(steps)
     by_name = {step.name: step for step in everything}
     wanted = [ref.step for ref in collects] or [step.name for step in everything if isinstance(step.op, Sink)]

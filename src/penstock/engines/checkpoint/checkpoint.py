@@ -113,7 +113,7 @@ class Checkpoint:
             self._write("penstock.json", self._graph)
 
     def spark_folder(self) -> str:
-        """Empty and returns the folder for Spark's own checkpoint."""
+        """Empty and return the folder for Spark's own checkpoint."""
         folder = self.folder / "spark"
         shutil.rmtree(folder, ignore_errors=True)
         return str(folder)
@@ -151,7 +151,7 @@ class Checkpoint:
         )
 
     def commit(self, manifest: Manifest, pending: Collection[str] = ()) -> int:
-        """Make a manifest the newest, removes what is no longer needed, and returns the new bytes of state.
+        """Make a manifest the newest, remove what is no longer needed, and return the new bytes of state.
 
         pending  state files that a later manifest will refer to
         """
@@ -171,7 +171,7 @@ class Checkpoint:
         return {int(number): contents for number, contents in self._read(path).items()}
 
     def close(self) -> None:
-        """Release the folder and removes a temporary one."""
+        """Release the folder and remove a temporary one."""
         if self._lock_file is not None:
             self._lock_file.close()
             self._lock_file = None
@@ -219,7 +219,7 @@ class Checkpoint:
         return contents
 
     def _remove_unused(self, manifest: Manifest, pending: Collection[str]) -> int:
-        """Remove old manifests and unreferenced state; returns the bytes that belong to this manifest."""
+        """Remove old manifests and unreferenced state; return the bytes that belong to this manifest."""
         used = {handle.file for handles in manifest.state.values() for handle in handles.values()} | {
             *pending
         }

@@ -63,7 +63,7 @@ class StateFiles:
     def write(
         self, version: int, part: str, pieces: Mapping[str, Mapping[int, bytes]]
     ) -> dict[str, dict[int, StateHandle]]:
-        """Write the pieces of some steps into one file and returns where each is."""
+        """Write the pieces of some steps into one file and return where each is."""
         state: dict[str, dict[int, StateHandle]] = {}
         name = f"{version:010d}-{part}-{uuid.uuid4().hex[:12]}.state"
         offset, bodies = 0, []
@@ -78,7 +78,7 @@ class StateFiles:
         return state
 
     def read(self, handles: Mapping[int, StateHandle], step: str) -> dict[int, bytes]:
-        """Return the pieces of a step by bucket; raises CheckpointError if one is missing or damaged."""
+        """Return the pieces of a step by bucket; raise CheckpointError if one is missing or damaged."""
         pieces: dict[int, bytes] = {}
         files: dict[str, bytes] = {}
         for bucket, (name, offset, nbytes, _) in handles.items():
@@ -120,7 +120,7 @@ def _compress(data: bytes) -> bytes:
 
 
 def _decompress(data: bytes) -> bytes:
-    """Return the contents of a file; raises ValueError or OSError if it is damaged."""
+    """Return the contents of a file; raise ValueError or OSError if it is damaged."""
     length = int.from_bytes(data[:_LENGTH_NBYTES], "little")
     # Why: a damaged length would otherwise allocate all memory there is.
     if length > _MAX_RATIO * len(data):

@@ -43,7 +43,7 @@ class PairPredicate:
         self.error_context = ErrorContext("the join")
 
     def holds(self, left: Values, right: Values) -> bool:
-        """Return whether every term holds; raises what a function of the user's raises."""
+        """Return whether every term holds; raise what a function of the user's raises."""
         for error_context, test in self._tests:
             self.error_context = error_context
             if not test(left, right):

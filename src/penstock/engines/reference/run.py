@@ -48,7 +48,7 @@ class ReferenceRun(BackgroundRun):
 
 
 def run_to_end(interpreter: Interpreter, options: RunOptions, stopping: threading.Event) -> RunResult:
-    """Run a plan from its first batch to its end, and closes everything whatever happens."""
+    """Run a plan from its first batch to its end, and close everything whatever happens."""
     begin_run(interpreter)
     readers = {step.name: _SourceIterator(interpreter, step) for step in interpreter.plan.sources}
     outcome = "failed"
@@ -75,7 +75,7 @@ def _close(interpreter: Interpreter, readers: Mapping[str, _SourceIterator]) -> 
 
 
 def begin_run(interpreter: Interpreter) -> None:
-    """Emit the event that a run begins, and opens it."""
+    """Emit the event that a run begins, and open it."""
     steps = tuple(step.name for step in interpreter.plan)
     now = interpreter.clock.now()
     interpreter.events(RunStarted(now, interpreter.plan.graph, "reference", steps))
@@ -103,7 +103,7 @@ def _run_rounds(
     stopping: threading.Event,
     readers: Mapping[str, _SourceIterator],
 ) -> str:
-    """Run rounds until the sources end, then drains if asked to; returns the outcome."""
+    """Run rounds until the sources end, then drain if asked to; return the outcome."""
     while not stopping.is_set() and interpreter.batches != options.until:
         batches = {name: batch for name, reader in readers.items() if (batch := reader.next()) is not None}
         if not batches:

@@ -137,7 +137,7 @@ def lay_out(nodes: Sequence[Node], edges: Sequence[Edge]) -> Layout:
 
 
 def assign_layers(n: int, edges: Sequence[Edge]) -> Layers:
-    """Assign nodes 0 to n-1 to layers and orders each layer so that few lines cross."""
+    """Assign nodes 0 to n-1 to layers and order each layer so that few lines cross."""
     layers = Layers(_longest_paths(n, edges))
     layers.order = [[] for _ in range(max(layers.layer, default=-1) + 1)]
     layers.before, layers.after = [[] for _ in range(n)], [[] for _ in range(n)]
@@ -179,7 +179,7 @@ def _longest_paths(n: int, edges: Sequence[Edge]) -> list[int]:
 
 
 def _add_path(layers: Layers, edge: Edge) -> list[int]:
-    """Add a point in every layer that an edge skips; returns its vertices."""
+    """Add a point in every layer that an edge skips; return its vertices."""
     path = [edge.tail]
     for layer in range(layers.layer[edge.tail] + 1, layers.layer[edge.head]):
         path.append(len(layers.layer))
