@@ -21,7 +21,7 @@ from penstock.operators import aggregates as spec
 from penstock.operators.window_specs import session, tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.stage import Site
-from penstock.stages.window.device import Placement, choose_placement
+from penstock.stages.window.groups import Placement, choose_placement
 from tests.stages.judge import STEP, Case, Driven, case
 from tests.stages.windowed import WIDE
 
@@ -40,7 +40,7 @@ def placed(*, totally_ordered: bool = False, folds: Sequence[Rule] = (), **chang
 @pytest.fixture
 def a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if there were one: what is decided does not touch it."""
-    monkeypatch.setattr("penstock.stages.window.device.explain_auto_cpu", lambda: None)
+    monkeypatch.setattr("penstock.stages.window.groups.explain_auto_cpu", lambda: None)
 
 
 @pytest.mark.usefixtures("a_device")
@@ -107,8 +107,8 @@ def test_without_a_device_asking_for_one_is_an_error_when_the_stage_is_made(
 
 def test_a_combine_that_cannot_be_compiled_for_a_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     rule = build_fold_rule("plus", FunctionSource(plus), (0.0,), alone=True)
-    monkeypatch.setattr("penstock.stages.window.device.choose_device", lambda device: device)
-    monkeypatch.setattr("penstock.stages.window.device._why_not_compiled", lambda rule: "no strings here")
+    monkeypatch.setattr("penstock.stages.window.groups.choose_device", lambda device: device)
+    monkeypatch.setattr("penstock.stages.window.groups._why_not_compiled", lambda rule: "no strings here")
     with pytest.raises(NotSupported) as told:
         placed(device="cuda", folds=[rule])
     assert (told.value.step, told.value.where) == (STEP, WHERE)

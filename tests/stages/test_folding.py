@@ -15,7 +15,6 @@ from penstock.operators.aggregates import Fold
 from penstock.operators.choices.folds import may_raise, why_python
 from penstock.operators.window_specs import count_window, session, sliding
 from penstock.operators.windows import KeyedWindows
-from penstock.stages import policy as pace
 from penstock.stages.window import folds as folding
 from tests.stages.judge import Driven, agree, assert_same, by_reference, by_stage, case
 from tests.support.sizes import set_sizes
@@ -81,7 +80,7 @@ def test_rows_on_which_nothing_fails_are_lifted_by_the_compiled_loop_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     set_sizes(monkeypatch, compile_after=0)
-    monkeypatch.delattr(folding.AccumulatorFold, "_one_by_one")
+    monkeypatch.delattr(folding.AccumulatorFold, "_lift_in_python")
     agree(
         counted(
             spec.fold(lift_any, combine, ZERO, lower, columns="v", type="float64"), sliding(500, 200), 12_000
@@ -209,10 +208,6 @@ def test_a_combine_that_fails_stops_the_run_and_is_named_with_window_and_key(
     windows: Any, place: str, small: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_sizes(monkeypatch, compile_after=small)
-    monkeypatch.setattr(pace.JitPolicy, "compiles", lambda self, work: small == 0)
-    monkeypatch.setattr(
-        pace.JitPolicy, "__call__", lambda self, loop, *given, work=None: loop.at(small == 0)(*given)
-    )
     rows = [("a", 0, 60), ("b", 1, 60), ("b", 3, 60), ("b", 4, 1)]
     with pytest.raises(FunctionError) as failed:
         by_stage(case(KeyedWindows(windows=windows, aggregates={"f": STRICT}), [rows], delay=20))

@@ -167,9 +167,9 @@ def _from_ipc(data: bytes) -> pa.RecordBatch:
 
 Fingerprint = Mapping[str, str]
 
-BY_KEY, BY_PARTITION, AS_PARTIALS = "windows by key", "windows by virtual partition", "partial windows by key"
+BY_KEY, BY_PARTITION = "windows by key", "windows by virtual partition"
 """The forms of saved windows: their slices and rows by the bucket of the key, or by the virtual partition of
-the window (`patterns/partitioners.py`); or the partial results of whole windows by the bucket of the key."""
+the window (`patterns/partitioners.py`)."""
 FORM = "operator"
 """The topic of a fingerprint that names the form."""
 
@@ -177,8 +177,8 @@ FORM = "operator"
 def window_fingerprint(op: Windows, up: Stream, *, totally_ordered: bool, form: str = BY_KEY) -> Fingerprint:
     """Returns what the state of a window step depends on, in words by topic.
 
-    Degrees, sinks, patterns and stateless code are not in it: these may change between runs. The form is: the
-    first two can be converted into each other (`patterns/forms.py`).
+    Degrees, sinks, patterns and stateless code are not in it: these may change between runs. The form is,
+    but one can be converted into the other (`patterns/parallel.py`).
     """
     # Why: the words are kept and not hashed, so that a refusal can name what differs.
     resolved = op.resolve(up)

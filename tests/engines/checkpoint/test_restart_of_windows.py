@@ -18,7 +18,7 @@ import penstock as ps
 from penstock.engines.checkpoint.checkpoint import Checkpoint
 from penstock.engines.checkpoint.graph import describe_graph
 from penstock.events import Event, StateSaved
-from penstock.stages.patterns.forms import form_of
+from penstock.stages.patterns.parallel import form_of
 from penstock.stages.snapshot import BY_PARTITION
 from tests.support.spark_in_process import InProcessSparkEngine
 

@@ -13,8 +13,8 @@ from penstock.clock import ManualClock
 from penstock.connect.protocol import SourceBatch
 from penstock.operators.op import IN
 from penstock.operators.windows import KeyedWindows
-from penstock.stages.patterns.forms import convert_state
-from penstock.stages.patterns.partials import PartialStage
+from penstock.stages.patterns.parallel import convert_state
+from penstock.stages.patterns.partials import PartialAggregateStage
 from penstock.stages.patterns.partitioners import Partitioner
 from penstock.stages.patterns.pattern import Pattern, decompose
 from penstock.stages.rows.batch import Batch
@@ -112,7 +112,7 @@ class Spread:
     def save(self) -> None:
         """Save what has changed since the last time."""
         for replica in self.pattern.replicas:
-            if isinstance(replica, PartialStage):
+            if isinstance(replica, PartialAggregateStage):
                 self._from_replica(replica.flush())
         keepers, _ = self.pattern.stateful_stages
         _save(keepers, self._saved)

@@ -8,16 +8,15 @@ import pytest
 
 from penstock.accounts import Accounts
 from penstock.clock import ManualClock
-from penstock.errors import CheckpointError
 from penstock.operators import aggregates as spec
 from penstock.operators.stream import Stream
 from penstock.operators.window_specs import sliding
 from penstock.operators.windows import KeyedWindows
-from penstock.stages.patterns.forms import Pieces, convert_state, form_of
-from penstock.stages.patterns.partials import PartialStage
+from penstock.stages.patterns.parallel import Pieces, convert_state, form_of
+from penstock.stages.patterns.partials import PartialAggregateStage
 from penstock.stages.patterns.pattern import decompose
 from penstock.stages.rows.batch import Batch
-from penstock.stages.snapshot import AS_PARTIALS, BY_KEY, BY_PARTITION
+from penstock.stages.snapshot import BY_KEY, BY_PARTITION
 from penstock.stages.stage import Site
 from penstock.timing.column import TimeType
 
@@ -39,7 +38,7 @@ def saved(pattern: str, op: KeyedWindows = OP) -> Pieces:
     for number, share in made.partitioner(Batch(rows, times)):
         replica = made.replicas[number]
         assert list(replica.on_batch(share, float("-inf"))) == []
-        if isinstance(replica, PartialStage):
+        if isinstance(replica, PartialAggregateStage):
             for _, parts in replica.flush():
                 list(made.final_stages[0].on_batch(parts, float("-inf")))
     stages, _ = made.stateful_stages
@@ -78,29 +77,8 @@ def test_what_has_the_form_already_stays_as_it_is() -> None:
     assert convert_state({}, BY_PARTITION, OP, UP, site()) == {}
 
 
-@pytest.mark.parametrize(
-    ("pattern", "form", "fact", "hint"),
-    [
-        (
-            "map_reduce",
-            BY_KEY,
-            'step "w" was saved as partial windows by key, and is now to be kept as windows by key',
-            'say pattern="map_reduce" and run it with engine="local", as it was saved;'
-            " or start with an empty checkpoint folder",
-        ),
-        (
-            "parallel",
-            AS_PARTIALS,
-            'step "w" was saved as windows by virtual partition, and is now to be kept as '
-            "partial windows by key",
-            'leave pattern="map_reduce" out, as it was saved: pattern="auto" takes it up;'
-            " or start with an empty checkpoint folder",
-        ),
-    ],
-)
-def test_whole_windows_have_no_other_form_and_the_error_says_what_to_do(
-    pattern: str, form: str, fact: str, hint: str
-) -> None:
-    with pytest.raises(CheckpointError) as refused:
-        convert_state(saved(pattern, COUNTED), form, COUNTED, UP, site())
-    assert (refused.value.fact, refused.value.hint) == (fact, hint)
+@pytest.mark.parametrize("pattern", ["paned", "map_reduce"])
+def test_windows_of_partials_are_saved_by_key(pattern: str) -> None:
+    assert {form_of(piece, "w") for piece in saved(pattern, COUNTED).values()} == {BY_KEY}
+    pieces = convert_state(saved(pattern, COUNTED), BY_PARTITION, COUNTED, UP, site())
+    assert set(pieces) == set(convert_state(saved("keyed", COUNTED), BY_PARTITION, COUNTED, UP, site()))

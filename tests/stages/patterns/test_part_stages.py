@@ -12,8 +12,7 @@ from penstock.operators import aggregates as spec
 from penstock.operators.stream import Stream
 from penstock.operators.window_specs import sliding, tumbling
 from penstock.operators.windows import KeyedWindows
-from penstock.stages.patterns.partial_stores import PARTIALS
-from penstock.stages.patterns.partials import PartialStage
+from penstock.stages.patterns.partials import PARTIALS, PartialAggregateStage
 from penstock.stages.patterns.pattern import Pattern, decompose
 from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import Site
@@ -59,24 +58,12 @@ def test_parts_of_slices_are_the_cells_of_registers() -> None:
     }
 
 
-def test_parts_of_windows_are_the_cells_of_registers() -> None:
-    stage = made("map_reduce").replicas[0]
-    list(stage.on_batch(batch(("a", 1, 3), ("a", 6, 5)), NEVER))
-    ((port, parts),) = stage.on_watermark(12)
-    assert port == PARTIALS
-    rows = parts.rows.select(["key_0", "window", "start", "rows.0", "int sum of 0.1"]).to_pylist()
-    assert rows == [
-        {"key_0": "a", "window": 0, "start": -5, "rows.0": 1, "int sum of 0.1": 3},
-        {"key_0": "a", "window": 0, "start": 0, "rows.0": 2, "int sum of 0.1": 8},
-    ]
-
-
 @pytest.mark.parametrize("pattern", ["paned", "map_reduce"])
 def test_what_has_been_flushed_is_forgotten_and_more_may_come(pattern: str) -> None:
     op = KeyedWindows(windows=tumbling(10), aggregates={"n": spec.count()})
     whole = made(pattern, op)
     stage, (joining,) = whole.replicas[0], whole.final_stages
-    assert isinstance(stage, PartialStage)
+    assert isinstance(stage, PartialAggregateStage)
     for time in (1, 2):
         list(stage.on_batch(batch(("a", time, 0)), NEVER))
         for _, parts in stage.flush():

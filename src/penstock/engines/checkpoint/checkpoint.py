@@ -329,7 +329,7 @@ def convert_state(step: Step, manifest: Manifest, files: StateFiles, form: str) 
     handles = manifest.state[step.name]
     if not isinstance(step.op, Windows) or not handles:
         return handles
-    from penstock.stages.patterns.forms import convert_state, form_of
+    from penstock.stages.patterns.parallel import convert_state, form_of
 
     bucket, handle = next(iter(handles.items()))
     (piece,) = files.read({bucket: handle}, step.name).values()

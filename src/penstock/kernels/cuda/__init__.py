@@ -1,7 +1,7 @@
 """The pane stage and the window stage as CUDA kernels (SPRINGALD, sections IV and V).
 
-`device.py` can be imported anywhere; the other files import numba-cuda and are only for a process that has a
-device, or the CUDA simulator. From the rows to the results:
+`groups.py` can be imported anywhere; the other files import numba-cuda and are only for a process that
+has a device, or the CUDA simulator. From the rows to the results:
 
     key_groups.py    rows into batches of few keys                         (VI-C)
     pane_stage.py    batches into device memory, two at a time, and into the ring (III-B, IV-A)

@@ -1,7 +1,7 @@
 """Which window steps a CUDA device can take, and how windows are combined from slices.
 
 Devices hold the slices of time windows, as accumulators. Whether there is a device is for the stage to find
-out, where it runs (`stages/window/device.py`).
+out, where it runs (`stages/window/groups.py`).
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def device_refusal(op: Windows, up: Stream, *, totally_ordered: bool = True) -> 
 
 def why_not_cuda(op: Windows, up: Stream, *, totally_ordered: bool) -> str | None:
     """Return why a step cannot run on a device; None when it can."""
-    others = [str(spec) for _, spec in op.specs() if not isinstance(spec, SlidingSpec)]
-    if others:
-        return f"{others[0]} is not made of slices of time"
+    unsliced = [str(spec) for _, spec in op.specs() if not isinstance(spec, SlidingSpec)]
+    if unsliced:
+        return f"{unsliced[0]} is not made of slices of time"
     if op.function is not None:
         return f"rows are kept for {op.function}, which sees whole windows"
     if op.pattern in AS_PARTIALS:

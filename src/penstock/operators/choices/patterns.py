@@ -26,7 +26,7 @@ DECOMPOSED = {
     PARALLEL: "windows go to replicas in turn, and a row to all that have one of its windows; "
     "results are put in order by key",
     PANED: "PLQ + WLQ: slices go to replicas in turn, and windows are combined from them by key",
-    MAP_REDUCE: "MAP + REDUCE: rows go to replicas in turn, and partials of a window are merged by key",
+    MAP_REDUCE: "MAP + REDUCE: rows go to replicas in turn, and partials of slices are merged by key",
 }
 
 
@@ -103,11 +103,11 @@ def pattern_refusal(pattern: str, op: Windows, up: Stream, *, totally_ordered: b
     problem = why_not_pattern(pattern, op, up, totally_ordered=totally_ordered)
     if problem is None:
         return None
-    what, why = problem
-    others = " or ".join(
+    culprit, why = problem
+    possible = " or ".join(
         f'pattern="{name}"' for name in possible_patterns(op, up, totally_ordered=totally_ordered)
     )
-    return GraphError(f'pattern="{pattern}" cannot compute {what}', detail=why, hint=f"use {others}")
+    return GraphError(f'pattern="{pattern}" cannot compute {culprit}', detail=why, hint=f"use {possible}")
 
 
 def as_pattern(pattern: str, op: Windows, *, because: str | None = None) -> Windows:

@@ -17,17 +17,28 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.frozen import dataclass
+from penstock.operators.choices.patterns import PARALLEL, as_pattern
 from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
 from penstock.stages.patterns.partitioners import WindowPartitioner
 from penstock.stages.rows.batch import Batch, Ints, Mask
 from penstock.stages.rows.store import PLACE, ints_of
-from penstock.stages.snapshot import BY_PARTITION, KEYS, BucketState, decode_bucket, encode_bucket
+from penstock.stages.snapshot import (
+    BY_PARTITION,
+    FORM,
+    KEYS,
+    BucketState,
+    decode_bucket,
+    encode_bucket,
+    read_fingerprint,
+    window_fingerprint,
+)
 from penstock.stages.stage import Site
 from penstock.stages.window.groups import WindowGroup
 from penstock.stages.window.stage import PENDING, Emitted, WindowStage
 from penstock.stages.window.store import NEVER, ClosedWindows, StateBatches, unique_slots
 from penstock.timing.slices import Slicing
+from penstock.timing.windows import TimeWindow
 
 
 class ParallelStage(WindowStage):
@@ -142,8 +153,39 @@ class ParallelStage(WindowStage):
 
     def _buckets(self, slots: Ints) -> Ints:
         """Return the buckets of the slots' keys, each key hashed once."""
-        each, which = np.unique(slots, return_inverse=True)
-        return self._keys.buckets_of(each).astype(np.int64)[which]
+        different, which = np.unique(slots, return_inverse=True)
+        return self._keys.buckets_of(different).astype(np.int64)[which]
+
+
+Pieces = Mapping[int, bytes]
+
+
+def form_of(piece: bytes, step: str) -> str:
+    """Return the form that a piece of saved windows has."""
+    return read_fingerprint(piece, step)[FORM]
+
+
+def convert_state(
+    saved: Pieces, form: str, op: Windows, up: Stream, site: Site, *, totally_ordered: bool = False
+) -> Pieces:
+    """Return all pieces of a step in another form: by key, or by virtual partition.
+
+    Which form state has depends on the pattern, and `pattern="auto"` chooses that by the number of
+    replicas; on Spark it is always by key. Both hold the same slices and rows, only split differently, so
+    that a restart can go on from either: one replica that has all windows loads the one and saves the
+    other.
+    """
+    before = form_of(next(iter(saved.values())), site.step) if saved else form
+    if before == form:
+        return saved
+    windows = [window for _, window in op.resolve(up).windows if isinstance(window, TimeWindow)]
+    partitioner = WindowPartitioner(windows, up.schema, up.key, 1)
+    whole = ParallelStage(as_pattern(PARALLEL, op), up, site, partitioner, 0, totally_ordered=totally_ordered)
+    old, new = (window_fingerprint(op, up, totally_ordered=totally_ordered, form=f) for f in (before, form))
+    whole.load_pieces([decode_bucket(data, site.step, old) for data in saved.values()])
+    if form == BY_PARTITION:
+        return whole.snapshot()
+    return {bucket: encode_bucket(piece, site.step, new) for bucket, piece in whole.export_buckets().items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +207,7 @@ class PartitionedState:
 
     @property
     def own(self) -> range:
-        """The partitions that this replica saves."""
+        """Return the partitions that this replica saves."""
         return range(self._replica, self._partitioner.n_virtual, self._partitioner.degree)
 
     def saved_in(self, times: Ints, buckets: Ints) -> Iterator[Ints]:
@@ -200,7 +242,7 @@ class PartitionedState:
                 if "/" in name:
                     places = ints_of(batch, PLACE) + start
                     times = self._times(name, batch)
-                    needed = self._partitioner.needed(times, buckets[places], self._replica)
+                    needed = self._partitioner.needs(times, buckets[places], self._replica)
                     rows = pa.array(np.flatnonzero(needed))
                     parts.setdefault(name, []).append(_set_places(batch, places).take(rows))
         return {name: _concat_batches(batches) for name, batches in parts.items()}

@@ -1,37 +1,169 @@
-"""The two halves of paned and map-reduce windows: replicas that make partials, and those that merge them.
+"""Paned and map-reduce windows: replicas that make partials of slices, and replicas that merge them.
+
+A *partial* is what one replica knows of a slice, as a row of an Arrow batch that an engine can carry:
+
+    key_0, key_1, …   the key columns, in their types
+    window            int64  the place in the step of the first window that the slice serves
+    start             int64  microseconds: where the slice begins
+    watermark         int64  microseconds: the watermark by which late rows were found
+    rows.0, int sum of 0.0, int sum of 0.1, …
+                      the numbers of each accumulator's cell, by its kind and the place of its values among
+                      the step's: int64 or float64, never null
+
+Partials of one (key, window, start) are merged by the accumulators' rules, in any order. What is given away
+is forgotten, so a slice that gets more rows later gives another partial.
 
 Rows are decided on and counted where partials are made; each comes to one replica. Results are emitted where
 partials are merged. Between the two, partials go first and then the watermark as it is, the least of all
-replicas: only then may windows close. Replicas need not keep step: the partials of one that is ahead wait for
-the others.
+replicas: only then may windows close. Replicas need not keep step: the partials of one that is ahead wait.
+
+Invariant: a slice is part of windows that have closed and of others that have not, so a partial is not merged
+before all windows are gone that had closed when its rows came (`watermark`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
+import pyarrow as pa
 
+from penstock.frozen import dataclass
+from penstock.kernels.windows.accumulate import Cells
+from penstock.kernels.windows.sessions import build_merge_loop
+from penstock.kernels.windows.slice_loop import MAX_ID
 from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
-from penstock.stages.patterns.partial_stores import (
-    PARTIALS,
-    FinalPaneStore,
-    FinalWindowStore,
-    PartialFormat,
-    PartialPaneStore,
-    PartialWindowStore,
-    watermarks_of,
-)
-from penstock.stages.rows.batch import Batch
-from penstock.stages.snapshot import AS_PARTIALS
+from penstock.stages.keys.slots import KeySlots
+from penstock.stages.rows.batch import Batch, Ints
 from penstock.stages.stage import Site
+from penstock.stages.window.accumulators import WindowAccumulator, to_counts
 from penstock.stages.window.groups import WindowGroup, window_groups
 from penstock.stages.window.stage import Emitted, WindowStage
 from penstock.stages.window.store import NEVER, ClosedWindows
 from penstock.stages.window.time_store import TimeStore
-from penstock.timing.windows import TimeWindow
+
+PARTIALS = "partials"
+"""The port on which partials leave a stage."""
+_WINDOW, _START, _WATERMARK = "window", "start", "watermark"
+
+
+@dataclass(frozen=True, slots=True)
+class Partials:
+    """Partials as arrays, all of one length.
+
+    kinds   int64[n]  the column "window"
+    slots   int64[n]  of their keys
+    starts  int64[n]
+    cells   one array [n, width] per accumulator
+    """
+
+    kinds: Ints
+    slots: Ints
+    starts: Ints
+    cells: tuple[Cells, ...]
+
+    def of_kinds(self, kinds: Ints) -> Partials:
+        """Return the partials of some kinds."""
+        places = np.flatnonzero(np.isin(self.kinds, kinds))
+        cells = tuple(cells[places] for cells in self.cells)
+        return Partials(self.kinds[places], self.slots[places], self.starts[places], cells)
+
+
+class PartialFormat:
+    """The columns of the partials of one step."""
+
+    def __init__(self, up: Stream, accumulators: Sequence[WindowAccumulator]) -> None:
+        self._accumulators = tuple(accumulators)
+        self.key = tuple(f"key_{place}" for place in range(len(up.key)))
+        types = [up.schema.field(name).type for name in up.key]
+        fields = [*zip(self.key, types, strict=True)]
+        fields += [(name, pa.int64()) for name in (_WINDOW, _START, _WATERMARK)]
+        for accumulator in accumulators:
+            type_ = pa.float64() if accumulator.rule.floats else pa.int64()
+            fields += [(name, type_) for name in _column_names(accumulator)]
+        self.schema = pa.schema(fields)
+
+    def to_batch(self, closed: ClosedWindows, keys: KeySlots, watermark: int) -> Batch:
+        """Return what leaves a replica as partials; the time of a partial is where it begins."""
+        watermarks = np.full(len(closed.slots), watermark, np.int64)
+        columns = [*keys.columns_of(closed.slots), *map(pa.array, (closed.kinds, closed.starts, watermarks))]
+        for cells in closed.cells:
+            columns += [pa.array(cells[:, part], from_pandas=False) for part in range(cells.shape[1])]
+        return Batch(pa.RecordBatch.from_arrays(columns, schema=self.schema), closed.starts)
+
+    def from_batch(self, batch: Batch, keys: KeySlots) -> Partials:
+        """Read partials, with slots for their keys."""
+        rows = batch.rows
+        slots = keys.assign([rows.column(name) for name in self.key], rows.num_rows)
+        cells = tuple(
+            np.stack([_column(rows, name) for name in _column_names(accumulator)], axis=1)
+            for accumulator in self._accumulators
+        )
+        return Partials(_column(rows, _WINDOW), slots, _column(rows, _START), cells)
+
+
+def _column_names(accumulator: WindowAccumulator) -> list[str]:
+    """Return the columns of an accumulator: one for each number of a cell."""
+    name = str(accumulator.kind)
+    name = name if accumulator.column is None else f"{name} of {accumulator.column}"
+    return [f"{name}.{part}" for part in range(accumulator.rule.width)]
+
+
+def watermarks_of(partials: Batch) -> Ints:
+    """Return the watermark by which the late rows of each partial were found."""
+    return _column(partials.rows, _WATERMARK)
+
+
+def _column(rows: pa.RecordBatch, name: str) -> Ints:
+    return np.asarray(rows.column(name).to_numpy(zero_copy_only=False))
+
+
+class PartialPaneStore(TimeStore):
+    """Slices that leave as partials once the watermark, less the lateness, is past their end."""
+
+    def explain(self) -> tuple[str, ...]:
+        """Say that windows are combined elsewhere."""
+        return tuple(f"{window}: slices leave as partials" for window in self.slicing.windows)
+
+    def close(self, watermark: int, *, ended: bool = False) -> ClosedWindows:
+        """Give away the slices that have ended: no window that closes now holds a later one."""
+        self._closed_to = max(self._closed_to, watermark)
+        return self._give_away(self.slicing.id_of(self._closed_to - self.lateness))
+
+    def fire_early(self) -> ClosedWindows:
+        """Give away all slices."""
+        return self._give_away(MAX_ID)
+
+    def _give_away(self, before: int) -> ClosedWindows:
+        """Give away the slices with numbers below `before`; kinds are 0, ends mean nothing."""
+        slots, rings = self._rings.active()
+        ids, ring, cells = self._slices.slices_with_rows(rings, before)
+        starts = self.slicing.starts(ids)
+        results = self.accumulators.results([of_one[cells] for of_one in self._arena.cells])
+        emptied = self._rings.forget(slots, rings, before, self._slices.run)
+        kinds = np.zeros(len(ids), np.int64)
+        return ClosedWindows(kinds, slots[ring], starts, starts, starts, cells=results, touched=emptied)
+
+
+class FinalPaneStore(TimeStore):
+    """Slices that come as partials, and the windows combined from them."""
+
+    def merge(self, partials: Partials) -> None:
+        """Merge partials into their slices, also those that earlier windows have used."""
+        self._rings.reserve(int(partials.slots.max()) + 1)
+        places = self._rings.place(partials.slots, self.slicing.ids(partials.starts))
+        into, which = np.unique(places, return_inverse=True)
+        targets = np.ascontiguousarray(which, np.int64)
+        sources = len(into) + np.arange(len(targets))
+        stored = zip(self.accumulators.stored, self._arena.cells, partials.cells, strict=True)
+        for place, (accumulator, state, cells) in enumerate(stored):
+            added = to_counts(accumulator, cells, partials.cells[0])
+            self._arena.is_neutral[place] &= not added.any()
+            both = np.concatenate([state[into], added])
+            self._slices.run(build_merge_loop(accumulator.rule), targets, sources, both)
+            state[into] = both[: len(into)]
 
 
 class _DecomposedStage(WindowStage):
@@ -49,12 +181,14 @@ class _DecomposedStage(WindowStage):
         return window_groups(self._resolved, accumulators, None, partial=False, time_store=self.store)
 
 
-class PartialStage(_DecomposedStage):
-    """A replica that makes partials.
+class PartialAggregateStage(_DecomposedStage):
+    """A replica that makes partials of slices: the pane-level query PLQ, or MAP.
 
     It has state only between two calls of `flush`: an engine flushes it before a snapshot, which is then that
     of the final stages alone, and can be restored by any number of replicas.
     """
+
+    store = PartialPaneStore
 
     def _begin(self) -> None:
         super()._begin()
@@ -91,20 +225,10 @@ class PartialStage(_DecomposedStage):
                 yield PARTIALS, self.format.to_batch(part, self._keys, self._partials_watermark)
 
 
-class PartialAggregateStage(PartialStage):
-    """Partials of slices: the pane-level query, PLQ."""
+class FinalAggregateStage(_DecomposedStage):
+    """A replica that merges the partials of some keys into windows: the window-level query WLQ, or REDUCE."""
 
-    store = PartialPaneStore
-
-
-class MapAggregateStage(PartialStage):
-    """Partials of windows, of the rows that came to this replica: MAP."""
-
-    store = PartialWindowStore
-
-
-class FinalStage(_DecomposedStage):
-    """A replica that merges the partials of some keys; results are emitted here."""
+    store = FinalPaneStore
 
     def _begin(self) -> None:
         super()._begin()
@@ -150,24 +274,7 @@ class FinalStage(_DecomposedStage):
         partials = self.format.from_batch(batch, self._keys)
         self._changed_buckets.note(partials.slots)
         for group in self._groups:
-            assert isinstance(group.store, FinalPaneStore | FinalWindowStore), "it merges partials"
+            assert isinstance(group.store, FinalPaneStore), "it merges partials"
             of_group = partials.of_kinds(group.kinds)
             if len(of_group.slots):
                 group.store.merge(of_group)
-
-
-class FinalAggregateStage(FinalStage):
-    """Windows from slices: the window-level query, WLQ."""
-
-    store = FinalPaneStore
-
-
-class ReduceAggregateStage(FinalStage):
-    """Windows from their partials: REDUCE."""
-
-    form = AS_PARTIALS
-
-    def _build_groups(self) -> tuple[WindowGroup, ...]:
-        windows = [window for _, window in self._resolved.windows if isinstance(window, TimeWindow)]
-        store = FinalWindowStore(windows, self._resolved.lateness, self._layout.accumulators)
-        return (WindowGroup(np.arange(len(windows)), store),)

@@ -93,8 +93,7 @@ class WindowPartitioner:
         buckets = self._keys.buckets(batch)
         primary = self._primary_replicas(batch.times, buckets)
         masks = [
-            self.needed(batch.times, buckets, replica) | (primary == replica)
-            for replica in range(self.degree)
+            self.needs(batch.times, buckets, replica) | (primary == replica) for replica in range(self.degree)
         ]
         return [(replica, batch.where(mask)) for replica, mask in enumerate(masks) if mask.any()]
 
@@ -120,7 +119,7 @@ class WindowPartitioner:
             holder[times % self._every[kind] < self.windows[kind].size] = kind
         return self.virtual_partitions(holder, times, buckets)
 
-    def needed(self, times: Ints, buckets: Ints, replica: int) -> Mask:
+    def needs(self, times: Ints, buckets: Ints, replica: int) -> Mask:
         """Return which times lie in a window of the replica."""
         needed = np.zeros(len(times), np.bool_)
         for window in self.windows:

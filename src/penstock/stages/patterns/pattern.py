@@ -18,26 +18,16 @@ from penstock.expr import compute as pc
 from penstock.frozen import dataclass
 from penstock.operators.choices.patterns import (
     KEYED,
-    MAP_REDUCE,
     PANED,
     PARALLEL,
     as_pattern,
-    most_slices,
     pattern_refusal,
 )
 from penstock.operators.op import IN, OUT
 from penstock.operators.stream import Stream
 from penstock.operators.windows import FINAL, PATTERNS, START, WINDOW, Windows
 from penstock.stages.patterns.parallel import ParallelStage
-from penstock.stages.patterns.partial_stores import PARTIALS
-from penstock.stages.patterns.partials import (
-    FinalAggregateStage,
-    FinalStage,
-    MapAggregateStage,
-    PartialAggregateStage,
-    PartialStage,
-    ReduceAggregateStage,
-)
+from penstock.stages.patterns.partials import PARTIALS, FinalAggregateStage, PartialAggregateStage
 from penstock.stages.patterns.partitioners import (
     KeyPartitioner,
     PanePartitioner,
@@ -60,7 +50,7 @@ class Pattern:
     replicas           as many as the degree
     between            the port of the replicas whose batches go on to `final_stages`; None if there are none
     final_partitioner  those batches to the final stages, by key
-    final_stages       WLQ, REDUCE, or the stage that orders results; () when replicas emit results
+    final_stages       those that merge partials or order results; () when replicas emit results
     """
 
     name: str
@@ -72,7 +62,7 @@ class Pattern:
 
     @property
     def stateful_stages(self) -> tuple[tuple[Stage, ...], Partitioner]:
-        """The stages that save state, and the partitioner whose `owners` says which of them restore it."""
+        """Return the stages that save state, and the partitioner whose `owners` restore it."""
         if self.between == PARTIALS and self.final_partitioner is not None:
             return self.final_stages, self.final_partitioner
         return self.replicas, self.partitioner
@@ -125,15 +115,16 @@ def decompose(
         by_key = KeyPartitioner(op.outputs({IN: up})[OUT].schema, up.key, n_final)
         ordering = tuple(ResultOrderStage(op, up) for _ in range(n_final))
         return Pattern(name, by_window, replicas, OUT, by_key, ordering)
+    # Rows of a slice, or any rows, go to replicas in round-robin; partials of slices are merged by key.
     by_slice: Partitioner = RoundRobinPartitioner(degree)
     if name == PANED:
         by_slice = PanePartitioner(windows, degree)
-    partial: type[PartialStage] = PartialAggregateStage
-    final: type[FinalStage] = FinalAggregateStage
-    if name == MAP_REDUCE and most_slices(op, up) > 1:  # otherwise a window is a slice
-        partial, final = MapAggregateStage, ReduceAggregateStage
-    partials = [partial(op, up, new_site(), totally_ordered=totally_ordered) for _ in range(degree)]
-    finals = [final(op, up, new_site(), totally_ordered=totally_ordered) for _ in range(n_final)]
+    partials = [
+        PartialAggregateStage(op, up, new_site(), totally_ordered=totally_ordered) for _ in range(degree)
+    ]
+    finals = [
+        FinalAggregateStage(op, up, new_site(), totally_ordered=totally_ordered) for _ in range(n_final)
+    ]
     by_key = KeyPartitioner(partials[0].format.schema, partials[0].format.key, n_final)
     return Pattern(name, by_slice, tuple(partials), PARTIALS, by_key, tuple(finals))
 

@@ -49,12 +49,12 @@ class HllSketch:
 
     @property
     def nbytes(self) -> int:
-        """The memory held."""
+        """Return the memory held."""
         return int(self.data.nbytes)
 
     @property
     def is_dense(self) -> bool:
-        """Whether it has changed to registers."""
+        """Return whether it has changed to registers."""
         return bool(self.data.dtype == np.uint8)
 
     @classmethod
@@ -213,9 +213,9 @@ def _hash_strings(words: Words, bounds: Ints) -> Ints:
     starts, lengths = bounds[:-1], np.diff(bounds)
     low, high = np.full(len(lengths), SEED, np.uint64), np.full(len(lengths), SEED, np.uint64)
     for done in range(0, int(lengths.max()) // _BLOCK * _BLOCK, _BLOCK):
-        some = np.flatnonzero(lengths >= done + _BLOCK)
-        at = starts[some] + done
-        low[some], high[some] = _mix_block(low[some], high[some], words[at], words[at + 8])
+        long = np.flatnonzero(lengths >= done + _BLOCK)
+        at = starts[long] + done
+        low[long], high[long] = _mix_block(low[long], high[long], words[at], words[at + 8])
     rest = lengths % _BLOCK
     at = bounds[1:] - rest
     first, second = _first_bytes(words[at], rest), _first_bytes(words[at + 8], rest - 8)
@@ -227,8 +227,8 @@ def _first_bytes(words: Words, lengths: Ints) -> Words:
     """Return the first bytes of each word, from none to 8 of them."""
     n_gone = 8 - np.clip(lengths, 0, 8)
     # In two steps: a shift by all 64 bits is not defined.
-    kept = (words << (n_gone * 4).view(np.uint64)) << (n_gone * 4).view(np.uint64)
-    return (kept >> (n_gone * 4).view(np.uint64)) >> (n_gone * 4).view(np.uint64)
+    shifted = (words << (n_gone * 4).view(np.uint64)) << (n_gone * 4).view(np.uint64)
+    return (shifted >> (n_gone * 4).view(np.uint64)) >> (n_gone * 4).view(np.uint64)
 
 
 def _mix_block(low: Words, high: Words, first: Words, second: Words) -> tuple[Words, Words]:

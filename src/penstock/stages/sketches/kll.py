@@ -39,7 +39,7 @@ class KllSketch:
 
     @property
     def nbytes(self) -> int:
-        """The memory held."""
+        """Return the memory held."""
         return 8 * int(self.sketch.num_retained) + 8
 
     @classmethod

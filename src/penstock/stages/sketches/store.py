@@ -69,12 +69,12 @@ class SketchStore:
 
     @property
     def n_kinds(self) -> int:
-        """The number of kinds of window."""
+        """Return the number of kinds of window."""
         return len(self._slicing.windows)
 
     @property
     def nbytes(self) -> int:
-        """The memory held."""
+        """Return the memory held."""
         return sum(tree.nbytes for tree in self._trees.values())
 
     def explain(self) -> tuple[str, ...]:
@@ -289,7 +289,7 @@ class SessionSketches:
 
     @property
     def nbytes(self) -> int:
-        """The memory held."""
+        """Return the memory held."""
         return sum(map(cell_nbytes, self._cells.values()))
 
     def update(self, numbers: Ints, rows: InputRows) -> None:

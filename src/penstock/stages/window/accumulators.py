@@ -74,7 +74,7 @@ class WindowAccumulator:
 
     @property
     def rule(self) -> Rule:
-        """How two cells are combined, and the cell of no rows."""
+        """Return how two cells are combined, and the cell of no rows."""
         return _RULES[self.kind] if self.own is None else self.own
 
     @property
@@ -93,13 +93,13 @@ class StoredAccumulators:
 
     def __init__(self, requested: Sequence[WindowAccumulator]) -> None:
         self.requested = tuple(requested)
-        others = dict.fromkeys(each for each in requested if each.kind is not AccumulatorKind.ROWS)
-        self.stored = (WindowAccumulator(AccumulatorKind.ROWS), *others)
+        rows = WindowAccumulator(AccumulatorKind.ROWS)
+        self.stored = tuple(dict.fromkeys([rows, *requested]))
         self._places = [self.stored.index(accumulator) for accumulator in requested]
 
     @property
     def rules(self) -> list[Rule]:
-        """The rule of each stored accumulator."""
+        """Return the rule of each stored accumulator."""
         return [accumulator.rule for accumulator in self.stored]
 
     def results(self, cells: Sequence[Cells]) -> tuple[Cells, ...]:
@@ -153,10 +153,10 @@ class AccumulatorLayout:
         """Return the type of an expression's values."""
         return type_of(value, self.up.schema)
 
-    def add(self, what: AccumulatorKind, value: Expr | None = None, form: Form | None = None) -> int:
+    def add(self, kind: AccumulatorKind, value: Expr | None = None, form: Form | None = None) -> int:
         """Return the place of an accumulator, which is added if it is new."""
         column = None if value is None else self._column(value, form or self._form(value))
-        accumulator = WindowAccumulator(what, column)
+        accumulator = WindowAccumulator(kind, column)
         if accumulator not in self.accumulators:
             self.accumulators.append(accumulator)
         return self.accumulators.index(accumulator)
@@ -167,11 +167,11 @@ class AccumulatorLayout:
         self.values.append((fold, None))
         return len(self.accumulators) - 1
 
-    def add_sketch(self, what: SketchKind, value: Expr, form: Form) -> int:
+    def add_sketch(self, kind: SketchKind, value: Expr, form: Form) -> int:
         """Return the place of a sketch among the sketches, which is added if it is new."""
         from penstock.stages.sketches.store import Sketch
 
-        sketch = Sketch(what, self._column(value, form))
+        sketch = Sketch(kind, self._column(value, form))
         if sketch not in self.sketches:
             self.sketches.append(sketch)
         return self.sketches.index(sketch)
@@ -324,20 +324,20 @@ _EXTREMES = {
 
 
 def _plan_extreme(aggregate: spec.Aggregate, layout: AccumulatorLayout) -> AggregatePlan:
-    value, what = aggregate.value, _EXTREMES[type(aggregate).__name__]
+    value, extreme = aggregate.value, _EXTREMES[type(aggregate).__name__]
     assert value is not None, "extremes are of values"
-    is_min = what in (AccumulatorKind.MIN, AccumulatorKind.MIN_COUNT)
-    has_count = what in (AccumulatorKind.MIN_COUNT, AccumulatorKind.MAX_COUNT)
+    is_min = extreme in (AccumulatorKind.MIN, AccumulatorKind.MIN_COUNT)
+    has_count = extreme in (AccumulatorKind.MIN_COUNT, AccumulatorKind.MAX_COUNT)
     type_ = layout.type(value)
     form = Form.WHOLE if is_whole(type_) else Form.ORDERED
 
     def column(counts: Cells, cells: Cells) -> pa.Array:
         missing = counts[:, 0] == 0
-        kept = ~cells[:, 0] if is_min else cells[:, 0]
-        values = build_column(decode_numbers(np.ascontiguousarray(kept), form), type_, missing)
+        numbers = ~cells[:, 0] if is_min else cells[:, 0]
+        values = build_column(decode_numbers(np.ascontiguousarray(numbers), form), type_, missing)
         return build_value_counts(values, cells[:, 1], missing) if has_count else values
 
-    return AggregatePlan((layout.add(AccumulatorKind.COUNT, value), layout.add(what, value, form)), column)
+    return AggregatePlan((layout.add(AccumulatorKind.COUNT, value), layout.add(extreme, value, form)), column)
 
 
 def build_value_counts(values: pa.Array, n_equal: Cells, missing: npt.NDArray[np.bool_]) -> pa.Array:
@@ -350,7 +350,7 @@ def build_value_counts(values: pa.Array, n_equal: Cells, missing: npt.NDArray[np
 
 
 def _plan_first_last(aggregate: spec.First | spec.Last, layout: AccumulatorLayout) -> AggregatePlan:
-    what = AccumulatorKind.FIRST if isinstance(aggregate, spec.First) else AccumulatorKind.LAST
+    end = AccumulatorKind.FIRST if isinstance(aggregate, spec.First) else AccumulatorKind.LAST
     value = aggregate.value
     assert value is not None, "first and last are of values"
     type_ = layout.type(value)
@@ -359,7 +359,7 @@ def _plan_first_last(aggregate: spec.First | spec.Last, layout: AccumulatorLayou
     def column(counts: Cells, cells: Cells) -> pa.Array:
         return build_column(decode_numbers(np.ascontiguousarray(cells[:, 2]), form), type_, counts[:, 0] == 0)
 
-    return AggregatePlan((layout.add(AccumulatorKind.COUNT, value), layout.add(what, value, form)), column)
+    return AggregatePlan((layout.add(AccumulatorKind.COUNT, value), layout.add(end, value, form)), column)
 
 
 def _plan_time_max(aggregate: spec.EventTimeMax, layout: AccumulatorLayout) -> AggregatePlan:

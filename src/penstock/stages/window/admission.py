@@ -36,13 +36,15 @@ from penstock.timing.windows import TimeWindow
 
 if TYPE_CHECKING:
     from penstock.stages.window.groups import WindowGroup
+from penstock.stages.rows.store import PLACE, ints_of, places_of
+from penstock.timing.windows import CountWindow
 
 BucketsOf = Callable[[Ints], npt.NDArray[np.uint8]]
 _COLUMNS = ("tag", "answers", "outcome")
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class Rejection:
     """Which rows of a batch are late, and which no kind has admitted, late or not."""
 
     late: Mask
@@ -58,7 +60,7 @@ class Admission:
         self._counted = [group for group in groups if group.counted]
         self.pending = PendingRows(accounts, sum(len(group.kinds) for group in self._counted))
 
-    def admit(self, rows: InputRows, watermark: int, buckets_of: BucketsOf) -> Rejected | None:
+    def admit(self, rows: InputRows, watermark: int, buckets_of: BucketsOf) -> Rejection | None:
         """Add rows to windows; None when every kind has admitted every row. `buckets_of` is of slots."""
         decided = [group.store.add(rows, watermark) for group in self._certain]
         n_rows = len(rows.slots)
@@ -76,7 +78,7 @@ class Admission:
         self._accounts.passed += int(passed.sum())
         self._accounts.late += int(late.sum())
         self._accounts.no_window += int((~admitted & ~late).sum())
-        return Rejected(np.asarray(late), np.asarray(~admitted))
+        return Rejection(np.asarray(late), np.asarray(~admitted))
 
     def _admit_counted(
         self, rows: InputRows, watermark: int, decisions: Decisions, passed: Mask, buckets_of: BucketsOf
@@ -129,7 +131,7 @@ class PendingRows:
 
     @property
     def needs_ids(self) -> bool:
-        """Whether tags must differ, and the buckets of rows are needed to make them so."""
+        """Return whether tags must differ, and the buckets of rows are needed to make them so."""
         return self._n_kinds > 1
 
     def tag(self, passed: Mask, buckets: Ints) -> Ints:
@@ -183,6 +185,82 @@ class PendingRows:
         rows = np.stack([saved.column(name).to_numpy() for name in _COLUMNS], axis=1)
         self._rows = np.concatenate([self._rows, rows])
         self._next = max(self._next, int(rows[:, 0].max(initial=-1)) // BUCKETS + 1)
+
+
+SettledRows = tuple[Ints, Decisions]
+"""(tags, outcomes), as in `ClosedWindows.settled`."""
+
+
+class OpenRows:
+    """The rows of a kind of count window whose first window is not full: (slot, rows it needs, tag) of each.
+
+    Rows that another kind of window has admitted have the tag -1 and are not followed.
+    """
+
+    def __init__(self, window: CountWindow) -> None:
+        self._size, self._every = window.size, window.every
+        self._open = np.empty((0, 3), np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        """Return the memory held."""
+        return self._open.nbytes
+
+    def add(self, slots: Ints, numbers: Ints, tags: Ints, filled: Ints) -> list[SettledRows]:
+        """Follow rows; return those in windows that are full, and those whose number is in no window.
+
+        filled[i] is one past the last row of the last full window of row i's slot. A row's first window is
+        the one that starts earliest, and is full first.
+        """
+        pending = tags >= 0
+        settled = []
+        if self._every > self._size:
+            outside = numbers % self._every >= self._size
+            settled.append(_settle_all(tags[pending & outside], Outcome.NO_WINDOW))
+            pending &= ~outside
+        full = numbers < filled
+        settled.append(_settle_all(tags[pending & full], Outcome.PASSED))
+        rest = np.flatnonzero(pending & ~full)
+        first = np.maximum((numbers[rest] - self._size) // self._every + 1, 0) * self._every
+        rows = np.stack([slots[rest], first + self._size, tags[rest]], axis=1)
+        self._open = np.concatenate([self._open, rows])
+        return settled
+
+    def settle(self, n_numbered: Ints) -> SettledRows:
+        """Return the rows in windows that have become full; n_numbered[slot] rows of a slot are numbered."""
+        full = self._open[:, 1] <= n_numbered[self._open[:, 0]]
+        settled = _settle_all(self._open[full, 2], Outcome.PASSED)
+        self._open = self._open[~full]
+        return settled
+
+    def end(self, outcome: Outcome) -> SettledRows:
+        """Return all other rows, at the end of the stream."""
+        settled = _settle_all(self._open[:, 2], outcome)
+        self._open = self._open[:0].copy()
+        return settled
+
+    def export(self, slots: Ints) -> pa.RecordBatch:
+        """Return the open rows of these slots."""
+        rows = self._open[np.isin(self._open[:, 0], slots)]
+        columns = [places_of(rows[:, 0], slots), rows[:, 1], rows[:, 2]]
+        return pa.RecordBatch.from_arrays(
+            [pa.array(column) for column in columns], names=[PLACE, "due", "tag"]
+        )
+
+    def load(self, saved: pa.RecordBatch, slots: Ints) -> None:
+        """Take over exported rows: what was at place i now belongs to slots[i]."""
+        columns = [slots[ints_of(saved, PLACE)], ints_of(saved, "due"), ints_of(saved, "tag")]
+        self._open = np.concatenate([self._open, np.stack(columns, axis=1)])
+
+
+def concat_settled(parts: Sequence[SettledRows]) -> SettledRows:
+    """Return several lots as one."""
+    tags, outcomes = zip(*parts, strict=True)
+    return np.concatenate(tags), np.concatenate(outcomes)
+
+
+def _settle_all(tags: Ints, outcome: Outcome) -> SettledRows:
+    return tags, np.full(len(tags), outcome, np.uint8)
 
 
 def decide_rows(

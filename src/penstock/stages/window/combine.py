@@ -43,7 +43,7 @@ class ReadyWindows:
 
     @property
     def counts(self) -> Ints:
-        """The number of windows of each ring."""
+        """Return the number of windows of each ring."""
         counts = self.ends.copy()
         counts[1:] -= self.ends[:-1]
         return counts
@@ -118,7 +118,7 @@ class Combiner:
         self._levels = self.longest.bit_length() - 1
 
     def refresh(self, rings: Ints, ready: ReadyWindows) -> None:
-        """Bring all trees up to date for these windows, and note so in the rings."""
+        """Update all trees for these windows, and note so in the rings."""
         past = _past(rings, ready)
         trees = zip(self._arena.rules, self._arena.cells, self._arena.tree_nodes(), strict=True)
         for accumulator, (rule, cells, nodes) in enumerate(trees):

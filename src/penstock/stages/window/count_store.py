@@ -8,16 +8,27 @@ Rows wait until no earlier one can come, which is when W > time + lateness; then
 order, columns) and numbered per slot, and windows that are full close. A slot is never forgotten, because its
 key's next row has the next number. All kinds of a step number rows alike, so rows wait, are sorted and are
 kept once for all of them.
+
+Count windows are sliding windows over row numbers, so slices, rings and the methods to combine them are those
+of time windows (`time_store.py`), with a number in the place of a time. What differs: each slot has come to a
+number of its own, and a window's bounds are the times of its first and last row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.kernels.windows import accumulate
+from penstock.kernels.windows.accumulate import MAX, Cells
+from penstock.kernels.windows.arena import Arena
+from penstock.kernels.windows.ring import Rings, expand_ranges
+from penstock.kernels.windows.slice_loop import BASE, END, FIRST, MASK
+from penstock.operators.choices.device import explain_method
 from penstock.stages.policy import JitPolicy
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.rows.order import is_sorted, sort_indices
@@ -33,9 +44,16 @@ from penstock.stages.rows.store import (
     rows_of_slots,
     rows_to_snapshot,
 )
-from penstock.stages.window.accumulators import WindowAccumulator
-from penstock.stages.window.count_panes import CountPanes, OpenRows, SettledRows, concat_settled
-from penstock.stages.window.folds import lift_values
+from penstock.stages.window.accumulators import (
+    StoredAccumulators,
+    WindowAccumulator,
+    cells_to_columns,
+    load_cells,
+)
+from penstock.stages.window.admission import OpenRows, SettledRows, concat_settled
+from penstock.stages.window.combine import CombineMethod, Combiner, ReadyWindows, choose_method
+from penstock.stages.window.folds import CombineFailure, WindowRef, lift_values
+from penstock.stages.window.inputs import AccumulatorUpdate, Run
 from penstock.stages.window.store import (
     ENDED,
     ClosedWindows,
@@ -47,7 +65,8 @@ from penstock.stages.window.store import (
     WindowRows,
     no_ints,
 )
-from penstock.timing.windows import CountWindow
+from penstock.timing.slices import Slicing
+from penstock.timing.windows import CountWindow, TimeWindow
 
 NUMBERED, FIRED, CLOSED = range(3)
 """Columns of what is known of a slot: rows numbered, rows numbered when windows last fired early, and from
@@ -82,21 +101,21 @@ class CountStore:
 
     @property
     def n_kinds(self) -> int:
-        """The number of kinds of window."""
+        """Return the number of kinds of window."""
         return len(self._windows)
 
     @property
     def nbytes(self) -> int:
-        """The memory held."""
+        """Return the memory held."""
         own = self._waiting.nbytes + self._rows.nbytes + self._slots.nbytes
         own += sum(panes.nbytes for panes in self._panes)
         return own + sum(open_rows.nbytes for open_rows in self._open_rows)
 
     def explain(self) -> tuple[str, ...]:
         """Say for each kind how windows are combined, and why."""
-        kept = "" if self._schema is None else "; rows are kept until their last window closes"
+        rows = "" if self._schema is None else "; rows are kept until their last window closes"
         return tuple(
-            f"{window}: rows wait to be put in order; panes of rows, {panes.explain()}{kept}"
+            f"{window}: rows wait to be put in order; panes of rows, {panes.explain()}{rows}"
             for window, panes in zip(self._windows, self._panes, strict=True)
         )
 
@@ -175,8 +194,8 @@ class CountStore:
             else:
                 panes.add(numbers, rows)
         if self._schema is not None:
-            kept = InputRows(rows.slots, rows.times, (numbers,), rows=rows.rows, lifted=rows.lifted)
-            self._rows.add(kept if outside is None else kept.at(np.flatnonzero(~outside)))
+            to_keep = InputRows(rows.slots, rows.times, (numbers,), rows=rows.rows, lifted=rows.lifted)
+            self._rows.add(to_keep if outside is None else to_keep.at(np.flatnonzero(~outside)))
 
     def _read(self, slots: Ints, past: list[Ints], needed_from: list[Ints] | None) -> ClosedWindows:
         """Return the windows of each slot and kind that have not closed, before `past`.
@@ -187,24 +206,13 @@ class CountStore:
         first = [self._slots[slots, CLOSED + kind] for kind in range(self.n_kinds)]
         needed = [None] * self.n_kinds if needed_from is None else needed_from
         kinds = zip(self._panes, first, past, needed, strict=True)
-        windows = [panes.windows(slots, *bounds) for panes, *bounds in kinds]
-        owners = np.concatenate([part.slots for part in windows])
-        ends = np.concatenate([part.ends for part in windows])
-        members = None
+        windows = [panes.windows(kind, slots, *bounds) for kind, (panes, *bounds) in enumerate(kinds)]
+        closed = ClosedWindows.concat(windows)
         if self._schema is not None:
-            members = self._members(owners, slots, first, past, self._schema)
+            closed = replace(closed, members=self._members(closed.slots, slots, first, past, self._schema))
             if needed_from is not None:
                 self._drop_rows(slots, np.minimum.reduce(needed_from))
-        return ClosedWindows(
-            np.repeat(np.arange(self.n_kinds), [len(part.slots) for part in windows]),
-            owners,
-            np.concatenate([part.starts for part in windows]),
-            ends,
-            ends,
-            np.concatenate([part.index for part in windows]),
-            tuple(np.concatenate(cells) for cells in zip(*(part.cells for part in windows), strict=True)),
-            members,
-        )
+        return closed
 
     def _members(
         self, owners: Ints, slots: Ints, first: list[Ints], past: list[Ints], schema: pa.Schema
@@ -277,5 +285,138 @@ class CountStore:
 
     @property
     def _names(self) -> list[str]:
-        """The names of the columns of `_slots`, in saved state."""
+        """Return the names of the columns of `_slots`, in saved state."""
         return ["numbered", "fired", *(f"closed {kind}" for kind in range(self.n_kinds))]
+
+
+class CountPanes:
+    """The panes that windows which are not full need, for all slots."""
+
+    def __init__(self, window: CountWindow, accumulators: Sequence[WindowAccumulator], run: Run) -> None:
+        self._window, self._run = window, run
+        self._accumulators = StoredAccumulators(accumulators)
+        self._slicing = Slicing.of([TimeWindow(window.size, window.every)])
+        # Behind the accumulators: the least time of a pane, as its complement, and the greatest.
+        self._arena = Arena([*self._accumulators.rules, MAX, MAX])
+        self._rings = Rings(self._arena, self._slicing.longest)
+        self._combiner = Combiner(self._slicing, self._arena, run)
+
+    @property
+    def nbytes(self) -> int:
+        """Return the memory held."""
+        return self._arena.nbytes + self._rings.nbytes
+
+    def explain(self) -> str:
+        """Say how panes are combined, and why."""
+        rules, longest = self._accumulators.rules, self._slicing.longest
+        return "; ".join(dict.fromkeys(explain_method(longest, exact=rule.exact) for rule in rules))
+
+    def add(self, numbers: Ints, rows: InputRows) -> None:
+        """Add rows, each in some window and all by (slot, number), to the panes of their numbers."""
+        if not len(numbers):
+            return
+        cells = self._cells_of(rows.slots, self._slicing.ids(numbers))
+        order = rows.order[0] if rows.order else np.zeros(len(numbers), np.int64)
+        update = AccumulatorUpdate(self._run, cells, rows.times, order, rows.values)
+        runs = accumulate.single_run(len(cells)), cells
+        self._run(accumulate.keep_max, *runs, rows.times, -1, self._arena.cells[-2])
+        self._run(accumulate.keep_max, *runs, rows.times, 0, self._arena.cells[-1])
+        try:
+            for accumulator, state in zip(self._accumulators.stored, self._arena.cells[:-2], strict=True):
+                update.apply(accumulator, state)
+        except CombineFailure as failure:
+            failure.window_ref = self._first_window_of(failure, numbers, rows)
+            raise
+
+    def _first_window_of(self, failure: CombineFailure, numbers: Ints, rows: InputRows) -> WindowRef | None:
+        """Return the first window of a row on which combine failed; that row is its last so far."""
+        if failure.place is None:
+            return None
+        slot, number = int(rows.slots[failure.place]), int(numbers[failure.place])
+        index = max((number - self._window.size) // self._window.every + 1, 0)
+        pane = self._slicing.ids(np.array([index * self._window.every]))
+        start = ~self._at(self._rings.table[slot : slot + 1], pane, -2)
+        return WindowRef(slot, self._window, int(start[0]), int(rows.times[failure.place]))
+
+    def _cells_of(self, slots: Ints, ids: Ints) -> Ints:
+        """Return the cell of each (slot, pane); equal ones stand together."""
+        self._rings.reserve(int(slots[-1]) + 1)
+        new = np.append(True, (slots[1:] != slots[:-1]) | (ids[1:] != ids[:-1]))
+        heads = np.flatnonzero(new)
+        cells = self._rings.place(slots[heads], ids[heads])
+        return np.repeat(cells, np.diff(heads, append=len(slots)))
+
+    def windows(
+        self, kind: int, slots: Ints, first: Ints, past: Ints, needed_from: Ints | None = None
+    ) -> ClosedWindows:
+        """Combine the windows [first, past) of each slot, all of which have rows.
+
+        With `needed_from`, the row number that each slot's open windows begin at, panes before it are
+        dropped; without, nothing changes.
+        """
+        held = np.flatnonzero(self._has_panes(slots))
+        owners, rings = self._rings.of_slots(slots[held])
+        ready, ring = self._list(rings, first[held], past[held])
+        method: CombineMethod = "sweep"
+        if needed_from is not None:
+            method = choose_method(self._combiner.longest, rings, ready)
+        slots, starts = owners[ring], ~self._at(rings[ring], ready.lo, -2)
+        ends = self._at(rings[ring], ready.hi - 1, -1)
+        try:
+            if method == "tree":
+                self._combiner.refresh(rings, ready)
+            cells = self._combine(method, rings, ready)
+        except CombineFailure as failure:
+            if (at := failure.place) is not None:
+                failure.window_ref = WindowRef(int(slots[at]), self._window, int(starts[at]), int(ends[at]))
+            raise
+        kinds, index = np.full(len(slots), kind, np.int64), ready.starts // self._window.every
+        windows = ClosedWindows(kinds, slots, starts, ends, ends, index, cells)
+        if needed_from is not None:
+            # One for each ring, where time windows have one for all.
+            needed: Any = self._slicing.ids(needed_from[held])
+            self._rings.forget(owners, rings, needed, self._run)
+        return windows
+
+    def _has_panes(self, slots: Ints) -> Mask:
+        self._rings.reserve(int(slots.max(initial=-1)) + 1)
+        return np.asarray(self._rings.table[slots, MASK] >= 0, np.bool_)
+
+    def _list(self, rings: Ints, first: Ints, past: Ints) -> tuple[ReadyWindows, Ints]:
+        """List the windows [first, past) of each ring, and the ring of each window."""
+        numbers, ring = expand_ranges(first, past)
+        starts = numbers * self._window.every
+        hi = np.minimum(self._slicing.ids(starts + self._window.size), rings[ring, END])
+        ends = np.cumsum(np.maximum(past - first, 0))
+        return ReadyWindows(starts, self._slicing.ids(starts), hi, ends), ring
+
+    def _at(self, rings: Ints, ids: Ints, state: int) -> Ints:
+        """Return one number of one pane per ring."""
+        return np.asarray(self._arena.cells[state][rings[:, BASE] + (ids & rings[:, MASK]), 0], np.int64)
+
+    def _combine(self, method: CombineMethod, rings: Ints, ready: ReadyWindows) -> tuple[Cells, ...]:
+        """Return the cells of the requested accumulators."""
+        rules = self._accumulators.rules
+        if not len(ready.starts):
+            return self._accumulators.results([rule.neutral_cells(0) for rule in rules])
+        cells = [self._combiner.combine(place, method, rings, ready) for place in range(len(rules))]
+        return self._accumulators.results(cells)
+
+    def export(self, slots: Ints) -> pa.RecordBatch:
+        """Return the panes of these slots that have rows."""
+        owners, rings = self._rings.of_slots(slots[self._has_panes(slots)])
+        ids, ring = expand_ranges(rings[:, FIRST], rings[:, END])
+        filled = self._at(rings[ring], ids, 0) > 0
+        ids, ring = ids[filled], ring[filled]
+        cells = rings[ring, BASE] + (ids & rings[ring, MASK])
+        columns = {PLACE: pa.array(places_of(owners[ring], slots)), "pane": pa.array(ids)}
+        return pa.RecordBatch.from_pydict(columns | cells_to_columns(self._arena.cells, cells))
+
+    def load(self, saved: pa.RecordBatch, slots: Ints) -> None:
+        """Take over exported panes: what was at place i now belongs to slots[i]."""
+        if not saved.num_rows:
+            return
+        owners = slots[ints_of(saved, PLACE)]
+        self._rings.reserve(int(owners.max()) + 1)
+        cells = self._rings.place(owners, ints_of(saved, "pane"))  # may replace the arrays of cells
+        load_cells(saved, self._arena.cells, cells)

@@ -2,7 +2,7 @@
 
 Late rows are found here, and only rows that an open window needs go to the device. Slices have the numbers
 and cells that they have on the host, so state that was saved on one is loaded by the other. Imports
-numba-cuda: only for stages that have found a device (`device.py`).
+numba-cuda: only for stages that have found a device (`groups.py`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.stages.rows.store import PLACE, ints_of
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator, load_cells
 from penstock.stages.window.admission import decide_rows
 from penstock.stages.window.folds import lift_values
-from penstock.stages.window.store import ClosedWindows, Decided, InputRows, StateBatches, Values, no_ints
+from penstock.stages.window.store import ClosedWindows, Decided, InputRows, StateBatches, Values
 from penstock.stages.window.time_store import TimeStore
 from penstock.timing.slices import Slicing
 
@@ -69,7 +69,7 @@ class CudaStore(TimeStore):
 
     @property
     def nbytes(self) -> int:
-        """The memory held, here and on the device."""
+        """Return the memory held, here and on the device."""
         return self._windows.nbytes + self.early_firings.nbytes
 
     def explain(self) -> tuple[str, ...]:
@@ -95,12 +95,13 @@ class CudaStore(TimeStore):
     def close(self, watermark: int, *, ended: bool = False) -> ClosedWindows:
         """Close every window with end + lateness <= watermark, and drop slices that only they needed."""
         if watermark < self._next_end():
-            return self._closed_windows([], no_ints())
+            return self._no_windows()
         self._closed_to, self._host_copy = max(self._closed_to, watermark), None
         closed = self._windows.close_windows(self._closed_to - self.lateness)
         open_from = self.slicing.open_from(self._closed_to, self.lateness)
         self.early_firings.forget_before(self.slicing.id_of(open_from))
-        ends = closed.starts + self._sizes[closed.kinds]
+        sizes = np.array([window.size for window in self.slicing.windows], np.int64)
+        ends = closed.starts + sizes[closed.kinds]
         return ClosedWindows(
             closed.kinds,
             closed.slots,

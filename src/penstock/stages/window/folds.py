@@ -79,16 +79,19 @@ class AccumulatorFold:
         name, refusal = name_of(self.fold.lift), self._probe.refusal
         return f"{self.fold}: {name} runs in Python, because Numba says: {refusal}"
 
-    def inputs(self, rows: pa.RecordBatch) -> FoldInputs:
-        """Lift every row that has no null in the fold's columns, or find that it can be lifted later."""
+    def inputs(self, rows: pa.RecordBatch) -> tuple[Values, Mask | None]:
+        """Lift every row that has no null in the fold's columns, or find that it can be lifted later.
+
+        Returns the parts, lifted or not, and the rows that failed; None if none did.
+        """
         columns = rows.select(list(self._columns))
         valid = _valid_rows(columns)
         self._n_rows += rows.num_rows
         floats = self._compilable(columns, valid) if self._is_large else None
         if floats is not None:
-            return FoldInputs(FoldColumns(self._functions, floats, valid), None)
+            return FoldColumns(self._functions, floats, valid), None
         parts, failed = self._lift_in_python(rows, valid)
-        return FoldInputs(Values(parts, valid), failed)
+        return Values(parts, valid), failed
 
     @property
     def _is_large(self) -> bool:
@@ -167,14 +170,6 @@ def _valid_rows(rows: pa.RecordBatch) -> Mask | None:
     return np.asarray(np.logical_and.reduce(masks)) if masks else None
 
 
-@dataclass(frozen=True, slots=True)
-class FoldInputs:
-    """The parts of a batch's rows, lifted or not, and the rows that failed; None if none did."""
-
-    values: Values
-    failed: Mask | None
-
-
 class FoldColumns(Values):
     """The columns of a fold whose lift is compiled and fails on none of these rows.
 
@@ -192,7 +187,7 @@ class FoldColumns(Values):
 
     @property
     def data(self) -> Floats:
-        """The parts, lifted now: float64[n, width]."""
+        """Return the parts, lifted now: float64[n, width]."""
         parts = np.empty((len(self.columns[0]), self.of.width))
         build_lift_loop(self.of).version(True)(*self.columns, parts)
         return parts

@@ -3,20 +3,40 @@
 Time windows share slices where their boundaries allow it (`timing/slices.py`), count windows share pending
 and kept rows, and every session window has a store of its own. Accumulators of time windows are kept in
 slices; sketches and rows, where aggregates need them, in stores beside, which are asked as one.
+
+Where the accumulators of time windows are kept, in main memory or on a CUDA device, is decided here too,
+when a stage is built, because only then is it known which machine it runs on. A step with device="auto"
+never fails because there is no device; a step that asks for one never runs without. This is the only seam
+to CUDA: `cuda_store.py` is imported for stages that have found a device.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.errors import NotSupported, PenstockError
 from penstock.frozen import dataclass
-from penstock.operators.windows import ResolvedWindows
+from penstock.kernels.cuda.device import Device, choose_device, explain_auto_cpu
+from penstock.kernels.windows.accumulate import Rule
+from penstock.operators.choices.device import (
+    AUTO,
+    CUDA,
+    device_refusal,
+    on_cuda,
+    why_not_by_itself,
+    why_not_cuda,
+)
+from penstock.operators.stream import Stream
+from penstock.operators.windows import ResolvedWindows, Windows
+from penstock.options import Cuda
 from penstock.stages.rows.batch import Ints, Mask
+from penstock.stages.stage import Site
 from penstock.stages.window.accumulators import WindowAccumulator
 from penstock.stages.window.store import (
     ClosedWindows,
@@ -71,7 +91,7 @@ class CompositeStore:
 
     @property
     def nbytes(self) -> int:
-        """The memory held."""
+        """Return the memory held."""
         return sum(store.nbytes for store in self._stores)
 
     def explain(self) -> tuple[str, ...]:
@@ -111,9 +131,9 @@ class CompositeStore:
 
 def _zip(parts: Sequence[ClosedWindows]) -> ClosedWindows:
     """Put what several stores hold of the same windows side by side."""
-    whole, *others = (part.sort() for part in parts)
+    whole, *rest = (part.sort() for part in parts)
     touched = unique_slots([part.touched for part in parts])
-    for other in others:
+    for other in rest:
         same = np.array_equal(whole.slots, other.slots) and np.array_equal(whole.starts, other.starts)
         assert same, "two stores of the same windows closed different ones"
         whole = replace(
@@ -143,7 +163,7 @@ def window_groups(
 
     `accumulators` is empty when everything is computed from rows; `rows` is the schema of kept rows, if any
     are. Only time and session windows keep sketches, and not without accumulators. `time_store` decides where
-    time windows keep their accumulators (`device.py`).
+    time windows keep their accumulators (`groups.py`).
     """
     times: list[tuple[int, TimeWindow]] = []
     sessions: list[WindowGroup] = []
@@ -189,3 +209,64 @@ def _take_number(waiting: list[tuple[int, TimeWindow]], window: TimeWindow) -> i
     numbered = next(pair for pair in waiting if pair[1] == window)
     waiting.remove(numbered)
     return numbered[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A device, and why it was chosen."""
+
+    device: Device
+    why: str
+
+    def __str__(self) -> str:
+        return f"device: {self.device}, because {self.why}"
+
+
+def choose_placement(
+    op: Windows, up: Stream, site: Site, *, totally_ordered: bool, folds: Sequence[Rule] = ()
+) -> Placement:
+    """Choose the device of a step; `folds` are the rules of users' combines."""
+    refusal = device_refusal(op, up, totally_ordered=totally_ordered)
+    if refusal is not None:
+        raise refusal.at(site.step, site.where)
+    if op.device != AUTO:
+        try:
+            device = choose_device(CUDA if on_cuda(op) else str(op.device))
+            if device == "cuda":
+                _check_folds(folds)
+        except PenstockError as error:
+            raise error.at(site.step, site.where) from None
+        return Placement(device, "it was asked for by name")
+    reason = (
+        why_not_cuda(op, up, totally_ordered=totally_ordered) or why_not_by_itself(op) or explain_auto_cpu()
+    )
+    if reason is not None:
+        return Placement("cpu", reason)
+    return Placement("cuda", "there is a CUDA device, and it can hold all accumulators of the step")
+
+
+def _check_folds(folds: Sequence[Rule]) -> None:
+    for rule in folds:
+        reason = _why_not_compiled(rule)
+        if reason is not None:
+            raise NotSupported(
+                f"numba cannot compile {rule.name} for a CUDA device",
+                detail=reason,
+                hint='say device="cpu", or write combine with numbers and tuples only',
+            )
+
+
+def _why_not_compiled(rule: Rule) -> str | None:
+    from penstock.kernels.cuda.accumulators import explain_rule_refusal
+
+    return explain_rule_refusal(rule)
+
+
+def time_store_factory(device: Device, asked: str | Cuda) -> Callable[..., TimeStore]:
+    """Return what builds the store of time windows for a device."""
+    if device == "cpu":
+        return TimeStore
+    from penstock.stages.window.cuda_store import CudaStore
+
+    limits = asked if isinstance(asked, Cuda) else Cuda()
+    return partial(CudaStore, **limits.limits())

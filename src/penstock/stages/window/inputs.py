@@ -99,7 +99,7 @@ class InputEvaluator:
 
     @property
     def row_schema(self) -> pa.Schema:
-        """The columns of kept rows: the input's, then computed expressions."""
+        """Return the columns of kept rows: the input's, then computed expressions."""
         schema = self._schema
         for place, name in self._added.items():
             schema = schema.append(pa.field(name, type_of(self.expressions[place], self._schema)))
@@ -119,10 +119,10 @@ class InputEvaluator:
             lifted, failed = self._lift_in_python(batch.rows)
             failures.append(failed)
         parts = [fold.inputs(batch.rows) for fold in self.accumulator_folds]
-        failures += [part.failed for part in parts if part.failed is not None]
+        failures += [failed for _, failed in parts if failed is not None]
         return AggregateInputs(
             tuple(column.values for column in evaluated),
-            tuple(part.values for part in parts),
+            tuple(values for values, _ in parts),
             np.logical_or.reduce(failures) if failures else None,
             lifted,
         )
@@ -288,7 +288,7 @@ class AccumulatorUpdate:
 
     @property
     def _cells(self) -> Ints:
-        """The cell of every row."""
+        """Return the cell of every row."""
         if not self._has_cells:
             self._run(write_run_cells, *self._runs)
             self._has_cells = True

@@ -55,7 +55,7 @@ class SliceAccumulators:
     ) -> None:
         assert accumulators[0].kind is AccumulatorKind.ROWS, "slices without rows do not exist"
         self.arena = Arena([accumulator.rule for accumulator in accumulators])
-        self.arena.is_neutral = [each.kind is AccumulatorKind.COUNT for each in accumulators]
+        self.arena.is_neutral = [a.kind is AccumulatorKind.COUNT for a in accumulators]
         self.rings = Rings(self.arena, slicing.longest)
         self._slicing, self._accumulators = slicing, tuple(accumulators)
         self.run = JitPolicy(compile_after)
@@ -64,14 +64,14 @@ class SliceAccumulators:
 
     @property
     def nbytes(self) -> int:
-        """The memory held."""
+        """Return the memory held."""
         return self.arena.nbytes + self.rings.nbytes + self._late.nbytes
 
     def row_counts(self, rings: Ints, ids: Ints) -> Ints:
         """Return the number of rows of one slice per ring."""
         return np.asarray(self.arena.cells[0][rings[:, BASE] + (ids & rings[:, MASK]), 0])
 
-    def filled(self, rings: Ints, past: int | None = None) -> tuple[Ints, Ints, Ints]:
+    def slices_with_rows(self, rings: Ints, past: int | None = None) -> tuple[Ints, Ints, Ints]:
         """Return (id, number of the ring, cell) of the slices with rows, up to slice `past` if given."""
         ends = rings[:, END] if past is None else np.minimum(rings[:, END], past)
         ids, ring = expand_ranges(rings[:, FIRST], ends)
@@ -136,10 +136,10 @@ class SliceAccumulators:
         There is one for a sum or a compiled fold right after the rows, beside which only values are counted,
         in columns without nulls: then counting is nothing to do, as COUNT is kept as the number of nulls.
         """
-        main, others = self._accumulators[1:2], self._accumulators[2:]
-        if not main or any(other.kind is not AccumulatorKind.COUNT for other in others):
+        main, counts = self._accumulators[1:2], self._accumulators[2:]
+        if not main or any(count.kind is not AccumulatorKind.COUNT for count in counts):
             return None
-        columns = [accumulator.column for accumulator in (*main, *others)]
+        columns = [accumulator.column for accumulator in (*main, *counts)]
         if any(column is None or values[column].valid is not None for column in columns):
             return None
         assert columns[0] is not None, "it was checked"
@@ -212,17 +212,17 @@ class SliceAccumulators:
 
         def run(row: int) -> int:
             room = (*clock, self._offsets, self.rings.table, self.arena.spare, late)
-            n_late, found = int(late[0]), None
+            n_late, placed_runs = int(late[0]), None
             if runs is None:
                 stop = int(self.run(slice_loop.find_cells, rows.slots, rows.times, row, *room, cells))
             else:
                 stop = int(self.run(slice_loop.find_runs, rows.times, row, *room, cells, runs))
-                found = runs[1 : runs[0, 0] + 1] - np.array([row, row, 0], np.int64)
+                placed_runs = runs[1 : runs[0, 0] + 1] - np.array([row, row, 0], np.int64)
             placed, of_placed = rows.at(slice(row, stop)), cells[row:stop]
             if late[0] == n_late:
-                self._update(placed, of_placed, found)
+                self._update(placed, of_placed, placed_runs)
             else:
-                self._update_on_time(placed, of_placed, start + row, found)
+                self._update_on_time(placed, of_placed, start + row, placed_runs)
             return stop
 
         return self._run_with_room(run, 0, rows, open_from)
@@ -335,7 +335,7 @@ class _Rows:
 
     @property
     def all_slots(self) -> Ints:
-        """The slots, also when all are 0."""
+        """Return the slots, also when all are 0."""
         return np.zeros(len(self.times), np.int64) if self.slots is None else self.slots
 
     def at(self, places: Any) -> _Rows:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -31,7 +32,7 @@ from penstock.stages.stage import Site
 from penstock.stages.window.accumulators import AggregatePlan, SketchPlan, SumOverflow
 from penstock.stages.window.folds import WindowRef
 from penstock.stages.window.inputs import InputEvaluator
-from penstock.stages.window.store import NOT_LIFTED, ClosedWindows, Objects
+from penstock.stages.window.store import NOT_LIFTED, ClosedWindows, Objects, window_index
 
 
 class ResultBuilder:
@@ -68,7 +69,7 @@ class ResultBuilder:
                 _concat([self._column(name, aggregate, part) for part in closed])
                 for name, aggregate in aggregates.items()
             ]
-            windows = concat_bounds(closed)
+            windows = ClosedWindows.concat([replace(part, cells=()) for part in closed])
             order = result_order(windows)
             if order is not None:
                 places = from_numpy(order)
@@ -96,7 +97,7 @@ class ResultBuilder:
         flat = [row for of_one in rows for row in of_one]
         if not flat:
             return None
-        windows = concat_bounds(closed)
+        windows = ClosedWindows.concat([replace(part, cells=()) for part in closed])
         order = result_order(windows)
         order = np.arange(len(counts)) if order is None else order
         starts = np.cumsum(counts) - counts
@@ -217,25 +218,6 @@ def result_order(windows: ClosedWindows) -> Ints | None:
         if since.max() // step < 1 << 16 and (ends - starts == ends[0] - starts[0]).all():
             return np.argsort((since // step).astype(np.uint16), kind="stable")
     return np.lexsort((slots, window_index(windows), windows.kinds, starts, ends))
-
-
-def concat_bounds(closed: Sequence[ClosedWindows]) -> ClosedWindows:
-    """Return where and when the windows of several groups are."""
-    if len(closed) == 1:
-        return closed[0]
-    return ClosedWindows(
-        np.concatenate([part.kinds for part in closed]),
-        np.concatenate([part.slots for part in closed]),
-        np.concatenate([part.starts for part in closed]),
-        np.concatenate([part.ends for part in closed]),
-        np.concatenate([part.times for part in closed]),
-        np.concatenate([window_index(part) for part in closed]),
-    )
-
-
-def window_index(closed: ClosedWindows) -> Ints:
-    """Return the number of each count window among those of its key; -1 for other windows."""
-    return np.full(len(closed.slots), -1, np.int64) if closed.index is None else closed.index
 
 
 def _plain_members(closed: ClosedWindows, up: Stream) -> list[list[dict[str, object]]]:

@@ -68,12 +68,12 @@ class RowStore:
 
     @property
     def n_kinds(self) -> int:
-        """The number of kinds of window."""
+        """Return the number of kinds of window."""
         return len(self._windows)
 
     @property
     def nbytes(self) -> int:
-        """The memory held."""
+        """Return the memory held."""
         return self._rows.nbytes
 
     def explain(self) -> tuple[str, ...]:
@@ -184,17 +184,17 @@ class Segments:
 
     @property
     def counts(self) -> Ints:
-        """The number of values of each window."""
+        """Return the number of values of each window."""
         return np.diff(self.bounds)
 
     @property
     def empty(self) -> npt.NDArray[np.bool_]:
-        """Which windows have no values."""
+        """Return which windows have no values."""
         return np.asarray(self.counts == 0)
 
     @property
     def windows(self) -> Ints:
-        """The window of each value."""
+        """Return the window of each value."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
     def split(self) -> list[pa.Array]:

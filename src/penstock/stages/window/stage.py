@@ -49,9 +49,14 @@ from penstock.stages.snapshot import (
 from penstock.stages.stage import Site
 from penstock.stages.window.accumulators import AccumulatorLayout, plan_accumulators
 from penstock.stages.window.admission import Admission
-from penstock.stages.window.device import choose_placement, time_store_factory
 from penstock.stages.window.folds import report_combine_failure
-from penstock.stages.window.groups import WindowGroup, batches_with_prefix, window_groups
+from penstock.stages.window.groups import (
+    WindowGroup,
+    batches_with_prefix,
+    choose_placement,
+    time_store_factory,
+    window_groups,
+)
 from penstock.stages.window.inputs import AggregateInputs, InputEvaluator
 from penstock.stages.window.results import ResultBuilder
 from penstock.stages.window.store import ENDED, NEVER, ClosedWindows, InputRows, unique_slots
@@ -127,28 +132,28 @@ class WindowStage(BucketedStage):
 
     @property
     def nbytes(self) -> int:
-        """The memory held for keys and windows."""
+        """Return the memory held for keys and windows."""
         return self._keys.nbytes + self._buffer.nbytes + sum(group.store.nbytes for group in self._groups)
 
     @property
     def early(self) -> int | None:
-        """How often open windows fire early, in microseconds of the clock; None if they do not."""
+        """Return how often open windows fire early, in microseconds of the clock; None if they do not."""
         return self._resolved.early
 
     @property
     def fingerprint(self) -> Mapping[str, str]:
-        """The operator, the key, the windows, the aggregates and the input."""
+        """Return the operator, the key, the windows, the aggregates and the input."""
         return self._fingerprint
 
     def explain(self) -> list[str]:
         """Say which algorithm works for which windows, where, and why."""
         lines = [*(line for group in self._groups for line in group.store.explain()), str(self._placement)]
-        kept = [name for name in self._op.aggregates or {} if name not in self._plans]
-        if kept:
-            lines.append(f"rows are kept for {', '.join(kept)}: accumulators cannot hold them")
+        of_rows = [name for name in self._op.aggregates or {} if name not in self._plans]
+        if of_rows:
+            lines.append(f"rows are kept for {', '.join(of_rows)}: accumulators cannot hold them")
         if self._op.function is not None:
             lines.append(f"rows are kept for {self._op.function}: it sees whole windows")
-        for name in kept:
+        for name in of_rows:
             aggregate = (self._op.aggregates or {})[name]
             if uses_sketch(aggregate, ()):
                 lines.append(f"{aggregate} is a sketch made from kept rows: count windows have them anyway")
@@ -168,9 +173,9 @@ class WindowStage(BucketedStage):
         self.flush_pending()
         inputs = self._inputs.evaluate(batch)
         if inputs.failed is not None and inputs.failed.any():
-            dead_letters = self._errors.handle(batch, inputs.failed)
-            if dead_letters is not None:
-                yield ERRORS, dead_letters
+            failed_rows = self._errors.handle(batch, inputs.failed)
+            if failed_rows is not None:
+                yield ERRORS, failed_rows
             places = np.flatnonzero(~inputs.failed)
             batch, inputs = batch.take(places), inputs.at(places)
         late = self._add(batch, inputs)
@@ -339,7 +344,7 @@ class RowBuffer:
 
     @property
     def nbytes(self) -> int:
-        """The memory held, estimated by the first row."""
+        """Return the memory held, estimated by the first row."""
         if not self._rows:
             return 0
         values = sum(sys.getsizeof(value) for value in self._rows[0].values())

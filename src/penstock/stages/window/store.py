@@ -187,9 +187,33 @@ class ClosedWindows:
             None if self.index is None else self.index[places],
         )
 
+    @staticmethod
+    def concat(parts: Sequence[ClosedWindows]) -> ClosedWindows:
+        """Return several lots of windows as one, with their cells; those without an index get -1."""
+        if len(parts) == 1:
+            return parts[0]
+        index = None
+        if any(part.index is not None for part in parts):
+            index = np.concatenate([window_index(part) for part in parts])
+        cells = zip(*(part.cells for part in parts), strict=False)
+        return ClosedWindows(
+            np.concatenate([part.kinds for part in parts]),
+            np.concatenate([part.slots for part in parts]),
+            np.concatenate([part.starts for part in parts]),
+            np.concatenate([part.ends for part in parts]),
+            np.concatenate([part.times for part in parts]),
+            index,
+            tuple(np.concatenate(of_one) for of_one in cells),
+        )
+
     def sort(self) -> ClosedWindows:
         """Return the windows by (kind, slot, start): the same order whichever store they come from."""
         return self.at(np.lexsort((self.starts, self.slots, self.kinds)))
+
+
+def window_index(closed: ClosedWindows) -> Ints:
+    """Return the number of each count window among those of its key; -1 for other windows."""
+    return np.full(len(closed.slots), -1, np.int64) if closed.index is None else closed.index
 
 
 StateBatches = Mapping[str, pa.RecordBatch]
@@ -204,15 +228,15 @@ class WindowStore(Protocol):
 
     @property
     def n_kinds(self) -> int:
-        """The number of kinds of window: `ClosedWindows.kinds` is below it."""
+        """Return the number of kinds of window: `ClosedWindows.kinds` is below it."""
 
     @property
     def nbytes(self) -> int:
-        """The memory held."""
+        """Return the memory held."""
 
     @property
     def next_end(self) -> int | None:
-        """The least watermark at which a window can close, whatever rows come; None if it depends on rows."""
+        """Return the least watermark at which a window can close; None if that depends on rows."""
 
     def explain(self) -> tuple[str, ...]:
         """Say for each kind which algorithm was chosen, and why."""

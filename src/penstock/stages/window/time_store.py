@@ -8,6 +8,7 @@ change slices that earlier windows have used; those windows have closed and do n
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -67,23 +68,22 @@ class TimeStore:
         self._arena, self._rings = self._slices.arena, self._slices.rings
         self._combiner = Combiner(slicing, self._arena, self._slices.run)
         self._method, self._max_windows = method, max_windows
-        self._sizes = np.array([window.size for window in slicing.windows], np.int64)
         self._closed_to = NEVER  # windows with end + lateness up to here have closed
         self.early_firings = EarlyFirings()
 
     @property
     def n_kinds(self) -> int:
-        """The number of kinds of window."""
+        """Return the number of kinds of window."""
         return len(self.slicing.windows)
 
     @property
     def nbytes(self) -> int:
-        """The memory held."""
+        """Return the memory held."""
         return self._slices.nbytes + self.early_firings.nbytes
 
     @property
     def next_end(self) -> int | None:
-        """The least watermark at which a window closes, whether or not it has rows."""
+        """Return the least watermark at which a window closes, whether or not it has rows."""
         return self._next_end()
 
     def _next_end(self) -> int:
@@ -137,7 +137,7 @@ class TimeStore:
     def close(self, watermark: int, *, ended: bool = False) -> ClosedWindows:
         """Close every window with end + lateness <= watermark, and drop slices that only they needed."""
         if watermark < self._next_end():
-            return self._closed_windows([], no_ints())
+            return self._no_windows()
         slots, rings = self._rings.active()
         after, upto = self._closed_to - self.lateness, watermark - self.lateness
         combined = [
@@ -149,7 +149,8 @@ class TimeStore:
         needed_from = self.slicing.id_of(self.slicing.open_from(self._closed_to, self.lateness))
         emptied = self._rings.forget(slots, rings, needed_from, self._slices.run)
         self.early_firings.forget_before(needed_from)
-        return self._closed_windows(combined, emptied)
+        closed = ClosedWindows.concat(combined or [self._no_windows()])
+        return replace(closed, touched=emptied)
 
     def fire_early(self) -> ClosedWindows:
         """Return the open windows with a slice that got rows since windows last fired early."""
@@ -164,7 +165,7 @@ class TimeStore:
             for kind in range(self.n_kinds)
             for ready in self._list_ready(kind, rings, self._closed_to - self.lateness, ENDED)
         ]
-        return self._closed_windows(combined, no_ints())
+        return ClosedWindows.concat(combined or [self._no_windows()])
 
     def _list_ready(self, kind: int, rings: Ints, after: int, upto: int) -> list[ReadyWindows]:
         window = self.slicing.windows[kind]
@@ -172,8 +173,8 @@ class TimeStore:
 
     def _combine(
         self, kind: int, slots: Ints, rings: Ints, ready: ReadyWindows, method: CombineMethod | None = None
-    ) -> tuple[int, Ints, Ints, list[Cells]]:
-        """Combine ready windows that have rows: (kind, slots, starts, the cells of every accumulator)."""
+    ) -> ClosedWindows:
+        """Combine the ready windows that have rows."""
         combiner = self._combiner
         method = method or self._method or choose_method(combiner.longest, rings, ready, combiner.is_light)
         try:
@@ -183,37 +184,30 @@ class TimeStore:
             filled = counts[:, 0] > 0
             if not filled.all():
                 ready, counts = ready.only(filled), counts[filled]
-            others = [combiner.combine(i, method, rings, ready) for i in range(1, len(self._arena.cells))]
+            rest = [combiner.combine(i, method, rings, ready) for i in range(1, len(self._arena.cells))]
         except CombineFailure as failure:
             if failure.place is not None:
                 start, window = int(ready.starts[failure.place]), self.slicing.windows[kind]
                 slot = int(slots[np.searchsorted(ready.ends, failure.place, side="right")])
                 failure.window_ref = WindowRef(slot, window, start, start + window.size)
             raise
-        return kind, np.repeat(slots, ready.counts), ready.starts, [counts, *others]
+        owners = np.repeat(slots, ready.counts)
+        return self._closed_windows(kind, owners, ready.starts, [counts, *rest])
 
-    def _closed_windows(
-        self, combined: list[tuple[int, Ints, Ints, list[Cells]]], emptied: Ints
-    ) -> ClosedWindows:
-        """Put the windows of all kinds one after the other."""
-        if len(combined) == 1:
-            kind, slots, starts, cells = combined[0]
-            kinds = np.full(len(slots), kind, np.int64)
-        else:
-            no_cells = [rule.neutral_cells(0) for rule in self.accumulators.rules]
-            parts = [(-1, no_ints(), no_ints(), no_cells), *combined]
-            kinds = np.repeat(np.array([part[0] for part in parts]), [len(part[1]) for part in parts])
-            slots = np.concatenate([part[1] for part in parts])
-            starts = np.concatenate([part[2] for part in parts])
-            cells = [np.concatenate(of_one) for of_one in zip(*(part[3] for part in parts), strict=True)]
-        ends = starts + self._sizes[kinds]
+    def _closed_windows(self, kind: int, slots: Ints, starts: Ints, cells: Sequence[Cells]) -> ClosedWindows:
+        ends = starts + self.slicing.windows[kind].size
+        kinds = np.full(len(slots), kind, np.int64)
         results = self.accumulators.results(cells)
-        return ClosedWindows(kinds, slots, starts, ends, ends - 1, cells=results, touched=emptied)
+        return ClosedWindows(kinds, slots, starts, ends, ends - 1, cells=results)
+
+    def _no_windows(self) -> ClosedWindows:
+        no_cells = [rule.neutral_cells(0) for rule in self.accumulators.rules]
+        return self._closed_windows(0, no_ints(), no_ints(), no_cells)
 
     def export(self, slots: Ints) -> StateBatches:
         """Return the slices of these slots that have rows."""
         owners, rings = self._rings.of_slots(slots[self.has_state(slots)])
-        ids, ring, cells = self._slices.filled(rings)
+        ids, ring, cells = self._slices.slices_with_rows(rings)
         return self._state_batches(slots, owners[ring], ids, self._arena.cells, cells)
 
     def _state_batches(
@@ -257,12 +251,12 @@ class EarlyFirings:
 
     @property
     def nbytes(self) -> int:
-        """The memory held."""
+        """Return the memory held."""
         return self._slices.nbytes + sum(slices.nbytes for slices in self._loaded)
 
     def fire(self, slots: Ints, ids: Ints, n_rows: Ints) -> Mask:
         """Note that all slices with rows, ordered by slot, fire now; return which have changed since."""
-        fresh = self._changed(slots, ids, n_rows)
+        fresh = self._find_changed(slots, ids, n_rows)
         self._slices, self._loaded = np.stack([slots, ids, n_rows]), []
         return fresh
 
@@ -275,7 +269,7 @@ class EarlyFirings:
     def column(self, slots: Ints, ids: Ints, n_rows: Ints) -> dict[str, pa.Array]:
         """Return which slices of a snapshot are to fire, as a column; no column if all are."""
         self._merge_loaded()
-        return {FRESH: pa.array(self._changed(slots, ids, n_rows))} if self._slices.size else {}
+        return {FRESH: pa.array(self._find_changed(slots, ids, n_rows))} if self._slices.size else {}
 
     def load(self, saved: pa.RecordBatch, slots: Ints, ids: Ints, n_rows: Ints) -> None:
         """Take over what a snapshot says of its slices; those that it says nothing of have not fired."""
@@ -283,7 +277,7 @@ class EarlyFirings:
             fresh = saved.column(FRESH).fill_null(True).to_numpy(zero_copy_only=False)
             self._loaded.append(np.stack([slots, ids, n_rows])[:, ~fresh])
 
-    def _changed(self, slots: Ints, ids: Ints, n_rows: Ints) -> Mask:
+    def _find_changed(self, slots: Ints, ids: Ints, n_rows: Ints) -> Mask:
         """Return which slices, each named once, have other rows than when they last fired."""
         self._merge_loaded()
         if not self._slices.size:

@@ -215,9 +215,9 @@ class TaskBuilder:
         if self._in_rounds or has_sessions:
             chained = RoundStageStep(step, stage, accounts, delay, schema or step.up.schema)
             if self._progress.checkpoint is not None:
-                from penstock.stages.patterns.partials import PartialStage
+                from penstock.stages.patterns.partials import PartialAggregateStage
 
-                if isinstance(stage, PartialStage):
+                if isinstance(stage, PartialAggregateStage):
                     chained.flush = stage.flush
             return chained
         if isinstance(stage, StatelessStage):

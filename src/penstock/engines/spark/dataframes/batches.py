@@ -15,7 +15,7 @@ from penstock.engines.spark.dataframes.window_task import ExecutionPath, WindowT
 from penstock.engines.spark.types import from_spark
 from penstock.engines.spark.wire import KeyPartitioner, pack_pieces
 from penstock.engines.wire import unpack_batch
-from penstock.stages.patterns.partial_stores import PARTIALS
+from penstock.stages.patterns.partials import PARTIALS
 from penstock.stages.rows.batch import Batch, concat_batches
 from penstock.timing.watermark import BEFORE_ALL
 

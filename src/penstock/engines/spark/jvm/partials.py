@@ -30,7 +30,7 @@ from penstock.kernels.windows.accumulate import INT64_MIN, Cells, encode_floats
 from penstock.operators.choices.accumulators import AccumulatorKind
 from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
-from penstock.stages.patterns.partial_stores import PartialFormat
+from penstock.stages.patterns.partials import PartialFormat
 from penstock.stages.policy import JitPolicy
 from penstock.stages.rows.arrays import Form
 from penstock.stages.rows.batch import Batch

@@ -29,8 +29,7 @@ from penstock.operators.windows import Windows
 from penstock.plan.check import find_spark_sql
 from penstock.plan.plan import Ref, Step
 from penstock.stages.build import build_stage
-from penstock.stages.patterns.partial_stores import PARTIALS
-from penstock.stages.patterns.partials import FinalAggregateStage, PartialAggregateStage
+from penstock.stages.patterns.partials import PARTIALS, FinalAggregateStage, PartialAggregateStage
 from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.order import merge_batches
 from penstock.stages.stage import Site, Stage
