@@ -35,7 +35,7 @@ class Buckets:
             still = [start for start in starts if start + size + self.lateness > self.watermark]
             for start in still:
                 self.open.setdefault((kind, row.slot, start), []).append(row)
-            said.append(("taken" if still else "late" if starts else "gap", len(starts) - len(still)))
+            said.append(("admitted" if still else "late" if starts else "gap", len(starts) - len(still)))
         return said
 
     def close(self, watermark: int) -> dict[Place, list[Row]]:

@@ -150,15 +150,10 @@ def test_only_pieces_of_the_new_form_are_named_from_then_on(tmp_path: Path) -> N
     assert forms(2) == {BY_PARTITION}
 
 
-def test_whole_windows_in_parts_stay_so_and_the_refusal_says_what_to_do(tmp_path: Path) -> None:
-    begun = graph_of(tmp_path, "sum", "sliding", 3, pattern="map_reduce")
-    run(begun, tmp_path, "local", until=3)
-    for engine in ENGINES:
-        with pytest.raises(ps.CheckpointError, match="saved as partial windows by key") as refused:
-            run(graph_of(tmp_path, "sum", "sliding", 3), tmp_path, engine)
-        assert 'say pattern="map_reduce" and run it with engine="local"' in str(refused.value.hint)
-    again = graph_of(tmp_path, "sum", "sliding", 1, pattern="map_reduce")
-    run(again, tmp_path, "local")
+@pytest.mark.parametrize("who", ENGINES)
+def test_map_reduce_windows_go_on_by_key_on_any_engine(tmp_path: Path, who: str) -> None:
+    run(graph_of(tmp_path, "sum", "sliding", 3, pattern="map_reduce"), tmp_path, "local", until=3)
+    run(graph_of(tmp_path, "sum", "sliding", 3), tmp_path, who)
     graph_of(tmp_path / "whole", "sum", "sliding", 1).run("reference")
     assert written(tmp_path) == written(tmp_path / "whole")
 

@@ -61,7 +61,7 @@ class Twin:
         self.buckets, self.n_rows = Buckets(kinds, 0), 0
 
     def taken(self, rows: list[Plain]) -> list[Plain]:
-        return [row for row in rows if any(fate == "taken" for fate, _ in self._take(*row))]
+        return [row for row in rows if any(fate == "admitted" for fate, _ in self._take(*row))]
 
     def _take(self, slot: int, time: int, value: int) -> list[tuple[str, int]]:
         self.n_rows += 1
