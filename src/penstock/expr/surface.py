@@ -1,7 +1,7 @@
 """What people write: operators and methods that build expression nodes.
 
-`Expr` is the base of every node and decides nothing: types are judged by each node's `signature`, values
-by the lowerings. Node classes are reached through the package, because they are subclasses of this one.
+`Expr` is the base of every node and decides nothing: types follow from each node's `signature`, values from
+the lowerings. Node classes are reached through the package, because they are subclasses of this one.
 Some methods are named like builtins, hence `builtins.str` in the annotations.
 """
 

@@ -27,8 +27,8 @@ _MICROSECOND = timedelta(microseconds=1)
 WIDE = Context(prec=100)  # the default context would refuse decimals of more than 28 digits
 
 
-# Types whose plain values Arrow takes as they are.
-_AS_THEY_ARE = frozenset(
+# Types whose plain values Arrow takes without conversion.
+_DIRECT_TYPES = frozenset(
     (pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float64(), pa.string(), pa.binary())
 )
 
@@ -57,7 +57,7 @@ def from_plain(values: Sequence[object], type: pa.DataType) -> pa.Array:
 
 def from_checked(values: list[object], type: pa.DataType) -> pa.Array:
     """Return an array of plain values that are known to fit the type."""
-    return from_list(values, type) if type in _AS_THEY_ARE else from_plain(values, type)
+    return from_list(values, type) if type in _DIRECT_TYPES else from_plain(values, type)
 
 
 def to_python(value: object, type: pa.DataType) -> object:

@@ -190,7 +190,7 @@ class Round(MethodCall):
             )
 
     def signature(self, operands: tuple[Operand, ...]) -> Signature:
-        """Integers stay as they are; floats are float64, because few float32 have short decimals."""
+        """Keep integers; floats become float64, because few float32 have short decimals."""
         require_type(self, operands[0], is_numeric, "a number", _hint(operands[0]))
         return _floats_as_float64(operands[0].type, 1)
 

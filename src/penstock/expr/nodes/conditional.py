@@ -116,7 +116,7 @@ class IsNull(NullTest):
 
 
 class IsNotNull(NullTest):
-    """Whether the value is there."""
+    """Whether the value is not null."""
 
     name = "is_not_null"
 

@@ -2,7 +2,7 @@
 
 `lower_python` writes a typed program as the text of one Python function and compiles it. Following the
 program at run time would cost several calls for each of its instructions. Operators that cannot fail stand in
-the text as they are, all others are calls of the function that their rule gives, in the module of their
+the text itself, all others are calls of the function that their rule returns, in the module of their
 family. Whether an instruction can give null or fail is known from those before it, so most checks are left
 out.
 
