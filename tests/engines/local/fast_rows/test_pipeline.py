@@ -1,7 +1,7 @@
 """Single rows become what they become as batches: the same rows, rounds, accounts, errors, events and state.
 
-The twin of every run is the same run with a reader that gives batches of one row: then all rows go through
-the chain as batches.
+The twin of every run is the same run with a source that has no row path: then all rows go through the
+chain as batches.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from penstock import col
 from penstock.engines.checkpoint.checkpoint import Checkpoint
 from penstock.engines.checkpoint.graph import describe_graph
 from penstock.engines.local.fast_rows.pipeline import RowPipeline
+from penstock.engines.local.tasks import source
 from penstock.engines.local.tasks.source import SourceTask
-from penstock.engines.sources import SourceReader
 from penstock.events import BatchDone, Event, RowsErrored, RowsLate, RunEnded, StateSaved, WatermarkMoved
 
 SCHEMA = {"key": "int64", "value": "int64", "text": "string", "time": "int64"}
@@ -224,7 +224,7 @@ def mixed(rows: list[Any]) -> Any:
 def observe_batches(program: Program, **how: Any) -> dict[str, Any]:
     """Does what `observe` does, on the batch path."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SourceReader, "gives_rows", False)
+        patch.setattr(source, "build_row_source", lambda task: None)
         return observe(program, **how)
 
 
@@ -313,8 +313,8 @@ def test_rows_take_the_row_path_with_a_checkpoint_and_only_a_saved_round_is_a_ba
             yield {"key": n % 3, "value": n, "text": "a", "time": n}
 
     program = Program(ps.PipeGraph("rows", chaining=chaining))
-    source = ps.read.generator(ticking, schema=SCHEMA, batch=1)
-    pipe: Any = program.graph.source(source, name="source").map(with_text, schema=SCHEMA, name="text")
+    reader = ps.read.generator(ticking, schema=SCHEMA, batch=1)
+    pipe: Any = program.graph.source(reader, name="source").map(with_text, schema=SCHEMA, name="text")
     program.keep(pipe.key_by("key").accumulate(count_all, 0, schema={"n": "int64"}, name="count"), "out")
     program.graph.run(
         engine="local",
