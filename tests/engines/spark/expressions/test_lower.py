@@ -140,7 +140,7 @@ def test_an_expression_that_would_be_written_out_too_often_is_refused_with_a_way
         deep = deep // lit(2.5)
     with pytest.raises(NotSupported, match="too large for one expression on Spark") as caught:
         lower_spark(deep, pa.schema({"a": pa.float64()}))
-    assert caught.value.hint == "compute a part of it in a map of its own first: .map(part=…)"
+    assert caught.value.hint == "compute a part of it in a step of its own first: .with_columns(part=…)"
     assert MAX_NODES < 20**6
 
 
