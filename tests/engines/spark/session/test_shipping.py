@@ -14,8 +14,8 @@ from penstock.engines.spark.session.session import write_zip
 PROBE = """
 import penstock.stages.window.stage, penstock.engines.spark.session.daemon, penstock.kernels.build
 print(penstock.kernels.build.__file__)
-from penstock.kernels.build import loops
-print(loops()[0].compiled is not None)
+from penstock.kernels.build import list_loops
+print(list_loops()[0].compiled is not None)
 """
 
 
