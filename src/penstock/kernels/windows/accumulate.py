@@ -131,9 +131,7 @@ class Rule:
 
     def neutral_cells(self, n: int) -> Cells:
         """`n` neutral cells."""
-        cells = np.empty((n, self.width), self.dtype)
-        cells[:] = self.neutral
-        return cells
+        return np.full((n, len(self.neutral)), self.neutral, np.float64 if self.floats else np.int64)
 
 
 COUNT = Rule("count", False, (0,), merge_add, exact=True, merge_numbers=add_numbers)

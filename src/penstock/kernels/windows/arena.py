@@ -27,12 +27,9 @@ class FreeBlocks:
     def __init__(self) -> None:
         self.stack = np.zeros(16, np.int64)
 
-    def __len__(self) -> int:
-        return int(self.stack[0])
-
     def push(self, bases: Ints) -> None:
         """Put blocks back."""
-        height = len(self)
+        height = int(self.stack[0])
         if height + len(bases) >= len(self.stack):
             room = np.zeros(2 * (height + len(bases)) + 16, np.int64)
             room[: height + 1] = self.stack[: height + 1]
@@ -42,7 +39,7 @@ class FreeBlocks:
 
     def pop(self, n: int) -> Ints:
         """Take up to `n` blocks."""
-        height = len(self)
+        height = int(self.stack[0])
         n = min(n, height)
         self.stack[0] = height - n
         return self.stack[height - n + 1 : height + 1].copy()
@@ -79,7 +76,7 @@ class Arena:
 
     def stock(self, n: int) -> None:
         """Have at least `n` spare blocks."""
-        missing = n - len(self._free[MIN_RING_CELLS])
+        missing = n - int(self.spare[0])
         if missing > 0:
             self._free[MIN_RING_CELLS].push(self._fresh(missing, MIN_RING_CELLS))
 
@@ -115,7 +112,7 @@ class Arena:
     @property
     def is_mostly_free(self) -> bool:
         """Return whether so few cells are in blocks in use that moving these frees most of the memory."""
-        n_free = sum(len(blocks) * _step(size) for size, blocks in self._free.items())
+        n_free = sum(int(blocks.stack[0]) * _step(size) for size, blocks in self._free.items())
         return self._top > 8 * (self._top - n_free) + 8192
 
     def repack(self, old: Ints, sizes: Ints) -> tuple[Ints, list[Cells]]:

@@ -40,8 +40,10 @@ class SlotAllocator:
 
     def take(self) -> int:
         """Return one free slot; there must be one."""
-        self.set_free_count(self.n_free - 1)
-        return int(self.stack[self.n_free])
+        self.n_free -= 1
+        slot = int(self.stack[self.n_free])
+        self._live[slot] = True
+        return slot
 
     def set_free_count(self, n_free: int) -> None:
         """Someone took slots off the stack and left `n_free`."""

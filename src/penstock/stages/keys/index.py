@@ -45,21 +45,25 @@ _NO_INTS = np.empty(0, np.int64)
 class HashIndex:
     """What the indexes of words and of strings share: a dict, a hash table, and the slot of null.
 
-    `_words` has the word of each slot: the key itself, or its hash. The dict is None once there is a table.
+    While there is no table, `_dict` has the slot of each key and `_keys` the key of each slot; then `_dict`
+    is None, and `_words` has the word of each slot: the key itself, or its hash.
     """
 
     def __init__(self) -> None:
         self.allocator = SlotAllocator()
         self._dict: dict[Any, int] | None = {}
+        self._keys: dict[int, Any] = {}
         self._n_rows = 0
         self._null = -1
-        self._words: Ints = np.zeros(self.allocator.capacity, np.int64)
-        self._pairs, self._shift = _NO_INTS, 0
+        self._words = self._pairs = _NO_INTS
+        self._shift = 0
 
     def null_slot(self) -> int:
         """Return the slot of null; the first caller is given a new one."""
         if self._null < 0:
-            self._null = self._take_slot()
+            if self.allocator.n_free == 0:
+                self._grow()
+            self._null = self.allocator.take()
         return self._null
 
     def nulls_of(self, slots: Ints) -> Mask:
@@ -76,7 +80,7 @@ class HashIndex:
             self._remove(slots)
         else:
             for slot in slots.tolist():
-                del self._dict[self._forget(slot)]
+                del self._dict[self._keys.pop(slot)]
         if self.allocator.trim():
             self._resize()
 
@@ -94,15 +98,12 @@ class HashIndex:
         for key in keys:
             slot = self._dict.get(key)
             if slot is None:
-                slot = self._dict[key] = self._take_slot()
-                self._record(slot, key)
+                if self.allocator.n_free == 0:
+                    self._grow()
+                slot = self._dict[key] = self.allocator.take()
+                self._keys[slot] = key
             slots.append(slot)
         return np.array(slots, np.int64)
-
-    def _take_slot(self) -> int:
-        if self.allocator.n_free == 0:
-            self._grow()
-        return self.allocator.take()
 
     def _grow(self) -> None:
         self.allocator.grow()
@@ -110,9 +111,12 @@ class HashIndex:
 
     def _resize(self) -> None:
         """Follow the capacity of the allocator."""
-        self._words = resize(self._words, self.allocator.capacity)
         if self._dict is None:
+            self._words = resize(self._words, self.allocator.capacity)
             self._build_table()
+        else:
+            # Why: a dict gives memory back only when it is made anew.
+            self._dict, self._keys = dict(self._dict), dict(self._keys)
 
     def _build_table(self) -> None:
         """Make the table anew, for the capacity of now."""
@@ -134,14 +138,6 @@ class HashIndex:
         """Return the slots of all keys."""
         live = self.allocator.live()
         return np.asarray(live[live != self._null], np.int64)
-
-    def _record(self, slot: int, key: Any) -> None:
-        """Note the key of a slot, while there is no table."""
-        raise NotImplementedError
-
-    def _forget(self, slot: int) -> Any:
-        """Return the key of a slot that is freed, while there is no table."""
-        raise NotImplementedError
 
 
 class WordIndex(HashIndex):
@@ -169,7 +165,10 @@ class WordIndex(HashIndex):
             return self._assign_small(words.tolist())
         words, slots = np.ascontiguousarray(words), np.empty(len(words), np.int64)
         if self._dict is not None:
-            self._dict = None
+            slots_of_keys, self._dict = self._key_slots(), None
+            self._words = np.zeros(self.allocator.capacity, np.int64)
+            self._words[slots_of_keys] = [self._keys[slot] for slot in slots_of_keys.tolist()]
+            self._keys = {}
             self._choose_table(words)
         row = self._assign_from(0, words, slots)
         while row < len(words):
@@ -183,17 +182,19 @@ class WordIndex(HashIndex):
 
     def words_of(self, slots: Ints) -> Ints:
         """Return the words of live slots; of null anything."""
-        return self._words[slots]
+        if self._dict is None:
+            return self._words[slots]
+        return np.array([self._keys.get(slot, 0) for slot in slots.tolist()], np.int64)
 
     def widen(self, bits: int, by: int) -> None:
         """Insert `by` zero bits above the lowest `bits` of every word: the same keys, in wider words."""
-        low = self._words & ((1 << bits) - 1)
-        self._words = ((self._words >> bits) << (bits + by)) | low
+        low = (1 << bits) - 1
         if self._dict is None:
+            self._words = ((self._words >> bits) << (bits + by)) | (self._words & low)
             self._build_table()
         else:
-            slots = self._key_slots()
-            self._dict = dict(zip(self._words[slots].tolist(), slots.tolist(), strict=True))
+            self._keys = {slot: (key >> bits << bits + by) | (key & low) for slot, key in self._keys.items()}
+            self._dict = {key: slot for slot, key in self._keys.items()}
 
     def _assign_from(self, row: int, words: Ints, slots: Ints) -> int:
         """Fill in the slots of the rows from `row` on; return the row it had to stop at, or all."""
@@ -231,12 +232,6 @@ class WordIndex(HashIndex):
             super()._remove(slots)
         else:
             self._dense[self._words[slots] - self._low] = -1
-
-    def _record(self, slot: int, key: int) -> None:
-        self._words[slot] = key
-
-    def _forget(self, slot: int) -> int:
-        return int(self._words[slot])
 
 
 class StringColumn(NamedTuple):
@@ -281,14 +276,13 @@ class StringIndex(HashIndex):
 
     def __init__(self) -> None:
         super().__init__()
-        self._strings: dict[int, str | bytes] = {}  # of each slot, while there is no table
         self._starts = self._arena = _NO_INTS
         self._n_arena = self._n_holes = 0
 
     @property
     def nbytes(self) -> int:
         """Return the memory held."""
-        strings = sum(map(sys.getsizeof, self._strings.values())) + sys.getsizeof(self._strings)
+        strings = sum(map(sys.getsizeof, self._keys.values())) + sys.getsizeof(self._keys)
         in_dict = 0 if self._dict is None else sys.getsizeof(self._dict) + strings
         arrays = (self._words, self._pairs, self._starts, self._arena)
         return sum(array.nbytes for array in arrays) + in_dict + self.allocator.nbytes
@@ -310,7 +304,7 @@ class StringIndex(HashIndex):
     def strings_of(self, slots: Ints, type_: pa.DataType) -> pa.Array:
         """Return the strings of live slots."""
         if self._dict is not None:
-            return from_list([self._strings[slot] for slot in slots.tolist()], type_)
+            return from_list([self._keys[slot] for slot in slots.tolist()], type_)
         offsets = np.append(0, np.cumsum(self._arena[self._starts[slots]]))
         data: Ints = np.zeros(offsets[-1] // 8 + 2, np.int64)
         write_strings.compiled(np.ascontiguousarray(slots), self._starts, self._arena, offsets, data)
@@ -347,8 +341,8 @@ class StringIndex(HashIndex):
         """Put the strings of the dict into an arena, with the slots they have."""
         slots = self._key_slots()
         column = StringColumn.copy(self.strings_of(slots, type_))
-        self._dict, self._strings = None, {}
-        self._starts = np.zeros(self.allocator.capacity, np.int64)
+        self._dict, self._keys = None, {}
+        self._words, self._starts = np.zeros((2, self.allocator.capacity), np.int64)
         self._arena = np.zeros(2 * int(_n_words(np.diff(column.offsets)).sum()) + 1024, np.int64)
         self._build_hash_table(_NO_INTS)
         # Why: the loop gives a new string the slot on top of a stack; here, the one it has.
@@ -362,9 +356,6 @@ class StringIndex(HashIndex):
         if self._dict is None:
             self._starts = resize(self._starts, self.allocator.capacity)
             self._close_holes()
-        else:
-            # Why: a dict gives memory back only when it is made anew.
-            self._dict, self._strings = dict(self._dict), dict(self._strings)
         super()._resize()
 
     def _extend_arena(self, n_words: int) -> None:
@@ -385,12 +376,6 @@ class StringIndex(HashIndex):
     def _remove(self, slots: Ints) -> None:
         super()._remove(slots)
         self._n_holes += int(_n_words(self._arena[self._starts[slots]]).sum())
-
-    def _record(self, slot: int, key: str | bytes) -> None:
-        self._strings[slot] = key
-
-    def _forget(self, slot: int) -> str | bytes:
-        return self._strings.pop(slot)
 
 
 def resize(array: Ints, length: int) -> Ints:

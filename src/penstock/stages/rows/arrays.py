@@ -55,11 +55,11 @@ def encode_column(array: pa.Array, form: Form) -> Values:
     return Values(floats.view(np.int64) if form is Form.BITS else floats, valid)
 
 
-def decode_numbers(kept: Ints, form: Form) -> npt.NDArray[Any]:
-    """Return what registers of integers kept, as the values they were of."""
+def decode_numbers(encoded: Ints, form: Form) -> npt.NDArray[Any]:
+    """Return what registers of integers encoded, as the values they were of."""
     if form is Form.ORDERED:
-        return decode_floats(kept)
-    return kept.view(np.float64) if form is Form.BITS else kept
+        return decode_floats(encoded)
+    return encoded.view(np.float64) if form is Form.BITS else encoded
 
 
 def build_column(values: npt.NDArray[Any], type_: pa.DataType, missing: Mask | None = None) -> pa.Array:

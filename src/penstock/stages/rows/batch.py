@@ -151,6 +151,7 @@ class Batch:
     """Rows of one stream.
 
     num_rows  the number of rows
+    schema    names and types of the columns
     rows      the columns
     times     int64[n]  microseconds
     order     int64[n] each, the place among rows of equal time, most significant first; () when it is not
@@ -159,14 +160,14 @@ class Batch:
     """
 
     # `_origin`: the batch and the selection that times and order follow from, while they are None.
-    __slots__ = ("_order", "_origin", "_rows", "_schema", "_selected", "_times", "num_rows")
+    __slots__ = ("_order", "_origin", "_rows", "_selected", "_times", "num_rows", "schema")
 
     plain: Sequence[Plain] | None = None
 
     def __init__(self, rows: pa.RecordBatch, times: Ints, order: tuple[Ints, ...] = ()) -> None:
         self.num_rows: int = rows.num_rows
         self._rows: pa.RecordBatch | None = rows
-        self._schema: pa.Schema = rows.schema
+        self.schema: pa.Schema = rows.schema
         self._selected: SelectedColumns | None = None
         self._times: Any = times
         self._order: Any = order
@@ -178,11 +179,6 @@ class Batch:
         if self._rows is None:
             self._rows = self._build_rows()
         return self._rows
-
-    @property
-    def schema(self) -> pa.Schema:
-        """Return the names and types of the columns."""
-        return self._schema
 
     @property
     def times(self) -> Ints:
@@ -281,7 +277,7 @@ class Batch:
         columns: SelectedColumns, times: Any, order: Any, origin: tuple[Batch, Selection] | None
     ) -> Batch:
         batch = Batch.__new__(Batch)
-        batch.num_rows, batch._rows, batch._schema = columns.num_rows, None, columns.schema
+        batch.num_rows, batch._rows, batch.schema = columns.num_rows, None, columns.schema
         batch._selected, batch._times, batch._order, batch._origin = columns, times, order, origin
         return batch
 
@@ -304,7 +300,7 @@ class RowBatch(Batch):
     ) -> None:
         self.num_rows, self.plain = len(rows), rows
         self._rows = self._selected = None
-        self._schema, self._times, self._order, self._origin = schema, times, order, origin
+        self.schema, self._times, self._order, self._origin = schema, times, order, origin
 
     @classmethod
     def single(cls, row: Plain, schema: pa.Schema, time: int, order: tuple[int, ...]) -> RowBatch:
@@ -313,12 +309,12 @@ class RowBatch(Batch):
 
     def _build_rows(self) -> pa.RecordBatch:
         assert self.plain is not None, "a row batch has rows"
-        return rows_to_columns(self.plain, self._schema)
+        return rows_to_columns(self.plain, self.schema)
 
     def _select(self, selection: Selection) -> Batch:
         assert self.plain is not None, "a row batch has rows"
         rows = [self.plain[index] for index in selection.indices.tolist()]
-        return RowBatch(rows, self._schema, None, None, (self, selection))
+        return RowBatch(rows, self.schema, None, None, (self, selection))
 
 
 def rows_to_columns(rows: Sequence[Plain], schema: pa.Schema) -> pa.RecordBatch:
