@@ -5,7 +5,7 @@ Sinks, dead letters, early results, input that a sink would remove, and merges t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from penstock.caller import find_call_site
@@ -46,7 +46,12 @@ def build_plan(
             detail=f"its steps are {', '.join(by_name)}" if by_name else "it has no steps at all",
             hint="end a pipe with .sink(ps.write.memory()), or take rows in hand with pipe.collect()",
         )
-    needed = _upstream(wanted, by_name)
+    needed: set[str] = set()
+    while wanted:
+        name = wanted.pop()
+        if name not in needed:
+            needed.add(name)
+            wanted += [ref.step for ref in by_name[name].feeds]
     steps, derived = _derive(tuple(step for step in everything if step.name in needed), composition)
     plan = Plan(graph, steps, collects, derived)
     for step in plan:
@@ -77,17 +82,6 @@ def _derive(steps: tuple[Step, ...], composition: Composition) -> tuple[tuple[St
             except GraphError:  # it is something else, and the user did not write the relays
                 raise refusal from None
         raise
-
-
-def _upstream(wanted: Iterable[str], by_name: Mapping[str, Step]) -> set[str]:
-    needed: set[str] = set()
-    waiting = list(wanted)
-    while waiting:
-        name = waiting.pop()
-        if name not in needed:
-            needed.add(name)
-            waiting += [ref.step for ref in by_name[name].feeds]
-    return needed
 
 
 def _refuse_unread_errors(step: Step, plan: Plan) -> None:

@@ -19,7 +19,19 @@ from penstock.plan.plan import Plan, Step
 def fused_predecessors(plan: Plan) -> dict[str, str]:
     """Return, for every fused step, the step before it with which it shares a task."""
     by_name = {step.name: step for step in plan}
-    forking = _steps_that_fork(plan)
+    rank = {step.name: index for index, step in enumerate(plan)}
+    n_readers = Counter(
+        ref.step
+        for step in plan
+        for port in step.inputs
+        for ref in port.feeds
+        if not (port.control and rank.get(ref.step, -1) >= rank[step.name])
+    )
+    # Steps whose rows go to several readers, also by another branch of what feeds a split.
+    forking = {name for name, count in n_readers.items() if count > 1}
+    for step in plan:
+        if isinstance(step.op, Split) and step.feeds[0].step in forking:
+            forking.add(step.name)
     fused = {}
     for step in plan:
         before = by_name.get(step.feeds[0].step) if len(step.feeds) == 1 else None
@@ -43,20 +55,3 @@ def group_fused(plan: Plan, fused: Mapping[str, str]) -> list[list[Step]]:
         task.append(step)
         task_of[step.name] = task
     return tasks
-
-
-def _steps_that_fork(plan: Plan) -> set[str]:
-    """Return the steps whose rows go to several readers, also by another branch of what feeds a split."""
-    place = {step.name: index for index, step in enumerate(plan)}
-    readers = Counter(
-        ref.step
-        for step in plan
-        for port in step.inputs
-        for ref in port.feeds
-        if not (port.control and place.get(ref.step, -1) >= place[step.name])
-    )
-    forking = {name for name, count in readers.items() if count > 1}
-    for step in plan:
-        if isinstance(step.op, Split) and step.feeds[0].step in forking:
-            forking.add(step.name)
-    return forking

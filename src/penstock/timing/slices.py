@@ -42,7 +42,11 @@ class Slicing:
         """
         boundaries = _boundaries(windows)
         assert boundaries is not None, "windows that cannot share slices: ask Slicing.groups"
-        return cls(tuple(windows), *_merge_even_slices(*boundaries))
+        period, offsets = boundaries
+        step, rest = divmod(period, len(offsets))
+        if rest == 0 and all(offset == i * step for i, offset in enumerate(offsets)):
+            return cls(tuple(windows), step, (0,))  # evenly spaced: equal panes, one cut per shorter period
+        return cls(tuple(windows), period, offsets)
 
     @classmethod
     def groups(cls, windows: Iterable[TimeWindow]) -> tuple[Slicing, ...]:
@@ -60,16 +64,17 @@ class Slicing:
     @property
     def longest(self) -> int:
         """Return the most slices that one window can hold."""
-        return max(max(hi - lo for lo, hi in self._spans(window)) for window in self.windows)
+        spans = [
+            self.span(window, start)  # of all windows that start within one round of boundaries and slides
+            for window in self.windows
+            for start in range(0, max(self.period, window.every), window.every)
+        ]
+        return max(end - first for first, end in spans)
 
     @property
     def has_gaps(self) -> bool:
         """Return whether some times lie in no window: every kind hops further than its size."""
         return all(window.every > window.size for window in self.windows)
-
-    def _spans(self, window: TimeWindow) -> list[tuple[int, int]]:
-        """Return the spans of all windows that start within one round of the boundaries and of the slides."""
-        return [self.span(window, start) for start in range(0, max(self.period, window.every), window.every)]
 
     def ids(self, times: npt.NDArray[Any]) -> Ints:
         """Return the number of the slice that holds each time."""
@@ -142,10 +147,3 @@ def _boundaries(windows: Sequence[TimeWindow]) -> tuple[int, tuple[int, ...]] | 
         for cut in (start, start + window.size)
     }
     return None if len(cuts) > MOST_BOUNDARIES else (period, tuple(sorted(cuts)))
-
-
-def _merge_even_slices(period: int, offsets: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
-    """Return evenly spaced cuts as one cut per shorter period: equal panes at no cost."""
-    step, rest = divmod(period, len(offsets))
-    even = rest == 0 and all(offset == i * step for i, offset in enumerate(offsets))
-    return (step, (0,)) if even else (period, offsets)
