@@ -197,7 +197,7 @@ class LocalRun(BackgroundRun):
         """Returns whether a thread does the work of the run."""
         return super().is_worker(thread) or (self._pool is not None and self._pool.owns(thread))
 
-    def break_off(self) -> None:
+    def abandon(self) -> None:
         """Ends the run at once."""
         if self._runtime is not None:
             self._runtime.dispatcher.abort()

@@ -6,8 +6,8 @@ once: the pool holds its lock while it asks. When a task has run for a quantum, 
 
 A preset is a scheduler with the quantum and queue sizes that serve low latency, or high throughput. From
 C-Stream's experiments (5.1): LeastRecentlyRun has the lowest latency on most topologies, Random a good
-throughput on all of them. Short queues bound how long a row can wait; long quanta and large batches spread
-the price of a switch over more rows.
+throughput on all of them. Short queues bound how long a row can wait; long quanta spread the price of a
+switch over more rows.
 """
 
 from __future__ import annotations
@@ -168,26 +168,24 @@ class Preset:
 
     scheduler   name of the scheduler
     quantum_ns  how long a task runs before another gets the worker
-    batch_size  rows sent at a time where the steps say nothing
     queue_size  batches that fit into a channel
     """
 
     scheduler: str
     quantum_ns: int
-    batch_size: int
     queue_size: int
 
 
 PRESETS = {
-    "latency": Preset("least-recently-run", quantum_ns=1_000_000, batch_size=1, queue_size=16),
-    "throughput": Preset("random", quantum_ns=50_000_000, batch_size=1_024, queue_size=64),
+    "latency": Preset("least-recently-run", quantum_ns=1_000_000, queue_size=16),
+    "throughput": Preset("random", quantum_ns=50_000_000, queue_size=64),
 }
 
 
 def preset_of(name: str) -> Preset:
     """Returns the preset of a name; the name of a scheduler comes with the sizes of `throughput`."""
     sizes = PRESETS["throughput"]
-    return PRESETS.get(name) or Preset(name, sizes.quantum_ns, sizes.batch_size, sizes.queue_size)
+    return PRESETS.get(name) or Preset(name, sizes.quantum_ns, sizes.queue_size)
 
 
 Factory = Callable[[RandomNumbers], Scheduler]
