@@ -10,8 +10,8 @@ forward, equal widths      replica to replica
 otherwise                  batches round-robin; in rounds, equal shares of each round
 
 WindFlow's two other composition rules (5.3) put partitioning tasks between: "dedicated" one behind each
-producing task, "centralised" one for all of them. The order of rows behind round-robin replicas is restored by
-sequence numbers (`channels/output.py`).
+producing task, "centralised" one for all of them. The order of rows behind round-robin replicas is restored
+by sequence numbers (`channels/output.py`).
 """
 
 from __future__ import annotations
