@@ -30,8 +30,8 @@ from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.order import NO_ORDER
 from penstock.stages.source import SourceStage
 from penstock.stages.stage import Site, Stage
-from tests.stages.windowed import FLOATS
 from tests.support.plans import PlanBuilder, batch
+from tests.support.window_cases import FLOATS
 
 WIDE = pa.schema(
     [

@@ -84,7 +84,7 @@ def test_few_rows_never_load_numba() -> None:
 @pytest.mark.slow
 def test_the_sources_of_the_loops_stay_inside_their_arrays_when_nothing_is_compiled() -> None:
     files = ["cells", "registers", "rules", "windows_of_rings", "rings"]
-    tests = [f"tests/kernels/test_{file}.py" for file in files] + ["tests/stages/test_slice_cells.py"]
+    tests = [f"tests/kernels/test_{file}.py" for file in files] + ["tests/stages/window/test_panes.py"]
     command = [
         sys.executable,
         "-m",

@@ -27,7 +27,7 @@ from penstock.stages.window.accumulators import (
 )
 from penstock.stages.window.inputs import InputEvaluator
 from penstock.timing.column import TimeType
-from tests.stages.windowed import ALL, WIDE
+from tests.support.window_cases import ALL, WIDE
 
 UP = Stream(WIDE, TimeType(pa.int64(), "us"), ("k",))
 

@@ -12,8 +12,8 @@ from penstock.operators import aggregates as spec
 from penstock.operators.op import IN
 from penstock.operators.window_specs import count_window, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows, MapReduceWindows, PanedWindows, ParallelWindows, Windows
-from tests.stages.judge import Case
-from tests.stages.windowed import REGISTERS, ROWS, SKETCHES, WIDE
+from tests.support.window_cases import REGISTERS, ROWS, SKETCHES, WIDE
+from tests.support.windows import Case
 
 COUNT = {"n": spec.count()}
 

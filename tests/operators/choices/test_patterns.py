@@ -11,7 +11,7 @@ from penstock.operators.aggregates import Aggregate
 from penstock.operators.choices.patterns import Choice, choose_pattern
 from penstock.operators.window_specs import count_window, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows
-from tests.stages.judge import case
+from tests.support.windows import case
 
 COUNT: dict[str, Aggregate] = {"n": spec.count()}
 COLLECT: dict[str, Aggregate] = {"all": spec.collect("v")}

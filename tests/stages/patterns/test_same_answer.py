@@ -13,9 +13,9 @@ from penstock.operators.aggregates import Aggregate
 from penstock.operators.choices.patterns import possible_patterns
 from penstock.operators.window_specs import sliding, tumbling
 from penstock.operators.windows import PATTERNS, KeyedWindows
-from tests.stages.judge import Case, assert_same, by_reference, case
-from tests.stages.patterns.spread import by_pattern
-from tests.stages.windowed import REGISTERS, WIDE, cut, small, timed, wide_rows
+from tests.support.patterns import by_pattern
+from tests.support.window_cases import REGISTERS, WIDE, cut, small, timed, wide_rows
+from tests.support.windows import Case, assert_same, by_reference, case
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,7 @@ from penstock.stages.rows.store import (
     rows_to_snapshot,
 )
 from penstock.stages.window.store import InputRows, Values
-from tests.stages.rounds import Row, arriving
+from tests.support.window_rounds import Row, arriving
 
 ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30)), max_size=10)
 STEPS = st.lists(st.tuples(ROWS, st.integers(0, 30), st.sets(st.integers(0, 3))), max_size=12)

@@ -15,8 +15,8 @@ from penstock.operators.window_specs import count_window, session, sliding, tumb
 from penstock.operators.windows import KeyedWindows, MapReduceWindows, PanedWindows, ParallelWindows, Windows
 from penstock.stages.patterns.pattern import decompose
 from penstock.stages.stage import Site
-from tests.stages.judge import case
-from tests.stages.windowed import ALL, REGISTERS, WIDE, joined
+from tests.support.window_cases import ALL, REGISTERS, WIDE, joined
+from tests.support.windows import case
 
 N = {"n": spec.count()}
 WHERE = Where("views.py", 7)

@@ -11,7 +11,7 @@ from penstock.stages.window.row_store import RowStore
 from penstock.stages.window.store import ENDED, NEVER, ClosedWindows, Decision
 from penstock.timing.windows import TimeWindow
 from tests.naive.kept import NaiveKept
-from tests.stages.rounds import (
+from tests.support.window_rounds import (
     SCHEMA,
     Round,
     Row,

@@ -17,7 +17,7 @@ from penstock.stages.window.count_store import CountStore
 from penstock.stages.window.store import ENDED, NEVER, ClosedWindows, Decision, InputRows, Outcome
 from penstock.timing.windows import CountWindow
 from tests.naive.counts import NaiveCounts
-from tests.stages.rounds import (
+from tests.support.window_rounds import (
     REGISTERS,
     SCHEMA,
     Round,

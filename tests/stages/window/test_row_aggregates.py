@@ -18,8 +18,8 @@ from penstock.operators import aggregates as spec
 from penstock.operators.window_specs import count_window, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.testing.strategies import values
-from tests.stages.judge import Case, Driven, agree, by_stage, case, stage_batch, with_op
-from tests.stages.windowed import cases
+from tests.support.window_cases import cases
+from tests.support.windows import Case, Driven, agree, by_stage, case, stage_batch, with_op
 
 LAW = settings(deadline=None, derandomize=True, max_examples=60)
 ROWS = [[("a", 1, 1), ("a", 2, 0), ("b", 3, 2)], [("a", 30, 0), ("b", 4, 0)]]
@@ -177,7 +177,7 @@ import sys
 from penstock.operators import aggregates as spec
 from penstock.operators.window_specs import sliding
 from penstock.operators.windows import KeyedWindows
-from tests.stages.judge import by_stage, case
+from tests.support.windows import by_stage, case
 aggregates = {"n": spec.count(), "s": spec.sum("v"), "hi": spec.max("v"), "all": spec.collect("v")}
 rows = [("ab"[i % 2], i, i) for i in range(500)]
 by_stage(case(KeyedWindows(windows=sliding(10, 5), aggregates=aggregates), [rows]))

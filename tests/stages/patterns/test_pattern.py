@@ -17,10 +17,9 @@ from penstock.expr import col
 from penstock.operators import aggregates as spec
 from penstock.operators.window_specs import sliding, tumbling
 from penstock.operators.windows import PATTERNS, KeyedWindows
-from tests.stages.judge import Case, Told, assert_same, by_reference, case, shown_by_reference
-from tests.stages.patterns.spread import Spread, by_one, by_pattern
-from tests.stages.test_window_apply import TOLD, told
-from tests.stages.windowed import (
+from tests.stages.window.test_apply import TOLD, told
+from tests.support.patterns import Spread, by_one, by_pattern
+from tests.support.window_cases import (
     SKETCHES,
     WIDE,
     cases,
@@ -32,6 +31,7 @@ from tests.stages.windowed import (
     timed,
     wide_rows,
 )
+from tests.support.windows import Case, Told, assert_same, by_reference, case, shown_by_reference
 
 pytestmark = pytest.mark.slow
 

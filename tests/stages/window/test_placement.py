@@ -22,8 +22,8 @@ from penstock.operators.window_specs import session, tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.stage import Site
 from penstock.stages.window.groups import Placement, choose_placement
-from tests.stages.judge import STEP, Case, Driven, case
-from tests.stages.windowed import WIDE
+from tests.support.window_cases import WIDE
+from tests.support.windows import STEP, Case, Driven, case
 
 WHERE = Where("app.py", 7)
 ROWS = [[("a", 1, 1)]]
@@ -121,7 +121,7 @@ import sys
 from penstock.operators import aggregates as spec
 from penstock.operators.window_specs import sliding
 from penstock.operators.windows import KeyedWindows
-from tests.stages.judge import by_stage, case
+from tests.support.windows import by_stage, case
 rows = [("ab"[i % 2], i, i) for i in range(20_000)]
 by_stage(case(KeyedWindows(windows=sliding(10, 5), aggregates={"s": spec.sum("v")}, device="DEVICE"), [rows]))
 assert "numba" in sys.modules

@@ -21,7 +21,7 @@ from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import Site, Stage
 from penstock.stages.window.stage import WindowStage
 from penstock.timing.watermark import SourceWatermark
-from tests.stages.judge import STEP, Case, Told, by_stage, stage_batch
+from tests.support.windows import STEP, Case, Told, by_stage, stage_batch
 
 Pieces = dict[int, bytes]
 """Saved state by bucket."""

@@ -13,8 +13,8 @@ from penstock.errors import FunctionError
 from penstock.operators import aggregates as spec
 from penstock.operators.window_specs import count_window, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows, WindowContext
-from tests.stages.judge import agree, by_stage, case
-from tests.stages.windowed import cut, small, specs
+from tests.support.window_cases import cut, small, specs
+from tests.support.windows import agree, by_stage, case
 
 ROWS = [[("a", 1, 1), ("b", 2, 2), ("a", 3, 3)], [("a", 15, 4)]]
 TOLD = {"told": "string"}

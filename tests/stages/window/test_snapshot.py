@@ -24,7 +24,8 @@ from penstock.stages.stage import Site
 from penstock.stages.window.stage import WindowStage
 from penstock.testing.assertions import difference
 from penstock.timing.watermark import SourceWatermark
-from tests.stages.judge import (
+from tests.support.window_cases import SKETCHES, cases, early_cases, several_counts, some_batches, ticks
+from tests.support.windows import (
     STEP,
     Case,
     Driven,
@@ -34,7 +35,6 @@ from tests.stages.judge import (
     shown_by_reference,
     stage_batch,
 )
-from tests.stages.windowed import SKETCHES, cases, early_cases, several_counts, some_batches, ticks
 
 LAW = settings(deadline=None, derandomize=True, max_examples=100)
 

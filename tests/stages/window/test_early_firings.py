@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from penstock.operators import aggregates as spec
 from penstock.operators.window_specs import tumbling
 from penstock.operators.windows import KeyedWindows
-from tests.stages.judge import Case, Driven, assert_same, by_stage, case, shown_by_reference
-from tests.stages.windowed import SKETCHES, early_cases, ticks
+from tests.support.window_cases import SKETCHES, early_cases, ticks
+from tests.support.windows import Case, Driven, assert_same, by_stage, case, shown_by_reference
 
 LAW = settings(deadline=None, derandomize=True, max_examples=150)
 

@@ -19,7 +19,7 @@ from penstock.stages.window.store import ENDED, NEVER, ClosedWindows, Decision, 
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 from tests.naive.kept import NaiveKept
-from tests.stages.rounds import Round, Row, rounds, watermarks_before, windows
+from tests.support.window_rounds import Round, Row, rounds, watermarks_before, windows
 
 LAW = settings(deadline=None, max_examples=60)
 LATENESS = st.integers(0, 12)

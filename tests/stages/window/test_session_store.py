@@ -13,7 +13,7 @@ from penstock.stages.window.session_store import SessionStore
 from penstock.stages.window.store import ENDED, NEVER, Decision
 from penstock.timing.windows import SessionWindow
 from tests.naive.sessions import NaiveSessions
-from tests.stages.rounds import (
+from tests.support.window_rounds import (
     REGISTERS,
     SCHEMA,
     Round,

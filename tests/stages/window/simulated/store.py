@@ -18,7 +18,7 @@ from penstock.stages.window.time_store import TimeStore
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 from tests.naive.time_windows import Row
-from tests.stages.test_slices import EVERY_REGISTER, REAL, arriving, streams
+from tests.stages.window.test_time_store import EVERY_REGISTER, REAL, arriving, streams
 
 # NumPy warns where kernels, which the simulator runs as Python, overflow or compute NaN: CUDA does not.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")

@@ -14,9 +14,9 @@ from penstock.operators import aggregates as spec
 from penstock.operators.window_specs import count_window, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.testing.strategies import values
-from tests.stages.judge import Case, Driven, agree, assert_same, by_reference, by_stage, case
-from tests.stages.test_window_state import restarted
-from tests.stages.windowed import SKETCHES, cases, sessions, timed
+from tests.stages.window.test_snapshot import restarted
+from tests.support.window_cases import SKETCHES, cases, sessions, timed
+from tests.support.windows import Case, Driven, agree, assert_same, by_reference, by_stage, case
 
 LAW = settings(deadline=None, max_examples=60)
 WINDOWS: list[Any] = [tumbling(10), sliding(10, 4), sliding(3, 7), session(4), count_window(3, 2)]

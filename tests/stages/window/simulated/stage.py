@@ -15,7 +15,8 @@ from penstock.operators.windows import KeyedWindows, ParallelWindows
 from penstock.options import Cuda
 from penstock.stages.window.cuda_store import CudaStore
 from penstock.stages.window.time_store import TimeStore
-from tests.stages.judge import (
+from tests.support.window_cases import WIDE, cases, some_registers, timed
+from tests.support.windows import (
     Case,
     Driven,
     assert_same,
@@ -25,7 +26,6 @@ from tests.stages.judge import (
     shown_by_reference,
     with_op,
 )
-from tests.stages.windowed import WIDE, cases, some_registers, timed
 
 # NumPy warns where kernels, which the simulator runs as Python, overflow or compute NaN: CUDA does not.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from tests.stages.judge import Case, agree
-from tests.stages.windowed import SKETCHES, cases, sessions, several_counts, some_registers, timed
+from tests.support.window_cases import SKETCHES, cases, sessions, several_counts, some_registers, timed
+from tests.support.windows import Case, agree
 
 LAW = settings(deadline=None, derandomize=True, max_examples=150)
 

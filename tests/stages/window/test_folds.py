@@ -16,8 +16,8 @@ from penstock.operators.choices.folds import may_raise, why_python
 from penstock.operators.window_specs import count_window, session, sliding
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.window import folds as folding
-from tests.stages.judge import Driven, agree, assert_same, by_reference, by_stage, case
 from tests.support.sizes import set_sizes
+from tests.support.windows import Driven, agree, assert_same, by_reference, by_stage, case
 
 Part = tuple[float, float]
 

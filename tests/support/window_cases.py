@@ -14,7 +14,7 @@ from penstock.operators import aggregates as spec
 from penstock.operators.aggregates import Aggregate
 from penstock.operators.window_specs import count_window, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows, Windows
-from tests.stages.judge import Case, case
+from tests.support.windows import Case, case
 
 WIDE = pa.schema(
     [

@@ -15,9 +15,17 @@ from penstock.operators import aggregates as spec
 from penstock.operators.window_specs import sliding, tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.rows.batch import Batch, RowBatch
-from tests.stages.judge import Case, Driven, assert_same, by_reference, case, shown_by_reference, stage_batch
-from tests.stages.windowed import SKETCHES, cases, timed
 from tests.support.sizes import set_sizes
+from tests.support.window_cases import SKETCHES, cases, timed
+from tests.support.windows import (
+    Case,
+    Driven,
+    assert_same,
+    by_reference,
+    case,
+    shown_by_reference,
+    stage_batch,
+)
 
 LAW = settings(deadline=None, derandomize=True, max_examples=100)
 

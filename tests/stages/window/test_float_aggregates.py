@@ -11,7 +11,7 @@ import pytest
 from penstock.operators import aggregates as spec
 from penstock.operators.window_specs import session, tumbling
 from penstock.operators.windows import KeyedWindows
-from tests.stages.judge import assert_same, by_reference, by_stage, case
+from tests.support.windows import assert_same, by_reference, by_stage, case
 
 SCHEMA = pa.schema([("k", pa.string()), ("t", pa.int64()), ("x", pa.float64())])
 

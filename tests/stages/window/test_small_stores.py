@@ -6,14 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import sys
 from penstock.stages.window.count_store import CountStore
 from penstock.stages.window.row_store import RowStore
 from penstock.stages.window.session_store import SessionStore
 from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow
-from tests.stages.rounds import ENDED, NEVER, REGISTERS, SCHEMA, Row, arriving
+from tests.support.window_rounds import ENDED, NEVER, REGISTERS, SCHEMA, Row, arriving
 
 for store in (
     CountStore([CountWindow(4, 2)], 0, REGISTERS, rows=SCHEMA),
