@@ -8,7 +8,7 @@ at most once. Neither knows an engine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
@@ -98,6 +98,39 @@ class Output(Protocol):
 
     def close(self) -> None:
         """Releases files and sockets; rows that were not committed are dropped."""
+
+
+@runtime_checkable
+class DurableOutput(Output, Protocol):
+    """An output that finds what an earlier run has committed."""
+
+    @property
+    def last_committed(self) -> int | None:
+        """Return the number of the last batch that was committed; None if there was none."""
+
+
+@runtime_checkable
+class PlainOutput(Output, Protocol):
+    """An output that takes plain Python rows as they are, so that single rows never become columns."""
+
+    def write_plain(self, batch: int, rows: Sequence[Mapping[str, object]], schema: pa.Schema) -> None:
+        """Takes rows of a batch, as `write` does."""
+
+
+@runtime_checkable
+class RowOutput(PlainOutput, Protocol):
+    """A plain output with a shorter way for a single row that is all of a batch."""
+
+    commit_row: Callable[[int, Mapping[str, object]], object]
+    """Takes and commits the row, once."""
+
+
+@runtime_checkable
+class WaitingOutput(Output, Protocol):
+    """An output that may wait for somebody else while it commits."""
+
+    def begin_shutdown(self) -> None:
+        """Stops waiting soon; any thread may call it."""
 
 
 @runtime_checkable

@@ -7,14 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 import pyarrow as pa
 
 from penstock.accounts import Accounts
-from penstock.connect.protocol import Output
+from penstock.connect.protocol import DurableOutput, Output, PlainOutput, RowOutput, WaitingOutput
 from penstock.crash_points import COMMITTED, pass_crash_point
 from penstock.errors import CheckpointError, ConnectorError, PenstockError, describe_cause
 from penstock.operators.ends import Sink
 from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch, RowBatch
-
-_WritePlain = Callable[[int, Sequence[Mapping[str, object]], pa.Schema], None]
 
 
 class SinkWriter:
@@ -29,7 +27,7 @@ class SinkWriter:
         self.step, self._writer, self.accounts = step, step.op.writer, accounts
         self._output: Output | None = None
         self._schema = step.up.schema
-        self._write_plain: _WritePlain | None = None
+        self._plain: PlainOutput | None = None
         self.write_row: Callable[[int, Mapping[str, object]], object] = self._commit_row
 
     def open(self, *, resume: bool, n_written: int = 0) -> None:
@@ -40,11 +38,15 @@ class SinkWriter:
         """
         try:
             self._output = self._writer.open(self._schema, self.step.name, resume=resume)
-            self._write_plain = getattr(self._output, "write_plain", None)
-            self.write_row = getattr(self._output, "commit_row", self._commit_row)
+            if isinstance(self._output, PlainOutput):
+                self._plain = self._output
+            if isinstance(self._output, RowOutput):
+                self.write_row = self._output.commit_row
         except Exception as cause:
             raise self._error("could not open", cause) from cause
-        if resume and n_written and getattr(self._output, "last_committed", 0) is None:
+        # Why: the checkpoint goes on behind those rows, so without them they would stay lost.
+        is_lost = isinstance(self._output, DurableOutput) and self._output.last_committed is None
+        if resume and n_written and is_lost:
             self.close()
             raise CheckpointError(
                 f"{n_written:,} rows have been written to {self._writer.describe()}, and they are not there",
@@ -65,10 +67,9 @@ class SinkWriter:
         return n_rows
 
     def begin_shutdown(self) -> None:
-        """Tell an output that waits for a peer to stop waiting soon; any thread may call it."""
-        begin_shutdown = getattr(self._output, "begin_shutdown", None)
-        if begin_shutdown is not None:
-            begin_shutdown()
+        """Tell an output that waits for somebody else to stop waiting soon; any thread may call it."""
+        if isinstance(self._output, WaitingOutput):
+            self._output.begin_shutdown()
 
     def close(self) -> None:
         """Close the output, if it was opened."""
@@ -89,8 +90,8 @@ class SinkWriter:
             for batch in batches:
                 if not isinstance(batch, Batch):
                     self._output.write(number, batch)
-                elif batch.plain is not None and self._write_plain is not None:
-                    self._write_plain(number, batch.plain, batch.schema)
+                elif batch.plain is not None and self._plain is not None:
+                    self._plain.write_plain(number, batch.plain, batch.schema)
                 else:
                     self._output.write(number, batch.rows)
             self._output.commit(number)
