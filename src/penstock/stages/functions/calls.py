@@ -140,9 +140,8 @@ class BatchCaller:
             if self._errors.stops:
                 fact = f"function {self._function.name} failed on a batch"
                 raise self._error(fact, describe_cause(cause)) from cause
-            yield from self._call_row_by_row(batch, collect)
-            return
-        yield OUT, collect(batch, returned)
+            return self._call_row_by_row(batch, collect)
+        return iter(((OUT, collect(batch, returned)),))
 
     def _call_row_by_row(self, batch: Batch, collect: Callable[[Batch, Any], Batch]) -> Outputs:
         failed, contexts = np.zeros(batch.num_rows, np.bool_), []
