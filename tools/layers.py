@@ -76,10 +76,10 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
     "engines/reference/": ("stages", "kernels", "engines/local", "engines/spark"),
     "engines/local/": ("engines/spark", "engines/reference"),
     "engines/spark/": ("engines/local", "engines/reference"),
-    "stages/rows/": ("stages/keys", "stages/functions", "stages/state", "stages/patterns"),
+    "stages/rows/": ("stages/keys", "stages/functions", "stages/state", "stages/window", "stages/patterns"),
     "stages/keys/": ("stages/functions", "stages/state", "stages/window", "stages/sketches"),
     "stages/functions/": ("stages/state", "stages/window", "stages/sketches", "stages/patterns"),
-    "stages/state/": ("stages/sketches", "stages/patterns"),
+    "stages/state/": ("stages/window", "stages/sketches", "stages/patterns"),
     "stages/sketches/": ("stages/state", "stages/patterns"),
     "stages/window/": ("stages/state", "stages/patterns"),
 }

@@ -13,16 +13,9 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from penstock.stages.rows.input import ENDED, NEVER, InputRows, Values
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
-from penstock.stages.window.store import (
-    ENDED,
-    NEVER,
-    ClosedWindows,
-    Decided,
-    InputRows,
-    Values,
-    WindowStore,
-)
+from penstock.stages.window.store import ClosedWindows, Decided, WindowStore
 
 SCHEMA = pa.schema([("number", pa.int64()), ("half", pa.float64())])
 REGISTERS = (

@@ -18,11 +18,12 @@ from bench.workloads.windows.answer import Answer, Given
 from bench.workloads.windows.shape import Flow
 from penstock.accounts import Accounts
 from penstock.operators.op import OUT
+from penstock.stages.rows.input import ENDED, NEVER, InputRows, Values
 from penstock.stages.stage import Site
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
 from penstock.stages.window.combine import CombineMethod as Combining
 from penstock.stages.window.stage import Emitted, WindowStage
-from penstock.stages.window.store import ENDED, NEVER, ClosedWindows, InputRows, Values
+from penstock.stages.window.store import ClosedWindows
 from penstock.stages.window.time_store import TimeStore
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow

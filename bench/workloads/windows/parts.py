@@ -18,10 +18,10 @@ from bench.workloads.windows.shape import Flow
 from penstock.stages.keys.slots import KeySlots
 from penstock.stages.rows.arrays import Form, encode_column
 from penstock.stages.rows.batch import Batch
+from penstock.stages.rows.input import NEVER, InputRows
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
 from penstock.stages.window.inputs import InputEvaluator
 from penstock.stages.window.panes import SliceAccumulators
-from penstock.stages.window.store import NEVER, InputRows
 from penstock.stages.window.time_store import TimeStore
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow

@@ -22,7 +22,7 @@ import sys
 import numpy as np
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
 from penstock.stages.window.time_store import TimeStore
-from penstock.stages.window.store import ENDED, NEVER, InputRows, Values
+from penstock.stages.rows.input import ENDED, NEVER, InputRows, Values
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.windows.accumulate import INT64_MIN
+from penstock.stages.rows.input import InputRows, Values
 from penstock.stages.rows.store import (
     RowBlocks,
     concat_rows,
@@ -17,7 +18,6 @@ from penstock.stages.rows.store import (
     rows_of_slots,
     rows_to_snapshot,
 )
-from penstock.stages.window.store import InputRows, Values
 from tests.support.window_rounds import Row, arriving
 
 ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30)), max_size=10)

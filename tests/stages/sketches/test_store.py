@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.stages.rows.input import ENDED, NEVER, InputRows, Values
 from penstock.stages.sketches.hll import HllSketch, hash_coupons
 from penstock.stages.sketches.kll import KllSketch
 from penstock.stages.sketches.store import Sketch, SketchStore, SketchTree
-from penstock.stages.window.store import ENDED, NEVER, ClosedWindows, Decision, InputRows, Values
+from penstock.stages.window.store import ClosedWindows, Decision
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 from tests.naive.kept import NaiveKept

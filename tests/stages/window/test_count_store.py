@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.windows.folds import build_fold_rule
+from penstock.stages.rows.input import ENDED, NEVER, InputRows
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
 from penstock.stages.window.count_store import CountStore
-from penstock.stages.window.store import ENDED, NEVER, ClosedWindows, Decision, InputRows, Outcome
+from penstock.stages.window.store import ClosedWindows, Decision, Outcome
 from penstock.timing.windows import CountWindow
 from tests.naive.counts import NaiveCounts
 from tests.support.window_rounds import (

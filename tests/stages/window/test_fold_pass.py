@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from penstock.kernels.compile.user_functions import FunctionSource
 from penstock.kernels.windows.folds import FoldFunctions, build_fold_rule
 from penstock.kernels.windows.slice_loop import BASE, END, FIRST, MASK, MAX_DISTANCE, MAX_ID
+from penstock.stages.rows.input import Values
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
 from penstock.stages.window.folds import CombineFailure, FoldColumns, lift_values
 from penstock.stages.window.panes import SliceAccumulators
-from penstock.stages.window.store import Values
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 from tests.naive.folds import folded

@@ -10,9 +10,9 @@ import pytest
 
 from penstock.kernels.windows.accumulate import decode_floats
 from penstock.stages.policy import JitPolicy
+from penstock.stages.rows.input import Values
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
 from penstock.stages.window.inputs import AccumulatorUpdate
-from penstock.stages.window.store import Values
 
 speeds = pytest.mark.parametrize("small", [0, 10**9], ids=["compiled", "plain"])
 ALL = [

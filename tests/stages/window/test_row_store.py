@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.stages.rows.input import ENDED, NEVER
 from penstock.stages.window.row_store import RowStore
-from penstock.stages.window.store import ENDED, NEVER, ClosedWindows, Decision
+from penstock.stages.window.store import ClosedWindows, Decision
 from penstock.timing.windows import TimeWindow
 from tests.naive.kept import NaiveKept
 from tests.support.window_rounds import (

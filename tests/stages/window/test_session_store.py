@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.windows.folds import build_fold_rule
+from penstock.stages.rows.input import ENDED, NEVER
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
 from penstock.stages.window.session_store import SessionStore
-from penstock.stages.window.store import ENDED, NEVER, Decision
+from penstock.stages.window.store import Decision
 from penstock.timing.windows import SessionWindow
 from tests.naive.sessions import NaiveSessions
 from tests.support.window_rounds import (

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.stages.rows.input import ENDED, NEVER, InputRows, Values
 from penstock.stages.sketches.hll import HllSketch
 from penstock.stages.sketches.kll import KllSketch
 from penstock.stages.sketches.store import Sketch, SketchStore
@@ -18,7 +19,7 @@ from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulat
 from penstock.stages.window.count_store import CountStore
 from penstock.stages.window.row_store import RowStore
 from penstock.stages.window.session_store import SessionStore
-from penstock.stages.window.store import ENDED, NEVER, InputRows, Values, WindowStore
+from penstock.stages.window.store import WindowStore
 from penstock.stages.window.time_store import TimeStore
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow

@@ -12,9 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.windows.accumulate import decode_floats, encode_floats
+from penstock.stages.rows.input import ENDED, NEVER, InputRows, Values
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
 from penstock.stages.window.combine import ReadyWindows, choose_method
-from penstock.stages.window.store import ENDED, NEVER, ClosedWindows, Decision, InputRows, Values
+from penstock.stages.window.store import ClosedWindows, Decision
 from penstock.stages.window.time_store import TimeStore
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow

@@ -22,6 +22,7 @@ from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
 from penstock.stages.patterns.partitioners import WindowPartitioner
 from penstock.stages.rows.batch import Batch, Ints, Mask
+from penstock.stages.rows.input import NEVER
 from penstock.stages.rows.store import PLACE, ints_of
 from penstock.stages.snapshot import (
     BY_PARTITION,
@@ -36,7 +37,7 @@ from penstock.stages.snapshot import (
 from penstock.stages.stage import Site
 from penstock.stages.window.groups import WindowGroup
 from penstock.stages.window.stage import PENDING, Emitted, WindowStage
-from penstock.stages.window.store import NEVER, ClosedWindows, StateBatches, unique_slots
+from penstock.stages.window.store import ClosedWindows, StateBatches, unique_slots
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 

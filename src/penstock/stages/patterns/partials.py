@@ -37,11 +37,12 @@ from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
 from penstock.stages.keys.slots import KeySlots
 from penstock.stages.rows.batch import Batch, Ints
+from penstock.stages.rows.input import NEVER
 from penstock.stages.stage import Site
 from penstock.stages.window.accumulators import WindowAccumulator, to_counts
 from penstock.stages.window.groups import WindowGroup, window_groups
 from penstock.stages.window.stage import Emitted, WindowStage
-from penstock.stages.window.store import NEVER, ClosedWindows
+from penstock.stages.window.store import ClosedWindows
 from penstock.stages.window.time_store import TimeStore
 
 PARTIALS = "partials"

@@ -17,8 +17,8 @@ import pyarrow.types as kind
 from penstock.expr.numpy import from_numpy, numbers_of, valid_in
 from penstock.kernels.windows.accumulate import decode_floats
 from penstock.stages.rows.batch import Ints, Mask
+from penstock.stages.rows.input import Values
 from penstock.stages.sketches.hll import hash_coupons
-from penstock.stages.window.store import Values
 from penstock.timing.column import TimeType
 
 

@@ -21,8 +21,7 @@ from penstock.frozen import dataclass
 from penstock.kernels.windows.accumulate import INT64_MIN
 from penstock.kernels.windows.ring import expand_ranges
 from penstock.stages.rows.batch import Ints, Mask
-from penstock.stages.rows.order import sort_indices
-from penstock.stages.window.store import (
+from penstock.stages.rows.input import (
     ENDED,
     NEVER,
     NOT_LIFTED,
@@ -32,6 +31,7 @@ from penstock.stages.window.store import (
     WindowRows,
     no_ints,
 )
+from penstock.stages.rows.order import sort_indices
 
 MAX_MERGED_ROWS = 1 << 16
 """Blocks of so many rows are not put together with others."""

@@ -19,23 +19,14 @@ import pyarrow as pa
 
 from penstock.frozen import dataclass
 from penstock.stages.rows.batch import Ints, Mask
+from penstock.stages.rows.input import ENDED, NEVER, InputRows, Objects, Values, no_ints
 from penstock.stages.rows.order import sort_indices
 from penstock.stages.rows.store import PLACE, ints_of, places_of
 from penstock.stages.sketches.hll import HllSketch
 from penstock.stages.sketches.kll import KllSketch
 from penstock.stages.window.admission import decide_rows
 from penstock.stages.window.row_store import windows_between
-from penstock.stages.window.store import (
-    ENDED,
-    NEVER,
-    ClosedWindows,
-    Decided,
-    InputRows,
-    Objects,
-    StateBatches,
-    Values,
-    no_ints,
-)
+from penstock.stages.window.store import ClosedWindows, Decided, StateBatches
 from penstock.timing.slices import Slicing, first_open
 
 SketchKind = type[HllSketch] | type[KllSketch]

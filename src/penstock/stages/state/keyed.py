@@ -29,12 +29,12 @@ from penstock.stages.functions.errors import RowErrors
 from penstock.stages.functions.rows import RowValidator, is_exact_type, row_type
 from penstock.stages.keys.slots import KeySlots
 from penstock.stages.rows.batch import Batch, Ints
+from penstock.stages.rows.input import ENDED, NEVER, InputRows
 from penstock.stages.rows.order import is_sorted, merge_batches, sort_indices
 from penstock.stages.rows.store import rows_from_snapshot, rows_to_snapshot
 from penstock.stages.snapshot import KEYS, BucketedStage, BucketState, ChangedBuckets
 from penstock.stages.stage import Outputs, PlainRow, RowStage, RowStep, Site
 from penstock.stages.state.codec import StateCodec
-from penstock.stages.window.store import ENDED, NEVER, InputRows
 
 EmitRow = Callable[[PlainRow, Any], PlainRow | None]
 """From a row and the result of its processing to the row that leaves, None for no row."""

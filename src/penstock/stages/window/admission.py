@@ -21,15 +21,8 @@ from penstock.accounts import Accounts
 from penstock.frozen import dataclass
 from penstock.operators.windows import ResolvedWindows
 from penstock.stages.rows.batch import Ints, Mask
-from penstock.stages.window.store import (
-    ENDED,
-    ClosedWindows,
-    Decided,
-    Decision,
-    Decisions,
-    InputRows,
-    Outcome,
-)
+from penstock.stages.rows.input import ENDED, InputRows
+from penstock.stages.window.store import ClosedWindows, Decided, Decision, Decisions, Outcome
 from penstock.timing.bucket import BUCKETS
 from penstock.timing.slices import closed_windows_of
 from penstock.timing.windows import TimeWindow

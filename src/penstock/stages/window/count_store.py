@@ -31,6 +31,7 @@ from penstock.kernels.windows.slice_loop import BASE, END, FIRST, MASK
 from penstock.operators.choices.device import explain_method
 from penstock.stages.policy import JitPolicy
 from penstock.stages.rows.batch import Ints, Mask
+from penstock.stages.rows.input import ENDED, InputRows, WindowRows, no_ints
 from penstock.stages.rows.order import is_sorted, sort_indices
 from penstock.stages.rows.store import (
     PLACE,
@@ -54,17 +55,7 @@ from penstock.stages.window.admission import OpenRows, SettledRows, concat_settl
 from penstock.stages.window.combine import CombineMethod, Combiner, ReadyWindows, choose_method
 from penstock.stages.window.folds import CombineFailure, WindowRef, lift_values
 from penstock.stages.window.inputs import AccumulatorUpdate, Run
-from penstock.stages.window.store import (
-    ENDED,
-    ClosedWindows,
-    Decided,
-    Decision,
-    InputRows,
-    Outcome,
-    StateBatches,
-    WindowRows,
-    no_ints,
-)
+from penstock.stages.window.store import ClosedWindows, Decided, Decision, Outcome, StateBatches
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import CountWindow, TimeWindow
 

@@ -21,11 +21,12 @@ from penstock.kernels.cuda.windows import CudaWindows
 from penstock.kernels.windows.accumulate import encode_floats
 from penstock.stages import policy
 from penstock.stages.rows.batch import Ints, Mask
+from penstock.stages.rows.input import InputRows, Values
 from penstock.stages.rows.store import PLACE, ints_of
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator, load_cells
 from penstock.stages.window.admission import decide_rows
 from penstock.stages.window.folds import lift_values
-from penstock.stages.window.store import ClosedWindows, Decided, InputRows, StateBatches, Values
+from penstock.stages.window.store import ClosedWindows, Decided, StateBatches
 from penstock.stages.window.time_store import TimeStore
 from penstock.timing.slices import Slicing
 

@@ -43,8 +43,8 @@ from penstock.stages import policy
 from penstock.stages.functions.rows import plain_rows_of
 from penstock.stages.functions.windows import SKIPPED, FoldCaller, WindowFunctionFailure
 from penstock.stages.rows.batch import Ints, Mask
+from penstock.stages.rows.input import Values
 from penstock.stages.stage import PlainRow, Site
-from penstock.stages.window.store import Values
 from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow
 
 Floats = npt.NDArray[np.float64]

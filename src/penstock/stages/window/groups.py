@@ -36,16 +36,10 @@ from penstock.operators.stream import Stream
 from penstock.operators.windows import ResolvedWindows, Windows
 from penstock.options import Cuda
 from penstock.stages.rows.batch import Ints, Mask
+from penstock.stages.rows.input import InputRows
 from penstock.stages.stage import Site
 from penstock.stages.window.accumulators import WindowAccumulator
-from penstock.stages.window.store import (
-    ClosedWindows,
-    Decided,
-    InputRows,
-    StateBatches,
-    WindowStore,
-    unique_slots,
-)
+from penstock.stages.window.store import ClosedWindows, Decided, StateBatches, WindowStore, unique_slots
 from penstock.stages.window.time_store import TimeStore
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow

@@ -35,9 +35,9 @@ from penstock.stages.functions.rows import plain_rows_of
 from penstock.stages.functions.windows import FoldCaller
 from penstock.stages.rows.arrays import Form, encode_column
 from penstock.stages.rows.batch import Batch, Ints, Mask
+from penstock.stages.rows.input import NOT_LIFTED, Objects, Values
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
 from penstock.stages.window.folds import AccumulatorFold, CombineFailure, FoldColumns, catch_combine
-from penstock.stages.window.store import NOT_LIFTED, Objects, Values
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,10 +26,10 @@ from penstock.kernels.windows.slice_loop import BASE, END, FIRST, MASK, MIN_RING
 from penstock.kernels.windows.sums import sum_keyed, sum_single
 from penstock.stages.policy import JitPolicy
 from penstock.stages.rows.batch import Ints
+from penstock.stages.rows.input import Values
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
 from penstock.stages.window.folds import FoldColumns, catch_combine, locate_row
 from penstock.stages.window.inputs import AccumulatorUpdate
-from penstock.stages.window.store import Values
 from penstock.timing.slices import Slicing
 
 CHUNK_ROWS = 1 << 16

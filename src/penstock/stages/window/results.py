@@ -28,11 +28,12 @@ from penstock.stages.functions.windows import ApplyCaller, WindowFunctionFailure
 from penstock.stages.keys.slots import KeySlots
 from penstock.stages.rows.arrays import build_column, build_time_column
 from penstock.stages.rows.batch import Batch, Ints
+from penstock.stages.rows.input import NOT_LIFTED, Objects
 from penstock.stages.stage import Site
 from penstock.stages.window.accumulators import AggregatePlan, SketchPlan, SumOverflow
 from penstock.stages.window.folds import WindowRef
 from penstock.stages.window.inputs import InputEvaluator
-from penstock.stages.window.store import NOT_LIFTED, ClosedWindows, Objects, window_index
+from penstock.stages.window.store import ClosedWindows, window_index
 
 
 class ResultBuilder:

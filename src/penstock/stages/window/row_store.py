@@ -23,6 +23,7 @@ from penstock.frozen import dataclass
 from penstock.operators import aggregates as spec
 from penstock.stages.rows.arrays import Form, encode_column
 from penstock.stages.rows.batch import Ints, Mask
+from penstock.stages.rows.input import ENDED, NEVER, InputRows, WindowRows, no_ints
 from penstock.stages.rows.order import rank_values, sort_indices
 from penstock.stages.rows.store import (
     RowBlocks,
@@ -38,17 +39,7 @@ from penstock.stages.sketches.hll import HllSketch, hash_coupons
 from penstock.stages.sketches.kll import KllSketch
 from penstock.stages.window.accumulators import SumOverflow, build_value_counts
 from penstock.stages.window.admission import decide_rows
-from penstock.stages.window.store import (
-    ENDED,
-    NEVER,
-    ClosedWindows,
-    Decided,
-    Decision,
-    InputRows,
-    StateBatches,
-    WindowRows,
-    no_ints,
-)
+from penstock.stages.window.store import ClosedWindows, Decided, Decision, StateBatches
 from penstock.timing.slices import first_open
 from penstock.timing.windows import TimeWindow
 

@@ -21,6 +21,7 @@ from penstock.kernels.windows.accumulate import RULES, Cells, Rule
 from penstock.kernels.windows.sessions import NO_SESSION, assign_sessions, build_merge_loop
 from penstock.stages.policy import JitPolicy
 from penstock.stages.rows.batch import Ints, Mask
+from penstock.stages.rows.input import ENDED, NEVER, InputRows, WindowRows, no_ints
 from penstock.stages.rows.order import sort_indices
 from penstock.stages.rows.store import (
     PLACE,
@@ -44,17 +45,7 @@ from penstock.stages.window.accumulators import (
 )
 from penstock.stages.window.folds import CombineFailure, WindowRef, catch_combine
 from penstock.stages.window.inputs import AccumulatorUpdate, Run
-from penstock.stages.window.store import (
-    ENDED,
-    NEVER,
-    ClosedWindows,
-    Decided,
-    Decision,
-    InputRows,
-    StateBatches,
-    WindowRows,
-    no_ints,
-)
+from penstock.stages.window.store import ClosedWindows, Decided, Decision, StateBatches
 from penstock.timing.windows import SessionWindow
 
 MIN_CAPACITY = 16

@@ -38,6 +38,7 @@ from penstock.stages import policy
 from penstock.stages.functions.errors import RowErrors
 from penstock.stages.keys.slots import KeySlots
 from penstock.stages.rows.batch import Batch, Ints, Mask, Plain, RowBatch
+from penstock.stages.rows.input import ENDED, NEVER, InputRows
 from penstock.stages.snapshot import (
     BY_KEY,
     KEYS,
@@ -59,7 +60,7 @@ from penstock.stages.window.groups import (
 )
 from penstock.stages.window.inputs import AggregateInputs, InputEvaluator
 from penstock.stages.window.results import ResultBuilder
-from penstock.stages.window.store import ENDED, NEVER, ClosedWindows, InputRows, unique_slots
+from penstock.stages.window.store import ClosedWindows, unique_slots
 
 Emitted = Iterator[tuple[str, Batch]]
 PENDING = "pending"

@@ -18,6 +18,7 @@ from penstock.kernels.windows.ring import expand_ranges
 from penstock.kernels.windows.slice_loop import END, FIRST, MASK
 from penstock.operators.choices.device import explain_method
 from penstock.stages.rows.batch import Ints, Mask
+from penstock.stages.rows.input import ENDED, NEVER, InputRows, no_ints
 from penstock.stages.rows.store import PLACE, ints_of, places_of
 from penstock.stages.window.accumulators import (
     StoredAccumulators,
@@ -29,15 +30,7 @@ from penstock.stages.window.admission import decide_rows
 from penstock.stages.window.combine import CombineMethod, Combiner, ReadyWindows, choose_method, list_ready
 from penstock.stages.window.folds import CombineFailure, WindowRef
 from penstock.stages.window.panes import SliceAccumulators
-from penstock.stages.window.store import (
-    ENDED,
-    NEVER,
-    ClosedWindows,
-    Decided,
-    InputRows,
-    StateBatches,
-    no_ints,
-)
+from penstock.stages.window.store import ClosedWindows, Decided, StateBatches
 from penstock.timing.slices import Slicing, first_open
 
 FRESH = "fresh"

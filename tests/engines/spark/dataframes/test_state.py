@@ -17,7 +17,7 @@ from penstock.engines.spark.dataframes.state import GroupWindows
 from penstock.engines.spark.dataframes.window_task import ExecutionPath, WindowTask
 from penstock.engines.wire import unpack_batch
 from penstock.operators.aggregates import Aggregate
-from penstock.stages.window.store import NEVER
+from penstock.stages.rows.input import NEVER
 from tests.support.dataframes import SCHEMA, S, at, judged_stream, same
 from tests.support.window_tasks import recipe
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from penstock.kernels.cuda.ring import SliceStates
 from penstock.stages.rows.batch import Ints
+from penstock.stages.rows.input import ENDED, NEVER, InputRows
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
 from penstock.stages.window.cuda_store import CudaStore
-from penstock.stages.window.store import ENDED, NEVER, ClosedWindows, InputRows
+from penstock.stages.window.store import ClosedWindows
 from penstock.stages.window.time_store import TimeStore
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow

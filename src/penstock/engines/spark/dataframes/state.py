@@ -20,8 +20,8 @@ from penstock.engines.spark.wire import pack_pieces
 from penstock.frozen import dataclass
 from penstock.operators.op import OUT
 from penstock.stages.rows.batch import Batch
+from penstock.stages.rows.input import NEVER
 from penstock.stages.snapshot import decode_bucket, window_fingerprint
-from penstock.stages.window.store import NEVER
 from penstock.timing.slices import first_open
 from penstock.timing.windows import TimeWindow
 

@@ -34,8 +34,8 @@ from penstock.stages.patterns.partials import PartialFormat
 from penstock.stages.policy import JitPolicy
 from penstock.stages.rows.arrays import Form
 from penstock.stages.rows.batch import Batch
+from penstock.stages.rows.input import NEVER
 from penstock.stages.window.accumulators import AccumulatorLayout, WindowAccumulator, plan_accumulators
-from penstock.stages.window.store import NEVER
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 
