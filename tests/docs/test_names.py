@@ -52,3 +52,20 @@ def test_the_makefile_has_the_commands_that_the_documents_name() -> None:
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages())
     for command in set(re.findall(r"`make ([a-z]+)`", text)) | {"demo", "test"}:
         assert re.search(rf"^{command}:", makefile, re.MULTILINE), command
+
+
+def _glossary() -> str:
+    return (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+
+
+def test_classes_in_the_glossary_exist() -> None:
+    sources = (file.read_text(encoding="utf-8") for file in (ROOT / "src" / "penstock").rglob("*.py"))
+    classes = {name for text in sources for name in re.findall(r"^class (\w+)", text, re.MULTILINE)}
+    named = set(re.findall(r"`([A-Z]\w+)`", _glossary()))
+    assert len(named) > 100
+    assert sorted(named - classes) == []
+
+
+def test_a_word_has_one_entry_in_the_glossary() -> None:
+    words = re.findall(r"\*\*([^*]+)\*\*", _glossary())
+    assert sorted({word for word in words if words.count(word) > 1}) == []

@@ -42,7 +42,7 @@ class CheckpointCoordinator:
 
     Invariant: a round is chosen before any row of it is read (`begin_round`), so every task still has its end
     ahead. `_lock` guards what is known of the checkpoint in progress. `_storing` is held from writing a state
-    file until its place is known, because a commit deletes all files that ignore_event knows.
+    file until its place is known, because a commit deletes all files that nobody knows.
     """
 
     def __init__(self, checkpoint: Checkpoint, clock: Clock, *, every: int) -> None:

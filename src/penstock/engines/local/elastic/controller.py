@@ -2,7 +2,7 @@
 
 It has no clock, starts no thread and changes nothing itself: `live.py` carries the decisions out before the
 next period begins. Every change is a trial. One that adds something must raise throughput in the next period,
-one that removes something must not lower it; a change that fails is reverted and held: ignore_event touches
+one that removes something must not lower it; a change that fails is reverted and held: nobody touches
 it for a while, twice as long after every further failure, so nothing oscillates. A hold ends when the load
 changes, because then it says nothing any more. One trial runs at a time, threads and replicas together,
 because neither is of use without the other.

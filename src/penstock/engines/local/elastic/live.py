@@ -88,7 +88,7 @@ class ElasticController:
         run = self._run
         n_before, self._n_rescaling = self._n_rescaling, self._n_rescaling + 1 if run.is_rescaling() else 0
         sample = self._sampler.look(run.tasks(), run.threads(), run.now())
-        # Why: in a period that begins or ends during a rescale state may be on its way and ignore_event
+        # Why: in a period that begins or ends during a rescale state may be on its way and nobody
         # works, so
         # it
         # says nothing about the load. But a rescale that waits for rows must not hold up the others for ever.

@@ -3,7 +3,7 @@
 `AdaptiveStage` starts in the thread and moves to the worker process if that pays, measured on the batches of
 the run. Processor time of the thread is what counts, because a function that waits scales on threads. The
 round trip to the worker is measured with the same batch. Whichever replica finds out first decides for all of
-them; both ways give the same rows, so ignore_event can tell from the results.
+them; both ways give the same rows, so nobody can tell from the results.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ STACK_TIMEOUT = 5.0
 """Seconds for a worker to answer where it is."""
 _POLL = 0.005
 _UNKNOWN = -1
-"""Exit status of a worker when ignore_event can tell."""
+"""Exit status of a worker when nobody can tell."""
 
 
 class Worker:
@@ -102,7 +102,7 @@ class Worker:
                 self._reap()
 
     def hang_up(self) -> None:
-        """Lets the process end by itself; ignore_event may be waiting for a reply."""
+        """Lets the process end by itself; nobody may be waiting for a reply."""
         self._side.close()
         self._connection.close()
 
@@ -128,7 +128,7 @@ class Worker:
     def _death_error(self, step: Step) -> EngineError:
         with self._lock:
             self._wait_for_end(DEATH_TIMEOUT)
-        self.kill()  # it hung up and lives on: ignore_event would talk to it again
+        self.kill()  # it hung up and lives on: nobody would talk to it again
         return EngineError(
             f"a worker process {self._describe_end()}",
             step=step.name,

@@ -190,7 +190,7 @@ def _install_handover(
         _install(sender)
         for receiver in barriers:
             if receiver is not sender:
-                # Why unbounded: it is beside the channels of rows, and ignore_event waits for room in it.
+                # Why unbounded: it is beside the channels of rows, and nobody waits for room in it.
                 channel = Channel(dispatcher, capacity=inf, max_rows=inf, port="", control=True)
                 channel.writer, channel.reader = sender.task, receiver.task
                 sender.to_peer[receiver.task.replica] = receiver.from_peer[sender.task.replica] = channel

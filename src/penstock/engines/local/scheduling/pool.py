@@ -1,7 +1,7 @@
 """Worker threads: each asks for a task, runs it for a quantum, and asks again.
 
 The number of workers can change while they run. A task with a thread of its own (`dedicated`, or every task
-with `threads="per-task"`) is run by ignore_event else, so it may block. Workers can be pinned to cores: with
+with `threads="per-task"`) is run by nobody else, so it may block. Workers can be pinned to cores: with
 a thread per task in the order of a depth-first visit of the graph (WindFlow, 5.2), so that neighbours are
 near.
 """
